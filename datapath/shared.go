@@ -1,0 +1,127 @@
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/packet"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// Sizes are the limits of one worker's memory, chosen by control at start and
+// the same for all workers. Both processes lay the region out from them.
+type Sizes struct {
+	Cache flowtable.Sizes `json:"cache"`
+	// Held is the number of frames that can wait for control, each of up to
+	// HeldBytes.
+	Held int `json:"held"`
+	// CommandRing and UpcallRing are sizes in bytes, powers of two.
+	CommandRing int `json:"command_ring"`
+	UpcallRing  int `json:"upcall_ring"`
+	// Templates is the number of tunnel templates.
+	Templates int `json:"templates"`
+}
+
+// DefaultSizes hold 256 Ki megaflows and 128 Ki exact-match entries a worker.
+// The memory is taken only as it is used.
+var DefaultSizes = Sizes{
+	Cache:       flowtable.DefaultSizes,
+	Held:        2048,
+	CommandRing: 1 << 20,
+	UpcallRing:  1 << 20,
+	Templates:   16384,
+}
+
+// HeldBytes is the longest frame that can be held; longer ones are dropped as
+// DropHeldFull.
+const HeldBytes = 9216 + 64
+
+// Shared is one worker's region: what the worker owns and control reads, and
+// the rings between them. Pointer-free; laid out by Carve in both processes.
+type Shared struct {
+	// Counters and Ports: worker writes, control reads without asking.
+	Counters *Counters
+	Ports    []PortCounters // index: datapath port
+	// Commands: control produces, worker consumes. Upcalls: the reverse.
+	Commands shm.RingMem
+	Upcalls  shm.RingMem
+	// Cache: worker owns. Control reads statistics, and recovers the megaflows
+	// from it after its own restart.
+	Cache flowtable.Memory
+	// Held frames: worker owns; control may read the slots of frames it was
+	// told of and has not answered for.
+	Held      []HeldFrame
+	HeldBytes []byte // HeldBytes a slot
+	// Templates: worker owns (commands change them).
+	Templates []tunnel.Template
+}
+
+// CarveShared lays the region out; with l.Mem nil it only measures, l.Off then
+// being the size needed.
+func CarveShared(l *shm.Layout, s Sizes) *Shared {
+	counters := shm.Carve[Counters](l, 1)
+	sh := &Shared{
+		Ports:    shm.Carve[PortCounters](l, port.MaxPorts),
+		Commands: shm.CarveRing(l, s.CommandRing),
+		Upcalls:  shm.CarveRing(l, s.UpcallRing),
+		Cache:    flowtable.CarveMemory(l, s.Cache),
+		Held:     shm.Carve[HeldFrame](l, s.Held),
+	}
+	sh.HeldBytes = shm.Carve[byte](l, s.Held*HeldBytes)
+	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
+	if l.Mem != nil {
+		sh.Counters = &counters[0]
+	}
+	return sh
+}
+
+// Counters of one worker. Worker writes with plain stores of aligned words;
+// control reads whenever it likes. Append only.
+type Counters struct {
+	Passes        uint64 // passes that found at least one frame
+	IdlePasses    uint64 // passes that found none
+	Sleeps        uint64 // times the worker slept
+	BusyNS        uint64 // time spent in passes that found frames
+	Frames        uint64 // frames received
+	ExactHits     uint64 // frames whose flow the exact-match cache knew
+	MegaflowHits  uint64 // frames found by a megaflow lookup
+	MasksSearched uint64 // masks tried in megaflow lookups
+	Misses        uint64 // frames sent to control
+	Commands      uint64 // commands executed
+	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass or wake-up
+	Syscalls      uint64 // system calls made by the worker and its queues' owners
+	// Drops by reason, whatever the port.
+	Drops [packet.DropReasons]uint64
+}
+
+// PortCounters of one port in one worker. Same rules as Counters.
+type PortCounters struct {
+	RxPackets, RxBytes uint64
+	TxPackets, TxBytes uint64
+	// RxDrops by reason: frames that came in on this port and went nowhere.
+	RxDrops [packet.DropReasons]uint64
+	// TxDrops: frames this port was to send and could not.
+	TxDrops uint64
+}
+
+// HeldFrame describes one held slot. Its bytes are
+// Shared.HeldBytes[slot*HeldBytes:][:Len].
+type HeldFrame struct {
+	Len     uint32
+	State   uint32 // HeldFree, HeldWaiting
+	InPort  uint32
+	_       uint32
+	SinceNS uint64
+	// Tunnel words of its key, for a frame that was decapsulated.
+	Tunnel [flowtable.WARPSha - flowtable.WTunID]uint64
+}
+
+// Values of HeldFrame.State.
+const (
+	HeldFree uint32 = iota
+	HeldWaiting
+)
+
+// HeldTimeoutNS is how long a frame is held at most before it is dropped as
+// DropHeldExpired.
+const HeldTimeoutNS = 2_000_000_000

@@ -1,0 +1,60 @@
+package flowtable
+
+// Op is the operation of an Action.
+type Op uint8
+
+// Operations. Actions are data: a flat list, executed in order by the datapath
+// on the private header. The order is part of the layout in shared memory.
+const (
+	OpNone Op = iota
+	// OpOutput sends to datapath port U32.
+	OpOutput
+	// OpTunnel puts the outer headers of tunnel template U32 before the frame,
+	// with VNI U64, sends it to the template's uplink and takes them off again.
+	OpTunnel
+	// OpDrop ends the list and counts the frame under packet.DropReason U32.
+	OpDrop
+	// OpPushVLAN puts a tag with TPID U16 and TCI U32 (16 bits, the CFI bit as
+	// on the wire) before the frame's EtherType; OpPopVLAN takes the outermost
+	// tag off, if there is one.
+	OpPushVLAN
+	OpPopVLAN
+	// OpSetVLAN sets the outermost tag's TCI to U32 (16 bits).
+	OpSetVLAN
+	// OpSetEthDst and OpSetEthSrc set the low 48 bits of U64.
+	OpSetEthDst
+	OpSetEthSrc
+	// OpSetIPv4Src and OpSetIPv4Dst set U32, most significant byte first, and
+	// mend the checksums that cover it.
+	OpSetIPv4Src
+	OpSetIPv4Dst
+	// OpSetIPv6Src and OpSetIPv6Dst take the address from U64 (upper half) and
+	// the U64 of the OpData that follows (lower half).
+	OpSetIPv6Src
+	OpSetIPv6Dst
+	OpData
+	// OpSetTOS sets all eight bits of the TOS or traffic class to U32, OpSetTTL
+	// the TTL or hop limit, OpDecTTL takes one off and drops at 1 and 0.
+	OpSetTOS
+	OpSetTTL
+	OpDecTTL
+	// OpSetTpSrc and OpSetTpDst set the transport port (TCP, UDP, SCTP) to U32
+	// and mend its checksum.
+	OpSetTpSrc
+	OpSetTpDst
+
+	opCount
+)
+
+// Action is one step, 16 bytes, no pointers.
+type Action struct {
+	Op  Op
+	_   uint8
+	U16 uint16
+	U32 uint32
+	U64 uint64
+}
+
+// MaxActions bounds the list of one megaflow. Flooding to all of port.MaxPorts
+// ports fits.
+const MaxActions = 2048

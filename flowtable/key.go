@@ -1,0 +1,70 @@
+// Package flowtable finds what to do with a frame: extraction turns its header
+// into a Key, an exact-match cache and behind it the megaflows (key, mask,
+// actions) find the flow. Nothing here knows of OpenFlow tables: those are
+// translated into megaflows elsewhere.
+package flowtable
+
+// KeyWords is the size of a Key in 64-bit words.
+const KeyWords = 20
+
+// Key holds every field of a frame the switch can match, in words of host
+// order whose most significant bits hold the field named first, so that a
+// prefix of an address is a prefix of a word. Fields a frame does not have are 0.
+//
+//	word       63..............................................0
+//	WPort      in_port 32 | recirc_id 32
+//	WEthDst    dl_dst 48 | dl_type 16
+//	WEthSrc    dl_src 48 | vlan_tci 16
+//	WIP        nw_proto 8 | nw_tos 8 | nw_ttl 8 | ip_frag 8 | vlan_tci2 16 | tcp_flags 16
+//	WL4        tp_src 16 | tp_dst 16 | ipv6_label 32
+//	WIPv4      nw_src 32 | nw_dst 32
+//	WIPv6Src   ipv6_src 128 (2 words)
+//	WIPv6Dst   ipv6_dst 128 (2 words)
+//	WTunID     tun_id 64
+//	WTunIPv4   tun_src 32 | tun_dst 32
+//	WTunIPv6Src, WTunIPv6Dst   2 words each
+//	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
+//	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
+//	WNDTarget  nd_target 128 (2 words)
+//
+// As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set where a tag is
+// there, and is 0 otherwise; dl_type is that behind the tags, 0x05ff for frames
+// without one (802.3 without SNAP); nw_proto is the ARP operation for ARP;
+// nw_src and nw_dst are arp_spa and arp_tpa for ARP; tp_src and tp_dst are type
+// and code for ICMP and ICMPv6; ip_frag has bit 0 for any fragment and bit 1
+// for a later one.
+type Key [KeyWords]uint64
+
+// Word indexes.
+const (
+	WPort = iota
+	WEthDst
+	WEthSrc
+	WIP
+	WL4
+	WIPv4
+	WIPv6Src
+	WIPv6Dst    = WIPv6Src + 2
+	WTunID      = WIPv6Dst + 2
+	WTunIPv4    = WTunID + 1
+	WTunIPv6Src = WTunIPv4 + 1
+	WTunIPv6Dst = WTunIPv6Src + 2
+	WARPSha     = WTunIPv6Dst + 2
+	WARPTha     = WARPSha + 1
+	WNDTarget   = WARPTha + 1
+	wEnd        = WNDTarget + 2
+)
+
+var _ = [1]struct{}{}[wEnd-KeyWords] // every word has a name
+
+// Values of ip_frag.
+const (
+	FragAny   = 1 // is a fragment
+	FragLater = 2 // its offset is not 0: no transport header
+)
+
+// VLANPresent is the CFI bit that marks a tag as there in vlan_tci.
+const VLANPresent = 0x1000
+
+// EthTypeNone is the dl_type of an 802.3 frame without SNAP header.
+const EthTypeNone = 0x05ff

@@ -1,0 +1,94 @@
+package packet
+
+// DropReason says why a frame went nowhere. Every drop has one, and each is
+// counted: by worker and, where the port is known, by port.
+type DropReason uint8
+
+// Drop reasons. The order is part of the counters' layout in shared memory;
+// append only, before dropReasonCount.
+const (
+	// DropNone: the frame lives.
+	DropNone DropReason = iota
+	// DropRuntFrame: shorter than an Ethernet header.
+	DropRuntFrame
+	// DropOversizeFrame: longer than MaxFrameLen, or than the output takes.
+	DropOversizeFrame
+	// DropBadVLAN: a VLAN tag cut off by the end of the frame.
+	DropBadVLAN
+	// DropBadARP: an ARP packet cut off, or not IPv4 over Ethernet where the
+	// header claims it.
+	DropBadARP
+	// DropBadIPv4: version, header length or total length of an IPv4 header
+	// contradict the frame.
+	DropBadIPv4
+	// DropBadIPv6: version or payload length of an IPv6 header contradict the
+	// frame, or its extension headers do not end.
+	DropBadIPv6
+	// DropBadTransport: a TCP, UDP, SCTP or ICMP header cut off by the end of
+	// the datagram, or lengths in it that contradict it.
+	DropBadTransport
+	// DropFlow: a flow said drop, or the frame's flows have no output.
+	DropFlow
+	// DropTableMiss: no flow matched.
+	DropTableMiss
+	// DropTTLExpired: dec_ttl of a TTL of 1 or 0.
+	DropTTLExpired
+	// DropNoHeadroom: tags or tunnels pushed beyond the frame's headroom.
+	DropNoHeadroom
+	// DropNoPort: an output to a port that is gone.
+	DropNoPort
+	// DropTxFull: the output's ring or device took no more.
+	DropTxFull
+	// DropTxFailed: the output's device refused the frame.
+	DropTxFailed
+	// DropMissRingFull: the miss could not be told to control.
+	DropMissRingFull
+	// DropHeldFull: no slot was free to hold a frame that had to wait.
+	DropHeldFull
+	// DropHeldExpired: a held frame waited longer than HeldTimeout.
+	DropHeldExpired
+	// DropMissAgain: a resumed frame missed once more.
+	DropMissAgain
+	// DropNotTunnel: what came in through an uplink is no VXLAN datagram.
+	DropNotTunnel
+	// DropBadOuter: outer IP or UDP header of a tunnel contradicts the frame,
+	// or its checksum is wrong.
+	DropBadOuter
+	// DropBadVXLAN: VXLAN flags other than a valid VNI (RFC 7348 section 5).
+	DropBadVXLAN
+	// DropNoTunnelPort: no vxlan port takes this VNI from this remote.
+	DropNoTunnelPort
+	// DropNoRoute: the kernel has no route to the tunnel's remote, or the
+	// route leaves through a device that is no uplink of the switch.
+	DropNoRoute
+	// DropNoNeighbour: the next hop to the tunnel's remote did not answer.
+	DropNoNeighbour
+	// DropTooBigForTunnel: after encapsulation the frame exceeds the uplink's
+	// MTU.
+	DropTooBigForTunnel
+	// DropLoop: a translation exceeded its limit of resubmits or depth.
+	DropLoop
+	// DropPortFault: lost with the port whose memory failed in mid-pass.
+	DropPortFault
+
+	dropReasonCount
+)
+
+// DropReasons is the number of reasons, DropNone included.
+const DropReasons = int(dropReasonCount)
+
+var dropNames = [DropReasons]string{
+	"none", "runt-frame", "oversize-frame", "bad-vlan", "bad-arp", "bad-ipv4", "bad-ipv6", "bad-transport",
+	"flow-drop", "table-miss", "ttl-expired", "no-headroom", "no-port", "tx-full", "tx-failed",
+	"miss-ring-full", "held-full", "held-expired", "miss-again",
+	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
+	"loop", "port-fault",
+}
+
+// String is the name under which the reason is counted and shown.
+func (r DropReason) String() string {
+	if int(r) >= DropReasons {
+		return "unknown"
+	}
+	return dropNames[r]
+}
