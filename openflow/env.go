@@ -1,0 +1,77 @@
+package openflow
+
+import (
+	"net/netip"
+
+	"weft/packet"
+)
+
+// PortKind tells translation how a port takes frames.
+type PortKind uint8
+
+// Kinds of port.
+const (
+	// PortNormal takes frames as they are: vhost-user, tap.
+	PortNormal PortKind = iota
+	// PortTunnel is a vxlan port: outputs become OpTunnel.
+	PortTunnel
+	// PortUplink carries tunnels. flood, all and normal leave it out, and an
+	// output to it is refused as DropNoPort.
+	PortUplink
+)
+
+// PortInfo is what translation knows of a port.
+type PortInfo struct {
+	No   uint32 // OpenFlow and datapath port number
+	Name string
+	Kind PortKind
+	// NoFlood leaves the port out of flood and of normal's flooding.
+	NoFlood bool
+	// NoSplitHorizon lets a tunnel's frames be flooded to this tunnel too.
+	// Without it, what normal or flood got from a tunnel goes to no tunnel.
+	NoSplitHorizon bool
+
+	// For PortTunnel. VNI is used unless FlowVNI, Remote unless FlowRemote,
+	// Local unless FlowLocal; the flow's tun_id, tun_dst, tun_src then decide.
+	// An invalid Local, or tun_src of 0, lets Env choose the source.
+	FlowVNI, FlowRemote, FlowLocal bool
+	VNI                            uint32
+	Remote, Local                  netip.Addr
+}
+
+// Names resolves port names in flow text. A nil Names knows none.
+type Names interface {
+	// PortByName returns the number of the port of that name.
+	PortByName(name string) (no uint32, ok bool)
+	// PortName returns the name of port no.
+	PortName(no uint32) (name string, ok bool)
+}
+
+// Env is the switch around the tables as translation sees it. Control
+// implements it; calls come from Translate only, and may come concurrently.
+type Env interface {
+	Port(no uint32) (PortInfo, bool)
+	// Ports lists all ports in a stable order. The caller does not change it.
+	Ports() []PortInfo
+	// Tunnel returns the index of the tunnel template of vxlan port no with
+	// these addresses, or why there can be none. local may be invalid: choose.
+	// Translation of one megaflow may ask for several.
+	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
+	// MAC returns the port behind which normal has learnt the address.
+	// vlan is 0 to 4095, mac has 48 bits.
+	MAC(vlan uint16, mac uint64) (port uint32, ok bool)
+}
+
+// Reserved port numbers, as ovs-ofctl shows them (OpenFlow 1.0, 16 bits).
+const (
+	PortInPort     uint32 = 0xfff8
+	PortTable      uint32 = 0xfff9
+	PortNORMAL     uint32 = 0xfffa
+	PortFlood      uint32 = 0xfffb
+	PortAll        uint32 = 0xfffc
+	PortController uint32 = 0xfffd
+	PortLocal      uint32 = 0xfffe
+	PortNone       uint32 = 0xffff
+	// PortMax is the first number that is not an ordinary port's.
+	PortMax uint32 = 0xff00
+)
