@@ -1,0 +1,193 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/mdlayher/vsock"
+)
+
+// Client talks to one daemon. It may be used by several goroutines.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// Refused is an error the daemon answered with. Input tells that what was asked
+// for is wrong, as opposed to right but not possible.
+type Refused struct {
+	Message string
+	Input   bool
+}
+
+func (e *Refused) Error() string { return e.Message }
+
+// NewClient makes a client of the daemon on socket: the path of a unix socket,
+// or vsock:CID:PORT. It does not connect yet.
+func NewClient(socket string) (*Client, error) {
+	dial := func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	if rest, ok := strings.CutPrefix(socket, "vsock:"); ok {
+		cid, port, err := parseVsock(rest)
+		if err != nil {
+			return nil, err
+		}
+		dial = func(context.Context) (net.Conn, error) { return vsock.Dial(cid, port, nil) }
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dial(ctx)
+	}}
+	return &Client{socket: socket, http: &http.Client{Transport: transport}}, nil
+}
+
+func parseVsock(text string) (cid, port uint32, err error) {
+	c, p, ok := strings.Cut(text, ":")
+	c64, err1 := strconv.ParseUint(c, 10, 32)
+	p64, err2 := strconv.ParseUint(p, 10, 32)
+	if !ok || err1 != nil || err2 != nil {
+		return 0, 0, &Refused{Message: fmt.Sprintf("socket vsock:%s: expected vsock:CID:PORT", text), Input: true}
+	}
+	return uint32(c64), uint32(p64), nil
+}
+
+// Do sends a request with in as its JSON body (nil: none) and decodes the answer
+// into out (nil: ignored). Errors are one line; *Refused where the daemon
+// answered with one.
+func (c *Client) Do(method, path string, query url.Values, in, out any) error {
+	body, err := c.roundTrip(method, path, query, in)
+	if err != nil || out == nil {
+		return err
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("the daemon's answer to %s %s makes no sense: %w", method, path, err)
+	}
+	return nil
+}
+
+func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byte, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequest(method, target.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return answer, nil
+	}
+	var refusal Error
+	if json.Unmarshal(answer, &refusal) != nil || refusal.Error == "" {
+		refusal.Error = fmt.Sprintf("%s %s: the daemon answered %s", method, path, resp.Status)
+	}
+	return nil, &Refused{Message: refusal.Error, Input: resp.StatusCode == http.StatusBadRequest}
+}
+
+// unreachable says which socket failed and what to do about it.
+func (c *Client) unreachable(err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("no daemon at %s: start weftd, or name its socket with --socket or WEFT_SOCKET", c.socket)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nobody answers at %s: weftd is not running; start it", c.socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("no permission for %s: run as root, or start weftd with --socket-group", c.socket)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("the daemon at %s went away in the middle of the answer: see its log, and try again", c.socket)
+	}
+	var op *url.Error
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return fmt.Errorf("the daemon at %s does not answer: %v; is weftd running?", c.socket, err)
+}
+
+// Show asks for the daemon's state.
+func (c *Client) Show() (Show, error) {
+	var s Show
+	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
+}
+
+// Ports lists the ports, or the one named.
+func (c *Client) Ports(name string) ([]Port, error) {
+	var ports []Port
+	query := url.Values{}
+	if name != "" {
+		query.Set("name", name)
+	}
+	return ports, c.Do(http.MethodGet, "/v1/ports", query, nil, &ports)
+}
+
+// AddPort adds a port; options are KEY=VALUE words.
+func (c *Client) AddPort(name string, options []string) (Port, error) {
+	var p Port
+	return p, c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options}, &p)
+}
+
+// DelPort deletes a port.
+func (c *Client) DelPort(name string) error {
+	return c.Do(http.MethodDelete, "/v1/ports/"+name, nil, nil, nil)
+}
+
+// ChangeFlows adds or modifies flows.
+func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
+	var n FlowsChanged
+	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
+}
+
+// Flows lists the flows that match selects; empty: all.
+func (c *Client) Flows(match string) ([]Flow, error) {
+	var flows []Flow
+	return flows, c.Do(http.MethodGet, "/v1/flows", matchQuery(match), nil, &flows)
+}
+
+// DelFlows deletes the flows that match selects; empty: all.
+func (c *Client) DelFlows(match string, strict bool) (FlowsChanged, error) {
+	var n FlowsChanged
+	query := matchQuery(match)
+	if strict {
+		query.Set("strict", "true")
+	}
+	return n, c.Do(http.MethodDelete, "/v1/flows", query, nil, &n)
+}
+
+// Megaflows lists the workers' caches.
+func (c *Client) Megaflows() ([]Megaflow, error) {
+	var flows []Megaflow
+	return flows, c.Do(http.MethodGet, "/v1/megaflows", nil, nil, &flows)
+}
+
+func matchQuery(match string) url.Values {
+	query := url.Values{}
+	if match != "" {
+		query.Set("match", match)
+	}
+	return query
+}
