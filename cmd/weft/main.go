@@ -1,0 +1,130 @@
+// Command weft is the client of weftd: ports, flows and what they have done.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// Exit codes, which scripts rely on.
+const (
+	exitFailed = 1 // it was right and failed, or nobody answers
+	exitInput  = 2 // what was asked for is wrong; nothing has changed
+)
+
+// usageError is wrong input that the client itself sees.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with its surroundings given; it returns the exit code.
+func run(args []string, in io.Reader, out, errs io.Writer) int {
+	c := &command{in: in, out: out}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "weft: %s\n", oneLine(err))
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var usage *usageError
+	var refused *api.Refused
+	switch {
+	case errors.As(err, &usage):
+		return exitInput
+	case errors.As(err, &refused) && refused.Input:
+		return exitInput
+	}
+	return exitFailed
+}
+
+// oneLine is the error without line breaks: scripts show and match one line.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " ")), " ")
+}
+
+// command is what all verbs share.
+type command struct {
+	in     io.Reader
+	out    io.Writer
+	socket string
+	json   bool
+}
+
+func (c *command) client() (*api.Client, error) { return api.NewClient(c.socket) }
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weft",
+		Short:         "ports and flows of the weft switch",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("%s: no such verb; expected one of %s", args[0], verbs(cmd))
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	socket := os.Getenv("WEFT_SOCKET")
+	if socket == "" {
+		socket = api.DefaultSocket
+	}
+	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
+	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
+	root.AddCommand(c.portVerbs()...)
+	root.AddCommand(c.flowVerbs()...)
+	root.AddCommand(c.showVerb(), c.versionVerb())
+	return root
+}
+
+func verbs(cmd *cobra.Command) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// words checks the number of arguments in the words of the verb's usage line.
+func words(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		_, usage, _ := strings.Cut(cmd.Use, " ")
+		if usage == "" {
+			usage = "no further word"
+		}
+		switch {
+		case len(args) < least:
+			return usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
+		case most >= 0 && len(args) > most:
+			return usagef("%s: %s is one word too many; expected %s (quote what has blanks)", cmd.Name(), args[most], usage)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const addPortHelp = `Adds a port. Options by type:
+
+  type=vhost-user path=SOCKET [mode=client|server] [queues=N]
+  type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N]
+  type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
+  type=vxlan      vni=N|flow remote=IP|flow [local=IP] [dst_port=4789]`
+
+func (c *command) portVerbs() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use:   "add-port NAME type=TYPE [KEY=VALUE ...]",
+			Short: "add a port",
+			Long:  addPortHelp,
+			Args:  words(1, -1),
+			RunE:  c.addPort,
+		},
+		{
+			Use:   "del-port NAME",
+			Short: "delete a port",
+			Args:  words(1, 1),
+			RunE:  c.delPort,
+		},
+		{
+			Use:   "dump-ports [NAME]",
+			Short: "print the statistics of all ports, or of one",
+			Args:  words(0, 1),
+			RunE:  c.dumpPorts,
+		},
+	}
+}
+
+func (c *command) addPort(_ *cobra.Command, args []string) error {
+	for _, word := range args[1:] {
+		if !strings.Contains(word, "=") {
+			return usagef("%s: expected KEY=VALUE, as in type=tap", word)
+		}
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	p, err := client.AddPort(args[0], args[1:])
+	if err != nil || !c.json {
+		return err
+	}
+	return c.printJSON(p)
+}
+
+func (c *command) delPort(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return client.DelPort(args[0])
+}
+
+func (c *command) dumpPorts(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	name := ""
+	if len(args) == 1 {
+		name = args[0]
+	}
+	ports, err := client.Ports(name)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(ports)
+	}
+	return c.printPortStats(ports)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+func (c *command) printJSON(v any) error {
+	enc := json.NewEncoder(c.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (c *command) table(header string) *tabwriter.Writer {
+	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
+	if header != "" {
+		fmt.Fprintln(w, header)
+	}
+	return w
+}
+
+func (c *command) showVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "show", Short: "print the state of the daemon, its workers and ports", Args: words(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			client, err := c.client()
+			if err != nil {
+				return err
+			}
+			s, err := client.Show()
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(s)
+			}
+			return c.printShow(s)
+		},
+	}
+}
+
+func (c *command) printShow(s api.Show) error {
+	engine := "none"
+	if s.EnginePID != 0 {
+		engine = fmt.Sprintf("pid %d", s.EnginePID)
+	}
+	fmt.Fprintf(c.out, "weftd %s: pid %d, engine %s, engine restarts %d, up %.0fs, state %s\n",
+		s.Version, s.PID, engine, s.Restarts, s.UptimeS, s.StateDir)
+	fmt.Fprintf(c.out, "flows %d, megaflows %d, learnt addresses %d\n\n", s.Flows, s.Megaflows, s.MACs)
+	w := c.table("WORKER\tCORE\tFRAMES\tEXACT\tMEGAFLOW\tMISSES\tDROPS\tPASSES\tSLEEPS\tBUSY")
+	for i, k := range s.Workers {
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.3fs\n", i, k.Core, k.Frames, k.ExactHits,
+			k.MegaflowHits, k.Misses, total(k.Drops), k.Passes, k.Sleeps, float64(k.BusyNS)/1e9)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	w = c.table("PORT\tNAME\tTYPE\tSTATE\tOPTIONS\tDETAIL")
+	for _, p := range s.Ports {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", p.Number, p.Name, p.Type, p.State, optionText(p.Options), detail(p))
+	}
+	return w.Flush()
+}
+
+// detail is the port's own remark and, for an af_xdp port, its mode and why.
+func detail(p api.Port) string {
+	var parts []string
+	if p.Mode != "" {
+		parts = append(parts, "mode "+p.Mode)
+	}
+	if p.Reason != "" {
+		parts = append(parts, p.Reason)
+	}
+	if p.Detail != "" {
+		parts = append(parts, p.Detail)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func optionText(options map[string]string) string {
+	var words []string
+	for k, v := range options {
+		if k != "type" {
+			words = append(words, k+"="+v)
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+func total(drops map[string]uint64) uint64 {
+	var n uint64
+	for _, d := range drops {
+		n += d
+	}
+	return n
+}
+
+func (c *command) printPortStats(ports []api.Port) error {
+	w := c.table("PORT\tNAME\tTYPE\tSTATE\tRX-PACKETS\tRX-BYTES\tRX-DROPS\tTX-PACKETS\tTX-BYTES\tTX-DROPS\tDROP-REASONS")
+	for _, p := range ports {
+		s := p.Stats
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", p.Number, p.Name, p.Type, p.State,
+			s.RxPackets, s.RxBytes, total(s.RxDrops), s.TxPackets, s.TxBytes, s.TxDrops, reasons(s.RxDrops))
+	}
+	return w.Flush()
+}
+
+func reasons(drops map[string]uint64) string {
+	names := make([]string, 0, len(drops))
+	for name := range drops {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s=%d", name, drops[name])
+	}
+	return strings.Join(names, ",")
+}
+
+func (c *command) printMegaflows(flows []api.Megaflow) error {
+	for _, f := range flows {
+		used := "never"
+		if f.UsedS != nil {
+			used = fmt.Sprintf("%.3fs", *f.UsedS)
+		}
+		match := f.Match
+		if match != "" {
+			match += ", "
+		}
+		if _, err := fmt.Fprintf(c.out, "%spackets:%d, bytes:%d, used:%s, actions:%s\n",
+			match, f.Packets, f.Bytes, used, f.Actions); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) versionVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version of the client", Args: words(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if c.json {
+				return c.printJSON(map[string]string{"version": api.Version()})
+			}
+			_, err := fmt.Fprintln(c.out, "weft "+api.Version())
+			return err
+		},
+	}
+}
