@@ -68,3 +68,10 @@ const VLANPresent = 0x1000
 
 // EthTypeNone is the dl_type of an 802.3 frame without SNAP header.
 const EthTypeNone = 0x05ff
+
+// TunnelWords is the number of words that describe the tunnel a frame came by.
+const TunnelWords = WARPSha - WTunID
+
+// Tunnel is the key's tunnel words, in place: tun_id; tun_src and tun_dst of an
+// IPv4 underlay; those of an IPv6 underlay.
+func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }

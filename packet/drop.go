@@ -70,6 +70,12 @@ const (
 	DropLoop
 	// DropPortFault: lost with the port whose memory failed in mid-pass.
 	DropPortFault
+	// DropBadECN: a tunnel's outer header says congestion was experienced, the
+	// inner one that its transport cannot be told so (RFC 6040 section 4.2).
+	DropBadECN
+	// DropDeepHeader: the headers up to the transport's reach beyond MaxHeader
+	// bytes, further than the private header can grow.
+	DropDeepHeader
 
 	dropReasonCount
 )
@@ -82,7 +88,7 @@ var dropNames = [DropReasons]string{
 	"flow-drop", "table-miss", "ttl-expired", "no-headroom", "no-port", "tx-full", "tx-failed",
 	"miss-ring-full", "held-full", "held-expired", "miss-again",
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
-	"loop", "port-fault",
+	"loop", "port-fault", "bad-ecn", "deep-header",
 }
 
 // String is the name under which the reason is counted and shown.

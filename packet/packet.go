@@ -57,8 +57,10 @@ type Frame struct {
 	// InPort is the datapath port the frame is matched as: the port it was
 	// received on, or the vxlan port once decapsulated.
 	InPort uint32
-	// L3 and L4 are set by extraction: offsets of the network and the
-	// transport header, 0 where there is none.
+	// L3 and L4 are set by extraction: offsets of the IPv4 or IPv6 header (the
+	// version is in its first nibble) and of the TCP, UDP, SCTP, ICMP or ICMPv6
+	// header, 0 where there is none; later fragments have no L4. The fixed part
+	// of both headers then lies in the private header.
 	L3, L4 uint16
 	// Flags is a set of the Frame* bits.
 	Flags uint32
@@ -66,7 +68,9 @@ type Frame struct {
 	Held uint32
 	// Drop is the reason for which the frame is dropped; 0 while it lives.
 	Drop DropReason
-	_    [7]byte
+	// Proto is the IP protocol at L4. Set by extraction, valid if L4 is not 0.
+	Proto uint8
+	_     [6]byte
 
 	buf [Headroom + MaxHeader]byte
 }
@@ -76,6 +80,9 @@ const (
 	// FrameResumed marks a frame that has been held and looked up before; a
 	// second miss drops it.
 	FrameResumed uint32 = 1 << iota
+	// FrameRouted marks an IPv6 frame whose routing header has segments left:
+	// its checksum covers another destination (RFC 8200 section 8.1).
+	FrameRouted
 )
 
 // Batch is up to BatchSize frames, in order of arrival, with the spans of all
@@ -184,6 +191,33 @@ func pulled(off uint16, n int) uint16 {
 		return 0
 	}
 	return off - uint16(n)
+}
+
+// Pullup makes the private header at least n bytes long, moving what is missing
+// from the spans into it. It reports false, having moved nothing, where the
+// frame is shorter or the private header cannot grow that far.
+func (b *Batch) Pullup(f *Frame, n int) bool {
+	header := int(f.end - f.start)
+	if n <= header {
+		return true
+	}
+	if n > f.Len() || int(f.start)+n > len(f.buf) {
+		return false
+	}
+	dst := f.buf[f.end : int(f.start)+n]
+	f.end += uint16(len(dst))
+	f.tailLen -= uint32(len(dst))
+	for len(dst) > 0 {
+		s := &b.spans[f.spanFirst]
+		m := copy(dst, Foreign(s.Addr, s.Len))
+		dst = dst[m:]
+		s.Addr += uintptr(m)
+		if s.Len -= uint32(m); s.Len == 0 {
+			f.spanFirst++
+			f.spanCount--
+		}
+	}
+	return true
 }
 
 // Trim shortens the frame to n bytes in all, as an IP total length asks for

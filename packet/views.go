@@ -1,0 +1,149 @@
+package packet
+
+import "encoding/binary"
+
+// Header views: bytes as they lie in the frame, one accessor a field, integers
+// in host order. They check nothing; whoever makes one has validated the length
+// (extraction does, once a frame).
+
+// EtherTypes.
+const (
+	EtherTypeIPv4  = 0x0800
+	EtherTypeARP   = 0x0806
+	EtherTypeRARP  = 0x8035
+	EtherTypeVLAN  = 0x8100
+	EtherTypeIPv6  = 0x86dd
+	EtherTypeSVLAN = 0x88a8
+)
+
+// IP protocols.
+const (
+	ProtoHopByHop = 0
+	ProtoICMP     = 1
+	ProtoTCP      = 6
+	ProtoUDP      = 17
+	ProtoRouting  = 43
+	ProtoFragment = 44
+	ProtoAH       = 51
+	ProtoICMPv6   = 58
+	ProtoNone     = 59
+	ProtoDestOpts = 60
+	ProtoSCTP     = 132
+)
+
+// Lengths of fixed headers in bytes.
+const (
+	EthernetLen = 14
+	VLANLen     = 4
+	ARPLen      = 28
+	IPv4Len     = 20
+	IPv6Len     = 40
+	TCPLen      = 20
+	UDPLen      = 8
+	SCTPLen     = 12
+	ICMPLen     = 8
+	ICMPv6Len   = 4
+)
+
+// Ethernet is an Ethernet II header, at least 14 bytes. Addresses are the low
+// 48 bits.
+type Ethernet []byte
+
+func (h Ethernet) Dst() uint64  { return binary.BigEndian.Uint64(h) >> 16 }
+func (h Ethernet) Src() uint64  { return binary.BigEndian.Uint64(h[4:]) & (1<<48 - 1) }
+func (h Ethernet) Type() uint16 { return binary.BigEndian.Uint16(h[12:]) }
+
+func (h Ethernet) SetDst(mac uint64) {
+	binary.BigEndian.PutUint64(h, mac<<16|uint64(binary.BigEndian.Uint16(h[6:])))
+}
+
+func (h Ethernet) SetSrc(mac uint64) {
+	binary.BigEndian.PutUint32(h[6:], uint32(mac>>16))
+	binary.BigEndian.PutUint16(h[10:], uint16(mac))
+}
+
+func (h Ethernet) SetType(t uint16) { binary.BigEndian.PutUint16(h[12:], t) }
+
+// ARP is an ARP or RARP packet for IPv4 over Ethernet, 28 bytes (RFC 826).
+type ARP []byte
+
+func (h ARP) HardwareType() uint16 { return binary.BigEndian.Uint16(h) }
+func (h ARP) ProtocolType() uint16 { return binary.BigEndian.Uint16(h[2:]) }
+func (h ARP) HardwareLen() uint8   { return h[4] }
+func (h ARP) ProtocolLen() uint8   { return h[5] }
+func (h ARP) Op() uint16           { return binary.BigEndian.Uint16(h[6:]) }
+func (h ARP) SenderHW() uint64     { return binary.BigEndian.Uint64(h[8:]) >> 16 }
+func (h ARP) SenderIPv4() uint32   { return binary.BigEndian.Uint32(h[14:]) }
+func (h ARP) TargetHW() uint64     { return binary.BigEndian.Uint64(h[18:]) >> 16 }
+func (h ARP) TargetIPv4() uint32   { return binary.BigEndian.Uint32(h[24:]) }
+
+// IPv4 is an IPv4 header, at least 20 bytes (RFC 791).
+type IPv4 []byte
+
+func (h IPv4) Version() uint8    { return h[0] >> 4 }
+func (h IPv4) HeaderLen() int    { return int(h[0]&15) * 4 } // bytes
+func (h IPv4) TOS() uint8        { return h[1] }
+func (h IPv4) TotalLen() int     { return int(binary.BigEndian.Uint16(h[2:])) }
+func (h IPv4) ID() uint16        { return binary.BigEndian.Uint16(h[4:]) }
+func (h IPv4) FlagsFrag() uint16 { return binary.BigEndian.Uint16(h[6:]) } // DF 0x4000, MF 0x2000, offset 0x1fff
+func (h IPv4) TTL() uint8        { return h[8] }
+func (h IPv4) Proto() uint8      { return h[9] }
+func (h IPv4) Checksum() uint16  { return binary.BigEndian.Uint16(h[10:]) }
+func (h IPv4) Src() uint32       { return binary.BigEndian.Uint32(h[12:]) }
+func (h IPv4) Dst() uint32       { return binary.BigEndian.Uint32(h[16:]) }
+
+func (h IPv4) SetTotalLen(n int)      { binary.BigEndian.PutUint16(h[2:], uint16(n)) }
+func (h IPv4) SetID(id uint16)        { binary.BigEndian.PutUint16(h[4:], id) }
+func (h IPv4) SetFlagsFrag(v uint16)  { binary.BigEndian.PutUint16(h[6:], v) }
+func (h IPv4) SetChecksum(sum uint16) { binary.BigEndian.PutUint16(h[10:], sum) }
+
+// IPv6 is an IPv6 header, 40 bytes (RFC 8200).
+type IPv6 []byte
+
+func (h IPv6) Version() uint8      { return h[0] >> 4 }
+func (h IPv6) TrafficClass() uint8 { return uint8(binary.BigEndian.Uint16(h) >> 4) }
+func (h IPv6) Label() uint32       { return binary.BigEndian.Uint32(h) & 0xfffff }
+func (h IPv6) PayloadLen() int     { return int(binary.BigEndian.Uint16(h[4:])) }
+func (h IPv6) NextHeader() uint8   { return h[6] }
+func (h IPv6) HopLimit() uint8     { return h[7] }
+
+// Src and Dst return the upper and the lower half.
+func (h IPv6) Src() (hi, lo uint64) {
+	return binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
+}
+
+func (h IPv6) Dst() (hi, lo uint64) {
+	return binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
+}
+
+func (h IPv6) SetPayloadLen(n int) { binary.BigEndian.PutUint16(h[4:], uint16(n)) }
+
+func (h IPv6) SetTrafficClass(tc uint8) {
+	h[0] = h[0]&0xf0 | tc>>4
+	h[1] = h[1]&0x0f | tc<<4
+}
+
+// UDP is a UDP header, 8 bytes (RFC 768).
+type UDP []byte
+
+func (h UDP) SrcPort() uint16  { return binary.BigEndian.Uint16(h) }
+func (h UDP) DstPort() uint16  { return binary.BigEndian.Uint16(h[2:]) }
+func (h UDP) Len() int         { return int(binary.BigEndian.Uint16(h[4:])) }
+func (h UDP) Checksum() uint16 { return binary.BigEndian.Uint16(h[6:]) }
+
+func (h UDP) SetSrcPort(p uint16)    { binary.BigEndian.PutUint16(h, p) }
+func (h UDP) SetDstPort(p uint16)    { binary.BigEndian.PutUint16(h[2:], p) }
+func (h UDP) SetLen(n int)           { binary.BigEndian.PutUint16(h[4:], uint16(n)) }
+func (h UDP) SetChecksum(sum uint16) { binary.BigEndian.PutUint16(h[6:], sum) }
+
+// TCP is a TCP header, at least 20 bytes (RFC 9293).
+type TCP []byte
+
+func (h TCP) SrcPort() uint16  { return binary.BigEndian.Uint16(h) }
+func (h TCP) DstPort() uint16  { return binary.BigEndian.Uint16(h[2:]) }
+func (h TCP) Seq() uint32      { return binary.BigEndian.Uint32(h[4:]) }
+func (h TCP) Ack() uint32      { return binary.BigEndian.Uint32(h[8:]) }
+func (h TCP) HeaderLen() int   { return int(h[12]>>4) * 4 }                       // bytes
+func (h TCP) Flags() uint16    { return binary.BigEndian.Uint16(h[12:]) & 0xfff } // 12 bits, FIN lowest
+func (h TCP) Window() uint16   { return binary.BigEndian.Uint16(h[14:]) }
+func (h TCP) Checksum() uint16 { return binary.BigEndian.Uint16(h[16:]) }

@@ -1,0 +1,45 @@
+package packet
+
+import "encoding/binary"
+
+// PushVLAN puts a tag (IEEE 802.1Q) with this TPID and TCI between the source
+// address and what follows it. DropNoHeadroom if the headroom is used up; the
+// frame is then unchanged.
+func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
+	h := f.Push(4)
+	if h == nil {
+		return DropNoHeadroom
+	}
+	copy(h[:12], h[4:16])
+	binary.BigEndian.PutUint16(h[12:], tpid)
+	binary.BigEndian.PutUint16(h[14:], tci)
+	return DropNone
+}
+
+// PopVLAN takes the outermost tag off; it reports false if there is none.
+func (f *Frame) PopVLAN() bool {
+	h := f.Header()
+	if !tagged(h) {
+		return false
+	}
+	copy(h[4:16], h[:12])
+	return f.Pull(4)
+}
+
+// SetVLAN sets the TCI of the outermost tag; it reports false if there is none.
+func (f *Frame) SetVLAN(tci uint16) bool {
+	h := f.Header()
+	if !tagged(h) {
+		return false
+	}
+	binary.BigEndian.PutUint16(h[14:], tci)
+	return true
+}
+
+func tagged(h []byte) bool { return len(h) >= 18 && IsVLAN(Ethernet(h).Type()) }
+
+// IsVLAN tells whether an EtherType is the TPID of a VLAN tag: a customer's
+// (0x8100) or a service's (0x88a8).
+func IsVLAN(etherType uint16) bool {
+	return etherType == EtherTypeVLAN || etherType == EtherTypeSVLAN
+}
