@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long the client waits for the engine. A request is answered between two
+// passes of every worker, so all but the first second is for a busy machine.
+const (
+	spawnTimeout   = 10 * time.Second
+	requestTimeout = 10 * time.Second
+)
+
+// ErrGone is what every method returns once the engine's connection has ended.
+var ErrGone = errors.New("engine: connection lost")
+
+// Client is control's connection to the engine. Its methods may be called by
+// several goroutines; requests are answered one after the other. Descriptors
+// given to a method are duplicated by the kernel and stay the caller's.
+type Client struct {
+	conn  *net.UnixConn
+	pid   int
+	pidfd int // -1 once closed
+
+	mu      sync.Mutex // one request at a time
+	replies chan received
+	gone    chan struct{}
+	close   sync.Once
+}
+
+// Kept is one thing the engine remembers for control: Request as it was sent
+// (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the
+// receiver owns.
+type Kept struct {
+	Request Request
+	FDs     []int
+}
+
+// CloseFDs closes the descriptors of k.
+func (k *Kept) CloseFDs() {
+	closeAll(k.FDs)
+	k.FDs = nil
+}
+
+// Spawn starts `exe engine --state stateDir` as a process of its own session,
+// which outlives the caller, and connects to it. Standard error is inherited.
+// An engine that serves stateDir already makes it fail.
+func Spawn(exe, stateDir string) (*Client, error) {
+	return spawn(exec.Command(exe, "engine", "--state", stateDir), stateDir)
+}
+
+func spawn(cmd *exec.Cmd, stateDir string) (*Client, error) {
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	cmd.Stderr = os.Stderr
+	// A session of its own: the terminal's signals are for control alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("engine: start: %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }() // also reaps it, whenever it ends
+	ctx, cancel := context.WithTimeout(context.Background(), spawnTimeout)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c, err := Connect(stateDir)
+		if err == nil && c.pid == cmd.Process.Pid {
+			return c, nil
+		}
+		if err == nil {
+			c.Close() // an older engine's
+		}
+		select {
+		case why := <-exited:
+			return nil, fmt.Errorf("engine: ended at its start: %v", why)
+		case <-ctx.Done():
+			cmd.Process.Kill()
+			return nil, fmt.Errorf("engine: did not answer within %v: %w", spawnTimeout, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Connect connects to the engine that serves stateDir, replacing an older
+// control process. The error wraps fs.ErrNotExist or ECONNREFUSED where no
+// engine is there.
+func Connect(stateDir string) (*Client, error) {
+	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	pid, pidfd, err := peer(conn)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), gone: make(chan struct{})}
+	go c.read()
+	return c, nil
+}
+
+// read hands replies to the request that waits for them, until the engine is
+// gone. The kernel ends the connection while the engine dies, whatever it died
+// of, so this is noticed at once.
+func (c *Client) read() {
+	defer close(c.gone)
+	for {
+		r, err := receive(c.conn)
+		if err != nil {
+			return
+		}
+		select {
+		case c.replies <- r:
+		case <-time.After(requestTimeout): // nobody asked
+			closeAll(r.fds)
+			return
+		}
+	}
+}
+
+// PID is the engine's process.
+func (c *Client) PID() int { return c.pid }
+
+// Gone is closed when the engine has died, or has taken another control
+// process instead of this one.
+func (c *Client) Gone() <-chan struct{} { return c.gone }
+
+// Start starts the workers on memory that control has made for s; see NewMemory.
+func (c *Client) Start(s Start, m *Memory) error {
+	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
+	return err
+}
+
+// Attach opens a device in the engine and gives its queues to the workers.
+func (c *Client) Attach(a Attach, fds []int) error {
+	_, err := c.call(&Request{Op: OpAttach, Attach: &a}, fds)
+	return err
+}
+
+// Detach takes a port from the workers, closes it, and returns its device's
+// State. Once it returns, the engine uses nothing of the port.
+func (c *Client) Detach(port uint32) (json.RawMessage, error) {
+	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
+	return r.State, err
+}
+
+// Keep has the engine keep blob and duplicates of fds under key.
+func (c *Client) Keep(key string, blob json.RawMessage, fds []int) error {
+	_, err := c.call(&Request{Op: OpKeep, Key: key, Blob: blob}, fds)
+	return err
+}
+
+// Forget drops what was kept under key, if anything.
+func (c *Client) Forget(key string) error {
+	_, err := c.call(&Request{Op: OpForget, Key: key}, nil)
+	return err
+}
+
+// Recall returns all that the engine keeps: first the start if there was one,
+// then ports in the order they were attached in, then keys in order. The caller
+// owns the descriptors.
+func (c *Client) Recall() ([]Kept, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.send(&Request{Op: OpRecall}, nil); err != nil {
+		return nil, err
+	}
+	var all []Kept
+	for {
+		r, err := c.await()
+		if err == nil && r.reply.Error != "" {
+			err = errors.New("engine: " + r.reply.Error)
+		}
+		if err != nil {
+			for i := range all {
+				all[i].CloseFDs()
+			}
+			return nil, err
+		}
+		if r.reply.Last {
+			return all, nil
+		}
+		if r.reply.Kept != nil {
+			all = append(all, Kept{Request: *r.reply.Kept, FDs: r.fds})
+		}
+	}
+}
+
+// Stop ends the engine in good order and waits until it is gone.
+func (c *Client) Stop() error {
+	if _, err := c.call(&Request{Op: OpStop}, nil); err != nil {
+		return err
+	}
+	return c.awaitDeath()
+}
+
+// Kill ends the engine by SIGKILL, if it lives, and waits until it is gone.
+// Control calls it before it spawns another, so that there are never two.
+func (c *Client) Kill() error {
+	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
+	}
+	return c.awaitDeath()
+}
+
+func (c *Client) awaitDeath() error {
+	deadline := time.Now().Add(requestTimeout)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return fmt.Errorf("engine: process %d does not end", c.pid)
+		}
+		fds := []unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, int(left.Milliseconds())+1); n > 0 && err == nil {
+			return nil
+		}
+	}
+}
+
+// Close ends the connection; the engine goes on.
+func (c *Client) Close() error {
+	var err error
+	c.close.Do(func() {
+		err = c.conn.Close()
+		<-c.gone
+		unix.Close(c.pidfd)
+	})
+	return err
+}
+
+func (c *Client) call(req *Request, fds []int) (Reply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.send(req, fds); err != nil {
+		return Reply{}, err
+	}
+	r, err := c.await()
+	if err != nil {
+		return Reply{}, err
+	}
+	closeAll(r.fds)
+	if r.reply.Error != "" {
+		return Reply{}, errors.New("engine: " + r.reply.Error)
+	}
+	return r.reply, nil
+}
+
+func (c *Client) send(req *Request, fds []int) error {
+	err := sendMessage(c.conn, req, fds)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		return ErrGone
+	}
+	return err
+}
+
+func (c *Client) await() (received, error) {
+	timeout := time.NewTimer(requestTimeout)
+	defer timeout.Stop()
+	select {
+	case r := <-c.replies:
+		return r, nil
+	case <-c.gone:
+		select {
+		case r := <-c.replies: // answered before it went
+			return r, nil
+		default:
+			return received{}, ErrGone
+		}
+	case <-timeout.C:
+		// A reply that comes later would answer the wrong request.
+		c.conn.Close()
+		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
+	}
+}
