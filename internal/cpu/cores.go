@@ -1,0 +1,135 @@
+// Package cpu places threads on cores, and waits politely.
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxCores bounds core numbers: unix.CPUSet holds as many.
+const MaxCores = 1024
+
+// ParseList reads a list of cores as the kernel writes them: "0,2-3". The cores
+// come in the order given; one named twice is an error. An empty list is nil.
+func ParseList(list string) ([]int, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	var cores []int
+	for _, part := range strings.Split(list, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		from, err := parseCore(first)
+		if err != nil {
+			return nil, err
+		}
+		to := from
+		if isRange {
+			if to, err = parseCore(last); err != nil {
+				return nil, err
+			}
+		}
+		if to < from {
+			return nil, fmt.Errorf("cores %q: ends before it begins", part)
+		}
+		for c := from; c <= to; c++ {
+			if slices.Contains(cores, c) {
+				return nil, fmt.Errorf("cores %q: core %d twice", list, c)
+			}
+			cores = append(cores, c)
+		}
+	}
+	return cores, nil
+}
+
+func parseCore(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n >= MaxCores {
+		return 0, fmt.Errorf("core %q: expected a number below %d", s, MaxCores)
+	}
+	return int(n), nil
+}
+
+// Allowed lists the cores this process may run on, in ascending order.
+func Allowed() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("cores of this process: %w", err)
+	}
+	var cores []int
+	for c := range MaxCores {
+		if set.IsSet(c) {
+			cores = append(cores, c)
+		}
+	}
+	return cores, nil
+}
+
+// Pin restricts the calling thread to one core. The goroutine must be locked to
+// its thread.
+func Pin(core int) error {
+	var set unix.CPUSet
+	set.Set(core)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin to core %d: %w", core, err)
+	}
+	return nil
+}
+
+// Confine restricts all threads of this process, and so those that they start
+// later, to the allowed cores that are not in taken. Where none is left, it
+// changes nothing. Call it before the workers' threads are pinned.
+func Confine(taken []int) error {
+	allowed, err := Allowed()
+	if err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	for _, c := range allowed {
+		if !slices.Contains(taken, c) {
+			set.Set(c)
+		}
+	}
+	if set.Count() == 0 {
+		return nil
+	}
+	// A thread that is not moved yet may start another meanwhile: go over them
+	// until no new one turns up.
+	seen := map[int]bool{}
+	for again := true; again; {
+		again = false
+		threads, err := threads()
+		if err != nil {
+			return err
+		}
+		for _, tid := range threads {
+			if seen[tid] {
+				continue
+			}
+			seen[tid], again = true, true
+			if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("confine thread %d: %w", tid, err)
+			}
+		}
+	}
+	return nil
+}
+
+func threads() ([]int, error) {
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, fmt.Errorf("threads of this process: %w", err)
+	}
+	var tids []int
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
+}
