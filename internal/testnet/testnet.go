@@ -1,0 +1,109 @@
+// Package testnet gives tests network namespaces of their own, named, so that
+// `ip netns exec` and code that opens a namespace by name find them. Tests only.
+package testnet
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netns"
+)
+
+// Namespace is a network namespace with its loopback up. It is removed at the
+// end of the test.
+type Namespace struct {
+	// Name as in `ip netns`; unique on this machine.
+	Name string
+	t    testing.TB
+}
+
+var count atomic.Uint32
+
+// New makes a namespace. It skips the test where the process is not root.
+func New(t testing.TB) *Namespace {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes network namespaces")
+	}
+	n := &Namespace{Name: fmt.Sprintf("weft-t%d-%d", os.Getpid(), count.Add(1)), t: t}
+	t.Cleanup(func() {
+		if err := netns.DeleteNamed(n.Name); err != nil && !os.IsNotExist(err) {
+			t.Errorf("namespace %s: %v", n.Name, err)
+		}
+	})
+	// A named namespace becomes the thread's own: go back to where it was.
+	back := hold(t)
+	h, err := netns.NewNamed(n.Name)
+	back()
+	if err != nil {
+		t.Fatalf("namespace %s: %v", n.Name, err)
+	}
+	h.Close()
+	n.Exec("ip", "link", "set", "lo", "up")
+	return n
+}
+
+// hold locks the goroutine to its thread and returns what takes the thread
+// back to its present namespace and unlocks it.
+func hold(t testing.TB) func() {
+	runtime.LockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		t.Fatalf("own namespace: %v", err)
+	}
+	return func() {
+		if err := netns.Set(old); err != nil {
+			panic(err) // a thread in the wrong namespace must not run other tests
+		}
+		old.Close()
+		runtime.UnlockOSThread()
+	}
+}
+
+// Do runs f in the namespace, on this goroutine; f may end the test. Sockets f
+// opens stay in the namespace; goroutines it starts do not run in it.
+func (n *Namespace) Do(f func()) {
+	n.t.Helper()
+	defer hold(n.t)()
+	h, err := netns.GetFromName(n.Name)
+	if err != nil {
+		n.t.Fatalf("namespace %s: %v", n.Name, err)
+	}
+	err = netns.Set(h)
+	h.Close()
+	if err != nil {
+		n.t.Fatalf("namespace %s: %v", n.Name, err)
+	}
+	f()
+}
+
+// Command is a command that will run in the namespace.
+func (n *Namespace) Command(args ...string) *exec.Cmd {
+	return exec.Command("ip", append([]string{"netns", "exec", n.Name}, args...)...)
+}
+
+// Exec runs a command in the namespace and returns what it printed. The test
+// ends if the command fails.
+func (n *Namespace) Exec(args ...string) string {
+	n.t.Helper()
+	out, err := n.Command(args...).CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("%s: %s: %v\n%s", n.Name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// Join lays a veth between two namespaces, both ends up, without IPv6
+// addresses of their own.
+func Join(a *Namespace, devA string, b *Namespace, devB string) {
+	a.t.Helper()
+	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)
+	a.Exec("ip", "link", "set", devA, "addrgenmode", "none", "up")
+	b.Exec("ip", "link", "set", devB, "addrgenmode", "none", "up")
+}
