@@ -51,3 +51,7 @@ func (c *Cursor) Read(dst []byte) int {
 	}
 	return n
 }
+
+// Address is the address of b's first byte, for a span. b must not be empty and
+// must lie in memory mapped outside the Go heap.
+func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

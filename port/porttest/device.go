@@ -1,0 +1,65 @@
+package porttest
+
+import (
+	"encoding/json"
+
+	"weft/packet"
+	"weft/port"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is a port in memory, with as many queues as were asked for.
+type Device struct {
+	RxQueues []*Rx
+	TxQueues []*Tx
+	Saved    json.RawMessage // what State returns
+	Closed   bool
+}
+
+// New makes a device of n receive and n transmit queues.
+func New(n int, o Options) *Device {
+	d := &Device{}
+	for range n {
+		d.RxQueues = append(d.RxQueues, NewRx(o))
+		d.TxQueues = append(d.TxQueues, NewTx(o))
+	}
+	return d
+}
+
+// Rx implements port.Device.
+func (d *Device) Rx() []port.Rx {
+	var all []port.Rx
+	for _, r := range d.RxQueues {
+		all = append(all, r)
+	}
+	return all
+}
+
+// Tx implements port.Device.
+func (d *Device) Tx() []port.Tx {
+	var all []port.Tx
+	for _, t := range d.TxQueues {
+		all = append(all, t)
+	}
+	return all
+}
+
+// State implements port.Device.
+func (d *Device) State() []byte { return d.Saved }
+
+// Close implements port.Device.
+func (d *Device) Close() {
+	d.Closed = true
+	for _, r := range d.RxQueues {
+		r.Close()
+	}
+	for _, t := range d.TxQueues {
+		t.Close()
+	}
+}
+
+// address is where b's first byte lies in memory that Go does not manage.
+func address(b []byte) uintptr { return packet.Address(b) }
+
+func closeFD(fd int) { unix.Close(fd) }

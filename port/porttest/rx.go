@@ -1,0 +1,192 @@
+package porttest
+
+import (
+	"sync/atomic"
+
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// Options of a queue. Zero values take the defaults.
+type Options struct {
+	Slots     int // frames in a queue at most; default 256
+	SlotBytes int // longest frame; default 2048
+	// Header is the number of bytes that Recv copies into the private header;
+	// default packet.InnerHeader. Span bounds a span's length; default none, so
+	// that a frame has one.
+	Header, Span int
+	// Polled makes the queue say that each Recv costs a system call.
+	Polled bool
+	// MTU of the transmit queue; default SlotBytes.
+	MTU int
+}
+
+func (o Options) withDefaults() Options {
+	if o.Slots == 0 {
+		o.Slots = 256
+	}
+	if o.SlotBytes == 0 {
+		o.SlotBytes = 2048
+	}
+	if o.Header == 0 {
+		o.Header = packet.InnerHeader
+	}
+	if o.Span == 0 {
+		o.Span = o.SlotBytes
+	}
+	if o.MTU == 0 {
+		o.MTU = o.SlotBytes
+	}
+	return o
+}
+
+// Rx is a receive queue that a test injects frames into. One goroutine injects,
+// the worker receives.
+type Rx struct {
+	memory
+	o     Options
+	lens  []uint32
+	wait  int
+	armed atomic.Bool
+
+	injected atomic.Uint64 // frames put in; pairs with Recv
+	released atomic.Uint64 // frames given back; pairs with Inject
+	received uint64        // worker's own
+	replays  atomic.Int64  // frames that Recv still repeats, see Replay
+
+	broken   atomic.Bool
+	Recvs    atomic.Uint64 // calls of Recv
+	Arms     atomic.Uint64 // calls of Arm
+	Closed   atomic.Bool
+	Releases atomic.Uint64 // calls of Release
+}
+
+// NewRx makes an empty queue. Close frees it.
+func NewRx(o Options) *Rx {
+	o = o.withDefaults()
+	wait, err := shm.NewEvent()
+	if err != nil {
+		panic(err)
+	}
+	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), wait: wait}
+}
+
+// Inject puts a copy of frame into the queue; it reports false when it is full.
+func (r *Rx) Inject(frame []byte) bool {
+	at := r.injected.Load()
+	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
+		return false
+	}
+	slot := int(at % uint64(r.o.Slots))
+	copy(r.bytes[slot*r.o.SlotBytes:], frame)
+	r.lens[slot] = uint32(len(frame))
+	r.injected.Store(at + 1)
+	if r.armed.Load() || r.o.Polled {
+		shm.Signal(r.wait)
+	}
+	return true
+}
+
+// Replay has Recv hand out the frames injected so far over and over, until n
+// more have been received.
+func (r *Rx) Replay(n int64) {
+	r.replays.Store(n)
+	shm.Signal(r.wait)
+}
+
+// Replayed tells whether all of Replay's frames have been received.
+func (r *Rx) Replayed() bool { return r.replays.Load() == 0 }
+
+// Break makes every further Recv fail.
+func (r *Rx) Break() { r.broken.Store(true) }
+
+// Lent is the number of frames injected and not given back yet.
+func (r *Rx) Lent() int { return int(r.injected.Load() - r.released.Load()) }
+
+// Recv implements port.Rx.
+func (r *Rx) Recv(b *packet.Batch) int {
+	r.Recvs.Add(1)
+	if r.broken.Load() {
+		return -1
+	}
+	if left := r.replays.Load(); left > 0 {
+		return r.replay(b, left)
+	}
+	n := 0
+	for in := r.injected.Load(); r.received < in && !b.Full(); n++ {
+		if !r.take(b, int(r.received%uint64(r.o.Slots))) {
+			break
+		}
+		r.received++
+	}
+	return n
+}
+
+func (r *Rx) replay(b *packet.Batch, left int64) int {
+	n := 0
+	slots := min(r.injected.Load(), uint64(r.o.Slots))
+	for int64(n) < left && !b.Full() && r.take(b, int(r.received%slots)) {
+		r.received++
+		n++
+	}
+	r.replays.Store(left - int64(n))
+	return n
+}
+
+func (r *Rx) take(b *packet.Batch, slot int) bool {
+	f, head := b.Next()
+	length := int(r.lens[slot])
+	frame := r.bytes[slot*r.o.SlotBytes:][:length]
+	headerLen := copy(head[:min(r.o.Header, packet.MaxHeader)], frame)
+	for at := headerLen; at < length; at += r.o.Span {
+		if !b.AddSpan(f, address(frame[at:]), uint32(min(r.o.Span, length-at))) {
+			b.Abandon(f)
+			return false
+		}
+	}
+	b.Commit(f, headerLen)
+	return true
+}
+
+// Release implements port.Rx.
+func (r *Rx) Release() {
+	r.Releases.Add(1)
+	if r.received <= r.injected.Load() {
+		r.released.Store(r.received)
+	}
+}
+
+// Arm implements port.Rx.
+func (r *Rx) Arm() bool {
+	r.Arms.Add(1)
+	r.armed.Store(true)
+	return r.received < r.injected.Load() || r.replays.Load() > 0 || r.broken.Load()
+}
+
+// Disarm implements port.Rx.
+func (r *Rx) Disarm() { r.armed.Store(false) }
+
+// WaitFD implements port.Rx.
+func (r *Rx) WaitFD() int { return r.wait }
+
+// Woken implements port.Rx.
+func (r *Rx) Woken() { shm.Drain(r.wait) }
+
+// Polled implements port.Rx.
+func (r *Rx) Polled() bool { return r.o.Polled }
+
+// Fault implements port.Rx.
+func (r *Rx) Fault() string {
+	if r.broken.Load() {
+		return "broken by the test"
+	}
+	return ""
+}
+
+// Close implements port.Rx.
+func (r *Rx) Close() {
+	if !r.Closed.Swap(true) {
+		r.close()
+		closeFD(r.wait)
+	}
+}

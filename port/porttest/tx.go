@@ -1,0 +1,99 @@
+package porttest
+
+import (
+	"sync/atomic"
+
+	"weft/packet"
+)
+
+// Tx is a transmit queue that keeps what it was sent for the test. The worker
+// sends, one goroutine takes.
+type Tx struct {
+	memory
+	o    Options
+	lens []uint32
+
+	gathered  uint64        // worker's own
+	published atomic.Uint64 // pairs with Take
+	taken     atomic.Uint64 // pairs with Send
+
+	// Room is the number of frames taken until the test says otherwise; -1: any.
+	Room atomic.Int64
+	// Discard drops what is sent after gathering, so that nobody need Take.
+	Discard atomic.Bool
+	Sends   atomic.Uint64 // calls of Send
+	Flushes atomic.Uint64 // calls of Flush that published something
+	Packets atomic.Uint64 // frames published
+	Closed  atomic.Bool
+}
+
+// NewTx makes an empty queue. Close frees it.
+func NewTx(o Options) *Tx {
+	o = o.withDefaults()
+	t := &Tx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots)}
+	t.Room.Store(-1)
+	return t
+}
+
+// Send implements port.Tx.
+func (t *Tx) Send(b *packet.Batch, order []uint8) int {
+	t.Sends.Add(1)
+	for n, i := range order {
+		f := &b.Frames[i]
+		if f.Len() > t.o.MTU {
+			f.Drop = packet.DropOversizeFrame
+			continue
+		}
+		room := t.Room.Load()
+		if room == 0 || t.gathered-t.taken.Load() == uint64(t.o.Slots) && !t.Discard.Load() {
+			return n
+		}
+		if room > 0 {
+			t.Room.Store(room - 1)
+		}
+		slot := int(t.gathered % uint64(t.o.Slots))
+		t.lens[slot] = uint32(b.Gather(f, t.bytes[slot*t.o.SlotBytes:][:t.o.SlotBytes]))
+		t.gathered++
+	}
+	return len(order)
+}
+
+// Flush implements port.Tx.
+func (t *Tx) Flush() {
+	if was := t.published.Load(); t.gathered != was {
+		t.Flushes.Add(1)
+		t.Packets.Add(t.gathered - was)
+		t.published.Store(t.gathered)
+	}
+}
+
+// MTU implements port.Tx.
+func (t *Tx) MTU() int { return t.o.MTU }
+
+// Close implements port.Tx.
+func (t *Tx) Close() {
+	if !t.Closed.Swap(true) {
+		t.close()
+	}
+}
+
+// Take returns a copy of the next frame that was sent, nil if there is none.
+func (t *Tx) Take() []byte {
+	at := t.taken.Load()
+	if at == t.published.Load() {
+		return nil
+	}
+	slot := int(at % uint64(t.o.Slots))
+	frame := append([]byte{}, t.bytes[slot*t.o.SlotBytes:][:t.lens[slot]]...)
+	t.taken.Store(at + 1)
+	return frame
+}
+
+// TakeAll returns copies of all frames that were sent and not taken yet.
+func (t *Tx) TakeAll() [][]byte {
+	var all [][]byte
+	for f := t.Take(); f != nil; f = t.Take() {
+		all = append(all, f)
+	}
+	return all
+}
