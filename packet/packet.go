@@ -83,6 +83,8 @@ const (
 	// FrameRouted marks an IPv6 frame whose routing header has segments left:
 	// its checksum covers another destination (RFC 8200 section 8.1).
 	FrameRouted
+	// FrameFragment marks any IP fragment.
+	FrameFragment
 )
 
 // Batch is up to BatchSize frames, in order of arrival, with the spans of all

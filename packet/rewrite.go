@@ -1,5 +1,7 @@
 package packet
 
+import "encoding/binary"
+
 // Rewrites of the private header. Extraction has set L3, L4 and Proto; a
 // rewrite of a header that the frame does not have changes nothing. Checksums
 // that cover a changed field are mended (RFC 1624); a UDP checksum of 0, "none",
@@ -12,29 +14,159 @@ func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
 func (f *Frame) SetEthSrc(mac uint64) { Ethernet(f.Header()).SetSrc(mac) }
 
 // SetIPv4Src sets the source address, most significant byte first.
-func (f *Frame) SetIPv4Src(addr uint32) {}
+func (f *Frame) SetIPv4Src(addr uint32) { f.setIPv4Address(12, addr) }
 
 // SetIPv4Dst sets the destination address, most significant byte first.
-func (f *Frame) SetIPv4Dst(addr uint32) {}
+func (f *Frame) SetIPv4Dst(addr uint32) { f.setIPv4Address(16, addr) }
+
+func (f *Frame) setIPv4Address(off int, addr uint32) {
+	ip := f.ipv4()
+	if ip == nil {
+		return
+	}
+	before, after := sum32(binary.BigEndian.Uint32(ip[off:])), sum32(addr)
+	binary.BigEndian.PutUint32(ip[off:], addr)
+	ip.SetChecksum(MendChecksum(ip.Checksum(), before, after))
+	if f.Proto == ProtoTCP || f.Proto == ProtoUDP { // ICMP has no pseudo header
+		f.mendTransport(before, after)
+	}
+}
 
 // SetIPv6Src sets the source address: upper and lower half.
-func (f *Frame) SetIPv6Src(hi, lo uint64) {}
+func (f *Frame) SetIPv6Src(hi, lo uint64) { f.setIPv6Address(8, hi, lo, true) }
 
-// SetIPv6Dst sets the destination address: upper and lower half.
-func (f *Frame) SetIPv6Dst(hi, lo uint64) {}
+// SetIPv6Dst sets the destination address of the IPv6 header: upper and lower
+// half. Checksums follow unless a routing header holds the destination that
+// they cover.
+func (f *Frame) SetIPv6Dst(hi, lo uint64) { f.setIPv6Address(24, hi, lo, f.Flags&FrameRouted == 0) }
+
+func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
+	ip := f.ipv6()
+	if ip == nil {
+		return
+	}
+	addr := ip[off : off+16]
+	before := Sum(addr)
+	binary.BigEndian.PutUint64(addr, hi)
+	binary.BigEndian.PutUint64(addr[8:], lo)
+	if covered {
+		f.mendTransport(before, Sum(addr))
+	}
+}
 
 // SetTOS sets all eight bits of the TOS or traffic class.
-func (f *Frame) SetTOS(tos uint8) {}
+func (f *Frame) SetTOS(tos uint8) {
+	if ip := f.ipv4(); ip != nil {
+		before := binary.BigEndian.Uint16(ip)
+		ip[1] = tos
+		ip.SetChecksum(MendChecksum(ip.Checksum(), before, binary.BigEndian.Uint16(ip)))
+	} else if ip := f.ipv6(); ip != nil {
+		ip.SetTrafficClass(tos)
+	}
+}
 
 // SetTTL sets the TTL or hop limit.
-func (f *Frame) SetTTL(ttl uint8) {}
+func (f *Frame) SetTTL(ttl uint8) {
+	if ip := f.ipv4(); ip != nil {
+		before := binary.BigEndian.Uint16(ip[8:])
+		ip[8] = ttl
+		ip.SetChecksum(MendChecksum(ip.Checksum(), before, binary.BigEndian.Uint16(ip[8:])))
+	} else if ip := f.ipv6(); ip != nil {
+		ip[7] = ttl
+	}
+}
 
 // DecTTL takes one off the TTL or hop limit; at 1 and 0 it changes nothing and
 // returns DropTTLExpired.
-func (f *Frame) DecTTL() DropReason { return DropNone }
+func (f *Frame) DecTTL() DropReason {
+	var ttl uint8
+	if ip := f.ipv4(); ip != nil {
+		ttl = ip.TTL()
+	} else if ip := f.ipv6(); ip != nil {
+		ttl = ip.HopLimit()
+	} else {
+		return DropNone
+	}
+	if ttl <= 1 {
+		return DropTTLExpired
+	}
+	f.SetTTL(ttl - 1)
+	return DropNone
+}
 
 // SetTpSrc sets the source port of TCP, UDP or SCTP.
-func (f *Frame) SetTpSrc(port uint16) {}
+func (f *Frame) SetTpSrc(port uint16) { f.setPort(0, port) }
 
 // SetTpDst sets the destination port of TCP, UDP or SCTP.
-func (f *Frame) SetTpDst(port uint16) {}
+func (f *Frame) SetTpDst(port uint16) { f.setPort(2, port) }
+
+func (f *Frame) setPort(off int, port uint16) {
+	if f.L4 == 0 {
+		return
+	}
+	h := f.Header()
+	l4 := h[f.L4:]
+	switch f.Proto {
+	case ProtoTCP, ProtoUDP:
+		before := binary.BigEndian.Uint16(l4[off:])
+		binary.BigEndian.PutUint16(l4[off:], port)
+		f.mendTransport(before, port)
+	case ProtoSCTP:
+		before := binary.BigEndian.Uint16(l4[off:])
+		binary.BigEndian.PutUint16(l4[off:], port)
+		if f.Flags&FrameFragment == 0 { // else how much follows is not known
+			rest := f.Len() - int(f.L4) - off - 2
+			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
+			binary.LittleEndian.PutUint32(l4[8:], crc)
+		}
+	}
+}
+
+// mendTransport mends the checksum of the transport header, if it has one, for
+// a change of bytes that it covers, given by their sums.
+func (f *Frame) mendTransport(before, after uint16) {
+	if f.L4 == 0 {
+		return
+	}
+	l4 := f.Header()[f.L4:]
+	switch f.Proto {
+	case ProtoTCP:
+		l4 = l4[16:18]
+	case ProtoUDP:
+		l4 = l4[6:8]
+		if l4[0]|l4[1] == 0 {
+			return
+		}
+	case ProtoICMPv6:
+		l4 = l4[2:4]
+	default:
+		return
+	}
+	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
+	if sum == 0 && f.Proto == ProtoUDP {
+		sum = 0xffff // RFC 768: 0 would say that there is none
+	}
+	binary.BigEndian.PutUint16(l4, sum)
+}
+
+// ipv4 is the IPv4 header and what follows it, nil if there is none.
+func (f *Frame) ipv4() IPv4 {
+	if f.L3 == 0 {
+		return nil
+	}
+	if h := f.Header()[f.L3:]; h[0]>>4 == 4 {
+		return h
+	}
+	return nil
+}
+
+// ipv6 is the IPv6 header and what follows it, nil if there is none.
+func (f *Frame) ipv6() IPv6 {
+	if f.L3 == 0 {
+		return nil
+	}
+	if h := f.Header()[f.L3:]; h[0]>>4 == 6 {
+		return h
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package packet
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// The Internet checksum (RFC 1071). A sum is the ones' complement sum of 16-bit
+// big-endian words, not inverted; a checksum, as headers carry it, is the
+// inverted sum.
+
+// Sum is the sum over b; an odd last byte counts as if a 0 followed.
+func Sum(b []byte) uint16 {
+	// The sum does not depend on byte order but for a final swap (RFC 1071
+	// section 2(B)), and words of any width add up to the same (2(C)).
+	var acc, c uint64
+	for len(b) >= 64 {
+		p := (*[64]byte)(b)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[0:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[8:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[16:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[24:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[32:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[40:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[48:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
+		b = b[64:]
+	}
+	for len(b) >= 8 {
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b), c)
+		b = b[8:]
+	}
+	if len(b) >= 4 {
+		acc, c = bits.Add64(acc, uint64(binary.LittleEndian.Uint32(b)), c)
+		b = b[4:]
+	}
+	var last uint64
+	if len(b) >= 2 {
+		last = uint64(binary.LittleEndian.Uint16(b))
+		b = b[2:]
+		if len(b) > 0 {
+			last |= uint64(b[0]) << 16
+		}
+	} else if len(b) > 0 {
+		last = uint64(b[0])
+	}
+	acc, c = bits.Add64(acc, last, c)
+	acc, c = bits.Add64(acc, 0, c)
+	return bits.ReverseBytes16(fold(acc + c))
+}
+
+// fold adds the four 16-bit words of v with end-around carry.
+func fold(v uint64) uint16 {
+	v = v>>32 + v&0xffffffff
+	v = v>>32 + v&0xffffffff
+	w := uint32(v)
+	w = w>>16 + w&0xffff
+	w = w>>16 + w&0xffff
+	return uint16(w)
+}
+
+// Checksum is the checksum over b.
+func Checksum(b []byte) uint16 { return ^Sum(b) }
+
+// AddSums is the sum over two pieces, the first of an even number of bytes.
+func AddSums(a, b uint16) uint16 {
+	s := uint32(a) + uint32(b)
+	return uint16(s>>16 + s)
+}
+
+// SumIPv4 is the sum over the pseudo header of RFC 768 and RFC 9293; n is the
+// length of transport header and payload in bytes.
+func SumIPv4(src, dst uint32, proto uint8, n int) uint16 {
+	return fold(uint64(src) + uint64(dst) + uint64(proto) + uint64(n))
+}
+
+// SumIPv6 is the sum over the pseudo header of RFC 8200 section 8.1. src and
+// dst are 16 bytes each.
+func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
+	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
+}
+
+// MendChecksum is the checksum after bytes whose sum was before have become
+// bytes whose sum is after (RFC 1624 equation 3).
+func MendChecksum(checksum, before, after uint16) uint16 {
+	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
+}
+
+func sum32(v uint32) uint16 { return fold(uint64(v)) }

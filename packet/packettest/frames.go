@@ -1,0 +1,64 @@
+// Package packettest makes frames for tests: bytes split into a private header
+// and spans of memory outside the Go heap, as a receive queue leaves them.
+package packettest
+
+import (
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+)
+
+// Arena is memory for spans. One test owns it.
+type Arena struct {
+	mem  []byte
+	used int
+}
+
+// NewArena maps size bytes, unmapped at the end of the test.
+func NewArena(t testing.TB, size int) *Arena {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	return &Arena{mem: mem}
+}
+
+// Reset makes all of the arena free again; spans in it become stale.
+func (a *Arena) Reset() { a.used = 0 }
+
+// Add appends data to b as one frame: the first header bytes (all, if it has no
+// more) become the private header, the rest spans of span bytes each (one span
+// if 0). b.Port is set by the caller.
+func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Frame {
+	f, buf := b.Next()
+	header = min(header, len(data), packet.MaxHeader)
+	copy(buf[:], data[:header])
+	rest := a.mem[a.used : a.used+copy(a.mem[a.used:], data[header:])]
+	a.used += len(rest)
+	if header+len(rest) != len(data) {
+		panic("packettest: arena full")
+	}
+	for len(rest) > 0 {
+		n := len(rest)
+		if span > 0 {
+			n = min(n, span)
+		}
+		if !b.AddSpan(f, uintptr(unsafe.Pointer(&rest[0])), uint32(n)) {
+			panic("packettest: no spans left")
+		}
+		rest = rest[n:]
+	}
+	b.Commit(f, header)
+	return f
+}
+
+// Bytes is a copy of the whole frame.
+func Bytes(b *packet.Batch, f *packet.Frame) []byte {
+	data := make([]byte, f.Len())
+	return data[:b.Gather(f, data)]
+}
