@@ -1,0 +1,185 @@
+// Command guest is the first process of the tests' virtual machines: all of
+// their user land but for a few programs of the host's that lie beside it in
+// the initramfs. It mounts, loads the network's kernel modules, and then does
+// what the lab asks for over a serial port.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/e2e/guest/agent"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "guest: this is the init of a virtual machine, see e2e/lab")
+		os.Exit(1)
+	}
+	if err := serve(); err != nil {
+		fmt.Println("guest:", err)
+	}
+	halt(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func serve() error {
+	os.Setenv("PATH", "/bin")
+	if err := mount(); err != nil {
+		return err
+	}
+	port, err := openPort(agent.Port)
+	if err != nil {
+		return err
+	}
+	if err := loadModules(agent.Modules); err != nil {
+		fmt.Println("guest:", err) // the lab sees it on the console, and no eth0
+	}
+	bringUp("lo")
+	if err := waitFor("/sys/class/net/eth0", 10*time.Second); err != nil {
+		fmt.Println("guest:", err)
+	}
+
+	replies := json.NewEncoder(port)
+	if err := replies.Encode(agent.Reply{Output: agent.Version}); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(port)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var req agent.Request
+		if err := json.Unmarshal(lines.Bytes(), &req); err != nil {
+			fmt.Println("guest: request:", err)
+			continue
+		}
+		switch {
+		case req.Reboot:
+			halt(unix.LINUX_REBOOT_CMD_RESTART)
+		case req.PowerOff:
+			halt(unix.LINUX_REBOOT_CMD_POWER_OFF)
+		}
+		if err := replies.Encode(answer(req)); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func answer(req agent.Request) agent.Reply {
+	reply := agent.Reply{ID: req.ID}
+	fail := func(err error) agent.Reply {
+		reply.Exit, reply.Error = -1, err.Error()
+		return reply
+	}
+	switch {
+	case len(req.Run) > 0:
+		out, err := exec.Command(req.Run[0], req.Run[1:]...).CombinedOutput()
+		reply.Output = string(out)
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			reply.Exit = exit.ExitCode()
+		} else if err != nil {
+			return fail(err)
+		}
+	case len(req.Spawn) > 0:
+		cmd := exec.Command(req.Spawn[0], req.Spawn[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // the console
+		if err := cmd.Start(); err != nil {
+			return fail(err)
+		}
+		go cmd.Wait()
+	default:
+		return fail(errors.New("request without a command"))
+	}
+	return reply
+}
+
+func mount() error {
+	for _, m := range []struct{ fstype, at string }{
+		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
+	} {
+		if err := os.MkdirAll(m.at, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.fstype, m.at, m.fstype, 0, ""); err != nil && err != unix.EBUSY {
+			return fmt.Errorf("mount %s: %w", m.at, err)
+		}
+	}
+	return nil
+}
+
+// openPort opens a serial port for bytes as they are: no echo, no lines.
+func openPort(path string) (*os.File, error) {
+	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200}
+	raw.Cc[unix.VMIN] = 1
+	if err := unix.IoctlSetTermios(int(port.Fd()), unix.TCSETS, &raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return port, nil
+}
+
+func loadModules(list string) error {
+	data, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	for _, path := range strings.Fields(string(data)) {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = unix.FinitModule(int(f.Fd()), "", 0)
+		f.Close()
+		if err != nil && err != unix.EEXIST {
+			return fmt.Errorf("module %s: %w", filepath.Base(path), err)
+		}
+	}
+	return nil
+}
+
+func bringUp(dev string) {
+	if out, err := exec.Command("busybox", "ip", "link", "set", dev, "up").CombinedOutput(); err != nil {
+		fmt.Printf("guest: %s up: %v: %s\n", dev, err, out)
+	}
+}
+
+// waitFor waits for a path: the kernel probes devices on its own time. A
+// machine without a network device goes on after the limit.
+func waitFor(path string, limit time.Duration) error {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		if nics, _ := filepath.Glob("/sys/bus/pci/devices/*/class"); !anyNetwork(nics) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s did not appear in %s", path, limit)
+}
+
+// anyNetwork tells whether one of the PCI class files names a network device.
+func anyNetwork(classes []string) bool {
+	for _, path := range classes {
+		if class, _ := os.ReadFile(path); strings.HasPrefix(string(class), "0x02") {
+			return true
+		}
+	}
+	return false
+}
+
+func halt(how int) {
+	unix.Sync()
+	unix.Reboot(how)
+	select {} // an init that returns is a panic
+}

@@ -1,0 +1,209 @@
+package lab
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"weft/e2e/guest/agent"
+)
+
+// guestPrograms are the host's programs that a virtual machine takes along,
+// with the shared libraries they name.
+var guestPrograms = []string{"busybox", "ping", "iperf3"}
+
+// guestModules are the kernel modules a virtual machine loads, with those they
+// depend on: the network device, and VLAN tags.
+var guestModules = []string{"virtio_pci", "virtio_net", "8021q"}
+
+// libraryDirs is where the loader looks, the multiarch folder of amd64 first.
+var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
+
+// buildInitramfs writes the first root file system of the virtual machines to
+// path: the agent as /init, programs, libraries, and modules from the unpacked
+// kernel package.
+func buildInitramfs(path, agentBinary, kernelDir string) error {
+	out, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	c := newCpioWriter(out)
+	if err := addAll(c, agentBinary, kernelDir); err != nil {
+		return fmt.Errorf("initramfs: %w", err)
+	}
+	if err := c.Close(); err != nil {
+		return fmt.Errorf("initramfs: %w", err)
+	}
+	return out.Close()
+}
+
+func addAll(c *cpioWriter, agentBinary, kernelDir string) error {
+	init, err := os.ReadFile(agentBinary)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"proc", "sys", "dev", "tmp", "run"} {
+		c.Dir(dir)
+	}
+	c.File("init", init)
+	done := map[string]bool{}
+	for _, name := range guestPrograms {
+		host, err := exec.LookPath(name)
+		if err != nil {
+			return fmt.Errorf("%w; run scripts/setup", err)
+		}
+		if err := addProgram(c, host, "bin/"+name, done); err != nil {
+			return err
+		}
+	}
+	c.Symlink("bin/sh", "busybox")
+	c.Symlink("bin/ip", "busybox")
+	return addModules(c, kernelDir)
+}
+
+// addProgram adds the ELF file at host as name, its interpreter at the path
+// that it names, and its libraries, each once.
+func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
+	if done[name] {
+		return nil
+	}
+	done[name] = true
+	data, err := os.ReadFile(host)
+	if err != nil {
+		return err
+	}
+	c.File(name, data)
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("%s: %w", host, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		interp := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(interp, 0); err != nil {
+			return fmt.Errorf("%s: %w", host, err)
+		}
+		loader := string(bytes.TrimRight(interp, "\x00"))
+		if err := addProgram(c, loader, loader, done); err != nil {
+			return err
+		}
+	}
+	libraries, err := f.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("%s: %w", host, err)
+	}
+	for _, lib := range libraries {
+		at, err := findLibrary(lib)
+		if err != nil {
+			return fmt.Errorf("%s: %w", host, err)
+		}
+		if err := addProgram(c, at, at, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func findLibrary(name string) (string, error) {
+	for _, dir := range libraryDirs {
+		at := filepath.Join(dir, name)
+		if _, err := os.Stat(at); err == nil {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
+}
+
+// addModules adds the guest's modules and the list of them in an order in which
+// each follows what it depends on.
+func addModules(c *cpioWriter, kernelDir string) error {
+	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("want one kernel in %s, have %d", kernelDir, len(found))
+	}
+	files := map[string]string{} // by the module's name
+	err = filepath.WalkDir(found[0], func(path string, _ os.DirEntry, err error) error {
+		if stem, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok && err == nil {
+			files[strings.ReplaceAll(stem, "-", "_")] = path
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var list []string
+	seen := map[string]bool{}
+	var add func(name string) error
+	add = func(name string) error {
+		if seen[name] || files[name] == "" { // a module without a file is built in
+			return nil
+		}
+		seen[name] = true
+		data, err := readModule(files[name])
+		if err != nil {
+			return err
+		}
+		needs, err := moduleDepends(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", files[name], err)
+		}
+		for _, n := range needs {
+			if err := add(n); err != nil {
+				return err
+			}
+		}
+		at := "/modules/" + name + ".ko"
+		c.File(at, data)
+		list = append(list, at)
+		return nil
+	}
+	for _, name := range guestModules {
+		if err := add(name); err != nil {
+			return err
+		}
+	}
+	c.File(agent.Modules, []byte(strings.Join(list, "\n")+"\n"))
+	return nil
+}
+
+// readModule reads a module, decompressed: the agent has no xz.
+func readModule(path string) ([]byte, error) {
+	if !strings.HasSuffix(path, ".xz") {
+		return os.ReadFile(path)
+	}
+	data, err := exec.Command("xz", "-dc", path).Output()
+	if err != nil {
+		return nil, fmt.Errorf("xz -dc %s: %w", path, err)
+	}
+	return data, nil
+}
+
+// moduleDepends reads what depmod would: the "depends=" of section .modinfo,
+// which holds key=value strings that end in 0.
+func moduleDepends(ko []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, err
+	}
+	section := f.Section(".modinfo")
+	if section == nil {
+		return nil, fmt.Errorf("no .modinfo")
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, err
+	}
+	for field := range bytes.SplitSeq(info, []byte{0}) {
+		if value, ok := bytes.CutPrefix(field, []byte("depends=")); ok {
+			return strings.FieldsFunc(strings.ReplaceAll(string(value), "-", "_"), func(r rune) bool { return r == ',' }), nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,164 @@
+package lab
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	CloseAll()
+	os.Exit(code)
+}
+
+func newLab(t *testing.T) *Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	l := New(t)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// The lab's parts, with Linux's own VXLAN at both ends: cables, guests, ping,
+// iperf3 both ways, and packet sockets.
+func TestLinuxToLinux(t *testing.T) {
+	l := newLab(t)
+	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
+	l.Wire(a, "u0", b, "u0", 1600)
+	a.Address("u0", "172.16.0.1/24")
+	b.Address("u0", "172.16.0.2/24")
+	a.LinuxVTEP(ga, "10.0.0.1/24", 7, 1500, "u0", "172.16.0.1", "172.16.0.2")
+	b.LinuxVTEP(gb, "10.0.0.2/24", 7, 1500, "u0", "172.16.0.2", "172.16.0.1")
+	if err := WaitPing(ga, "10.0.0.2", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Ping(ga, "10.0.0.2", 3, "-s", "1472", "-M", "do")
+	if err != nil || p.Sent != 3 || p.Received != 3 {
+		t.Fatalf("full frames: %+v, %v", p, err)
+	}
+	if p, err := Ping(ga, "10.0.0.9", 1); err == nil && p.Received != 0 {
+		t.Fatalf("nobody answered: %+v", p)
+	}
+	tcp, err := Iperf(ga, gb, "10.0.0.2", 1)
+	if err != nil || tcp.BitsPerSecond < 1e6 {
+		t.Fatalf("TCP: %v, %v", tcp, err)
+	}
+	udp, err := Iperf(gb, ga, "10.0.0.1", 1, "-u", "-b", "10M")
+	if err != nil || udp.Datagrams == 0 || udp.BitsPerSecond < 1e6 {
+		t.Fatalf("UDP: %v, %v", udp, err)
+	}
+
+	in, out := ga.Raw("eth0"), gb.Raw("eth0")
+	frame := append(bytes.Repeat([]byte{0xff}, 6), "\x02\x00\x00\x00\x00\x01\x81\x00\x00\x05\x88\xb5tagged frame, through and through, with its tag in place"...)
+	if err := in.Send(frame); err != nil {
+		t.Fatal(err)
+	}
+	got, err := out.Match(5*time.Second, func(f []byte) bool { return bytes.Contains(f, []byte("tagged frame")) })
+	if err != nil || !bytes.Equal(got, frame) {
+		t.Fatalf("raw: %v: sent\n%x, got\n%x", err, frame, got)
+	}
+}
+
+// A virtual machine boots, does what it is told, and boots again.
+func TestVM(t *testing.T) {
+	l := newLab(t)
+	if !Have("qemu-system-x86_64") {
+		t.Skip("QEMU is not installed; run scripts/setup")
+	}
+	h := l.Host("h")
+	accel, why := l.Accelerator()
+	t.Logf("accelerator %s: %s", accel, why)
+	vm := h.VM(VMConfig{Name: "vm"})
+	for range 2 {
+		if out := vm.Run("busybox", "uname", "-r"); !strings.Contains(out, "cloud") {
+			t.Fatalf("uname -r: %q", out)
+		}
+		if out, err := vm.Try("false"); err == nil {
+			t.Fatalf("a program that is not there ran: %q", out)
+		}
+		if p, err := Ping(vm, "127.0.0.1", 2); err != nil || p.Received != 2 {
+			t.Fatalf("ping: %+v, %v", p, err)
+		}
+		if f, err := Iperf(vm, vm, "127.0.0.1", 1); err != nil || f.BitsPerSecond == 0 {
+			t.Fatalf("iperf3: %v, %v", f, err)
+		}
+		vm.Reboot()
+	}
+}
+
+// What a process that died left behind goes, what a living one has stays.
+func TestSweep(t *testing.T) {
+	newLab(t)
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	stale := "weft" + strconv.Itoa(dead.Process.Pid) + "-1-stale"
+	live := "weft" + strconv.Itoa(os.Getpid()) + "-99-live"
+	for _, ns := range []string{stale, live} {
+		if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		defer removeNamespace(ns)
+	}
+	sleeper := exec.Command("ip", "netns", "exec", stale, "sleep", "60")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	sweep()
+	if err := sleeper.Wait(); err == nil {
+		t.Error("the sleeper slept out")
+	}
+	if _, err := os.Stat("/run/netns/" + stale); err == nil {
+		t.Error("a dead process's namespace stayed")
+	}
+	if _, err := os.Stat("/run/netns/" + live); err != nil {
+		t.Error("a living process's namespace went")
+	}
+}
+
+// The archive is what other programs take for one.
+func TestCpio(t *testing.T) {
+	var archive bytes.Buffer
+	c := newCpioWriter(&archive)
+	c.File("a/b/three", []byte("abc"))
+	c.File("a/b/four", []byte("abcd"))
+	c.File("empty", nil)
+	c.Symlink("a/link", "b/three")
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !Have("busybox") {
+		t.Skip("busybox is not installed; run scripts/setup")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("busybox", "cpio", "-id")
+	cmd.Dir, cmd.Stdin = dir, &archive
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name, want := range map[string]string{"a/b/three": "abc", "a/b/four": "abcd", "empty": "", "a/link": "abc"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+func TestParsePing(t *testing.T) {
+	p, ok := parsePing("5 packets transmitted, 4 received, 20% packet loss, time 401ms\nrtt min/avg/max/mdev = 0.021/0.034/0.045/0.009 ms\n")
+	if want := (Pings{Sent: 5, Received: 4, AvgMS: 0.034}); !ok || p != want {
+		t.Errorf("got %+v, %v; want %+v", p, ok, want)
+	}
+	if _, ok := parsePing("ping: unknown host"); ok {
+		t.Error("an error counted as a result")
+	}
+}

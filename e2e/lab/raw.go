@@ -1,0 +1,142 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Raw sends and receives whole frames on a device of a host, as they are.
+type Raw struct {
+	dev string
+	fd  int
+}
+
+// Raw opens a packet socket on dev. The lab closes it.
+func (h *Host) Raw(dev string) *Raw {
+	h.lab.T.Helper()
+	r := &Raw{dev: h.Name + "/" + dev, fd: -1}
+	err := h.Do(func() (err error) { r.fd, err = openRaw(dev); return err })
+	if err != nil {
+		h.lab.T.Fatalf("%s: packet socket: %v", r.dev, err)
+	}
+	h.lab.cleanup(func() { unix.Close(r.fd) })
+	return r
+}
+
+func openRaw(dev string) (int, error) {
+	nic, err := net.InterfaceByName(dev)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	all := uint16(unix.ETH_P_ALL)
+	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
+	for _, err := range []error{
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
+		// The kernel takes a VLAN tag off a frame and tells of it beside it.
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+		unix.Bind(fd, addr),
+	} {
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+	}
+	return fd, nil
+}
+
+// Send sends a frame, from Ethernet header on.
+func (r *Raw) Send(frame []byte) error {
+	for {
+		_, err := unix.Write(r.fd, frame)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.ENOBUFS: // the device's queue is full
+			time.Sleep(time.Millisecond)
+		case err != nil:
+			return fmt.Errorf("%s: send %d bytes: %w", r.dev, len(frame), err)
+		default:
+			return nil
+		}
+	}
+}
+
+// ErrTimeout says that no frame came in time.
+var ErrTimeout = errors.New("no frame came in time")
+
+// Recv returns the next frame that came in through the device, with its VLAN
+// tag in place, within limit. What the host itself sends is passed over.
+func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
+	buf := make([]byte, 1<<16)
+	oob := make([]byte, 128)
+	for end := time.Now().Add(limit); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return nil, ErrTimeout
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if err == unix.EINTR || (err == nil && n == 0) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: poll: %w", r.dev, err)
+		}
+		n, oobn, _, from, err := unix.Recvmsg(r.fd, buf, oob, unix.MSG_DONTWAIT)
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: receive: %w", r.dev, err)
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok && ll.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		return putTag(buf[:n], oob[:oobn])
+	}
+}
+
+// Match returns the next frame for which f holds, within limit.
+func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
+	for end := time.Now().Add(limit); ; {
+		frame, err := r.Recv(time.Until(end))
+		if err != nil || f(frame) {
+			return frame, err
+		}
+	}
+}
+
+// Sizes of packet(7)'s struct tpacket_auxdata and offsets of its last fields.
+const (
+	auxStatus = 0
+	auxTCI    = 16
+	auxTPID   = 18
+)
+
+// putTag puts the tag that the kernel took off back into the frame.
+func putTag(frame, oob []byte) ([]byte, error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 {
+			continue
+		}
+		status := binary.NativeEndian.Uint32(m.Data[auxStatus:])
+		if status&unix.TP_STATUS_VLAN_VALID == 0 {
+			continue
+		}
+		tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[auxTPID:]))
+		tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[auxTCI:]))
+		return append(append(append([]byte{}, frame[:12]...), tag...), frame[12:]...), nil
+	}
+	return append([]byte{}, frame...), nil
+}

@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Pings is what ping reported.
+type Pings struct {
+	Sent, Received int
+	AvgMS          float64 // mean round trip, 0 if none came back
+}
+
+var (
+	pingCounts = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
+	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
+)
+
+// Ping sends count echo requests a tenth of a second apart, with further
+// arguments of ping (-s SIZE, -M do), and waits a second for the last answer.
+func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
+	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.1", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
+	p, ok := parsePing(out)
+	if !ok {
+		return p, fmt.Errorf("%s: ping %s: %w", from, dst, err)
+	}
+	return p, nil
+}
+
+func parsePing(out string) (p Pings, ok bool) {
+	m := pingCounts.FindStringSubmatch(out)
+	if m == nil {
+		return p, false
+	}
+	p.Sent, _ = strconv.Atoi(m[1])
+	p.Received, _ = strconv.Atoi(m[2])
+	if m := pingTimes.FindStringSubmatch(out); m != nil {
+		p.AvgMS, _ = strconv.ParseFloat(m[1], 64)
+	}
+	return p, true
+}
+
+// WaitPing pings until an answer comes: links, neighbours and guests take a
+// moment to be there.
+func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
+	var last error
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		p, err := Ping(from, dst, 1, args...)
+		if err == nil && p.Received > 0 {
+			return nil
+		}
+		if last = err; err == nil {
+			last = fmt.Errorf("%s: no answer from %s in %v", from, dst, limit)
+		} else {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	return last
+}
+
+// Flood is what iperf3 measured.
+type Flood struct {
+	BitsPerSecond float64 // received
+	Retransmits   int     // TCP
+	LostPercent   float64 // UDP
+	Datagrams     int     // UDP, sent
+}
+
+// iperfReport is the part of iperf3's JSON that matters.
+type iperfReport struct {
+	Error string
+	End   struct {
+		SumSent struct {
+			Retransmits int
+			Packets     int
+		} `json:"sum_sent"`
+		SumReceived struct {
+			BitsPerSecond float64 `json:"bits_per_second"`
+		} `json:"sum_received"`
+		Sum struct { // UDP
+			BitsPerSecond float64 `json:"bits_per_second"`
+			Packets       int
+			LostPercent   float64 `json:"lost_percent"`
+		}
+	}
+}
+
+var iperfPort = 5200
+
+// Iperf runs iperf3 for some seconds from client to the server guest, which has
+// address addr; further arguments (-u, -b RATE, -R, -M MSS) are the client's.
+func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
+	iperfPort++
+	port := fmt.Sprint(iperfPort)
+	server.Spawn("iperf3", "-s", "-1", "-p", port)
+	command := append([]string{"iperf3", "-c", addr, "-p", port, "-t", fmt.Sprint(seconds), "-J", "--connect-timeout", "3000"}, args...)
+	var report iperfReport
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		out, err := client.Try(command...)
+		report = iperfReport{}
+		if json.Unmarshal([]byte(out), &report) != nil {
+			return Flood{}, fmt.Errorf("%s: iperf3 to %s: %w", client, server, err)
+		}
+		if report.Error == "" {
+			break
+		}
+		// The server needs a moment before it listens.
+		if !strings.Contains(report.Error, "refused") || time.Now().After(end) {
+			return Flood{}, fmt.Errorf("%s: iperf3 to %s: %s", client, server, report.Error)
+		}
+	}
+	f := Flood{BitsPerSecond: report.End.SumReceived.BitsPerSecond, Retransmits: report.End.SumSent.Retransmits}
+	if report.End.Sum.Packets > 0 {
+		sum := report.End.Sum
+		f.Datagrams, f.LostPercent = sum.Packets, sum.LostPercent
+		if f.BitsPerSecond == 0 { // iperf3 before 3.13 has no sum_received for UDP
+			f.BitsPerSecond = sum.BitsPerSecond * (1 - sum.LostPercent/100)
+		}
+	}
+	return f, nil
+}
+
+func (f Flood) String() string {
+	rate := fmt.Sprintf("%.0f Mb/s", f.BitsPerSecond/1e6)
+	if f.BitsPerSecond >= 1e9 {
+		rate = fmt.Sprintf("%.2f Gb/s", f.BitsPerSecond/1e9)
+	}
+	if f.Datagrams > 0 {
+		return fmt.Sprintf("%s, %.2g %% of %d datagrams lost", rate, f.LostPercent, f.Datagrams)
+	}
+	return fmt.Sprintf("%s, %d retransmits", rate, f.Retransmits)
+}

@@ -1,0 +1,339 @@
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"weft/e2e/guest/agent"
+)
+
+const (
+	bootLimit    = 90 * time.Second // under software emulation on a busy machine
+	commandLimit = 60 * time.Second
+	// kvmLimit is how long a machine under KVM may take to its agent's first
+	// line. Some machines have a /dev/kvm on which a kernel hangs before its own
+	// first line; where KVM works this takes about a second.
+	kvmLimit = 5 * time.Second
+)
+
+// VMConfig is a virtual machine: one processor, 256 MiB, and one network device
+// attached through vhost-user.
+type VMConfig struct {
+	Name string
+	MAC  string
+	// Vhost is the path of the vhost-user socket. "" is a machine without a
+	// network device.
+	Vhost string
+	// Serve has QEMU make the socket and wait for the switch (mode=client of the
+	// port); otherwise QEMU connects to the switch's (mode=server).
+	Serve bool
+	// Queues is the number of queue pairs, 0 for 1.
+	Queues int
+}
+
+// VM is a running virtual machine. Its methods are for one goroutine.
+type VM struct {
+	VMConfig
+	Console string // file with the kernel's and the agent's messages
+
+	host    *Host
+	proc    *Process
+	conn    net.Conn
+	replies chan agent.Reply // closed with the connection
+	lastID  int
+}
+
+// image is the machines' kernel and initramfs, built once a process.
+var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
+	root, err := Root()
+	if err != nil {
+		return files, err
+	}
+	dir := filepath.Join(root, ".cache/guest-kernel")
+	kernels, _ := filepath.Glob(filepath.Join(dir, "boot/vmlinuz-*"))
+	if len(kernels) != 1 {
+		return files, fmt.Errorf("want one guest kernel in %s, have %d; run scripts/setup", dir, len(kernels))
+	}
+	bin, err := builtGuest()
+	if err != nil {
+		return files, err
+	}
+	files.Kernel, files.Initramfs = kernels[0], filepath.Join(bin, "initramfs")
+	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir)
+})
+
+// Accelerator is what the machines run under on this computer, "kvm" or "tcg"
+// (QEMU's software emulation), and why. It is found out once a process, by
+// booting one.
+func (l *Lab) Accelerator() (accel, why string) {
+	l.T.Helper()
+	accelOnce.Do(func() { accelName, accelWhy = l.probe() })
+	return accelName, accelWhy
+}
+
+var (
+	accelOnce           sync.Once
+	accelName, accelWhy string
+)
+
+func (l *Lab) probe() (accel, why string) {
+	l.T.Helper()
+	if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err != nil {
+		return "tcg", fmt.Sprintf("no KVM: %v", err)
+	} else {
+		f.Close()
+	}
+	start := time.Now()
+	vm, err := l.Host("kvm-probe").launch(VMConfig{Name: "probe"}, "kvm")
+	if err == nil {
+		err = vm.greeted(kvmLimit)
+		vm.proc.Kill()
+	}
+	if _, broken := image(); broken != nil {
+		l.T.Fatalf("lab: %v", broken)
+	}
+	if err != nil {
+		return "tcg", fmt.Sprintf("/dev/kvm is there, but a guest does not boot under it: %v", err)
+	}
+	return "kvm", fmt.Sprintf("a guest booted under it in %.1f s", time.Since(start).Seconds())
+}
+
+// VM boots a machine on a host and waits for its agent. With Serve, the switch
+// must be about to connect.
+func (h *Host) VM(c VMConfig) *VM {
+	h.lab.T.Helper()
+	accel, _ := h.lab.Accelerator()
+	vm, err := h.launch(c, accel)
+	if err == nil {
+		err = vm.greeted(bootLimit)
+	}
+	if err != nil {
+		h.lab.T.Fatalf("%s: virtual machine %s (%s): %v%s", h.Name, c.Name, accel, err, vm.troubles())
+	}
+	return vm
+}
+
+// launch starts QEMU and connects to the serial port of the agent to come. The
+// VM is not nil, also with an error.
+func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
+	h.lab.T.Helper()
+	dir := h.lab.Dir
+	vm := &VM{VMConfig: c, host: h, Console: filepath.Join(dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
+	files, err := image()
+	if err != nil {
+		return vm, err
+	}
+	serial := filepath.Join(dir, c.Name+".agent")
+	os.Remove(serial)
+	cpu := "max"
+	if accel == "kvm" {
+		cpu = "host"
+	}
+	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
+		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
+		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
+		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet",
+		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
+		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
+	vm.proc = h.Start(append(args, c.network()...)...)
+	vm.conn, err = vm.dial(serial)
+	if err != nil {
+		return vm, err
+	}
+	h.lab.cleanup(func() { vm.conn.Close() })
+	go vm.listen(vm.conn, vm.replies)
+	return vm, nil
+}
+
+// network is QEMU's arguments for the network device.
+func (c VMConfig) network() []string {
+	if c.Vhost == "" {
+		return nil
+	}
+	chardev := "socket,id=vhost,path=" + c.Vhost
+	if c.Serve {
+		chardev += ",server=on"
+	} else {
+		chardev += ",reconnect=1" // seconds
+	}
+	netdev := "vhost-user,id=net,chardev=vhost"
+	device := "virtio-net-pci,netdev=net,romfile=,mrg_rxbuf=on,mac=" + c.MAC
+	if c.Queues > 1 {
+		netdev += fmt.Sprintf(",queues=%d", c.Queues)
+		device += fmt.Sprintf(",mq=on,vectors=%d", 2*c.Queues+2)
+	}
+	return []string{"-chardev", chardev, "-netdev", netdev, "-device", device}
+}
+
+func (vm *VM) dial(path string) (net.Conn, error) {
+	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if conn, err := net.Dial("unix", path); err == nil {
+			return conn, nil
+		}
+		if !vm.proc.Alive() {
+			return nil, errors.New("QEMU ended: " + firstLine(vm.proc.Output()))
+		}
+	}
+	return nil, errors.New("QEMU made no socket for the agent")
+}
+
+// listen passes on what the agent says. Lines of others (firmware) are not JSON.
+func (vm *VM) listen(conn net.Conn, replies chan<- agent.Reply) {
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var r agent.Reply
+		if json.Unmarshal(lines.Bytes(), &r) == nil {
+			replies <- r
+		}
+	}
+	close(replies)
+}
+
+// greeted waits for the agent's first line after boot.
+func (vm *VM) greeted(limit time.Duration) error {
+	_, err := vm.reply(0, limit)
+	if err != nil {
+		return fmt.Errorf("boot: %w", err)
+	}
+	return nil
+}
+
+// reply waits for the reply of the given ID; older ones are stale.
+func (vm *VM) reply(id int, limit time.Duration) (agent.Reply, error) {
+	timeout := time.After(limit)
+	for {
+		select {
+		case r, ok := <-vm.replies:
+			if !ok {
+				return r, errors.New("QEMU ended: " + firstLine(vm.proc.Output()))
+			}
+			if r.ID == id {
+				return r, nil
+			}
+		case <-timeout:
+			return agent.Reply{}, fmt.Errorf("no word from the agent in %v", limit)
+		}
+	}
+}
+
+func (vm *VM) send(req agent.Request) error {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	_, err = vm.conn.Write(append(data, '\n'))
+	return err
+}
+
+func (vm *VM) ask(req agent.Request) (agent.Reply, error) {
+	vm.lastID++
+	req.ID = vm.lastID
+	if err := vm.send(req); err != nil {
+		return agent.Reply{}, err
+	}
+	r, err := vm.reply(req.ID, commandLimit)
+	if err == nil && r.Error != "" {
+		err = errors.New(r.Error)
+	}
+	return r, err
+}
+
+func (vm *VM) String() string { return vm.Name }
+
+// Try runs a command in the machine.
+func (vm *VM) Try(args ...string) (string, error) {
+	r, err := vm.ask(agent.Request{Run: args})
+	if err == nil && r.Exit != 0 {
+		err = fmt.Errorf("%s: exit code %d: %s", strings.Join(args, " "), r.Exit, strings.TrimSpace(r.Output))
+	}
+	return r.Output, err
+}
+
+// Run runs a command in the machine that must succeed.
+func (vm *VM) Run(args ...string) string {
+	vm.host.lab.T.Helper()
+	out, err := vm.Try(args...)
+	if err != nil {
+		vm.host.lab.T.Fatalf("%s: %v%s", vm.Name, err, vm.troubles())
+	}
+	return out
+}
+
+// Spawn starts a command in the machine and leaves it to itself.
+func (vm *VM) Spawn(args ...string) {
+	vm.host.lab.T.Helper()
+	if _, err := vm.ask(agent.Request{Spawn: args}); err != nil {
+		vm.host.lab.T.Fatalf("%s: %s: %v", vm.Name, strings.Join(args, " "), err)
+	}
+}
+
+// Address gives eth0 an address and MTU and sets it up.
+func (vm *VM) Address(cidr string, mtu int) {
+	vm.host.lab.T.Helper()
+	vm.Run("ip", "address", "add", cidr, "dev", "eth0")
+	vm.Run("ip", "link", "set", "eth0", "mtu", fmt.Sprint(mtu), "up")
+}
+
+// Reboot restarts the machine from inside, and waits for its agent. What was
+// configured in it is gone.
+func (vm *VM) Reboot() {
+	vm.host.lab.T.Helper()
+	err := vm.send(agent.Request{Reboot: true})
+	if err == nil {
+		err = vm.greeted(bootLimit)
+	}
+	if err != nil {
+		vm.host.lab.T.Fatalf("%s: reboot: %v%s", vm.Name, err, vm.troubles())
+	}
+}
+
+// Kill ends the machine by SIGKILL of QEMU.
+func (vm *VM) Kill() { vm.proc.Kill() }
+
+// Pause stops the machine's processor and QEMU, as a debugger would; Resume
+// lets them go on.
+func (vm *VM) Pause()  { vm.proc.Signal(syscall.SIGSTOP) }
+func (vm *VM) Resume() { vm.proc.Signal(syscall.SIGCONT) }
+
+// troubles is the end of what QEMU and the console have said, for a failure.
+func (vm *VM) troubles() string {
+	if vm.proc == nil {
+		return ""
+	}
+	console, _ := os.ReadFile(vm.Console)
+	return "\nQEMU: " + tail(vm.proc.Output()) + "\nconsole: " + tail(string(console))
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	if line == "" {
+		return "without a word"
+	}
+	return line
+}
+
+func tail(s string) string {
+	if len(s) > 2000 {
+		s = "..." + s[len(s)-2000:]
+	}
+	return strings.TrimSpace(s)
+}
+
+var _ = []Guest{(*Host)(nil), (*VM)(nil)}
+
+// Have tells whether a program is installed.
+func Have(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
+}

@@ -1,0 +1,236 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Limits of what a daemon may take; generous, for machines with much to do.
+const (
+	startLimit = 20 * time.Second
+	stopLimit  = 10 * time.Second
+)
+
+func binDir() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("weft%d-bin", os.Getpid()))
+}
+
+// Root is the folder of the module.
+var Root = sync.OnceValues(func() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == "/" {
+			return "", errors.New("not in the source tree: no go.mod above the working directory")
+		}
+	}
+})
+
+// builtSwitch and builtGuest build programs of the tree once a process, without
+// cgo, and return their folder.
+var (
+	builtSwitch = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
+	builtGuest  = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
+)
+
+func build(packages ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(binDir(), 0o755); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", append([]string{"build", "-o", binDir()}, packages...)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return binDir(), nil
+}
+
+// Build builds the switch now instead of at their first use.
+func (l *Lab) Build() {
+	l.T.Helper()
+	l.binary("")
+}
+
+func (l *Lab) binary(name string) string {
+	l.T.Helper()
+	dir, err := builtSwitch()
+	if err != nil {
+		l.T.Fatalf("lab: %v", err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// Daemon is a weftd in a host's namespace.
+type Daemon struct {
+	Host   *Host
+	Socket string // of its API
+	State  string // its state directory
+	// Echo, if set, is given each command line before it runs.
+	Echo func(line string)
+
+	proc  *Process
+	extra []string
+}
+
+// Weftd starts a weftd, with extra arguments, and waits until it answers.
+func (h *Host) Weftd(extra ...string) *Daemon {
+	h.lab.T.Helper()
+	dir := filepath.Join(h.lab.Dir, h.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		h.lab.T.Fatalf("lab: %v", err)
+	}
+	d := &Daemon{Host: h, Socket: filepath.Join(dir, "weft.sock"), State: filepath.Join(dir, "state"), extra: extra}
+	h.lab.mu.Lock()
+	h.lab.daemons = append(h.lab.daemons, d)
+	h.lab.mu.Unlock()
+	d.Start()
+	return d
+}
+
+// Start starts the daemon, again if it was ended, on the same state.
+func (d *Daemon) Start() {
+	l := d.Host.lab
+	l.T.Helper()
+	d.proc = d.Host.Start(append([]string{l.binary("weftd"), "--socket", d.Socket, "--state", d.State}, d.extra...)...)
+	var last error
+	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !d.proc.Alive() {
+			l.T.Fatalf("%s: weftd ended at once: %v\n%s", d.Host.Name, d.proc.err, d.proc.Output())
+		}
+		out, err := d.command("show").CombinedOutput()
+		if last = err; err == nil {
+			return
+		}
+		last = fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
+}
+
+// Control is the control process.
+func (d *Daemon) Control() *Process { return d.proc }
+
+// EnginePID is the process id of the engine, 0 if there is none.
+func (d *Daemon) EnginePID() int {
+	for _, pid := range namespacePIDs(d.Host.NS) {
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		args := strings.Split(string(cmdline), "\x00")
+		if len(args) > 1 && filepath.Base(args[0]) == "weftd" && args[1] == "engine" {
+			return pid
+		}
+	}
+	return 0
+}
+
+// KillEngine ends the engine by SIGKILL.
+func (d *Daemon) KillEngine() {
+	d.Host.lab.T.Helper()
+	pid := d.EnginePID()
+	if pid == 0 {
+		d.Host.lab.T.Fatalf("%s: no engine runs\n%s", d.Host.Name, d.proc.Output())
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// Stop asks the daemon to end and fails the test if it, or its engine, does not.
+func (d *Daemon) Stop() {
+	d.Host.lab.T.Helper()
+	d.proc.Signal(syscall.SIGTERM)
+	if err := d.proc.Wait(stopLimit); err != nil {
+		d.Host.lab.T.Fatalf("%s: weftd after SIGTERM: %v\n%s", d.Host.Name, err, d.proc.Output())
+	}
+	for end := time.Now().Add(stopLimit); d.EnginePID() != 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			d.Host.lab.T.Fatalf("%s: the engine outlives SIGTERM of weftd\n%s", d.Host.Name, d.proc.Output())
+		}
+	}
+}
+
+// terminate is Stop for Close: whatever happens, it returns.
+func (d *Daemon) terminate() {
+	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
+		d.proc.Signal(syscall.SIGTERM)
+		d.proc.Wait(stopLimit)
+	}
+}
+
+func (d *Daemon) command(args ...string) *exec.Cmd {
+	return d.Host.command(append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
+}
+
+// Weft runs the client, which must succeed, and returns its standard output.
+func (d *Daemon) Weft(args ...string) string {
+	d.Host.lab.T.Helper()
+	out, stderr, code := d.TryWeft(args...)
+	if code != 0 {
+		d.Host.lab.T.Fatalf("%s: weft %s: exit code %d: %s", d.Host.Name, strings.Join(args, " "), code, stderr)
+	}
+	return out
+}
+
+// TryWeft runs the client and returns what it printed and its exit code.
+func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
+	if d.Echo != nil {
+		d.Echo("weft " + shellJoin(args))
+	}
+	var out, errs bytes.Buffer
+	cmd := d.command(args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	code = cmd.ProcessState.ExitCode()
+	if err != nil && code == 0 {
+		code = -1
+	}
+	return out.String(), errs.String(), code
+}
+
+// WeftJSON runs the client with --json and decodes what it prints into v.
+func (d *Daemon) WeftJSON(v any, args ...string) {
+	d.Host.lab.T.Helper()
+	out := d.Weft(append(args, "--json")...)
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		d.Host.lab.T.Fatalf("%s: weft %s --json: %v:\n%s", d.Host.Name, strings.Join(args, " "), err, out)
+	}
+}
+
+// Tap adds a tap port of the same name as the guest, whose eth0 it becomes,
+// with the given hardware address and address.
+func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int) {
+	d.Host.lab.T.Helper()
+	d.Weft("add-port", guest.Name, "type=tap", "dev=eth0", "netns="+guest.NS, "mac="+mac, fmt.Sprint("mtu=", mtu))
+	if cidr != "" {
+		guest.Address("eth0", cidr)
+	} else {
+		guest.Run("ip", "link", "set", "eth0", "up")
+	}
+}
+
+// shellJoin writes args as a shell would want them.
+func shellJoin(args []string) string {
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = a
+		if a == "" || strings.ContainsAny(a, " ()<>&|;*$'\"\\") {
+			words[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
