@@ -1,0 +1,57 @@
+# Everything runs from a clean clone on Debian with Go; scripts/setup installs
+# the packages that are missing, and the rest needs root for namespaces, XDP and
+# taps.
+
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+# One static binary, without cgo. Only the race detector needs it.
+export CGO_ENABLED := 0
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+UNIT := $$(go list ./... | grep -v '/e2e')
+FUZZTIME ?= 20s
+
+.PHONY: build demo test lint unit race e2e bench fuzz setup clean
+
+build:
+	go build -o bin/ ./cmd/weftd ./cmd/weft
+
+setup:
+	@scripts/setup
+
+demo: setup
+	@go build -o .cache/bin/demo ./e2e/demo
+	@.cache/bin/demo
+
+test: setup lint unit race e2e
+
+lint:
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+		[ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+# The fuzz targets run over their corpora here.
+unit:
+	go test -count=1 $(UNIT)
+
+race:
+	CGO_ENABLED=1 go test -race -count=1 -short $(UNIT)
+
+e2e:
+	go test -count=1 -v -timeout 12m -p 1 ./e2e/...
+
+bench:
+	@scripts/setup bench
+	go run ./bench $(BENCHARGS)
+
+# Every fuzz target of the module, FUZZTIME each.
+fuzz:
+	@for pkg in $(UNIT); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "== $$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+clean:
+	rm -rf bin .cache/bin
