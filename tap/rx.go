@@ -1,0 +1,105 @@
+package tap
+
+import (
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+)
+
+// rxQueue reads frames from one descriptor of a tap. Worker owns.
+type rxQueue struct {
+	fd      int
+	mem     []byte // vectors, then buffers; outside of the Go heap
+	iov     []vector
+	iovAt   uintptr
+	buffers uintptr // address of the first buffer
+	lent    int     // buffers in use until Release, the first of them
+	fault   string
+}
+
+// vectorBytes is the room of the two vectors before the buffers, one cache line.
+const vectorBytes = 64
+
+func newRx(fd int) (*rxQueue, error) {
+	mem, err := anonymous(vectorBytes + buffers*bufferLen)
+	if err != nil {
+		return nil, err
+	}
+	iov := vectors(mem, 2)
+	return &rxQueue{fd: fd, mem: mem, iov: iov, iovAt: address(mem), buffers: address(mem) + vectorBytes}, nil
+}
+
+// Recv reads frame by frame until none is waiting. The spans are the queue's
+// buffers, valid until Release. A frame longer than a buffer was cut by the
+// kernel and gets its Drop set.
+func (q *rxQueue) Recv(b *packet.Batch) int {
+	if q.fault != "" {
+		return -1
+	}
+	n := 0
+	for ; !b.Full() && q.lent < buffers && b.SpansLeft() > 0; n++ {
+		f, header := b.Next()
+		buffer := q.buffers + uintptr(q.lent)*bufferLen
+		q.iov[0] = vector{base: address(header[:]), len: headerLen}
+		q.iov[1] = vector{base: buffer, len: bufferLen}
+		got, errno := readv(q.fd, q.iovAt, 2)
+		if errno != 0 {
+			if !q.goesOn(errno) && n == 0 {
+				return -1
+			}
+			break
+		}
+		if got > headerLen {
+			b.AddSpan(f, buffer, uint32(got-headerLen))
+			q.lent++
+		}
+		if got == headerLen+bufferLen {
+			f.Drop = packet.DropOversizeFrame
+		}
+		b.Commit(f, min(got, headerLen))
+	}
+	return n
+}
+
+// goesOn tells whether the queue outlives the error of a read.
+func (q *rxQueue) goesOn(errno unix.Errno) bool {
+	switch errno {
+	case unix.EAGAIN:
+		return true
+	case unix.ENOMEM, unix.ENOBUFS:
+		return true // of this moment; the descriptor stays readable
+	case unix.EBADFD, unix.EFAULT:
+		// What tun answers once its device was deleted, before and after it let
+		// go of the descriptor.
+		q.fault = "the tap device was removed"
+	default:
+		q.fault = errno.Error()
+	}
+	return false
+}
+
+// Release lets the buffers be read into again.
+func (q *rxQueue) Release() { q.lent = 0 }
+
+// Arm and Disarm have nothing to ask for: the descriptor is readable as long as
+// a frame waits.
+func (q *rxQueue) Arm() bool { return false }
+func (q *rxQueue) Disarm()   {}
+
+// WaitFD is the tap's descriptor; Woken need not drain it, reading frames does.
+func (q *rxQueue) WaitFD() int { return q.fd }
+func (q *rxQueue) Woken()      {}
+
+// Polled: finding nothing costs a system call.
+func (q *rxQueue) Polled() bool { return true }
+
+// Fault says why Recv fails.
+func (q *rxQueue) Fault() string { return q.fault }
+
+// Close unmaps the buffers. The descriptor is the device's.
+func (q *rxQueue) Close() {
+	if q.mem != nil {
+		_ = unix.Munmap(q.mem)
+		q.mem, q.iov, q.fault = nil, nil, "closed"
+	}
+}

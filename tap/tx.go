@@ -1,0 +1,93 @@
+package tap
+
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+)
+
+// maxVectors is what one writev takes (UIO_MAXIOV): a header and the spans.
+const maxVectors = 1024
+
+// txQueue writes frames to one descriptor of a tap. Worker owns.
+type txQueue struct {
+	fd    int
+	mtu   int    // longest frame, Ethernet header and a tag included
+	mem   []byte // vectors; outside of the Go heap
+	iov   []vector
+	iovAt uintptr
+}
+
+func newTx(fd, mtu int) (*txQueue, error) {
+	const size = maxVectors * 16
+	mem, err := anonymous(size)
+	if err != nil {
+		return nil, err
+	}
+	return &txQueue{fd: fd, mtu: mtu, mem: mem, iov: vectors(mem, maxVectors), iovAt: address(mem)}, nil
+}
+
+// Send writes each frame with one writev from where it lies. It stops, and
+// leaves the rest, where the kernel is out of buffers.
+func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
+	for taken, i := range order {
+		f := &b.Frames[i]
+		if f.Len() > q.mtu {
+			f.Drop = packet.DropOversizeFrame
+			continue
+		}
+		n := q.gather(b, f)
+		if n == 0 {
+			f.Drop = packet.DropTxFailed
+			continue
+		}
+		_, errno := writev(q.fd, q.iovAt, n)
+		switch errno {
+		case 0:
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			return taken
+		default:
+			// EIO: the link is down. EINVAL: too short. EBADFD: the device is gone.
+			// EFAULT: a span's memory is gone.
+			f.Drop = packet.DropTxFailed
+		}
+	}
+	runtime.KeepAlive(b)
+	return len(order)
+}
+
+// gather points the vectors to header and spans of f and returns their number,
+// 0 for a frame that is empty or lies in too many pieces for one call.
+func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
+	header, spans := f.Header(), b.Spans(f)
+	n := 0
+	if len(header) > 0 {
+		q.iov[0] = vector{base: address(header), len: uintptr(len(header))}
+		n = 1
+	}
+	if n+len(spans) > maxVectors {
+		return 0
+	}
+	for _, s := range spans {
+		q.iov[n] = vector{base: s.Addr, len: uintptr(s.Len)}
+		n++
+	}
+	return n
+}
+
+// Flush has nothing to publish: Send has handed the frames over.
+func (q *txQueue) Flush() {}
+
+// MTU is that of the device when control set it up, with the Ethernet header
+// and one VLAN tag, which Linux does not count.
+func (q *txQueue) MTU() int { return q.mtu }
+
+// Close unmaps the vectors. The descriptor is the device's.
+func (q *txQueue) Close() {
+	if q.mem != nil {
+		_ = unix.Munmap(q.mem)
+		q.mem, q.iov = nil, nil
+	}
+}
