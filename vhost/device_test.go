@@ -1,0 +1,554 @@
+package vhost_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// guest makes a guest that is freed with the test.
+func guest(t testing.TB, o vhosttest.Options) *vhosttest.Guest {
+	t.Helper()
+	g, err := vhosttest.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g
+}
+
+func open(t testing.TB, g *vhosttest.Guest, change func(*vhost.DeviceSpec)) *vhost.Device {
+	t.Helper()
+	d, err := g.Open(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// random makes frame number i of a sequence that both ends can make.
+func random(seed uint64, n int) []byte {
+	r := rand.New(rand.NewPCG(seed, uint64(n)))
+	frame := make([]byte, n)
+	for i := range frame {
+		frame[i] = byte(r.Uint32())
+	}
+	return frame
+}
+
+var all = func() []uint8 {
+	order := make([]uint8, packet.BatchSize)
+	for i := range order {
+		order[i] = uint8(i)
+	}
+	return order
+}()
+
+// forward makes one pass: everything from one device to another.
+func forward(t testing.TB, b *packet.Batch, from, to *vhost.Device) int {
+	t.Helper()
+	b.Reset()
+	n := from.Rx()[0].Recv(b)
+	if n < 0 {
+		t.Fatalf("receive: %s", from.Rx()[0].Fault())
+	}
+	if n != b.N {
+		t.Fatalf("Recv says %d frames, the batch has %d", n, b.N)
+	}
+	if sent := to.Tx()[0].Send(b, all[:n]); sent != n {
+		t.Fatalf("sent %d of %d frames", sent, n)
+	}
+	to.Tx()[0].Flush()
+	from.Rx()[0].Release()
+	return n
+}
+
+var featureSets = map[string]uint64{
+	"legacy":        0,
+	"version1":      vhost.FeatureVersion1,
+	"mergeable":     vhost.FeatureVersion1 | vhost.FeatureMergeable,
+	"legacy-merge":  vhost.FeatureMergeable,
+	"event":         vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex,
+	"indirect":      vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect,
+	"plain-event":   vhost.FeatureEventIndex,
+	"everything":    vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex | vhost.FeatureIndirect | vhost.FeatureAnyLayout,
+	"indirect-flat": vhost.FeatureIndirect,
+}
+
+// TestForward passes frames of all sizes through every layout of every feature
+// set and compares every byte, across the wrap of all indexes.
+func TestForward(t *testing.T) {
+	for name, features := range featureSets {
+		for _, layout := range vhosttest.Layouts {
+			for _, split := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/split=%v", name, layout, split), func(t *testing.T) {
+					o := vhosttest.Options{Num: 64, Features: features, Layout: layout, SplitRegions: split, Seed: 65500,
+						Indirect: features&vhost.FeatureIndirect != 0}
+					from, to := guest(t, o), guest(t, o)
+					checkForward(t, from, to, 300, 1514)
+				})
+			}
+		}
+	}
+}
+
+// TestForwardMerged fills many small buffers with one frame.
+func TestForwardMerged(t *testing.T) {
+	for _, layout := range vhosttest.Layouts {
+		features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect)
+		from := guest(t, vhosttest.Options{Num: 64, Features: features, BufLen: 65600 + 12, Layout: layout})
+		to := guest(t, vhosttest.Options{Num: 256, Features: features, BufLen: 1000, Layout: layout, Indirect: true, SplitRegions: true})
+		checkForward(t, from, to, 100, 65535+22)
+	}
+}
+
+func checkForward(t *testing.T, from, to *vhosttest.Guest, frames, longest int) {
+	t.Helper()
+	a, z := open(t, from, nil), open(t, to, nil)
+	b := new(packet.Batch)
+	sizes := rand.New(rand.NewPCG(1, 2))
+	for i := range frames {
+		sent := random(uint64(i), 14+sizes.IntN(longest-13))
+		if !from.Tx[0].Send(sent) {
+			t.Fatalf("frame %d: no buffer", i)
+		}
+		from.Tx[0].Publish()
+		if n := forward(t, b, a, z); n != 1 {
+			t.Fatalf("frame %d: %d received", i, n)
+		}
+		got, header, ok := to.Rx[0].Recv(nil)
+		if !ok || !bytes.Equal(got, sent) {
+			t.Fatalf("frame %d of %d bytes: received %v, %d bytes, header %x", i, len(sent), ok, len(got), header)
+		}
+		if !bytes.Equal(header[:10], make([]byte, 10)) {
+			t.Fatalf("frame %d: virtio-net header %x", i, header)
+		}
+		if merged := to.Features&vhost.FeatureMergeable != 0; to.Features&vhost.FeatureVersion1 != 0 && !merged && header[10] != 1 {
+			t.Fatalf("frame %d: num_buffers %d without mergeable buffers", i, header[10])
+		}
+		if _, _, more := to.Rx[0].Recv(nil); more {
+			t.Fatalf("frame %d: received twice", i)
+		}
+		to.Rx[0].Refill()
+	}
+}
+
+// TestBatch fills batches and rings to the brim, and nothing is lost or changes
+// places.
+func TestBatch(t *testing.T) {
+	o := vhosttest.Options{Num: 128, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable}
+	from, to := guest(t, o), guest(t, o)
+	a, z := open(t, from, nil), open(t, to, nil)
+	b := new(packet.Batch)
+	sent, received := 0, 0
+	for round := range 40 {
+		for range 1 + round*7%100 {
+			if !from.Tx[0].Send(random(uint64(sent), 60+sent%1400)) {
+				break
+			}
+			sent++
+		}
+		from.Tx[0].Publish()
+		for forward(t, b, a, z) > 0 {
+		}
+		for {
+			got, _, ok := to.Rx[0].Recv(nil)
+			if !ok {
+				break
+			}
+			if !bytes.Equal(got, random(uint64(received), 60+received%1400)) {
+				t.Fatalf("frame %d differs", received)
+			}
+			received++
+		}
+		to.Rx[0].Refill()
+	}
+	if received != sent {
+		t.Fatalf("%d frames received of %d", received, sent)
+	}
+}
+
+// TestNothingBeforePublish checks that the guest sees no used buffer before
+// Release and Flush, and then all at once.
+func TestNothingBeforePublish(t *testing.T) {
+	o := vhosttest.Options{Features: vhost.FeatureVersion1}
+	from, to := guest(t, o), guest(t, o)
+	a, z := open(t, from, nil), open(t, to, nil)
+	b := new(packet.Batch)
+	for i := range 5 {
+		from.Tx[0].Send(random(uint64(i), 300))
+	}
+	if n := a.Rx()[0].Recv(b); n != 0 {
+		t.Fatalf("received %d frames that were not published", n)
+	}
+	from.Tx[0].Publish()
+	a.Rx()[0].Recv(b)
+	z.Tx()[0].Send(b, all[:5])
+	if from.Tx[0].UsedIndex() != 0 || to.Rx[0].UsedIndex() != 0 {
+		t.Fatalf("used indexes %d and %d before the pass ended", from.Tx[0].UsedIndex(), to.Rx[0].UsedIndex())
+	}
+	checkState(t, a, 1, 0)
+	checkState(t, z, 0, 0)
+	z.Tx()[0].Flush()
+	a.Rx()[0].Release()
+	if from.Tx[0].UsedIndex() != 5 || to.Rx[0].UsedIndex() != 5 {
+		t.Fatalf("used indexes %d and %d after it", from.Tx[0].UsedIndex(), to.Rx[0].UsedIndex())
+	}
+	checkState(t, a, 1, 5)
+	checkState(t, z, 0, 5)
+}
+
+func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
+	t.Helper()
+	var s vhost.DeviceState
+	if err := json.Unmarshal(d.State(), &s); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range s.Vrings {
+		if v.Index == vring {
+			if v.LastAvail != lastAvail {
+				t.Fatalf("vring %d stopped at %d, expected %d", vring, v.LastAvail, lastAvail)
+			}
+			return
+		}
+	}
+	t.Fatalf("no vring %d in %+v", vring, s)
+}
+
+// TestResume kills a device in mid-pass and opens another over the same memory:
+// every frame arrives, once.
+func TestResume(t *testing.T) {
+	o := vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable, Seed: 65530}
+	from, to := guest(t, o), guest(t, o)
+	resume := func(s *vhost.DeviceSpec) { s.Resume = true }
+	a, z := open(t, from, nil), open(t, to, nil)
+	b := new(packet.Batch)
+	for i := range 100 {
+		if !from.Tx[0].Send(random(uint64(i), 200)) {
+			t.Fatal("no buffer")
+		}
+		from.Tx[0].Publish()
+		if i%3 == 0 { // dies having gathered, without publishing
+			b.Reset()
+			z.Tx()[0].Send(b, all[:a.Rx()[0].Recv(b)])
+			a.Close()
+			z.Close()
+			a, z = open(t, from, resume), open(t, to, resume)
+		}
+		forward(t, b, a, z)
+		got, _, ok := to.Rx[0].Recv(nil)
+		if !ok || !bytes.Equal(got, random(uint64(i), 200)) {
+			t.Fatalf("frame %d: %v, %d bytes", i, ok, len(got))
+		}
+		to.Rx[0].Refill()
+	}
+}
+
+// TestRoom checks what happens when the guest has too few or too small buffers.
+func TestRoom(t *testing.T) {
+	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
+	small := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureVersion1, BufLen: 512})
+	merge := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureMergeable, BufLen: 512})
+	a, s, m := open(t, from, nil), open(t, small, nil), open(t, merge, nil)
+	b := new(packet.Batch)
+	for i, size := range []int{400, 600, 100, 1500, 100, 100, 100} {
+		from.Tx[0].Send(random(uint64(i), size))
+	}
+	from.Tx[0].Publish()
+	a.Rx()[0].Recv(b)
+	if n := s.Tx()[0].Send(b, all[:7]); n != 6 {
+		t.Fatalf("4 buffers and 2 frames too long: %d taken", n)
+	}
+	for i := range 7 {
+		want := packet.DropNone
+		if i == 1 || i == 3 {
+			want = packet.DropOversizeFrame
+		}
+		if b.Frames[i].Drop != want {
+			t.Fatalf("frame %d: %v, expected %v", i, b.Frames[i].Drop, want)
+		}
+		b.Frames[i].Drop = packet.DropNone
+	}
+	// 1 buffer, 2 buffers, 1 buffer; the frame that needs 3 is not taken.
+	if n := m.Tx()[0].Send(b, all[:7]); n != 3 {
+		t.Fatalf("mergeable: %d taken", n)
+	}
+	if n := m.Tx()[0].Send(b, []uint8{3}); n != 0 {
+		t.Fatalf("frame taken without room")
+	}
+	m.Tx()[0].Flush()
+	a.Rx()[0].Release()
+	for _, i := range []int{0, 1, 2} {
+		size := []int{400, 600, 100}[i]
+		if got, h, ok := merge.Rx[0].Recv(nil); !ok || !bytes.Equal(got, random(uint64(i), size)) {
+			t.Fatalf("frame %d: %v, %d bytes, header %x", i, ok, len(got), h)
+		}
+	}
+	if n := m.Tx()[0].Send(b, []uint8{4}); n != 0 {
+		t.Fatal("frame taken though no buffer was offered")
+	}
+	merge.Rx[0].Refill()
+	if n := m.Tx()[0].Send(b, []uint8{3}); n != 1 {
+		t.Fatal("frame not taken though buffers were offered")
+	}
+}
+
+// TestMTU drops what is longer than the guest's MTU, a tag included.
+func TestMTU(t *testing.T) {
+	from, to := guest(t, vhosttest.Options{BufLen: 4096}), guest(t, vhosttest.Options{BufLen: 4096})
+	a := open(t, from, nil)
+	z := open(t, to, func(s *vhost.DeviceSpec) { s.MTU = 1500 })
+	if z.Tx()[0].MTU() != 1518 {
+		t.Fatalf("MTU of %d", z.Tx()[0].MTU())
+	}
+	from.Tx[0].Send(random(1, 1518))
+	from.Tx[0].Send(random(2, 1519))
+	from.Tx[0].Publish()
+	b := new(packet.Batch)
+	a.Rx()[0].Recv(b)
+	if n := z.Tx()[0].Send(b, all[:2]); n != 2 || b.Frames[0].Drop != 0 || b.Frames[1].Drop != packet.DropOversizeFrame {
+		t.Fatalf("%d taken, %v, %v", n, b.Frames[0].Drop, b.Frames[1].Drop)
+	}
+}
+
+// TestNotify checks calls and kicks under the flags and under the event index.
+func TestNotify(t *testing.T) {
+	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex} {
+		t.Run(fmt.Sprintf("%#x", features), func(t *testing.T) {
+			o := vhosttest.Options{Features: features, Interrupts: true}
+			from, to := guest(t, o), guest(t, o)
+			a, z := open(t, from, nil), open(t, to, nil)
+			b := new(packet.Batch)
+			send := func() {
+				from.Tx[0].Send(random(1, 100))
+				from.Tx[0].Publish()
+			}
+			pass := func() { send(); forward(t, b, a, z) }
+			pass() // the first publish calls in any case
+			to.Rx[0].WaitCall(0)
+			to.Rx[0].Recv(nil)
+			to.Rx[0].WantCalls(true)
+			pass()
+			if !to.Rx[0].WaitCall(0) {
+				t.Fatal("no call though the driver wants one")
+			}
+			to.Rx[0].Recv(nil)
+			to.Rx[0].WantCalls(false)
+			pass()
+			if to.Rx[0].WaitCall(0) {
+				t.Fatal("a call though the driver wants none")
+			}
+			before := from.Tx[0].Kicks
+			pass()
+			if from.Tx[0].Kicks != before {
+				t.Fatal("a kick though the device is awake")
+			}
+			if a.Rx()[0].Arm() {
+				t.Fatal("armed over an empty ring, and told that frames wait")
+			}
+			send()
+			if from.Tx[0].Kicks != before+1 {
+				t.Fatal("no kick though the device is armed")
+			}
+			if !a.Rx()[0].Arm() {
+				t.Fatal("armed over a frame, and not told")
+			}
+			a.Rx()[0].Disarm()
+			forward(t, b, a, z)
+		})
+	}
+}
+
+// TestAttacks sets each attack on both rings. The device must break, with the
+// ring named, and give nothing of the attack's to the guest.
+func TestAttacks(t *testing.T) {
+	features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect)
+	for _, transmit := range []bool{true, false} {
+		attacks := vhosttest.Attacks
+		if transmit {
+			attacks = append(append([]vhosttest.Attack{}, attacks...), vhosttest.TransmitAttacks...)
+		}
+		for _, attack := range attacks {
+			t.Run(fmt.Sprintf("%s/transmit=%v", attack.Name, transmit), func(t *testing.T) {
+				bad, good := guest(t, vhosttest.Options{Features: features, Num: 64}), guest(t, vhosttest.Options{Features: features})
+				a, z := open(t, bad, nil), open(t, good, nil)
+				b := new(packet.Batch)
+				if transmit {
+					bad.Tx[0].Send(random(1, 100)) // a good frame before the bad
+					bad.Tx[0].Publish()
+					forward(t, b, a, z)
+					attack.Do(bad.Tx[0])
+				} else {
+					attack.Do(bad.Rx[0])
+					good.Tx[0].Send(random(1, 100))
+					good.Tx[0].Publish()
+					z.Rx()[0].Recv(b)
+					if n := a.Tx()[0].Send(b, all[:b.N]); n != 0 {
+						t.Fatalf("sent %d frames into a bad ring", n)
+					}
+					a.Tx()[0].Flush()
+					z.Rx()[0].Release()
+					b.Reset()
+				}
+				checkBroken(t, a, b, transmit)
+			})
+		}
+	}
+}
+
+func checkBroken(t *testing.T, d *vhost.Device, b *packet.Batch, transmit bool) {
+	t.Helper()
+	b.Reset()
+	if n := d.Rx()[0].Recv(b); n >= 0 {
+		t.Fatalf("received %d frames from a broken device", n)
+	}
+	ring := "vring 0"
+	if transmit {
+		ring = "vring 1"
+	}
+	text := d.Rx()[0].Fault()
+	if !strings.HasPrefix(text, ring) || strings.Contains(text, "%!") {
+		t.Fatalf("fault %q, expected one of %s", text, ring)
+	}
+	if !d.Rx()[0].Arm() {
+		t.Fatal("a broken device lets its worker sleep")
+	}
+}
+
+// TestDisabled discards what comes from a disabled ring and offers no disabled
+// receive ring.
+func TestDisabled(t *testing.T) {
+	g := guest(t, vhosttest.Options{Pairs: 2})
+	d := open(t, g, func(s *vhost.DeviceSpec) { s.Vrings[2].Enabled, s.Vrings[3].Enabled = false, false })
+	if len(d.Tx()) != 1 || len(d.Rx()) != 2 {
+		t.Fatalf("%d transmit queues, %d receive queues", len(d.Tx()), len(d.Rx()))
+	}
+	g.Tx[1].Send(random(1, 100))
+	g.Tx[1].Publish()
+	b := new(packet.Batch)
+	if n := d.Rx()[1].Recv(b); n != 0 || b.N != 0 {
+		t.Fatalf("%d frames from a disabled ring", n)
+	}
+	if g.Tx[1].UsedIndex() != 1 {
+		t.Fatal("the disabled ring's frame was not given back")
+	}
+}
+
+// TestOpenRefuses lists specifications that Open must refuse, with what its
+// error must name.
+func TestOpenRefuses(t *testing.T) {
+	tests := map[string]func(*vhost.DeviceSpec){
+		"shorter than":           func(s *vhost.DeviceSpec) { s.Regions[0].Size += 4096 },
+		"wraps around":           func(s *vhost.DeviceSpec) { s.Regions[0].GuestAddr = ^uint64(0) - 4096 },
+		"overlaps":               func(s *vhost.DeviceSpec) { s.Regions = append(s.Regions, s.Regions[0]) },
+		"0 regions":              func(s *vhost.DeviceSpec) { s.Regions = nil },
+		"descriptor 99":          func(s *vhost.DeviceSpec) { s.Regions[0].FD = 99 },
+		"100 descriptors":        func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 100 },
+		"65536 descriptors":      func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 65536 },
+		"not aligned":            func(s *vhost.DeviceSpec) { s.Vrings[0].Used++ },
+		"not in one memory":      func(s *vhost.DeviceSpec) { s.Vrings[1].Avail = 4096 },
+		"descriptors: user":      func(s *vhost.DeviceSpec) { s.Vrings[1].Desc += s.Regions[0].Size - 64*4096 + 1<<30 },
+		"expected an index":      func(s *vhost.DeviceSpec) { s.Vrings[0].Index = 999 },
+		"vring 0: descriptor 50": func(s *vhost.DeviceSpec) { s.Vrings[0].Kick = 50 },
+	}
+	for want, change := range tests {
+		g := guest(t, vhosttest.Options{})
+		d, err := g.Open(change)
+		if err == nil {
+			d.Close()
+			t.Fatalf("%s: opened", want)
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, expected it to name %q", err, want)
+		}
+	}
+}
+
+// TestTruncated takes the memory's file away under an open device: a load
+// faults, which the worker recovers from, and the next Open refuses.
+func TestTruncated(t *testing.T) {
+	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
+	a := open(t, bad, nil)
+	z := open(t, good, nil)
+	if err := bad.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	faulted := func() (faulted bool) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() { faulted = recover() != nil }()
+		a.Rx()[0].Recv(new(packet.Batch))
+		return false
+	}()
+	if !faulted {
+		t.Fatal("no fault")
+	}
+	_ = a.State() // touches nothing
+	a.Close()
+	good.Tx[0].Send(random(1, 64))
+	good.Tx[0].Publish()
+	if n := z.Rx()[0].Recv(new(packet.Batch)); n != 1 {
+		t.Fatalf("the other device received %d", n)
+	}
+	if _, err := bad.Open(nil); err == nil || !strings.Contains(err.Error(), "shorter") {
+		t.Fatalf("opened over a truncated file: %v", err)
+	}
+}
+
+// TestNoAllocation: nothing on the path of a frame allocates, fast or slow.
+func TestNoAllocation(t *testing.T) {
+	for _, layout := range vhosttest.Layouts {
+		o := vhosttest.Options{Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex, Layout: layout, Interrupts: true, BufLen: 700}
+		from, to := guest(t, o), guest(t, o)
+		a, z := open(t, from, nil), open(t, to, nil)
+		b := new(packet.Batch)
+		frame, got := random(1, 600), make([]byte, 0, 4096)
+		n := testing.AllocsPerRun(200, func() {
+			from.Tx[0].Send(frame)
+			from.Tx[0].Publish()
+			b.Reset()
+			a.Rx()[0].Recv(b)
+			z.Tx()[0].Send(b, all[:b.N])
+			z.Tx()[0].Flush()
+			a.Rx()[0].Release()
+			a.Rx()[0].Arm()
+			a.Rx()[0].Woken()
+			a.Rx()[0].Disarm()
+			to.Rx[0].Recv(got)
+			to.Rx[0].Refill()
+		})
+		if n != 0 {
+			t.Errorf("%v: %v allocations a pass", layout, n)
+		}
+	}
+}
+
+// TestWake: a broken receive ring of the guest wakes the worker that sleeps on
+// its transmit ring, so that the fault is reported.
+func TestWake(t *testing.T) {
+	features := uint64(vhost.FeatureVersion1)
+	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})
+	a, z := open(t, bad, nil), open(t, good, nil)
+	if a.Rx()[0].Arm() {
+		t.Fatal("armed, and told that frames wait")
+	}
+	bad.Rx[0].Descs[0].Addr = 0
+	good.Tx[0].Send(random(1, 64))
+	good.Tx[0].Publish()
+	b := new(packet.Batch)
+	z.Rx()[0].Recv(b)
+	a.Tx()[0].Send(b, all[:1])
+	if !readable(a.Rx()[0].WaitFD(), time.Second) {
+		t.Fatal("the worker was not woken")
+	}
+	checkBroken(t, a, b, false)
+}

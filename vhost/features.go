@@ -1,0 +1,76 @@
+package vhost
+
+// Feature bits of virtio (virtio 1.2, sections 5.1.3 and 6) that the switch
+// offers, and the one vhost-user took for itself.
+const (
+	FeatureNetMTU           = 1 << 3
+	FeatureMergeable        = 1 << 15 // VIRTIO_NET_F_MRG_RXBUF
+	FeatureNetStatus        = 1 << 16
+	FeatureControlQueue     = 1 << 17
+	FeatureControlRx        = 1 << 18
+	FeatureGuestAnnounce    = 1 << 21
+	FeatureMultiQueue       = 1 << 22
+	FeatureControlMAC       = 1 << 23
+	FeatureAnyLayout        = 1 << 27
+	FeatureIndirect         = 1 << 28
+	FeatureEventIndex       = 1 << 29
+	FeatureProtocolFeatures = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
+	FeatureVersion1         = 1 << 32
+)
+
+// featureNames in the order of their bits, for people.
+var featureNames = []struct {
+	bit  uint64
+	name string
+}{
+	{FeatureNetMTU, "mtu"},
+	{FeatureMergeable, "mrg_rxbuf"},
+	{FeatureNetStatus, "status"},
+	{FeatureControlQueue, "ctrl_vq"},
+	{FeatureControlRx, "ctrl_rx"},
+	{FeatureGuestAnnounce, "guest_announce"},
+	{FeatureMultiQueue, "mq"},
+	{FeatureControlMAC, "ctrl_mac_addr"},
+	{FeatureAnyLayout, "any_layout"},
+	{FeatureIndirect, "indirect_desc"},
+	{FeatureEventIndex, "event_idx"},
+	{FeatureProtocolFeatures, "protocol_features"},
+	{FeatureVersion1, "version_1"},
+}
+
+// FeatureNames lists the names of the bits set in features.
+func FeatureNames(features uint64) []string {
+	var names []string
+	for _, f := range featureNames {
+		if features&f.bit != 0 {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// ringFeatures are what the rings of this package implement.
+const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirect | FeatureEventIndex | FeatureVersion1
+
+// Protocol feature bits of vhost-user.
+const (
+	ProtocolMultiQueue  = 1 << 0
+	ProtocolRARP        = 1 << 2
+	ProtocolReplyAck    = 1 << 3
+	ProtocolMTU         = 1 << 4
+	ProtocolResetDevice = 1 << 13
+	ProtocolMemorySlots = 1 << 15
+	ProtocolStatus      = 1 << 16
+)
+
+// Limits of a device, and what happens beyond: the session refuses the message,
+// Open refuses the specification.
+const (
+	// MaxQueuePairs: a vring index has 8 bits on the wire; this is less.
+	MaxQueuePairs = 16
+	// MaxRegions is the number of memory regions of a guest, also what
+	// GET_MAX_MEM_SLOTS answers.
+	MaxRegions = 32
+	// MaxRingSize is virtio's own for split rings (virtio 1.2 section 2.7).
+	MaxRingSize = 32768
+)

@@ -1,0 +1,127 @@
+package vhost
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// region is a piece of guest memory mapped into this process. Pointer-free: the
+// mapping is not the collector's.
+type region struct {
+	guest, size uint64
+	base        uintptr // where guest lies here
+	user        uint64
+}
+
+// memory is a guest's memory table. It does not change while a device is open.
+type memory struct {
+	regions []region
+	maps    [][]byte // what to unmap, one a region
+}
+
+// openMemory maps the regions; it leaves the descriptors alone. A file that is
+// shorter than its region is refused: its end would fault.
+func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
+	if err := checkRegions(specs); err != nil {
+		return nil, err
+	}
+	m := &memory{}
+	for i, s := range specs {
+		if s.FD < 0 || s.FD >= len(fds) {
+			m.close()
+			return nil, fmt.Errorf("memory region %d: descriptor %d of %d", i, s.FD, len(fds))
+		}
+		if err := m.add(s, fds[s.FD]); err != nil {
+			m.close()
+			return nil, fmt.Errorf("memory region %d: %w", i, err)
+		}
+	}
+	return m, nil
+}
+
+func (m *memory) add(s RegionSpec, fd int) error {
+	align, err := checkFile(s, fd)
+	if err != nil {
+		return err
+	}
+	// Huge page files are mapped in whole huge pages, from a whole offset.
+	off := s.MmapOffset &^ (align - 1)
+	skip := s.MmapOffset - off
+	length := (skip + s.Size + align - 1) &^ (align - 1)
+	mapped, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return fmt.Errorf("map %d bytes at offset %d: %w", length, off, err)
+	}
+	// A core dump must not hold the guest's memory, nor a child.
+	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP)
+	m.maps = append(m.maps, mapped)
+	m.regions = append(m.regions, region{
+		guest: s.GuestAddr, size: s.Size, user: s.UserAddr,
+		base: uintptr(unsafe.Pointer(&mapped[0])) + uintptr(skip),
+	})
+	return nil
+}
+
+// checkFile returns the page size of the region's file, having checked that the
+// file is as long as the region needs.
+func checkFile(s RegionSpec, fd int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("stat: %w", err)
+	}
+	if end := s.MmapOffset + s.Size; st.Size < 0 || end > uint64(st.Size) {
+		return 0, fmt.Errorf("file of %d bytes is shorter than offset %d and size %d", st.Size, s.MmapOffset, s.Size)
+	}
+	align := uint64(unix.Getpagesize())
+	if b := uint64(st.Blksize); b > align && b&(b-1) == 0 && b <= 1<<30 {
+		align = b
+	}
+	return align, nil
+}
+
+// find translates a guest address: where it lies here, and how many of n bytes
+// lie there in one piece; 0 bytes if the address is outside of guest memory.
+func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
+	off := addr - last.guest
+	if off >= last.size {
+		found := false
+		for i := range m.regions {
+			if off = addr - m.regions[i].guest; off < m.regions[i].size {
+				*last, found = m.regions[i], true
+				break
+			}
+		}
+		if !found {
+			return 0, 0
+		}
+	}
+	if left := last.size - off; uint64(n) > left {
+		n = uint32(left)
+	}
+	return last.base + uintptr(off), n
+}
+
+// user translates a range of the front end's addresses, which must lie in one
+// region.
+func (m *memory) user(addr, n uint64) (unsafe.Pointer, error) {
+	for _, r := range m.regions {
+		if off := addr - r.user; off < r.size && n <= r.size-off {
+			return foreignPointer(r.base + uintptr(off)), nil
+		}
+	}
+	return nil, fmt.Errorf("user address %#x with %d bytes is not in one memory region", addr, n)
+}
+
+func (m *memory) close() {
+	for _, b := range m.maps {
+		_ = unix.Munmap(b)
+	}
+	m.maps, m.regions = nil, nil
+}
+
+// foreignPointer is a pointer to mapped memory outside of the Go heap.
+func foreignPointer(addr uintptr) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
+}

@@ -1,0 +1,14 @@
+#include "textflag.h"
+
+// func storeRelease32(p *uint32, v uint32)
+TEXT ·storeRelease32(SB), NOSPLIT, $0-12
+	MOVD  p+0(FP), R0
+	MOVWU v+8(FP), R1
+	STLRW R1, (R0)
+	RET
+
+// func fence()
+// DMB ISH, full barrier of the inner shareable domain.
+TEXT ·fence(SB), NOSPLIT, $0-0
+	DMB $0xb
+	RET

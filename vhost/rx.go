@@ -1,0 +1,140 @@
+package vhost
+
+import (
+	"unsafe"
+
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// rx receives from the guest: its transmit ring. Worker owns.
+//
+// The virtio-net header of a chain is skipped unread: no offload is negotiated,
+// so it must be zero (virtio 1.2 section 5.1.6.2.1), and a guest that asks for
+// one all the same sends a frame with an unfinished checksum, which its receiver
+// drops.
+type rx struct {
+	ring
+	header   uint32 // bytes of the virtio-net header
+	disabled bool
+}
+
+// Recv implements port.Rx. Frames borrow guest memory until Release.
+func (q *rx) Recv(b *packet.Batch) int {
+	n := q.waiting()
+	if n <= 0 {
+		return n
+	}
+	if room := packet.BatchSize - b.N; n > room {
+		n = room
+	}
+	if !q.peek(n) {
+		return -1
+	}
+	if q.disabled {
+		return q.discard(n)
+	}
+	for i := range q.heads[:n] {
+		h := &q.heads[i]
+		f, header := b.Next()
+		off := h.addr - q.last.guest
+		length := h.n - q.header
+		// One readable descriptor that lies in the region found last: nearly
+		// every chain of nearly every driver.
+		if h.flags&(descNext|descWrite|descIndirect) != 0 || off >= q.last.size || uint64(h.n) > q.last.size-off ||
+			h.n <= q.header || length > packet.MaxFrameLen {
+			if got := q.chain(b, f, header, h); got <= 0 {
+				if got < 0 && i == 0 {
+					return -1
+				}
+				return i // no spans left, or broken: the next Recv will say so
+			}
+			continue
+		}
+		at := q.last.base + uintptr(off) + uintptr(q.header)
+		k := length
+		if k > packet.InnerHeader {
+			k = packet.InnerHeader
+			if !b.AddSpan(f, at+packet.InnerHeader, length-packet.InnerHeader) {
+				return i
+			}
+		}
+		copy(header[:k], unsafe.Slice((*byte)(foreignPointer(at)), int(k)))
+		b.Commit(f, int(k))
+		q.take(h.id, 0)
+	}
+	return n
+}
+
+// chain notes a frame of any layout. 1: committed; 0: the batch has too few
+// spans left; -1: broken.
+func (q *rx) chain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
+	n, total := q.walk(h, false, 0)
+	if n < 0 {
+		return -1
+	}
+	if total < uint64(q.header) {
+		return q.broken(faultShort, total, uint64(q.header))
+	}
+	if total-uint64(q.header) > packet.MaxFrameLen {
+		return q.broken(faultLength, total, uint64(q.header)+packet.MaxFrameLen)
+	}
+	if n > b.SpansLeft() && b.N > 0 {
+		b.Abandon(f)
+		return 0
+	}
+	skip, copied := q.header, uint32(0)
+	for _, s := range q.segments[:n] {
+		if skip >= s.n {
+			skip -= s.n
+			continue
+		}
+		s.addr, s.n, skip = s.addr+uintptr(skip), s.n-skip, 0
+		if room := packet.InnerHeader - copied; room > 0 {
+			m := min(room, s.n)
+			copy(header[copied:], packet.Foreign(s.addr, m))
+			copied += m
+			s.addr, s.n = s.addr+uintptr(m), s.n-m
+		}
+		if s.n > 0 {
+			b.AddSpan(f, s.addr, s.n) // an empty batch holds maxSegments
+		}
+	}
+	b.Commit(f, int(copied))
+	q.take(h.id, 0)
+	return 1
+}
+
+// discard gives chains of a disabled ring straight back (vhost-user, "Ring
+// states"): they belong to nobody, not even to a count of drops.
+func (q *rx) discard(n int) int {
+	for _, h := range q.heads[:n] {
+		q.take(h.id, 0)
+	}
+	q.publish()
+	return 0
+}
+
+// Release implements port.Rx.
+func (q *rx) Release() { q.publish() }
+
+// Arm implements port.Rx. A guest without a kick descriptor must be polled.
+func (q *rx) Arm() bool { return q.arm() }
+
+// Disarm implements port.Rx.
+func (q *rx) Disarm() { q.disarm() }
+
+// WaitFD implements port.Rx: the kick descriptor.
+func (q *rx) WaitFD() int { return q.kick }
+
+// Woken implements port.Rx.
+func (q *rx) Woken() { shm.Drain(q.kick) }
+
+// Polled implements port.Rx: looking at the ring costs no system call.
+func (q *rx) Polled() bool { return false }
+
+// Fault implements port.Rx.
+func (q *rx) Fault() string { return q.fault.text() }
+
+// Close implements port.Rx; the device holds everything.
+func (q *rx) Close() {}

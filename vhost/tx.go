@@ -1,0 +1,155 @@
+package vhost
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// tx sends to the guest: its receive ring. Worker owns.
+type tx struct {
+	ring
+	header    uint32 // bytes of the virtio-net header
+	mergeable bool
+	mtu       int
+	numBuffer bool // the header ends in num_buffers
+
+	chains [maxMerged]chainRef // of the frame being sent
+}
+
+// Send implements port.Tx.
+func (q *tx) Send(b *packet.Batch, order []uint8) int {
+	sent := 0
+	for sent < len(order) {
+		n := q.waiting()
+		if n <= 0 {
+			return sent
+		}
+		n = min(n, len(order)-sent, packet.BatchSize)
+		if !q.peek(n) {
+			return sent
+		}
+		got := q.fill(b, order[sent:], n)
+		sent += got
+		if got == 0 {
+			return sent
+		}
+	}
+	return sent
+}
+
+// fill sends frames into the n chains that were peeked, and returns how many it
+// took; 0: no room for the first, or broken.
+func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
+	used := 0
+	for i, at := range order {
+		if used >= n {
+			return i
+		}
+		f := &b.Frames[at]
+		length := f.Len()
+		need := uint32(length) + q.header
+		h := &q.heads[used]
+		off := h.addr - q.last.guest
+		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= q.last.size || uint64(h.n) > q.last.size-off ||
+			h.n < need || length > q.mtu {
+			got := q.scatter(b, f)
+			if got < 0 {
+				return i
+			}
+			used += got
+			continue
+		}
+		dst := packet.Foreign(q.last.base+uintptr(off), need)
+		if q.numBuffer {
+			binary.LittleEndian.PutUint64(dst, 0)
+			binary.LittleEndian.PutUint32(dst[8:], 1<<16) // csum_offset 0, num_buffers 1
+		} else {
+			binary.LittleEndian.PutUint64(dst, 0)
+			binary.LittleEndian.PutUint16(dst[8:], 0)
+		}
+		b.Gather(f, dst[q.header:])
+		q.take(h.id, need)
+		used++
+	}
+	return len(order)
+}
+
+// chainRef is a chain that a frame is about to fill.
+type chainRef struct {
+	id, room uint32
+}
+
+// maxMerged is the number of chains one frame fills at most; a frame that needs
+// more (a guest with tiny buffers) is dropped as DropOversizeFrame.
+const maxMerged = 256
+
+// scatter sends one frame into chains of any layout: one chain, or with
+// mergeable buffers as many as it takes. It returns the number of chains used, 0
+// with the frame's Drop set if no chain of this guest holds it, -1 if the frame
+// was not taken: too few chains are available, or the ring is broken.
+func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
+	need := uint64(f.Len()) + uint64(q.header)
+	if f.Len() > q.mtu {
+		f.Drop = packet.DropOversizeFrame
+		return 0
+	}
+	n, count, room := 0, 0, uint64(0)
+	for pos := q.next; room < need; pos++ {
+		if pos == q.seen && q.more() <= count {
+			return -1
+		}
+		h, ok := q.head(pos)
+		if !ok {
+			return -1
+		}
+		more, bytes := q.walk(&h, true, n)
+		if more < 0 {
+			return -1
+		}
+		room += bytes
+		q.chains[count] = chainRef{id: h.id, room: uint32(min(bytes, 1<<31))}
+		n, count = more, count+1
+		if room < need && (!q.mergeable || count == maxMerged) {
+			f.Drop = packet.DropOversizeFrame
+			return 0
+		}
+	}
+	q.copyOut(b, f, n, count)
+	left := uint32(need)
+	for _, c := range q.chains[:count] {
+		filled := min(left, c.room)
+		q.take(c.id, filled)
+		left -= filled
+	}
+	return count
+}
+
+// more looks for chains beyond those seen, and returns how many wait in all.
+func (q *tx) more() int { return q.look() }
+
+// copyOut writes the virtio-net header and the frame into the first n segments.
+// The header may be split over them.
+func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
+	var header [12]byte
+	binary.LittleEndian.PutUint16(header[10:], uint16(count))
+	left := header[:q.header]
+	cursor := b.Cursor(f)
+	for _, s := range q.segments[:n] {
+		dst := packet.Foreign(s.addr, s.n)
+		m := copy(dst, left)
+		left = left[m:]
+		if len(left) == 0 && m < len(dst) && cursor.Read(dst[m:]) < len(dst)-m {
+			return
+		}
+	}
+}
+
+// Flush implements port.Tx.
+func (q *tx) Flush() { q.publish() }
+
+// MTU implements port.Tx.
+func (q *tx) MTU() int { return q.mtu }
+
+// Close implements port.Tx; the device holds everything.
+func (q *tx) Close() {}

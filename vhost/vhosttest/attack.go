@@ -1,0 +1,119 @@
+package vhosttest
+
+import "math"
+
+// Attack is something that no driver does to a ring, and that must stop the
+// device and nothing else.
+type Attack struct {
+	Name string
+	// Do spoils the queue and publishes. Free buffers are needed on a transmit
+	// ring; on a receive ring it spoils what comes next.
+	Do func(q *Queue)
+	// Indirect says that the attack needs indirect descriptors.
+	Indirect bool
+}
+
+// spoil offers one chain whose descriptors make wants, given the head and the
+// flags that suit the ring.
+func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
+	return func(q *Queue) {
+		flags := uint16(0)
+		if q.index%2 == 0 {
+			flags = Write
+			q.drop()
+		}
+		for i := range q.Descs {
+			q.Descs[i] = Desc{Addr: q.SlotAddr(i % q.slots), Len: 64, Flags: flags}
+		}
+		change(q, q.Descs, flags)
+		q.Offer(0)
+		q.Publish()
+	}
+}
+
+// drop takes back what was offered on a receive ring and not used: the next
+// chain the device takes is the attack's.
+func (q *Queue) drop() { q.next = q.UsedIndex() }
+
+// offered is a head that is offered at once with a wrong index after it.
+func jump(by uint16) func(*Queue) {
+	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
+}
+
+// Attacks on a split ring. Each breaks a receive ring as well as a transmit ring.
+var Attacks = []Attack{
+	{Name: "address-zero", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = 0 })},
+	{Name: "address-beyond", Do: spoil(func(q *Queue, d []Desc, _ uint16) { d[0].Addr = GuestBase + uint64(len(q.g.mem)) })},
+	{Name: "address-across-the-end", Do: spoil(func(q *Queue, d []Desc, _ uint16) {
+		d[0].Addr, d[0].Len = GuestBase+uint64(len(q.g.mem))-32, 64
+	})},
+	{Name: "address-before", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = GuestBase - 32 })},
+	{Name: "address-wraps", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = math.MaxUint64 - 31 })},
+	{Name: "length-wraps", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Len = math.MaxUint32 })},
+	{Name: "length-zero", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Len = 0 })},
+	{Name: "length-zero-later", Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
+		d[0].Flags, d[0].Next, d[0].Len = d[0].Flags|Next, 1, 8
+		d[1].Len = 0
+	})},
+	{Name: "wrong-direction", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Flags ^= Write })},
+	{Name: "loop-on-itself", Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
+		d[0].Flags, d[0].Next, d[0].Len = d[0].Flags|Next, 0, 1
+	})},
+	{Name: "loop-of-all", Do: spoil(func(_ *Queue, d []Desc, flags uint16) {
+		for i := range d {
+			d[i].Len, d[i].Flags, d[i].Next = 1, flags|Next, uint16((i+1)%len(d))
+		}
+	})},
+	{Name: "next-beyond", Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
+		d[0].Flags, d[0].Next, d[0].Len = d[0].Flags|Next, uint16(len(d)), 8
+	})},
+	{Name: "head-beyond", Do: func(q *Queue) {
+		if q.index%2 == 0 {
+			q.drop()
+		}
+		q.Offer(uint16(q.g.Num))
+		q.Publish()
+	}},
+	{Name: "index-jumps", Do: func(q *Queue) { jump(uint16(q.g.Num) + 1)(q) }},
+	{Name: "index-goes-back", Do: jump(math.MaxUint16)},
+	{Name: "table-empty", Indirect: true, Do: spoil(func(q *Queue, d []Desc, _ uint16) {
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 0, Flags: Indirect}
+	})},
+	{Name: "table-odd", Indirect: true, Do: spoil(func(q *Queue, d []Desc, _ uint16) {
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 17, Flags: Indirect}
+	})},
+	{Name: "table-outside", Indirect: true, Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
+		d[0] = Desc{Addr: 16, Len: 32, Flags: Indirect}
+	})},
+	{Name: "table-in-table", Indirect: true, Do: spoil(func(q *Queue, d []Desc, _ uint16) {
+		q.Table(0)[0] = Desc{Addr: q.TableAddr(1), Len: 16, Flags: Indirect}
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 16, Flags: Indirect}
+	})},
+	{Name: "table-loops", Indirect: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
+		q.Table(0)[0] = Desc{Addr: q.SlotAddr(0), Len: 1, Flags: flags | Next, Next: 1}
+		q.Table(0)[1] = Desc{Addr: q.SlotAddr(0), Len: 1, Flags: flags | Next, Next: 0}
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 32, Flags: Indirect}
+	})},
+	{Name: "table-next-beyond", Indirect: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
+		q.Table(0)[0] = Desc{Addr: q.SlotAddr(0), Len: 8, Flags: flags | Next, Next: 2}
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 32, Flags: Indirect}
+	})},
+	{Name: "table-huge", Indirect: true, Do: spoil(func(_ *Queue, d []Desc, flags uint16) {
+		d[0] = Desc{Addr: GuestBase, Len: math.MaxUint32 &^ 15, Flags: Indirect}
+	})},
+	{Name: "table-with-successor", Indirect: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
+		q.Table(0)[0] = Desc{Addr: q.SlotAddr(0), Len: 64, Flags: flags}
+		d[0] = Desc{Addr: q.TableAddr(0), Len: 16, Flags: Indirect | Next, Next: 1}
+	})},
+}
+
+// TransmitAttacks break a transmit ring only.
+var TransmitAttacks = []Attack{
+	{Name: "shorter-than-header", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Len = 4 })},
+	{Name: "longer-than-any-frame", Do: spoil(func(q *Queue, d []Desc, _ uint16) {
+		for i := range d {
+			d[i] = Desc{Addr: q.SlotAddr(0), Len: uint32(q.g.BufLen), Flags: Next, Next: uint16(i + 1)}
+		}
+		d[len(d)-1].Flags = 0
+	})},
+}

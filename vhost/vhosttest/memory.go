@@ -1,0 +1,251 @@
+// Package vhosttest is the guest's side of vhost for tests and benchmarks: a
+// mock driver over memory of its own, a front end that speaks the vhost-user
+// protocol, attacks that no driver makes, and a load generator.
+//
+// It is written without the switch's ring code, from the driver's sections of
+// virtio 1.2, so that the two check each other.
+package vhosttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/vhost"
+)
+
+// Where the guest's memory lies for itself and for its front end. Guest address
+// 0 is outside.
+const (
+	GuestBase uint64 = 0x4000_0000
+	UserBase  uint64 = 0x7f12_0000_0000
+)
+
+// HeaderLen is the length of the virtio-net header under the features.
+func HeaderLen(features uint64) int {
+	if features&(vhost.FeatureMergeable|vhost.FeatureVersion1) != 0 {
+		return 12
+	}
+	return 10
+}
+
+// Layout is how a chain is laid out in descriptors.
+type Layout int
+
+// Layouts.
+const (
+	// OneDescriptor: header and frame together.
+	OneDescriptor Layout = iota
+	// HeaderApart: the header has a descriptor of its own.
+	HeaderApart
+	// Scattered: pieces of odd sizes, the header itself cut in two.
+	Scattered
+)
+
+// Layouts are all of them.
+var Layouts = []Layout{OneDescriptor, HeaderApart, Scattered}
+
+func (l Layout) String() string { return [...]string{"one", "header-apart", "scattered"}[l] }
+
+const maxPieces = 6
+
+// cuts are where the first pieces of a chain end, given the header's length; the
+// rest is one piece.
+func (l Layout) cuts(header int) (cuts [maxPieces]int) {
+	switch l {
+	case HeaderApart:
+		cuts[0] = header
+	case Scattered:
+		cuts = [maxPieces]int{5, header - 5 + 3, 61, 7, 200}
+	}
+	return cuts
+}
+
+// pieces cuts n bytes, the first header of them being the virtio-net header, and
+// returns the sizes and how many there are.
+func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
+	for _, c := range l.cuts(header) {
+		if c == 0 || c >= n {
+			break
+		}
+		sizes[count] = c
+		count, n = count+1, n-c
+	}
+	sizes[count] = n
+	return sizes, count + 1
+}
+
+// Options describe a guest. The zero value is one queue pair of 256 descriptors,
+// no features, polled.
+type Options struct {
+	Pairs    int    // queue pairs, 1 if 0
+	Num      int    // ring size, 256 if 0
+	Features uint64 // as if negotiated
+	BufLen   int    // bytes of a buffer, header included, 2048 if 0
+	Layout   Layout
+	Indirect bool // chains in indirect tables; Features must have it
+	// Interrupts gives the rings call descriptors; without, the driver polls.
+	Interrupts bool
+	// SplitRegions cuts the memory in regions whose borders lie in buffers.
+	SplitRegions bool
+	// Seed makes the ring indexes start there instead of at 0.
+	Seed uint16
+}
+
+func (o Options) withDefaults() Options {
+	if o.Pairs == 0 {
+		o.Pairs = 1
+	}
+	if o.Num == 0 {
+		o.Num = 256
+	}
+	if o.BufLen == 0 {
+		o.BufLen = 2048
+	}
+	return o
+}
+
+// Guest is a guest's memory with its rings. One goroutine drives a queue.
+type Guest struct {
+	Options
+	Rx, Tx []*Queue // by pair: what the guest receives, what it transmits
+	mem    []byte
+	file   *os.File
+	// regions' borders, offsets into mem
+	borders []int
+}
+
+// New makes a guest whose receive rings are filled with buffers.
+func New(o Options) (*Guest, error) {
+	o = o.withDefaults()
+	g := &Guest{Options: o}
+	queue := queueSize(o)
+	size := 2 * o.Pairs * queue
+	fd, err := unix.MemfdCreate("weft-mock-guest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	g.file = os.NewFile(uintptr(fd), "guest memory")
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("guest memory of %d bytes: %w", size, err)
+	}
+	if g.mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("map guest memory: %w", err)
+	}
+	g.borders = []int{0, size}
+	if o.SplitRegions {
+		// In the middle of the buffers of the first and of the second queue.
+		half := o.BufLen*o.Num/2 + 4096 + 5
+		g.borders = []int{0, queue - half, 2*queue - half, size}
+	}
+	for i := range 2 * o.Pairs {
+		q, err := newQueue(g, i, i*queue)
+		if err != nil {
+			g.Close()
+			return nil, err
+		}
+		if i%2 == 0 {
+			g.Rx = append(g.Rx, q)
+			q.fillReceive()
+		} else {
+			g.Tx = append(g.Tx, q)
+		}
+	}
+	return g, nil
+}
+
+// Close frees memory and descriptors.
+func (g *Guest) Close() {
+	for _, q := range append(append([]*Queue{}, g.Rx...), g.Tx...) {
+		q.close()
+	}
+	if g.mem != nil {
+		_ = unix.Munmap(g.mem)
+		g.mem = nil
+	}
+	g.file.Close()
+}
+
+// Truncate shortens the memory's file, as a hostile front end can.
+func (g *Guest) Truncate(size int64) error { return unix.Ftruncate(g.FD(), size) }
+
+// FD is the descriptor of the guest's memory; the guest owns it.
+func (g *Guest) FD() int { return int(g.file.Fd()) }
+
+// Regions is the memory table; FD is 0 in each.
+func (g *Guest) Regions() []vhost.RegionSpec {
+	var regions []vhost.RegionSpec
+	for i, from := range g.borders[:len(g.borders)-1] {
+		to := g.borders[i+1]
+		// User addresses are apart, as they are with several memory backends.
+		regions = append(regions, vhost.RegionSpec{GuestAddr: GuestBase + uint64(from), UserAddr: g.userAddr(from),
+			Size: uint64(to - from), MmapOffset: uint64(from)})
+	}
+	return regions
+}
+
+func (g *Guest) userAddr(off int) uint64 {
+	for i := range g.borders[:len(g.borders)-1] {
+		if off < g.borders[i+1] {
+			return UserBase + uint64(i)<<36 + uint64(off)
+		}
+	}
+	return UserBase
+}
+
+// Spec describes the guest as vhost.Open takes it, with duplicates of the
+// descriptors, which Open will own.
+func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
+	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
+	fds := []int{g.FD()}
+	for i := range g.Rx {
+		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
+			v := q.Vring()
+			v.Kick, fds = len(fds), append(fds, q.kick)
+			if q.call >= 0 {
+				v.Call, fds = len(fds), append(fds, q.call)
+			}
+			s.Vrings = append(s.Vrings, v)
+		}
+	}
+	for i, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			for _, fd := range fds[:i] {
+				unix.Close(fd)
+			}
+			return s, nil, fmt.Errorf("duplicate of a guest's descriptor: %w", err)
+		}
+		fds[i] = dup
+	}
+	return s, fds, nil
+}
+
+// Open opens the guest's device directly, without a session. change may alter
+// the specification; nil changes nothing.
+func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
+	s, fds, err := g.Spec()
+	if err != nil {
+		return nil, err
+	}
+	if change != nil {
+		change(&s)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	d, err := vhost.Open(text, fds)
+	if err != nil {
+		return nil, err
+	}
+	return d.(*vhost.Device), nil
+}
+
+// newEvent is shm's, an eventfd as QEMU makes them.
+var newEvent = shm.NewEvent

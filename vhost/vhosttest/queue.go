@@ -1,0 +1,332 @@
+package vhosttest
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/vhost"
+)
+
+// Desc is a descriptor (virtio 1.2 section 2.7.5).
+type Desc struct {
+	Addr  uint64
+	Len   uint32
+	Flags uint16
+	Next  uint16
+}
+
+// Descriptor flags.
+const (
+	Next     = 1
+	Write    = 2
+	Indirect = 4
+)
+
+type usedElem struct{ id, n uint32 }
+
+// Queue is one split ring from the driver's side. One goroutine drives it.
+//
+// Slot i is a buffer of BufLen bytes with the descriptors of its chain: slots
+// are what is offered and what comes back.
+type Queue struct {
+	g     *Guest
+	index int
+
+	Descs  []Desc
+	avail  []uint32 // one word: flags, idx
+	ring   []uint16 // avail entries, then used_event
+	used   []uint32 // one word: flags, idx
+	elems  []usedElem
+	event  []uint16 // avail_event
+	tables []Desc   // maxPieces a slot
+	bufs   []byte   // BufLen a slot
+
+	descOff, availOff, usedOff, tableOff, bufOff int
+
+	kick, call int
+	slots      int
+	perSlot    int // descriptors a slot
+	free       []uint16
+	next       uint16 // avail index, not yet published beyond published
+	published  uint16
+	seen       uint16 // used elements taken
+	flags      uint32 // of the avail ring
+	// Kicks counts the kicks that were sent.
+	Kicks int
+}
+
+func queueSize(o Options) int {
+	n := 16*o.Num + 64 // descriptors
+	n += 2*o.Num + 64
+	n += 8*o.Num + 128
+	n += 16*maxPieces*o.Num + 64
+	n += o.BufLen*o.Num + 4096*4
+	return (n + 4095) &^ 4095
+}
+
+func newQueue(g *Guest, index, base int) (*Queue, error) {
+	q := &Queue{g: g, index: index, call: -1}
+	n := g.Num
+	take := func(size int) int {
+		at := base
+		base = (base + size + 63) &^ 63
+		return at
+	}
+	q.descOff = take(16 * n)
+	q.availOff = take(4 + 2*n + 2)
+	q.usedOff = take(4 + 8*n + 2)
+	q.tableOff = take(16 * maxPieces * n)
+	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames unaligned as drivers have them
+	q.bufOff = take(g.BufLen * n)
+	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
+	q.avail = shm.View[uint32](g.mem, q.availOff, 1)
+	q.ring = shm.View[uint16](g.mem, q.availOff+4, n+1)
+	q.used = shm.View[uint32](g.mem, q.usedOff, 1)
+	q.elems = shm.View[usedElem](g.mem, q.usedOff+4, n)
+	q.event = shm.View[uint16](g.mem, q.usedOff+4+8*n, 1)
+	q.tables = shm.View[Desc](g.mem, q.tableOff, maxPieces*n)
+	q.bufs = g.mem[q.bufOff : q.bufOff+g.BufLen*n]
+	q.perSlot = 1
+	if !g.Indirect {
+		_, q.perSlot = g.Layout.pieces(g.BufLen, HeaderLen(g.Features))
+	}
+	q.slots = n / q.perSlot
+	for i := range q.slots {
+		q.free = append(q.free, uint16(i))
+	}
+	q.next, q.published, q.seen = g.Seed, g.Seed, g.Seed
+	q.avail[0] = uint32(g.Seed) << 16
+	q.used[0] = uint32(g.Seed) << 16
+	var err error
+	if q.kick, err = newEvent(); err != nil {
+		return nil, err
+	}
+	if g.Interrupts {
+		if q.call, err = newEvent(); err != nil {
+			return nil, err
+		}
+	}
+	q.WantCalls(g.Interrupts)
+	return q, nil
+}
+
+func (q *Queue) close() {
+	unix.Close(q.kick)
+	if q.call >= 0 {
+		unix.Close(q.call)
+	}
+}
+
+// Vring describes the ring; Kick and Call are -1.
+func (q *Queue) Vring() vhost.VringSpec {
+	return vhost.VringSpec{Index: q.index, Num: q.g.Num, Desc: q.g.userAddr(q.descOff), Avail: q.g.userAddr(q.availOff),
+		Used: q.g.userAddr(q.usedOff), LastAvail: q.g.Seed, Kick: -1, Call: -1, Enabled: true}
+}
+
+// Index is the vring's index.
+func (q *Queue) Index() int { return q.index }
+
+// KickFD and CallFD are the ring's eventfds; CallFD is -1 if the driver polls.
+// The queue owns them.
+func (q *Queue) KickFD() int { return q.kick }
+
+// CallFD as KickFD.
+func (q *Queue) CallFD() int { return q.call }
+
+// Slots is the number of buffers.
+func (q *Queue) Slots() int { return q.slots }
+
+// Free is the number of buffers that are the driver's.
+func (q *Queue) Free() int { return len(q.free) }
+
+// Slot is buffer number i.
+func (q *Queue) Slot(i int) []byte { return q.bufs[i*q.g.BufLen : (i+1)*q.g.BufLen] }
+
+// SlotAddr is its guest address.
+func (q *Queue) SlotAddr(i int) uint64 { return GuestBase + uint64(q.bufOff+i*q.g.BufLen) }
+
+// TableAddr is the guest address of slot i's indirect table.
+func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+16*maxPieces*i) }
+
+// Table is slot i's indirect table.
+func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
+
+// chain writes the descriptors of slot i over n bytes and returns its head.
+func (q *Queue) chain(i, n int, flags uint16) uint16 {
+	pieces, count := q.g.Layout.pieces(n, HeaderLen(q.g.Features))
+	descs, first := q.Descs[i*q.perSlot:], uint16(i*q.perSlot)
+	if q.g.Indirect {
+		q.Descs[i] = Desc{Addr: q.TableAddr(i), Len: uint32(16 * count), Flags: Indirect}
+		descs, first = q.Table(i), 0
+	}
+	addr := q.SlotAddr(i)
+	for k, size := range pieces[:count] {
+		d := Desc{Addr: addr, Len: uint32(size), Flags: flags}
+		if k < count-1 {
+			d.Flags, d.Next = flags|Next, first+uint16(k)+1
+		}
+		descs[k] = d
+		addr += uint64(size)
+	}
+	return uint16(i * q.perSlot)
+}
+
+// Offer puts a chain's head into the avail ring, to be published.
+func (q *Queue) Offer(head uint16) {
+	q.ring[int(q.next)&(q.g.Num-1)] = head
+	q.next++
+}
+
+// Publish shows the device what was offered, and kicks it if it wants that.
+func (q *Queue) Publish() {
+	if q.next == q.published {
+		return
+	}
+	old := q.published
+	q.published = q.next
+	// Sequentially consistent, for the kick: pairs with the device's arm.
+	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
+	if q.wantsKick(old) {
+		q.Kicks++
+		shm.Signal(q.kick)
+	}
+}
+
+// SetAvailIndex publishes any index, offered or not.
+func (q *Queue) SetAvailIndex(i uint16) {
+	atomic.StoreUint32(&q.avail[0], q.flags|uint32(i)<<16)
+	shm.Signal(q.kick)
+}
+
+// AvailIndex is what was offered last.
+func (q *Queue) AvailIndex() uint16 { return q.next }
+
+func (q *Queue) wantsKick(old uint16) bool {
+	if q.g.Features&vhost.FeatureEventIndex != 0 {
+		return q.next-q.event[0]-1 < q.next-old
+	}
+	return atomic.LoadUint32(&q.used[0])&1 == 0
+}
+
+// WantCalls says whether the device is to call when it uses buffers.
+func (q *Queue) WantCalls(on bool) {
+	if q.g.Features&vhost.FeatureEventIndex != 0 {
+		if on {
+			q.ring[q.g.Num] = q.seen
+		} else {
+			q.ring[q.g.Num] = q.seen - 1
+		}
+	} else {
+		q.flags = 1
+		if on {
+			q.flags = 0
+		}
+	}
+	// Sequentially consistent; pairs with the device's fence in publish.
+	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
+}
+
+// UsedIndex is the device's used index.
+func (q *Queue) UsedIndex() uint16 { return uint16(atomic.LoadUint32(&q.used[0]) >> 16) }
+
+// SetUsed overwrites the used ring's index, as a driver must not.
+func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
+
+// takeUsed returns the next used element. Pairs with the device's release of
+// used.idx.
+func (q *Queue) takeUsed() (slot int, n int, ok bool) {
+	if q.UsedIndex() == q.seen {
+		return 0, 0, false
+	}
+	e := q.elems[int(q.seen)&(q.g.Num-1)]
+	q.seen++
+	return int(e.id) / q.perSlot, int(e.n), true
+}
+
+// WaitCall waits for a call, up to the time given; true if one came.
+func (q *Queue) WaitCall(timeout time.Duration) bool {
+	p := []unix.PollFd{{Fd: int32(q.call), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(p, int(timeout.Milliseconds()))
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 1 {
+			shm.Drain(q.call)
+		}
+		return n == 1
+	}
+}
+
+// Send offers a frame on a transmit ring; false if no buffer is free. The frame
+// is not seen before Publish.
+func (q *Queue) Send(frame []byte) bool {
+	q.Reclaim()
+	if len(q.free) == 0 {
+		return false
+	}
+	i := int(q.free[len(q.free)-1])
+	q.free = q.free[:len(q.free)-1]
+	header := HeaderLen(q.g.Features)
+	buf := q.Slot(i)
+	clear(buf[:header])
+	copy(buf[header:], frame)
+	q.Offer(q.chain(i, header+len(frame), 0))
+	return true
+}
+
+// Reclaim takes back the buffers that the device has used on a transmit ring,
+// and returns how many.
+func (q *Queue) Reclaim() int {
+	for n := 0; ; n++ {
+		i, _, ok := q.takeUsed()
+		if !ok {
+			return n
+		}
+		q.free = append(q.free, uint16(i))
+	}
+}
+
+// fillReceive offers every free buffer of a receive ring.
+func (q *Queue) fillReceive() {
+	for _, i := range q.free {
+		q.Offer(q.chain(int(i), q.g.BufLen, Write))
+	}
+	q.free = q.free[:0]
+	q.Publish()
+}
+
+// Refill offers the buffers that Recv has emptied again.
+func (q *Queue) Refill() { q.fillReceive() }
+
+// Recv returns the next frame received, appended to dst, and its virtio-net
+// header; false if none is there. Its buffers are free until Refill offers them
+// again.
+func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
+	i, n, ok := q.takeUsed()
+	if !ok {
+		return dst, header, false
+	}
+	size := HeaderLen(q.g.Features)
+	buf := q.Slot(i)
+	copy(header[:size], buf)
+	q.free = append(q.free, uint16(i))
+	dst = append(dst, buf[size:n]...)
+	more := 1
+	if q.g.Features&vhost.FeatureMergeable != 0 {
+		more = int(binary.LittleEndian.Uint16(header[10:]))
+	}
+	for ; more > 1; more-- {
+		i, n, ok := q.takeUsed()
+		if !ok {
+			return dst, header, false
+		}
+		q.free = append(q.free, uint16(i))
+		dst = append(dst, q.Slot(i)[:n]...)
+	}
+	return dst, header, true
+}
