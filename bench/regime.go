@@ -1,0 +1,61 @@
+// Package bench is what the benchmarks share: the state of the machine, medians
+// and their spread, and the form in which results are kept. The suite that runs
+// Weft beside its peers is bench/suite.
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Regime is the time of a cache-line round trip between two cores. On shared
+// machines it changes every few minutes, as the two virtual cores share a cache
+// or do not, and moves every result of two processes by up to four times:
+// figures of different regimes do not compare.
+func Regime(coreA, coreB int) (time.Duration, error) {
+	const rounds = 300_000
+	var turn struct {
+		_ [64]byte
+		v atomic.Uint32
+		_ [64]byte
+	}
+	play := func(core int, me uint32) error {
+		runtime.LockOSThread() // never unlocked: the pinned thread ends with the goroutine
+		var set unix.CPUSet
+		set.Set(core)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("pin to core %d: %w", core, err)
+		}
+		for range rounds {
+			for turn.v.Load() != me {
+			}
+			turn.v.Store(1 - me)
+		}
+		return nil
+	}
+	start := time.Now()
+	errs := make(chan error, 2)
+	go func() { errs <- play(coreA, 0) }()
+	go func() { errs <- play(coreB, 1) }()
+	for range 2 {
+		if err := <-errs; err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start) / rounds, nil
+}
+
+// RegimeName tells near (the cores share a cache) from far.
+func RegimeName(d time.Duration) string {
+	switch {
+	case d < 200*time.Nanosecond:
+		return "near"
+	case d > 300*time.Nanosecond:
+		return "far"
+	}
+	return "between"
+}

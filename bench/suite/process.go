@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a peer's program, started by the bench and ended by its id. What
+// it prints goes to a log in the scratch folder and is shown if it fails.
+type process struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	log  string
+	done chan struct{} // closed once it has ended, with err
+	err  error
+}
+
+func start(dir, name, program string, args ...string) (*process, error) {
+	log := filepath.Join(dir, name+".log")
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	p := &process{cmd: cmd, in: in, log: log, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// say writes a line to the program's standard input.
+func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
+
+// wait lets the program end by itself for a while.
+func (p *process) wait(limit time.Duration) {
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+	}
+}
+
+// stop ends the program: politely, and after a while not.
+func (p *process) stop() {
+	if p == nil {
+		return
+	}
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.wait(5 * time.Second)
+	p.cmd.Process.Kill()
+	<-p.done
+}
+
+// alive is nil while the program runs, and its last words once it does not.
+func (p *process) alive() error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s ended: %v: %s", filepath.Base(p.cmd.Path), p.err, p.tail())
+	default:
+		return nil
+	}
+}
+
+func (p *process) output() string {
+	b, _ := os.ReadFile(p.log)
+	return string(b)
+}
+
+func (p *process) tail() string {
+	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
+	return strings.Join(lines[max(0, len(lines)-4):], " / ")
+}
+
+// run executes a program to its end and returns what it printed.
+func run(env []string, program string, args ...string) (string, error) {
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(errOut.String()+out.String()))
+	}
+	return out.String(), nil
+}
+
+// all runs commands one after another until one fails.
+func all(env []string, commands [][]string) error {
+	for _, c := range commands {
+		if _, err := run(env, c[0], c[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventually calls f until it succeeds or the time is over.
+func eventually(limit time.Duration, f func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("not within %s", limit), err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
