@@ -88,19 +88,26 @@ type Counters struct {
 	MasksSearched uint64 // masks tried in megaflow lookups
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
-	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass or wake-up
+	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; one comes every half second at least
 	Syscalls      uint64 // system calls made by the worker and its queues' owners
-	// Drops by reason, whatever the port.
+	// Drops by reason, whatever the port. A frame that several ports were to send
+	// is counted for each that could not.
 	Drops [packet.DropReasons]uint64
+	// CommandsRefused are commands that made no sense (a slot that holds no
+	// frame, say because it expired), InstallsRefused megaflows that found no
+	// room: their slot's Flow.Generation stays even.
+	CommandsRefused uint64
+	InstallsRefused uint64
 }
 
 // PortCounters of one port in one worker. Same rules as Counters.
 type PortCounters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
-	// RxDrops by reason: frames that came in on this port and went nowhere.
+	// RxDrops by reason: frames that came in on this port and were dropped
+	// before they reached an output.
 	RxDrops [packet.DropReasons]uint64
-	// TxDrops: frames this port was to send and could not.
+	// TxDrops: frames this port was to send and could not (ring full, too long).
 	TxDrops uint64
 }
 
@@ -111,9 +118,13 @@ type HeldFrame struct {
 	State   uint32 // HeldFree, HeldWaiting
 	InPort  uint32
 	_       uint32
-	SinceNS uint64
+	SinceNS uint64 // CLOCK_MONOTONIC
 	// Tunnel words of its key, for a frame that was decapsulated.
-	Tunnel [flowtable.WARPSha - flowtable.WTunID]uint64
+	Tunnel [flowtable.TunnelWords]uint64
+	// Then is the OpTunnel that CmdRetry executes, on a frame that waits for a
+	// neighbour; its flow's other actions have been executed. OpNone on a frame
+	// that missed and is to be looked up.
+	Then flowtable.Action
 }
 
 // Values of HeldFrame.State.

@@ -11,6 +11,7 @@ const (
 	OpOutput
 	// OpTunnel puts the outer headers of tunnel template U32 before the frame,
 	// with VNI U64, sends it to the template's uplink and takes them off again.
+	// The frame counts as sent by vxlan port U16 too; 0: by none.
 	OpTunnel
 	// OpDrop ends the list and counts the frame under packet.DropReason U32.
 	OpDrop

@@ -1,0 +1,147 @@
+package datapath
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// applyCommands executes commands that wait, maxCommandsPerPass at most, and
+// returns how many. Consecutive CmdRetry go through one batch.
+func (w *Worker) applyCommands() int {
+	n := 0
+	for ; n < maxCommandsPerPass; n++ {
+		msg := w.commands.Next()
+		if msg == nil {
+			break
+		}
+		if !w.apply(msg) {
+			w.sh.Counters.CommandsRefused++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	w.runResumed()
+	w.sh.Counters.Commands += uint64(n)
+	w.commands.Release()
+	return n
+}
+
+// apply executes one command; it reports false if it makes no sense.
+func (w *Worker) apply(msg []byte) bool {
+	if len(msg) < messageHeader {
+		return false
+	}
+	op, arg, body := CommandOp(binary.LittleEndian.Uint32(msg)), binary.LittleEndian.Uint32(msg[4:]), msg[messageHeader:]
+	if op == CmdRetry {
+		return w.retry(arg)
+	}
+	w.runResumed() // commands take effect in order
+	switch op {
+	case CmdInstall:
+		return w.install(arg, body)
+	case CmdRemove:
+		return w.cache.Remove(arg)
+	case CmdExecute:
+		h := w.waiting(arg)
+		if h == nil || len(body) > flowtable.MaxActions*actionBytes {
+			return false
+		}
+		w.runHeld(arg, h, readActions(body, w.scratch[:0]))
+		return true
+	case CmdDropHeld:
+		if w.waiting(arg) == nil || len(body) != 4 {
+			return false
+		}
+		w.dropHeld(arg, dropReason(binary.LittleEndian.Uint32(body)))
+		return true
+	case CmdTemplate:
+		return arg < uint32(len(w.sh.Templates)) && w.sh.Templates[arg].Parse(body)
+	case CmdTermination:
+		var end tunnel.Termination
+		return end.Parse(body) && end.Port < port.MaxPorts && w.ends.Set(arg, &end)
+	case CmdRemoveTermination:
+		w.ends.Clear(arg)
+		return true
+	case CmdDropAllHeld:
+		w.dropAllHeld()
+		return true
+	}
+	return false
+}
+
+func (w *Worker) install(slot uint32, body []byte) bool {
+	const keys = 2 * 8 * flowtable.KeyWords
+	if len(body) < keys || len(body) > keys+flowtable.MaxActions*actionBytes {
+		return false
+	}
+	var key, mask flowtable.Key
+	readWords(body, key[:])
+	readWords(body[keys/2:], mask[:])
+	if w.cache.Install(slot, &key, &mask, readActions(body[keys:], w.scratch[:0])) != flowtable.Installed {
+		w.sh.Counters.InstallsRefused++
+	}
+	return true
+}
+
+// retry adds a held frame to the batch of those to be looked up again; one that
+// waits for a neighbour has been looked up and goes alone.
+func (w *Worker) retry(slot uint32) bool {
+	h := w.waiting(slot)
+	if h == nil || w.resumes(slot) {
+		return false
+	}
+	if h.Then.Op != flowtable.OpNone {
+		w.runResumed()
+		w.scratch[0] = h.Then
+		w.runHeld(slot, h, w.scratch[:1])
+		return true
+	}
+	w.resume(slot, h)
+	if w.batch.Full() {
+		w.runResumed()
+	}
+	return true
+}
+
+// resumes tells whether the batch has the frame of slot already.
+func (w *Worker) resumes(slot uint32) bool {
+	for i := range w.batch.Frames[:w.batch.N] {
+		if w.batch.Frames[i].Held == slot+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// runResumed sends the resumed frames through lookup and actions.
+func (w *Worker) runResumed() {
+	if w.batch.N == 0 {
+		return
+	}
+	w.cursor = 0
+	w.classify(false)
+	w.execute()
+	w.finish()
+}
+
+// runHeld executes actions on the frame of slot, without a lookup.
+func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
+	w.resume(slot, h)
+	w.cursor, w.live = 0, 1
+	f := &w.batch.Frames[0]
+	// The frame was whole when it was held; what it went through since then can
+	// have made another one of it.
+	if why := flowtable.Extract(&w.batch, f, &w.keys[0]); why != packet.DropNone {
+		w.live = 0
+		w.drop(f, why)
+	} else {
+		*w.keys[0].Tunnel() = w.words[0]
+		w.perform(0, actions, tailOf(actions))
+	}
+	w.finish()
+}

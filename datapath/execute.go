@@ -1,0 +1,151 @@
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// execute carries out what classify found, in order of arrival. Consecutive
+// frames of one megaflow are a run: its statistics and its actions are touched
+// once.
+func (w *Worker) execute() {
+	b := &w.batch
+	for i := 0; i < b.N; {
+		w.cursor = i
+		if w.live>>i&1 == 0 {
+			i++
+			continue
+		}
+		slot := w.slots[i]
+		if slot == flowtable.NoSlot {
+			w.miss(i)
+			i++
+			continue
+		}
+		i = w.executeRun(i, slot)
+	}
+	w.cursor = b.N
+}
+
+// executeRun executes frame first and those after it that have the same
+// megaflow, and returns the first frame that has not. Dead frames in between
+// belong to no run and end none.
+func (w *Worker) executeRun(first int, slot uint32) int {
+	b := &w.batch
+	packets, bytes, end := uint64(0), uint64(0), first
+	for ; end < b.N; end++ {
+		if w.live>>end&1 == 0 {
+			continue
+		}
+		if w.slots[end] != slot {
+			break
+		}
+		packets++
+		bytes += uint64(b.Frames[end].Len())
+	}
+	flow := w.cache.Flow(slot)
+	flow.Packets += packets
+	flow.Bytes += bytes
+	flow.UsedNS = w.now
+
+	actions := w.cache.Actions(slot)
+	tail := tailOf(actions)
+	for i := first; i < end; i++ {
+		if w.live>>i&1 != 0 {
+			w.cursor = i
+			w.perform(i, actions, tail)
+		}
+	}
+	return end
+}
+
+// tailOf is the index from which on nothing changes the frame any more, so that
+// an output can gather it as late as the end of the batch: only outputs, or one
+// tunnel at the very end.
+func tailOf(actions []flowtable.Action) int {
+	tail := len(actions)
+	if tail > 0 && actions[tail-1].Op == flowtable.OpTunnel {
+		return tail - 1
+	}
+	for tail > 0 && actions[tail-1].Op == flowtable.OpOutput {
+		tail--
+	}
+	return tail
+}
+
+// perform executes an action list on frame i. A frame that a list neither sends
+// nor drops is dropped: its flows have no output.
+func (w *Worker) perform(i int, actions []flowtable.Action, tail int) {
+	f := &w.batch.Frames[i]
+	sent := false
+	for at := range actions {
+		a := &actions[at]
+		switch a.Op {
+		case flowtable.OpOutput:
+			w.output(i, a.U32, at >= tail)
+			sent = true
+		case flowtable.OpTunnel:
+			w.encapsulate(i, a, at >= tail)
+			sent = true
+		case flowtable.OpDrop:
+			w.drop(f, dropReason(a.U32))
+			return
+		default:
+			lower := uint64(0)
+			if at+1 < len(actions) {
+				lower = actions[at+1].U64
+			}
+			if why := rewrite(f, a, lower); why != packet.DropNone {
+				w.drop(f, why)
+				return
+			}
+		}
+	}
+	if !sent {
+		w.drop(f, packet.DropFlow)
+	}
+}
+
+// dropReason makes a reason of a number that control sent.
+func dropReason(n uint32) packet.DropReason {
+	if n == 0 || n >= uint32(packet.DropReasons) {
+		return packet.DropFlow
+	}
+	return packet.DropReason(n)
+}
+
+// rewrite changes the frame's private header; lower is the lower half of an IPv6
+// address.
+func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReason {
+	switch a.Op {
+	case flowtable.OpPushVLAN:
+		return f.PushVLAN(a.U16, uint16(a.U32))
+	case flowtable.OpPopVLAN:
+		f.PopVLAN()
+	case flowtable.OpSetVLAN:
+		f.SetVLAN(uint16(a.U32))
+	case flowtable.OpSetEthDst:
+		f.SetEthDst(a.U64)
+	case flowtable.OpSetEthSrc:
+		f.SetEthSrc(a.U64)
+	case flowtable.OpSetIPv4Src:
+		f.SetIPv4Src(a.U32)
+	case flowtable.OpSetIPv4Dst:
+		f.SetIPv4Dst(a.U32)
+	case flowtable.OpSetIPv6Src:
+		f.SetIPv6Src(a.U64, lower)
+	case flowtable.OpSetIPv6Dst:
+		f.SetIPv6Dst(a.U64, lower)
+	case flowtable.OpSetTOS:
+		f.SetTOS(uint8(a.U32))
+	case flowtable.OpSetTTL:
+		f.SetTTL(uint8(a.U32))
+	case flowtable.OpDecTTL:
+		return f.DecTTL()
+	case flowtable.OpSetTpSrc:
+		f.SetTpSrc(uint16(a.U32))
+	case flowtable.OpSetTpDst:
+		f.SetTpDst(uint16(a.U32))
+	}
+	return packet.DropNone
+}

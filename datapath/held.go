@@ -1,0 +1,137 @@
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+)
+
+const (
+	// heldShare: frames of one port take at most one heldShare-th of the slots,
+	// so that a port that only misses leaves room for the others.
+	heldShare = 2
+	// maxHeldPerTemplate bounds the frames that wait for one neighbour.
+	maxHeldPerTemplate = 128
+	// heldSweepNS is how often the worker looks for frames held too long.
+	heldSweepNS = 100_000_000
+)
+
+// heldPool knows which slots are free. Worker owns.
+type heldPool struct {
+	free       []uint32
+	byPort     [port.MaxPorts]uint16
+	byTemplate []uint16
+	count      int
+}
+
+// init takes the slots over as they are: frames held by a worker before are still
+// there, until control drops them or they expire.
+func (p *heldPool) init(sh *Shared) {
+	p.free = make([]uint32, 0, len(sh.Held))
+	p.byTemplate = make([]uint16, len(sh.Templates))
+	for slot := len(sh.Held) - 1; slot >= 0; slot-- {
+		if h := &sh.Held[slot]; h.State == HeldWaiting {
+			p.tally(h, 1)
+		} else {
+			p.free = append(p.free, uint32(slot))
+		}
+	}
+}
+
+func (p *heldPool) tally(h *HeldFrame, by int) {
+	p.count += by
+	p.byPort[h.InPort%port.MaxPorts] += uint16(by)
+	if h.Then.Op == flowtable.OpTunnel && h.Then.U32 < uint32(len(p.byTemplate)) {
+		p.byTemplate[h.Then.U32] += uint16(by)
+	}
+}
+
+// hold copies frame i, as it is now, into a slot.
+func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
+	p, f := &w.held, &w.batch.Frames[i]
+	length := f.Len()
+	if len(p.free) == 0 || length > HeldBytes || int(p.byPort[f.InPort%port.MaxPorts]) >= (len(w.sh.Held)+heldShare-1)/heldShare {
+		return 0, packet.DropHeldFull
+	}
+	if then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {
+		return 0, packet.DropHeldFull
+	}
+	slot = p.free[len(p.free)-1]
+	w.batch.Gather(f, w.heldBytes(slot)) // may fault: the slot is not taken yet
+	p.free = p.free[:len(p.free)-1]
+	h := &w.sh.Held[slot]
+	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now, Tunnel: *w.keys[i].Tunnel(), Then: then}
+	p.tally(h, 1)
+	return slot, packet.DropNone
+}
+
+func (w *Worker) heldBytes(slot uint32) []byte {
+	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
+}
+
+// waiting returns what is held in slot, nil if nothing is.
+func (w *Worker) waiting(slot uint32) *HeldFrame {
+	if slot >= uint32(len(w.sh.Held)) || w.sh.Held[slot].State != HeldWaiting {
+		return nil
+	}
+	return &w.sh.Held[slot]
+}
+
+func (w *Worker) freeHeld(slot uint32) {
+	h := &w.sh.Held[slot]
+	h.State = HeldFree
+	w.held.tally(h, -1)
+	w.held.free = append(w.held.free, slot)
+}
+
+func (w *Worker) dropHeld(slot uint32, why packet.DropReason) {
+	w.dropFrom(w.sh.Held[slot].InPort, why)
+	w.freeHeld(slot)
+}
+
+// resume adds the frame held in slot to the batch in hand, which has room. The
+// slot is freed when the batch ends, or not at all if the frame is held again.
+func (w *Worker) resume(slot uint32, h *HeldFrame) {
+	b := &w.batch
+	i := b.N
+	bytes := w.heldBytes(slot)[:h.Len]
+	f, head := b.Next()
+	f.InPort, f.Held, f.Flags = h.InPort, slot+1, packet.FrameResumed
+	n := copy(head[:], bytes)
+	if n < len(bytes) {
+		b.AddSpan(f, packet.Address(bytes[n:]), uint32(len(bytes)-n))
+	}
+	b.Commit(f, n)
+	w.words[i] = h.Tunnel
+}
+
+// freeResumed frees the slots of the frames that the batch resumed.
+func (w *Worker) freeResumed() {
+	for i := range w.batch.Frames[:w.batch.N] {
+		if f := &w.batch.Frames[i]; f.Held != 0 {
+			w.freeHeld(f.Held - 1)
+			f.Held = 0
+		}
+	}
+}
+
+// sweepHeld drops frames that were held too long.
+func (w *Worker) sweepHeld() {
+	if w.held.count == 0 || w.now-w.sweptHeld < heldSweepNS {
+		return
+	}
+	w.sweptHeld = w.now
+	for slot := range w.sh.Held {
+		if h := &w.sh.Held[slot]; h.State == HeldWaiting && int64(w.now-h.SinceNS) > HeldTimeoutNS {
+			w.dropHeld(uint32(slot), packet.DropHeldExpired)
+		}
+	}
+}
+
+func (w *Worker) dropAllHeld() {
+	for slot := range w.sh.Held {
+		if w.sh.Held[slot].State == HeldWaiting {
+			w.dropHeld(uint32(slot), packet.DropHeldExpired)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package datapath
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"weft/internal/shm"
+	"weft/port"
+)
+
+// PortQueues is what one worker gets of a port.
+type PortQueues struct {
+	Port uint32 // datapath port number
+	// Rx are the receive queues that are this worker's alone; perhaps none.
+	Rx []port.Rx
+	// Tx is the queue it sends to; nil if there is none. Lock guards it, and is
+	// the same for every worker that has it; nil if no other has.
+	Tx   port.Tx
+	Lock *TxLock
+	// Tunnel marks an uplink, whose frames are decapsulated.
+	Tunnel bool
+}
+
+// mail is a letter to the worker, which reads one between two passes.
+type mail struct {
+	add    *PortQueues // nil: remove
+	remove uint32
+	err    error
+	read   atomic.Bool // pairs with post: err is set
+}
+
+// AddPort gives queues to the worker, which runs or will, and returns once it
+// uses them. On error it uses none of them.
+func (w *Worker) AddPort(q PortQueues) error {
+	if q.Port == 0 || q.Port >= port.MaxPorts {
+		return fmt.Errorf("port %d: expected 1 to %d", q.Port, port.MaxPorts-1)
+	}
+	return w.post(&mail{add: &q})
+}
+
+// RemovePort takes the queues of a port away from the worker, if it has any.
+// When it returns, the worker uses nothing of the port.
+func (w *Worker) RemovePort(no uint32) {
+	if no < port.MaxPorts {
+		w.post(&mail{remove: no})
+	}
+}
+
+// post delivers a letter and waits until it is read. It polls: so the worker need
+// not wake a goroutine, which would cost it a system call and a thread.
+func (w *Worker) post(m *mail) error {
+	w.mailing.Lock()
+	defer w.mailing.Unlock()
+	w.mail.Store(m)
+	shm.Signal(w.config.CommandEvent)
+	for pause := 10 * time.Microsecond; !m.read.Load(); pause = min(2*pause, time.Millisecond) {
+		select {
+		case <-w.ended:
+			return fmt.Errorf("the worker has ended")
+		case <-time.After(pause):
+		}
+	}
+	return m.err
+}
+
+// takeMail reads a letter, if there is one.
+func (w *Worker) takeMail() {
+	m := w.mail.Load() // pairs with post
+	if m == nil {
+		return
+	}
+	w.mail.Store(nil)
+	if m.add != nil {
+		m.err = w.addPort(m.add)
+	} else {
+		w.takeOut(m.remove)
+		w.forgetFault(m.remove)
+	}
+	m.read.Store(true)
+}
+
+func (w *Worker) addPort(q *PortQueues) error {
+	p := &w.ports[q.Port]
+	if p.tx != nil {
+		return fmt.Errorf("port %d is there already", q.Port)
+	}
+	for at := range w.queues.count {
+		if w.queues.at(at).port == q.Port {
+			return fmt.Errorf("port %d is there already", q.Port)
+		}
+	}
+	w.forgetFault(q.Port)
+	if w.queues.count+len(q.Rx) > maxQueues {
+		return fmt.Errorf("port %d: more than %d receive queues on one worker", q.Port, maxQueues)
+	}
+	for _, rx := range q.Rx {
+		s := w.queues.add(rxQueue{rx: rx, port: q.Port, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
+		s.ready = true // it may have frames since before it was watched
+		if err := w.waiter.watch(s); err != nil {
+			w.takeOut(q.Port)
+			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)
+		}
+	}
+	p.tx, p.lock = q.Tx, q.Lock
+	return nil
+}
+
+func (w *Worker) forgetFault(no uint32) {
+	if w.ports[no].fault != "" {
+		w.ports[no].fault = ""
+		w.faults--
+	}
+}

@@ -1,0 +1,164 @@
+package datapath
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/cpu"
+	"weft/packet"
+	"weft/port"
+)
+
+// txPort is a datapath port as outputs see it. Worker owns.
+type txPort struct {
+	tx       port.Tx // nil: nothing can be sent there
+	lock     *TxLock // nil: no other worker uses tx
+	counters *PortCounters
+	no       uint32
+	count    uint8 // frames in pending
+	touched  bool  // in Worker.touched
+	fault    string
+	pending  [packet.BatchSize]uint8 // frames of the batch, in order
+}
+
+// touchedPorts lists the ports that the batch in hand has been sent to.
+type touchedPorts struct {
+	count int
+	ports [port.MaxPorts]uint16
+}
+
+// TxLock guards a transmit queue that several workers use.
+type TxLock struct {
+	held atomic.Uint32
+	_    [60]byte
+}
+
+// maxLockPauses is how long a worker spins on a lock before it lets other threads
+// run: the holder may have lost its core.
+const maxLockPauses = 256
+
+func (l *TxLock) lock() {
+	for n := 0; !l.held.CompareAndSwap(0, 1); n++ { // pairs with unlock
+		cpu.Pause(1)
+		if n >= maxLockPauses {
+			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+	}
+}
+
+func (l *TxLock) unlock() { l.held.Store(0) }
+
+// output sends frame i to port to. If last, nothing changes the frame any more
+// and it may wait for the end of the batch; otherwise it goes now, after what the
+// port was to send before it.
+func (w *Worker) output(i int, to uint32, last bool) {
+	if to >= port.MaxPorts || w.ports[to].tx == nil {
+		w.overlay[i] = overlay{}
+		w.drop(&w.batch.Frames[i], packet.DropNoPort)
+		return
+	}
+	p := &w.ports[to]
+	if !p.touched {
+		p.touched = true
+		w.touched.ports[w.touched.count] = uint16(to)
+		w.touched.count++
+	}
+	if p.count == packet.BatchSize {
+		w.sendPending(p)
+	}
+	p.pending[p.count] = uint8(i)
+	p.count++
+	if !last {
+		w.sendPending(p)
+	}
+}
+
+// sendPending gives the port what is pending for it; what it does not take is
+// dropped.
+func (w *Worker) sendPending(p *txPort) {
+	order := p.pending[:p.count]
+	w.txInUse = p
+	if p.lock != nil {
+		p.lock.lock()
+	}
+	taken := p.tx.Send(&w.batch, order)
+	if p.lock != nil {
+		p.lock.unlock()
+	}
+	w.txInUse = nil
+	p.count = 0
+	for n, i := range order {
+		f := &w.batch.Frames[i]
+		why := f.Drop
+		if n >= taken {
+			why = packet.DropTxFull
+		}
+		w.countSent(p, int(i), why)
+		f.Drop = packet.DropNone // another port may take it
+	}
+}
+
+// countSent counts frame i as sent by p, or as dropped there.
+func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
+	over := w.overlay[i]
+	w.overlay[i] = overlay{}
+	if why != packet.DropNone {
+		w.sh.Counters.Drops[why]++
+		p.counters.TxDrops++
+		if over.port != 0 {
+			w.sh.Ports[over.port].TxDrops++
+		}
+		return
+	}
+	length := uint64(w.batch.Frames[i].Len())
+	p.counters.TxPackets++
+	p.counters.TxBytes += length
+	if over.port != 0 {
+		w.sh.Ports[over.port].TxPackets++
+		w.sh.Ports[over.port].TxBytes += length - uint64(over.outer)
+	}
+}
+
+// finish ends the batch in hand: pending frames go, touched queues are flushed,
+// control is told, and then the receive queue and the held slots get back what
+// the batch has borrowed.
+func (w *Worker) finish() {
+	w.cursor = w.batch.N
+	for at := range w.touched.ports[:w.touched.count] {
+		p := &w.ports[w.touched.ports[at]]
+		if p.tx == nil {
+			p.touched = false
+			continue // failed meanwhile; what was pending has been counted
+		}
+		if p.count > 0 {
+			w.sendPending(p)
+		}
+		w.flush(p)
+	}
+	w.touched.count = 0
+	if w.told {
+		w.told = false
+		w.upcalls.Publish()
+	}
+	if q := w.rxInUse; q != nil {
+		q.rx.Release()
+		w.rxInUse = nil
+	} else {
+		w.freeResumed()
+	}
+	w.batch.Reset()
+}
+
+func (w *Worker) flush(p *txPort) {
+	w.txInUse = p
+	if p.lock != nil {
+		p.lock.lock()
+	}
+	p.tx.Flush()
+	if p.lock != nil {
+		p.lock.unlock()
+	}
+	w.txInUse = nil
+	p.touched = false
+}

@@ -1,0 +1,167 @@
+package datapath
+
+import (
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+)
+
+const (
+	// readyEveryNS is how often a spinning worker asks which taps are readable:
+	// a system call, and a frame's latency at most.
+	readyEveryNS = 20_000
+	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
+	// expire. deafSleepMS bounds it where a queue cannot wake us.
+	maxSleepMS  = 500
+	deafSleepMS = 1
+	// commandTag marks the command eventfd, polledTag the set of polled queues,
+	// among epoll's events; others carry a queue's slot.
+	commandTag = -1
+	polledTag  = -2
+)
+
+// waiter has the epoll sets: all has what a sleeping worker waits for, polled
+// only the queues that a spinning one must ask the kernel about. Both are level
+// triggered; polled lies in all.
+type waiter struct {
+	all, polled int
+	command     int
+	nextReady   uint64 // clock of the next look at polled
+	events      [64]unix.EpollEvent
+}
+
+func (p *waiter) init(command int) error {
+	p.all, p.polled, p.command = -1, -1, command
+	var err error
+	if p.all, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	if p.polled, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		err = add(p.all, command, commandTag)
+	}
+	if err == nil {
+		err = add(p.all, p.polled, polledTag)
+	}
+	if err != nil {
+		p.close()
+	}
+	return err
+}
+
+func (p *waiter) close() {
+	for _, fd := range []int{p.all, p.polled} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	p.all, p.polled = -1, -1
+}
+
+func add(set, fd int, tag int32) error {
+	return unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag})
+}
+
+func (p *waiter) set(q *rxQueue) int {
+	if q.polled {
+		return p.polled
+	}
+	return p.all
+}
+
+// watch adds a queue's WaitFD, forget takes it out.
+func (p *waiter) watch(q *rxQueue) error {
+	if q.waitFD < 0 {
+		return nil
+	}
+	return add(p.set(q), int(q.waitFD), int32(q.slot))
+}
+
+func (p *waiter) forget(q *rxQueue) {
+	if q.waitFD >= 0 {
+		unix.EpollCtl(p.set(q), unix.EPOLL_CTL_DEL, int(q.waitFD), nil)
+	}
+}
+
+// lookForReady marks the polled queues that have something to read, now and then.
+func (w *Worker) lookForReady() {
+	if w.queues.polled == 0 || w.now < w.waiter.nextReady {
+		return
+	}
+	w.waiter.nextReady = w.now + readyEveryNS
+	w.wait(w.waiter.polled, 0)
+}
+
+// wait asks an epoll set and deals with its events. It goes through the
+// scheduler also where it does not block: the processor it gives up is taken by
+// nobody in so short a time, for there are more processors than workers. It
+// returns the number of events.
+func (w *Worker) wait(set, timeoutMS int) int {
+	n, err := unix.EpollWait(set, w.waiter.events[:], timeoutMS)
+	w.sh.Counters.Syscalls++
+	if err != nil { // EINTR: the caller comes back
+		return 0
+	}
+	for i := range w.waiter.events[:n] {
+		switch tag := w.waiter.events[i].Fd; tag {
+		case commandTag:
+			shm.Drain(w.waiter.command)
+			w.sh.Counters.Syscalls++
+		case polledTag:
+			w.waiter.nextReady = 0
+		default:
+			q := &w.queues.slots[tag]
+			w.rxInUse = q
+			q.rx.Woken()
+			w.rxInUse = nil
+			q.ready = true
+		}
+	}
+	return n
+}
+
+// sleep arms everything, looks once more, and waits until something wakes the
+// worker. Where nothing but the time did, one pass follows and no spinning.
+func (w *Worker) sleep() {
+	woken := true
+	if w.armAll() && w.commands.Sleep() {
+		if w.mail.Load() == nil && !w.stopping.Load() {
+			w.sh.Counters.Sleeps++
+			woken = w.wait(w.waiter.all, w.sleepMS()) > 0
+		}
+		w.commands.Awake()
+	}
+	for at := range w.queues.count {
+		q := w.queues.at(at)
+		w.rxInUse = q
+		q.rx.Disarm()
+	}
+	w.rxInUse = nil
+	if woken {
+		w.lastBusy = w.clock()
+	}
+}
+
+// armAll asks every queue for a wake-up; it reports false if one has frames.
+func (w *Worker) armAll() bool {
+	for at := range w.queues.count {
+		q := w.queues.at(at)
+		w.rxInUse = q
+		if q.rx.Arm() {
+			q.ready = true
+			w.rxInUse = nil
+			return false
+		}
+	}
+	w.rxInUse = nil
+	return true
+}
+
+func (w *Worker) sleepMS() int {
+	switch {
+	case w.queues.deaf > 0:
+		return deafSleepMS
+	case w.held.count > 0 || w.faults > 0:
+		return heldSweepNS / 1_000_000
+	}
+	return maxSleepMS
+}

@@ -1,0 +1,44 @@
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// overlay remembers of a frame that waits in a pending list with an outer header
+// on, which vxlan port it counts for and how long the header is.
+type overlay struct {
+	port  uint16 // 0: no tunnel header, or no port to count for
+	outer uint16 // bytes
+}
+
+// encapsulate puts the outer header of a's template before frame i and sends it
+// to the uplink. A frame that stays in hand gets the header taken off again.
+func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
+	f := &w.batch.Frames[i]
+	if a.U32 >= uint32(len(w.sh.Templates)) {
+		w.drop(f, packet.DropNoRoute)
+		return
+	}
+	t := &w.sh.Templates[a.U32]
+	if t.State == tunnel.TemplatePending {
+		w.awaitNeighbour(i, a)
+		return
+	}
+	if t.State == tunnel.TemplateReady && f.Len()+int(t.Len) > int(t.MTU) {
+		w.drop(f, packet.DropTooBigForTunnel)
+		return
+	}
+	hash, tos := tunnel.FlowHash(&w.keys[i]), tunnel.InnerTOS(f)
+	if why := t.Push(f, uint32(a.U64), hash, tos); why != packet.DropNone {
+		w.drop(f, why)
+		return
+	}
+	w.overlay[i] = overlay{port: a.U16 % port.MaxPorts, outer: t.Len}
+	w.output(i, t.Port, last)
+	if !last {
+		t.Pop(f)
+	}
+}

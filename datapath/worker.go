@@ -1,0 +1,217 @@
+// Package datapath is the worker and its pass. The files come in the order in
+// which a frame goes through them:
+//
+//	worker.go    the loop: clock, commands, mailbox, queues
+//	receive.go   a batch from one queue
+//	classify.go  decapsulate, extract, look up
+//	execute.go   the actions of a run of frames of one flow
+//	tunnel.go    outer headers
+//	send.go      pending lists, transmit queues, the end of the pass
+//	upcall.go    what the worker tells control: misses, neighbours, faults
+//	held.go      frames that wait for control's answer
+//	command.go   control's commands
+//	fault.go     a port whose memory fails
+//	sleep.go     nothing to do
+//	mailbox.go   ports come and go
+//
+// Invariants:
+//   - A worker is one locked thread. It owns its Shared, its cache and the
+//     queues given to it; nothing it does between two passes allocates, locks or
+//     waits, but for the spin lock of a transmit queue that workers share.
+//   - One batch is in hand at a time. It ends with finish: what was pending is
+//     sent, touched queues are flushed, then the receive queue gets its buffers
+//     back.
+package datapath
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/flowtable"
+	"weft/internal/cpu"
+	"weft/internal/shm"
+	"weft/packet"
+	"weft/port"
+	"weft/tunnel"
+)
+
+const (
+	// emptyPassPauses is how many PAUSE instructions follow a pass that found
+	// nothing, about a microsecond: a guest that polls its ring shares the cache
+	// line of the avail index with us, and reading it too eagerly slows the guest
+	// down.
+	emptyPassPauses = 24
+	// maxCommandsPerPass bounds what control can delay frames by.
+	maxCommandsPerPass = 64
+)
+
+// Config of one worker.
+type Config struct {
+	// Core is the core the worker's thread is pinned to; -1: none.
+	Core int
+	// SpinUS is how long the worker polls empty queues before it sleeps, in µs.
+	SpinUS int
+	// CommandEvent wakes the worker, UpcallEvent control. They stay the caller's.
+	CommandEvent, UpcallEvent int
+	// Seed of the flow cache's hashes; random.
+	Seed uint64
+}
+
+// Worker is one thread of the data path. Only AddPort, RemovePort and Stop may be
+// called from other goroutines.
+type Worker struct {
+	sh       *Shared
+	config   Config
+	commands *shm.Consumer
+	upcalls  *shm.Producer
+	cache    *flowtable.Cache
+	ends     *tunnel.Terminations
+
+	clockBase  uint64 // CLOCK_MONOTONIC at clockStart
+	clockStart time.Time
+	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
+
+	// The batch in hand.
+	batch    packet.Batch
+	keys     [packet.BatchSize]flowtable.Key
+	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words, where tunneled
+	tunneled uint32                                          // bit a frame: came by a tunnel
+	live     uint32                                          // bit a frame: not dropped so far
+	slots    [packet.BatchSize]uint32                        // megaflows found
+	cursor   int                                             // frames below have been executed
+	overlay  [packet.BatchSize]overlay                       // tunnel header on a pending frame
+	lookups  flowtable.LookupCounts
+	rxInUse  *rxQueue // whose spans the batch borrows; nil: held frames
+	txInUse  *txPort  // whose queue is being called
+
+	ports   [port.MaxPorts]txPort
+	touched touchedPorts
+	queues  queueTable
+	faults  int // ports whose fault control has not been told of
+
+	held    heldPool
+	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
+	told    bool                                   // upcalls were written and not published
+	waiter  waiter
+
+	lastBusy  uint64 // clock of the last pass that did something
+	wasBusy   bool   // the last pass did
+	sweptHeld uint64 // clock of the last look for expired frames
+
+	mail     atomic.Pointer[mail] // pairs with takeMail
+	mailing  sync.Mutex           // one letter at a time
+	stopping atomic.Bool
+	ended    chan struct{} // closed once Run has returned
+}
+
+// NewWorker makes a worker over sh. What is not told anew by commands is empty:
+// megaflows, templates, terminations, ports. Close frees it after Run.
+func NewWorker(sh *Shared, c Config) (*Worker, error) {
+	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
+	w.commands = shm.NewConsumer(sh.Commands)
+	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
+	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
+	w.ends = tunnel.NewTerminations()
+	clear(sh.Templates)
+	w.held.init(sh)
+	for i := range w.ports {
+		w.ports[i].no, w.ports[i].counters = uint32(i), &sh.Ports[i]
+	}
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return nil, fmt.Errorf("worker: clock: %w", err)
+	}
+	w.clockStart, w.clockBase = time.Now(), uint64(ts.Nano())
+	if err := w.waiter.init(c.CommandEvent); err != nil {
+		return nil, fmt.Errorf("worker: epoll: %w", err)
+	}
+	return w, nil
+}
+
+// Close frees the worker's own descriptors. Run has returned, or was never called.
+func (w *Worker) Close() { w.waiter.close() }
+
+// clock is CLOCK_MONOTONIC in ns, which is what Go's monotonic clock reads.
+func (w *Worker) clock() uint64 { return w.clockBase + uint64(time.Since(w.clockStart)) }
+
+// Run is the worker's loop, on a thread of its own, until Stop. It fails only if
+// the thread cannot be pinned.
+func (w *Worker) Run() error {
+	defer close(w.ended)
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	if w.config.Core >= 0 {
+		if err := cpu.Pin(w.config.Core); err != nil {
+			return err
+		}
+	}
+	// Memory of a guest that truncates its file faults: see fault.go.
+	debug.SetPanicOnFault(true)
+	w.lastBusy = w.clock()
+	for !w.stopping.Load() {
+		w.passes()
+	}
+	return nil
+}
+
+// Stop ends Run and waits for it.
+func (w *Worker) Stop() {
+	w.stopping.Store(true)
+	shm.Signal(w.config.CommandEvent)
+	<-w.ended
+}
+
+// passes runs passes until Stop, or until a port's memory fails.
+func (w *Worker) passes() {
+	defer w.recoverFault()
+	w.finish() // of the batch in which a port failed; else there is nothing to do
+	for !w.stopping.Load() {
+		w.pass()
+	}
+}
+
+// pass is one turn of the loop: everything that waits now is dealt with once.
+func (w *Worker) pass() {
+	now := w.clock()
+	c := w.sh.Counters
+	if w.wasBusy {
+		c.BusyNS += now - w.now
+	}
+	w.now = now
+	c.HeartbeatNS = now
+
+	w.takeMail()
+	did := w.applyCommands()
+	w.sweepHeld()
+	w.lookForReady()
+	frames := 0
+	for at := 0; at < w.queues.count; at++ {
+		n := w.receive(w.queues.at(at))
+		if n < 0 {
+			break // the table has changed
+		}
+		frames += n
+	}
+	if frames > 0 {
+		c.Passes++
+	} else {
+		c.IdlePasses++
+	}
+	w.wasBusy = frames > 0
+	if w.faults > 0 {
+		w.tellFaults()
+	}
+	if frames+did > 0 {
+		w.lastBusy = now
+		return
+	}
+	cpu.Pause(emptyPassPauses)
+	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
+		w.sleep()
+	}
+}
