@@ -1,13 +1,223 @@
 package flowtable
 
-import "weft/packet"
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// Extraction follows ovs-fields(7) in what a field means, and is as lenient as
+// Open vSwitch about content. What is cut off, or has lengths that contradict
+// the frame, is dropped. Order of this file is that of the headers: Ethernet,
+// tags, ARP, IPv4, IPv6 and its extension headers (extract_ipv6.go), transport.
 
 // Extract fills every word of k from the frame's header (recirc_id and the
 // tunnel words become 0; see Key.Tunnel), sets f.L3, f.L4 and f.Proto, and takes
-// the padding behind an IP datagram off. Anything but DropNone says that the
-// frame is malformed; k is then undefined.
+// the padding behind an IP datagram off. Headers that reach beyond the private
+// header are pulled up into it. Anything but DropNone says that the frame is
+// malformed, or its headers too long (DropDeepHeader); k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
+	h := f.Header()
+	if len(h) < packet.EthernetLen {
+		var why packet.DropReason
+		if h, why = reach(b, f, packet.EthernetLen, packet.DropRuntFrame); why != packet.DropNone {
+			return why
+		}
+	}
+	f.L3, f.L4 = 0, 0
+	f.Flags &^= packet.FrameRouted | packet.FrameFragment
 	*k = Key{}
 	k[WPort] = uint64(f.InPort) << 32
+	dst := binary.BigEndian.Uint64(h[0:8]) &^ 0xffff
+	src := binary.BigEndian.Uint64(h[6:14])
+	etherType, off := uint16(src), packet.EthernetLen
+	k[WEthSrc] = src &^ 0xffff
+	if packet.IsVLAN(etherType) || etherType < minEtherType {
+		var why packet.DropReason
+		if etherType, off, why = extractTags(b, f, k, etherType); why != packet.DropNone {
+			return why
+		}
+	}
+	k[WEthDst] = dst | uint64(etherType)
+	switch etherType {
+	case packet.EtherTypeIPv4:
+		return extractIPv4(b, f, k, off)
+	case packet.EtherTypeIPv6:
+		return extractIPv6(b, f, k, off)
+	case packet.EtherTypeARP, packet.EtherTypeRARP:
+		return extractARP(b, f, k, off)
+	}
+	return packet.DropNone
+}
+
+// minEtherType is the first EtherType; less is the length of an 802.3 frame.
+const minEtherType = 0x600
+
+// reach returns the private header with at least n bytes of the frame in it.
+// short is the reason to give if the frame ends before.
+func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
+	if n > f.Len() {
+		return nil, short
+	}
+	if !b.Pullup(f, n) {
+		return nil, packet.DropDeepHeader
+	}
+	return f.Header(), packet.DropNone
+}
+
+// maxTags is the number of VLAN tags that are parsed; the TPID of a further one
+// is the frame's dl_type.
+const maxTags = 2
+
+// extractTags parses what stands between the source address and the EtherType
+// that counts: tags, and the LLC and SNAP headers of 802.3 (RFC 1042).
+func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (uint16, int, packet.DropReason) {
+	off := packet.EthernetLen
+	for tag := 0; tag < maxTags && packet.IsVLAN(etherType); tag++ {
+		h, why := reach(b, f, off+packet.VLANLen, packet.DropBadVLAN)
+		if why != packet.DropNone {
+			return 0, 0, why
+		}
+		tci := uint64(binary.BigEndian.Uint16(h[off:]) | VLANPresent)
+		if tag == 0 {
+			k[WEthSrc] |= tci
+		} else {
+			k[WIP] |= tci << 16
+		}
+		etherType = binary.BigEndian.Uint16(h[off+2:])
+		off += packet.VLANLen
+	}
+	if etherType >= minEtherType {
+		return etherType, off, packet.DropNone
+	}
+	h, why := reach(b, f, off+8, packet.DropRuntFrame)
+	if why == packet.DropDeepHeader {
+		return 0, 0, why
+	}
+	const snap = 0xaaaa03000000 // DSAP, SSAP, control, organisation
+	if why == packet.DropNone {
+		llc := binary.BigEndian.Uint64(h[off:])
+		if t := uint16(llc); llc>>16 == snap && t >= minEtherType {
+			return t, off + 8, packet.DropNone
+		}
+	}
+	return EthTypeNone, off, packet.DropNone
+}
+
+func extractARP(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
+	h, why := reach(b, f, off+8, packet.DropBadARP)
+	if why != packet.DropNone {
+		return why
+	}
+	if arp := packet.ARP(h[off:]); arp.HardwareType() != 1 || arp.ProtocolType() != packet.EtherTypeIPv4 {
+		return packet.DropNone
+	}
+	if h, why = reach(b, f, off+packet.ARPLen, packet.DropBadARP); why != packet.DropNone {
+		return why
+	}
+	arp := packet.ARP(h[off : off+packet.ARPLen])
+	if arp.HardwareLen() != 6 || arp.ProtocolLen() != 4 {
+		return packet.DropBadARP
+	}
+	if op := arp.Op(); op <= 0xff {
+		k[WIP] |= uint64(op) << 56
+	}
+	k[WIPv4] = uint64(arp.SenderIPv4())<<32 | uint64(arp.TargetIPv4())
+	k[WARPSha] = arp.SenderHW() << 16
+	k[WARPTha] = arp.TargetHW() << 16
+	return packet.DropNone
+}
+
+func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
+	h := f.Header()
+	if len(h) < off+packet.IPv4Len {
+		var why packet.DropReason
+		if h, why = reach(b, f, off+packet.IPv4Len, packet.DropBadIPv4); why != packet.DropNone {
+			return why
+		}
+	}
+	ip := (*[packet.IPv4Len]byte)(h[off:])
+	first := binary.BigEndian.Uint64(ip[0:8]) // version, IHL, TOS, length, ID, fragment
+	second := binary.BigEndian.Uint32(ip[8:]) // TTL, protocol, checksum
+	headerLen := int(first>>56&15) * 4
+	totalLen := int(first >> 32 & 0xffff)
+	frameLen := f.Len()
+	if first>>60 != 4 || headerLen < packet.IPv4Len || totalLen < headerLen || off+totalLen > frameLen {
+		return packet.DropBadIPv4
+	}
+	if off+totalLen < frameLen {
+		b.Trim(f, off+totalLen)
+	}
+	f.L3 = uint16(off)
+	proto := uint8(second >> 16)
+	k[WIPv4] = binary.BigEndian.Uint64(ip[12:])
+	k[WIP] |= uint64(proto)<<56 | first>>48&0xff<<48 | uint64(second>>24)<<40
+	if first&0x3fff != 0 { // MF, offset
+		f.Flags |= packet.FrameFragment
+		k[WIP] |= FragAny << 32
+		if first&0x1fff != 0 {
+			k[WIP] |= FragLater << 32
+			return packet.DropNone
+		}
+	}
+	if proto == packet.ProtoICMPv6 {
+		return packet.DropNone
+	}
+	return extractTransport(b, f, k, off+headerLen, proto)
+}
+
+// extractTransport parses the transport header at off. The frame ends with its
+// datagram, or with the first fragment of it. ICMP is for IPv4, ICMPv6 for IPv6
+// alone: the callers see to that.
+func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) packet.DropReason {
+	var need int
+	switch proto {
+	case packet.ProtoTCP:
+		need = packet.TCPLen
+	case packet.ProtoUDP:
+		need = packet.UDPLen
+	case packet.ProtoICMP:
+		need = packet.ICMPLen
+	case packet.ProtoICMPv6:
+		need = packet.ICMPv6Len
+	case packet.ProtoSCTP:
+		need = packet.SCTPLen
+	default:
+		return packet.DropNone
+	}
+	h := f.Header()
+	if len(h) < off+need {
+		var why packet.DropReason
+		if h, why = reach(b, f, off+need, packet.DropBadTransport); why != packet.DropNone {
+			return why
+		}
+	}
+	l4 := h[off : off+need]
+	f.L4, f.Proto = uint16(off), proto
+	whole := f.Flags&packet.FrameFragment == 0
+	switch proto {
+	case packet.ProtoTCP:
+		flags := binary.BigEndian.Uint16(l4[12:])
+		headerLen := int(flags>>12) * 4
+		if headerLen < packet.TCPLen || whole && off+headerLen > f.Len() {
+			return packet.DropBadTransport
+		}
+		k[WIP] |= uint64(flags & 0xfff)
+	case packet.ProtoUDP:
+		n := int(binary.BigEndian.Uint16(l4[4:]))
+		if n < packet.UDPLen || whole && off+n > f.Len() {
+			return packet.DropBadTransport
+		}
+	case packet.ProtoICMP:
+		k[WL4] |= uint64(l4[0])<<48 | uint64(l4[1])<<32
+		return packet.DropNone
+	case packet.ProtoICMPv6:
+		k[WL4] |= uint64(l4[0])<<48 | uint64(l4[1])<<32
+		if (l4[0] == ndSolicitation || l4[0] == ndAdvertisement) && l4[1] == 0 {
+			return extractND(b, f, k, off)
+		}
+		return packet.DropNone
+	}
+	k[WL4] |= uint64(binary.BigEndian.Uint32(l4)) << 32
 	return packet.DropNone
 }

@@ -1,0 +1,144 @@
+package flowtable
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// maxExtensionHeaders bounds the walk over the extension headers of IPv6. A
+// frame with more is dropped as DropBadIPv6; RFC 8200 section 4.1 makes at most
+// seven, each once but for the destination options.
+const maxExtensionHeaders = 8
+
+func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
+	h, why := f.Header(), packet.DropNone
+	if len(h) < off+packet.IPv6Len {
+		if h, why = reach(b, f, off+packet.IPv6Len, packet.DropBadIPv6); why != packet.DropNone {
+			return why
+		}
+	}
+	ip := (*[packet.IPv6Len]byte)(h[off:])
+	first := binary.BigEndian.Uint64(ip[0:8]) // version, class, label, length, next, hop limit
+	end, frameLen := off+packet.IPv6Len+int(first>>16&0xffff), f.Len()
+	if first>>60 != 6 || end > frameLen {
+		return packet.DropBadIPv6
+	}
+	if end < frameLen {
+		b.Trim(f, end)
+	}
+	f.L3 = uint16(off)
+	k[WIPv6Src] = binary.BigEndian.Uint64(ip[8:])
+	k[WIPv6Src+1] = binary.BigEndian.Uint64(ip[16:])
+	k[WIPv6Dst] = binary.BigEndian.Uint64(ip[24:])
+	k[WIPv6Dst+1] = binary.BigEndian.Uint64(ip[32:])
+	k[WL4] = first >> 32 & 0xfffff
+	proto := uint8(first >> 8)
+	k[WIP] |= first>>52&0xff<<48 | first&0xff<<40
+	off += packet.IPv6Len
+	if isExtension(proto) {
+		if off, proto, why = walkExtensions(b, f, k, off, proto); why != packet.DropNone {
+			return why
+		}
+	}
+	k[WIP] |= uint64(proto) << 56
+	if proto == packet.ProtoICMP {
+		return packet.DropNone
+	}
+	return extractTransport(b, f, k, off, proto)
+}
+
+func isExtension(proto uint8) bool {
+	switch proto {
+	case packet.ProtoHopByHop, packet.ProtoRouting, packet.ProtoFragment, packet.ProtoAH, packet.ProtoDestOpts:
+		return true
+	}
+	return false
+}
+
+// walkExtensions returns offset and protocol of what follows the extension
+// headers; for a later fragment the protocol is 44, as ovs-fields(7) has it.
+func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) (int, uint8, packet.DropReason) {
+	for range maxExtensionHeaders {
+		h, why := reach(b, f, off+8, packet.DropBadIPv6)
+		if why != packet.DropNone {
+			return 0, 0, why
+		}
+		ext := (*[8]byte)(h[off:])
+		n := 8
+		switch proto {
+		case packet.ProtoFragment:
+			if where := binary.BigEndian.Uint16(ext[2:]); where&0xfff9 != 0 { // offset, M
+				f.Flags |= packet.FrameFragment
+				k[WIP] |= FragAny << 32
+				if where&0xfff8 != 0 {
+					k[WIP] |= FragLater << 32
+					return off, packet.ProtoFragment, packet.DropNone
+				}
+			}
+		case packet.ProtoAH: // RFC 4302 section 2.2
+			n = (int(ext[1]) + 2) * 4
+		case packet.ProtoRouting:
+			n += int(ext[1]) * 8
+			if ext[3] != 0 { // segments left
+				f.Flags |= packet.FrameRouted
+			}
+		default:
+			n += int(ext[1]) * 8
+		}
+		proto = ext[0]
+		off += n
+		if off > f.Len() {
+			return 0, 0, packet.DropBadIPv6
+		}
+		if !isExtension(proto) {
+			return off, proto, packet.DropNone
+		}
+	}
+	return 0, 0, packet.DropBadIPv6
+}
+
+// Neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6).
+const (
+	ndSolicitation  = 135
+	ndAdvertisement = 136
+	ndOptSource     = 1
+	ndOptTarget     = 2
+	ndHeaderLen     = 24
+)
+
+// extractND parses a solicitation or advertisement: a header to its end, so one
+// too long for the private header drops as DropDeepHeader. Options that make no
+// sense, or come twice, leave target and addresses 0, as in Open vSwitch.
+func extractND(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
+	if off+ndHeaderLen > f.Len() {
+		return packet.DropBadTransport
+	}
+	h, why := reach(b, f, f.Len(), packet.DropBadTransport)
+	if why != packet.DropNone {
+		return why
+	}
+	opts := h[off+ndHeaderLen:]
+	var sll, tll uint64
+	for len(opts) >= 8 {
+		n := int(opts[1]) * 8
+		if n == 0 || n > len(opts) {
+			return packet.DropNone
+		}
+		address := &sll
+		if opts[0] == ndOptTarget {
+			address = &tll
+		}
+		if n == 8 && (opts[0] == ndOptSource || opts[0] == ndOptTarget) {
+			if *address != 0 {
+				return packet.DropNone
+			}
+			*address = binary.BigEndian.Uint64(opts) << 16
+		}
+		opts = opts[n:]
+	}
+	k[WNDTarget] = binary.BigEndian.Uint64(h[off+8:])
+	k[WNDTarget+1] = binary.BigEndian.Uint64(h[off+16:])
+	k[WARPSha], k[WARPTha] = sll, tll
+	return packet.DropNone
+}

@@ -1,0 +1,307 @@
+package flowtable
+
+import (
+	"math/rand"
+	"net"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+// extractAll runs Extract on data, split after header bytes.
+func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
+	var b packet.Batch
+	a.Reset()
+	b.Port = 7
+	f := a.Add(&b, data, header, 24)
+	f.Flags = packet.FrameRouted | packet.FrameFragment // of an earlier extraction
+	x.why = Extract(&b, f, &x.key)
+	x.l3, x.l4, x.length, x.flags = int(f.L3), int(f.L4), f.Len(), f.Flags
+	if f.L4 != 0 {
+		x.proto = f.Proto
+	}
+	if f.L3 != 0 && x.why == packet.DropNone && max(x.l3+20, x.l4+4) > len(f.Header()) {
+		panic("L3 or L4 beyond the private header")
+	}
+	return x
+}
+
+// checkExtract compares Extract with its twin. Of a frame that drops only the
+// reason counts.
+func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
+	t.Helper()
+	got, want := extractAll(a, data, header), slowExtract(data, 7)
+	if want.why != packet.DropNone {
+		got, want = extracted{why: got.why}, extracted{why: want.why}
+	}
+	if got != want {
+		t.Fatalf("private header of %d bytes:\n%s\n%x", header,
+			cmp.Diff(want, got, cmp.AllowUnexported(extracted{})), data)
+	}
+}
+
+func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buf := gopacket.NewSerializeBuffer()
+	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, opts, ls...); err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte(nil), buf.Bytes()...)
+}
+
+var (
+	macA = net.HardwareAddr{2, 0, 0, 0, 0, 0xa}
+	macB = net.HardwareAddr{2, 0, 0, 0, 0, 0xb}
+	ip4A = net.IP{10, 0, 0, 1}
+	ip4B = net.IP{10, 0, 0, 2}
+	ip6A = net.ParseIP("2001:db8::a")
+	ip6B = net.ParseIP("2001:db8::b")
+)
+
+const (
+	wordA = 0x02000000000a << 16
+	wordB = 0x02000000000b << 16
+)
+
+func eth(t layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{SrcMAC: macA, DstMAC: macB, EthernetType: t}
+}
+
+func ipv4(proto layers.IPProtocol) *layers.IPv4 {
+	return &layers.IPv4{Version: 4, TOS: 0xb9, TTL: 63, Protocol: proto, SrcIP: ip4A, DstIP: ip4B}
+}
+
+func ipv6(next layers.IPProtocol) *layers.IPv6 {
+	return &layers.IPv6{Version: 6, TrafficClass: 0xb9, FlowLabel: 0xabcde, HopLimit: 63, NextHeader: next, SrcIP: ip6A, DstIP: ip6B}
+}
+
+// ext is an IPv6 extension header of n bytes in all.
+func ext(next byte, n int) gopacket.Payload {
+	p := make(gopacket.Payload, n)
+	p[0], p[1] = next, byte(n/8-1)
+	return p
+}
+
+func tcp(l gopacket.NetworkLayer) *layers.TCP {
+	h := &layers.TCP{SrcPort: 1000, DstPort: 80, SYN: true, ECE: true, Options: []layers.TCPOption{{OptionType: 2, OptionLength: 4, OptionData: []byte{5, 180}}}}
+	h.SetNetworkLayerForChecksum(l)
+	return h
+}
+
+func udp(l gopacket.NetworkLayer) *layers.UDP {
+	h := &layers.UDP{SrcPort: 1000, DstPort: 53}
+	h.SetNetworkLayerForChecksum(l)
+	return h
+}
+
+const (
+	ports53   = 1000<<48 | 53<<32
+	ports80   = 1000<<48 | 80<<32
+	ipCommon  = 0xb9<<48 | 63<<40
+	addresses = 0x0a000001<<32 | 0x0a000002
+	db8       = 0x20010db8 << 32
+)
+
+// wellFormed are frames with the words that they must have.
+func wellFormed(t testing.TB) []struct {
+	name string
+	data []byte
+	want Key
+} {
+	nd := append([]byte{135, 0, 0, 0, 0, 0, 0, 0, 0xfe, 0x80, 15: 0, 23: 9}, 1, 1, 2, 0, 0, 0, 0, 0xa)
+	frag4 := ipv4(layers.IPProtocolUDP)
+	frag4.FragOffset = 3
+	arp := &layers.ARP{
+		AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4, Operation: 2,
+		SourceHwAddress: macA, SourceProtAddress: ip4A, DstHwAddress: macB, DstProtAddress: ip4B,
+	}
+	mpls := eth(0x8847)
+	key := func(etherType, tci, ip, l4 uint64) Key {
+		return Key{WPort: 7 << 32, WEthDst: wordB | etherType, WEthSrc: wordA | tci, WIP: ip, WL4: l4}
+	}
+	v4 := func(k Key) Key { k[WIPv4] = addresses; return k }
+	v6 := func(k Key) Key {
+		k[WIPv6Src], k[WIPv6Src+1], k[WIPv6Dst], k[WIPv6Dst+1] = db8, 0xa, db8, 0xb
+		k[WL4] |= 0xabcde
+		return k
+	}
+	with := func(k Key, w int, v uint64) Key { k[w] |= v; return k }
+	ndKey := with(v6(key(0x86dd, 0, 58<<56|ipCommon, 135<<48)), WARPSha, wordA)
+	ndKey[WNDTarget], ndKey[WNDTarget+1] = 0xfe80<<48, 9
+	arpKey := with(with(v4(key(0x806, 0, 2<<56, 0)), WARPSha, wordA), WARPTha, wordB)
+	q := func(id uint16, next layers.EthernetType) *layers.Dot1Q {
+		return &layers.Dot1Q{VLANIdentifier: id, Priority: 5, Type: next}
+	}
+	ip4t, ip4u, ip6t, ip6u := ipv4(6), ipv4(17), ipv6(6), ipv6(17)
+	return []struct {
+		name string
+		data []byte
+		want Key
+	}{
+		{"udp", serialize(t, eth(0x800), ip4u, udp(ip4u), gopacket.Payload("hello")), v4(key(0x800, 0, 17<<56|ipCommon, ports53))},
+		{"tcp", serialize(t, eth(0x800), ip4t, tcp(ip4t)), v4(key(0x800, 0, 6<<56|ipCommon|0x42, ports80))},
+		{"icmp", serialize(t, eth(0x800), ipv4(1), &layers.ICMPv4{TypeCode: 0x0301}), v4(key(0x800, 0, 1<<56|ipCommon, 3<<48|1<<32))},
+		{"sctp", serialize(t, eth(0x800), ipv4(132), &layers.SCTP{SrcPort: 1000, DstPort: 80}), v4(key(0x800, 0, 132<<56|ipCommon, ports80))},
+		{"later fragment", serialize(t, eth(0x800), frag4, gopacket.Payload("rest")), v4(key(0x800, 0, 17<<56|ipCommon|3<<32, 0))},
+		{"vlan", serialize(t, eth(0x8100), q(100, 0x800), ip4u, udp(ip4u)), v4(key(0x800, 0xb064, 17<<56|ipCommon, ports53))},
+		{"two tags", serialize(t, eth(0x88a8), q(100, 0x8100), q(7, 0x800), ip4u, udp(ip4u)), v4(key(0x800, 0xb064, 17<<56|ipCommon|0xb007<<16, ports53))},
+		{"three tags", serialize(t, eth(0x88a8), q(100, 0x8100), q(7, 0x8100), q(8, 0x800), ip4u, udp(ip4u)), key(0x8100, 0xb064, 0xb007<<16, 0)},
+		{"arp", serialize(t, eth(0x806), arp), arpKey},
+		{"rarp", serialize(t, eth(0x8035), arp), with(arpKey, WEthDst, 0x8035)},
+		{"udp6", serialize(t, eth(0x86dd), ip6u, udp(ip6u), gopacket.Payload("hello")), v6(key(0x86dd, 0, 17<<56|ipCommon, ports53))},
+		{"tcp6", serialize(t, eth(0x86dd), ip6t, tcp(ip6t)), v6(key(0x86dd, 0, 6<<56|ipCommon|0x42, ports80))},
+		{"extensions", serialize(t, eth(0x86dd), ipv6(0), ext(60, 8), ext(43, 16), ext(17, 24), udp(ip6u)), v6(key(0x86dd, 0, 17<<56|ipCommon, ports53))},
+		{"later fragment6", serialize(t, eth(0x86dd), ipv6(44), gopacket.Payload{17, 0, 0, 8, 0, 0, 0, 1, 1, 2, 3}), v6(key(0x86dd, 0, 44<<56|ipCommon|3<<32, 0))},
+		{"nd", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload(nd)), ndKey},
+		{"802.3", append(serialize(t, eth(3))[:14], 0x42, 0x42, 3), key(EthTypeNone, 0, 0, 0)},
+		{"snap", append(append(serialize(t, eth(100))[:14], 0xaa, 0xaa, 3, 0, 0, 0), serialize(t, eth(0x800), ip4u, udp(ip4u))[12:]...), v4(key(0x800, 0, 17<<56|ipCommon, ports53))},
+		{"other", serialize(t, mpls, gopacket.Payload("label")), key(0x8847, 0, 0, 0)},
+	}
+}
+
+func TestExtractWellFormed(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	for _, c := range wellFormed(t) {
+		for _, header := range []int{0, 14, 20, 60, packet.InnerHeader} {
+			got := extractAll(a, c.data, header)
+			if got.why != packet.DropNone || c.name != "rarp" && got.key != c.want {
+				t.Errorf("%s, private header %d: %v\n%s", c.name, header, got.why, cmp.Diff(c.want, got.key))
+			}
+			checkExtract(t, a, c.data, header)
+		}
+	}
+}
+
+// Padding behind the datagram goes, wherever it lies.
+func TestExtractTrims(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	ip := ipv4(17)
+	data := serialize(t, eth(0x800), ip, udp(ip), gopacket.Payload("x"))
+	if len(data) != 60 {
+		t.Fatalf("no padding: %d bytes", len(data))
+	}
+	for header := range 61 {
+		if got := extractAll(a, data, header).length; got != 43 {
+			t.Fatalf("private header %d: %d bytes left, want 43", header, got)
+		}
+	}
+}
+
+func TestExtractMalformed(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	ip, ip6 := ipv4(6), ipv6(17)
+	tcp4 := serialize(t, eth(0x800), ip, tcp(ip))
+	udp6 := serialize(t, eth(0x86dd), ip6, udp(ip6), gopacket.Payload("payload that is there"))
+	manyExt := []gopacket.SerializableLayer{eth(0x86dd), ipv6(60)}
+	for range 9 {
+		manyExt = append(manyExt, ext(60, 8))
+	}
+	change := func(data []byte, at int, v ...byte) []byte {
+		data = append([]byte(nil), data...)
+		copy(data[at:], v)
+		return data
+	}
+	arp := append(serialize(t, eth(0x806))[:14], []byte{0, 1, 8, 0, 6, 4, 0, 1, 27: 0}...)
+	for _, c := range []struct {
+		name string
+		data []byte
+		want packet.DropReason
+	}{
+		{"13 bytes", tcp4[:13], packet.DropRuntFrame},
+		{"half a tag", append(change(tcp4[:14], 12, 0x81, 0), 1), packet.DropBadVLAN},
+		{"cut inner tag", append(change(tcp4[:14], 12, 0x81, 0), 0, 1, 0x81, 0, 0), packet.DropBadVLAN},
+		{"arp cut off", arp[:41], packet.DropBadARP},
+		{"arp of 8 bytes a hardware address", change(arp, 18, 8), packet.DropBadARP},
+		{"ipv4 cut off", tcp4[:33], packet.DropBadIPv4},
+		{"ipv4 version 5", change(tcp4, 14, 0x55), packet.DropBadIPv4},
+		{"ipv4 header of 16", change(tcp4, 14, 0x44), packet.DropBadIPv4},
+		{"ipv4 longer than the frame", change(tcp4, 16, 1, 0), packet.DropBadIPv4},
+		{"ipv4 shorter than its header", change(tcp4, 16, 0, 19), packet.DropBadIPv4},
+		{"tcp cut off by the datagram", change(tcp4, 16, 0, 39), packet.DropBadTransport},
+		{"tcp header of 16", change(tcp4, 46, 0x40), packet.DropBadTransport},
+		{"tcp options cut off", change(tcp4, 46, 0xf0), packet.DropBadTransport},
+		{"ipv6 cut off", udp6[:53], packet.DropBadIPv6},
+		{"ipv6 version 4", change(udp6, 14, 0x45), packet.DropBadIPv6},
+		{"ipv6 longer than the frame", change(udp6, 18, 1, 0), packet.DropBadIPv6},
+		{"ipv6 without end", serialize(t, manyExt...), packet.DropBadIPv6},
+		{"ipv6 extension cut off", serialize(t, eth(0x86dd), ipv6(0), ext(17, 8)[:7]), packet.DropBadIPv6},
+		{"udp length 7", change(udp6, 58, 0, 7), packet.DropBadTransport},
+		{"udp length beyond the datagram", change(udp6, 58, 0, 60), packet.DropBadTransport},
+		{"headers of 250 bytes", serialize(t, eth(0x86dd), ipv6(0), ext(17, 200), udp(ip6)), packet.DropDeepHeader},
+		{"nd cut off", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 22: 0}), packet.DropBadTransport},
+		{"nd of 300 bytes", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 299: 0}), packet.DropDeepHeader},
+	} {
+		if got := extractAll(a, c.data, packet.InnerHeader).why; got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		checkExtract(t, a, c.data, packet.InnerHeader)
+	}
+}
+
+// Every frame cut off at every length, and with random bytes changed.
+func TestExtractAgainstTwin(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	rng := rand.New(rand.NewSource(1))
+	for _, c := range wellFormed(t) {
+		for n := range c.data {
+			checkExtract(t, a, c.data[:n], packet.InnerHeader)
+		}
+		for range 20000 {
+			data := append([]byte(nil), c.data...)
+			for range 1 + rng.Intn(4) {
+				data[12+rng.Intn(len(data)-12)] = byte([...]int{0, 1, 4, 44, 58, 60, 135, 255, rng.Int()}[rng.Intn(9)])
+			}
+			checkExtract(t, a, data, rng.Intn(packet.InnerHeader))
+		}
+	}
+}
+
+func FuzzExtract(f *testing.F) {
+	a := packettest.NewArena(f, 1<<20)
+	for _, c := range wellFormed(f) {
+		f.Add(c.data, uint8(128))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, header uint8) {
+		if len(data) <= packet.MaxFrameLen {
+			checkExtract(t, a, data, int(header))
+		}
+	})
+}
+
+func TestExtractAllocatesNothing(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	for _, c := range wellFormed(t) {
+		var b packet.Batch
+		a.Reset()
+		f := a.Add(&b, c.data, packet.InnerHeader, 0)
+		var k Key
+		if n := testing.AllocsPerRun(100, func() { Extract(&b, f, &k) }); n != 0 {
+			t.Errorf("%s: %v allocations", c.name, n)
+		}
+	}
+}
+
+// One op is one frame; a batch of 32 different frames each time.
+func BenchmarkExtract(b *testing.B) {
+	for _, c := range wellFormed(b) {
+		b.Run(c.name, func(b *testing.B) {
+			a := packettest.NewArena(b, 1<<17)
+			batch := new(packet.Batch)
+			for range packet.BatchSize {
+				a.Add(batch, c.data, packet.InnerHeader, 0)
+			}
+			keys := new([packet.BatchSize]Key)
+			for n := 0; n < b.N; n += packet.BatchSize {
+				for i := range batch.N {
+					Extract(batch, &batch.Frames[i], &keys[i])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,260 @@
+package flowtable
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// extracted is all that Extract says of a frame.
+type extracted struct {
+	key    Key
+	why    packet.DropReason
+	l3, l4 int
+	proto  uint8
+	length int // after trimming
+	flags  uint32
+}
+
+// slowExtract is Extract's slow twin: one field after the other from the whole
+// frame in one piece.
+func slowExtract(data []byte, inPort uint32) (x extracted) {
+	p := slowParser{data: data, x: &x}
+	x.key[WPort] = uint64(inPort) << 32
+	p.ethernet()
+	x.why, x.length = p.why, len(p.data)
+	return x
+}
+
+type slowParser struct {
+	data []byte
+	at   int
+	x    *extracted
+	why  packet.DropReason
+
+	proto, tos, ttl, frag uint64
+	tci2, tcpFlags        uint64
+	tpSrc, tpDst, label   uint64
+}
+
+// has checks that the frame holds n more bytes, and a private header them too.
+func (p *slowParser) has(n int, short packet.DropReason) bool {
+	if p.at+n > len(p.data) {
+		p.why = short
+	} else if p.at+n > packet.MaxHeader {
+		p.why = packet.DropDeepHeader
+	}
+	return p.why == packet.DropNone
+}
+
+func (p *slowParser) u8(off int) uint64  { return uint64(p.data[p.at+off]) }
+func (p *slowParser) u16(off int) uint64 { return p.u8(off)<<8 | p.u8(off+1) }
+func (p *slowParser) u32(off int) uint64 { return p.u16(off)<<16 | p.u16(off+2) }
+func (p *slowParser) u48(off int) uint64 { return p.u16(off)<<32 | p.u32(off+2) }
+func (p *slowParser) u64(off int) uint64 { return p.u32(off)<<32 | p.u32(off+4) }
+
+func (p *slowParser) ethernet() {
+	if !p.has(14, packet.DropRuntFrame) {
+		return
+	}
+	dst, src, etherType, tci := p.u48(0), p.u48(6), p.u16(12), uint64(0)
+	p.at = 14
+	for n := 0; n < 2 && (etherType == 0x8100 || etherType == 0x88a8); n++ {
+		if !p.has(4, packet.DropBadVLAN) {
+			return
+		}
+		if n == 0 {
+			tci = p.u16(0) | 0x1000
+		} else {
+			p.tci2 = p.u16(0) | 0x1000
+		}
+		etherType = p.u16(2)
+		p.at += 4
+	}
+	if etherType < 0x600 {
+		etherType = 0x05ff
+		if p.at+8 <= len(p.data) {
+			if !p.has(8, packet.DropNone) {
+				return
+			}
+			if p.u48(0) == 0xaaaa03000000 && p.u16(6) >= 0x600 {
+				etherType = p.u16(6)
+				p.at += 8
+			}
+		}
+	}
+	switch etherType {
+	case 0x0800:
+		p.ipv4()
+	case 0x86dd:
+		p.ipv6()
+	case 0x0806, 0x8035:
+		p.arp()
+	}
+	k := &p.x.key
+	k[WEthDst] = dst<<16 | etherType
+	k[WEthSrc] = src<<16 | tci
+	k[WIP] = p.proto<<56 | p.tos<<48 | p.ttl<<40 | p.frag<<32 | p.tci2<<16 | p.tcpFlags
+	k[WL4] = p.tpSrc<<48 | p.tpDst<<32 | p.label
+}
+
+func (p *slowParser) arp() {
+	if !p.has(8, packet.DropBadARP) || p.u32(0) != 1<<16|0x0800 {
+		return
+	}
+	if !p.has(28, packet.DropBadARP) {
+		return
+	}
+	if p.u8(4) != 6 || p.u8(5) != 4 {
+		p.why = packet.DropBadARP
+		return
+	}
+	if p.u16(6) < 256 {
+		p.proto = p.u16(6)
+	}
+	p.x.key[WARPSha] = p.u48(8) << 16
+	p.x.key[WIPv4] = p.u32(14)<<32 | p.u32(24)
+	p.x.key[WARPTha] = p.u48(18) << 16
+}
+
+func (p *slowParser) ipv4() {
+	if !p.has(20, packet.DropBadIPv4) {
+		return
+	}
+	header, total := int(p.u8(0)%16*4), int(p.u16(2))
+	if p.u8(0)/16 != 4 || header < 20 || total < header || p.at+total > len(p.data) {
+		p.why = packet.DropBadIPv4
+		return
+	}
+	p.data = p.data[:p.at+total]
+	p.x.l3 = p.at
+	p.tos, p.ttl, p.proto = p.u8(1), p.u8(8), p.u8(9)
+	p.x.key[WIPv4] = p.u64(12)
+	more, offset := p.u16(6)&0x2000 != 0, p.u16(6)&0x1fff
+	p.at += header
+	p.fragment(more, offset != 0)
+	if p.proto != 58 {
+		p.transport()
+	}
+}
+
+func (p *slowParser) fragment(more, later bool) {
+	if more || later {
+		p.frag = 1
+		p.x.flags = packet.FrameFragment
+	}
+	if later {
+		p.frag = 3
+	}
+}
+
+func (p *slowParser) ipv6() {
+	if !p.has(40, packet.DropBadIPv6) {
+		return
+	}
+	total := 40 + int(p.u16(4))
+	if p.u8(0)/16 != 6 || p.at+total > len(p.data) {
+		p.why = packet.DropBadIPv6
+		return
+	}
+	p.data = p.data[:p.at+total]
+	p.x.l3 = p.at
+	p.tos, p.label, p.ttl, p.proto = p.u16(0)>>4&0xff, p.u32(0)&0xfffff, p.u8(7), p.u8(6)
+	for i := range 4 {
+		p.x.key[WIPv6Src+i] = p.u64(8 + 8*i)
+	}
+	p.at += 40
+	for n := 0; p.frag&2 == 0; n++ {
+		isExt := p.proto == 0 || p.proto == 43 || p.proto == 44 || p.proto == 51 || p.proto == 60
+		if !isExt {
+			break
+		}
+		if n == 8 {
+			p.why = packet.DropBadIPv6
+			return
+		}
+		if !p.has(8, packet.DropBadIPv6) {
+			return
+		}
+		size := 8 + 8*int(p.u8(1))
+		switch p.proto {
+		case 43:
+			if p.u8(3) > 0 {
+				p.x.flags |= packet.FrameRouted
+			}
+		case 44:
+			size = 8
+			flags := p.x.flags
+			p.fragment(p.u16(2)&1 != 0, p.u16(2)>>3 != 0)
+			p.x.flags |= flags
+		case 51:
+			size = 8 + 4*int(p.u8(1))
+		}
+		if p.frag&2 != 0 {
+			p.proto = 44
+			return
+		}
+		if p.at+size > len(p.data) {
+			p.why = packet.DropBadIPv6
+			return
+		}
+		p.proto = p.u8(0)
+		p.at += size
+	}
+	if p.proto != 1 {
+		p.transport()
+	}
+}
+
+func (p *slowParser) transport() {
+	size, known := map[uint64]int{1: 8, 6: 20, 17: 8, 58: 4, 132: 12}[p.proto]
+	if !known || p.frag&2 != 0 || !p.has(size, packet.DropBadTransport) {
+		return
+	}
+	p.x.l4, p.x.proto = p.at, uint8(p.proto)
+	rest := len(p.data) - p.at
+	p.tpSrc, p.tpDst = p.u16(0), p.u16(2)
+	switch p.proto {
+	case 1, 58:
+		p.tpSrc, p.tpDst = p.u8(0), p.u8(1)
+		if p.proto == 58 && (p.u8(0) == 135 || p.u8(0) == 136) && p.u8(1) == 0 {
+			p.nd(rest)
+		}
+	case 6:
+		header := int(p.u8(12) / 16 * 4)
+		if header < 20 || p.frag == 0 && header > rest {
+			p.why = packet.DropBadTransport
+		}
+		p.tcpFlags = p.u16(12) & 0xfff
+	case 17:
+		if n := int(p.u16(4)); n < 8 || p.frag == 0 && n > rest {
+			p.why = packet.DropBadTransport
+		}
+	}
+}
+
+func (p *slowParser) nd(rest int) {
+	if rest < 24 {
+		p.why = packet.DropBadTransport
+		return
+	}
+	if !p.has(rest, packet.DropNone) {
+		return
+	}
+	var addresses [3]uint64
+	for at := 24; rest-at >= 8; {
+		kind, size := p.u8(at), 8*int(p.u8(at+1))
+		if size == 0 || size > rest-at {
+			return
+		}
+		if size == 8 && (kind == 1 || kind == 2) {
+			if addresses[kind] != 0 {
+				return
+			}
+			addresses[kind] = binary.BigEndian.Uint64(p.data[p.at+at:]) << 16
+		}
+		at += size
+	}
+	p.x.key[WNDTarget], p.x.key[WNDTarget+1] = p.u64(8), p.u64(16)
+	p.x.key[WARPSha], p.x.key[WARPTha] = addresses[1], addresses[2]
+}
