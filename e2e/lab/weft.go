@@ -125,6 +125,9 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
+// Binary is the path of one of the built programs, weftd or weft.
+func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
+
 // Control is the control process.
 func (d *Daemon) Control() *Process { return d.proc }
 

@@ -1,0 +1,277 @@
+// Command demo shows the whole path on real parts, in about a minute:
+//
+//	┌─ namespace host-a ─────────────┐           ┌─ namespace host-b ─────────┐
+//	│ vm ──vhost-user─┐              │  underlay │              ┌─tap── guest-b│
+//	│ 10.0.0.11     weftd ─ AF_XDP u0├───veth────┤u0 AF_XDP ─ weftd  10.0.0.21 │
+//	│ guest-a ──tap───┘  172.31.0.1  │  MTU 1600 │  172.31.0.2                │
+//	│ 10.0.0.12                      │           │                            │
+//	└────────────────────────────────┘           └────────────────────────────┘
+//
+// The underlay's MTU of 1600 leaves the guests Ethernet's usual 1500 (VXLAN
+// over IPv4 takes 50). Guests of taps are namespaces, the vm is QEMU.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+const (
+	underlayMTU = 1600
+	guestMTU    = 1500
+	vni         = 100
+	// limit ends a demonstration that hangs.
+	limit = 90 * time.Second
+)
+
+// failure is what Fatalf panics with.
+type failure string
+
+// console is the lab's Reporter.
+type console struct{ start time.Time }
+
+func (c console) Helper() {}
+
+func (c console) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+
+func (c console) Logf(format string, args ...any) {
+	fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(c.start).Seconds()}, args...)...)
+}
+
+func main() {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+
+	code := 0
+	select {
+	case err := <-done:
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			code = 1
+		}
+	case <-interrupts:
+		fmt.Fprintln(os.Stderr, "\ndemo: interrupted, cleaning up")
+		code = 130
+	case <-time.After(limit):
+		fmt.Fprintf(os.Stderr, "demo: not done after %v, cleaning up\n", limit)
+		code = 1
+	}
+	signal.Ignore(os.Interrupt) // cleaning up is not interrupted
+	lab.CloseAll()
+	os.Exit(code)
+}
+
+func run() (err error) {
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case failure:
+			err = errors.New(string(f))
+		default:
+			lab.CloseAll()
+			panic(f)
+		}
+	}()
+	c := console{start: time.Now()}
+	l := lab.New(c)
+	d := &demo{console: c, lab: l}
+	c.Logf("building weftd and weft")
+	l.Build()
+	d.accelerator()
+	d.hosts()
+	d.guests()
+	d.measure()
+	d.report()
+	c.Logf("cleaning up")
+	l.Close()
+	return d.verdict()
+}
+
+// guest is one end of the measurements.
+type guest struct {
+	lab.Guest
+	addr string
+	side string // the host it is on
+	port string // how it is attached
+}
+
+// result is one line of the table.
+type result struct {
+	from, to guest
+	pings    lab.Pings
+	tcp, udp lab.Flood
+	ran      bool // iperf3 did
+	err      error
+}
+
+type demo struct {
+	console
+	lab     *lab.Lab
+	accel   string
+	a, b    *lab.Daemon
+	all     []guest
+	results []result
+}
+
+func (d *demo) accelerator() {
+	accel, why := d.lab.Accelerator()
+	d.accel = map[string]string{"kvm": "KVM", "tcg": "software emulation (TCG)"}[accel]
+	d.Logf("virtual machine under %s: %s", d.accel, why)
+}
+
+// hosts lays out the two hosts and starts a weftd on each.
+func (d *demo) hosts() {
+	d.Logf("two hosts as network namespaces, joined by a veth of MTU %d", underlayMTU)
+	a, b := d.lab.Host("host-a"), d.lab.Host("host-b")
+	d.lab.Wire(a, "u0", b, "u0", underlayMTU)
+	a.Address("u0", "172.31.0.1/24")
+	b.Address("u0", "172.31.0.2/24")
+	d.a, d.b = d.start(a), d.start(b)
+}
+
+func (d *demo) start(h *lab.Host) *lab.Daemon {
+	daemon := h.Weftd()
+	daemon.Echo = func(line string) { fmt.Printf("        %s# %s\n", h.Name, line) }
+	d.Logf("%s: weftd answers", h.Name)
+	return daemon
+}
+
+// guests adds ports, guests and flows. Host A is a learning switch whose tunnel
+// is fixed in the port; host B says in its flows where frames go.
+func (d *demo) guests() {
+	guestA, guestB := d.lab.Host("guest-a"), d.lab.Host("guest-b")
+	socket := filepath.Join(d.lab.Dir, "vm.sock")
+
+	d.a.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	d.a.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", vni), "remote=172.31.0.2")
+	d.a.Weft("add-port", "vm", "type=vhost-user", "path="+socket, "mode=server")
+	d.a.Tap(guestA, "02:00:00:00:00:12", "10.0.0.12/24", guestMTU)
+	d.a.Weft("add-flow", "actions=normal")
+
+	d.b.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	d.b.Weft("add-port", "overlay", "type=vxlan", "vni=flow", "remote=flow")
+	d.b.Tap(guestB, "02:00:00:00:00:21", "10.0.0.21/24", guestMTU)
+	d.b.Weft("add-flow", fmt.Sprintf("in_port=guest-b,actions=set_field:%d->tun_id,set_field:172.31.0.1->tun_dst,output:overlay", vni))
+	d.b.Weft("add-flow", fmt.Sprintf("in_port=overlay,tun_id=%d,tun_src=172.31.0.1,actions=output:guest-b", vni))
+
+	d.Logf("booting the virtual machine (Debian's cloud kernel, the project's own init)")
+	vm := d.a.Host.VM(lab.VMConfig{Name: "vm", MAC: "02:00:00:00:00:11", Vhost: socket})
+	vm.Address("10.0.0.11/24", guestMTU)
+	d.Logf("the virtual machine runs %s", strings.TrimSpace(vm.Run("busybox", "uname", "-sr")))
+	d.all = []guest{
+		{vm, "10.0.0.11", "host-a", "vhost-user"},
+		{guestA, "10.0.0.12", "host-a", "tap"},
+		{guestB, "10.0.0.21", "host-b", "tap"},
+	}
+}
+
+// measure pings between all guests and floods across the overlay, from the
+// virtual machine, to it, and between the taps.
+func (d *demo) measure() {
+	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
+	for _, from := range d.all {
+		for _, to := range d.all {
+			if from != to {
+				d.results = append(d.results, d.ping(from, to))
+			}
+		}
+	}
+	for _, pair := range [][2]guest{{vm, guestB}, {guestB, vm}, {guestA, guestB}} {
+		for i := range d.results {
+			if r := &d.results[i]; r.from == pair[0] && r.to == pair[1] && r.err == nil {
+				d.flood(r)
+			}
+		}
+	}
+}
+
+func (d *demo) ping(from, to guest) result {
+	r := result{from: from, to: to}
+	if r.err = lab.WaitPing(from, to.addr, 5*time.Second); r.err == nil {
+		r.pings, r.err = lab.Ping(from, to.addr, 10)
+	}
+	if r.err == nil && r.pings.Received < r.pings.Sent {
+		r.err = fmt.Errorf("%s: %d of %d pings to %s answered", from, r.pings.Received, r.pings.Sent, to)
+	}
+	d.Logf("ping %s -> %s: %d of %d answered, %.3f ms", from, to, r.pings.Received, r.pings.Sent, r.pings.AvgMS)
+	return r
+}
+
+func (d *demo) flood(r *result) {
+	const seconds = 3
+	if r.tcp, r.err = lab.Iperf(r.from, r.to, r.to.addr, seconds); r.err != nil {
+		return
+	}
+	d.Logf("iperf3 TCP %s -> %s: %v", r.from, r.to, r.tcp)
+	if r.udp, r.err = lab.Iperf(r.from, r.to, r.to.addr, seconds, "-u", "-b", "100M"); r.err != nil {
+		return
+	}
+	d.Logf("iperf3 UDP %s -> %s: %v", r.from, r.to, r.udp)
+	r.ran = true
+}
+
+// report prints the flows with their counts, and the table.
+func (d *demo) report() {
+	fmt.Println()
+	for _, daemon := range []*lab.Daemon{d.a, d.b} {
+		fmt.Println(daemon.Weft("dump-flows"))
+	}
+	modes := map[string]string{"host-a": d.mode(d.a), "host-b": d.mode(d.b)}
+	fmt.Printf("\nMeasured (virtual machine under %s; UDP sent at 100 Mb/s)\n\n", d.accel)
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "FROM\tTO\tPING\tTCP\tUDP\tPATH")
+	for _, r := range d.results {
+		tcp, udp := "-", "-"
+		if r.ran {
+			tcp, udp = r.tcp.String(), r.udp.String()
+		}
+		ping := fmt.Sprintf("%.3f ms", r.pings.AvgMS)
+		if r.err != nil {
+			ping = "FAILED"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.from, r.to, ping, tcp, udp, path(r.from, r.to, modes))
+	}
+	w.Flush()
+	fmt.Println()
+}
+
+// path is the way of a frame between two guests.
+func path(from, to guest, modes map[string]string) string {
+	if from.side == to.side {
+		return fmt.Sprintf("%s > weft > %s", from.port, to.port)
+	}
+	return fmt.Sprintf("%s > weft > VXLAN %d > AF_XDP (%s) > veth > AF_XDP (%s) > weft > %s",
+		from.port, vni, modes[from.side], modes[to.side], to.port)
+}
+
+// mode is how the daemon's AF_XDP port came to run.
+func (d *demo) mode(daemon *lab.Daemon) string {
+	var ports []api.Port
+	daemon.WeftJSON(&ports, "dump-ports", "uplink")
+	if len(ports) != 1 {
+		d.Fatalf("dump-ports uplink: %d ports", len(ports))
+	}
+	return ports[0].Mode
+}
+
+// verdict is the first thing that went wrong.
+func (d *demo) verdict() error {
+	for _, r := range d.results {
+		if r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}

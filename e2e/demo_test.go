@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// startDemo starts the demonstration as make demo does.
+func startDemo(t *testing.T) (cmd *exec.Cmd, output string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("end-to-end tests need root")
+	}
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(t.TempDir(), "demo")
+	build := exec.Command("go", "build", "-o", binary, "./e2e/demo")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	output = filepath.Join(t.TempDir(), "output")
+	f, err := os.Create(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd = exec.Command(binary)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = root, f, f
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, output
+}
+
+// noneLeft fails the test if the demonstration has left anything behind.
+func noneLeft(t *testing.T, pid int) {
+	t.Helper()
+	prefix := fmt.Sprintf("weft%d-", pid)
+	for _, dir := range []string{"/run/netns", os.TempDir()} {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), prefix) {
+				t.Errorf("left behind: %s", filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+}
+
+func TestDemo(t *testing.T) {
+	cmd, output := startDemo(t)
+	err := cmd.Wait()
+	out, _ := os.ReadFile(output)
+	if err != nil {
+		t.Fatalf("demo: %v\n%s", err, out)
+	}
+	for _, want := range []string{"vhost-user > weft > VXLAN 100 > AF_XDP", "iperf3 TCP vm -> guest-b", "iperf3 UDP guest-b -> vm"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the demo does not say %q", want)
+		}
+	}
+	t.Logf("%s", out)
+	noneLeft(t, cmd.Process.Pid)
+}
+
+// Ctrl-C in the middle cleans up too.
+func TestDemoInterrupted(t *testing.T) {
+	cmd, output := startDemo(t)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if out, _ := os.ReadFile(output); strings.Contains(string(out), "booting the virtual machine") {
+			break
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	cmd.Process.Signal(syscall.SIGINT)
+	err := cmd.Wait()
+	out, _ := os.ReadFile(output)
+	if cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("exit: %v, want code 130\n%s", err, out)
+	}
+	noneLeft(t, cmd.Process.Pid)
+}

@@ -1,0 +1,189 @@
+// Package e2e tests the switch as it is used: the programs of the tree, in
+// network namespaces and with a virtual machine, against Linux's own VXLAN.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+func TestMain(m *testing.M) {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupts
+		lab.CloseAll()
+		os.Exit(130)
+	}()
+	code := m.Run()
+	lab.CloseAll()
+	os.Exit(code)
+}
+
+// settle is how long something that happens at once may take on a machine with
+// much else to do.
+const settle = 10 * time.Second
+
+func newLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("end-to-end tests need root")
+	}
+	l := lab.New(t)
+	t.Cleanup(l.Close)
+	return l
+}
+
+// site is the layout of most tests: a guest of a weftd, and a remote guest
+// behind Linux's own VXLAN.
+//
+//	guest ──tap── weftd ── AF_XDP u0 ══veth══ u0 ── vxlan, bridge ── remote
+//	10.0.0.1      host    172.16.0.1        172.16.0.2   peer     10.0.0.2
+//	                         underlay's MTU 1600, guests' 1500
+type site struct {
+	t                         *testing.T
+	lab                       *lab.Lab
+	host, peer, guest, remote *lab.Host
+	weft                      *lab.Daemon
+}
+
+const (
+	underlayMTU = 1600
+	guestMTU    = 1500
+	siteVNI     = 7
+	hostIP      = "172.16.0.1"
+	peerIP      = "172.16.0.2"
+	guestIP     = "10.0.0.1"
+	remoteIP    = "10.0.0.2"
+	guestMAC    = "02:00:00:00:00:01"
+)
+
+// newUnderlay is a site without a weftd: two hosts, the peer's VXLAN, remote.
+func newUnderlay(t *testing.T) *site {
+	t.Helper()
+	l := newLab(t)
+	s := &site{t: t, lab: l}
+	s.host, s.peer = l.Host("host"), l.Host("peer")
+	s.guest, s.remote = l.Host("guest"), l.Host("remote")
+	l.Wire(s.host, "u0", s.peer, "u0", underlayMTU)
+	s.host.Address("u0", hostIP+"/24")
+	s.peer.Address("u0", peerIP+"/24")
+	s.peer.LinuxVTEP(s.remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP, hostIP)
+	return s
+}
+
+// newSite is the whole site, with ports uplink, overlay and guest, and a flow
+// each way between the latter two.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := newUnderlay(t)
+	s.weft = s.host.Weftd()
+	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", guestMTU)
+	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
+	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
+	return s
+}
+
+// reach fails the test unless to answers a ping of from.
+func reach(t *testing.T, from lab.Guest, to string, args ...string) {
+	t.Helper()
+	if err := lab.WaitPing(from, to, settle, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ping fails the test unless every one of count pings is answered.
+func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
+	t.Helper()
+	p, err := lab.Ping(from, to, count, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Received != count {
+		t.Errorf("%s to %s %s: %d of %d pings answered", from, to, strings.Join(args, " "), p.Received, count)
+	}
+}
+
+// flood fails the test unless iperf3 gets something through.
+func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
+	t.Helper()
+	f, err := lab.Iperf(from, to, addr, 2, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("iperf3 %s to %s %s: %v", from, to, strings.Join(args, " "), f)
+	if f.BitsPerSecond < 1e5 {
+		t.Errorf("iperf3 %s to %s: next to nothing arrives", from, to)
+	}
+}
+
+// eventually waits for f to hold and fails the test with its last words if that
+// does not come about.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("after %v: %v", settle, err)
+}
+
+func flows(d *lab.Daemon) []api.Flow {
+	var list []api.Flow
+	d.WeftJSON(&list, "dump-flows")
+	return list
+}
+
+// packets returns the packet count of the one flow whose line has the text.
+func packets(t *testing.T, d *lab.Daemon, text string) (frames, bytes uint64) {
+	t.Helper()
+	found := 0
+	for _, f := range flows(d) {
+		if strings.Contains(f.Line, text) {
+			found++
+			frames, bytes = f.Packets, f.Bytes
+		}
+	}
+	if found != 1 {
+		t.Fatalf("%d flows with %q in:\n%s", found, text, d.Weft("dump-flows"))
+	}
+	return frames, bytes
+}
+
+func show(d *lab.Daemon) api.Show {
+	var s api.Show
+	d.WeftJSON(&s, "show")
+	return s
+}
+
+func portOf(t *testing.T, d *lab.Daemon, name string) api.Port {
+	t.Helper()
+	for _, p := range show(d).Ports {
+		if p.Name == name {
+			return p
+		}
+	}
+	t.Fatalf("no port %s in:\n%s", name, d.Weft("show"))
+	return api.Port{}
+}
+
+// drops sums a drop reason over the workers.
+func drops(d *lab.Daemon, reason string) uint64 {
+	var n uint64
+	for _, w := range show(d).Workers {
+		n += w.Drops[reason]
+	}
+	return n
+}

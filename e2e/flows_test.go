@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// dump-flows counts what was sent, frame for frame and byte for byte, and all
+// that was forwarded arrives.
+func TestCountsAreExact(t *testing.T) {
+	s := newSite(t)
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "priority=20,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
+	s.weft.Weft("add-flow", "priority=20,in_port=guest,udp,tp_dst=1002,actions=drop")
+	s.weft.Weft("add-flow", "priority=10,in_port=guest,udp,nw_dst="+craftedDstIP+",actions=output:overlay")
+	s.weft.Weft("add-flow", "priority=20,in_port=overlay,udp,actions=output:guest")
+
+	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
+	const count = 1000
+	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // by port
+	for port, size := range sizes {
+		send(t, tap, udpFrame(t, port, size), count)
+	}
+	send(t, remote, udpFrame(t, 1004, 333), count)
+
+	for _, c := range []struct {
+		flow string
+		size int
+	}{
+		{"tp_dst=1001", sizes[1001]}, {"tp_dst=1002", sizes[1002]},
+		{"priority=10", sizes[1003]}, {"in_port=overlay", 333},
+	} {
+		eventually(t, func() error {
+			frames, octets := packets(t, s.weft, c.flow)
+			if frames != count || octets != uint64(count*c.size) {
+				return fmt.Errorf("flow %s: %d frames and %d bytes, sent %d and %d", c.flow, frames, octets, count, count*c.size)
+			}
+			return nil
+		})
+	}
+	// Nothing comes late: the counts stay.
+	time.Sleep(500 * time.Millisecond)
+	if frames, _ := packets(t, s.weft, "tp_dst=1001"); frames != count {
+		t.Errorf("the count went on to %d", frames)
+	}
+	if n := received(t, remote, 1001, 1003); n != 2*count {
+		t.Errorf("%d frames arrived at the peer's guest, want %d", n, 2*count)
+	}
+	if n := received(t, tap, 1004, 1004); n != count {
+		t.Errorf("%d frames arrived at the guest, want %d", n, count)
+	}
+}
+
+// send sends frames no faster than a tap's queue and a socket's buffer bear.
+func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
+	t.Helper()
+	for i := range count {
+		if err := r.Send(frame); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 49 {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+}
+
+// received counts the crafted frames that wait in a socket, of UDP destination
+// ports from first to last.
+func received(t *testing.T, r *lab.Raw, first, last int) int {
+	t.Helper()
+	want := udpFrame(t, first, 100)
+	for n := 0; ; n++ {
+		_, err := r.Match(500*time.Millisecond, func(f []byte) bool {
+			if len(f) < 42 || !bytes.HasPrefix(f, want[:14]) {
+				return false
+			}
+			port := int(f[36])<<8 | int(f[37])
+			return port >= first && port <= last
+		})
+		if err == lab.ErrTimeout {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// On an empty table nothing is forwarded; actions=normal makes a learning
+// switch of three taps.
+func TestLearningSwitch(t *testing.T) {
+	l := newLab(t)
+	d := l.Host("host").Weftd()
+	var guests []*lab.Host
+	for i := range 3 {
+		g := l.Host(fmt.Sprintf("g%d", i+1))
+		d.Tap(g, fmt.Sprintf("02:00:00:00:00:%02x", i+1), fmt.Sprintf("10.0.0.%d/24", i+1), guestMTU)
+		guests = append(guests, g)
+	}
+	if p, err := lab.Ping(guests[0], "10.0.0.2", 2); err == nil && p.Received != 0 {
+		t.Fatalf("without flows: %+v", p)
+	}
+	d.Weft("add-flow", "actions=normal")
+	for i, from := range guests {
+		for j := range guests {
+			if i != j {
+				reach(t, from, fmt.Sprintf("10.0.0.%d", j+1))
+			}
+		}
+	}
+	// What goes between two learnt addresses, the third does not see.
+	third := guests[2].Raw("eth0")
+	ping(t, guests[0], "10.0.0.2", 5)
+	unicast := []byte{2, 0, 0, 0, 0}
+	if f, err := third.Match(500*time.Millisecond, func(f []byte) bool { return bytes.HasPrefix(f, unicast) && f[5] != 3 }); err == nil {
+		t.Errorf("the third guest saw %x", f[:34])
+	}
+	// An unknown destination goes to all but the sender.
+	second := guests[1].Raw("eth0")
+	frame := udpFrame(t, 9, 80)
+	if err := guests[0].Raw("eth0").Send(frame); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*lab.Raw{second, third} {
+		if _, err := r.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
+			t.Errorf("unknown destination: %v", err)
+		}
+	}
+	// An address that moves is followed: frames to it now come out at g1.
+	if err := guests[2].Raw("eth0").Send(udpFrameFrom(t, craftedDstMAC, 10)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	again := udpFrame(t, 11, 80)
+	if err := guests[0].Raw("eth0").Send(again); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := third.Match(settle, func(f []byte) bool { return bytes.Equal(f, again) }); err != nil {
+		t.Errorf("to a learnt address: %v", err)
+	}
+	if _, err := second.Match(300*time.Millisecond, func(f []byte) bool { return bytes.Equal(f, again) }); err == nil {
+		t.Error("a frame to a learnt address was flooded")
+	}
+	flood(t, guests[0], guests[1], "10.0.0.2")
+}
+
+// A flow that changes, or goes, counts at once for frames that were cached.
+func TestFlowsChangeUnderTraffic(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	s.weft.Weft("mod-flows", "in_port=guest,actions=drop")
+	eventually(t, func() error {
+		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
+			return fmt.Errorf("after mod-flows to drop: %+v, %v", p, err)
+		}
+		return nil
+	})
+	s.weft.Weft("mod-flows", "in_port=guest,actions=output:overlay")
+	reach(t, s.guest, remoteIP)
+	s.weft.Weft("del-flows", "in_port=overlay")
+	eventually(t, func() error {
+		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
+			return fmt.Errorf("after del-flows: %+v, %v", p, err)
+		}
+		return nil
+	})
+	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
+	reach(t, s.guest, remoteIP)
+}
+
+// Tags and addresses are rewritten on the way.
+func TestActionsOnTheWire(t *testing.T) {
+	s := newSite(t)
+	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
+	plain := udpFrame(t, 3000, 200)
+	for _, c := range []struct {
+		name, actions string
+		in, want      []byte
+	}{
+		{"output", "output:overlay", plain, plain},
+		{"push_vlan", "push_vlan:0x8100,set_field:4101->vlan_tci,output:overlay", plain, tagged(plain, 5)},
+		{"strip_vlan", "strip_vlan,output:overlay", tagged(plain, 77), plain},
+		{"goto_table", "goto_table:3", plain, plain},
+		{"dl_dst", "set_field:" + craftedSrcMAC + "->dl_dst,output:overlay", plain, append([]byte{2, 0, 0, 0, 0x0c, 1}, plain[6:]...)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s.weft.Weft("add-flow", "table=3,actions=output:overlay")
+			s.weft.Weft("add-flow", "in_port=guest,actions="+c.actions)
+			if err := tap.Send(c.in); err != nil {
+				t.Fatal(err)
+			}
+			got, err := remote.Match(settle, func(f []byte) bool { return bytes.HasSuffix(f, plain[14:]) })
+			if err != nil || !bytes.Equal(got, c.want) {
+				t.Errorf("%v\ngot  %x\nwant %x", err, got, c.want)
+			}
+		})
+	}
+}

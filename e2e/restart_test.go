@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pingGap is the time between two pings of an outage's measurement.
+const pingGap = 50 * time.Millisecond
+
+// steadyPings counts the answers to pings that ran in the background, one each
+// pingGap, and says how long the switch was away.
+func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
+	t.Helper()
+	_, rest, ok := strings.Cut(output, "packets transmitted, ")
+	word, _, _ := strings.Cut(rest, " ")
+	received, err := strconv.Atoi(word)
+	if !ok || err != nil {
+		t.Fatalf("ping:\n%s", output)
+	}
+	return time.Duration(sent-received) * pingGap
+}
+
+// With control killed, known flows keep forwarding; it takes up where it was,
+// and counts go on.
+func TestKillControl(t *testing.T) {
+	s := newSite(t)
+	s.weft.Weft("add-flow", "priority=100,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
+	reach(t, s.guest, remoteIP)
+	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
+	frame := udpFrame(t, 1001, 100)
+	const count = 300
+	counted := func(want uint64) {
+		t.Helper()
+		eventually(t, func() error {
+			if got, _ := packets(t, s.weft, "tp_dst=1001"); got != want {
+				return fmt.Errorf("%d frames counted, %d sent", got, want)
+			}
+			return nil
+		})
+	}
+	send(t, tap, frame, count)
+	counted(count)
+	engine := show(s.weft).EnginePID
+
+	const pings = 60
+	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+	time.Sleep(500 * time.Millisecond)
+	s.weft.Control().Kill()
+	send(t, tap, frame, count) // while there is no control
+	time.Sleep(500 * time.Millisecond)
+	if n := received(t, remote, 1001, 1001); n != 2*count {
+		t.Errorf("%d frames arrived with control dead, want %d", n, 2*count)
+	}
+	if pid := s.weft.EnginePID(); pid != engine {
+		t.Fatalf("engine was %d, is %d after control's death", engine, pid)
+	}
+	s.weft.Start()
+	if now := show(s.weft).EnginePID; now != engine {
+		t.Errorf("engine was %d, is %d after control came back", engine, now)
+	}
+	send(t, tap, frame, count)
+	counted(3 * count)
+	if err := steady.Wait(settle); err != nil {
+		t.Fatalf("%v\n%s", err, steady.Output())
+	}
+	if out := steadyPings(t, steady.Output(), pings); out != 0 {
+		t.Errorf("pings were lost for %v while control was away", out)
+	}
+	// It is in charge again: new flows and new ports work.
+	s.weft.Weft("del-flows", "in_port=guest")
+	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
+	reach(t, s.guest, remoteIP)
+}
+
+// The engine's death is repaired by control; connections live on.
+func TestKillEngine(t *testing.T) {
+	s := newSite(t)
+	s.weft.Weft("add-flow", "priority=100,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
+	reach(t, s.guest, remoteIP)
+	const count = 200
+	frame, tap := udpFrame(t, 1001, 100), s.guest.Raw("eth0")
+	send(t, tap, frame, count)
+
+	s.remote.Spawn("iperf3", "-s", "-1", "-p", "5191")
+	time.Sleep(500 * time.Millisecond)
+	tcp := s.guest.Start("iperf3", "-c", remoteIP, "-p", "5191", "-t", "8", "-b", "20M", "--connect-timeout", "3000")
+	const pings = 120
+	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+	time.Sleep(1500 * time.Millisecond)
+	before := show(s.weft)
+	s.weft.KillEngine()
+	eventually(t, func() error {
+		now := show(s.weft)
+		if now.EnginePID == 0 || now.EnginePID == before.EnginePID {
+			return fmt.Errorf("engine is %d, was %d", now.EnginePID, before.EnginePID)
+		}
+		return nil
+	})
+	if now := show(s.weft); now.Restarts != before.Restarts+1 {
+		t.Errorf("engine restarts: %d, were %d", now.Restarts, before.Restarts)
+	}
+	if err := steady.Wait(settle); err != nil {
+		t.Errorf("pings: %v\n%s", err, steady.Output())
+	}
+	outage := steadyPings(t, steady.Output(), pings)
+	t.Logf("the engine's death cost %v", outage)
+	if outage > 5*time.Second {
+		t.Errorf("the engine was away for %v", outage)
+	}
+	if err := tcp.Wait(30 * time.Second); err != nil {
+		t.Errorf("the TCP connection did not live on: %v\n%s", err, tcp.Output())
+	}
+	// Counts go on from where they were.
+	send(t, tap, frame, count)
+	eventually(t, func() error {
+		if got, _ := packets(t, s.weft, "tp_dst=1001"); got != 2*count {
+			return fmt.Errorf("%d frames counted, %d sent", got, 2*count)
+		}
+		return nil
+	})
+	// And again: repaired not only once.
+	for range 3 {
+		s.weft.KillEngine()
+		time.Sleep(200 * time.Millisecond)
+		reach(t, s.guest, remoteIP)
+	}
+}
+
+// Ports and flows survive a restart, orderly or not.
+func TestStateSurvivesRestart(t *testing.T) {
+	s := newSite(t)
+	s.weft.Weft("add-flow", "table=2,priority=7,cookie=0xabc,tcp,nw_dst=10.1.0.0/16,tp_dst=80,actions=drop")
+	reach(t, s.guest, remoteIP)
+	lines := func() string {
+		var b strings.Builder
+		for _, f := range flows(s.weft) {
+			fmt.Fprintf(&b, "%d %d %#x %s %s\n", f.Table, f.Priority, f.Cookie, f.Match, f.Actions)
+		}
+		for _, p := range show(s.weft).Ports {
+			fmt.Fprintf(&b, "%d %s %s %v\n", p.Number, p.Name, p.Type, p.Options)
+		}
+		return b.String()
+	}
+	before := lines()
+	for _, way := range []struct {
+		name string
+		end  func()
+	}{
+		{"SIGTERM", s.weft.Stop},
+		{"SIGKILL of both", func() { s.weft.Control().Kill(); s.weft.KillEngine() }},
+		{"SIGKILL of both, engine first", func() {
+			s.weft.Control().Signal(syscall.SIGSTOP)
+			s.weft.KillEngine()
+			s.weft.Control().Kill()
+		}},
+	} {
+		way.end()
+		for end := time.Now().Add(settle); s.weft.EnginePID() != 0 && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond)
+		}
+		s.weft.Start()
+		if after := lines(); after != before {
+			t.Errorf("%s: before\n%s\nafter\n%s", way.name, before, after)
+		}
+		// The tap is made anew where nobody held it: its address went with it.
+		if out, err := s.guest.Try("ip", "address", "show", "dev", "eth0"); err != nil || !strings.Contains(out, guestIP) {
+			eventually(t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
+			s.guest.Address("eth0", guestIP+"/24")
+		}
+		reach(t, s.guest, remoteIP)
+	}
+}

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// The kernel keeps what is its own on the uplink: while the switch runs, when
+// it is killed with all its processes, and when it is there again.
+func TestKernelTrafficOnUplink(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	kernelTraffic(t, s, "the switch runs")
+
+	// A TCP connection to the host, and pings of it, across the switch's death.
+	s.host.Spawn("iperf3", "-s", "-1", "-p", "5190")
+	time.Sleep(500 * time.Millisecond)
+	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "3000")
+	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "1", "-c", "80", hostIP)
+	time.Sleep(time.Second)
+	s.weft.Control().Signal(syscall.SIGKILL)
+	s.weft.KillEngine()
+	if err := tcp.Wait(30 * time.Second); err != nil {
+		t.Errorf("TCP to the host across the switch's death: %v\n%s", err, tcp.Output())
+	}
+	if err := pings.Wait(settle); err != nil {
+		t.Errorf("pings of the host across the switch's death: %v\n%s", err, pings.Output())
+	}
+	if !strings.Contains(pings.Output(), "80 received") {
+		t.Errorf("pings of the host across the switch's death:\n%s", pings.Output())
+	}
+	if pid := s.weft.EnginePID(); pid != 0 {
+		t.Fatalf("engine %d runs after both were killed", pid)
+	}
+	kernelTraffic(t, s, "the switch is dead")
+
+	s.weft.Start()
+	reach(t, s.guest, remoteIP)
+	kernelTraffic(t, s, "the switch is there again")
+}
+
+func kernelTraffic(t *testing.T, s *site, when string) {
+	t.Helper()
+	ping(t, s.peer, hostIP, 5)
+	ping(t, s.host, peerIP, 5, "-s", "1572", "-M", "do")
+	f, err := lab.Iperf(s.peer, s.host, hostIP, 1)
+	if err != nil || f.BitsPerSecond < 1e6 {
+		t.Errorf("TCP to the host while %s: %v, %v", when, f, err)
+	}
+	// ARP is the kernel's too.
+	s.peer.Run("ip", "neighbour", "flush", "dev", "u0")
+	ping(t, s.peer, hostIP, 1)
+}
+
+// A daemon that is asked to end takes its XDP program with it, and its ports.
+func TestCleanExit(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	if out := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(out, "xdp") {
+		t.Errorf("no XDP program on the uplink while the switch runs:\n%s", out)
+	}
+	s.weft.Stop()
+	if out := s.host.Run("ip", "-d", "link", "show", "u0"); strings.Contains(out, "xdp") {
+		t.Errorf("the XDP program is still there:\n%s", out)
+	}
+	kernelTraffic(t, s, "the switch has ended")
+	s.weft.Start()
+	reach(t, s.guest, remoteIP)
+}
+
+// del-port gives the uplink back, and add-port takes it again at once.
+func TestUplinkComesAndGoes(t *testing.T) {
+	s := newSite(t)
+	for range 3 {
+		reach(t, s.guest, remoteIP)
+		s.weft.Weft("del-port", "uplink")
+		if out := s.host.Run("ip", "-d", "link", "show", "u0"); strings.Contains(out, "xdp") {
+			t.Fatalf("the XDP program is still there:\n%s", out)
+		}
+		ping(t, s.peer, hostIP, 2)
+		s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	}
+	for _, mode := range []string{"copy", "generic"} {
+		t.Run(mode, func(t *testing.T) {
+			s.weft.Weft("del-port", "uplink")
+			s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "mode="+mode)
+			if got := portOf(t, s.weft, "uplink").Mode; got != mode {
+				t.Errorf("asked for mode %s, got %s", mode, got)
+			}
+			reach(t, s.guest, remoteIP)
+			ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
+			ping(t, s.peer, hostIP, 2)
+		})
+	}
+	t.Run("zerocopy is refused on a veth", func(t *testing.T) {
+		s.weft.Weft("del-port", "uplink")
+		_, stderr, code := s.weft.TryWeft("add-port", "uplink", "type=af_xdp", "dev=u0", "mode=zerocopy")
+		if code == 0 {
+			t.Skip("this kernel's veth has AF_XDP zero-copy")
+		}
+		if err := oneLine(stderr); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// oneLine checks that a message is one line and no stack trace.
+func oneLine(message string) error {
+	trimmed := strings.TrimSuffix(message, "\n")
+	if trimmed == "" || strings.Contains(trimmed, "\n") || strings.Contains(trimmed, "goroutine ") {
+		return fmt.Errorf("want one line, got %q", message)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+const (
+	vmIP  = "10.0.0.3"
+	vmMAC = "02:00:00:00:00:03"
+)
+
+// newVM boots a machine on the site's host, attached through port vm.
+func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
+	t.Helper()
+	if !lab.Have("qemu-system-x86_64") {
+		t.Skip("QEMU is not installed; run scripts/setup")
+	}
+	accel, why := s.lab.Accelerator()
+	t.Logf("virtual machine under %s: %s", accel, why)
+	socket := filepath.Join(s.lab.Dir, "vm.sock")
+	mode := "server"
+	if serve {
+		mode = "client"
+	}
+	s.weft.Weft("add-port", "vm", "type=vhost-user", "path="+socket, "mode="+mode)
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "actions=normal")
+	boot := func() *lab.VM {
+		vm := s.host.VM(lab.VMConfig{Name: "vm", MAC: vmMAC, Vhost: socket, Serve: serve})
+		vm.Address(vmIP+"/24", guestMTU)
+		return vm
+	}
+	return boot(), boot
+}
+
+// talk has the machine talk to both other guests.
+func talk(t *testing.T, s *site, vm *lab.VM) {
+	t.Helper()
+	reach(t, vm, remoteIP)
+	reach(t, vm, guestIP)
+	ping(t, vm, remoteIP, 5, "-s", "1472", "-M", "do")
+	ping(t, s.remote, vmIP, 5)
+	ping(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
+}
+
+// A virtual machine through vhost-user, the switch serving the socket: traffic
+// both ways, an inner tag of its own kernel, and both of the switch's processes
+// killed under it.
+func TestVM(t *testing.T) {
+	s := newSite(t)
+	vm, _ := newVM(t, s, false)
+	talk(t, s, vm)
+	flood(t, vm, s.remote, remoteIP)
+	flood(t, s.remote, vm, vmIP)
+	flood(t, vm, s.guest, guestIP)
+	flood(t, vm, s.remote, remoteIP, "-u", "-b", "20M")
+	flood(t, s.remote, vm, vmIP, "-u", "-b", "20M")
+
+	t.Run("control killed", func(t *testing.T) {
+		outage := vmOutage(t, s, vm, func() {
+			s.weft.Control().Kill()
+			time.Sleep(time.Second)
+			s.weft.Start()
+		})
+		if outage != 0 {
+			t.Errorf("the machine lost pings for %v while control was away", outage)
+		}
+	})
+	t.Run("engine killed", func(t *testing.T) {
+		outage := vmOutage(t, s, vm, s.weft.KillEngine)
+		t.Logf("the engine's death cost the machine %v", outage)
+		if outage > 5*time.Second {
+			t.Errorf("the machine was cut off for %v", outage)
+		}
+	})
+	t.Run("both killed", func(t *testing.T) {
+		s.weft.Control().Kill()
+		s.weft.KillEngine()
+		time.Sleep(200 * time.Millisecond)
+		s.weft.Start() // QEMU connects again, once a second
+		reach(t, vm, remoteIP)
+	})
+	talk(t, s, vm)
+}
+
+// vmOutage pings from the machine while something happens, and says how long it
+// was cut off. A TCP connection of the machine must live through it.
+func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
+	t.Helper()
+	const pings = 100
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result, 1)
+	tcpPort := strconv.Itoa(5300 + int(time.Now().UnixNano()%100))
+	s.remote.Spawn("iperf3", "-s", "-1", "-p", tcpPort)
+	time.Sleep(300 * time.Millisecond)
+	vm.Spawn("iperf3", "-c", remoteIP, "-p", tcpPort, "-t", "6", "-b", "5M", "--logfile", "/tmp/tcp.log")
+	go func() {
+		out, err := vm.Try("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+		done <- result{out, err}
+	}()
+	time.Sleep(1500 * time.Millisecond)
+	happens()
+	r := <-done
+	outage := steadyPings(t, r.out, pings)
+	eventually(t, func() error {
+		out, err := vm.Try("busybox", "grep", "iperf Done", "/tmp/tcp.log")
+		if err != nil {
+			log, _ := vm.Try("busybox", "cat", "/tmp/tcp.log")
+			return fmt.Errorf("the machine's TCP connection did not live through it: %s%s", out, log)
+		}
+		return nil
+	})
+	vm.Run("busybox", "rm", "/tmp/tcp.log")
+	return outage
+}
+
+// QEMU serving the socket, the switch the client; the guest reboots, and goes
+// and comes back.
+func TestVMComesAndGoes(t *testing.T) {
+	s := newSite(t)
+	vm, boot := newVM(t, s, true)
+	talk(t, s, vm)
+
+	vm.Reboot()
+	vm.Address(vmIP+"/24", guestMTU)
+	talk(t, s, vm)
+
+	vm.Kill()
+	reach(t, s.guest, remoteIP) // the others do not notice
+	eventually(t, func() error {
+		if p := portOf(t, s.weft, "vm"); p.State == "up" {
+			return fmt.Errorf("port vm is %s (%s) without a machine", p.State, p.Detail)
+		}
+		return nil
+	})
+	vm = boot()
+	talk(t, s, vm)
+	flood(t, vm, s.remote, remoteIP)
+}
