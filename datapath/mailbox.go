@@ -47,6 +47,9 @@ func (w *Worker) RemovePort(no uint32) {
 	}
 }
 
+// Settle waits until the loop turns; it reports false if Run has ended instead.
+func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
+
 // post delivers a letter and waits until it is read. It polls: so the worker need
 // not wake a goroutine, which would cost it a system call and a thread.
 func (w *Worker) post(m *mail) error {

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+
+	"weft/datapath"
+	"weft/internal/cpu"
+	"weft/port"
+)
+
+// MaxWorkers is what fits into one OpStart: two descriptors a worker, and one.
+const MaxWorkers = (MaxDescriptors - 1) / 2
+
+// spareProcs is how many goroutines can run beside the workers: the one that
+// serves control, and the runtime's.
+const spareProcs = 2
+
+// pool is the workers, each on a thread of its own.
+type pool struct {
+	memory  *Memory
+	workers []*datapath.Worker
+}
+
+// newPool starts the workers on the memory behind fds, which it owns.
+func newPool(s Start, fds []int) (*pool, error) {
+	if len(s.Cores) == 0 || len(s.Cores) > MaxWorkers {
+		closeAll(fds)
+		return nil, fmt.Errorf("%d workers: expected 1 to %d", len(s.Cores), MaxWorkers)
+	}
+	memory, err := OpenMemory(s, fds)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{memory: memory}
+	// A worker never gives its processor up, so the others need their own.
+	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
+	// Every thread moves off the workers' cores before those are pinned to them;
+	// threads started later inherit it.
+	if err := cpu.Confine(s.Cores); err != nil {
+		p.stop()
+		return nil, err
+	}
+	for i, core := range s.Cores {
+		if err := p.startWorker(i, core, s.SpinUS); err != nil {
+			p.stop()
+			return nil, fmt.Errorf("worker %d: %w", i, err)
+		}
+	}
+	return p, nil
+}
+
+func (p *pool) startWorker(i, core, spinUS int) error {
+	var seed [8]byte
+	crand.Read(seed[:]) // never fails
+	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
+		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
+		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run() }()
+	p.workers = append(p.workers, w)
+	if !w.Settle() {
+		return <-ended
+	}
+	return nil
+}
+
+// add gives a device's queues to the workers: receive queue i of port no to worker
+// (no+i) modulo the number of workers; every worker can send, those beyond the
+// number of transmit queues share them.
+func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
+	rx, tx := d.Rx(), d.Tx()
+	var locks []*datapath.TxLock
+	for range tx {
+		locks = append(locks, new(datapath.TxLock))
+	}
+	n := len(p.workers)
+	for i, w := range p.workers {
+		q := datapath.PortQueues{Port: no, Tunnel: tunnel}
+		for j := range rx {
+			if (int(no)+j)%n == i {
+				q.Rx = append(q.Rx, rx[j])
+			}
+		}
+		if len(tx) > 0 {
+			at := i % len(tx)
+			q.Tx = tx[at]
+			if at+len(tx) < n { // the next worker that has this queue
+				q.Lock = locks[at]
+			}
+		}
+		if err := w.AddPort(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes a port from every worker; none uses it when it returns.
+func (p *pool) remove(no uint32) {
+	for _, w := range p.workers {
+		w.RemovePort(no)
+	}
+}
+
+// stop ends the workers and unmaps their memory.
+func (p *pool) stop() {
+	for _, w := range p.workers {
+		w.Stop()
+		w.Close()
+	}
+	p.workers = nil
+	p.memory.Close()
+}

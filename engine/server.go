@@ -1,0 +1,340 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weft/port"
+)
+
+// Limits of what the engine keeps for control.
+const (
+	// MaxKept bounds the keys of OpKeep; a further key is refused.
+	MaxKept = 4096
+	// heapLimit is where the collector, otherwise off, would begin to run: far
+	// above what the engine's start and years of requests allocate. It is a
+	// safety net; workers allocate nothing.
+	heapLimit = 1 << 30
+)
+
+// LockName is the file in the state directory that an engine holds locked, so
+// that there are never two.
+const LockName = "engine.lock"
+
+// Opener makes a device of a back end from what control has set up. It owns fds
+// from then on, also when it fails.
+type Opener func(spec []byte, fds []int) (port.Device, error)
+
+// server is the engine process. The goroutine that serves the control connection
+// owns everything but the workers.
+type server struct {
+	openers map[string]Opener
+	workers *pool // nil before OpStart
+	start   *Kept
+	ports   []*attached // in the order of attachment
+	kept    map[string]*Kept
+	keys    []string // of kept, in the order of their first OpKeep
+}
+
+// attached is a port: as control sent it, and as it was opened.
+type attached struct {
+	Kept
+	device port.Device
+}
+
+// Serve runs the engine: it serves control's requests on the socket in stateDir
+// until OpStop. openers has one Opener a device kind. The process is the engine's
+// alone: Serve turns the collector off and confines threads. Signals of a
+// terminal or a service manager are ignored, for control decides when the engine
+// ends.
+func Serve(stateDir string, openers map[string]Opener) error {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(heapLimit)
+	lock, err := lockState(stateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	l, err := listenSocket(filepath.Join(stateDir, SocketName))
+	if err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	defer l.Close()
+	s := &server{openers: openers, kept: map[string]*Kept{}}
+	defer s.close()
+	return s.serve(l)
+}
+
+func lockState(stateDir string) (*os.File, error) {
+	path := filepath.Join(stateDir, LockName)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if err == unix.EWOULDBLOCK {
+			return nil, fmt.Errorf("engine: another one serves %s", stateDir)
+		}
+		return nil, fmt.Errorf("engine: lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// errStop ends serve after OpStop.
+var errStop = errors.New("stop")
+
+// serve takes connections. A new one ends the one before, whose goroutine has
+// returned before the new one is served.
+func (s *server) serve(l *net.UnixListener) error {
+	stopped := make(chan struct{})
+	var stop sync.Once
+	var old *net.UnixConn
+	done := make(chan struct{})
+	close(done)
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			select {
+			case <-stopped:
+				return nil
+			default:
+				return fmt.Errorf("engine: %w", err)
+			}
+		}
+		if old != nil {
+			old.Close()
+		}
+		<-done
+		old, done = conn, make(chan struct{})
+		go func(conn *net.UnixConn, done chan struct{}) {
+			defer close(done)
+			defer conn.Close()
+			if errors.Is(s.converse(conn), errStop) {
+				stop.Do(func() { close(stopped) })
+				l.Close()
+			}
+		}(conn, done)
+	}
+}
+
+// converse answers requests until the connection or the engine ends.
+func (s *server) converse(conn *net.UnixConn) error {
+	for {
+		var req Request
+		fds, malformed, err := receiveMessage(conn, &req)
+		if err != nil {
+			return err
+		}
+		if malformed != nil {
+			closeAll(fds)
+			if err := sendMessage(conn, Reply{Error: malformed.Error()}, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		if req.Op == OpRecall {
+			closeAll(fds)
+			if err := s.recall(conn); err != nil {
+				return err
+			}
+			continue
+		}
+		reply := s.handle(&req, fds)
+		if err := sendMessage(conn, reply, nil); err != nil && req.Op != OpStop {
+			return err
+		}
+		if req.Op == OpStop {
+			return errStop
+		}
+	}
+}
+
+// handle carries out one request. It owns fds.
+func (s *server) handle(req *Request, fds []int) Reply {
+	var reply Reply
+	var err error
+	switch req.Op {
+	case OpStart:
+		err = s.startWorkers(req, fds)
+	case OpAttach:
+		err = s.attach(req, fds)
+	case OpDetach:
+		closeAll(fds)
+		reply.State, err = s.detach(req.Port)
+	case OpKeep:
+		err = s.keep(req, fds)
+	case OpForget:
+		closeAll(fds)
+		s.forget(req.Key)
+	case OpStop:
+		closeAll(fds)
+	default:
+		closeAll(fds)
+		err = fmt.Errorf("request %q: expected start, attach, detach, keep, forget, recall or stop", req.Op)
+	}
+	if err != nil {
+		return Reply{Error: err.Error()}
+	}
+	return reply
+}
+
+func (s *server) startWorkers(req *Request, fds []int) error {
+	if s.workers != nil {
+		closeAll(fds)
+		return errors.New("start: the workers run already")
+	}
+	if req.Start == nil {
+		closeAll(fds)
+		return errors.New("start: says nothing of the workers")
+	}
+	dups, err := duplicate(fds)
+	if err != nil {
+		closeAll(fds)
+		return err
+	}
+	workers, err := newPool(*req.Start, fds)
+	if err != nil {
+		closeAll(dups)
+		return fmt.Errorf("start: %w", err)
+	}
+	s.workers, s.start = workers, &Kept{Request: *req, FDs: dups}
+	return nil
+}
+
+func (s *server) attach(req *Request, fds []int) error {
+	a := req.Attach
+	if a == nil || a.Port == 0 || a.Port >= port.MaxPorts {
+		closeAll(fds)
+		return fmt.Errorf("attach: expected a port from 1 to %d", port.MaxPorts-1)
+	}
+	if s.workers == nil {
+		closeAll(fds)
+		return fmt.Errorf("attach %s: the workers have not been started", a.Name)
+	}
+	open := s.openers[a.Kind]
+	if open == nil {
+		closeAll(fds)
+		return fmt.Errorf("attach %s: no device kind %q", a.Name, a.Kind)
+	}
+	// The port that was there gives its device up before it is opened again.
+	s.remove(a.Port)
+	dups, err := duplicate(fds)
+	if err != nil {
+		closeAll(fds)
+		return fmt.Errorf("attach %s: %w", a.Name, err)
+	}
+	device, err := open(a.Spec, fds)
+	if err != nil {
+		closeAll(dups)
+		return fmt.Errorf("attach %s: %w", a.Name, err)
+	}
+	if err := s.workers.add(a.Port, device, a.Tunnel); err != nil {
+		s.workers.remove(a.Port)
+		device.Close()
+		closeAll(dups)
+		return fmt.Errorf("attach %s: %w", a.Name, err)
+	}
+	s.ports = append(s.ports, &attached{Kept: Kept{Request: *req, FDs: dups}, device: device})
+	return nil
+}
+
+func (s *server) detach(no uint32) (json.RawMessage, error) {
+	state, was := s.remove(no)
+	if !was {
+		return nil, fmt.Errorf("detach: no port %d", no)
+	}
+	return state, nil
+}
+
+// remove takes a port from the workers and closes it, if it is there.
+func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
+	for i, p := range s.ports {
+		if p.Request.Attach.Port != no {
+			continue
+		}
+		s.workers.remove(no)
+		state = p.device.State()
+		p.device.Close()
+		p.CloseFDs()
+		s.ports = append(s.ports[:i], s.ports[i+1:]...)
+		return state, true
+	}
+	return nil, false
+}
+
+func (s *server) keep(req *Request, fds []int) error {
+	old := s.kept[req.Key]
+	if req.Key == "" || old == nil && len(s.kept) == MaxKept {
+		closeAll(fds)
+		return fmt.Errorf("keep %q: expected a key, at most %d of them", req.Key, MaxKept)
+	}
+	if old != nil {
+		old.CloseFDs()
+	} else {
+		s.keys = append(s.keys, req.Key)
+	}
+	s.kept[req.Key] = &Kept{Request: *req, FDs: fds}
+	return nil
+}
+
+func (s *server) forget(key string) {
+	k := s.kept[key]
+	if k == nil {
+		return
+	}
+	k.CloseFDs()
+	delete(s.kept, key)
+	for i := range s.keys {
+		if s.keys[i] == key {
+			s.keys = append(s.keys[:i], s.keys[i+1:]...)
+			return
+		}
+	}
+}
+
+// recall sends all that is kept; the kernel duplicates the descriptors.
+func (s *server) recall(conn *net.UnixConn) error {
+	var all []*Kept
+	if s.start != nil {
+		all = append(all, s.start)
+	}
+	for _, p := range s.ports {
+		all = append(all, &p.Kept)
+	}
+	for _, key := range s.keys {
+		all = append(all, s.kept[key])
+	}
+	for _, k := range all {
+		if err := sendMessage(conn, Reply{Kept: &k.Request}, k.FDs); err != nil {
+			return err
+		}
+	}
+	return sendMessage(conn, Reply{Last: true}, nil)
+}
+
+// close ends everything that the engine has open.
+func (s *server) close() {
+	for len(s.ports) > 0 {
+		s.remove(s.ports[0].Request.Attach.Port)
+	}
+	if s.workers != nil {
+		s.workers.stop()
+	}
+	if s.start != nil {
+		s.start.CloseFDs()
+	}
+	for len(s.keys) > 0 {
+		s.forget(s.keys[0])
+	}
+}
