@@ -1,0 +1,129 @@
+package xsk
+
+import (
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/port"
+)
+
+// device is an opened uplink.
+type device struct {
+	region  *shm.Region
+	sockets []int
+	rx      []port.Rx
+	tx      []port.Tx
+}
+
+// Open opens the queues of an uplink from what Uplink.Spec and Uplink.FDs gave:
+// the memfd and one socket a queue. It goes on where the last owner of the same
+// descriptors stopped, also where that was killed, with no frame lost or used
+// twice; nobody else may be using them. It owns the descriptors, also when it
+// fails.
+func Open(text []byte, fds []int) (port.Device, error) {
+	s, err := parseSpec(text, fds)
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	d := &device{sockets: fds[1:]}
+	if d.region, err = shm.Open(fds[0]); err != nil {
+		closeAll(d.sockets)
+		return nil, fmt.Errorf("af_xdp on %s: %w", s.Dev, err)
+	}
+	if _, size := s.carve(nil); size > len(d.region.Bytes()) {
+		d.Close()
+		return nil, fmt.Errorf("af_xdp on %s: memory of %d bytes where %d are needed", s.Dev, len(d.region.Bytes()), size)
+	}
+	queues, _ := s.carve(d.region.Bytes())
+	for i := range queues {
+		if err := d.openQueue(&s, i, &queues[i]); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("af_xdp on %s: queue %d: %w", s.Dev, i, err)
+		}
+	}
+	return d, nil
+}
+
+func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
+	fd := d.sockets[i]
+	off, err := mmapOffsets(fd)
+	if err != nil {
+		return fmt.Errorf("XDP_MMAP_OFFSETS: %w", err)
+	}
+	umem := d.region.Bytes()[:s.umemBytes()]
+	rx := &rxQueue{
+		fd: fd, record: m.record, umem: umem, umemAt: address(umem),
+		first: m.rx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize),
+	}
+	d.rx = append(d.rx, rx)
+	if rx.rx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_RX_RING, off.Rx, s.RingSize); err != nil {
+		return fmt.Errorf("rx: %w", err)
+	}
+	if rx.fill, err = mapRing[uint64](fd, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fr, s.RingSize); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	if i < s.TxQueues {
+		if rx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, off.Tx, s.RingSize); err != nil {
+			return fmt.Errorf("tx: %w", err)
+		}
+		if err := d.openTx(s, fd, &off, m, umem); err != nil {
+			return fmt.Errorf("tx: %w", err)
+		}
+	}
+	if err := rx.recoverIndexes(); err != nil {
+		return fmt.Errorf("rx: %w", err)
+	}
+	return nil
+}
+
+func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemory, umem []byte) (err error) {
+	tx := &txQueue{
+		fd: fd, record: m.record, marks: m.marks, umem: umem,
+		first: m.tx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize),
+		shift: uint(bits.TrailingZeros(uint(s.FrameSize))),
+		mtu:   s.MTU + ethernetLen, zeroCopy: s.ZeroCopy,
+		free: make([]uint32, s.RingSize),
+	}
+	d.tx = append(d.tx, tx)
+	if tx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, off.Tx, s.RingSize); err != nil {
+		return err
+	}
+	if tx.completion, err = mapRing[uint64](fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, off.Cr, s.RingSize); err != nil {
+		return err
+	}
+	return tx.recoverFrames()
+}
+
+// Rx and Tx: queue i of both is queue i of the NIC; the two may be different
+// workers'. There may be fewer Tx than Rx.
+func (d *device) Rx() []port.Rx { return d.rx }
+func (d *device) Tx() []port.Tx { return d.tx }
+
+// State is nil: all that a later Open needs is in the region and the rings.
+func (d *device) State() []byte { return nil }
+
+// Close unmaps everything and closes the engine's descriptors. The program
+// stays attached, and frames that come meanwhile wait in the rx ring.
+func (d *device) Close() {
+	for _, q := range d.rx {
+		q.Close()
+	}
+	for _, q := range d.tx {
+		q.Close()
+	}
+	closeAll(d.sockets)
+	if d.region != nil {
+		_ = d.region.Close()
+	}
+	d.rx, d.tx, d.sockets, d.region = nil, nil, nil, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}

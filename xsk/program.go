@@ -1,0 +1,196 @@
+package xsk
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// The XDP program takes what is addressed to the switch's own tunnel endpoints
+// and nothing else: a UDP datagram, over IPv4 with or without options or over
+// IPv6 directly, neither fragmented nor in a VLAN, whose destination address
+// and port are in the endpoints map, goes to the socket of the queue it came in
+// on; where that queue has no socket, and with everything else, it is passed to
+// the kernel. Fragments go there too, because only the kernel puts them
+// together; tagged frames, because whether the tag is still in the frame
+// depends on the driver.
+//
+// The program is assembled here, so that neither building nor running needs a
+// compiler.
+
+// endpointKey is the key of the endpoints map: the address, IPv4 mapped into
+// IPv6, the port in network order, and two zero bytes.
+type endpointKey [20]byte
+
+func makeEndpointKey(e netip.AddrPort) endpointKey {
+	var k endpointKey
+	a := e.Addr().As16()
+	copy(k[:], a[:])
+	binary.BigEndian.PutUint16(k[16:], e.Port())
+	return k
+}
+
+func (k endpointKey) addrPort() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
+}
+
+// XDP actions (include/uapi/linux/bpf.h).
+const xdpPass = 2
+
+// Where the key lies on the program's stack: 20 bytes from keyAt, ending in
+// -4, which keeps the eight-byte stores aligned.
+const (
+	keyAt   = -24
+	keyPort = keyAt + 16
+)
+
+// network16 is what a load of two bytes gives that hold v in network order.
+func network16(v uint16) int32 {
+	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
+}
+
+// Registers: R6 context, R2 packet, R3 its end, R4 transport header, R5 scratch.
+func instructions(endpoints, sockets int) asm.Instructions {
+	var p asm.Instructions
+	p = append(p,
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R2, asm.R6, 0, asm.Word), // xdp_md.data
+		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word), // xdp_md.data_end
+		asm.Mov.Imm(asm.R5, 0),
+		asm.StoreMem(asm.RFP, keyAt, asm.R5, asm.DWord),
+		asm.StoreMem(asm.RFP, keyPort, asm.R5, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 14),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half), // EtherType
+		asm.JEq.Imm(asm.R5, network16(0x0800), "ipv4"),
+		asm.JEq.Imm(asm.R5, network16(0x86dd), "ipv6"),
+		asm.Ja.Label("pass"),
+	)
+	p = append(p, ipv4()...)
+	p = append(p, ipv6()...)
+	p = append(p,
+		asm.Mov.Reg(asm.R5, asm.R4).WithSymbol("udp"),
+		asm.Add.Imm(asm.R5, 8),
+		asm.JGT.Reg(asm.R5, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R4, 2, asm.Half), // destination port
+		asm.StoreMem(asm.RFP, keyPort, asm.R5, asm.Half),
+		asm.LoadMapPtr(asm.R1, endpoints),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, keyAt),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pass"),
+		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
+		asm.LoadMapPtr(asm.R1, sockets),
+		asm.Mov.Imm(asm.R3, xdpPass), // the verdict where the queue has no socket
+		asm.FnRedirectMap.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
+		asm.Return(),
+	)
+	return p
+}
+
+// ipv4 is RFC 791 section 3.1, at offset 14.
+func ipv4() asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv4"),
+		asm.Add.Imm(asm.R4, 14+20),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Half),
+		asm.And.Imm(asm.R5, network16(0x3fff)), // more fragments, or not the first
+		asm.JNE.Imm(asm.R5, 0, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
+		asm.JNE.Imm(asm.R5, 17, "pass"), // UDP
+		asm.Mov.Imm(asm.R5, 0),
+		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
+		asm.Mov.Imm(asm.R5, 0xffff), // RFC 4291 section 2.5.5.2
+		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
+		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // destination
+		asm.StoreMem(asm.RFP, keyAt+12, asm.R5, asm.Word),
+		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte), // version, header length in words
+		asm.Mov.Reg(asm.R0, asm.R5),
+		asm.RSh.Imm(asm.R0, 4),
+		asm.JNE.Imm(asm.R0, 4, "pass"),
+		asm.And.Imm(asm.R5, 15),
+		asm.JLT.Imm(asm.R5, 5, "pass"),
+		asm.LSh.Imm(asm.R5, 2),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 14),
+		asm.Add.Reg(asm.R4, asm.R5),
+		asm.Ja.Label("udp"),
+	}
+}
+
+// ipv6 is RFC 8200 section 3, at offset 14, without extension headers.
+func ipv6() asm.Instructions {
+	p := asm.Instructions{
+		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv6"),
+		asm.Add.Imm(asm.R4, 14+40),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte),
+		asm.RSh.Imm(asm.R5, 4),
+		asm.JNE.Imm(asm.R5, 6, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Byte),
+		asm.JNE.Imm(asm.R5, 17, "pass"), // UDP
+	}
+	for i := int16(0); i < 16; i += 4 {
+		p = append(p,
+			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // destination
+			asm.StoreMem(asm.RFP, keyAt+i, asm.R5, asm.Word),
+		)
+	}
+	return append(p, asm.Ja.Label("udp")) // R4 is behind the header
+}
+
+// program is the loaded program and its maps. The program itself is held by
+// the link once attached.
+type program struct {
+	prog      *ebpf.Program
+	endpoints *ebpf.Map // endpointKey to anything
+	sockets   *ebpf.Map // XSKMAP: queue to socket
+}
+
+// loadProgram loads program and maps for a device of queues queues.
+func loadProgram(queues int) (*program, error) {
+	p := &program{}
+	var err error
+	p.endpoints, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "weft_endpoints", Type: ebpf.Hash, KeySize: uint32(len(endpointKey{})), ValueSize: 4, MaxEntries: MaxEndpoints,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("endpoints map: %w", err)
+	}
+	p.sockets, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "weft_sockets", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(queues),
+	})
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("sockets map: %w", err)
+	}
+	p.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "weft_uplink", Type: ebpf.XDP, License: "Apache-2.0",
+		Instructions: instructions(p.endpoints.FD(), p.sockets.FD()),
+	})
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("XDP program: %w", err)
+	}
+	return p, nil
+}
+
+// close closes whatever there is; maps that a link's program uses live on.
+func (p *program) close() {
+	if p.prog != nil {
+		p.prog.Close()
+	}
+	if p.endpoints != nil {
+		p.endpoints.Close()
+	}
+	if p.sockets != nil {
+		p.sockets.Close()
+	}
+}

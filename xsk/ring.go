@@ -1,0 +1,159 @@
+package xsk
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+)
+
+// The layouts of include/uapi/linux/if_xdp.h.
+var (
+	_ [16]byte  = [unsafe.Sizeof(unix.XDPDesc{})]byte{}
+	_ [128]byte = [unsafe.Sizeof(unix.XDPMmapOffsets{})]byte{}
+	_ [32]byte  = [unsafe.Sizeof(unix.XDPUmemReg{})]byte{}
+	_ [48]byte  = [unsafe.Sizeof(unix.XDPStatistics{})]byte{}
+)
+
+// ring is one of a socket's four rings, which has one producer and one
+// consumer, us and the kernel (Documentation/networking/af_xdp.rst). Indexes
+// only grow and wrap at 32 bits. T is a descriptor, or a UMEM address.
+type ring[T unix.XDPDesc | uint64] struct {
+	// producer is loaded with the meaning of acquire before slots are read, and
+	// stored with that of release after they were written: it pairs with the
+	// kernel's smp_store_release and smp_load_acquire of ring->producer; so
+	// does consumer, the other way round (net/xdp/xsk_queue.h).
+	producer *atomic.Uint32
+	consumer *atomic.Uint32
+	flags    *atomic.Uint32
+	slots    []T
+	mask     uint32
+	mem      []byte
+}
+
+// mapRing maps the ring of n entries that lies at the socket's page offset.
+func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRingOffset, n int) (ring[T], error) {
+	var t T
+	size := int(off.Desc) + n*int(unsafe.Sizeof(t))
+	mem, err := unix.Mmap(fd, pageOffset, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return ring[T]{}, fmt.Errorf("map ring of %d entries: %w", n, err)
+	}
+	return makeRing[T](mem, off, n), nil
+}
+
+// makeRing makes a ring of n entries, a power of two, in mem.
+func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int) ring[T] {
+	return ring[T]{
+		producer: &shm.View[atomic.Uint32](mem, int(off.Producer), 1)[0],
+		consumer: &shm.View[atomic.Uint32](mem, int(off.Consumer), 1)[0],
+		flags:    &shm.View[atomic.Uint32](mem, int(off.Flags), 1)[0],
+		slots:    shm.View[T](mem, int(off.Desc), n),
+		mask:     uint32(n - 1),
+		mem:      mem,
+	}
+}
+
+// at is the slot of an index.
+func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
+
+// wantsWakeup tells whether the kernel waits for a system call. It must come
+// after the store of the producer that the kernel is to see: both are
+// sequentially consistent, and the driver sets the flag before it looks at the
+// producer once more.
+func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
+
+func (r *ring[T]) unmap() {
+	if r.mem != nil {
+		_ = unix.Munmap(r.mem)
+		r.mem, r.slots = nil, nil
+	}
+}
+
+// address of mapped memory.
+func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
+
+// kickTx has the kernel look at the tx ring. The call does not block, nor tell
+// the scheduler.
+func kickTx(fd int) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// kickRx has the driver look at the fill ring. Same rules.
+func kickRx(fd int) unix.Errno {
+	for {
+		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return errno
+		}
+	}
+}
+
+// mmapOffsets asks where the parts of the rings lie.
+func mmapOffsets(fd int) (unix.XDPMmapOffsets, error) {
+	var off unix.XDPMmapOffsets
+	err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
+	return off, err
+}
+
+// statistics of the socket, since it was made.
+func statistics(fd int) (unix.XDPStatistics, error) {
+	var s unix.XDPStatistics
+	err := getsockopt(fd, unix.XDP_STATISTICS, unsafe.Pointer(&s), unsafe.Sizeof(s))
+	return s, err
+}
+
+func getsockopt(fd, option int, value unsafe.Pointer, size uintptr) error {
+	n := uint32(size)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),
+		uintptr(value), uintptr(unsafe.Pointer(&n)), 0)
+	switch {
+	case errno != 0:
+		return errno
+	case uintptr(n) != size:
+		return unix.EOPNOTSUPP // a kernel before 5.4 knows less
+	}
+	return nil
+}
+
+// registerUmem makes mem the socket's UMEM.
+func registerUmem(fd int, mem []byte, frameSize int) error {
+	reg := unix.XDPUmemReg{Addr: uint64(address(mem)), Len: uint64(len(mem)), Size: uint32(frameSize)}
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,
+		uintptr(unsafe.Pointer(&reg)), unsafe.Sizeof(reg), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// channels asks a device for its number of receive and transmit queues
+// (ETHTOOL_GCHANNELS). fd is any socket in the device's namespace.
+func channels(fd int, dev string) (rx, tx int, err error) {
+	// struct ethtool_channels, struct ifreq (include/uapi/linux/ethtool.h, if.h).
+	c := struct {
+		cmd                                    uint32
+		maxRx, maxTx, maxOther, maxCombined    uint32
+		rxCount, txCount, otherCount, combined uint32
+	}{cmd: 0x3c}
+	var req struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(req.name[:unix.IFNAMSIZ-1], dev)
+	req.data = unsafe.Pointer(&c)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	if errno != 0 {
+		return 0, 0, errno
+	}
+	return int(c.combined + c.rxCount), int(c.combined + c.txCount), nil
+}

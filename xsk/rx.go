@@ -1,0 +1,197 @@
+package xsk
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+)
+
+// rxHeader is the private header copied of each frame, in bytes: 50 of outer
+// headers over IPv4 (70 over IPv6) and 128 of the inner frame, rounded up to
+// cache lines.
+const rxHeader = 192
+
+// rxQueue receives from one queue of the NIC. Worker owns.
+type rxQueue struct {
+	fd     int
+	rx     ring[unix.XDPDesc]
+	fill   ring[uint64]
+	record *record
+
+	umem      []byte
+	umemAt    uintptr // address of umem[0]
+	first     uint64  // first byte of the queue's receiving frames
+	bytes     uint64  // of all of them
+	frameSize uint64
+
+	next     uint32 // rx index to read next; the ring's consumer is behind it by what is lent
+	seen     uint32 // rx producer as last loaded
+	released uint32 // rx consumer as last stored
+	filled   uint32 // fill index to write next; fill producer + lent
+
+	// tx is the same queue's tx ring, only looked at, so that the last frames
+	// of a burst are not left lying when the worker goes to sleep; no slots if
+	// the queue does not send.
+	tx    ring[unix.XDPDesc]
+	fault string
+}
+
+// Recv takes frames off the rx ring. Spans point into the UMEM, valid until
+// Release. The frames go onto the fill ring at once, and are published there by
+// Release.
+func (q *rxQueue) Recv(b *packet.Batch) int {
+	if q.fault != "" {
+		return -1
+	}
+	room := min(packet.BatchSize-b.N, b.SpansLeft())
+	if q.seen-q.next < uint32(room) {
+		q.seen = q.rx.producer.Load() // pairs with the kernel's release of rx.producer
+	}
+	n := q.seen - q.next
+	if n == 0 {
+		return 0
+	}
+	if n > uint32(len(q.rx.slots)) {
+		return q.broken("the rx ring's producer ran ahead of its size")
+	}
+	n = min(n, uint32(room))
+	// Before any of them can do harm: see the package comment.
+	q.record.lent.Store(q.next + n)
+	for range n {
+		d := *q.rx.at(q.next) // once: kernel memory
+		offset := d.Addr & (q.frameSize - 1)
+		frame := d.Addr - offset
+		if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
+			return q.broken("the rx ring holds an address that is not the queue's")
+		}
+		*q.fill.at(q.filled) = frame
+		q.filled++
+		q.next++
+		q.note(b, d.Addr, d.Len)
+	}
+	return int(n)
+}
+
+// note appends one frame of length bytes at addr in the UMEM to the batch.
+func (q *rxQueue) note(b *packet.Batch, addr uint64, length uint32) {
+	f, header := b.Next()
+	n := uint32(copy(header[:rxHeader], q.umem[addr:addr+uint64(length)]))
+	if length > n {
+		b.AddSpan(f, q.umemAt+uintptr(addr)+uintptr(n), length-n)
+	}
+	b.Commit(f, int(n))
+}
+
+func (q *rxQueue) broken(why string) int {
+	q.fault = why
+	return -1
+}
+
+// Release publishes what Recv took: first on the fill ring, then as consumed.
+func (q *rxQueue) Release() {
+	if q.next == q.released {
+		return
+	}
+	q.publishFill()
+	q.publishConsumed()
+	q.wakeFill()
+}
+
+func (q *rxQueue) publishFill() {
+	q.fill.producer.Store(q.filled) // pairs with the kernel's acquire of fill.producer
+}
+
+func (q *rxQueue) publishConsumed() {
+	q.released = q.next
+	q.rx.consumer.Store(q.next) // pairs with the kernel's acquire of rx.consumer
+}
+
+func (q *rxQueue) wakeFill() {
+	if q.fill.wantsWakeup() {
+		kickRx(q.fd)
+	}
+}
+
+// Arm: the socket is readable as long as the rx ring is not empty, so there is
+// nothing to ask for; but a driver that waits must be told before the worker
+// sleeps, of free frames as of frames to send.
+func (q *rxQueue) Arm() bool {
+	q.wakeFill()
+	if len(q.tx.slots) > 0 && q.tx.producer.Load() != q.tx.consumer.Load() && q.tx.wantsWakeup() {
+		kickTx(q.fd)
+	}
+	return q.fault == "" && q.rx.producer.Load() != q.next
+}
+
+// Disarm takes nothing back.
+func (q *rxQueue) Disarm() {}
+
+// WaitFD is the socket; Woken need not drain it, receiving does.
+func (q *rxQueue) WaitFD() int { return q.fd }
+func (q *rxQueue) Woken()      {}
+
+// Polled: looking at the ring costs no system call.
+func (q *rxQueue) Polled() bool { return false }
+
+// Fault says why Recv fails.
+func (q *rxQueue) Fault() string { return q.fault }
+
+// Close unmaps the rings. The socket is the device's.
+func (q *rxQueue) Close() {
+	q.rx.unmap()
+	q.fill.unmap()
+	q.tx.unmap()
+	q.fault = "closed"
+}
+
+// recoverIndexes takes up where the last owner stopped, wherever that was; on a
+// fresh queue it gives all frames to the kernel. See the package comment.
+func (q *rxQueue) recoverIndexes() error {
+	size := uint32(len(q.fill.slots))
+	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
+	out := q.filled - q.released
+	if out == 0 { // fresh
+		for i := range size {
+			*q.fill.at(q.filled) = q.first + uint64(i)*q.frameSize
+			q.filled++
+		}
+		out = size
+		q.next = q.released
+		q.record.lent.Store(q.next)
+		q.publishFill()
+		q.wakeFill()
+	}
+	if out < size || out > 2*size {
+		return fmt.Errorf("%d frames are out where %d should be", out, size)
+	}
+	q.next = q.filled - size
+	q.publishConsumed()
+	return q.discardLent()
+}
+
+// discardLent gives back to the kernel, unread, what the last owner lent and
+// did not release.
+func (q *rxQueue) discardLent() error {
+	q.seen = q.rx.producer.Load()
+	lent := q.record.lent.Load() - q.next
+	if int32(lent) <= 0 {
+		return nil
+	}
+	if lent > q.seen-q.next {
+		return fmt.Errorf("%d frames were lent of %d received", lent, q.seen-q.next)
+	}
+	for range lent {
+		d := *q.rx.at(q.next)
+		frame := d.Addr &^ (q.frameSize - 1)
+		if frame-q.first >= q.bytes {
+			return fmt.Errorf("the rx ring holds an address that is not the queue's")
+		}
+		*q.fill.at(q.filled) = frame
+		q.filled++
+		q.next++
+	}
+	q.Release()
+	return nil
+}

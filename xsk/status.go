@@ -1,0 +1,91 @@
+package xsk
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Status is what is to be seen of an uplink.
+type Status struct {
+	Dev    string `json:"dev"`
+	Index  int    `json:"ifindex"`
+	Driver string `json:"driver"`
+	MTU    int    `json:"mtu"`
+	// Mode in use, and why each better one was refused.
+	Mode    string    `json:"mode"`
+	Refused []Refusal `json:"refused,omitempty"`
+	// Endpoints are the tunnel endpoints the program takes, sorted.
+	Endpoints []string      `json:"endpoints"`
+	Queues    []QueueStatus `json:"queues"`
+	// Notes are for the operator: what works, and not as it should.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// QueueStatus is what a queue's socket tells of itself.
+type QueueStatus struct {
+	Queue    int  `json:"queue"`
+	ZeroCopy bool `json:"zero_copy"` // as the kernel says (XDP_OPTIONS)
+	Sends    bool `json:"sends"`
+	// The kernel's counters since the socket was made (XDP_STATISTICS).
+	RxDropped     uint64 `json:"rx_dropped"`      // too long for a frame, or the kernel had none
+	RxRingFull    uint64 `json:"rx_ring_full"`    // the engine was too slow
+	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // no frame to receive into
+	RxInvalid     uint64 `json:"rx_invalid"`      // bad address on the fill ring
+	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptor on the tx ring
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // nothing to send when asked
+	FramesSending int    `json:"frames_sending"`  // given to the kernel or ready to be
+	Error         string `json:"error,omitempty"` // the socket did not answer
+}
+
+// Status asks the sockets and the program's map.
+func (u *Uplink) Status() Status {
+	s := Status{
+		Dev: u.spec.Dev, Index: u.ifindex, Driver: u.driver, MTU: u.spec.MTU, Mode: u.mode, Refused: u.refused,
+		Endpoints: []string{},
+	}
+	endpoints, err := u.currentEndpoints()
+	if err != nil {
+		s.Notes = append(s.Notes, err.Error())
+	}
+	for k := range endpoints {
+		s.Endpoints = append(s.Endpoints, k.addrPort().String())
+	}
+	slices.Sort(s.Endpoints)
+	memory, _ := u.spec.carve(u.region.Bytes())
+	for i, fd := range u.sockets {
+		q := queueStatus(i, fd)
+		q.Sends = i < u.spec.TxQueues
+		for _, mark := range memory[i].marks {
+			q.FramesSending += int(mark)
+		}
+		s.Queues = append(s.Queues, q)
+	}
+	if left := u.deviceQueues - u.spec.Queues; left > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of the device's %d queues are not served: tunnel traffic on them goes to the kernel (ethtool -L %s combined %d, or serve them all)",
+			left, u.deviceQueues, u.spec.Dev, u.spec.Queues))
+	}
+	if u.spec.TxQueues < u.spec.Queues {
+		s.Notes = append(s.Notes, fmt.Sprintf("the device sends on %d queues and receives on %d", u.spec.TxQueues, u.spec.Queues))
+	}
+	return s
+}
+
+func queueStatus(queue, fd int) QueueStatus {
+	q := QueueStatus{Queue: queue}
+	options, err := unix.GetsockoptInt(fd, unix.SOL_XDP, unix.XDP_OPTIONS)
+	if err != nil {
+		q.Error = err.Error()
+		return q
+	}
+	q.ZeroCopy = options&unix.XDP_OPTIONS_ZEROCOPY != 0
+	st, err := statistics(fd)
+	if err != nil {
+		q.Error = err.Error()
+		return q
+	}
+	q.RxDropped, q.RxRingFull, q.RxFillEmpty = st.Rx_dropped, st.Rx_ring_full, st.Rx_fill_ring_empty_descs
+	q.RxInvalid, q.TxInvalid, q.TxRingEmpty = st.Rx_invalid_descs, st.Tx_invalid_descs, st.Tx_ring_empty_descs
+	return q
+}

@@ -1,0 +1,182 @@
+package xsk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"weft/internal/shm"
+)
+
+// Uplink is a set-up uplink as control holds it. Control owns; one goroutine at
+// a time.
+type Uplink struct {
+	spec         spec
+	ifindex      int
+	driver       string
+	deviceQueues int
+	mode         string
+	refused      []Refusal
+
+	region    *shm.Region
+	sockets   []int // one a queue
+	endpoints *ebpf.Map
+	sockmap   *ebpf.Map
+	link      link.Link
+}
+
+// Spec is what Open needs besides the descriptors.
+func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
+
+// FDs are the descriptors Open needs: the memory, and one socket a queue. The
+// uplink owns them: send duplicates.
+func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
+
+// MTU of the device when it was set up, in bytes without Ethernet header.
+func (u *Uplink) MTU() int { return u.spec.MTU }
+
+// Index is the device's ifindex.
+func (u *Uplink) Index() int { return u.ifindex }
+
+// SetEndpoints says which datagrams the program takes from now on: those to
+// these local addresses and UDP ports, which must be the switch's own tunnel
+// endpoints on this host. An unspecified address stands for no endpoint. New
+// ones are added before old ones go; on an error the old ones stay.
+func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
+	want := make(map[endpointKey]bool)
+	for _, e := range endpoints {
+		switch {
+		case !e.Addr().IsValid() || e.Addr().IsUnspecified():
+		case e.Port() == 0:
+			return fmt.Errorf("af_xdp on %s: endpoint %v: a port is missing", u.spec.Dev, e)
+		default:
+			want[makeEndpointKey(e)] = true
+		}
+	}
+	if len(want) > MaxEndpoints {
+		return fmt.Errorf("af_xdp on %s: %d endpoints, at most %d are possible", u.spec.Dev, len(want), MaxEndpoints)
+	}
+	have, err := u.currentEndpoints()
+	if err != nil {
+		return err
+	}
+	// A full map takes no new ones before old ones have gone: then the order is
+	// the other way round.
+	stale := func() error {
+		for k := range have {
+			if !want[k] {
+				if err := u.endpoints.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+					return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k.addrPort(), err)
+				}
+			}
+		}
+		return nil
+	}
+	if len(have)+len(want) > MaxEndpoints {
+		if err := stale(); err != nil {
+			return err
+		}
+	}
+	for k := range want {
+		if err := u.endpoints.Put(k, uint32(1)); err != nil {
+			return fmt.Errorf("af_xdp on %s: endpoint %v: %w", u.spec.Dev, k.addrPort(), err)
+		}
+	}
+	return stale()
+}
+
+// currentEndpoints reads the program's map.
+func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
+	have := make(map[endpointKey]bool)
+	var k endpointKey
+	var v uint32
+	it := u.endpoints.Iterate()
+	for it.Next(&k, &v) {
+		have[k] = true
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("af_xdp on %s: endpoints: %w", u.spec.Dev, err)
+	}
+	return have, nil
+}
+
+// Close takes the program off the device and closes control's descriptors. The
+// program goes before the sockets: some drivers hang the other way round. The
+// engine should have closed its own before, or its queues fall silent.
+func (u *Uplink) Close() {
+	u.detach()
+	u.closeSockets()
+}
+
+// Release closes control's descriptors and leaves the program attached for as
+// long as somebody else holds its link: control goes, the engine goes on.
+func (u *Uplink) Release() {
+	u.closeProgram()
+	u.closeSockets()
+}
+
+// snapshot is what outlives the process that set the uplink up, in JSON.
+type snapshot struct {
+	Spec         spec      `json:"spec"`
+	Index        int       `json:"ifindex"`
+	Driver       string    `json:"driver"`
+	DeviceQueues int       `json:"device_queues"`
+	Mode         string    `json:"mode"`
+	Refused      []Refusal `json:"refused,omitempty"`
+}
+
+// Snapshot returns what Restore needs in another process: a text, and the
+// descriptors (those of FDs, then the program's two maps and its link), which
+// the uplink goes on owning. Whoever keeps duplicates keeps the program
+// attached.
+func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
+	fd, ok := u.link.(interface{ FD() int })
+	if !ok {
+		return nil, nil, fmt.Errorf("af_xdp on %s: the link has no descriptor", u.spec.Dev)
+	}
+	blob, err = json.Marshal(snapshot{
+		Spec: u.spec, Index: u.ifindex, Driver: u.driver, DeviceQueues: u.deviceQueues, Mode: u.mode, Refused: u.refused,
+	})
+	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
+}
+
+// Restore takes an uplink over from what Snapshot gave, without touching the
+// device. It owns the descriptors, also when it fails.
+func Restore(blob []byte, fds []int) (*Uplink, error) {
+	u := &Uplink{}
+	s, err := parseSnapshot(blob, fds)
+	if err != nil {
+		closeAll(fds)
+		return nil, fmt.Errorf("af_xdp: snapshot: %w", err)
+	}
+	u.spec, u.ifindex, u.driver, u.deviceQueues = s.Spec, s.Index, s.Driver, s.DeviceQueues
+	u.mode, u.refused = s.Mode, s.Refused
+	n := 1 + s.Spec.Queues
+	u.sockets = append(u.sockets, fds[1:n]...)
+	// Each of these owns its descriptor from here on, also when it fails; so all
+	// are made before the first error is looked at.
+	var errs [4]error
+	u.region, errs[0] = shm.Open(fds[0])
+	u.endpoints, errs[1] = ebpf.NewMapFromFD(fds[n])
+	u.sockmap, errs[2] = ebpf.NewMapFromFD(fds[n+1])
+	u.link, errs[3] = link.NewFromFD(fds[n+2])
+	if err := errors.Join(errs[:]...); err != nil {
+		u.Release()
+		return nil, fmt.Errorf("af_xdp on %s: take over: %w", s.Spec.Dev, errnoOf(err))
+	}
+	return u, nil
+}
+
+func parseSnapshot(blob []byte, fds []int) (snapshot, error) {
+	var s snapshot
+	if err := json.Unmarshal(blob, &s); err != nil {
+		return s, err
+	}
+	if s.Spec.Queues < 1 || len(fds) != 1+s.Spec.Queues+3 {
+		return s, fmt.Errorf("%d descriptors for %d queues", len(fds), s.Spec.Queues)
+	}
+	return s, s.Spec.check(1 + s.Spec.Queues)
+}
