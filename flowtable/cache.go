@@ -1,11 +1,36 @@
 package flowtable
 
-import "weft/packet"
+import (
+	"math/bits"
+
+	"weft/packet"
+)
 
 // Cache is one worker's flow cache over its Memory: an exact-match cache in
 // front of the megaflows. Worker owns; nothing in it allocates.
 type Cache struct {
 	m Memory
+
+	// Exact-match cache.
+	union      Key    // of all masks
+	groups     uint32 // of words that the union has
+	unionStale bool   // a mask is gone that the union may still have
+	bucketWrap uint32
+	victim     uint32
+	seeds      seeds
+	groupSeeds [groupARP + 1][4]uint64 // index: group
+
+	// Megaflows.
+	order     []uint32 // rows of masks in use, in order of search
+	maskSeeds []uint64
+	searched  uint32 // frames since masks were sorted
+	store     actionStore
+
+	// Of the batch that is looked up.
+	digests [packet.BatchSize]digest
+	lines   [packet.BatchSize]uint32
+	touched uint32 // keeps loads that only fetch a line
+	hashes  [packet.BatchSize]uint32
 }
 
 // InstallResult says how an Install went.
@@ -44,26 +69,110 @@ type LookupCounts struct {
 
 // NewCache opens an empty cache over m, emptying m if it was used before. seed
 // is random, so that nobody outside can choose keys that collide.
-func NewCache(m Memory, seed uint64) *Cache { return &Cache{m: m} }
+func NewCache(m Memory, seed uint64) *Cache {
+	m.empty()
+	c := &Cache{
+		m:          m,
+		bucketWrap: uint32(len(m.buckets) - 1),
+		order:      make([]uint32, 0, len(m.masks)),
+		maskSeeds:  make([]uint64, len(m.masks)),
+		store:      newActionStore(&m, seed),
+	}
+	spread(seed+1, c.seeds[:])
+	spread(seed+2, c.maskSeeds)
+	for i := range c.groupSeeds {
+		spread(seed+3+uint64(i), c.groupSeeds[i][:])
+	}
+	return c
+}
 
 // Install installs a megaflow in a free slot. key need not be masked. Its
 // statistics start at 0. Megaflows that overlap must agree in their actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
+	if int(slot) >= len(c.m.Flows) {
+		return InstallBadSlot
+	}
+	f := &c.m.Flows[slot]
+	if f.Generation&1 != 0 {
+		return InstallSlotInUse
+	}
+	if len(actions) > MaxActions {
+		return InstallTooManyActions
+	}
+	at, ok := c.store.acquire(actions)
+	if !ok {
+		return InstallActionsFull
+	}
+	row, ok := c.acquireMask(mask)
+	if !ok {
+		c.store.release(at, uint32(len(actions)))
+		return InstallMasksFull
+	}
+	for i := range key {
+		c.m.keys[slot][i] = key[i] & mask[i]
+	}
+	*f = Flow{Generation: f.Generation + 1, Mask: row, ActionAt: at, ActionLen: uint32(len(actions))}
+	index(c.m.index).insert(c.hash(&c.m.masks[row], key), slot)
 	return Installed
 }
 
 // Remove removes the megaflow of slot; it reports false if there is none. Its
 // statistics stay readable until the slot is used again.
-func (c *Cache) Remove(slot uint32) bool { return false }
+func (c *Cache) Remove(slot uint32) bool {
+	if int(slot) >= len(c.m.Flows) || c.m.Flows[slot].Generation&1 == 0 {
+		return false
+	}
+	f := &c.m.Flows[slot]
+	index(c.m.index).remove(c.hash(&c.m.masks[f.Mask], &c.m.keys[slot]), slot)
+	f.Generation++
+	c.releaseMask(f.Mask)
+	c.store.release(f.ActionAt, f.ActionLen)
+	return true
+}
 
 // Lookup finds the megaflow of each frame i whose bit i is set in live, and
 // writes its slot, or NoSlot, to out[i]. Other elements of out stay. Statistics
 // of the flows are the caller's to count (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
-	for i := range out {
-		if live>>i&1 != 0 {
-			out[i] = NoSlot
+	// Each loop fetches, for all frames, lines that do not depend on each other.
+	for left := live; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left) % packet.BatchSize
+		c.digest(&keys[i], &c.digests[i])
+	}
+	var misses [packet.BatchSize]uint8
+	missed := 0
+	for left := live; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left) % packet.BatchSize
+		d := &c.digests[i]
+		number := uint32(d.hash) & c.bucketWrap
+		lo, hi := c.m.buckets[number].candidates(d.signature())
+		if lo|hi == 0 {
+			misses[missed%packet.BatchSize] = uint8(i)
+			missed++
+			live &^= 1 << i
+			continue
 		}
+		at := number*ways + first(lo, hi)
+		c.lines[i] = at
+		c.touched ^= c.m.exact[at].slot
+	}
+	for left := live; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left) % packet.BatchSize
+		d, at := &c.digests[i], c.lines[i]
+		e := &c.m.exact[at]
+		if c.holds(at, d) && c.m.Flows[e.slot].Generation == e.generation {
+			out[i] = e.slot
+			n.ExactHits++
+		} else if slot := c.probe(d); slot != NoSlot {
+			out[i] = slot
+			n.ExactHits++
+		} else {
+			misses[missed%packet.BatchSize] = uint8(i)
+			missed++
+		}
+	}
+	if missed != 0 {
+		c.search(keys, misses[:missed], out, n)
 	}
 }
 
@@ -72,11 +181,7 @@ func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
 // Actions is the action list of an installed slot, in place. Valid until the
 // next Install or Remove.
-func (c *Cache) Actions(slot uint32) []Action { return nil }
-
-// Read returns copies of what is installed in slot; installed is false for a
-// free slot. For control: it allocates, and must not race with a command that
-// changes the slot.
-func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
-	return
+func (c *Cache) Actions(slot uint32) []Action {
+	f := &c.m.Flows[slot]
+	return c.m.actions[f.ActionAt:][:f.ActionLen:f.ActionLen]
 }

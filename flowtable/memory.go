@@ -5,13 +5,14 @@ import "weft/internal/shm"
 // Sizes are the limits of one worker's cache.
 type Sizes struct {
 	// Megaflows is the number of slots, Exact that of exact-match entries; both
-	// powers of two.
+	// powers of two, Exact at least 8.
 	Megaflows int `json:"megaflows"`
 	Exact     int `json:"exact"`
 	// Masks is the number of different masks at one time.
 	Masks int `json:"masks"`
-	// Actions is the number of Action records of all megaflows together; equal
-	// lists are stored once.
+	// Actions is the number of Action records of all megaflows together, a power
+	// of two, at least 4; equal lists are stored once, and a list takes a power
+	// of two of records.
 	Actions int `json:"actions"`
 }
 
@@ -34,22 +35,77 @@ type Flow struct {
 	_          [24]byte
 }
 
-// Memory is the cache's part of a worker's region. Pointer-free.
+// Memory is the cache's part of a worker's region. Pointer-free. Worker owns;
+// control reads statistics, and with Read what is installed.
 type Memory struct {
 	sizes Sizes
+	head  []head // one
 	Flows []Flow // index: slot
 	keys  []Key  // index: slot; masked
-	masks []Key  // index: Flow.Mask
+	masks []mask // index: Flow.Mask
 
-	// TODO(flowtable): exact-match entries, megaflow index, mask order, actions.
+	index []indexEntry // of megaflows, by masked key
+
+	// Exact-match entry i has its signature in buckets[i/ways], the words that
+	// few frames have in more[i].
+	buckets []bucket
+	exact   []exactEntry
+	more    []exactMore
+
+	actions     []Action
+	blocks      []actionBlock // index: number of the first action / blockActions
+	actionIndex []indexEntry  // of lists, by content; values are blocks
+}
+
+// head tells a region that was used from a fresh one, whose pages must not be
+// touched for nothing.
+type head struct {
+	used uint32
+	_    [60]byte
 }
 
 // CarveMemory lays the cache out; see shm.Layout.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
-		sizes: s,
-		Flows: shm.Carve[Flow](l, s.Megaflows),
-		keys:  shm.Carve[Key](l, s.Megaflows),
-		masks: shm.Carve[Key](l, s.Masks),
+		sizes:       s,
+		head:        shm.Carve[head](l, 1),
+		Flows:       shm.Carve[Flow](l, s.Megaflows),
+		keys:        shm.Carve[Key](l, s.Megaflows),
+		masks:       shm.Carve[mask](l, s.Masks),
+		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
+		buckets:     shm.Carve[bucket](l, s.Exact/ways),
+		exact:       shm.Carve[exactEntry](l, s.Exact),
+		more:        shm.Carve[exactMore](l, s.Exact),
+		actions:     shm.Carve[Action](l, s.Actions),
+		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
+		actionIndex: shm.Carve[indexEntry](l, 2*s.Actions/blockActions),
 	}
+}
+
+// empty makes used memory like fresh memory.
+func (m *Memory) empty() {
+	if m.head[0].used != 0 {
+		clear(m.Flows)
+		clear(m.masks)
+		clear(m.index)
+		clear(m.buckets)
+		clear(m.blocks)
+		clear(m.actionIndex)
+	}
+	m.head[0].used = 1
+}
+
+// Read returns copies of what is installed in slot; installed is false for a
+// free slot. For control: it allocates, and must not race with a command that
+// changes the slot.
+func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
+	if int(slot) >= len(m.Flows) {
+		return
+	}
+	f := m.Flows[slot] // one read: what the worker made of it is checked below
+	at, n := uint64(f.ActionAt), uint64(f.ActionLen)
+	if f.Generation&1 == 0 || int(f.Mask) >= len(m.masks) || at+n > uint64(len(m.actions)) {
+		return
+	}
+	return m.keys[slot], m.masks[f.Mask].key, append([]Action(nil), m.actions[at:at+n]...), true
 }

@@ -1,0 +1,172 @@
+package flowtable
+
+import "math/bits"
+
+// The action store: every different list once, as often as flows use it, so that
+// the lists of many flows share cache lines. Lists lie in one piece, in blocks
+// of a power of two, split and merged as buddies.
+
+const (
+	// blockActions is the number of actions in the smallest block: a cache line.
+	blockActions = 4
+	// maxOrder is the order of the largest block: MaxActions actions.
+	maxOrder = 9
+)
+
+var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
+
+// actionBlock describes the block that begins at its index.
+type actionBlock struct {
+	// Of a free block: neighbours in its free list, plus one.
+	next, prev uint32
+	refs       uint32 // flows that use the list in it; 0: free, or inside another
+	length     uint32 // of the list, in actions
+	hash       uint32
+	order      uint8
+	free       bool
+	_          [2]byte
+}
+
+// actionStore is the store over its part of Memory. Worker owns.
+type actionStore struct {
+	actions []Action
+	blocks  []actionBlock
+	index   index
+	seeds   [4]uint64
+	top     uint8                // order of the largest block that there is
+	fresh   uint32               // blocks from here on were never used
+	free    [maxOrder + 1]uint32 // first free block of each order, plus one
+}
+
+func newActionStore(m *Memory, seed uint64) actionStore {
+	s := actionStore{actions: m.actions, blocks: m.blocks, index: m.actionIndex}
+	spread(seed, s.seeds[:])
+	s.top = uint8(min(maxOrder, bits.Len(uint(len(s.blocks)))-1))
+	return s
+}
+
+// acquire returns where the list lies, storing it if it is not there yet. It
+// reports false if there is no room.
+func (s *actionStore) acquire(list []Action) (at uint32, ok bool) {
+	if len(list) == 0 {
+		return 0, true
+	}
+	hash := s.hash(list)
+	if block, found := s.find(hash, list); found {
+		s.blocks[block].refs++
+		return block * blockActions, true
+	}
+	order := uint8(bits.Len(uint((len(list) - 1) / blockActions)))
+	block, ok := s.allocate(order)
+	if !ok {
+		return 0, false
+	}
+	s.blocks[block] = actionBlock{refs: 1, length: uint32(len(list)), hash: hash, order: order}
+	copy(s.actions[block*blockActions:], list)
+	s.index.insert(hash, block)
+	return block * blockActions, true
+}
+
+// release gives up one use of the list of n actions at at.
+func (s *actionStore) release(at, n uint32) {
+	if n == 0 {
+		return
+	}
+	block := at / blockActions
+	b := &s.blocks[block]
+	if b.refs--; b.refs == 0 {
+		s.index.remove(b.hash, block)
+		s.giveBack(block, b.order)
+	}
+}
+
+func (s *actionStore) find(hash uint32, list []Action) (block uint32, found bool) {
+	wrap := uint32(len(s.index) - 1)
+	for pos := hash & wrap; s.index[pos].value != 0; pos = (pos + 1) & wrap {
+		block = s.index[pos].value - 1
+		if s.index[pos].hash == hash && s.equal(block, list) {
+			return block, true
+		}
+	}
+	return 0, false
+}
+
+func (s *actionStore) equal(block uint32, list []Action) bool {
+	if int(s.blocks[block].length) != len(list) {
+		return false
+	}
+	stored := s.actions[block*blockActions:]
+	for i := range list {
+		if stored[i] != list[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *actionStore) hash(list []Action) uint32 {
+	acc := s.seeds[0]
+	for i := range list {
+		a := &list[i]
+		acc = fold(acc^s.seeds[1]^(uint64(a.Op)|uint64(a.U16)<<16|uint64(a.U32)<<32), a.U64^s.seeds[2])
+	}
+	return uint32(fold(acc^uint64(len(list)), s.seeds[3]))
+}
+
+func (s *actionStore) allocate(order uint8) (uint32, bool) {
+	from := order
+	for from <= s.top && s.free[from] == 0 {
+		from++
+	}
+	var block uint32
+	switch {
+	case from <= s.top:
+		block = s.free[from] - 1
+		s.unlink(block)
+	case order <= s.top && s.fresh+1<<s.top <= uint32(len(s.blocks)):
+		from, block = s.top, s.fresh
+		s.fresh += 1 << s.top
+	default:
+		return 0, false
+	}
+	for from > order { // keep the lower half
+		from--
+		s.link(block+1<<from, from)
+	}
+	return block, true
+}
+
+func (s *actionStore) giveBack(block uint32, order uint8) {
+	for order < s.top {
+		buddy := block ^ 1<<order
+		if b := &s.blocks[buddy]; !b.free || b.order != order {
+			break
+		}
+		s.unlink(buddy)
+		block &= buddy
+		order++
+	}
+	s.link(block, order)
+}
+
+func (s *actionStore) link(block uint32, order uint8) {
+	first := s.free[order]
+	s.blocks[block] = actionBlock{order: order, free: true, next: first}
+	if first != 0 {
+		s.blocks[first-1].prev = block + 1
+	}
+	s.free[order] = block + 1
+}
+
+func (s *actionStore) unlink(block uint32) {
+	b := &s.blocks[block]
+	if b.prev != 0 {
+		s.blocks[b.prev-1].next = b.next
+	} else {
+		s.free[b.order] = b.next
+	}
+	if b.next != 0 {
+		s.blocks[b.next-1].prev = b.prev
+	}
+	b.free = false
+}

@@ -1,0 +1,226 @@
+package flowtable
+
+import "math/bits"
+
+// The exact-match cache maps the bits of a key that any installed mask looks at
+// (the union of all masks) to a megaflow: frames that agree in those agree in
+// their megaflow. It is set-associative: a bucket has the signatures of its
+// entries in 16 bytes, so that choosing among them costs one line of a small
+// table, and only the entry itself is fetched from the large one.
+//
+// An entry holds the generation of the megaflow's slot, so that removing a
+// megaflow ends its own entries and no others. A change of the union empties
+// the cache.
+
+// ways is the number of entries in a bucket.
+const ways = 8
+
+// bucket has the 16-bit signature of each of its entries; 0: free.
+type bucket [ways / 4]uint64
+
+// baseWords is the number of words of a key that every entry has: WPort to
+// WIPv4. The others come in groups, and only those of groups that have a bit
+// set are kept.
+const baseWords = WIPv4 + 1
+
+// Groups of words.
+const (
+	groupIPv6    = 1 << iota // ipv6_src, ipv6_dst
+	groupTun                 // tun_id, tun_src, tun_dst
+	groupTunIPv6             // those of an IPv6 underlay
+	groupARP                 // arp and nd
+)
+
+// exactEntry is one line.
+type exactEntry struct {
+	slot       uint32
+	generation uint32
+	groups     uint32 // groups of words in more
+	_          uint32
+	words      [baseWords]uint64
+}
+
+// exactMore has the words of an entry's groups, those of the lowest group first.
+type exactMore [16]uint64
+
+// digest is a key as the exact-match cache sees it.
+type digest struct {
+	words  [baseWords]uint64
+	hash   uint64
+	groups uint32
+	n      uint32 // words in more
+	more   exactMore
+}
+
+func (d *digest) signature() uint64 { return d.hash>>48 | 1 }
+
+// digest masks the key with the union and hashes it.
+func (c *Cache) digest(k *Key, d *digest) {
+	u, s := &c.union, &c.seeds
+	w0, w1 := k[WPort]&u[WPort], k[WEthDst]&u[WEthDst]
+	w2, w3 := k[WEthSrc]&u[WEthSrc], k[WIP]&u[WIP]
+	w4, w5 := k[WL4]&u[WL4], k[WIPv4]&u[WIPv4]
+	d.words = [baseWords]uint64{w0, w1, w2, w3, w4, w5}
+	acc := fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
+	d.groups, d.n = 0, 0
+	if c.groups != 0 {
+		acc ^= c.digestGroups(k, d)
+	}
+	d.hash = s.finish(acc)
+}
+
+// digestGroups adds the words of groups that any mask looks at and this key has.
+func (c *Cache) digestGroups(k *Key, d *digest) (acc uint64) {
+	u := &c.union
+	if c.groups&groupIPv6 != 0 {
+		acc ^= c.group4(d, groupIPv6, k[WIPv6Src]&u[WIPv6Src], k[WIPv6Src+1]&u[WIPv6Src+1],
+			k[WIPv6Dst]&u[WIPv6Dst], k[WIPv6Dst+1]&u[WIPv6Dst+1])
+	}
+	if c.groups&groupTun != 0 {
+		a, b := k[WTunID]&u[WTunID], k[WTunIPv4]&u[WTunIPv4]
+		if a|b != 0 {
+			j := d.n & 15
+			d.more[j], d.more[(j+1)&15] = a, b
+			d.n += 2
+			d.groups |= groupTun
+			acc ^= fold(a^c.seeds[WTunID], b^c.seeds[WTunIPv4])
+		}
+	}
+	if c.groups&groupTunIPv6 != 0 {
+		acc ^= c.group4(d, groupTunIPv6, k[WTunIPv6Src]&u[WTunIPv6Src], k[WTunIPv6Src+1]&u[WTunIPv6Src+1],
+			k[WTunIPv6Dst]&u[WTunIPv6Dst], k[WTunIPv6Dst+1]&u[WTunIPv6Dst+1])
+	}
+	if c.groups&groupARP != 0 {
+		acc ^= c.group4(d, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
+			k[WNDTarget]&u[WNDTarget], k[WNDTarget+1]&u[WNDTarget+1])
+	}
+	return acc
+}
+
+// group4 adds a group of four words unless all are 0, and returns their hash.
+func (c *Cache) group4(d *digest, group uint32, w0, w1, w2, w3 uint64) uint64 {
+	if w0|w1|w2|w3 == 0 {
+		return 0
+	}
+	j := d.n & 15
+	d.more[j], d.more[(j+1)&15], d.more[(j+2)&15], d.more[(j+3)&15] = w0, w1, w2, w3
+	d.n += 4
+	d.groups |= group
+	s := (*[4]uint64)(c.groupSeeds[group&15][:])
+	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
+}
+
+// candidates marks the entries of b that have the signature: bit 15 of each
+// 16 bits. The lowest mark of each word is right; one above it may not be.
+func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
+	const ones, tops = 0x0001000100010001, 0x8000800080008000
+	x, y := b[0]^signature*ones, b[1]^signature*ones
+	return (x - ones) &^ x & tops, (y - ones) &^ y & tops
+}
+
+// first is the lowest marked entry.
+func first(lo, hi uint64) uint32 {
+	if lo != 0 {
+		return uint32(bits.TrailingZeros64(lo)) / 16
+	}
+	return ways/2 + uint32(bits.TrailingZeros64(hi))/16
+}
+
+// holds tells whether entry number at has the words of d; it may be stale.
+func (c *Cache) holds(at uint32, d *digest) bool {
+	e := &c.m.exact[at]
+	w, v := &e.words, &d.words
+	diff := uint64(e.groups ^ d.groups)
+	diff |= w[0] ^ v[0] | w[1] ^ v[1] | w[2] ^ v[2] | w[3] ^ v[3] | w[4] ^ v[4] | w[5] ^ v[5]
+	if d.n != 0 {
+		more := &c.m.more[at]
+		for j := uint32(0); j < d.n && j < uint32(len(more)); j++ {
+			diff |= more[j] ^ d.more[j]
+		}
+	}
+	return diff == 0
+}
+
+// probe tries every candidate of d's bucket, and returns its slot or NoSlot.
+func (c *Cache) probe(d *digest) uint32 {
+	number := uint32(d.hash) & c.bucketWrap
+	lo, hi := c.m.buckets[number].candidates(d.signature())
+	for lo|hi != 0 {
+		at := number*ways + first(lo, hi)
+		if lo != 0 {
+			lo &= lo - 1
+		} else {
+			hi &= hi - 1
+		}
+		e := &c.m.exact[at]
+		if c.holds(at, d) && c.m.Flows[e.slot].Generation == e.generation {
+			return e.slot
+		}
+	}
+	return NoSlot
+}
+
+// enter puts d into the cache as belonging to slot: over an entry of the same
+// words, into a free one, or over one of those there are.
+func (c *Cache) enter(d *digest, slot uint32) {
+	number := uint32(d.hash) & c.bucketWrap
+	b := &c.m.buckets[number]
+	way := uint32(ways)
+	for lo, hi := b.candidates(d.signature()); lo|hi != 0; {
+		w := first(lo, hi)
+		if c.holds(number*ways+w, d) {
+			way = w
+			break
+		}
+		if lo != 0 {
+			lo &= lo - 1
+		} else {
+			hi &= hi - 1
+		}
+	}
+	if way == ways {
+		if lo, hi := b.candidates(0); lo|hi != 0 {
+			way = first(lo, hi)
+		} else {
+			c.victim++
+			way = c.victim % ways
+		}
+	}
+	shift := way % 4 * 16
+	b[way/4] = b[way/4]&^(0xffff<<shift) | d.signature()<<shift
+	at := number*ways + way
+	c.m.exact[at] = exactEntry{slot: slot, generation: c.m.Flows[slot].Generation, groups: d.groups, words: d.words}
+	if d.n != 0 {
+		c.m.more[at] = d.more
+	}
+}
+
+// setUnion takes the union of all masks anew and, if it changed, empties the
+// cache: a pass over the signatures alone, some microseconds.
+func (c *Cache) setUnion() {
+	c.unionStale = false
+	var union Key
+	for _, row := range c.order {
+		for at, bits := range c.m.masks[row].key {
+			union[at] |= bits
+		}
+	}
+	if union == c.union {
+		return
+	}
+	c.union, c.groups = union, 0
+	for at, group := range wordGroups {
+		if union[at] != 0 {
+			c.groups |= group
+		}
+	}
+	clear(c.m.buckets)
+}
+
+// wordGroups is the group of each word, 0 for base words.
+var wordGroups = [KeyWords]uint32{
+	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
+	WTunID: groupTun, WTunIPv4: groupTun,
+	WTunIPv6Src: groupTunIPv6, WTunIPv6Src + 1: groupTunIPv6, WTunIPv6Dst: groupTunIPv6, WTunIPv6Dst + 1: groupTunIPv6,
+	WARPSha: groupARP, WARPTha: groupARP, WNDTarget: groupARP, WNDTarget + 1: groupARP,
+}

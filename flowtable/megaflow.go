@@ -1,0 +1,163 @@
+package flowtable
+
+import "weft/packet"
+
+// Megaflows: tuple-space search. One index holds the megaflows of all masks,
+// each under the hash of its masked key and its mask; a lookup goes through the
+// masks, those with most hits of late first.
+
+// mask is one mask in use, and what is needed to search under it.
+type mask struct {
+	key  Key
+	refs uint32 // megaflows with it; 0: the row is free
+	n    uint32 // words that are not 0, rounded up to pairs
+	hits uint64 // of late: halved with every sorting
+	seed uint64
+	at   [KeyWords]uint8 // which words they are
+	_    [4]byte
+	bits [KeyWords]uint64 // and what they are
+}
+
+// sortEvery is the number of frames searched after which masks are sorted.
+const sortEvery = 1 << 14
+
+// hash of the key under mask m.
+func (c *Cache) hash(m *mask, k *Key) uint32 {
+	acc := m.seed
+	for j := uint32(0); j < m.n && j < KeyWords; j += 2 {
+		a := k[m.at[j]] & m.bits[j]
+		b := k[m.at[j+1]] & m.bits[j+1]
+		acc ^= fold(a^c.seeds[j], b^c.seeds[j+1])
+	}
+	return uint32(c.seeds.finish(acc))
+}
+
+// matches tells whether slot holds the megaflow of mask number row for k.
+func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
+	if c.m.Flows[slot].Mask != row {
+		return false
+	}
+	stored := &c.m.keys[slot]
+	var diff uint64
+	for j := uint32(0); j < m.n && j < KeyWords; j++ {
+		at := m.at[j]
+		diff |= (k[at] ^ stored[at]) & m.bits[j]
+	}
+	return diff == 0
+}
+
+// search finds the megaflows of the frames list, and enters what it finds into
+// the exact-match cache.
+func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
+	c.searched += uint32(len(list))
+	index := index(c.m.index)
+	wrap := uint32(len(index) - 1)
+	for _, row := range c.order {
+		if len(list) == 0 {
+			break
+		}
+		m := &c.m.masks[row]
+		n.MasksSearched += uint64(len(list))
+		for _, i := range list {
+			h := c.hash(m, &keys[i%packet.BatchSize])
+			c.hashes[i%packet.BatchSize] = h
+			c.lines[i%packet.BatchSize] = index[h&wrap].value // all lines at once
+		}
+		left := list[:0]
+		for _, i := range list {
+			h, slot := c.hashes[i%packet.BatchSize], NoSlot
+			for pos := h & wrap; ; pos = (pos + 1) & wrap {
+				e := index[pos]
+				if e.value == 0 {
+					break
+				}
+				if e.hash == h && c.matches(e.value-1, row, m, &keys[i%packet.BatchSize]) {
+					slot = e.value - 1
+					break
+				}
+			}
+			if slot == NoSlot {
+				left = append(left, i)
+				continue
+			}
+			out[i%packet.BatchSize] = slot
+			m.hits++
+			n.MegaflowHits++
+			c.enter(&c.digests[i%packet.BatchSize], slot)
+		}
+		list = left
+	}
+	for _, i := range list {
+		out[i%packet.BatchSize] = NoSlot
+	}
+	n.Misses += uint64(len(list))
+	if c.searched >= sortEvery {
+		c.searched = 0
+		c.sortMasks()
+	}
+}
+
+// sortMasks puts the masks with most hits first, lets old hits fade, and drops
+// bits that no mask has any more from the union.
+func (c *Cache) sortMasks() {
+	masks := c.m.masks
+	for i := 1; i < len(c.order); i++ { // nearly sorted as a rule
+		for j := i; j > 0 && masks[c.order[j]].hits > masks[c.order[j-1]].hits; j-- {
+			c.order[j], c.order[j-1] = c.order[j-1], c.order[j]
+		}
+	}
+	for _, row := range c.order {
+		masks[row].hits /= 2
+	}
+	if c.unionStale {
+		c.setUnion()
+	}
+}
+
+// acquireMask returns the row of the mask, adding it if it is new. It reports
+// false if all rows are in use.
+func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
+	for _, row := range c.order {
+		if c.m.masks[row].key == *key {
+			c.m.masks[row].refs++
+			return row, true
+		}
+	}
+	if len(c.order) == len(c.m.masks) {
+		return 0, false
+	}
+	for c.m.masks[row].refs != 0 {
+		row++
+	}
+	m := &c.m.masks[row]
+	*m = mask{key: *key, refs: 1, seed: c.maskSeeds[row]}
+	for at, bits := range key {
+		if bits != 0 {
+			m.at[m.n], m.bits[m.n] = uint8(at), bits
+			m.n++
+		}
+	}
+	m.n = (m.n + 1) &^ 1 // the pair of an odd one is word 0 under no bits
+	c.order = append(c.order, row)
+	for at := range key {
+		if key[at]&^c.union[at] != 0 {
+			c.setUnion()
+			break
+		}
+	}
+	return row, true
+}
+
+func (c *Cache) releaseMask(row uint32) {
+	m := &c.m.masks[row]
+	if m.refs--; m.refs != 0 {
+		return
+	}
+	for i := range c.order {
+		if c.order[i] == row {
+			c.order = append(c.order[:i], c.order[i+1:]...)
+			break
+		}
+	}
+	c.unionStale = true
+}
