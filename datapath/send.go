@@ -89,13 +89,14 @@ func (w *Worker) sendPending(p *txPort) {
 	w.txInUse = nil
 	p.count = 0
 	for n, i := range order {
-		f := &w.batch.Frames[i]
-		why := f.Drop
+		why := w.batch.Frames[i].Drop
 		if n >= taken {
 			why = packet.DropTxFull
 		}
 		w.countSent(p, int(i), why)
-		f.Drop = packet.DropNone // another port may take it
+	}
+	for _, i := range order { // afterwards: a frame may be in order twice
+		w.batch.Frames[i].Drop = packet.DropNone // another port may take it
 	}
 }
 

@@ -1,0 +1,451 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/port"
+	"weft/port/porttest"
+)
+
+// The test binary is the engine too: as the real one, it is started with the
+// arguments `engine --state DIR`.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "engine" {
+		err := Serve(os.Args[3], map[string]Opener{
+			"socket": porttest.OpenSocket,
+			"broken": func([]byte, []int) (port.Device, error) { return nil, errors.New("broken by the test") },
+		})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+var testSizes = datapath.Sizes{
+	Cache: flowtable.Sizes{Megaflows: 256, Exact: 256, Masks: 16, Actions: 1024},
+	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
+}
+
+func allowedCores(t *testing.T) []int {
+	t.Helper()
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	for c := range 1024 {
+		if set.IsSet(c) {
+			return []int{c}
+		}
+	}
+	t.Fatal("no core")
+	return nil
+}
+
+func spawnEngine(t *testing.T, dir string) *Client {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Spawn(exe, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Kill()
+		c.Close()
+	})
+	return c
+}
+
+func startEngine(t *testing.T, c *Client, workers int) (Start, *Memory) {
+	t.Helper()
+	s := Start{Sizes: testSizes, SpinUS: 50}
+	for range workers {
+		s.Cores = append(s.Cores, allowedCores(t)[0])
+	}
+	m, err := NewMemory(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	if err := c.Start(s, m); err != nil {
+		t.Fatal(err)
+	}
+	return s, m
+}
+
+// socketPair returns our end and the engine's, which the caller closes once sent.
+func socketPair(t *testing.T) (ours, theirs int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5})
+	t.Cleanup(func() { unix.Close(fds[0]) })
+	return fds[0], fds[1]
+}
+
+func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
+	t.Helper()
+	ours, theirs := socketPair(t)
+	defer unix.Close(theirs)
+	if err := c.Attach(Attach{Port: no, Name: fmt.Sprint("s", no), Kind: "socket", Spec: json.RawMessage(spec)}, []int{theirs}); err != nil {
+		t.Fatal(err)
+	}
+	return ours
+}
+
+// install has every worker send what comes in on port from to port to.
+func install(t *testing.T, m *Memory, slot, from, to uint32) {
+	t.Helper()
+	for i := range m.Shared {
+		p := shm.NewProducer(m.Shared[i].Commands, m.CommandEvents[i])
+		key := flowtable.Key{flowtable.WPort: uint64(from) << 32}
+		mask := flowtable.Key{flowtable.WPort: 0xffffffff << 32}
+		if !p.Push(datapath.AppendInstall(nil, slot, &key, &mask, []flowtable.Action{{Op: flowtable.OpOutput, U32: to}})) {
+			t.Fatal("command ring full")
+		}
+		want := p.Publish()
+		await(t, "the command", func() bool { return p.Done() == want })
+	}
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func ethernet(n int) []byte {
+	f := make([]byte, n)
+	copy(f, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
+	for i := 14; i < n; i++ {
+		f[i] = byte(i)
+	}
+	return f
+}
+
+func passes(t *testing.T, from, to int, frame []byte) {
+	t.Helper()
+	if _, err := unix.Write(from, frame); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := unix.Read(to, buf)
+	if err != nil || !bytes.Equal(buf[:n], frame) {
+		t.Fatalf("received %d bytes (%v) of %d", n, err, len(frame))
+	}
+}
+
+func openFDs(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Frames pass the engine; a detached port returns its state; killing the engine
+// is noticed.
+func TestLife(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	_, m := startEngine(t, c, 2)
+	a := attachSocket(t, c, 1, `{"ring":7}`)
+	b := attachSocket(t, c, 2, `null`)
+	install(t, m, 0, 1, 2)
+	for n := 60; n < 1500; n += 97 {
+		passes(t, a, b, ethernet(n))
+	}
+	state, err := c.Detach(1)
+	if err != nil || string(state) != `{"ring":7}` {
+		t.Fatalf("state %s, %v", state, err)
+	}
+	if n, err := unix.Read(a, make([]byte, 1)); n != 0 {
+		t.Fatalf("the engine still has the detached port's socket: %d, %v", n, err)
+	}
+	if _, err := c.Detach(1); err == nil || !strings.Contains(err.Error(), "no port 1") {
+		t.Fatalf("second detach: %v", err)
+	}
+	if err := unix.Kill(c.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.Gone():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the engine's death went unnoticed")
+	}
+	if err := c.Forget("x"); !errors.Is(err, ErrGone) {
+		t.Fatalf("request to a dead engine: %v", err)
+	}
+	if err := c.Kill(); err != nil {
+		t.Fatalf("kill of a dead engine: %v", err)
+	}
+	// Another can follow at once, in the same directory.
+	spawnEngine(t, dir)
+}
+
+// A control process that dies takes nothing with it: frames go on, and the next
+// one gets back all it was kept for, descriptors included.
+func TestRecall(t *testing.T) {
+	dir := t.TempDir()
+	first := spawnEngine(t, dir)
+	start, m := startEngine(t, first, 1)
+	a, b := attachSocket(t, first, 1, `{"ring":7}`), attachSocket(t, first, 2, `null`)
+	install(t, m, 0, 1, 2)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"z", "y", "gone"} {
+		if err := first.Keep(key, json.RawMessage(`"`+key+`"`), pipe[1:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Keep("y", json.RawMessage(`"new"`), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Forget("gone"); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(pipe[1])
+	first.conn.Close() // as when control dies
+	passes(t, a, b, ethernet(100))
+
+	second, err := Connect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	kept, err := second.Recall()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range kept {
+		switch r := k.Request; r.Op {
+		case OpStart:
+			got = append(got, fmt.Sprint("start ", r.Start.SpinUS, len(k.FDs)))
+		case OpAttach:
+			got = append(got, fmt.Sprint("attach ", r.Attach.Port, string(r.Attach.Spec), len(k.FDs)))
+		default:
+			got = append(got, fmt.Sprint(r.Op, " ", r.Key, string(r.Blob), len(k.FDs)))
+		}
+	}
+	want := []string{"start 50 3", `attach 1{"ring":7}1`, "attach 2null1", `keep z"z"1`, `keep y"new"0`}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("recalled %q, want %q", got, want)
+	}
+	// The recalled region is the one the worker counts in, the pipe the pipe.
+	m2, err := OpenMemory(start, kept[0].FDs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m2.Close()
+	if n := m2.Shared[0].Counters.Frames; n != 1 || m.Shared[0].Counters.Frames != 1 {
+		t.Fatalf("%d frames counted in the recalled region", n)
+	}
+	unix.Write(kept[3].FDs[0], []byte("x"))
+	if n, _ := unix.Read(pipe[0], make([]byte, 1)); n != 1 {
+		t.Fatal("the kept descriptor is another one")
+	}
+	unix.Close(pipe[0])
+	for i := range kept[1:] {
+		kept[1+i].CloseFDs()
+	}
+	passes(t, a, b, ethernet(200))
+}
+
+// A newer control process replaces the older one, which sees its connection end.
+func TestReplaced(t *testing.T) {
+	dir := t.TempDir()
+	first := spawnEngine(t, dir)
+	second, err := Connect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := second.Keep("k", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-first.Gone():
+	case <-time.After(5 * time.Second):
+		t.Fatal("two control processes at a time")
+	}
+}
+
+// What makes no sense is refused with a reason, and the engine goes on.
+func TestRefusals(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	refused := func(err error, word string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), word) || errors.Is(err, ErrGone) {
+			t.Fatalf("error %v, want one with %q", err, word)
+		}
+	}
+	_, theirs := socketPair(t)
+	fds := []int{theirs}
+	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "socket"}, fds), "not been started")
+	_, err := c.call(&Request{Op: "dance"}, fds)
+	refused(err, `"dance"`)
+	_, err = c.call(&Request{Op: OpStart}, fds)
+	refused(err, "nothing of the workers")
+	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes}}, fds)
+	refused(err, "0 workers")
+	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, fds)
+	refused(err, "expected 3")
+	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, []int{theirs, theirs, theirs})
+	refused(err, "worker 0")
+	small, err := NewMemory(Start{Cores: []int{0}, Sizes: testSizes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Close()
+	big := testSizes
+	big.Held *= 2
+	refused(c.Start(Start{Cores: []int{0}, Sizes: big}, small), "needed")
+	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{1023}}}, small.FDs())
+	refused(err, "pin to core 1023")
+
+	s, m := startEngine(t, c, 1)
+	refused(c.Start(s, m), "run already")
+	refused(c.Attach(Attach{Port: 0, Kind: "socket"}, fds), "port from 1")
+	refused(c.Attach(Attach{Port: port.MaxPorts, Kind: "socket"}, fds), "port from 1")
+	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "pigeon"}, fds), `"pigeon"`)
+	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "broken"}, nil), "broken by the test")
+	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "socket"}, nil), "expected 1")
+	refused(c.Keep("", nil, fds), "expected a key")
+	refused(c.Keep("k", json.RawMessage(`{`), nil), "unexpected end")
+	if _, err := c.conn.Write([]byte("no JSON")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.await(); err != nil || !strings.Contains(r.reply.Error, "invalid character") {
+		t.Fatalf("reply %+v, %v", r.reply, err)
+	}
+	large := json.RawMessage(`"` + strings.Repeat("x", maxRequest) + `"`)
+	if err := c.Keep("k", large, nil); err == nil || !strings.Contains(err.Error(), "message of") {
+		t.Fatalf("large message: %v", err)
+	}
+	unix.Close(theirs)
+	if err := c.Keep("k", nil, nil); err != nil {
+		t.Fatalf("the engine did not survive: %v", err)
+	}
+}
+
+// Whatever is attached, refused, kept, recalled and let go of, no descriptor
+// stays behind on either side.
+func TestNoLeaks(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 1)
+	round := func() {
+		ours, theirs := socketPair(t)
+
+		a := Attach{Port: 1, Name: "p", Kind: "socket"}
+		for range 2 { // the second replaces the first
+			if err := c.Attach(a, []int{theirs}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Keep("k", nil, []int{theirs, theirs}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Keep("k", nil, []int{theirs}); err != nil {
+			t.Fatal(err)
+		}
+		c.Attach(Attach{Port: 2, Kind: "pigeon"}, []int{theirs})
+		c.Attach(Attach{Port: 2, Kind: "socket"}, []int{theirs, theirs})
+		c.call(&Request{Op: OpStart}, []int{theirs})
+		c.call(&Request{Op: OpForget, Key: "none"}, []int{theirs})
+		kept, err := c.Recall()
+		if err != nil || len(kept) != 3 {
+			t.Fatalf("recalled %d, %v", len(kept), err)
+		}
+		for i := range kept {
+			kept[i].CloseFDs()
+		}
+		if err := c.Forget("k"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Detach(1); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(theirs)
+		unix.Shutdown(ours, unix.SHUT_RDWR)
+	}
+	round()
+	engine := openFDs(t, c.PID())
+	self := openFDs(t, os.Getpid())
+	const rounds = 5
+	for range rounds {
+		round()
+	}
+	if n := openFDs(t, c.PID()); n != engine {
+		t.Errorf("the engine has %d descriptors, had %d", n, engine)
+	}
+	if n := openFDs(t, os.Getpid()); n != self+rounds { // our ends, closed by Cleanup
+		t.Errorf("this process has %d descriptors, had %d", n, self)
+	}
+}
+
+// One engine a directory; Stop ends it in good order; its signals do not.
+func TestOneEngineAndStop(t *testing.T) {
+	// Longer than a socket address: the engine and its client cope.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Connect(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("connected to no engine: %v", err)
+	}
+	c := spawnEngine(t, dir)
+	st, err := os.Stat(filepath.Join(dir, SocketName))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Fatalf("socket mode %v, %v", st.Mode(), err)
+	}
+	exe, _ := os.Executable()
+	out, err := exec.Command(exe, "engine", "--state", dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "another one serves") {
+		t.Fatalf("a second engine: %s %v", out, err)
+	}
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		unix.Kill(c.PID(), sig)
+	}
+	startEngine(t, c, 2)
+	attachSocket(t, c, 3, `null`)
+	if sid, err := unix.Getsid(c.PID()); err != nil || sid != c.PID() {
+		t.Fatalf("session %d of process %d, %v", sid, c.PID(), err)
+	}
+	if err := c.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Connect(dir); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Fatalf("connected to a stopped engine: %v", err)
+	}
+}
