@@ -124,6 +124,22 @@ func (r *ring) start(lastAvail uint16, resume bool) {
 	}
 }
 
+// usedIndex reads a ring's used index from guest memory, which is where the ring
+// goes on if nobody is left who knows better. Control only.
+func usedIndex(regions []RegionSpec, fds []int, v VringSpec) (index uint16, err error) {
+	mem, err := openMemory(regions, fds)
+	if err != nil {
+		return 0, err
+	}
+	defer mem.close()
+	defer recoverFault(&err)()
+	used, err := mem.user(v.Used, 4)
+	if err != nil {
+		return 0, err
+	}
+	return uint16(atomic.LoadUint32((*uint32)(used)) >> 16), nil // written by a device that is gone
+}
+
 // waiting is the number of chains that the driver has made available and that
 // were not taken; negative if the ring is broken.
 func (r *ring) waiting() int {

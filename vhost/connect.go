@@ -1,0 +1,107 @@
+package vhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Waits between attempts to connect.
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMax   = time.Second
+)
+
+type backoff struct{ next time.Duration }
+
+func newBackoff() *backoff { return &backoff{next: backoffFirst} }
+
+// wait sleeps, longer each time.
+func (b *backoff) wait(ctx context.Context) {
+	t := time.NewTimer(b.next)
+	defer t.Stop()
+	b.next = min(2*b.next, backoffMax)
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// listen makes the listening socket. One that somebody listens on is refused; a
+// dead one is replaced; anything else at the path is left alone and refused.
+func listen(path string) (*net.UnixListener, error) {
+	addr := &net.UnixAddr{Name: path, Net: "unix"}
+	if st, err := os.Lstat(path); err == nil {
+		if st.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("vhost: %s exists and is no socket", path)
+		}
+		conn, err := net.DialUnix("unix", nil, addr)
+		if err == nil {
+			conn.Close()
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("vhost: %s is in use: somebody listens there", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("vhost: dead socket: %w", err)
+		}
+	}
+	l, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, fmt.Errorf("vhost: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // another process may hold it; Session.Close removes it
+	return l, nil
+}
+
+// connected returns the connection, having made it if there is none.
+func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
+	s.mu.Lock()
+	conn, listener := s.conn, s.listener
+	s.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	var err error
+	if s.cfg.Client {
+		conn, err = dial(ctx, s.cfg.Path)
+	} else {
+		conn, err = accept(ctx, listener)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.conn, s.lastError = conn, ""
+	s.connects++
+	s.mu.Unlock()
+	s.log.Info("vhost-user: front end connected")
+	s.backend.Changed()
+	return conn, nil
+}
+
+func dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
+	if err := l.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	// As in wire.read: the deadline first, then the look at ctx.
+	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return l.AcceptUnix()
+}

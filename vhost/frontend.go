@@ -1,0 +1,133 @@
+package vhost
+
+import "golang.org/x/sys/unix"
+
+// frontEnd is what the front end of the present connection has said. In the
+// session the descriptors are this process's, in a snapshot indexes.
+type frontEnd struct {
+	Owned       bool         `json:"owned,omitempty"`
+	Features    uint64       `json:"features"`
+	FeaturesSet bool         `json:"features_set,omitempty"`
+	Protocol    uint64       `json:"protocol"`
+	MTU         int          `json:"mtu,omitempty"`
+	Status      uint8        `json:"status,omitempty"`
+	Regions     []RegionSpec `json:"regions,omitempty"`
+	Vrings      []vringState `json:"vrings"`
+}
+
+// vringState is one ring; the index is its place.
+type vringState struct {
+	Num     int    `json:"num,omitempty"`
+	Desc    uint64 `json:"desc,omitempty"`
+	Avail   uint64 `json:"avail,omitempty"`
+	Used    uint64 `json:"used,omitempty"`
+	Placed  bool   `json:"placed,omitempty"`  // SET_VRING_ADDR came
+	Started bool   `json:"started,omitempty"` // SET_VRING_KICK came, GET_VRING_BASE did not
+	Enabled bool   `json:"enabled,omitempty"`
+	Base    uint16 `json:"base,omitempty"`
+	Kick    int    `json:"kick"` // -1: none
+	Call    int    `json:"call"`
+	Err     int    `json:"err"`
+}
+
+func newFrontEnd(pairs int) frontEnd {
+	f := frontEnd{Vrings: make([]vringState, 2*pairs)}
+	for i := range f.Vrings {
+		f.Vrings[i] = vringState{Kick: -1, Call: -1, Err: -1}
+	}
+	return f
+}
+
+// usable tells whether the ring is part of the device.
+func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
+
+// ready tells whether there is a device to start: memory, and a ring of each
+// direction that is enabled.
+func (f *frontEnd) ready() bool {
+	var have [2]bool
+	for i := range f.Vrings {
+		if f.Vrings[i].usable() && f.Vrings[i].Enabled {
+			have[i%2] = true
+		}
+	}
+	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
+}
+
+// eachFD visits every descriptor, by reference.
+func (f *frontEnd) eachFD(visit func(fd *int)) {
+	for i := range f.Regions {
+		visit(&f.Regions[i].FD)
+	}
+	for i := range f.Vrings {
+		v := &f.Vrings[i]
+		for _, fd := range []*int{&v.Kick, &v.Call, &v.Err} {
+			if *fd >= 0 {
+				visit(fd)
+			}
+		}
+	}
+}
+
+func (f *frontEnd) closeRegions() {
+	for i := range f.Regions {
+		unix.Close(f.Regions[i].FD)
+	}
+	f.Regions = nil
+}
+
+func (f *frontEnd) resetVrings() {
+	for i := range f.Vrings {
+		v := &f.Vrings[i]
+		closeFD(&v.Kick)
+		closeFD(&v.Call)
+		closeFD(&v.Err)
+		*v = vringState{Kick: -1, Call: -1, Err: -1}
+	}
+}
+
+func (f *frontEnd) close() {
+	f.closeRegions()
+	f.resetVrings()
+}
+
+// clone copies everything but the descriptors themselves.
+func (f *frontEnd) clone() frontEnd {
+	c := *f
+	c.Regions = append([]RegionSpec{}, f.Regions...)
+	c.Vrings = append([]vringState{}, f.Vrings...)
+	return c
+}
+
+// spec describes the device, its descriptors being listed.
+func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
+	var fds []int
+	add := func(fd int) int {
+		if fd < 0 {
+			return -1
+		}
+		fds = append(fds, fd)
+		return len(fds) - 1
+	}
+	s := DeviceSpec{Features: f.Features & ringFeatures, MTU: mtu, Resume: resume}
+	if f.MTU > 0 {
+		s.MTU = f.MTU
+	}
+	for _, r := range f.Regions {
+		r.FD = add(r.FD)
+		s.Regions = append(s.Regions, r)
+	}
+	for i := range f.Vrings {
+		if v := &f.Vrings[i]; v.usable() {
+			s.Vrings = append(s.Vrings, VringSpec{Index: i, Num: v.Num, Desc: v.Desc, Avail: v.Avail, Used: v.Used,
+				LastAvail: v.Base, Kick: add(v.Kick), Call: add(v.Call), Enabled: v.Enabled})
+		}
+	}
+	return s, fds
+}
+
+func closeFD(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+	}
+	*fd = -1
+}

@@ -1,0 +1,218 @@
+package vhost
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A vhost-user message on the wire: request, flags, size, each 32 bits in the
+// machine's byte order (which is little endian on all that this is built for),
+// then size bytes of payload. Descriptors come along as SCM_RIGHTS.
+
+const (
+	messageHeaderLen = 12
+
+	flagVersionMask = 3
+	flagVersion     = 1
+	flagReply       = 1 << 2
+	flagNeedReply   = 1 << 3
+
+	regionLen = 32
+
+	// maxMessageRegions and maxMessageFDs: the specification's own for
+	// SET_MEM_TABLE. More descriptors close the connection.
+	maxMessageRegions = 8
+	maxMessageFDs     = maxMessageRegions
+	maxPayload        = 8 + maxMessageRegions*regionLen
+
+	// messageTimeout is how long a front end may take for the rest of a message
+	// it has begun, and for taking a reply. Then the connection is closed.
+	messageTimeout = 5 * time.Second
+)
+
+// message is one request as read. It owns its descriptors until a handler takes
+// them.
+type message struct {
+	request uint32
+	flags   uint32
+	payload []byte
+	fds     []int
+}
+
+// close closes the descriptors that nobody has taken.
+func (m *message) close() {
+	closeAll(m.fds)
+	m.fds = nil
+}
+
+// takeFD hands over descriptor i.
+func (m *message) takeFD(i int) int {
+	fd := m.fds[i]
+	m.fds[i] = -1
+	return fd
+}
+
+func (m *message) u64() uint64 { return binary.LittleEndian.Uint64(m.payload) }
+
+// state is a "vring state description": index and number.
+func (m *message) state() (index int, num uint32) {
+	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
+}
+
+// parseHeader checks a header against the table and returns the request's row
+// and the size of the payload to come.
+func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
+	m.request = binary.LittleEndian.Uint32(b[0:])
+	m.flags = binary.LittleEndian.Uint32(b[4:])
+	n := binary.LittleEndian.Uint32(b[8:])
+	if m.request >= uint32(len(table)) || table[m.request].run == nil {
+		return m, nil, 0, fmt.Errorf("request %d is unknown", m.request)
+	}
+	r = &table[m.request]
+	switch {
+	case m.flags&flagVersionMask != flagVersion:
+		return m, r, 0, fmt.Errorf("%s: protocol version %d, expected %d", r.name, m.flags&flagVersionMask, flagVersion)
+	case m.flags&flagReply != 0:
+		return m, r, 0, fmt.Errorf("%s: is marked as a reply", r.name)
+	case r.size == sizeTable && (n < 8 || n > maxPayload), r.size != sizeTable && n != uint32(r.size):
+		return m, r, 0, fmt.Errorf("%s: payload of %d bytes, expected %s", r.name, n, r.sizeText())
+	}
+	return m, r, int(n), nil
+}
+
+// wire is a connection to a front end. The session's goroutine reads and
+// writes; interrupt may come from any.
+type wire struct {
+	conn *net.UnixConn
+	stop context.Context // done: the connection is no longer to be read
+	body [maxPayload]byte
+	oob  [256]byte
+}
+
+// errQuiet: nothing came until the deadline of next.
+var errQuiet = errors.New("no message")
+
+// next reads one message. Until its first byte it waits for the time given (0:
+// without end); from then on messageTimeout holds.
+func (w *wire) next(quiet time.Duration) (message, *row, error) {
+	var head [messageHeaderLen]byte
+	var fds []int
+	fail := func(err error) (message, *row, error) {
+		closeAll(fds)
+		return message{}, nil, err
+	}
+	n, err := w.read(head[:], quiet, &fds)
+	if err != nil {
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && w.stop.Err() == nil {
+			err = errQuiet
+		}
+		return fail(err)
+	}
+	if err := w.readRest(head[n:], &fds); err != nil {
+		return fail(fmt.Errorf("header: %w", err))
+	}
+	m, r, size, err := parseHeader(&head)
+	if err != nil {
+		return fail(err)
+	}
+	m.payload = w.body[:size]
+	if err := w.readRest(m.payload, &fds); err != nil {
+		return fail(fmt.Errorf("%s: payload: %w", r.name, err))
+	}
+	if len(fds) > r.fds {
+		return fail(fmt.Errorf("%s: %d descriptors, expected at most %d", r.name, len(fds), r.fds))
+	}
+	m.fds = fds
+	return m, r, nil
+}
+
+func (w *wire) readRest(b []byte, fds *[]int) error {
+	for len(b) > 0 {
+		n, err := w.read(b, messageTimeout, fds)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("stalled for %v", messageTimeout)
+		}
+		if err == io.EOF {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// read reads up to len(b) bytes and the descriptors that come with them.
+func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
+	deadline := time.Time{}
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := w.conn.SetReadDeadline(deadline); err != nil {
+		return 0, err
+	}
+	// interrupt stops first and sets the deadline then; here it is the other way
+	// round, so that one of the two has its effect.
+	if err := w.stop.Err(); err != nil {
+		return 0, err
+	}
+	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
+	if err != nil {
+		return 0, err
+	}
+	if err := takeRights(w.oob[:oobn], fds); err != nil {
+		return n, err
+	}
+	switch {
+	case flags&unix.MSG_CTRUNC != 0 || len(*fds) > maxMessageFDs:
+		return n, fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// takeRights appends the descriptors of a control message.
+func takeRights(oob []byte, fds *[]int) error {
+	if len(oob) == 0 {
+		return nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return fmt.Errorf("control message: %w", err)
+	}
+	for i := range messages {
+		rights, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // credentials or the like: nothing to close
+		}
+		*fds = append(*fds, rights...)
+	}
+	return nil
+}
+
+// reply answers a request.
+func (w *wire) reply(request uint32, payload []byte) error {
+	b := binary.LittleEndian.AppendUint32(nil, request)
+	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	if err := w.conn.SetWriteDeadline(time.Now().Add(messageTimeout)); err != nil {
+		return err
+	}
+	_, err := w.conn.Write(append(b, payload...))
+	return err
+}
+
+// interrupt makes next return; stop must be done before.
+func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) }
+
+func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

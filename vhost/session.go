@@ -1,0 +1,393 @@
+package vhost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"weft/internal/shm"
+)
+
+// Config describes a port's session.
+type Config struct {
+	Path string // of the socket
+	// Client connects to a front end that listens (QEMU's server=on); otherwise
+	// the session listens.
+	Client bool
+	// Queues is the number of queue pairs offered, 1 to MaxQueuePairs; 0 is 1.
+	Queues int
+	// MTU of the guest, Ethernet header not included; 0: not offered, not limited.
+	MTU    int
+	Logger *slog.Logger // nil: silent
+}
+
+// Backend is what the session gives the device to: the engine, by way of
+// control. The session calls it from one goroutine and holds no lock meanwhile.
+type Backend interface {
+	// Start gives the device to the engine: a DeviceSpec in JSON; the descriptors
+	// are borrowed for the call. An error closes the connection, so a back end
+	// whose engine is away for the moment returns nil, and asks Spec once the
+	// engine is back.
+	Start(spec []byte, fds []int) error
+	// Stop takes it away again and returns its State; no worker uses the guest's
+	// memory once it returns. Without a state (the engine died) the session takes
+	// the ring positions from guest memory.
+	Stop() (state []byte, err error)
+	// Changed says that Snapshot would return something new.
+	Changed()
+}
+
+// Announcer is a Backend that can broadcast a RARP for a guest that was moved
+// (SEND_RARP); only then is the request offered.
+type Announcer interface{ Announce(mac [6]byte) }
+
+// startDelay is how long the front end must be quiet before the device starts:
+// rings come one by one, and each change of a running device costs a stop.
+const startDelay = time.Millisecond
+
+// Session speaks vhost-user with one front end at a time, for one port. Run's
+// goroutine alone changes it; the lock is for those who look.
+type Session struct {
+	cfg     Config
+	backend Backend
+	log     *slog.Logger
+
+	mu        sync.Mutex
+	front     frontEnd
+	conn      *net.UnixConn     // nil: not connected
+	listener  *net.UnixListener // server mode
+	running   bool              // the engine has the device, or is to have it
+	resume    bool              // the next start goes on from guest memory
+	closed    bool
+	broken    string             // Break's reason, until it is dealt with
+	end       context.CancelFunc // ends Run
+	drop      context.CancelFunc // ends the connection that is being served
+	done      chan struct{}      // closed when Run returns; nil: Run was not called
+	lastError string
+	connects  uint64
+	breaks    uint64
+}
+
+// NewSession prepares a session; in server mode it listens from then on. An
+// error names what is wrong with the path.
+func NewSession(cfg Config, b Backend) (*Session, error) {
+	s, err := newSession(cfg, b)
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Client {
+		if s.listener, err = listen(cfg.Path); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func newSession(cfg Config, b Backend) (*Session, error) {
+	if cfg.Queues == 0 {
+		cfg.Queues = 1
+	}
+	if cfg.Queues < 1 || cfg.Queues > MaxQueuePairs {
+		return nil, fmt.Errorf("vhost: %d queues, expected 1 to %d", cfg.Queues, MaxQueuePairs)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), front: newFrontEnd(cfg.Queues)}, nil
+}
+
+// offered are the virtio features of GET_FEATURES. The control queue's are
+// the front end's own work; without these bits it would not offer them.
+func (s *Session) offered() uint64 {
+	features := ringFeatures | FeatureProtocolFeatures | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
+		FeatureGuestAnnounce | FeatureNetStatus
+	if s.cfg.Queues > 1 {
+		features |= FeatureMultiQueue
+	}
+	if s.cfg.MTU > 0 {
+		features |= FeatureNetMTU
+	}
+	return features
+}
+
+func (s *Session) offeredProtocol() uint64 {
+	features := uint64(ProtocolMultiQueue | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus)
+	if _, ok := s.backend.(Announcer); ok {
+		features |= ProtocolRARP
+	}
+	return features
+}
+
+// Run serves front ends, one after the other, until ctx is done or Close is
+// called. When ctx is done the connection and the running device stay as they
+// are, for a Snapshot; Close ends them.
+func (s *Session) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.mu.Lock()
+	if s.closed || s.done != nil {
+		s.mu.Unlock()
+		return errors.New("vhost: session is closed or runs already")
+	}
+	s.end, s.done = cancel, make(chan struct{})
+	defer close(s.done)
+	s.mu.Unlock()
+	pause := newBackoff()
+	for ctx.Err() == nil {
+		conn, err := s.connected(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.note(err)
+				pause.wait(ctx)
+			}
+			continue
+		}
+		started := s.serve(ctx, conn)
+		if started {
+			pause = newBackoff()
+		}
+		if ctx.Err() == nil && s.cfg.Client {
+			pause.wait(ctx)
+		}
+	}
+	return nil
+}
+
+// note remembers an error for Status and logs it when it is a new one: a socket
+// that nobody listens on fails ten times a second.
+func (s *Session) note(err error) {
+	s.mu.Lock()
+	fresh := s.lastError != err.Error()
+	s.lastError = err.Error()
+	s.mu.Unlock()
+	if fresh {
+		s.log.Info("vhost-user: not connected", "error", err)
+	}
+}
+
+// serve talks to one front end until it goes away, and tells whether its device
+// ever ran.
+func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
+	stop, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &wire{conn: conn, stop: stop}
+	defer context.AfterFunc(stop, w.interrupt)()
+	s.mu.Lock()
+	s.drop = cancel
+	started := s.running
+	s.mu.Unlock()
+	var err error
+	for err == nil && s.breakReason() == "" {
+		quiet := time.Duration(0)
+		if !s.running && s.front.ready() {
+			quiet = startDelay
+		}
+		var m message
+		var r *row
+		m, r, err = w.next(quiet)
+		switch {
+		case err == errQuiet:
+			err = s.start()
+			started = started || err == nil
+		case err == nil:
+			err = s.handle(w, &m, r)
+		}
+	}
+	if ctx.Err() == nil {
+		s.disconnect(err)
+	}
+	return started
+}
+
+// handle runs a message's handler, keeps what it changed, and answers, in this
+// order: a control process that dies in between leaves a successor that knows.
+func (s *Session) handle(w *wire, m *message, r *row) error {
+	defer m.close()
+	reply, err := r.run(s, m)
+	var refused refusal
+	if errors.As(err, &refused) {
+		s.log.Warn("vhost-user: refused", "request", r.name, "error", err)
+	}
+	ack := m.flags&flagNeedReply != 0 && s.front.Protocol&ProtocolReplyAck != 0
+	switch {
+	case err == nil && !r.reply:
+		s.backend.Changed()
+		reply = u64Payload(0)
+	case err == nil && m.request == requestGetVringBase:
+		s.backend.Changed()
+	case err != nil:
+		reply = u64Payload(1)
+	}
+	if r.reply && err == nil || ack {
+		if werr := w.reply(m.request, reply); werr != nil && err == nil {
+			return fmt.Errorf("%s: reply: %w", r.name, werr)
+		}
+	}
+	if err != nil && refused == "" {
+		return fmt.Errorf("%s: %w", r.name, err)
+	}
+	return nil
+}
+
+const requestGetVringBase = 11
+
+// change changes what is known of the front end, under the lock.
+func (s *Session) change(change func(f *frontEnd)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.front)
+}
+
+// start gives the device to the engine.
+func (s *Session) start() error {
+	s.mu.Lock()
+	spec, fds := s.front.spec(s.cfg.MTU, s.resume)
+	s.running, s.resume = true, false
+	s.mu.Unlock()
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := s.backend.Start(text, fds); err != nil {
+		s.mu.Lock()
+		s.running = false
+		s.mu.Unlock()
+		return fmt.Errorf("start of the device: %w", err)
+	}
+	s.log.Info("vhost-user: device started", "vrings", len(spec.Vrings), "features", FeatureNames(spec.Features))
+	s.backend.Changed()
+	return nil
+}
+
+// halt takes the device from the engine, if it is there, and keeps the rings'
+// positions.
+func (s *Session) halt() {
+	if !s.running {
+		return
+	}
+	state, err := s.backend.Stop()
+	var stopped DeviceState
+	if err == nil && len(state) > 0 {
+		err = json.Unmarshal(state, &stopped)
+	}
+	if err != nil {
+		s.log.Warn("vhost-user: stop of the device; positions come from guest memory", "error", err)
+	}
+	known := map[int]uint16{}
+	for _, v := range stopped.Vrings {
+		known[v.Index] = v.LastAvail
+	}
+	spec, fds := s.front.spec(s.cfg.MTU, true)
+	for _, v := range spec.Vrings {
+		if _, ok := known[v.Index]; !ok {
+			used, err := usedIndex(spec.Regions, fds, v)
+			if err != nil {
+				s.log.Warn("vhost-user: position of a ring", "vring", v.Index, "error", err)
+				continue
+			}
+			known[v.Index] = used
+		}
+	}
+	s.change(func(f *frontEnd) {
+		for i, base := range known {
+			if i >= 0 && i < len(f.Vrings) {
+				f.Vrings[i].Base = base
+			}
+		}
+		s.running, s.resume = false, false
+	})
+}
+
+// Break says that the engine found the device broken: it is stopped, and the
+// connection closed with one log line. A client connects again later, a server
+// waits. Any goroutine may call it.
+func (s *Session) Break(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil || s.broken != "" {
+		return
+	}
+	s.broken = reason
+	if s.drop != nil {
+		s.drop()
+	}
+}
+
+func (s *Session) breakReason() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+// disconnect forgets the front end: device, memory, rings, connection.
+func (s *Session) disconnect(err error) {
+	reason := s.breakReason()
+	level := slog.LevelError
+	switch {
+	case reason != "":
+		s.signalErrors()
+	case err == nil || errors.Is(err, io.EOF):
+		reason, level = "front end closed the connection", slog.LevelInfo
+	default:
+		reason = err.Error()
+	}
+	s.halt()
+	s.mu.Lock()
+	s.front.close()
+	s.front = newFrontEnd(s.cfg.Queues)
+	s.conn.Close()
+	s.conn, s.broken, s.lastError, s.resume = nil, "", reason, false
+	if level == slog.LevelError {
+		s.breaks++
+	}
+	s.mu.Unlock()
+	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
+	s.backend.Changed()
+}
+
+// signalErrors tells a front end that asked for it (SET_VRING_ERR).
+func (s *Session) signalErrors() {
+	for _, v := range s.front.Vrings {
+		if v.Err >= 0 {
+			shm.Signal(v.Err)
+		}
+	}
+}
+
+// Close ends the session: the device is stopped, the connection closed, the
+// listening socket removed. It waits for Run.
+func (s *Session) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.closed = true
+	end, done := s.end, s.done
+	s.mu.Unlock()
+	if done != nil {
+		end()
+		<-done
+	}
+	s.halt()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.front.close()
+	s.front = newFrontEnd(s.cfg.Queues)
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+	if s.listener != nil {
+		s.listener.Close()
+		s.listener = nil
+		_ = os.Remove(s.cfg.Path)
+	}
+}

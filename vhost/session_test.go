@@ -1,0 +1,536 @@
+package vhost_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+const features = uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect | vhost.FeatureEventIndex)
+
+// lines collects log lines.
+type lines struct {
+	sync.Mutex
+	bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.Lock()
+	defer l.Unlock()
+	return l.Buffer.Write(b)
+}
+
+func (l *lines) count(substring string) int {
+	l.Lock()
+	defer l.Unlock()
+	return strings.Count(l.String(), substring)
+}
+
+// rig is a session with its engine.
+type rig struct {
+	*vhost.Session
+	engine *vhosttest.Engine
+	path   string
+	log    *lines
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+func newRig(t *testing.T, client bool) *rig {
+	t.Helper()
+	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
+	var err error
+	if r.Session, err = vhost.NewSession(r.config(client), r.engine); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	return r
+}
+
+func (r *rig) config(client bool) vhost.Config {
+	return vhost.Config{Path: r.path, Client: client, Queues: 2, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+}
+
+func (r *rig) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel, r.ended = cancel, make(chan struct{})
+	s, ended := r.Session, r.ended
+	go func() {
+		defer close(ended)
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		s.Close()
+		r.engine.Kill()
+	})
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 5 s", what)
+		}
+	}
+}
+
+func (r *rig) waitRunning(t *testing.T, on bool) {
+	t.Helper()
+	eventually(t, "device running", func() bool { return r.Status().Running == on && (r.device() != nil) == on })
+}
+
+func (r *rig) device() *vhost.Device {
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	d, _ := r.engine.Device.(*vhost.Device)
+	return d
+}
+
+func (r *rig) attach(t *testing.T, g *vhosttest.Guest) *vhosttest.FrontEnd {
+	t.Helper()
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	if err := f.Attach(g); err != nil {
+		t.Fatal(err)
+	}
+	r.waitRunning(t, true)
+	return f
+}
+
+// echo sends a frame out of the guest and back into it.
+func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
+	t.Helper()
+	d := r.device()
+	if d == nil {
+		t.Fatal("no device")
+	}
+	frame := random(n, 500)
+	if !g.Tx[0].Send(frame) {
+		t.Fatal("no buffer")
+	}
+	g.Tx[0].Publish()
+	if got := forward(t, new(packet.Batch), d, d); got != 1 {
+		t.Fatalf("%d frames", got)
+	}
+	if got, _, ok := g.Rx[0].Recv(nil); !ok || !bytes.Equal(got, frame) {
+		t.Fatalf("received %v, %d bytes", ok, len(got))
+	}
+	g.Rx[0].Refill()
+}
+
+// TestSession attaches a guest in both modes, passes frames, stops rings one by
+// one, starts them again where they were, and lets the guest go and come back.
+func TestSession(t *testing.T) {
+	for _, client := range []bool{false, true} {
+		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
+			r := newRig(t, client)
+			connect := func() *vhosttest.FrontEnd {
+				f, err := vhosttest.Dial(r.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			if client {
+				l, err := vhosttest.ListenFront(r.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				connect = func() *vhosttest.FrontEnd {
+					f, err := vhosttest.Accept(l)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return f
+				}
+			}
+			for round := range 2 {
+				g := guest(t, vhosttest.Options{Pairs: 2, Features: features, Interrupts: true, SplitRegions: true})
+				f := connect()
+				if err := f.Attach(g); err != nil {
+					t.Fatal(err)
+				}
+				r.waitRunning(t, true)
+				useSession(t, r, f, g, round)
+				f.Close()
+				r.waitRunning(t, false)
+				if st := r.Status(); st.Breaks != 0 || st.Memory != 0 {
+					t.Fatalf("after the guest is gone: %+v", st)
+				}
+			}
+		})
+	}
+}
+
+func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest, round int) {
+	t.Helper()
+	st := r.Status()
+	if !st.Connected || len(st.Vrings) == 0 || st.Regions != 3 || st.Connects != uint64(round+1) {
+		t.Fatalf("status %+v", st)
+	}
+	for i := range uint64(10) {
+		r.echo(t, g, i)
+	}
+	for i, q := range []*vhosttest.Queue{g.Tx[0], g.Rx[0]} {
+		base, err := f.Stop(q)
+		if err != nil || base != 10 {
+			t.Fatalf("vring %d stopped at %d, %v", q.Index(), base, err)
+		}
+		if i == 0 {
+			if err := f.Send(vhosttest.GetVringBase, vhosttest.Version, vhosttest.Pair(2, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Reply(vhosttest.GetVringBase); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.waitRunning(t, false)
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.waitRunning(t, true)
+	r.echo(t, g, 11)
+	// A new memory table under a running device: it stops and goes on.
+	starts := r.engine.Starts
+	if err := f.SetMemory(g); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "start over new memory", func() bool { r.engine.Lock(); defer r.engine.Unlock(); return r.engine.Starts > starts })
+	r.waitRunning(t, true)
+	r.echo(t, g, 12)
+}
+
+// TestSessionMemorySlots adds and removes regions one by one.
+func TestSessionMemorySlots(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Negotiate(g); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.U64(36, nil); err != nil || n != vhost.MaxRegions {
+		t.Fatalf("memory slots: %d, %v", n, err)
+	}
+	region := append(make([]byte, 8), vhosttest.Region(g.Regions()[0])...)
+	far := g.Regions()[0]
+	far.GuestAddr, far.UserAddr = 1<<40, 1<<41
+	for _, b := range [][]byte{region, append(make([]byte, 8), vhosttest.Region(far)...)} {
+		if answer, err := f.Call(vhosttest.AddMemReg, b, g.FD()); err != nil || binary.LittleEndian.Uint64(answer) != 0 {
+			t.Fatalf("ADD_MEM_REG: %x, %v", answer, err)
+		}
+	}
+	if st := r.Status(); st.Regions != 2 {
+		t.Fatalf("%d regions", st.Regions)
+	}
+	if answer, err := f.Call(vhosttest.RemMemReg, append(make([]byte, 8), vhosttest.Region(far)...)); err != nil || binary.LittleEndian.Uint64(answer) != 0 {
+		t.Fatalf("REM_MEM_REG: %x, %v", answer, err)
+	}
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Enable(q, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.waitRunning(t, true)
+	r.echo(t, g, 1)
+}
+
+// TestSessionMTU: what is beyond the port's is refused, and the connection lives.
+func TestSessionMTU(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	for mtu, want := range map[uint64]uint64{9000: 0, 10: 1, 1 << 20: 1} {
+		answer, err := f.U64(vhosttest.NetSetMTU, vhosttest.Number(mtu))
+		if err != nil || answer != want {
+			t.Fatalf("MTU %d: answer %d, %v", mtu, answer, err)
+		}
+	}
+	r.waitRunning(t, true)
+	eventually(t, "MTU", func() bool { d := r.device(); return d != nil && d.Tx()[0].MTU() == 9018 })
+}
+
+// TestSessionRefuses sends what no front end sends. Each closes the connection
+// with one line that names what is wrong, and the next front end is served.
+func TestSessionRefuses(t *testing.T) {
+	text, err := os.Open(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	n, p := vhosttest.Number, vhosttest.Pair
+	many := make([]int, 20)
+	for i := range many {
+		many[i] = int(text.Fd())
+	}
+	tests := []struct {
+		name    string
+		request uint32
+		flags   uint32
+		size    int // beyond the payload's
+		payload []byte
+		fds     []int
+		want    string
+	}{
+		{"unknown", 99, 1, 0, nil, nil, "request 99 is unknown"},
+		{"hole in the table", 6, 1, 0, n(0), nil, "request 6 is unknown"},
+		{"huge", 5, 1, 1 << 30, nil, nil, "payload of 1073741824 bytes"},
+		{"version", 1, 2, 0, nil, nil, "protocol version 2"},
+		{"reply", 1, 5, 0, nil, nil, "marked as a reply"},
+		{"short", 2, 1, 0, n(0)[:4], nil, "SET_FEATURES: payload of 4 bytes, expected 8"},
+		{"features", 2, 1, 0, n(1 << 63), nil, "were not offered"},
+		{"protocol features", 16, 1, 0, n(1 << 62), nil, "were not offered"},
+		{"vring", 8, 1, 0, p(77, 256), nil, "vring 77 of 4"},
+		{"vring size", 8, 1, 0, p(0, 255), nil, "255 descriptors"},
+		{"base", 10, 1, 0, p(0, 1<<16), nil, "no index of a split ring"},
+		{"kick without descriptor", 12, 1, 0, n(0), nil, "0 descriptors, expected 1"},
+		{"kick that is a file", 12, 1, 0, n(0), many[:1], "expected an eventfd"},
+		{"descriptor not asked for", 1, 1, 0, nil, many[:1], "1 descriptors, expected at most 0"},
+		{"many descriptors", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), many, "more than 8 descriptors"},
+		{"memory without descriptors", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), nil, "1 regions with 0 descriptors"},
+		{"empty region", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), many[:1], "is empty"},
+		{"short file", 5, 1, 0, append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 1 << 40})...), many[:1], "is shorter than"},
+		{"enable", 18, 1, 0, p(0, 2), nil, "expected 0 or 1"},
+		{"status", 39, 1, 0, n(256), nil, "more than 8 bits"},
+		{"RARP", 19, 1, 0, n(0), nil, "was not offered"},
+		{"no such region", 38, 1, 0, make([]byte, 40), nil, "no region"},
+	}
+	r := newRig(t, false)
+	before := openFiles(t)
+	for i, test := range tests {
+		f, err := vhosttest.Dial(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.SendRaw(test.request, test.flags, uint32(len(test.payload)+test.size), test.payload, test.fds...); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		_ = f.Conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, err := f.Conn.Read(make([]byte, 1)); n != 0 || err == nil || os.IsTimeout(err) {
+			t.Fatalf("%s: not closed: %d, %v", test.name, n, err)
+		}
+		f.Close()
+		eventually(t, test.name, func() bool { return r.Status().Breaks == uint64(i+1) })
+		if got := r.Status().LastError; !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, expected %q", test.name, got, test.want)
+		}
+	}
+	if got := r.log.count("disconnected"); got != len(tests) {
+		t.Errorf("%d log lines for %d connections", got, len(tests))
+	}
+	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
+	r.attach(t, guest(t, vhosttest.Options{Features: features}))
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestSessionBreak: a fault stops the device with one line, signals the error
+// descriptors, and the next front end is served.
+func TestSessionBreak(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(event)
+	if answer, err := f.Call(vhosttest.SetVringErr, vhosttest.Number(1), event); err != nil || answer[0] != 0 {
+		t.Fatalf("SET_VRING_ERR: %x, %v", answer, err)
+	}
+	r.Break("vring 1: something hostile")
+	r.Break("again")
+	r.waitRunning(t, false)
+	eventually(t, "disconnect", func() bool { return !r.Status().Connected })
+	if !readable(event, time.Second) {
+		t.Error("the error descriptor was not signalled")
+	}
+	if r.log.count("something hostile") != 1 || r.log.count("again") != 0 || r.Status().Breaks != 1 {
+		t.Errorf("log:\n%s", r.log)
+	}
+	_ = f.Conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := f.Conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection: %v", err)
+	}
+	fresh := guest(t, vhosttest.Options{Features: features})
+	r.attach(t, fresh)
+	r.echo(t, fresh, 1)
+}
+
+// TestSessionStartFails: an engine that refuses the device ends the connection.
+func TestSessionStartFails(t *testing.T) {
+	r := newRig(t, false)
+	r.engine.Refuse = true
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Attach(guest(t, vhosttest.Options{Features: features})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "disconnect", func() bool {
+		st := r.Status()
+		return st.Breaks == 1 && strings.Contains(st.LastError, "refused by the test")
+	})
+}
+
+// TestSessionStalls: a front end that stops in the middle of a message is given
+// up; the test does not wait for that, only for the session being closable.
+func TestSessionStalls(t *testing.T) {
+	r := newRig(t, false)
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Conn.Write([]byte{1, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "connection", func() bool { return r.Status().Connected })
+	done := make(chan struct{})
+	go func() { r.Close(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(4 * time.Second):
+		t.Fatal("Close waits for a stalled front end")
+	}
+}
+
+// TestSessionRestore hands a live session to another control process: the front
+// end stays connected, the device is not started again, frames go on.
+func TestSessionRestore(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features, Interrupts: true})
+	f := r.attach(t, g)
+	r.echo(t, g, 1)
+	blob, fds := r.Snapshot()
+	r.cancel() // the old control process is gone; its descriptors with it
+	<-r.ended
+	starts := r.engine.Starts
+	s, err := vhost.Restore(r.config(false), r.engine, blob, fds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Session = s
+	r.run(t)
+	if st := r.Status(); !st.Connected || !st.Running || len(st.Vrings) != 2 {
+		t.Fatalf("restored: %+v", st)
+	}
+	r.echo(t, g, 2)
+	if r.engine.Starts != starts {
+		t.Fatal("the device was started again")
+	}
+	base, err := f.Stop(g.Tx[0])
+	if err != nil || base != 2 {
+		t.Fatalf("stopped at %d, %v", base, err)
+	}
+	if err := f.SetVring(g.Tx[0], base); err != nil {
+		t.Fatal(err)
+	}
+	r.waitRunning(t, true)
+	r.echo(t, g, 3)
+	f.Close()
+	r.waitRunning(t, false)
+	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
+}
+
+// TestSessionReplay opens the device in another engine after the first died, and
+// asks for the ring's position while none is left at all.
+func TestSessionReplay(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features, Seed: 100})
+	f := r.attach(t, g)
+	r.echo(t, g, 1)
+	r.engine.Kill()
+	spec, fds, running := r.Spec(true)
+	if !running {
+		t.Fatal("not running")
+	}
+	var ds vhost.DeviceSpec
+	if err := json.Unmarshal(spec, &ds); err != nil || !ds.Resume {
+		t.Fatalf("%+v, %v", ds, err)
+	}
+	err := r.engine.Start(spec, fds)
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.echo(t, g, 2)
+	r.engine.Kill()
+	if base, err := f.Stop(g.Tx[0]); err != nil || base != 102 {
+		t.Fatalf("stopped at %d, %v; expected 102, from guest memory", base, err)
+	}
+}
+
+// TestListen: a socket that is used is refused, a dead one replaced, a file left
+// alone; Close removes the socket.
+func TestListen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	cfg := vhost.Config{Path: path}
+	if _, err := vhost.NewSession(cfg, &vhosttest.Engine{}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("socket in use: %v", err)
+	}
+	l.Close()
+	s, err := vhost.NewSession(cfg, &vhosttest.Engine{})
+	if err != nil {
+		t.Fatalf("dead socket: %v", err)
+	}
+	s.Close()
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("socket left behind: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := vhost.NewSession(cfg, &vhosttest.Engine{}); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("file: %v", err)
+	}
+}

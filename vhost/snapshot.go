@@ -1,0 +1,237 @@
+package vhost
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// snapshot is a session in JSON; its descriptors are indexes.
+type snapshot struct {
+	Version  int      `json:"version"`
+	Front    frontEnd `json:"front"`
+	Running  bool     `json:"running"`
+	Conn     int      `json:"conn"` // -1: not connected
+	Listener int      `json:"listener"`
+}
+
+const snapshotVersion = 1
+
+// Snapshot is what a new control process needs to go on with the session:
+// state, and duplicates of connection, listening socket, memory and ring
+// descriptors, which the caller closes. Any goroutine may call it, Changed too.
+func (s *Session) Snapshot() (blob []byte, fds []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap := snapshot{Version: snapshotVersion, Front: s.front.clone(), Running: s.running, Conn: -1, Listener: -1}
+	add := func(fd int) int {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			s.log.Error("vhost-user: duplicate of a descriptor", "error", err)
+			return -1
+		}
+		fds = append(fds, dup)
+		return len(fds) - 1
+	}
+	snap.Front.eachFD(func(fd *int) { *fd = add(*fd) })
+	if s.conn != nil {
+		snap.Conn = addConn(s.conn, add)
+	}
+	if s.listener != nil {
+		snap.Listener = addConn(s.listener, add)
+	}
+	blob, err := json.Marshal(snap)
+	if err != nil {
+		closeAll(fds)
+		return nil, nil // cannot be: plain values only
+	}
+	return blob, fds
+}
+
+func addConn(c syscall.Conn, add func(int) int) int {
+	index := -1
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return index
+	}
+	_ = raw.Control(func(fd uintptr) { index = add(int(fd)) })
+	return index
+}
+
+// Restore takes a session up where another control process left it: the front
+// end notices nothing, and a device that is running goes on without a Start.
+// Without a blob it is NewSession. It owns the
+// descriptors from then on, also when it fails.
+func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
+	if len(blob) == 0 {
+		closeAll(fds)
+		return NewSession(cfg, b)
+	}
+	var snap snapshot
+	err := json.Unmarshal(blob, &snap)
+	if err == nil && snap.Version != snapshotVersion {
+		err = fmt.Errorf("version %d, expected %d", snap.Version, snapshotVersion)
+	}
+	if err == nil {
+		err = snap.Front.adopt(fds)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, fmt.Errorf("vhost: kept session: %w", err)
+	}
+	s, err := newSession(cfg, b)
+	if err == nil && len(snap.Front.Vrings) != 2*s.cfg.Queues {
+		err = fmt.Errorf("vhost: kept session of %d vrings, expected %d", len(snap.Front.Vrings), 2*s.cfg.Queues)
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, err
+	}
+	s.front, s.running = snap.Front, snap.Running
+	s.resume = true // nobody knows what the engine did since the snapshot
+	if err := s.adoptSockets(snap, fds); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// adopt replaces indexes by descriptors.
+func (f *frontEnd) adopt(fds []int) (err error) {
+	f.eachFD(func(fd *int) {
+		if *fd < 0 || *fd >= len(fds) {
+			err = fmt.Errorf("descriptor %d of %d", *fd, len(fds))
+			return
+		}
+		*fd = fds[*fd]
+	})
+	return err
+}
+
+// adoptSockets makes connections of the descriptors at the end of fds; net
+// duplicates them.
+func (s *Session) adoptSockets(snap snapshot, fds []int) error {
+	var first error
+	adopt := func(index int, make func(*os.File) error) {
+		if index < 0 {
+			return
+		}
+		if index >= len(fds) {
+			first = fmt.Errorf("vhost: kept session: descriptor %d of %d", index, len(fds))
+			return
+		}
+		f := os.NewFile(uintptr(fds[index]), s.cfg.Path)
+		defer f.Close()
+		if err := make(f); err != nil && first == nil {
+			first = fmt.Errorf("vhost: kept session: %w", err)
+		}
+	}
+	adopt(snap.Conn, func(f *os.File) error {
+		conn, err := net.FileConn(f)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if s.conn, ok = conn.(*net.UnixConn); !ok {
+			conn.Close()
+			return fmt.Errorf("%T is no unix socket", conn)
+		}
+		return nil
+	})
+	adopt(snap.Listener, func(f *os.File) error {
+		l, err := net.FileListener(f)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if s.listener, ok = l.(*net.UnixListener); !ok {
+			l.Close()
+			return fmt.Errorf("%T is no unix socket", l)
+		}
+		s.listener.SetUnlinkOnClose(false)
+		return nil
+	})
+	if first == nil && !s.cfg.Client && s.listener == nil {
+		s.listener, first = listen(s.cfg.Path)
+	}
+	return first
+}
+
+// Spec describes the device for another engine, with duplicates of its
+// descriptors, which the caller closes; running tells whether an engine is to
+// have it at all. resume goes on from guest memory, after the death of the
+// engine that had it. Any goroutine may call it.
+func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		return nil, nil, false
+	}
+	d, own := s.front.spec(s.cfg.MTU, resume)
+	for _, fd := range own {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			s.log.Error("vhost-user: duplicate of a descriptor", "error", err)
+			closeAll(fds)
+			return nil, nil, false
+		}
+		fds = append(fds, dup)
+	}
+	spec, err := json.Marshal(d)
+	if err != nil {
+		closeAll(fds)
+		return nil, nil, false
+	}
+	return spec, fds, true
+}
+
+// Status is a session for people.
+type Status struct {
+	Path      string        `json:"path"`
+	Mode      string        `json:"mode"` // client, server
+	Connected bool          `json:"connected"`
+	Running   bool          `json:"running"` // the engine has the device
+	Features  []string      `json:"features,omitempty"`
+	Queues    int           `json:"queues"` // pairs offered
+	Vrings    []VringStatus `json:"vrings,omitempty"`
+	Memory    uint64        `json:"memory_bytes"`
+	Regions   int           `json:"memory_regions"`
+	MTU       int           `json:"mtu,omitempty"`
+	LastError string        `json:"last_error,omitempty"` // why it is not connected, or was not
+	Connects  uint64        `json:"connects"`
+	Breaks    uint64        `json:"breaks"` // connections closed for an error or a fault
+}
+
+// VringStatus is one ring the front end has set up.
+type VringStatus struct {
+	Index   int  `json:"index"`
+	Num     int  `json:"num"`
+	Enabled bool `json:"enabled"`
+	Kick    bool `json:"kick"` // has a descriptor; otherwise it is polled
+	Call    bool `json:"call"`
+}
+
+// Status tells how the session stands. Any goroutine may call it.
+func (s *Session) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Path: s.cfg.Path, Mode: "server", Connected: s.conn != nil, Running: s.running,
+		Features: FeatureNames(s.front.Features), Queues: s.cfg.Queues, Regions: len(s.front.Regions), MTU: s.front.MTU,
+		LastError: s.lastError, Connects: s.connects, Breaks: s.breaks}
+	if s.cfg.Client {
+		st.Mode = "client"
+	}
+	for _, r := range s.front.Regions {
+		st.Memory += r.Size
+	}
+	for i := range s.front.Vrings {
+		if v := &s.front.Vrings[i]; v.usable() {
+			st.Vrings = append(st.Vrings, VringStatus{Index: i, Num: v.Num, Enabled: v.Enabled, Kick: v.Kick >= 0, Call: v.Call >= 0})
+		}
+	}
+	return st
+}

@@ -1,0 +1,432 @@
+package vhost
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// row is what the session knows of a request: its payload's size, how many
+// descriptors it may bring, whether its handler returns a reply of its own, and
+// the handler. A handler's error closes the connection, unless it is a refusal.
+type row struct {
+	name  string
+	size  int // bytes of payload; sizeTable: a memory table
+	fds   int // at most
+	reply bool
+	run   func(*Session, *message) ([]byte, error)
+}
+
+const sizeTable = -1
+
+func (r *row) sizeText() string {
+	if r.size == sizeTable {
+		return fmt.Sprintf("8 to %d", maxPayload)
+	}
+	return fmt.Sprint(r.size)
+}
+
+// refusal is an answer other than 0 to a message that is well formed; the
+// connection lives on.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// table has the requests by their number (vhost-user, "Front-end message types").
+// It is filled by init, for the handlers refer to it.
+var table [41]row
+
+func init() {
+	table = [41]row{
+		1:  {"GET_FEATURES", 0, 0, true, getFeatures},
+		2:  {"SET_FEATURES", 8, 0, false, setFeatures},
+		3:  {"SET_OWNER", 0, 0, false, setOwner},
+		4:  {"RESET_OWNER", 0, 0, false, resetOwner},
+		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, setMemTable},
+		8:  {"SET_VRING_NUM", 8, 0, false, setVringNum},
+		9:  {"SET_VRING_ADDR", 40, 0, false, setVringAddr},
+		10: {"SET_VRING_BASE", 8, 0, false, setVringBase},
+		11: {"GET_VRING_BASE", 8, 0, true, getVringBase},
+		12: {"SET_VRING_KICK", 8, 1, false, setVringKick},
+		13: {"SET_VRING_CALL", 8, 1, false, setVringCall},
+		14: {"SET_VRING_ERR", 8, 1, false, setVringErr},
+		15: {"GET_PROTOCOL_FEATURES", 0, 0, true, getProtocolFeatures},
+		16: {"SET_PROTOCOL_FEATURES", 8, 0, false, setProtocolFeatures},
+		17: {"GET_QUEUE_NUM", 0, 0, true, getQueueNum},
+		18: {"SET_VRING_ENABLE", 8, 0, false, setVringEnable},
+		19: {"SEND_RARP", 8, 0, false, sendRARP},
+		20: {"NET_SET_MTU", 8, 0, false, netSetMTU},
+		34: {"RESET_DEVICE", 0, 0, false, resetDevice},
+		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, getMaxMemSlots},
+		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, addMemReg},
+		38: {"REM_MEM_REG", 8 + regionLen, 1, false, remMemReg},
+		39: {"SET_STATUS", 8, 0, false, setStatus},
+		40: {"GET_STATUS", 0, 0, true, getStatus},
+	}
+}
+
+func getFeatures(s *Session, _ *message) ([]byte, error) { return u64Payload(s.offered()), nil }
+
+func setFeatures(s *Session, m *message) ([]byte, error) {
+	features := m.u64()
+	if extra := features &^ s.offered(); extra != 0 {
+		return nil, fmt.Errorf("features %#x were not offered", extra)
+	}
+	if s.front.FeaturesSet && s.front.Features == features {
+		return nil, nil
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		f.Features, f.FeaturesSet = features, true
+		if features&FeatureProtocolFeatures == 0 { // rings are enabled from the start
+			for i := range f.Vrings {
+				f.Vrings[i].Enabled = true
+			}
+		}
+	})
+	return nil, nil
+}
+
+func setOwner(s *Session, _ *message) ([]byte, error) {
+	s.change(func(f *frontEnd) { f.Owned = true })
+	return nil, nil
+}
+
+// resetOwner disables all rings, as the specification recommends for this
+// deprecated request; without protocol features nothing could enable them again.
+func resetOwner(s *Session, _ *message) ([]byte, error) {
+	if s.front.Features&FeatureProtocolFeatures == 0 {
+		return nil, nil
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		for i := range f.Vrings {
+			f.Vrings[i].Enabled = false
+		}
+	})
+	return nil, nil
+}
+
+func getProtocolFeatures(s *Session, _ *message) ([]byte, error) {
+	return u64Payload(s.offeredProtocol()), nil
+}
+
+func setProtocolFeatures(s *Session, m *message) ([]byte, error) {
+	if extra := m.u64() &^ s.offeredProtocol(); extra != 0 {
+		return nil, fmt.Errorf("protocol features %#x were not offered", extra)
+	}
+	s.change(func(f *frontEnd) { f.Protocol = m.u64() })
+	return nil, nil
+}
+
+func getQueueNum(s *Session, _ *message) ([]byte, error) {
+	return u64Payload(uint64(s.cfg.Queues)), nil
+}
+
+func getMaxMemSlots(_ *Session, _ *message) ([]byte, error) { return u64Payload(MaxRegions), nil }
+
+// parseRegion decodes a memory region description.
+func parseRegion(b []byte) RegionSpec {
+	return RegionSpec{
+		GuestAddr:  binary.LittleEndian.Uint64(b),
+		Size:       binary.LittleEndian.Uint64(b[8:]),
+		UserAddr:   binary.LittleEndian.Uint64(b[16:]),
+		MmapOffset: binary.LittleEndian.Uint64(b[24:]),
+	}
+}
+
+func setMemTable(s *Session, m *message) ([]byte, error) {
+	n := binary.LittleEndian.Uint32(m.payload)
+	if n > maxMessageRegions || len(m.payload) < 8+int(n)*regionLen {
+		return nil, fmt.Errorf("%d regions in %d bytes", n, len(m.payload))
+	}
+	if len(m.fds) != int(n) {
+		return nil, fmt.Errorf("%d regions with %d descriptors", n, len(m.fds))
+	}
+	regions := make([]RegionSpec, n)
+	for i := range regions {
+		regions[i] = parseRegion(m.payload[8+i*regionLen:])
+	}
+	if err := checkTable(regions, m.fds); err != nil {
+		return nil, err
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		f.closeRegions()
+		for i := range regions {
+			regions[i].FD = m.takeFD(i)
+		}
+		f.Regions = regions
+	})
+	return nil, nil
+}
+
+// checkTable checks regions among each other and against their files.
+func checkTable(regions []RegionSpec, fds []int) error {
+	if err := checkRegions(regions); err != nil {
+		return err
+	}
+	for i, fd := range fds {
+		if _, err := checkFile(regions[i], fd); err != nil {
+			return fmt.Errorf("memory region %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func addMemReg(s *Session, m *message) ([]byte, error) {
+	if len(m.fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
+	}
+	r := parseRegion(m.payload[8:])
+	if _, err := checkFile(r, m.fds[0]); err != nil {
+		return nil, err
+	}
+	regions := append(append([]RegionSpec{}, s.front.Regions...), r)
+	if err := checkRegions(regions); err != nil {
+		return nil, err
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		regions[len(regions)-1].FD = m.takeFD(0)
+		f.Regions = regions
+	})
+	return nil, nil
+}
+
+// remMemReg finds the region by its addresses and size; a descriptor that comes
+// along is closed unused.
+func remMemReg(s *Session, m *message) ([]byte, error) {
+	r := parseRegion(m.payload[8:])
+	for i, have := range s.front.Regions {
+		if have.GuestAddr == r.GuestAddr && have.UserAddr == r.UserAddr && have.Size == r.Size {
+			s.halt()
+			s.change(func(f *frontEnd) {
+				unix.Close(have.FD)
+				f.Regions = append(append([]RegionSpec{}, f.Regions[:i]...), f.Regions[i+1:]...)
+			})
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("no region of %#x bytes at guest address %#x, user address %#x", r.Size, r.GuestAddr, r.UserAddr)
+}
+
+// vring returns the index of a message's vring, once it is checked.
+func (s *Session) vring(index int) (int, error) {
+	if index < 0 || index >= len(s.front.Vrings) {
+		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))
+	}
+	return index, nil
+}
+
+// changeVring stops a running device if the ring is part of it, and changes the
+// ring.
+func (s *Session) changeVring(index int, change func(v *vringState)) {
+	if s.front.Vrings[index].usable() {
+		s.halt()
+	}
+	s.change(func(f *frontEnd) { change(&f.Vrings[index]) })
+}
+
+func setVringNum(s *Session, m *message) ([]byte, error) {
+	index, num := m.state()
+	i, err := s.vring(index)
+	if err != nil {
+		return nil, err
+	}
+	if num == 0 || num > MaxRingSize || num&(num-1) != 0 {
+		return nil, fmt.Errorf("vring %d: %d descriptors, expected a power of two up to %d", i, num, MaxRingSize)
+	}
+	s.changeVring(i, func(v *vringState) { v.Num = int(num) })
+	return nil, nil
+}
+
+func setVringAddr(s *Session, m *message) ([]byte, error) {
+	i, err := s.vring(int(binary.LittleEndian.Uint32(m.payload)))
+	if err != nil {
+		return nil, err
+	}
+	desc := binary.LittleEndian.Uint64(m.payload[8:])
+	used := binary.LittleEndian.Uint64(m.payload[16:])
+	avail := binary.LittleEndian.Uint64(m.payload[24:])
+	if err := checkVring(VringSpec{Index: i, Num: 1, Desc: desc, Avail: avail, Used: used}); err != nil {
+		return nil, err
+	}
+	s.changeVring(i, func(v *vringState) { v.Desc, v.Avail, v.Used, v.Placed = desc, avail, used, true })
+	return nil, nil
+}
+
+func setVringBase(s *Session, m *message) ([]byte, error) {
+	index, num := m.state()
+	i, err := s.vring(index)
+	if err != nil {
+		return nil, err
+	}
+	if num > 0xffff {
+		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
+	}
+	s.changeVring(i, func(v *vringState) { v.Base = uint16(num) })
+	return nil, nil
+}
+
+// getVringBase stops the ring, which SET_VRING_KICK starts again, and with it
+// the device, before it answers: no worker uses the ring any more.
+func getVringBase(s *Session, m *message) ([]byte, error) {
+	index, _ := m.state()
+	i, err := s.vring(index)
+	if err != nil {
+		return nil, err
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		v := &f.Vrings[i]
+		closeFD(&v.Kick)
+		v.Started = false
+	})
+	b := binary.LittleEndian.AppendUint32(nil, uint32(i))
+	return binary.LittleEndian.AppendUint32(b, uint32(s.front.Vrings[i].Base)), nil
+}
+
+// eventFD is the descriptor of SET_VRING_KICK, _CALL and _ERR, still the
+// message's: position in m.fds, or -1 where bit 8 says that none comes.
+func (s *Session) eventFD(m *message) (vring, at int, err error) {
+	v := m.u64()
+	vring, err = s.vring(int(v & 0xff))
+	if err != nil {
+		return 0, 0, err
+	}
+	if v&(1<<8) != 0 {
+		if len(m.fds) != 0 {
+			return 0, 0, fmt.Errorf("vring %d: a descriptor came though bit 8 says none does", vring)
+		}
+		return vring, -1, nil
+	}
+	if len(m.fds) != 1 {
+		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
+	}
+	// A worker reads and writes it: it must neither block nor be anything else.
+	if what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", m.fds[0])); err != nil || what != "anon_inode:[eventfd]" {
+		return 0, 0, fmt.Errorf("vring %d: the descriptor is %q, expected an eventfd", vring, what)
+	}
+	if err := unix.SetNonblock(m.fds[0], true); err != nil {
+		return 0, 0, fmt.Errorf("vring %d: eventfd: %w", vring, err)
+	}
+	return vring, 0, nil
+}
+
+// takeEvent replaces *fd by the message's descriptor.
+func takeEvent(fd *int, m *message, at int) {
+	closeFD(fd)
+	if at >= 0 {
+		*fd = m.takeFD(at)
+	}
+}
+
+func setVringKick(s *Session, m *message) ([]byte, error) {
+	i, at, err := s.eventFD(m)
+	if err != nil {
+		return nil, err
+	}
+	s.changeVring(i, func(v *vringState) {
+		takeEvent(&v.Kick, m, at)
+		v.Started = true
+	})
+	return nil, nil
+}
+
+func setVringCall(s *Session, m *message) ([]byte, error) {
+	i, at, err := s.eventFD(m)
+	if err != nil {
+		return nil, err
+	}
+	s.changeVring(i, func(v *vringState) { takeEvent(&v.Call, m, at) })
+	return nil, nil
+}
+
+func setVringErr(s *Session, m *message) ([]byte, error) {
+	i, at, err := s.eventFD(m)
+	if err != nil {
+		return nil, err
+	}
+	s.change(func(f *frontEnd) { takeEvent(&f.Vrings[i].Err, m, at) })
+	return nil, nil
+}
+
+func setVringEnable(s *Session, m *message) ([]byte, error) {
+	index, num := m.state()
+	i, err := s.vring(index)
+	if err != nil {
+		return nil, err
+	}
+	if num > 1 {
+		return nil, fmt.Errorf("vring %d: enable is %d, expected 0 or 1", i, num)
+	}
+	if s.front.Vrings[i].Enabled != (num == 1) {
+		s.changeVring(i, func(v *vringState) { v.Enabled = num == 1 })
+	}
+	return nil, nil
+}
+
+var errNoAnnouncer = errors.New("was not offered")
+
+func sendRARP(s *Session, m *message) ([]byte, error) {
+	a, ok := s.backend.(Announcer)
+	if !ok {
+		return nil, errNoAnnouncer
+	}
+	a.Announce([6]byte(m.payload[:6]))
+	return nil, nil
+}
+
+// netSetMTU answers other than 0 if the guest's MTU is not the one it was given.
+func netSetMTU(s *Session, m *message) ([]byte, error) {
+	mtu := m.u64()
+	if mtu < 68 || mtu > 65535 { // RFC 791; VIRTIO_NET_F_MTU has 16 bits
+		return nil, refusal(fmt.Sprintf("MTU of %d, expected 68 to 65535", mtu))
+	}
+	if s.cfg.MTU > 0 && mtu > uint64(s.cfg.MTU) {
+		return nil, refusal(fmt.Sprintf("MTU of %d, the port's is %d", mtu, s.cfg.MTU))
+	}
+	s.halt()
+	s.change(func(f *frontEnd) { f.MTU = int(mtu) })
+	return nil, nil
+}
+
+// resetDevice takes the rings to their initial state; memory stays.
+func resetDevice(s *Session, _ *message) ([]byte, error) {
+	s.halt()
+	s.change(func(f *frontEnd) {
+		f.resetVrings()
+		f.Status = 0
+	})
+	return nil, nil
+}
+
+// setStatus: a status of 0 is a reset (virtio 1.2 section 2.1.1), and stops the
+// rings.
+func setStatus(s *Session, m *message) ([]byte, error) {
+	status := m.u64()
+	if status > 0xff {
+		return nil, fmt.Errorf("status %#x has more than 8 bits", status)
+	}
+	if status == 0 {
+		s.halt()
+	}
+	s.change(func(f *frontEnd) {
+		f.Status = uint8(status)
+		for i := range f.Vrings {
+			if status == 0 {
+				closeFD(&f.Vrings[i].Kick)
+				f.Vrings[i].Started = false
+			}
+		}
+	})
+	return nil, nil
+}
+
+func getStatus(s *Session, _ *message) ([]byte, error) {
+	return u64Payload(uint64(s.front.Status)), nil
+}

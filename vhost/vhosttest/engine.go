@@ -1,0 +1,84 @@
+package vhosttest
+
+import (
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weft/port"
+	"weft/vhost"
+)
+
+// Engine is a vhost.Backend that opens the device in this process, for tests of
+// the session. A test that moves frames locks it meanwhile.
+type Engine struct {
+	sync.Mutex
+	Device port.Device // nil: none
+	Starts int
+	Stops  int
+	// Spec is what Start got last.
+	Spec []byte
+	// Refuse makes Start fail.
+	Refuse bool
+	// OnChange is called by Changed, if set.
+	OnChange func()
+}
+
+// Start implements vhost.Backend.
+func (e *Engine) Start(spec []byte, fds []int) error {
+	e.Lock()
+	defer e.Unlock()
+	if e.Refuse {
+		return errors.New("refused by the test")
+	}
+	if e.Device != nil {
+		return errors.New("started twice")
+	}
+	own := make([]int, len(fds))
+	for i, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return err
+		}
+		own[i] = dup
+	}
+	d, err := vhost.Open(spec, own)
+	if err != nil {
+		return err
+	}
+	e.Device, e.Spec = d, append([]byte{}, spec...)
+	e.Starts++
+	return nil
+}
+
+// Stop implements vhost.Backend.
+func (e *Engine) Stop() ([]byte, error) {
+	e.Lock()
+	defer e.Unlock()
+	e.Stops++
+	if e.Device == nil {
+		return nil, errors.New("no device")
+	}
+	state := e.Device.State()
+	e.Device.Close()
+	e.Device = nil
+	return state, nil
+}
+
+// Kill closes the device without anybody being told, as an engine does that dies.
+func (e *Engine) Kill() {
+	e.Lock()
+	defer e.Unlock()
+	if e.Device != nil {
+		e.Device.Close()
+	}
+	e.Device = nil
+}
+
+// Changed implements vhost.Backend.
+func (e *Engine) Changed() {
+	if e.OnChange != nil {
+		e.OnChange()
+	}
+}

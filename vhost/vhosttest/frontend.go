@@ -1,0 +1,282 @@
+package vhosttest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/vhost"
+)
+
+// Requests of vhost-user that the front end makes by itself.
+const (
+	GetFeatures         = 1
+	SetFeatures         = 2
+	SetOwner            = 3
+	SetMemTable         = 5
+	SetVringNum         = 8
+	SetVringAddr        = 9
+	SetVringBase        = 10
+	GetVringBase        = 11
+	SetVringKick        = 12
+	SetVringCall        = 13
+	SetVringErr         = 14
+	GetProtocolFeatures = 15
+	SetProtocolFeatures = 16
+	GetQueueNum         = 17
+	SetVringEnable      = 18
+	NetSetMTU           = 20
+	AddMemReg           = 37
+	RemMemReg           = 38
+)
+
+// Flags of a message.
+const (
+	Version   = 1
+	NeedReply = 1 << 3
+)
+
+const frontTimeout = 5 * time.Second
+
+// FrontEnd is what a virtual machine monitor does: it speaks vhost-user to the
+// switch for a Guest. Not for several goroutines.
+type FrontEnd struct {
+	Conn *net.UnixConn
+	// Ack asks for a reply to every message, once REPLY_ACK is negotiated.
+	Ack bool
+}
+
+// Dial connects to a session in server mode.
+func Dial(path string) (*FrontEnd, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	return &FrontEnd{Conn: conn}, nil
+}
+
+// Accept waits for a session in client mode.
+func Accept(l *net.UnixListener) (*FrontEnd, error) {
+	if err := l.SetDeadline(time.Now().Add(frontTimeout)); err != nil {
+		return nil, err
+	}
+	conn, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return &FrontEnd{Conn: conn}, nil
+}
+
+// Close closes the connection, as a monitor does that dies.
+func (f *FrontEnd) Close() { f.Conn.Close() }
+
+// Send writes one message.
+func (f *FrontEnd) Send(request, flags uint32, payload []byte, fds ...int) error {
+	return f.SendRaw(request, flags, uint32(len(payload)), payload, fds...)
+}
+
+// SendRaw writes a message whose size may be a lie.
+func (f *FrontEnd) SendRaw(request, flags, size uint32, payload []byte, fds ...int) error {
+	b := binary.LittleEndian.AppendUint32(nil, request)
+	b = binary.LittleEndian.AppendUint32(b, flags)
+	b = binary.LittleEndian.AppendUint32(b, size)
+	b = append(b, payload...)
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err := f.Conn.WriteMsgUnix(b, oob, nil)
+	return err
+}
+
+// Call writes a message and reads the reply's payload.
+func (f *FrontEnd) Call(request uint32, payload []byte, fds ...int) ([]byte, error) {
+	if err := f.Send(request, Version|NeedReply, payload, fds...); err != nil {
+		return nil, err
+	}
+	return f.Reply(request)
+}
+
+// Reply reads a reply to the request.
+func (f *FrontEnd) Reply(request uint32) ([]byte, error) {
+	if err := f.Conn.SetReadDeadline(time.Now().Add(frontTimeout)); err != nil {
+		return nil, err
+	}
+	var head [12]byte
+	if _, err := io.ReadFull(f.Conn, head[:]); err != nil {
+		return nil, err
+	}
+	got, flags, n := binary.LittleEndian.Uint32(head[:]), binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint32(head[8:])
+	if got != request || flags != 1|4 || n > 256 {
+		return nil, fmt.Errorf("reply to %d with flags %#x and %d bytes, expected one to %d", got, flags, n, request)
+	}
+	b := make([]byte, n)
+	_, err := io.ReadFull(f.Conn, b)
+	return b, err
+}
+
+// U64 is Call for a request that is answered by one number.
+func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
+	b, err := f.Call(request, payload)
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, fmt.Errorf("reply of %d bytes, expected 8", len(b))
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// do sends a message that has no reply of its own.
+func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
+	if !f.Ack {
+		return f.Send(request, Version, payload, fds...)
+	}
+	b, err := f.Call(request, payload, fds...)
+	if err == nil && binary.LittleEndian.Uint64(b) != 0 {
+		err = fmt.Errorf("request %d: answered %d", request, binary.LittleEndian.Uint64(b))
+	}
+	return err
+}
+
+// Number is a payload of one 64-bit number.
+func Number(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
+
+// Pair is a vring state description.
+func Pair(index int, v uint32) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(index)), v)
+}
+
+// Region is a memory region description.
+func Region(r vhost.RegionSpec) []byte {
+	b := Number(r.GuestAddr)
+	b = append(b, Number(r.Size)...)
+	b = append(b, Number(r.UserAddr)...)
+	return append(b, Number(r.MmapOffset)...)
+}
+
+// Negotiate agrees on the guest's features and on every protocol feature.
+func (f *FrontEnd) Negotiate(g *Guest) error {
+	offered, err := f.U64(GetFeatures, nil)
+	if err != nil {
+		return fmt.Errorf("features: %w", err)
+	}
+	if missing := g.Features &^ offered; missing != 0 {
+		return fmt.Errorf("features %#x are not offered", missing)
+	}
+	if err := f.Send(SetOwner, Version, nil); err != nil {
+		return err
+	}
+	if offered&vhost.FeatureProtocolFeatures != 0 {
+		protocol, err := f.U64(GetProtocolFeatures, nil)
+		if err != nil {
+			return fmt.Errorf("protocol features: %w", err)
+		}
+		if err := f.Send(SetProtocolFeatures, Version, Number(protocol)); err != nil {
+			return err
+		}
+		f.Ack = protocol&vhost.ProtocolReplyAck != 0
+	}
+	return f.do(SetFeatures, Number(g.Features|vhost.FeatureProtocolFeatures))
+}
+
+// SetMemory sends the guest's memory table.
+func (f *FrontEnd) SetMemory(g *Guest) error {
+	regions := g.Regions()
+	b := Pair(len(regions), 0)
+	fds := make([]int, len(regions))
+	for i, r := range regions {
+		b, fds[i] = append(b, Region(r)...), g.FD()
+	}
+	return f.do(SetMemTable, b, fds...)
+}
+
+// SetVring sets one ring up, from position base, and starts it.
+func (f *FrontEnd) SetVring(q *Queue, base uint16) error {
+	v := q.Vring()
+	addr := Pair(v.Index, 0)
+	for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
+		addr = append(addr, Number(a)...)
+	}
+	steps := []struct {
+		request uint32
+		payload []byte
+	}{
+		{SetVringNum, Pair(v.Index, uint32(v.Num))},
+		{SetVringBase, Pair(v.Index, uint32(base))},
+		{SetVringAddr, addr},
+	}
+	for _, s := range steps {
+		if err := f.do(s.request, s.payload); err != nil {
+			return err
+		}
+	}
+	if err := f.event(SetVringCall, v.Index, q.call); err != nil {
+		return err
+	}
+	return f.event(SetVringKick, v.Index, q.kick)
+}
+
+func (f *FrontEnd) event(request uint32, index, fd int) error {
+	if fd < 0 {
+		return f.do(request, Number(uint64(index)|1<<8))
+	}
+	return f.do(request, Number(uint64(index)), fd)
+}
+
+// Enable enables or disables a ring.
+func (f *FrontEnd) Enable(q *Queue, on bool) error {
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	return f.do(SetVringEnable, Pair(q.index, v))
+}
+
+// Attach does all of it: the guest's device runs a moment later.
+func (f *FrontEnd) Attach(g *Guest) error {
+	if err := f.Negotiate(g); err != nil {
+		return err
+	}
+	if err := f.SetMemory(g); err != nil {
+		return fmt.Errorf("memory table: %w", err)
+	}
+	for i := range g.Rx {
+		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
+			if err := f.SetVring(q, g.Seed); err != nil {
+				return fmt.Errorf("vring %d: %w", q.index, err)
+			}
+		}
+	}
+	for i := range g.Rx {
+		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
+			if err := f.Enable(q, true); err != nil {
+				return fmt.Errorf("enable vring %d: %w", q.index, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Stop stops a ring and returns its position.
+func (f *FrontEnd) Stop(q *Queue) (uint16, error) {
+	b, err := f.Call(GetVringBase, Pair(q.index, 0))
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 || binary.LittleEndian.Uint32(b) != uint32(q.index) {
+		return 0, fmt.Errorf("position of vring %d: %x", q.index, b)
+	}
+	return uint16(binary.LittleEndian.Uint32(b[4:])), nil
+}
+
+// ListenFront listens at path for sessions in client mode.
+func ListenFront(path string) (*net.UnixListener, error) {
+	_ = os.Remove(path)
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}
