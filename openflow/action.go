@@ -3,51 +3,38 @@ package openflow
 // ActionKind is the kind of an Action.
 type ActionKind uint8
 
-// Kinds of action, in ovs-actions(7)'s words.
+// Kinds of action, in ovs-actions(7)'s words. A drop is an empty list.
 const (
-	ActNone      ActionKind = iota
-	ActOutput               // Port: an ordinary or reserved one
-	ActOutputReg            // output to the port number in Src
-	ActDrop                 // alone; formats as drop
-	ActSetField             // Value/Mask -> Dst, all of the field
-	ActLoad                 // Value -> Dst, a sub-field
-	ActMove                 // Src -> Dst
-	ActPushVLAN             // EtherType in Arg
-	ActPopVLAN
-	ActModVLANVID // Arg
-	ActModVLANPCP // Arg
-	ActDecTTL
-	ActGotoTable     // Table
-	ActResubmit      // Port (PortInPort: as it is), Table (TableAll: the current one)
-	ActWriteMetadata // Value/Mask
-	ActClearActions
-	ActWriteActions // Sub
-	ActClone        // Sub
-	ActNote         // Text
-	ActController   // Arg: bytes at most
+	ActNone          ActionKind = iota
+	ActOutput                   // to Port, an ordinary or standard one
+	ActOutputReg                // to the port whose number is in Src
+	ActSetField                 // Value/Mask -> Dst, which is a whole field
+	ActLoad                     // Value -> Dst
+	ActMove                     // Src -> Dst
+	ActModField                 // mod_* of Dst, a whole field: no effect where Dst is not there
+	ActModVLANVID               // Value, with a tag pushed if there is none
+	ActModVLANPCP               // the same
+	ActPushVLAN                 // of EtherType Value
+	ActPopVLAN                  // if there is a tag
+	ActDecTTL                   //
+	ActGotoTable                // Table
+	ActResubmit                 // to Table (TableAll: the same) as from Port (PortInPort: unchanged)
+	ActWriteMetadata            // Value/Mask
+	ActSetTunnel                // Value: set_tunnel of tun_id
+	ActClone                    // Sub, whose changes end with it
+	ActNote                     // Text
 )
 
-// Subfield is Bits bits of a field from bit Offset (0: the least significant).
-type Subfield struct {
-	Field  FieldID
-	Offset uint8
-	Bits   uint8
-}
-
-// Value128 is a value of up to 128 bits: [0] is the upper half.
-type Value128 [2]uint64
-
-// Action is one parsed action.
+// Action is one parsed action. Value and Mask are in the least significant
+// bits, as written into Dst.
 type Action struct {
 	Kind  ActionKind
 	Table uint8
-	// Spelling keeps which of the equivalent words was written (mod_dl_src and
-	// set_field), for the same text to come back.
-	Spelling uint8
+	// Wide tells set_tunnel64 from set_tunnel.
+	Wide     bool
 	Port     uint32
-	Arg      uint32
 	Src, Dst Subfield
-	Value    Value128 // in the field's least significant bits
+	Value    Value128
 	Mask     Value128
 	Sub      []Action
 	Text     string

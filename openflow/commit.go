@@ -1,0 +1,192 @@
+package openflow
+
+import (
+	"net/netip"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// emit appends a datapath action, leaving room for a final OpDrop.
+func (x *xlate) emit(a flowtable.Action) {
+	if len(x.actions) >= flowtable.MaxActions-2 {
+		x.halt(packet.DropLoop)
+		return
+	}
+	x.actions = append(x.actions, a)
+}
+
+// setOps are the header fields the datapath can set, each as a whole.
+var setOps = []struct {
+	field FieldID
+	op    flowtable.Op
+}{
+	{FEthDst, flowtable.OpSetEthDst}, {FEthSrc, flowtable.OpSetEthSrc},
+	{FIPSrc, flowtable.OpSetIPv4Src}, {FIPDst, flowtable.OpSetIPv4Dst},
+	{FIPv6Src, flowtable.OpSetIPv6Src}, {FIPv6Dst, flowtable.OpSetIPv6Dst},
+	{FNwTOS, flowtable.OpSetTOS},
+	{FTCPSrc, flowtable.OpSetTpSrc}, {FTCPDst, flowtable.OpSetTpDst},
+}
+
+// commit emits what makes the base the flow. Fields that were only set, never
+// read, are set without a look at what the frame has there.
+func (x *xlate) commit() {
+	if !x.dirty {
+		return
+	}
+	for i := range setOps {
+		x.commitField(setOps[i].field, setOps[i].op)
+	}
+	x.commitTTL()
+	x.commitTags()
+	x.dirty = false
+}
+
+func (x *xlate) commitField(id FieldID, op flowtable.Op) {
+	s := whole(id)
+	word, hi, lo := s.mask()
+	differs := x.differs(word, hi)
+	if lo != 0 {
+		differs = x.differs(word+1, lo) || differs
+	}
+	if !differs {
+		return
+	}
+	v := x.read(s) // the datapath sets all of the field
+	x.follow(word, hi)
+	if lo == 0 {
+		a := flowtable.Action{Op: op, U32: uint32(v[1])}
+		if op == flowtable.OpSetEthDst || op == flowtable.OpSetEthSrc {
+			a.U32, a.U64 = 0, v[1]
+		}
+		x.emit(a)
+		return
+	}
+	x.follow(word+1, lo)
+	x.emit(flowtable.Action{Op: op, U64: v[0]})
+	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
+}
+
+// differs tells whether base and flow may differ on the bits of mask.
+func (x *xlate) differs(word int, mask uint64) bool {
+	mask &^= x.keep[word] & x.baseKeep[word]
+	if mask == 0 {
+		return false
+	}
+	if x.baseKeep[word]&mask != 0 {
+		return true
+	}
+	// What the base has is known. The flow's may be the frame's own once more,
+	// after a clone.
+	x.look(word, mask)
+	return (x.flow[word]^x.base[word])&mask != 0
+}
+
+// follow makes the base the flow on the bits of mask.
+func (x *xlate) follow(word int, mask uint64) {
+	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
+	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
+}
+
+func (x *xlate) commitTTL() {
+	kept, baseKept := x.keep[frames]&ttlBits != 0, x.baseKeep[frames]&ttlBits != 0
+	switch {
+	case kept && baseKept && x.decs >= x.baseDecs:
+		for range x.decs - x.baseDecs {
+			x.emit(flowtable.Action{Op: flowtable.OpDecTTL})
+		}
+	case !kept && !baseKept && (x.flow[frames]^x.base[frames])&ttlBits == 0:
+	default:
+		ttl := x.read(whole(FIPTTL))
+		x.emit(flowtable.Action{Op: flowtable.OpSetTTL, U32: uint32(ttl[1])})
+	}
+	x.follow(frames, ttlBits)
+	x.baseDecs = x.decs
+}
+
+// output sends to an ordinary or standard port.
+func (x *xlate) output(no uint32) {
+	switch no {
+	case PortInPort:
+		x.send(x.inPort())
+	case PortNORMAL:
+		x.normal()
+	case PortFlood:
+		x.flood(true)
+	case PortAll:
+		x.flood(false)
+	case PortController, PortTable, PortNone:
+	default:
+		if no == x.inPort() {
+			x.note("not sent back to where it came from")
+			return
+		}
+		x.send(no)
+	}
+}
+
+// send emits the changes so far and the output.
+func (x *xlate) send(no uint32) {
+	port, ok := x.env.Port(no)
+	if !ok || port.Kind == PortUplink {
+		x.usedPorts = true
+		x.because(packet.DropNoPort)
+		x.note("no such port to send to")
+		return
+	}
+	x.sendTo(&port)
+}
+
+func (x *xlate) sendTo(port *PortInfo) {
+	if x.halted {
+		return
+	}
+	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.No}
+	if port.Kind == PortTunnel {
+		var why packet.DropReason
+		if out, why = x.tunnel(port); why != packet.DropNone {
+			x.because(why)
+			x.note("the tunnel cannot be used: " + why.String())
+			return
+		}
+	}
+	x.commit()
+	x.emit(out)
+	x.sent = x.sent || !x.halted
+}
+
+// tunnel resolves a vxlan port with what the flow says of it.
+func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
+	vni, local, remote := port.VNI, port.Local, port.Remote
+	if port.FlowVNI {
+		x.look(flowtable.WTunID, 0xffffff)
+		vni = uint32(x.flow[flowtable.WTunID] & 0xffffff)
+	}
+	if port.FlowRemote {
+		remote = x.tunnelAddr(FTunDst, FTunIPv6Dst, true, true)
+	}
+	if !remote.IsValid() {
+		return flowtable.Action{}, packet.DropNoRoute
+	}
+	if port.FlowLocal {
+		local = x.tunnelAddr(FTunSrc, FTunIPv6Src, remote.Is4(), remote.Is6())
+	}
+	index, why := x.env.Tunnel(port.No, vni, local, remote)
+	return flowtable.Action{Op: flowtable.OpTunnel, U32: index, U64: uint64(vni)}, why
+}
+
+// tunnelAddr reads a tunnel address of the families wanted, IPv4 first; 0 is
+// none.
+func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
+	if want4 {
+		if v := x.read(whole(v4)); !v.isZero() {
+			return valueAddr(v, 32)
+		}
+	}
+	if want6 {
+		if v := x.read(whole(v6)); !v.isZero() {
+			return valueAddr(v, 128)
+		}
+	}
+	return netip.Addr{}
+}

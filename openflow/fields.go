@@ -1,0 +1,250 @@
+package openflow
+
+import "weft/flowtable"
+
+// FieldID is a row of the table of fields.
+type FieldID uint8
+
+// Fields, by their names in ovs-fields(7). reg0 to reg15, xreg0 to xreg7 and
+// xxreg0 to xxreg3 are FReg+n, FXReg+n, FXXReg+n.
+const (
+	FNone FieldID = iota
+	FTunID
+	FTunSrc
+	FTunDst
+	FTunIPv6Src
+	FTunIPv6Dst
+	FMetadata
+	FInPort
+	FInPortOXM
+	FEthSrc
+	FEthDst
+	FEthType
+	FVLANTCI
+	FDLVLAN
+	FDLVLANPCP
+	FVLANVID
+	FVLANPCP
+	FIPSrc
+	FIPDst
+	FIPv6Src
+	FIPv6Dst
+	FIPv6Label
+	FIPProto
+	FNwTOS
+	FIPDSCP
+	FIPECN
+	FIPTTL
+	FIPFrag
+	FARPOp
+	FARPSpa
+	FARPTpa
+	FARPSha
+	FARPTha
+	FTCPSrc
+	FTCPDst
+	FTCPFlags
+	FUDPSrc
+	FUDPDst
+	FSCTPSrc
+	FSCTPDst
+	FICMPType
+	FICMPCode
+	FICMPv6Type
+	FICMPv6Code
+	FNDTarget
+	FNDSll
+	FNDTll
+	FReg
+	FXReg      = FReg + 16
+	FXXReg     = FXReg + 8
+	fieldCount = FXXReg + 4
+)
+
+// format is how a field's value is written.
+type format uint8
+
+const (
+	asDecimal format = iota
+	asHex
+	asHex4 // 0x and four digits
+	asHex5
+	asEthernet
+	asIPv4
+	asIPv6
+	asPort
+	asFrag
+	asTCPFlags
+)
+
+// field is a row of the table: everything that parsing, formatting, lookup and
+// the actions need to know. Source: ovs-fields(7).
+type field struct {
+	name, alias string
+	// oxm are its names in brackets, the first one is printed.
+	oxm []string
+	// The field's bits are shift to shift+bits-1 of Flow[word]; 128-bit fields
+	// take word (upper half) and word+1.
+	word, shift, bits uint8
+	// bytes is the size a value may not exceed in text.
+	bytes    uint8
+	format   format
+	maskable bool
+	readOnly bool
+	// unwritable fields could be set by OpenFlow, and not yet by the datapath.
+	unwritable bool
+	needs      prereq
+}
+
+const (
+	tunHi, tunLo         = 32, 0
+	tpSrc, tpDst         = 48, 32
+	protoAt              = 56
+	tosAt, dscpAt        = 48, 50
+	ttlAt, fragAt        = 40, 32
+	innerTCI             = 16
+	ecnBits              = 2
+	frames               = flowtable.WIP
+	wTunIPv4             = flowtable.WTunIPv4
+	allVLAN              = 0xffff
+	vlanCFI              = flowtable.VLANPresent
+	vlanVID              = 0x0fff
+	vlanPCP              = 0xe000
+	dlVLANNone           = 0xffff
+	tosDSCP       uint64 = 0xfc
+)
+
+var fields = [fieldCount]field{
+	FNone:       {},
+	FTunID:      {name: "tun_id", alias: "tunnel_id", oxm: []string{"NXM_NX_TUN_ID", "OXM_OF_TUNNEL_ID"}, word: flowtable.WTunID, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FTunSrc:     {name: "tun_src", oxm: []string{"NXM_NX_TUN_IPV4_SRC"}, word: wTunIPv4, shift: tunHi, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunDst:     {name: "tun_dst", oxm: []string{"NXM_NX_TUN_IPV4_DST"}, word: wTunIPv4, shift: tunLo, bits: 32, bytes: 4, format: asIPv4, maskable: true},
+	FTunIPv6Src: {name: "tun_ipv6_src", oxm: []string{"NXM_NX_TUN_IPV6_SRC"}, word: flowtable.WTunIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FTunIPv6Dst: {name: "tun_ipv6_dst", oxm: []string{"NXM_NX_TUN_IPV6_DST"}, word: flowtable.WTunIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true},
+	FMetadata:   {name: "metadata", oxm: []string{"OXM_OF_METADATA"}, word: WMetadata, bits: 64, bytes: 8, format: asHex, maskable: true},
+	FInPort:     {name: "in_port", oxm: []string{"NXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 16, bytes: 2, format: asPort},
+	FInPortOXM:  {name: "in_port_oxm", oxm: []string{"OXM_OF_IN_PORT"}, word: flowtable.WPort, shift: 32, bits: 32, bytes: 4, format: asPort},
+	FEthSrc:     {name: "eth_src", alias: "dl_src", oxm: []string{"NXM_OF_ETH_SRC", "OXM_OF_ETH_SRC"}, word: flowtable.WEthSrc, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
+	FEthDst:     {name: "eth_dst", alias: "dl_dst", oxm: []string{"NXM_OF_ETH_DST", "OXM_OF_ETH_DST"}, word: flowtable.WEthDst, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true},
+	FEthType:    {name: "eth_type", alias: "dl_type", oxm: []string{"NXM_OF_ETH_TYPE", "OXM_OF_ETH_TYPE"}, word: flowtable.WEthDst, bits: 16, bytes: 2, format: asHex4, readOnly: true},
+	FVLANTCI:    {name: "vlan_tci", oxm: []string{"NXM_OF_VLAN_TCI"}, word: flowtable.WEthSrc, bits: 16, bytes: 2, format: asHex4, maskable: true},
+	FDLVLAN:     {name: "dl_vlan", word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal},
+	FDLVLANPCP:  {name: "dl_vlan_pcp", word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal},
+	FVLANVID:    {name: "vlan_vid", oxm: []string{"OXM_OF_VLAN_VID"}, word: flowtable.WEthSrc, bits: 12, bytes: 2, format: asDecimal, maskable: true, needs: needVLAN},
+	FVLANPCP:    {name: "vlan_pcp", oxm: []string{"OXM_OF_VLAN_PCP"}, word: flowtable.WEthSrc, shift: 13, bits: 3, bytes: 1, format: asDecimal, needs: needVLAN},
+	FIPSrc:      {name: "ip_src", alias: "nw_src", oxm: []string{"NXM_OF_IP_SRC", "OXM_OF_IPV4_SRC"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needIPv4},
+	FIPDst:      {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needIPv4},
+	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
+	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
+	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, unwritable: true, needs: needIPv6},
+	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: frames, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needIP},
+	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: frames, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
+	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: frames, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, needs: needIP},
+	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: frames, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
+	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: frames, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
+	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: frames, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
+	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 8, bytes: 2, format: asDecimal, unwritable: true, needs: needARP},
+	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, unwritable: true, needs: needARP},
+	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, unwritable: true, needs: needARP},
+	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needARP},
+	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needARP},
+	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
+	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
+	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: frames, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, needs: needTCP},
+	FUDPSrc:     {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
+	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
+	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
+	FSCTPDst:    {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
+	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMP},
+	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMP},
+	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMPv6},
+	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMPv6},
+	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, unwritable: true, needs: needND},
+	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needNDSolicit},
+	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needNDAdvert},
+}
+
+// fieldNames finds a field by its name or alias, oxmNames by the names that are
+// written with brackets.
+var fieldNames, oxmNames = indexFields()
+
+func indexFields() (names, oxm map[string]FieldID) {
+	addRegisters()
+	names, oxm = make(map[string]FieldID), make(map[string]FieldID)
+	for id := FTunID; id < fieldCount; id++ {
+		f := &fields[id]
+		names[f.name] = id
+		if f.alias != "" {
+			names[f.alias] = id
+		}
+		for _, n := range f.oxm {
+			oxm[n] = id
+		}
+	}
+	return names, oxm
+}
+
+// addRegisters fills the rows of the registers: xreg0 is reg0 (upper half) and
+// reg1, xxreg0 is reg0 to reg3.
+func addRegisters() {
+	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
+	for n := range 16 {
+		fields[int(FReg)+n] = field{name: "reg" + num(n), oxm: []string{"NXM_NX_REG" + num(n)},
+			word: uint8(WReg + n/2), shift: uint8(32 - n%2*32), bits: 32, bytes: 4, format: asHex, maskable: true}
+	}
+	for n := range 8 {
+		fields[int(FXReg)+n] = field{name: "xreg" + num(n), oxm: []string{"OXM_OF_PKT_REG" + num(n)},
+			word: uint8(WReg + n), bits: 64, bytes: 8, format: asHex, maskable: true}
+	}
+	for n := range 4 {
+		fields[int(FXXReg)+n] = field{name: "xxreg" + num(n), oxm: []string{"NXM_NX_XXREG" + num(n)},
+			word: uint8(WReg + 2*n), bits: 128, bytes: 16, format: asHex, maskable: true}
+	}
+}
+
+// String is the field's name.
+func (id FieldID) String() string { return fields[id].name }
+
+// Subfield is Bits bits of a field from bit Offset (0: the least significant).
+type Subfield struct {
+	Field  FieldID
+	Offset uint8
+	Bits   uint8
+}
+
+// whole is all of a field.
+func whole(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
+
+// words returns where v, a value of the sub-field, lies: in Flow[word], and for
+// 128-bit fields lo in Flow[word+1].
+func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
+	f := &fields[s.Field]
+	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
+	if f.bits <= 64 {
+		return int(f.word), v[1] << f.shift, 0
+	}
+	return int(f.word), v[0], v[1]
+}
+
+// mask returns the bits of the sub-field as words does.
+func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.Bits))) }
+
+// get reads the sub-field.
+func (s Subfield) get(f *Flow) Value128 {
+	row := &fields[s.Field]
+	v := Value128{0, f[row.word] >> row.shift}
+	if row.bits > 64 {
+		v = Value128{f[row.word], f[row.word+1]}
+	}
+	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
+}
+
+// put writes the bits of the sub-field where mask is set.
+func (s Subfield) put(f *Flow, v, mask Value128) {
+	word, hi, lo := s.words(v.and(mask))
+	_, mhi, mlo := s.words(mask)
+	f[word] = f[word]&^mhi | hi
+	if fields[s.Field].bits > 64 {
+		f[word+1] = f[word+1]&^mlo | lo
+	}
+}

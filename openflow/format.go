@@ -1,0 +1,407 @@
+package openflow
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// FormatRule is r as a line of ovs-ofctl dump-flows, with its leading blank and
+// without newline, at nowNS (CLOCK_MONOTONIC). With names, ports are shown by
+// name where they have one.
+func FormatRule(r *Rule, nowNS uint64, names Names) string {
+	const second = 1_000_000_000
+	var b strings.Builder
+	age := nowNS - min(nowNS, r.CreatedNS)
+	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
+		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
+	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
+	// The order of these two is ovs-ofctl's, comma or not.
+	for _, f := range flagWords {
+		if r.Flags&f.flag != 0 {
+			b.WriteString(f.word + " ")
+		}
+	}
+	if r.Importance != 0 {
+		fmt.Fprintf(&b, "importance=%d, ", r.Importance)
+	}
+	used := max(r.UsedNS, r.CreatedNS)
+	fmt.Fprintf(&b, "idle_age=%d, ", (nowNS-min(nowNS, used))/second)
+	if r.ModifiedNS != r.CreatedNS {
+		fmt.Fprintf(&b, "hard_age=%d, ", (nowNS-min(nowNS, r.ModifiedNS))/second)
+	}
+	match := formatPriority(r.Priority, &r.Match, names)
+	if match != "" {
+		b.WriteString(match + " ")
+	}
+	return b.String() + "actions=" + FormatActions(r.Actions, names)
+}
+
+func writeTimes(b *strings.Builder, idle, hard uint16) {
+	if idle != 0 {
+		fmt.Fprintf(b, "idle_timeout=%d, ", idle)
+	}
+	if hard != 0 {
+		fmt.Fprintf(b, "hard_timeout=%d, ", hard)
+	}
+}
+
+// formatDuration shows whole milliseconds, and none where there are none.
+func formatDuration(ns uint64) string {
+	ms := ns / 1_000_000
+	if ms%1000 == 0 {
+		return fmt.Sprintf("%ds", ms/1000)
+	}
+	return fmt.Sprintf("%d.%03ds", ms/1000, ms%1000)
+}
+
+func formatPriority(priority uint16, m *Match, names Names) string {
+	match := FormatMatch(m, names)
+	if priority == DefaultPriority {
+		return match
+	}
+	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
+}
+
+// FormatFlowMod is text from which ParseFlowMod, with the same command and
+// names, makes an equal FlowMod: for keeping flows in files.
+func FormatFlowMod(m *FlowMod, names Names) string {
+	var b strings.Builder
+	if m.Table != TableAll {
+		fmt.Fprintf(&b, "table=%d,", m.Table)
+	}
+	if m.CookieMask != 0 {
+		fmt.Fprintf(&b, "cookie=0x%x/0x%x,", m.Cookie, m.CookieMask)
+	}
+	if m.NewCookie != 0 || m.CookieMask != 0 && m.ModifyCookie {
+		fmt.Fprintf(&b, "cookie=0x%x,", m.NewCookie)
+	}
+	for _, f := range flagWords {
+		if m.Flags&f.flag != 0 {
+			b.WriteString(f.word + ",")
+		}
+	}
+	if m.Importance != 0 {
+		fmt.Fprintf(&b, "importance=%d,", m.Importance)
+	}
+	if m.IdleTimeout != 0 {
+		fmt.Fprintf(&b, "idle_timeout=%d,", m.IdleTimeout)
+	}
+	if m.HardTimeout != 0 {
+		fmt.Fprintf(&b, "hard_timeout=%d,", m.HardTimeout)
+	}
+	if m.ByOutPort {
+		fmt.Fprintf(&b, "out_port=%s,", formatPort(m.OutPort, names))
+	}
+	b.WriteString(formatPriority(m.Priority, &m.Match, names))
+	if m.Command >= Delete {
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
+}
+
+// matchWriter builds the match part.
+type matchWriter struct {
+	strings.Builder
+	names Names
+	left  Flow // bits of the mask that are still to be written
+	m     *Match
+}
+
+// FormatMatch is the match in ovs-ofctl's order and words, "" if it matches
+// everything. It also writes masks that no flow text can say, as megaflows have
+// them.
+func FormatMatch(m *Match, names Names) string {
+	w := &matchWriter{names: names, left: m.Mask, m: m}
+	w.shorthand()
+	for n := range 16 {
+		w.field(FReg + FieldID(n))
+	}
+	for id := FTunID; id <= FMetadata; id++ {
+		w.field(id)
+	}
+	w.raw("recirc_id", flowtable.WPort, 0, 32)
+	w.inPort()
+	w.vlan()
+	w.raw("vlan_tci1", frames, innerTCI, 16)
+	w.field(FEthSrc)
+	w.field(FEthDst)
+	w.field(FEthType)
+	w.network()
+	w.transport()
+	return strings.TrimSuffix(w.String(), ",")
+}
+
+// exact returns the value of the bits, and whether the match asks for all.
+func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
+	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
+}
+
+func (w *matchWriter) add(format string, args ...any) { fmt.Fprintf(w, format+",", args...) }
+
+// shorthand writes the word that stands for the EtherType and the protocol.
+func (w *matchWriter) shorthand() {
+	eth, known := w.exact(flowtable.WEthDst, 0xffff)
+	if !known {
+		return
+	}
+	proto, protoKnown := w.exact(frames, 0xff<<protoAt)
+	proto >>= protoAt
+	best := -1
+	for i, s := range shorthands {
+		if s.eth == eth && (s.proto == 0 && best < 0 || s.proto != 0 && protoKnown && s.proto == proto) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return
+	}
+	w.add("%s", shorthands[best].name)
+	w.left[flowtable.WEthDst] &^= 0xffff
+	if shorthands[best].proto != 0 {
+		w.left[frames] &^= 0xff << protoAt
+	}
+}
+
+// field writes field=value[/mask] if the match asks for it and nothing written
+// before has.
+func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
+
+func (w *matchWriter) fieldAs(id FieldID, name string) {
+	s := whole(id)
+	mask := s.get(&w.left)
+	if mask.isZero() {
+		return
+	}
+	word, hi, lo := s.mask()
+	w.left[word] &^= hi
+	if fields[id].bits > 64 {
+		w.left[word+1] &^= lo
+	}
+	if fields[id].alias != "" && shownByAlias[id] {
+		name = fields[id].alias
+	}
+	w.add("%s=%s", name, formatField(id, s.get(&w.m.Value), mask, w.names))
+}
+
+// shownByAlias are fields that dump-flows shows under their older name.
+var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true, FIPSrc: true, FIPDst: true,
+	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
+
+func (w *matchWriter) raw(name string, word, shift int, n uint) {
+	mask := w.left[word] >> shift & ones64(n)
+	if mask == 0 {
+		return
+	}
+	w.left[word] &^= ones64(n) << shift
+	v := w.m.Value[word] >> shift & ones64(n)
+	if mask == ones64(n) {
+		w.add("%s=0x%x", name, v)
+		return
+	}
+	w.add("%s=0x%x/0x%x", name, v, mask)
+}
+
+func (w *matchWriter) inPort() {
+	v, all := w.exact(flowtable.WPort, 0xffffffff<<32)
+	if !all {
+		w.raw("in_port", flowtable.WPort, 32, 32)
+		return
+	}
+	w.left[flowtable.WPort] &^= 0xffffffff << 32
+	w.add("in_port=%s", formatPort(uint32(v>>32), w.names))
+}
+
+// vlan writes the outer tag in the words of dl_vlan and dl_vlan_pcp where they
+// can say it.
+func (w *matchWriter) vlan() {
+	const word = flowtable.WEthSrc
+	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
+	w.left[word] &^= allVLAN
+	vid, pcp := mask&vlanVID == vlanVID, mask&vlanPCP == vlanPCP
+	switch {
+	case mask == 0:
+	case mask&v&vlanCFI == 0 || mask&vlanVID != 0 && !vid || mask&vlanPCP != 0 && !pcp || !vid && !pcp:
+		if mask == allVLAN {
+			w.add("vlan_tci=0x%04x", v)
+			return
+		}
+		w.add("vlan_tci=0x%04x/0x%04x", v, mask)
+	default:
+		if vid {
+			w.add("dl_vlan=%d", v&vlanVID)
+		}
+		if pcp {
+			w.add("dl_vlan_pcp=%d", v&vlanPCP>>13)
+		}
+	}
+}
+
+func (w *matchWriter) network() {
+	eth, _ := w.exact(flowtable.WEthDst, 0xffff)
+	if eth == ethARP || eth == ethRARP {
+		for _, id := range []FieldID{FARPSpa, FARPTpa, FARPOp, FARPSha, FARPTha} {
+			w.field(id)
+		}
+	}
+	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPProto} {
+		w.field(id)
+	}
+	tos := w.left[frames] >> tosAt & tosDSCP
+	if tos == tosDSCP {
+		w.left[frames] &^= tosDSCP << tosAt
+		w.add("nw_tos=%d", w.m.Value[frames]>>tosAt&tosDSCP)
+	}
+	w.field(FIPECN)
+	w.field(FNwTOS)
+	w.field(FIPTTL)
+	w.frag()
+}
+
+func (w *matchWriter) frag() {
+	s := whole(FIPFrag)
+	v, mask := s.get(&w.m.Value)[1], s.get(&w.left)[1]
+	for _, word := range fragWords {
+		if mask != 0 && word.v == v && word.mask == mask {
+			_, bits, _ := s.mask()
+			w.left[frames] &^= bits
+			w.add("nw_frag=%s", word.word)
+			return
+		}
+	}
+	w.field(FIPFrag)
+	w.raw("nw_frag_high", frames, fragAt+2, 6)
+}
+
+func (w *matchWriter) transport() {
+	v6 := needICMPv6.met(w.m)
+	if v6 || needICMP.met(w.m) {
+		w.fieldAs(FICMPType, "icmp_type")
+		w.fieldAs(FICMPCode, "icmp_code")
+	}
+	for _, id := range []FieldID{FTCPSrc, FTCPDst, FNDTarget} {
+		w.field(id)
+	}
+	if v6 {
+		w.field(FNDSll)
+		w.field(FNDTll)
+	}
+	for _, id := range []FieldID{FARPSha, FARPTha, FTCPFlags} {
+		w.field(id)
+	}
+}
+
+// formatField is value[/mask] in the field's own format.
+func formatField(id FieldID, v, mask Value128, names Names) string {
+	f := &fields[id]
+	width := ones(uint(f.bits))
+	exact := mask == width
+	switch f.format {
+	case asPort:
+		return formatPort(uint32(v[1]), names)
+	case asTCPFlags:
+		return formatTCPFlags(v[1], mask[1])
+	case asEthernet:
+		if exact {
+			return formatEthernet(v[1])
+		}
+		return formatEthernet(v[1]) + "/" + formatEthernet(mask[1])
+	case asIPv4, asIPv6:
+		text := formatAddr(v, f.bits)
+		if exact {
+			return text
+		}
+		if n := mask.prefixLen(uint(f.bits)); n >= 0 {
+			return text + "/" + strconv.Itoa(n)
+		}
+		return text + "/" + formatAddr(mask, f.bits)
+	}
+	number := Value128.hex
+	switch {
+	case f.format == asHex4:
+		number = func(v Value128) string { return fmt.Sprintf("0x%04x", v[1]) }
+	case f.format == asHex5:
+		number = func(v Value128) string { return fmt.Sprintf("0x%05x", v[1]) }
+	case f.format == asDecimal && exact:
+		number = Value128.decimal
+	}
+	if exact {
+		return number(v)
+	}
+	return number(v) + "/" + number(mask)
+}
+
+func formatAddr(v Value128, width uint8) string { return valueAddr(v, uint(width)).String() }
+
+func formatEthernet(v uint64) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x",
+		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+}
+
+func formatTCPFlags(v, mask uint64) string {
+	var b strings.Builder
+	for i, name := range tcpFlagNames {
+		bit := uint64(1) << i
+		switch {
+		case mask == 0xfff && v&bit != 0:
+			if b.Len() > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(name)
+		case mask != 0xfff && mask&bit != 0:
+			sign := "-"
+			if v&bit != 0 {
+				sign = "+"
+			}
+			b.WriteString(sign + name)
+		}
+	}
+	if b.Len() == 0 {
+		return "0"
+	}
+	return b.String()
+}
+
+// formatPort is the port's name, or its number without names.
+func formatPort(no uint32, names Names) string {
+	switch no {
+	case PortInPort:
+		return "IN_PORT"
+	case PortTable:
+		return "TABLE"
+	case PortNORMAL:
+		return "NORMAL"
+	case PortFlood:
+		return "FLOOD"
+	case PortAll:
+		return "ALL"
+	case PortController:
+		return "CONTROLLER"
+	case PortLocal:
+		return "LOCAL"
+	case PortNone:
+		return "ANY"
+	}
+	if names != nil {
+		if name, ok := names.PortName(no); ok {
+			return quoteName(name)
+		}
+	}
+	return strconv.FormatUint(uint64(no), 10)
+}
+
+// quoteName puts a port's name in quotes unless it is a letter with letters and
+// digits behind it, and no standard port's.
+func quoteName(name string) string {
+	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+	plain := name != "" && letter(name[0])
+	for i := range len(name) {
+		plain = plain && (letter(name[i]) || name[i] >= '0' && name[i] <= '9')
+	}
+	if _, reserved := reservedPorts[strings.ToLower(name)]; plain && !reserved {
+		return name
+	}
+	return strconv.Quote(name)
+}

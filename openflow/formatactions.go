@@ -1,0 +1,186 @@
+package openflow
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// FormatActions is the list in ovs-ofctl's words, "drop" if it is empty.
+// ParseActions reads it back.
+func FormatActions(actions []Action, names Names) string {
+	if len(actions) == 0 {
+		return "drop"
+	}
+	texts := make([]string, len(actions))
+	for i := range actions {
+		texts[i] = formatAction(&actions[i], names)
+	}
+	return strings.Join(texts, ",")
+}
+
+var modWords = map[FieldID]string{
+	FEthSrc: "mod_dl_src", FEthDst: "mod_dl_dst", FIPSrc: "mod_nw_src", FIPDst: "mod_nw_dst", FNwTOS: "mod_nw_tos",
+	FIPECN: "mod_nw_ecn", FIPTTL: "mod_nw_ttl", FTCPSrc: "mod_tp_src", FTCPDst: "mod_tp_dst",
+}
+
+func formatAction(a *Action, names Names) string {
+	switch a.Kind {
+	case ActOutput:
+		text := formatPort(a.Port, names)
+		if a.Port >= PortInPort && a.Port <= PortNone {
+			return text
+		}
+		return "output:" + text
+	case ActOutputReg:
+		return "output:" + a.Src.String()
+	case ActSetField:
+		return "set_field:" + formatSet(a, names) + "->" + fields[a.Dst.Field].name
+	case ActModField:
+		return modWords[a.Dst.Field] + ":" + formatField(a.Dst.Field, a.Value, whole(a.Dst.Field).ones(), names)
+	case ActLoad:
+		return "load:" + a.Value.hex() + "->" + a.Dst.String()
+	case ActMove:
+		return "move:" + a.Src.String() + "->" + a.Dst.String()
+	case ActPushVLAN:
+		return fmt.Sprintf("push_vlan:0x%04x", a.Value[1])
+	case ActPopVLAN:
+		return "strip_vlan"
+	case ActModVLANVID:
+		return "mod_vlan_vid:" + a.Value.decimal()
+	case ActModVLANPCP:
+		return "mod_vlan_pcp:" + a.Value.decimal()
+	case ActDecTTL:
+		return "dec_ttl"
+	case ActGotoTable:
+		return fmt.Sprintf("goto_table:%d", a.Table)
+	case ActResubmit:
+		return formatResubmit(a, names)
+	case ActWriteMetadata:
+		if a.Mask[1] == ^uint64(0) {
+			return "write_metadata:" + a.Value.hex()
+		}
+		return "write_metadata:" + a.Value.hex() + "/" + a.Mask.hex()
+	case ActSetTunnel:
+		if a.Wide {
+			return "set_tunnel64:" + a.Value.hex()
+		}
+		return "set_tunnel:" + a.Value.hex()
+	case ActClone:
+		return "clone(" + FormatActions(a.Sub, names) + ")"
+	case ActNote:
+		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
+	}
+	return fmt.Sprintf("unknown(%d)", a.Kind)
+}
+
+// ones is a mask of all the sub-field's bits.
+func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
+
+// formatSet is value[/mask] of a set_field.
+func formatSet(a *Action, names Names) string {
+	switch a.Dst.Field {
+	case FVLANVID:
+		// OFPVID_PRESENT is shown, as OpenFlow 1.2 and later carry it.
+		v := a.Value.or(value64(vlanCFI))
+		if a.Mask == a.Dst.ones() {
+			return v.decimal()
+		}
+		return v.hex() + "/" + a.Mask.or(value64(vlanCFI)).hex()
+	case FNwTOS:
+		return a.Value.decimal()
+	}
+	return formatField(a.Dst.Field, a.Value, a.Mask, names)
+}
+
+// String is the sub-field as ovs-ofctl shows it, by its NXM or OXM name.
+func (s Subfield) String() string {
+	f := &fields[s.Field]
+	name := f.name
+	if len(f.oxm) > 0 {
+		name = f.oxm[0]
+	}
+	switch {
+	case s.Offset == 0 && s.Bits == f.bits:
+		return name + "[]"
+	case s.Bits == 1:
+		return fmt.Sprintf("%s[%d]", name, s.Offset)
+	}
+	return fmt.Sprintf("%s[%d..%d]", name, s.Offset, s.Offset+s.Bits-1)
+}
+
+func formatResubmit(a *Action, names Names) string {
+	if a.Table == TableAll {
+		return "resubmit:" + formatPort(a.Port, names)
+	}
+	port := ""
+	if a.Port != PortInPort {
+		port = formatPort(a.Port, names)
+	}
+	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
+}
+
+// FormatDatapathActions is the action list of a megaflow, in the words of OVS's
+// dump-flows of a datapath where it has some: ports by name or number,
+// push_vlan(vid=5,pcp=0), set(...), tunnel(template,vni), drop(reason).
+func FormatDatapathActions(actions []flowtable.Action, names Names) string {
+	var texts []string
+	for i := 0; i < len(actions); i++ {
+		a := &actions[i]
+		low := uint64(0)
+		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst {
+			if i+1 < len(actions) {
+				i++
+				low = actions[i].U64
+			}
+		}
+		texts = append(texts, formatDatapathAction(a, low, names))
+	}
+	if len(texts) == 0 {
+		return "drop"
+	}
+	return strings.Join(texts, ",")
+}
+
+func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
+	num := value64(uint64(a.U32))
+	switch a.Op {
+	case flowtable.OpOutput:
+		return formatPort(a.U32, names)
+	case flowtable.OpTunnel:
+		return fmt.Sprintf("tunnel(template=%d,vni=%d)", a.U32, a.U64)
+	case flowtable.OpDrop:
+		return fmt.Sprintf("drop(%s)", packet.DropReason(a.U32))
+	case flowtable.OpPushVLAN:
+		return fmt.Sprintf("push_vlan(tpid=0x%04x,vid=%d,pcp=%d)", a.U16, a.U32&vlanVID, a.U32&vlanPCP>>13)
+	case flowtable.OpPopVLAN:
+		return "pop_vlan"
+	case flowtable.OpSetVLAN:
+		return fmt.Sprintf("set(vlan(vid=%d,pcp=%d))", a.U32&vlanVID, a.U32&vlanPCP>>13)
+	case flowtable.OpSetEthDst:
+		return "set(eth(dst=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetEthSrc:
+		return "set(eth(src=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetIPv4Src:
+		return "set(ipv4(src=" + formatAddr(num, 32) + "))"
+	case flowtable.OpSetIPv4Dst:
+		return "set(ipv4(dst=" + formatAddr(num, 32) + "))"
+	case flowtable.OpSetIPv6Src:
+		return "set(ipv6(src=" + formatAddr(Value128{a.U64, low}, 128) + "))"
+	case flowtable.OpSetIPv6Dst:
+		return "set(ipv6(dst=" + formatAddr(Value128{a.U64, low}, 128) + "))"
+	case flowtable.OpSetTOS:
+		return fmt.Sprintf("set(ip(tos=0x%x))", a.U32)
+	case flowtable.OpSetTTL:
+		return fmt.Sprintf("set(ip(ttl=%d))", a.U32)
+	case flowtable.OpDecTTL:
+		return "dec_ttl"
+	case flowtable.OpSetTpSrc:
+		return fmt.Sprintf("set(tp(src=%d))", a.U32)
+	case flowtable.OpSetTpDst:
+		return fmt.Sprintf("set(tp(dst=%d))", a.U32)
+	}
+	return fmt.Sprintf("op(%d)", a.Op)
+}

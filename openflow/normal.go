@@ -1,0 +1,77 @@
+package openflow
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+const (
+	multicastBit = 1 << 40
+	// Frames to 01:80:c2:00:00:00 to 0f stay on their link (IEEE 802.1D-2004
+	// table 7-10).
+	reservedGroup     = 0x0180c2000000
+	reservedGroupMask = ^uint64(0xf)
+)
+
+// flood sends to all ports but the one the frame came from and uplinks;
+// withFlags heeds NoFlood and split horizon.
+func (x *xlate) flood(withFlags bool) {
+	x.usedPorts = true
+	in := x.inPort()
+	fromTunnel := false
+	if port, ok := x.env.Port(in); ok {
+		fromTunnel = port.Kind == PortTunnel
+	}
+	ports := x.env.Ports()
+	for i := range ports {
+		p := &ports[i]
+		if p.No == in || p.Kind == PortUplink || x.halted {
+			continue
+		}
+		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {
+			continue
+		}
+		x.sendTo(p)
+	}
+}
+
+// normal is a learning switch: per VLAN, one table of addresses.
+func (x *xlate) normal() {
+	in := x.inPort()
+	if port, ok := x.env.Port(in); !ok || port.Kind == PortUplink {
+		x.usedPorts = true
+		x.because(packet.DropNoPort)
+		return
+	}
+	dst := x.read(whole(FEthDst))[1]
+	if dst&reservedGroupMask == reservedGroup {
+		x.note("a reserved multicast address is not forwarded")
+		return
+	}
+	src := x.read(whole(FEthSrc))[1]
+	x.look(flowtable.WEthSrc, vlanVID)
+	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
+	if src&multicastBit == 0 {
+		x.learn = Learn{Valid: true, VLAN: vlan, Port: in, MAC: src}
+	}
+	if dst&multicastBit != 0 {
+		x.flood(true)
+		return
+	}
+	x.usedMACs = true
+	no, known := x.env.MAC(vlan, dst)
+	if !known {
+		x.flood(true)
+		return
+	}
+	if no == in {
+		x.note("the destination is where the frame came from")
+		return
+	}
+	x.usedPorts = true
+	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink {
+		x.sendTo(&port)
+		return
+	}
+	x.flood(true)
+}

@@ -1,0 +1,152 @@
+package openflow
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// oracle runs ovs-ofctl parse-flows on lines and returns whether it takes them
+// all, and what it prints. Text that it takes and that its own decoder then
+// refuses, as a switch would, counts as refused.
+func oracle(t *testing.T, lines ...string) (ok bool, out string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "flows")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range [][]string{{}, {"-O", "OpenFlow15"}} {
+		cmd := exec.Command("ovs-ofctl", append(opts, "parse-flows", file)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		out = stdout.String() + stderr.String()
+		if err == nil && !strings.Contains(out, "decode error") {
+			return true, out
+		}
+		// A flow may be of no single OpenFlow version's making and still be right.
+		if err != nil && !strings.Contains(out, "no usable protocol") {
+			return false, out
+		}
+	}
+	return false, out
+}
+
+func needOracle(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
+		t.Skip("ovs-ofctl is missing: install openvswitch-common for the comparison with it")
+	}
+}
+
+// beyond are the words of ovs-fields(7) and ovs-actions(7) that Weft does not
+// take: what it says of them is not compared.
+func beyond(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
+}
+
+func corpus(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/flows.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n")
+}
+
+// deviations are texts that Weft reads otherwise than the oracle, on purpose.
+var deviations = map[string]string{
+	"dl_dst=100:02:03:04:05:06,actions=drop": "the oracle takes the low byte of 0x100",
+	"ip,nw_src=256.1.1.1,actions=drop":       "the oracle takes the low byte of 256",
+	"ip,nw_src=01.2.3.4,actions=drop":        "decimal to one, octal to another",
+	"arp,arp_op=256,actions=drop":            "the oracle matches arp_op=0",
+	"ip,ipv6_label=1,actions=drop":           "the oracle forgets to normalize the label",
+	"actions=goto_table:255":                 "there is no table 255",
+}
+
+// TestAcceptsWhatOVSAccepts compares, text by text, with ovs-ofctl parse-flows.
+func TestAcceptsWhatOVSAccepts(t *testing.T) {
+	needOracle(t)
+	compareWithOracle(t, corpus(t))
+}
+
+// compareWithOracle runs the oracle once on all texts that Weft takes, and on
+// each that it refuses.
+func compareWithOracle(t *testing.T, texts []string) {
+	t.Helper()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 3)
+	for _, text := range texts {
+		_, err := ParseFlowMod(text, Add, nil)
+		if beyond(err) || deviations[text] != "" {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ok, out := oracle(t, text)
+			if ok != (err == nil) {
+				t.Errorf("%s\n  weft: %v\n  ovs-ofctl: %v: %s", text, err, ok, out)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestMatchTextIsOVSs compares how matches are shown, in the flow format that
+// loses nothing of them.
+func TestMatchTextIsOVSs(t *testing.T) {
+	needOracle(t)
+	var texts, ours []string
+	for _, text := range corpus(t) {
+		mod, err := ParseFlowMod(text, Add, nil)
+		if err != nil || deviations[text] != "" {
+			continue
+		}
+		match, _, found := strings.Cut(text, "action")
+		if !found || strings.Contains(text, "no_") || strings.Contains(text, "nw_frag=later,tp") {
+			continue
+		}
+		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")
+		ours = append(ours, formatPriority(mod.Priority, &mod.Match, nil))
+	}
+	compareShown(t, texts, ours)
+}
+
+// compareShown compares ours, match by match, with what the oracle shows of texts.
+func compareShown(t *testing.T, texts, ours []string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "flows")
+	if err := os.WriteFile(file, []byte(strings.Join(texts, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("ovs-ofctl", "-F", "nxm", "parse-flows", file).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, err.(*exec.ExitError).Stderr)
+	}
+	n := 0
+	for _, line := range strings.Split(string(out), "\n") {
+		_, shown, ok := strings.Cut(line, " ADD ")
+		if !ok {
+			continue
+		}
+		var words []string
+		for _, w := range strings.Fields(shown) {
+			if word, _, setting := strings.Cut(w, ":"); !(setting && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz") == "") &&
+				w != "send_flow_rem" && w != "check_overlap" && w != "reset_counts" && w != "actions=drop" {
+				words = append(words, w)
+			}
+		}
+		if got, want := ours[n], strings.Join(words, " "); got != want {
+			t.Errorf("%s\n  weft:      %s\n  ovs-ofctl: %s", texts[n], got, want)
+		}
+		n++
+	}
+	if n != len(texts) {
+		t.Errorf("ovs-ofctl shows %d flows of %d", n, len(texts))
+	}
+}

@@ -1,0 +1,474 @@
+package openflow
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// ParseError says which word of a text was wrong and what was expected in its
+// place. Its text is one line.
+type ParseError struct {
+	Line     int // 1-based line of a file; 0: not from a file
+	Word     string
+	Expected string
+}
+
+func (e *ParseError) Error() string {
+	text := fmt.Sprintf("%q: expected %s", e.Word, e.Expected)
+	if e.Line != 0 {
+		return fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	return text
+}
+
+func wrong(word, expected string, args ...any) error {
+	return &ParseError{Word: word, Expected: fmt.Sprintf(expected, args...)}
+}
+
+const expectedKeyword = "a match field such as in_port, dl_dst or nw_src, a protocol such as ip or tcp, or priority, table, cookie or actions"
+
+// shorthands are the protocols that stand for an EtherType and a protocol.
+var shorthands = []struct {
+	name  string
+	eth   uint64
+	proto uint64 // 0: none
+}{
+	{"ip", ethIPv4, 0}, {"icmp", ethIPv4, protoICMP}, {"tcp", ethIPv4, protoTCP},
+	{"udp", ethIPv4, protoUDP}, {"sctp", ethIPv4, protoSCTP},
+	{"ipv6", ethIPv6, 0}, {"ip6", ethIPv6, 0}, {"icmp6", ethIPv6, protoICMPv6}, {"tcp6", ethIPv6, protoTCP},
+	{"udp6", ethIPv6, protoUDP}, {"sctp6", ethIPv6, protoSCTP},
+	{"arp", ethARP, 0}, {"rarp", ethRARP, 0},
+}
+
+// notYet are fields of ovs-fields(7) that Weft does not have.
+var notYet = map[string]bool{}
+
+func init() {
+	for _, n := range strings.Fields("mpls mplsm mpls_label mpls_tc mpls_bos mpls_ttl ct_state ct_zone ct_mark ct_label " +
+		"ct_nw_src ct_nw_dst ct_ipv6_src ct_ipv6_dst ct_nw_proto ct_tp_src ct_tp_dst pkt_mark skb_priority conj_id packet_type " +
+		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
+		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
+		"nsh_c3 nsh_c4 nd_reserved nd_options_type out_group") {
+		notYet[n] = true
+	}
+}
+
+// token is a word of flow or action text: key, key=value, key:value or
+// key(value).
+type token struct {
+	key, value string
+	delim      byte // '=', ':', '(' or 0 for a key alone
+	text       string
+}
+
+const separators = ", \t\r\n"
+
+// nextToken takes the first token off s; ok is false at the end.
+func nextToken(s string) (t token, rest string, ok bool) {
+	s = strings.TrimLeft(s, separators)
+	if s == "" {
+		return token{}, "", false
+	}
+	n := keyEnd(s)
+	t.key, t.text = s[:n], s[:n]
+	if n == len(s) || strings.IndexByte(separators, s[n]) >= 0 {
+		return t, s[n:], true
+	}
+	t.delim = s[n]
+	from, end, skip := n+1, 0, 0
+	if t.delim == '(' {
+		end = valueEnd(s, from, ")")
+		if end < len(s) {
+			skip = 1
+		}
+	} else {
+		end = valueEnd(s, from, separators)
+	}
+	t.value, t.text = s[from:end], s[:min(end+skip, len(s))]
+	return t, s[end+skip:], true
+}
+
+// flagWords are the flags of a flow, in the order in which they are shown.
+var flagWords = []struct {
+	word string
+	flag Flags
+}{
+	{"send_flow_rem", SendFlowRem}, {"check_overlap", CheckOverlap}, {"reset_counts", ResetCounts},
+	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
+}
+
+// keyEnd is where the key at the start of s ends; a key may be quoted.
+func keyEnd(s string) int {
+	if s[0] == '"' {
+		return quotedEnd(s, 0)
+	}
+	if n := strings.IndexAny(s, ":=("+separators); n >= 0 {
+		return n
+	}
+	return len(s)
+}
+
+// valueEnd finds the first of delims in s from at, outside of quotes and of
+// parentheses opened in between.
+func valueEnd(s string, at int, delims string) int {
+	depth := 0
+	for at < len(s) {
+		switch c := s[at]; {
+		case c == '"':
+			at = quotedEnd(s, at)
+			continue
+		case depth == 0 && strings.IndexByte(delims, c) >= 0:
+			return at
+		case c == '(':
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+		}
+		at++
+	}
+	return at
+}
+
+// quotedEnd is the position behind the string quoted from at on.
+func quotedEnd(s string, at int) int {
+	for i := at + 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+// parseMode says what a text is for.
+type parseMode struct {
+	command Command
+	filter  bool // dump-flows, del-flows: no actions, out_port allowed
+}
+
+// ParseFlowMod parses one flow in ovs-ofctl's syntax, as add-flow (Add),
+// mod-flows (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict) take it.
+// A nil names knows no port by name. Errors are *ParseError.
+//
+// As ovs-ofctl does, it leaves out match fields whose prerequisites the match
+// lacks, and says so in FlowMod.Notes.
+func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
+	p := flowParser{names: names, mode: parseMode{command: command, filter: command >= Delete}}
+	return p.parse(text)
+}
+
+// ParseFilter parses the argument of dump-flows: a match with table,
+// cookie/mask and out_port, perhaps "". The result is a loose Delete.
+func ParseFilter(text string, names Names) (FlowMod, error) {
+	return ParseFlowMod(text, Delete, names)
+}
+
+var commandWords = map[string]Command{
+	"add": Add, "modify": Modify, "modify_strict": ModifyStrict, "delete": Delete, "delete_strict": DeleteStrict,
+}
+
+// ParseFlowMods parses a file of flows, one a line; # begins a comment. A line
+// may begin with add, modify, modify_strict, delete or delete_strict, as those
+// of ovs-ofctl --bundle; without, it is a command. The first error ends it, and
+// names its line.
+func ParseFlowMods(r io.Reader, command Command, names Names) ([]FlowMod, error) {
+	var mods []FlowMod
+	scan := bufio.NewScanner(r)
+	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
+	line := 0
+	for scan.Scan() {
+		line++
+		text, _, _ := strings.Cut(scan.Text(), "#")
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		mod, err := parseLine(text, command, names)
+		if err != nil {
+			if pe, ok := err.(*ParseError); ok {
+				pe.Line = line
+			}
+			return nil, err
+		}
+		mods = append(mods, mod)
+	}
+	if err := scan.Err(); err != nil {
+		return nil, &ParseError{Line: line + 1, Word: "line", Expected: fmt.Sprintf("at most %d bytes: %v", maxLine, err)}
+	}
+	return mods, nil
+}
+
+// maxLine bounds a line of a file of flows, in bytes.
+const maxLine = 1 << 20
+
+func parseLine(text string, command Command, names Names) (FlowMod, error) {
+	word, rest, _ := strings.Cut(text, " ")
+	if c, ok := commandWords[word]; ok {
+		return ParseFlowMod(rest, c, names)
+	}
+	return ParseFlowMod(text, command, names)
+}
+
+// flowParser is the state of one flow text.
+type flowParser struct {
+	names Names
+	mode  parseMode
+	mod   FlowMod
+}
+
+func (p *flowParser) parse(text string) (FlowMod, error) {
+	p.mod = FlowMod{Command: p.mode.command, Priority: DefaultPriority, Table: TableAll}
+	actions, hasActions := "", false
+	for !hasActions {
+		t, rest, ok := nextToken(text)
+		if !ok {
+			break
+		}
+		text = rest
+		if t.key == "actions" || t.key == "action" {
+			actions, hasActions = actionsAfter(t, rest)
+			if !hasActions {
+				return FlowMod{}, wrong(t.text, "actions=ACTION[,ACTION...]")
+			}
+			break
+		}
+		if err := p.word(t); err != nil {
+			return FlowMod{}, err
+		}
+	}
+	return p.finish(actions, hasActions)
+}
+
+// actionsAfter is the text behind actions=, which t begins and rest goes on with.
+func actionsAfter(t token, rest string) (string, bool) {
+	if t.delim == '=' {
+		return t.value + rest, true
+	}
+	rest = strings.TrimLeft(rest, " \t")
+	if t.delim != 0 || rest == "" || rest[0] != '=' {
+		return "", false
+	}
+	return rest[1:], true
+}
+
+func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
+	mod := &p.mod
+	if err := normalize(mod); err != nil {
+		return FlowMod{}, err
+	}
+	if p.mode.filter {
+		if hasActions {
+			return FlowMod{}, wrong("actions", "only a match here")
+		}
+		return *mod, nil
+	}
+	if !hasActions {
+		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
+	}
+	if mod.CookieMask == 0 {
+		// A change that selects by no cookie sets it, to 0 if none was given.
+		mod.ModifyCookie = true
+	}
+	if mod.Command == Add && mod.CookieMask != 0 {
+		return FlowMod{}, wrong("cookie", "a value without a mask when adding a flow")
+	}
+	a := actionParser{names: p.names, match: mod.Match, table: mod.Table, checked: true}
+	list, err := a.parse(actions)
+	if err != nil {
+		return FlowMod{}, err
+	}
+	if mod.Table == TableAll && mod.Command == Add {
+		mod.Table = 0
+	}
+	mod.Actions = list
+	return *mod, nil
+}
+
+// word takes one word of the match part.
+func (p *flowParser) word(t token) error {
+	for i := range shorthands {
+		if s := &shorthands[i]; s.name == t.key {
+			setField(&p.mod.Match, FEthType, value64(s.eth), ones(16))
+			if s.proto != 0 {
+				setField(&p.mod.Match, FIPProto, value64(s.proto), ones(8))
+			}
+			return nil
+		}
+	}
+	switch t.key {
+	case "eth", "duration", "n_packets", "n_bytes", "idle_age", "hard_age":
+		return nil
+	}
+	for _, f := range flagWords {
+		if f.word == t.key && !p.mode.filter {
+			p.mod.Flags |= f.flag
+			return nil
+		}
+	}
+	return p.keyValue(t)
+}
+
+func (p *flowParser) keyValue(t token) error {
+	id, isField := fieldNames[t.key]
+	if isField {
+		// Text may write nothing where a value was meant, and only tcp_flags
+		// reads that as a value; the field's own parser decides.
+		return parseMatchField(&p.mod.Match, id, t, p.names)
+	}
+	if notYet[t.key] {
+		return wrong(t.key, "a field that weft supports")
+	}
+	set, known := p.settings()[t.key]
+	if !known {
+		return wrong(t.key, expectedKeyword)
+	}
+	if t.value == "" {
+		return wrong(t.text, "%s=VALUE", t.key)
+	}
+	return set(t)
+}
+
+func (p *flowParser) settings() map[string]func(token) error {
+	m := &p.mod
+	s := map[string]func(token) error{"table": p.table, "cookie": p.cookie}
+	if m.Command != Delete {
+		s["priority"] = func(t token) error { return parseUint16(t, &m.Priority) }
+	}
+	if p.mode.filter {
+		s["out_port"] = func(t token) (err error) {
+			m.OutPort, err = parsePort(t.value, p.names)
+			m.ByOutPort = true
+			return err
+		}
+		return s
+	}
+	s["idle_timeout"] = func(t token) error { return parseUint16(t, &m.IdleTimeout) }
+	s["hard_timeout"] = func(t token) error { return parseUint16(t, &m.HardTimeout) }
+	s["importance"] = func(t token) error { return parseUint16(t, &m.Importance) }
+	return s
+}
+
+func parseUint16(t token, to *uint16) error {
+	v, ok := parseUint(t.value, 0xffff)
+	if !ok {
+		return wrong(t.value, "a number from 0 to 65535 for %s", t.key)
+	}
+	*to = uint16(v)
+	return nil
+}
+
+func (p *flowParser) table(t token) error {
+	v, ok := parseUint(t.value, TableAll)
+	if !ok {
+		return wrong(t.value, "a table number from 0 to 254")
+	}
+	p.mod.Table = uint8(v)
+	return nil
+}
+
+// cookie takes cookie=value, the new cookie of added and modified flows, or
+// cookie=value/mask, which selects.
+func (p *flowParser) cookie(t token) error {
+	value, mask, masked := strings.Cut(t.value, "/")
+	v, ok := parseSigned(value)
+	if !ok {
+		return wrong(t.value, "a 64-bit number for cookie")
+	}
+	m := &p.mod
+	if !masked {
+		if p.mode.filter {
+			return wrong(t.value, "cookie=%s/-1: a mask to select by cookie", value)
+		}
+		m.NewCookie, m.ModifyCookie = v, true
+		return nil
+	}
+	if m.CookieMask, ok = parseSigned(mask); !ok {
+		return wrong(t.value, "cookie=VALUE/MASK, both 64-bit numbers")
+	}
+	m.Cookie = v & m.CookieMask
+	return nil
+}
+
+// parseSigned reads a 64-bit number that may be written as a negative one: a
+// mask of -1 is all bits.
+func parseSigned(s string) (uint64, bool) {
+	digits, negative := strings.CutPrefix(s, "-")
+	v, ok := parseUint(digits, ^uint64(0))
+	if negative {
+		v = -v
+	}
+	return v, ok
+}
+
+// location is a part of a Flow that several fields share, with what a match
+// must say before it may use it.
+type location struct {
+	field FieldID // names it
+	word  int
+	mask  uint64
+	anyOf []prereq
+}
+
+var locations = []location{
+	{FIPProto, frames, 0xff << protoAt, []prereq{needIP, needARP}},
+	{FNwTOS, frames, 0xff << tosAt, []prereq{needIP}},
+	{FIPTTL, frames, 0xff << ttlAt, []prereq{needIP}},
+	{FIPFrag, frames, 0xff << fragAt, []prereq{needIP}},
+	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP}},
+	{FIPDst, flowtable.WIPv4, 0xffffffff, []prereq{needIPv4, needARP}},
+	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []prereq{needIPv6}},
+	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []prereq{needIPv6}},
+	{FIPv6Dst, flowtable.WIPv6Dst, ^uint64(0), []prereq{needIPv6}},
+	{FIPv6Dst, flowtable.WIPv6Dst + 1, ^uint64(0), []prereq{needIPv6}},
+	{FIPv6Label, flowtable.WL4, 0xffffffff, []prereq{needIPv6}},
+	{FTCPSrc, flowtable.WL4, 0xffff << tpSrc, []prereq{needPorts, needICMP, needICMPv6}},
+	{FTCPDst, flowtable.WL4, 0xffff << tpDst, []prereq{needPorts, needICMP, needICMPv6}},
+	{FTCPFlags, frames, 0xffff, []prereq{needTCP}},
+	{FARPSha, flowtable.WARPSha, ^uint64(0), []prereq{needARP, needNDSolicit}},
+	{FARPTha, flowtable.WARPTha, ^uint64(0), []prereq{needARP, needNDAdvert}},
+	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []prereq{needND}},
+	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
+}
+
+// normalize takes out of the match what lacks its prerequisites, in the order
+// in which they build on each other.
+func normalize(mod *FlowMod) error {
+	m := &mod.Match
+	for i := range locations {
+		l := &locations[i]
+		if m.Mask[l.word]&l.mask == 0 {
+			continue
+		}
+		if (l.field == FTCPSrc || l.field == FTCPDst) && !notLater(m) {
+			return wrong(fields[l.field].alias, "no transport field, as nw_frag=later selects frames without one")
+		}
+		met := false
+		for _, p := range l.anyOf {
+			met = met || p.met(m)
+		}
+		if met {
+			continue
+		}
+		m.Mask[l.word] &^= l.mask
+		m.Value[l.word] &^= l.mask
+		mod.note(l)
+	}
+	return nil
+}
+
+func (mod *FlowMod) note(l *location) {
+	var needs []string
+	for _, p := range l.anyOf {
+		needs = append(needs, prereqTexts[p])
+	}
+	text := fmt.Sprintf("%s is ignored: it needs %s", fields[l.field].name, strings.Join(needs, ", or "))
+	if n := len(mod.Notes); n == 0 || mod.Notes[n-1] != text {
+		mod.Notes = append(mod.Notes, text)
+	}
+}

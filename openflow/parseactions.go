@@ -1,0 +1,472 @@
+package openflow
+
+import (
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// MaxActionDepth bounds how deep clone may nest in text.
+const MaxActionDepth = 16
+
+// ParseActions parses a list of actions on its own: prerequisites that only a
+// match can meet are not checked.
+func ParseActions(text string, names Names) ([]Action, error) {
+	a := actionParser{names: names, table: TableAll}
+	return a.parse(text)
+}
+
+// actionParser is the state of one list of actions.
+type actionParser struct {
+	names   Names
+	table   uint8 // of the flow; TableAll: unknown
+	checked bool  // refuse set_field and the like of fields match lacks
+	match   Match // what is known of the frame before the next action
+	depth   int
+	nested  bool
+	last    string // the goto_table or write_metadata that closed the list
+	rank    int
+}
+
+// actionWords parse one action each, by its name. It is filled by init because
+// clone parses actions in turn.
+var actionWords map[string]func(*actionParser, token) (Action, error)
+
+func init() {
+	actionWords = map[string]func(*actionParser, token) (Action, error){
+		"output": (*actionParser).output, "set_field": (*actionParser).setField,
+		"load": (*actionParser).load, "move": (*actionParser).move,
+		"push_vlan": (*actionParser).pushVLAN, "strip_vlan": (*actionParser).popVLAN, "pop_vlan": (*actionParser).popVLAN,
+		"mod_vlan_vid": (*actionParser).modVLANVID, "set_vlan_vid": (*actionParser).modVLANVID,
+		"mod_vlan_pcp": (*actionParser).modVLANPCP, "set_vlan_pcp": (*actionParser).modVLANPCP,
+		"mod_dl_src": modField(FEthSrc), "mod_dl_dst": modField(FEthDst),
+		"mod_nw_src": modField(FIPSrc), "mod_nw_dst": modField(FIPDst),
+		"mod_nw_tos": modField(FNwTOS), "mod_nw_ecn": modField(FIPECN), "mod_nw_ttl": modField(FIPTTL),
+		"mod_tp_src": modField(FTCPSrc), "mod_tp_dst": modField(FTCPDst),
+		"dec_ttl": (*actionParser).decTTL, "goto_table": (*actionParser).gotoTable, "resubmit": (*actionParser).resubmit,
+		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
+		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
+	}
+}
+
+// actionsNotYet are actions of ovs-actions(7) that Weft does not have.
+const actionsNotYet = " group meter learn controller enqueue set_queue pop_queue bundle bundle_load multipath ct ct_clear nat " +
+	"push pop exit write_actions clear_actions fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
+	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
+
+func (p *actionParser) parse(text string) ([]Action, error) {
+	var list []Action
+	drop := false
+	for n := 0; ; n++ {
+		t, rest, ok := nextToken(text)
+		if !ok {
+			return list, nil
+		}
+		text = rest
+		if t.key == "drop" {
+			drop = true
+		}
+		if drop && (t.key != "drop" || len(list) > 0) {
+			return nil, wrong("drop", "no other action beside it")
+		}
+		if drop {
+			continue
+		}
+		a, err := p.one(t)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.order(t, a.Kind); err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+		if len(list) > maxListed {
+			return nil, wrong(t.text, "at most %d actions", maxListed)
+		}
+	}
+}
+
+// maxListed bounds the actions of one flow.
+const maxListed = 4096
+
+// order holds actions to OpenFlow 1.1's order of instructions: those that end a
+// list come last, write_metadata before goto_table, each once.
+func (p *actionParser) order(t token, kind ActionKind) error {
+	rank := 0
+	switch kind {
+	case ActWriteMetadata:
+		rank = 1
+	case ActGotoTable:
+		rank = 2
+	}
+	if rank > 0 && p.nested {
+		return wrong(t.text, "no %s within another action", t.key)
+	}
+	if rank < p.rank || rank > 0 && rank == p.rank {
+		return wrong(t.text, "%s at the end of the actions", p.last)
+	}
+	p.rank, p.last = rank, t.key
+	return nil
+}
+
+func (p *actionParser) one(t token) (Action, error) {
+	if parse, ok := actionWords[t.key]; ok {
+		return parse(p, t)
+	}
+	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
+		return Action{}, wrong(t.text, "an action that weft supports")
+	}
+	if t.delim != 0 {
+		return Action{}, wrong(t.text, "an action such as output, drop, set_field, push_vlan, goto_table or normal")
+	}
+	no, err := parsePort(t.key, p.names)
+	if err != nil {
+		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
+	}
+	return outputTo(no, t)
+}
+
+func outputTo(no uint32, t token) (Action, error) {
+	switch {
+	case no == PortController || no == PortTable:
+		return Action{}, wrong(t.text, "an output that weft supports")
+	case no == PortNone || no >= PortMax && no < PortInPort:
+		return Action{}, wrong(t.text, "a port that frames can be sent to")
+	}
+	return Action{Kind: ActOutput, Port: no}, nil
+}
+
+func (p *actionParser) output(t token) (Action, error) {
+	no, err := parsePort(t.value, p.names)
+	if err == nil {
+		return outputTo(no, t)
+	}
+	if strings.HasPrefix(t.value, "port=") || strings.Contains(t.value, "max_len") {
+		return Action{}, wrong(t.text, "an output without max_len")
+	}
+	src, ok := parseSubfield(t.value)
+	if !ok {
+		return Action{}, wrong(t.value, "the number or name of a port, or a field such as reg0[0..15]")
+	}
+	if err := p.readable(t, src); err != nil {
+		return Action{}, err
+	}
+	return Action{Kind: ActOutputReg, Src: src}, nil
+}
+
+// parseSubfield reads field, field[], field[bit] or field[from..to].
+func parseSubfield(text string) (Subfield, bool) {
+	name, bits := text, ""
+	if open := strings.IndexByte(text, '['); open >= 0 {
+		if !strings.HasSuffix(text, "]") {
+			return Subfield{}, false
+		}
+		name, bits = text[:open], text[open+1:len(text)-1]
+	}
+	id, ok := fieldNames[name]
+	if !ok {
+		id, ok = oxmNames[name]
+	}
+	if !ok {
+		return Subfield{}, false
+	}
+	s := whole(id)
+	if bits == "" {
+		return s, true
+	}
+	from, to, ranged := strings.Cut(bits, "..")
+	first, ok1 := parseBit(from)
+	last, ok2 := first, true
+	if ranged {
+		last, ok2 = parseBit(to)
+	}
+	if !ok1 || !ok2 || first > last || last >= int(s.Bits) {
+		return Subfield{}, false
+	}
+	return Subfield{Field: id, Offset: uint8(first), Bits: uint8(last - first + 1)}, true
+}
+
+func parseBit(s string) (int, bool) {
+	n, err := strconv.ParseUint(s, 10, 8)
+	return int(n), err == nil
+}
+
+const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
+
+// readable checks that the frames the flow matches have the field.
+func (p *actionParser) readable(t token, s Subfield) error {
+	needs := fields[s.Field].needs
+	if p.checked && !needs.met(&p.match) {
+		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
+	}
+	return nil
+}
+
+// writable checks that an action may write the field.
+func (p *actionParser) writable(t token, s Subfield) error {
+	f := &fields[s.Field]
+	if f.readOnly {
+		return wrong(t.text, "a field that can be written: %s is read-only", f.name)
+	}
+	if f.unwritable {
+		return wrong(t.text, "a field that weft can write: %s is not among them yet", f.name)
+	}
+	return p.readable(t, s)
+}
+
+// splitArrow splits value->field.
+func splitArrow(t token) (value, field string, err error) {
+	value, field, ok := strings.Cut(t.value, "->")
+	if !ok {
+		return "", "", wrong(t.text, "%s:VALUE->FIELD", t.key)
+	}
+	return strings.TrimSpace(value), strings.TrimSpace(field), nil
+}
+
+func (p *actionParser) setField(t token) (Action, error) {
+	value, name, err := splitArrow(t)
+	if err != nil {
+		return Action{}, err
+	}
+	id, ok := fieldNames[name]
+	if !ok {
+		return Action{}, wrong(name, "the name of a field, such as eth_dst or tun_id")
+	}
+	dst := whole(id)
+	if err := p.writable(t, dst); err != nil {
+		return Action{}, err
+	}
+	v, mask, err := parseFieldValue(id, value, p.names)
+	if err != nil {
+		return Action{}, err
+	}
+	f := &fields[id]
+	width := ones(uint(f.bits))
+	masked := mask != ones(8*uint(f.bytes))
+	switch {
+	case masked && !f.maskable:
+		return Action{}, wrong(value, "a value without a mask for %s", f.name)
+	case id == FVLANVID || id == FDLVLAN:
+		// OFPVID_PRESENT may or may not be written; it is implied.
+		v = v.andNot(value64(vlanCFI))
+	case id == FNwTOS && v[1]&^tosDSCP != 0:
+		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
+	}
+	if !v.andNot(width).isZero() {
+		return Action{}, wrong(value, "a number of at most %d bits for %s", f.bits, f.name)
+	}
+	mask = mask.and(width)
+	if id == FNwTOS {
+		mask = value64(tosDSCP)
+	}
+	p.assume(dst, v, mask)
+	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
+}
+
+// assume notes what is known of the frame once the action has been executed.
+func (p *actionParser) assume(dst Subfield, v, mask Value128) {
+	dst.put(&p.match.Value, v, mask)
+	dst.put(&p.match.Mask, mask, mask)
+}
+
+func (p *actionParser) load(t token) (Action, error) {
+	value, name, err := splitArrow(t)
+	if err != nil {
+		return Action{}, err
+	}
+	dst, ok := parseSubfield(name)
+	if !ok {
+		return Action{}, wrong(name, expectedSubfield)
+	}
+	v, ok := parseNumber(value)
+	if !ok || v[0] != 0 {
+		return Action{}, wrong(value, "a number of at most 64 bits")
+	}
+	if v.bitLen() > int(dst.Bits) {
+		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
+	}
+	if err := p.writable(t, dst); err != nil {
+		return Action{}, err
+	}
+	p.assume(dst, v, ones(uint(dst.Bits)))
+	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
+}
+
+func (p *actionParser) move(t token) (Action, error) {
+	from, to, err := splitArrow(t)
+	if err != nil {
+		return Action{}, err
+	}
+	src, ok := parseSubfield(from)
+	if !ok {
+		return Action{}, wrong(from, expectedSubfield)
+	}
+	dst, ok := parseSubfield(to)
+	if !ok {
+		return Action{}, wrong(to, expectedSubfield)
+	}
+	if src.Bits != dst.Bits {
+		return Action{}, wrong(to, "as many bits as %s has, %d", from, src.Bits)
+	}
+	if err := p.readable(t, src); err != nil {
+		return Action{}, err
+	}
+	if err := p.writable(t, dst); err != nil {
+		return Action{}, err
+	}
+	return Action{Kind: ActMove, Src: src, Dst: dst}, nil
+}
+
+// etherTypes of VLAN tags: 802.1Q and 802.1ad.
+const (
+	tpid8021Q  = 0x8100
+	tpid8021ad = 0x88a8
+)
+
+func (p *actionParser) pushVLAN(t token) (Action, error) {
+	v, ok := parseUint(t.value, 0xffff)
+	if !ok || v != tpid8021Q && v != tpid8021ad {
+		return Action{}, wrong(t.text, "push_vlan:0x8100 or push_vlan:0x88a8")
+	}
+	p.assumeTag()
+	return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
+}
+
+func (p *actionParser) assumeTag() { p.assume(whole(FVLANTCI), value64(vlanCFI), value64(vlanCFI)) }
+
+func (p *actionParser) popVLAN(token) (Action, error) {
+	p.assume(whole(FVLANTCI), Value128{}, value64(allVLAN))
+	return Action{Kind: ActPopVLAN}, nil
+}
+
+func (p *actionParser) modVLANVID(t token) (Action, error) {
+	v, ok := parseUint(t.value, vlanVID)
+	if !ok {
+		return Action{}, wrong(t.text, "a VLAN number from 0 to 4095")
+	}
+	p.assumeTag()
+	return Action{Kind: ActModVLANVID, Value: value64(v)}, nil
+}
+
+func (p *actionParser) modVLANPCP(t token) (Action, error) {
+	v, ok := parseUint(t.value, 7)
+	if !ok {
+		return Action{}, wrong(t.text, "a VLAN priority from 0 to 7")
+	}
+	p.assumeTag()
+	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
+}
+
+// modField parses the mod_ actions of a whole field. They need no
+// prerequisites in the match: frames without the field are left as they are.
+func modField(id FieldID) func(*actionParser, token) (Action, error) {
+	return func(_ *actionParser, t token) (Action, error) {
+		f := &fields[id]
+		v, err := parseScalar(f, t.value, t.text)
+		if err != nil {
+			return Action{}, err
+		}
+		mask := ones(uint(f.bits))
+		if id == FNwTOS {
+			mask = value64(tosDSCP)
+		}
+		if !v.andNot(mask).isZero() {
+			return Action{}, wrong(t.text, "a value for %s with no bits beyond 0x%x", t.key, mask[1])
+		}
+		return Action{Kind: ActModField, Dst: whole(id), Value: v, Mask: mask}, nil
+	}
+}
+
+func (p *actionParser) decTTL(t token) (Action, error) {
+	// Controller ids may follow; Weft has no controllers to tell.
+	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
+		if _, ok := parseUint(id, 0xffff); !ok {
+			return Action{}, wrong(t.text, "dec_ttl")
+		}
+	}
+	return Action{Kind: ActDecTTL}, nil
+}
+
+func (p *actionParser) gotoTable(t token) (Action, error) {
+	v, ok := parseUint(t.value, Tables-1)
+	switch {
+	case !ok:
+		return Action{}, wrong(t.text, "a table number from 0 to 254")
+	case p.table != TableAll && v <= uint64(p.table):
+		// A flow whose text names no table may name any, as ovs-ofctl has it; a
+		// loop ends at MaxResubmits.
+		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
+	}
+	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
+}
+
+func (p *actionParser) resubmit(t token) (Action, error) {
+	a := Action{Kind: ActResubmit, Port: PortInPort, Table: TableAll}
+	port, table, hasTable := t.value, "", false
+	if t.delim == '(' {
+		port, table, hasTable = strings.Cut(t.value, ",")
+		port, table = strings.TrimSpace(port), strings.TrimSpace(table)
+	}
+	if strings.Contains(table, ",") {
+		return a, wrong(t.text, "resubmit(PORT,TABLE)")
+	}
+	if port != "" {
+		no, err := parsePort(port, p.names)
+		if err != nil {
+			return a, err
+		}
+		a.Port = no
+	}
+	if hasTable && table != "" {
+		v, ok := parseUint(table, TableAll)
+		if !ok {
+			return a, wrong(t.text, "a table number from 0 to 254")
+		}
+		a.Table = uint8(v)
+	}
+	if a.Port == PortInPort && a.Table == TableAll {
+		return a, wrong(t.text, "a port or a table, as in resubmit(PORT,TABLE) or resubmit(,TABLE)")
+	}
+	return a, nil
+}
+
+func (p *actionParser) writeMetadata(t token) (Action, error) {
+	value, mask, masked := strings.Cut(t.value, "/")
+	v, ok := parseUint(value, ^uint64(0))
+	m := ^uint64(0)
+	if masked && ok {
+		m, ok = parseUint(mask, ^uint64(0))
+	}
+	if !ok {
+		return Action{}, wrong(t.text, "write_metadata:VALUE/MASK, both of 64 bits")
+	}
+	return Action{Kind: ActWriteMetadata, Value: value64(v & m), Mask: value64(m)}, nil
+}
+
+func (p *actionParser) setTunnel(t token) (Action, error) {
+	v, ok := parseUint(t.value, ^uint64(0))
+	if !ok {
+		return Action{}, wrong(t.text, "a tunnel number")
+	}
+	wide := t.key == "set_tunnel64" || v>>32 != 0
+	return Action{Kind: ActSetTunnel, Value: value64(v), Wide: wide}, nil
+}
+
+func (p *actionParser) clone(t token) (Action, error) {
+	if p.depth == MaxActionDepth {
+		return Action{}, wrong("clone", "at most %d of them within each other", MaxActionDepth)
+	}
+	inner := *p
+	inner.depth++
+	inner.nested, inner.rank = true, 0
+	sub, err := inner.parse(t.value)
+	return Action{Kind: ActClone, Sub: sub}, err
+}
+
+func (p *actionParser) note(t token) (Action, error) {
+	b, err := hex.DecodeString(strings.ReplaceAll(t.value, ".", ""))
+	if err != nil {
+		return Action{}, wrong(t.text, "pairs of hexadecimal digits")
+	}
+	return Action{Kind: ActNote, Text: string(b)}, nil
+}

@@ -1,0 +1,299 @@
+package openflow
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// setField narrows m to v on the bits of mask of a field, and notes what
+// ovs-fields(7) says the VLAN fields imply.
+func setField(m *Match, id FieldID, v, mask Value128) {
+	switch id {
+	case FDLVLAN:
+		if v[1] == dlVLANNone {
+			setBits(m, flowtable.WEthSrc, 0, allVLAN)
+			return
+		}
+		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]&vlanVID, vlanCFI|vlanVID)
+	case FVLANVID:
+		setBits(m, flowtable.WEthSrc, v[1], mask[1]&(vlanCFI|vlanVID))
+	case FDLVLANPCP, FVLANPCP:
+		if !mask.isZero() {
+			setBits(m, flowtable.WEthSrc, vlanCFI|v[1]<<13&vlanPCP, vlanCFI|vlanPCP)
+		}
+	case FNwTOS:
+		setBits(m, frames, v[1]<<tosAt, mask[1]&tosDSCP<<tosAt)
+	case FInPort, FInPortOXM:
+		setBits(m, flowtable.WPort, v[1]<<32, mask[1]&0xffffffff<<32)
+	default:
+		s := whole(id)
+		word, hi, lo := s.words(v)
+		_, mhi, mlo := s.words(mask)
+		setBits(m, word, hi, mhi)
+		if fields[id].bits > 64 {
+			setBits(m, word+1, lo, mlo)
+		}
+	}
+}
+
+func setBits(m *Match, word int, v, mask uint64) {
+	m.Mask[word] |= mask
+	m.Value[word] = m.Value[word]&^mask | v&mask
+}
+
+// parseMatchField parses field=value[/mask] into m.
+func parseMatchField(m *Match, id FieldID, t token, names Names) error {
+	f := &fields[id]
+	if t.value == "*" {
+		return nil
+	}
+	v, mask, err := parseFieldValue(id, t.value, names)
+	if err != nil {
+		return err
+	}
+	if f.format == asPort {
+		mask = ones(32)
+	}
+	full := ones(8 * uint(f.bytes))
+	if !f.maskable && f.format != asPort && mask != full && !mask.isZero() {
+		return wrong(t.value, "a value without a mask for %s", t.key)
+	}
+	if f.bytes > 1 && f.bits < 8*f.bytes && v.bitLen() > int(f.bits) && (id == FIPv6Label || id == FARPOp) {
+		return wrong(t.value, "a number below 0x%x for %s", 1<<f.bits, t.key)
+	}
+	setField(m, id, v.and(mask), mask)
+	return nil
+}
+
+// parseFieldValue parses value[/mask] in the field's own format. Without a
+// mask, mask is all ones of the field's size in bytes.
+func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
+	f := &fields[id]
+	mask = ones(8 * uint(f.bytes))
+	switch f.format {
+	case asPort:
+		no, err := parsePort(text, names)
+		return value64(uint64(no)), mask, err
+	case asFrag:
+		return parseFrag(text)
+	case asTCPFlags:
+		return parseTCPFlags(text)
+	}
+	value, maskText, masked := strings.Cut(text, "/")
+	if v, err = parseScalar(f, value, text); err != nil || !masked {
+		return v, mask, err
+	}
+	if f.format == asIPv4 || f.format == asIPv6 {
+		if n, err := strconv.Atoi(maskText); err == nil {
+			if n < 0 || n > int(f.bits) {
+				return v, mask, wrong(text, "a prefix length from 0 to %d", f.bits)
+			}
+			return v, ones(uint(f.bits)).andNot(ones(uint(int(f.bits) - n))), nil
+		}
+	}
+	mask, err = parseScalar(f, maskText, text)
+	return v, mask, err
+}
+
+// parseScalar parses a value or a mask of a field; whole is what errors name.
+func parseScalar(f *field, text, whole string) (Value128, error) {
+	switch f.format {
+	case asEthernet:
+		v, ok := parseEthernet(text)
+		if !ok {
+			return v, wrong(whole, "an Ethernet address as xx:xx:xx:xx:xx:xx%s for %s", maskHint(f), f.name)
+		}
+		return v, nil
+	case asIPv4:
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is4() {
+			return Value128{}, wrong(whole, "an IPv4 address as a.b.c.d%s for %s", maskHint(f), f.name)
+		}
+		return addrValue(a), nil
+	case asIPv6:
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" || !a.Is6() {
+			return Value128{}, wrong(whole, "an IPv6 address%s for %s", maskHint(f), f.name)
+		}
+		return addrValue(a), nil
+	}
+	v, ok := parseNumber(text)
+	if !ok || v.bitLen() > 8*int(f.bytes) {
+		return v, wrong(whole, "a number of at most %d bits%s for %s", 8*f.bytes, maskHint(f), f.name)
+	}
+	return v, nil
+}
+
+func maskHint(f *field) string {
+	if f.maskable {
+		return ", perhaps with /MASK,"
+	}
+	return ""
+}
+
+// addrValue is the address as a number: 32 bits of an IPv4 address.
+func addrValue(a netip.Addr) Value128 {
+	if a.Is4() {
+		b := a.As4()
+		return value64(uint64(b[0])<<24 | uint64(b[1])<<16 | uint64(b[2])<<8 | uint64(b[3]))
+	}
+	var v Value128
+	for i, b := range a.As16() {
+		v[i/8] = v[i/8]<<8 | uint64(b)
+	}
+	return v
+}
+
+// valueAddr is the reverse for width 32 or 128.
+func valueAddr(v Value128, width uint) netip.Addr {
+	if width == 32 {
+		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})
+	}
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(v[i/8] >> (56 - i%8*8))
+	}
+	return netip.AddrFrom16(b)
+}
+
+func parseEthernet(text string) (Value128, bool) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 6 {
+		return Value128{}, false
+	}
+	var v uint64
+	for _, part := range parts {
+		b, err := strconv.ParseUint(part, 16, 8)
+		if err != nil || len(part) > 2 {
+			return Value128{}, false
+		}
+		v = v<<8 | b
+	}
+	return value64(v), true
+}
+
+// Fragment keywords as value and mask of ip_frag.
+var fragWords = []struct {
+	word     string
+	v, mask  uint64
+	inFormat bool
+}{
+	{"no", 0, flowtable.FragAny | flowtable.FragLater, true},
+	{"yes", flowtable.FragAny, flowtable.FragAny, true},
+	{"first", flowtable.FragAny, flowtable.FragAny | flowtable.FragLater, true},
+	{"later", flowtable.FragAny | flowtable.FragLater, flowtable.FragAny | flowtable.FragLater, true},
+	{"not_later", 0, flowtable.FragLater, true},
+}
+
+func parseFrag(text string) (v, mask Value128, err error) {
+	for _, w := range fragWords {
+		if w.word == text {
+			return value64(w.v), value64(w.mask), nil
+		}
+	}
+	return v, mask, wrong(text, "no, yes, first, later or not_later")
+}
+
+// tcpFlagNames are bits 0 and up of tcp_flags (RFC 9293 section 3.1; bit 8 was
+// RFC 3540's nonce sum).
+var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"}
+
+// parseTCPFlags takes +syn-ack (those bits), syn|ack (all bits), and numbers.
+func parseTCPFlags(text string) (v, mask Value128, err error) {
+	if text == "" || text == "0/0" {
+		return v, mask, nil
+	}
+	bad := wrong(text, "TCP flags as +syn-ack, syn|ack or a number of 12 bits for tcp_flags")
+	switch {
+	case text[0] == '+' || text[0] == '-':
+		return parseSignedFlags(text, bad)
+	case text[0] >= '0' && text[0] <= '9':
+		value, maskText, masked := strings.Cut(text, "/")
+		n, ok := parseUint(value, 0xfff)
+		m := uint64(0xfff)
+		if masked && ok {
+			m, ok = parseUint(maskText, 0xfff)
+		}
+		if !ok {
+			return v, mask, bad
+		}
+		return value64(n), value64(m), nil
+	}
+	for _, name := range strings.Split(text, "|") {
+		bit := tcpFlag(name)
+		if bit == 0 {
+			return v, mask, bad
+		}
+		v[1] |= bit
+	}
+	return v, value64(0xfff), nil
+}
+
+func parseSignedFlags(text string, bad error) (v, mask Value128, err error) {
+	for text != "" {
+		sign := text[0]
+		end := strings.IndexAny(text[1:], "+-") + 1
+		if end == 0 {
+			end = len(text)
+		}
+		bit := tcpFlag(text[1:end])
+		if bit == 0 || mask[1]&bit != 0 || sign != '+' && sign != '-' {
+			return v, mask, bad
+		}
+		mask[1] |= bit
+		if sign == '+' {
+			v[1] |= bit
+		}
+		text = text[end:]
+	}
+	return v, mask, nil
+}
+
+func tcpFlag(name string) uint64 {
+	for i, n := range tcpFlagNames {
+		if n == name {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// reservedPorts are the names of ovs-actions(7)'s standard ports, in any case.
+var reservedPorts = map[string]uint32{
+	"in_port": PortInPort, "table": PortTable, "normal": PortNORMAL, "flood": PortFlood, "all": PortAll,
+	"controller": PortController, "local": PortLocal, "none": PortNone, "any": PortNone,
+}
+
+// parsePort takes a number, a standard port's name, or the name of a port,
+// which may be quoted.
+func parsePort(text string, names Names) (uint32, error) {
+	if v, ok := parseNumber(text); ok {
+		const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the standard ports
+		switch {
+		case v[0] == 0 && v[1] <= 0xffff:
+			return uint32(v[1]), nil
+		case v[0] == 0 && v[1] >= of11|uint64(PortMax) && v[1] <= 0xffffffff && text[0] != '0':
+			return uint32(v[1] &^ of11), nil
+		}
+		return 0, wrong(text, "a port number from 0 to 65535")
+	}
+	if no, ok := reservedPorts[strings.ToLower(text)]; ok {
+		return no, nil
+	}
+	name := text
+	if strings.HasPrefix(text, `"`) {
+		var err error
+		if name, err = strconv.Unquote(text); err != nil {
+			return 0, wrong(text, "a port name in double quotes")
+		}
+	}
+	if names != nil {
+		if no, ok := names.PortByName(name); ok {
+			return no, nil
+		}
+	}
+	return 0, wrong(text, "the number or name of a port")
+}

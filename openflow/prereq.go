@@ -1,0 +1,130 @@
+package openflow
+
+import "weft/flowtable"
+
+// prereq is a requirement of ovs-fields(7) that a match must meet before it may
+// use a field, and a frame before an action touches it.
+type prereq uint8
+
+const (
+	needNothing prereq = iota
+	needVLAN
+	needARP
+	needIPv4
+	needIPv6
+	needIP
+	needTCP
+	needUDP
+	needSCTP
+	needICMP
+	needICMPv6
+	needND
+	needNDSolicit
+	needNDAdvert
+	// needPorts: TCP, UDP or SCTP, for mod_tp_src.
+	needPorts
+)
+
+var prereqTexts = [...]string{
+	needVLAN: "a VLAN tag (vlan_tci=0x1000/0x1000)", needARP: "arp or rarp", needIPv4: "ip", needIPv6: "ipv6",
+	needIP: "ip or ipv6", needTCP: "tcp or tcp6", needUDP: "udp or udp6", needSCTP: "sctp or sctp6", needICMP: "icmp",
+	needICMPv6: "icmp6", needND: "icmp6 with icmp_type 135 or 136", needNDSolicit: "icmp6 with icmp_type=135",
+	needNDAdvert: "icmp6 with icmp_type=136", needPorts: "tcp, udp or sctp",
+}
+
+// EtherTypes and protocols with a name of their own.
+const (
+	ethIPv4 = 0x0800
+	ethARP  = 0x0806
+	ethRARP = 0x8035
+	ethIPv6 = 0x86dd
+
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+	protoSCTP   = 132
+
+	ndSolicit = 135
+	ndAdvert  = 136
+)
+
+// prober reads bits of what prerequisites are checked against: a match, where
+// a bit that is not matched is unknown, or a frame in translation, which notes
+// that the bits were looked at.
+type prober interface {
+	// probe returns the bits of mask in Flow[word], and whether all are known.
+	probe(word int, mask uint64) (v uint64, known bool)
+}
+
+func (m *Match) probe(word int, mask uint64) (uint64, bool) {
+	return m.Value[word] & mask, m.Mask[word]&mask == mask
+}
+
+// met tells whether p holds for what q reads.
+func (p prereq) met(q prober) bool {
+	switch p {
+	case needNothing:
+		return true
+	case needVLAN:
+		v, known := q.probe(flowtable.WEthSrc, vlanCFI)
+		return known && v != 0
+	}
+	eth, known := q.probe(flowtable.WEthDst, 0xffff)
+	if !known {
+		return false
+	}
+	ip4, ip6 := eth == ethIPv4, eth == ethIPv6
+	switch p {
+	case needARP:
+		return eth == ethARP || eth == ethRARP
+	case needIPv4:
+		return ip4
+	case needIPv6:
+		return ip6
+	case needIP:
+		return ip4 || ip6
+	case needICMP:
+		return ip4 && hasProto(q, protoICMP) && notLater(q)
+	case needICMPv6, needND, needNDSolicit, needNDAdvert:
+		return ip6 && hasProto(q, protoICMPv6) && notLater(q) && p.icmpTypeMet(q)
+	}
+	return (ip4 || ip6) && p.transportMet(q)
+}
+
+func (p prereq) transportMet(q prober) bool {
+	proto, known := q.probe(frames, 0xff<<protoAt)
+	if !known || !notLater(q) {
+		return false
+	}
+	switch proto >> protoAt {
+	case protoTCP:
+		return p == needTCP || p == needPorts
+	case protoUDP:
+		return p == needUDP || p == needPorts
+	case protoSCTP:
+		return p == needSCTP || p == needPorts
+	}
+	return false
+}
+
+func (p prereq) icmpTypeMet(q prober) bool {
+	if p == needICMPv6 {
+		return true
+	}
+	typ, known := q.probe(flowtable.WL4, 0xff<<tpSrc)
+	solicit, advert := typ>>tpSrc == ndSolicit, typ>>tpSrc == ndAdvert
+	return known && (solicit && p != needNDAdvert || advert && p != needNDSolicit)
+}
+
+func hasProto(q prober, proto uint64) bool {
+	v, known := q.probe(frames, 0xff<<protoAt)
+	return known && v>>protoAt == proto
+}
+
+// notLater tells that q is not known to be a later fragment: those have no
+// transport header.
+func notLater(q prober) bool {
+	v, _ := q.probe(frames, flowtable.FragLater<<fragAt)
+	return v == 0
+}

@@ -1,0 +1,377 @@
+package openflow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Command says what a FlowMod does.
+type Command uint8
+
+// Commands.
+const (
+	Add          Command = iota // replaces a rule of equal match and priority
+	Modify                      // the actions of all rules within Match; adds if there is none
+	ModifyStrict                // of the rule of equal match and priority; adds if there is none
+	Delete                      // all rules within Match
+	DeleteStrict                // the rule of equal match and priority
+)
+
+const (
+	// Tables is the number of tables: 0 to 254.
+	Tables = 255
+	// TableAll stands for every table in changes and filters, and for the
+	// current table in resubmit.
+	TableAll = 0xff
+	// DefaultPriority is that of a flow whose text names none.
+	DefaultPriority = 32768
+	// DefaultRules is the number of rules a pipeline takes unless Limits says
+	// otherwise. Adding beyond it fails.
+	DefaultRules = 2 << 20
+)
+
+// Flags of a FlowMod and a Rule.
+type Flags uint16
+
+// Flags, in the words of ovs-ofctl(8).
+const (
+	SendFlowRem Flags = 1 << iota
+	CheckOverlap
+	ResetCounts
+	NoPacketCounts
+	NoByteCounts
+)
+
+// FlowMod is one change of the tables, or a selection of rules.
+type FlowMod struct {
+	Command  Command
+	Table    uint8 // TableAll: every table; when it adds, table 0
+	Priority uint16
+	Match    Match
+	// Cookie and CookieMask select the rules to modify or delete. NewCookie is
+	// that of added rules, and with ModifyCookie of modified ones.
+	Cookie, CookieMask, NewCookie uint64
+	ModifyCookie                  bool
+	// ByOutPort lets a delete or selection take only rules that output to
+	// OutPort.
+	ByOutPort                bool
+	OutPort                  uint32
+	IdleTimeout, HardTimeout uint16 // seconds, 0: none
+	Importance               uint16
+	Flags                    Flags
+	Actions                  []Action
+	// Notes are remarks for the operator on text that was accepted, one line each.
+	Notes []string
+}
+
+// Rule is a flow in a table. Apply alone changes it (Modify replaces Actions,
+// Cookie and ModifiedNS), Credit its statistics.
+type Rule struct {
+	// Slot is unique among the rules there are, small, and stable. That of a
+	// removed rule is used again only after the next Apply or Expire.
+	Slot                     uint32
+	Table                    uint8
+	Priority                 uint16
+	IdleTimeout, HardTimeout uint16 // seconds, 0: none
+	Importance               uint16
+	Flags                    Flags
+	// Removed is set once the rule is in no table.
+	Removed bool
+	Cookie  uint64
+	Match   Match
+	Actions []Action
+	// CreatedNS and ModifiedNS are CLOCK_MONOTONIC.
+	CreatedNS, ModifiedNS uint64
+	// Packets and Bytes that hit the rule, and UsedNS, when the last did
+	// (CLOCK_MONOTONIC, 0: never).
+	Packets, Bytes, UsedNS uint64
+}
+
+// Credit counts packets and bytes that hit r, the last at usedNS
+// (CLOCK_MONOTONIC). The pipeline's owner calls it alone.
+func (r *Rule) Credit(packets, bytes, usedNS uint64) {
+	r.Packets += packets
+	r.Bytes += bytes
+	r.UsedNS = max(r.UsedNS, usedNS)
+}
+
+// FlowMod is the Add that makes the rule again. It shares Actions with r.
+func (r *Rule) FlowMod() FlowMod {
+	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
+		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
+		Flags: r.Flags, Actions: r.Actions}
+}
+
+// Limits bound a pipeline.
+type Limits struct {
+	Rules int // in all tables; 0: DefaultRules
+}
+
+// Changes is what an Apply did. A rule that was replaced is in Removed, its
+// successor in Added.
+type Changes struct {
+	Added, Modified, Removed []*Rule
+}
+
+// Pipeline is the tables. See the package comment for who may call what when.
+type Pipeline struct {
+	tables     [Tables]classifier
+	rules      []*Rule  // index: slot
+	free       []uint32 // slots to use again
+	leaving    []uint32 // slots to use again after the next change
+	count      int
+	limit      int
+	generation uint64
+}
+
+// NewPipeline returns empty tables.
+func NewPipeline(l Limits) *Pipeline {
+	if l.Rules == 0 {
+		l.Rules = DefaultRules
+	}
+	return &Pipeline{limit: l.Rules}
+}
+
+// Len is the number of rules.
+func (p *Pipeline) Len() int { return p.count }
+
+// Generation changes with every Apply or Expire that changed a rule.
+func (p *Pipeline) Generation() uint64 { return p.generation }
+
+// Rule returns the rule of that slot, nil if there is none.
+func (p *Pipeline) Rule(slot uint32) *Rule {
+	if int(slot) >= len(p.rules) {
+		return nil
+	}
+	return p.rules[slot]
+}
+
+// ApplyError says which change of an Apply failed.
+type ApplyError struct {
+	Index int // into the FlowMods
+	Err   error
+}
+
+func (e *ApplyError) Error() string { return e.Err.Error() }
+func (e *ApplyError) Unwrap() error { return e.Err }
+
+// bundle is an Apply in progress, with what takes its changes back.
+type bundle struct {
+	p       *Pipeline
+	nowNS   uint64
+	changes Changes
+	undo    []func()
+}
+
+// Apply does all of mods in order or, if it returns an error (*ApplyError),
+// nothing. nowNS is CLOCK_MONOTONIC. It keeps mods' Actions, which the caller
+// does not change any more.
+func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
+	p.releaseSlots()
+	b := bundle{p: p, nowNS: nowNS}
+	for i := range mods {
+		if err := b.apply(&mods[i]); err != nil {
+			for _, undo := range slices.Backward(b.undo) {
+				undo()
+			}
+			p.leaving = p.leaving[:0]
+			return Changes{}, &ApplyError{Index: i, Err: err}
+		}
+	}
+	b.settle()
+	return b.changes, nil
+}
+
+// releaseSlots makes the slots of rules removed by the change before usable.
+func (p *Pipeline) releaseSlots() {
+	p.free = append(p.free, p.leaving...)
+	p.leaving = p.leaving[:0]
+}
+
+// settle cleans up what one bundle did to the same rule more than once.
+func (b *bundle) settle() {
+	c := &b.changes
+	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
+		b.p.generation++
+	}
+	fresh := make(map[*Rule]bool, len(c.Added))
+	for _, r := range c.Added {
+		fresh[r] = true
+	}
+	c.Removed = slices.DeleteFunc(c.Removed, func(r *Rule) bool { return fresh[r] })
+	c.Added = slices.DeleteFunc(c.Added, func(r *Rule) bool { return r.Removed })
+	seen := make(map[*Rule]bool)
+	c.Modified = slices.DeleteFunc(c.Modified, func(r *Rule) bool {
+		drop := r.Removed || fresh[r] || seen[r]
+		seen[r] = true
+		return drop
+	})
+}
+
+func (b *bundle) apply(m *FlowMod) error {
+	switch m.Command {
+	case Add:
+		return b.add(m)
+	case Modify, ModifyStrict:
+		found := b.p.selectRules(m)
+		for _, r := range found {
+			b.modify(r, m)
+		}
+		if len(found) == 0 && m.CookieMask == 0 {
+			return b.add(m)
+		}
+		return nil
+	}
+	for _, r := range b.p.selectRules(m) {
+		b.remove(r)
+	}
+	return nil
+}
+
+func (b *bundle) add(m *FlowMod) error {
+	table := m.Table
+	if table == TableAll {
+		table = 0
+	}
+	c := &b.p.tables[table]
+	if old := c.find(&m.Match, m.Priority); old != nil {
+		b.remove(old)
+	}
+	if m.Flags&CheckOverlap != 0 {
+		if r := c.overlapping(&m.Match, m.Priority); r != nil {
+			return fmt.Errorf("check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
+				m.Priority, table, quoteMatch(r))
+		}
+	}
+	if b.p.count >= b.p.limit {
+		return fmt.Errorf("table %d: expected at most %d flows in all tables", table, b.p.limit)
+	}
+	r := &Rule{Table: table, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
+		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
+		Actions: m.Actions, CreatedNS: b.nowNS, ModifiedNS: b.nowNS}
+	b.p.insert(r, b.p.takeSlot())
+	b.changes.Added = append(b.changes.Added, r)
+	b.undo = append(b.undo, func() {
+		b.p.take(r)
+		b.p.free = append(b.p.free, r.Slot)
+	})
+	return nil
+}
+
+func quoteMatch(r *Rule) string {
+	if text := FormatMatch(&r.Match, nil); text != "" {
+		return text
+	}
+	return "one that matches everything"
+}
+
+func (b *bundle) modify(r *Rule, m *FlowMod) {
+	actions, cookie, modified := r.Actions, r.Cookie, r.ModifiedNS
+	b.undo = append(b.undo, func() { r.Actions, r.Cookie, r.ModifiedNS = actions, cookie, modified })
+	r.Actions, r.ModifiedNS = m.Actions, b.nowNS
+	if m.ModifyCookie {
+		r.Cookie = m.NewCookie
+	}
+	b.changes.Modified = append(b.changes.Modified, r)
+}
+
+func (b *bundle) remove(r *Rule) {
+	b.p.take(r)
+	b.p.leaving = append(b.p.leaving, r.Slot)
+	b.changes.Removed = append(b.changes.Removed, r)
+	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
+}
+
+func (p *Pipeline) takeSlot() uint32 {
+	if n := len(p.free); n > 0 {
+		slot := p.free[n-1]
+		p.free = p.free[:n-1]
+		return slot
+	}
+	p.rules = append(p.rules, nil)
+	return uint32(len(p.rules) - 1)
+}
+
+func (p *Pipeline) insert(r *Rule, slot uint32) {
+	r.Slot, r.Removed = slot, false
+	p.rules[slot] = r
+	p.tables[r.Table].insert(r)
+	p.count++
+}
+
+func (p *Pipeline) take(r *Rule) {
+	r.Removed = true
+	p.rules[r.Slot] = nil
+	p.tables[r.Table].remove(r)
+	p.count--
+}
+
+// Expire removes the rules whose hard timeout has passed since they were added
+// or modified, or whose idle timeout has since they were hit.
+func (p *Pipeline) Expire(nowNS uint64) []*Rule {
+	const second = 1_000_000_000
+	var gone []*Rule
+	p.releaseSlots()
+	for _, r := range p.rules {
+		if r == nil || r.IdleTimeout == 0 && r.HardTimeout == 0 {
+			continue
+		}
+		idle := max(r.UsedNS, r.ModifiedNS) + uint64(r.IdleTimeout)*second
+		hard := r.ModifiedNS + uint64(r.HardTimeout)*second
+		if r.IdleTimeout != 0 && nowNS >= idle || r.HardTimeout != 0 && nowNS >= hard {
+			p.take(r)
+			p.leaving = append(p.leaving, r.Slot)
+			gone = append(gone, r)
+		}
+	}
+	if len(gone) > 0 {
+		p.generation++
+	}
+	return gone
+}
+
+// Select returns the rules that filter, from ParseFilter, selects: by table,
+// then falling priority, then age.
+func (p *Pipeline) Select(filter *FlowMod) []*Rule {
+	rules := p.selectRules(filter)
+	slices.SortStableFunc(rules, func(a, b *Rule) int {
+		return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority),
+			cmp.Compare(a.CreatedNS, b.CreatedNS), cmp.Compare(a.Slot, b.Slot))
+	})
+	return rules
+}
+
+// selectRules returns the rules that m changes or deletes.
+func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
+	var found []*Rule
+	wanted := func(r *Rule) bool {
+		return (r.Cookie^m.Cookie)&m.CookieMask == 0 && (!m.ByOutPort || outputsTo(r.Actions, m.OutPort))
+	}
+	if m.Command == ModifyStrict || m.Command == DeleteStrict {
+		for t := range p.tables {
+			if m.Table != TableAll && m.Table != uint8(t) {
+				continue
+			}
+			if r := p.tables[t].find(&m.Match, m.Priority); r != nil && wanted(r) {
+				found = append(found, r)
+			}
+		}
+		return found
+	}
+	for _, r := range p.rules {
+		if r != nil && (m.Table == TableAll || m.Table == r.Table) && wanted(r) && r.Match.Within(&m.Match) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+func outputsTo(actions []Action, port uint32) bool {
+	for i := range actions {
+		if actions[i].Kind == ActOutput && actions[i].Port == port || outputsTo(actions[i].Sub, port) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,168 @@
+package openflow
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// MaxTags bounds the VLAN tags translation keeps account of, the frame's own
+// two included. A push beyond it ends the translation as DropNoHeadroom.
+const MaxTags = 6
+
+// tag is a VLAN tag of the frame, or where one would be.
+type tag struct {
+	tpid uint16 // 0: the frame's own
+	tci  uint16 // with vlanCFI if the tag is there, else 0
+	own  uint8  // 1 or 2: the frame's own outer or inner; 0: pushed
+	keep uint16 // bits of tci that are the frame's own
+}
+
+// tagStack is the tags of a frame, outermost first. Below those pushed there
+// are the frame's own two, there or not.
+type tagStack struct {
+	n int
+	t [MaxTags]tag
+}
+
+// frameTags are the tags of a frame as it came.
+func frameTags(key *flowtable.Key) tagStack {
+	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[frames]>>innerTCI)
+	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: allVLAN}, {tci: inner, own: 2, keep: allVLAN}}}
+}
+
+var noTag tag
+
+// at returns tag i; one that is not there and never was beyond the end.
+func (s *tagStack) at(i int) *tag {
+	if i < s.n {
+		return &s.t[i]
+	}
+	return &noTag
+}
+
+func (s *tagStack) pop() {
+	if s.n > 0 {
+		copy(s.t[:], s.t[1:s.n])
+		s.n--
+	}
+}
+
+func (s *tagStack) push(t tag) bool {
+	if s.n == MaxTags {
+		return false
+	}
+	copy(s.t[1:], s.t[:s.n])
+	s.t[0] = t
+	s.n++
+	return true
+}
+
+// present are the tags that are there.
+func (s *tagStack) present(buf *[MaxTags]tag) []tag {
+	n := 0
+	for _, t := range s.t[:s.n] {
+		if t.tci&vlanCFI != 0 {
+			buf[n] = t
+			n++
+		}
+	}
+	return buf[:n]
+}
+
+// lookTag notes that bits of a tag matter.
+func (x *xlate) lookTag(t *tag, bits uint16) {
+	bits &= t.keep
+	switch t.own {
+	case 1:
+		x.wc[flowtable.WEthSrc] |= uint64(bits)
+	case 2:
+		x.wc[frames] |= uint64(bits) << innerTCI
+	}
+}
+
+// tagged tells whether there is a tag.
+func (x *xlate) tagged() bool {
+	t := x.tags.at(0)
+	x.lookTag(t, vlanCFI)
+	return t.tci&vlanCFI != 0
+}
+
+// syncTags writes the two outer tags into the flow.
+func (x *xlate) syncTags() {
+	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
+	x.flow[frames] = x.flow[frames]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
+	x.dirty = true
+}
+
+func (x *xlate) pushTag(tpid, tci uint16) {
+	if !x.tags.push(tag{tpid: tpid, tci: tci | vlanCFI}) {
+		x.halt(packet.DropNoHeadroom)
+		return
+	}
+	x.syncTags()
+}
+
+// modTag changes bits of the outer tag, which it pushes if there is none.
+func (x *xlate) modTag(v, mask uint16) {
+	if !x.tagged() {
+		x.pushTag(tpid8021Q, v&mask)
+		return
+	}
+	t := &x.tags.t[0]
+	t.tci = t.tci&^mask | v&mask
+	t.keep &^= mask
+	x.syncTags()
+}
+
+// setTCI writes bits of vlan_tci, whose vlanCFI makes and removes the tag.
+func (x *xlate) setTCI(v, mask uint16) {
+	there := x.tagged()
+	stays := there
+	if mask&vlanCFI != 0 {
+		stays = v&vlanCFI != 0
+	}
+	switch {
+	case there && stays:
+		x.modTag(v, mask&^vlanCFI)
+	case stays:
+		x.pushTag(tpid8021Q, v&mask)
+	case there:
+		x.tags.pop()
+		x.syncTags()
+	}
+}
+
+// commitTags emits what makes the base's tags those of the flow: as few pops as
+// can be, one change, and pushes.
+func (x *xlate) commitTags() {
+	if x.tags == x.baseTags {
+		return
+	}
+	var bufBase, bufFlow [MaxTags]tag
+	base, want := x.baseTags.present(&bufBase), x.tags.present(&bufFlow)
+	for len(base) > 0 && len(want) > 0 && base[len(base)-1] == want[len(want)-1] {
+		base, want = base[:len(base)-1], want[:len(want)-1]
+	}
+	change := len(base) > 0 && len(want) > 0 && base[len(base)-1].tpid == want[len(want)-1].tpid
+	pops := len(base)
+	if change {
+		pops--
+	}
+	for range pops {
+		x.emit(flowtable.Action{Op: flowtable.OpPopVLAN})
+	}
+	for i := len(want) - 1; i >= 0; i-- {
+		t := &want[i]
+		x.lookTag(t, allVLAN)
+		a := flowtable.Action{Op: flowtable.OpPushVLAN, U16: t.tpid, U32: uint32(t.tci &^ vlanCFI)}
+		if change {
+			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
+		} else if t.tpid == 0 {
+			// One of the frame's own, restored after a clone: its TPID is not part
+			// of the key.
+			a.U16 = tpid8021Q
+		}
+		x.emit(a)
+	}
+	x.baseTags = x.tags
+}

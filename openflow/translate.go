@@ -1,0 +1,463 @@
+package openflow
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Limits of one translation, those of ovs-actions(7), "Error Handling". At
+// either, and at flowtable.MaxActions, it ends: what it has sent is sent, and
+// the frame is counted under packet.DropLoop.
+const (
+	// MaxResubmits bounds resubmits and goto_tables.
+	MaxResubmits = 4096
+	// MaxDepth bounds how deep resubmits to the same or an earlier table nest.
+	MaxDepth = 64
+)
+
+// Learn is the effect of normal on the MAC table, which control applies.
+type Learn struct {
+	Valid bool
+	VLAN  uint16
+	Port  uint32
+	MAC   uint64 // 48 bits
+}
+
+// Translation is a megaflow and what comes with it. It shares nothing with the
+// pipeline but the rules.
+type Translation struct {
+	// Mask has the bits of the key that the rest depends on: every key that
+	// agrees with the translated one on Mask has an equal Translation.
+	Mask flowtable.Key
+	// Actions is not empty and at most flowtable.MaxActions long.
+	Actions []flowtable.Action
+	// Rules are the rules that matched, each as often as it did, in order.
+	Rules []*Rule
+	// Drop says why nothing is sent, or, as DropLoop, why not all; else it is
+	// DropNone.
+	Drop  packet.DropReason
+	Learn Learn
+	// UsedMACs and UsedPorts tell that the result depends on the MAC table, and
+	// on which ports there are beyond those in Actions.
+	UsedMACs, UsedPorts bool
+}
+
+// TraceStep is one step of a translation.
+type TraceStep struct {
+	Depth  int     // of resubmits
+	Table  uint8   // looked up, or of the list of actions
+	Rule   *Rule   // that a lookup found; nil: none, or the step is an action
+	Action *Action // to be executed; nil: the step is a lookup
+	Flow   Flow    // before the step
+	Note   string  // an outcome the step itself does not show; else ""
+}
+
+// Translate runs key through the tables, from table 0.
+func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
+	return p.Trace(key, env, nil)
+}
+
+// Trace is Translate that tells hook, unless nil, of each step.
+func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
+	x := xlates.Get().(*xlate)
+	x.begin(p, key, env, hook)
+	x.pipeline(0, true)
+	t := x.result()
+	x.p, x.env, x.hook = nil, nil, nil
+	clear(x.rules)
+	xlates.Put(x)
+	return t
+}
+
+var xlates = sync.Pool{New: func() any { return new(xlate) }}
+
+// xlate is one translation: a working copy of the frame's flow, which actions
+// change, and a base, the frame as the datapath's actions so far have made it.
+// An output first emits what makes the one of the other (commit.go).
+//
+// Soundness: keep has the bits of flow that still are the frame's own. Whatever
+// reads bits of flow does so through look, which adds those among them that
+// are kept to wc, the megaflow's mask; the others follow from what was looked
+// at before.
+type xlate struct {
+	p    *Pipeline
+	env  Env
+	hook func(TraceStep)
+
+	flow, keep     Flow
+	base, baseKeep Flow
+	wc             Flow
+	tags, baseTags tagStack
+	// decs counts the dec_ttls since the TTL was the frame's, while it is kept.
+	decs, baseDecs int
+	dirty          bool // flow may differ from base
+
+	actions   []flowtable.Action
+	rules     []*Rule
+	resubmits int
+	depth     int
+	table     uint8 // of the rule in execution
+	halted    bool  // a limit was reached
+	sent      bool
+	drop      packet.DropReason // the first reason met
+	learn     Learn
+	usedMACs  bool
+	usedPorts bool
+}
+
+func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceStep)) {
+	actions, rules := x.actions[:0], x.rules[:0]
+	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules}
+	copy(x.flow[:], key[:])
+	for i := range key {
+		x.keep[i] = ^uint64(0)
+	}
+	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack knows of these
+	x.keep[frames] &^= allVLAN << innerTCI
+	x.tags = frameTags(key)
+	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
+}
+
+// result makes the megaflow.
+func (x *xlate) result() Translation {
+	t := Translation{Learn: x.learn, UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
+	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
+	switch {
+	case x.halted:
+		x.trim()
+		t.Drop = x.drop
+	case !x.sent:
+		x.actions = x.actions[:0] // changes to a frame that goes nowhere
+		t.Drop = x.drop
+		if t.Drop == packet.DropNone {
+			t.Drop = packet.DropFlow
+		}
+	}
+	if t.Drop != packet.DropNone {
+		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
+	}
+	t.Actions = slices.Clone(x.actions)
+	t.Rules = slices.Clone(x.rules)
+	return t
+}
+
+// trim takes off what follows the last output: half of a change, perhaps.
+func (x *xlate) trim() {
+	n := len(x.actions)
+	for n > 0 && x.actions[n-1].Op != flowtable.OpOutput && x.actions[n-1].Op != flowtable.OpTunnel {
+		n--
+	}
+	x.actions = x.actions[:n]
+}
+
+// because notes why something was not sent; the first reason stays.
+func (x *xlate) because(why packet.DropReason) {
+	if x.drop == packet.DropNone {
+		x.drop = why
+	}
+}
+
+// halt ends the translation at a limit.
+func (x *xlate) halt(why packet.DropReason) {
+	if !x.halted {
+		x.halted, x.drop = true, why
+		x.note("ends here: " + why.String())
+	}
+}
+
+func (x *xlate) note(text string) {
+	if x.hook != nil {
+		x.hook(TraceStep{Depth: x.depth, Table: x.table, Flow: x.flow, Note: text})
+	}
+}
+
+// Looking at the frame
+
+// ttlBits is the TTL in Flow[frames].
+const ttlBits = 0xff << ttlAt
+
+// look notes that the bits of mask in flow[word] matter.
+func (x *xlate) look(word int, mask uint64) {
+	switch word {
+	case flowtable.WEthSrc:
+		if tci := mask & allVLAN; tci != 0 {
+			x.lookTag(x.tags.at(0), uint16(tci))
+		}
+	case frames:
+		if tci := mask >> innerTCI & allVLAN; tci != 0 {
+			x.lookTag(x.tags.at(1), uint16(tci))
+		}
+		if mask&ttlBits != 0 && x.decs > 0 {
+			mask |= ttlBits // each bit of a difference depends on all below it
+		}
+	}
+	x.wc[word] |= mask & x.keep[word]
+}
+
+// visit looks at all that a subtable matches.
+func (x *xlate) visit(s *subtable) {
+	for _, w := range s.words {
+		x.look(int(w), s.mask[w])
+	}
+}
+
+// probe implements prober.
+func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
+	x.look(word, mask)
+	return x.flow[word] & mask, true
+}
+
+// read looks at a sub-field and returns it.
+func (x *xlate) read(s Subfield) Value128 {
+	word, hi, lo := s.mask()
+	x.look(word, hi)
+	if lo != 0 {
+		x.look(word+1, lo)
+	}
+	return s.get(&x.flow)
+}
+
+func (x *xlate) inPort() uint32 {
+	x.look(flowtable.WPort, 0xffffffff<<32)
+	return uint32(x.flow[flowtable.WPort] >> 32)
+}
+
+// Tables
+
+// pipeline looks up table, executes what it finds, and follows goto_table.
+// first: a miss is a table miss, not merely a resubmit without effect.
+func (x *xlate) pipeline(table uint8, first bool) {
+	for {
+		rule := x.p.tables[table].lookup(&x.flow, x)
+		if x.hook != nil {
+			x.hook(TraceStep{Depth: x.depth, Table: table, Rule: rule, Flow: x.flow})
+		}
+		if rule == nil {
+			if first {
+				x.because(packet.DropTableMiss)
+			}
+			return
+		}
+		next, jump := x.execute(rule, table)
+		if !jump {
+			return
+		}
+		table, first = next, true
+	}
+}
+
+// execute runs a rule's actions; jump says that they end in goto_table next.
+func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
+	x.rules = append(x.rules, rule)
+	outer := x.table
+	x.table = table
+	next, jump = x.list(rule.Actions)
+	x.table = outer
+	if jump && !x.countResubmit() {
+		return 0, false
+	}
+	return next, jump
+}
+
+func (x *xlate) countResubmit() bool {
+	if x.resubmits == MaxResubmits {
+		x.halt(packet.DropLoop)
+		return false
+	}
+	x.resubmits++
+	return true
+}
+
+// resubmit looks up a table, as if the frame had come from the action's port,
+// and executes what it finds with the real port in place again.
+func (x *xlate) resubmit(a *Action) {
+	table := a.Table
+	if table == TableAll {
+		table = x.table
+	}
+	deeper := table <= x.table
+	if deeper && x.depth == MaxDepth {
+		x.halt(packet.DropLoop)
+	}
+	if x.halted || !x.countResubmit() {
+		return
+	}
+	if deeper {
+		x.depth++
+		defer func() { x.depth-- }()
+	}
+	if a.Port == PortInPort {
+		x.pipeline(table, false)
+		return
+	}
+	const word = flowtable.WPort
+	value, keep := x.flow[word], x.keep[word]
+	x.flow[word] = value&0xffffffff | uint64(a.Port)<<32
+	x.keep[word] &= 0xffffffff
+	rule := x.p.tables[table].lookup(&x.flow, x)
+	x.flow[word], x.keep[word] = value, keep
+	if x.hook != nil {
+		x.hook(TraceStep{Depth: x.depth, Table: table, Rule: rule, Flow: x.flow, Note: "as from another port"})
+	}
+	if rule == nil {
+		return
+	}
+	if next, jump := x.execute(rule, table); jump {
+		x.pipeline(next, true)
+	}
+}
+
+// Actions
+
+// list executes actions in order.
+func (x *xlate) list(actions []Action) (next uint8, jump bool) {
+	for i := range actions {
+		a := &actions[i]
+		if x.halted {
+			return 0, false
+		}
+		if x.hook != nil {
+			x.hook(TraceStep{Depth: x.depth, Table: x.table, Action: a, Flow: x.flow})
+		}
+		switch a.Kind {
+		case ActGotoTable:
+			return a.Table, true
+		case ActDecTTL:
+			if !x.decTTL() {
+				return 0, false
+			}
+		case ActOutput:
+			x.output(a.Port)
+		case ActOutputReg:
+			if v := x.read(a.Src); v[0] == 0 && v[1] <= uint64(PortNone) {
+				x.output(uint32(v[1]))
+			}
+		case ActResubmit:
+			x.resubmit(a)
+		case ActClone:
+			x.clone(a)
+		default:
+			x.change(a)
+		}
+	}
+	return 0, false
+}
+
+// clone executes actions and takes their changes to the frame back.
+func (x *xlate) clone(a *Action) {
+	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
+	x.list(a.Sub)
+	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
+	x.dirty = true
+}
+
+// change executes an action that changes the flow.
+func (x *xlate) change(a *Action) {
+	switch a.Kind {
+	case ActSetField, ActModField:
+		x.set(a.Dst, a.Value, a.Mask)
+	case ActLoad:
+		x.set(a.Dst, a.Value, a.Dst.ones())
+	case ActMove:
+		if x.has(a.Src.Field) && x.has(a.Dst.Field) {
+			x.set(a.Dst, x.read(a.Src), a.Dst.ones())
+		}
+	case ActWriteMetadata:
+		x.set(whole(FMetadata), a.Value, a.Mask)
+	case ActSetTunnel:
+		x.set(whole(FTunID), a.Value, ones(64))
+	case ActPushVLAN:
+		x.pushTag(uint16(a.Value[1]), vlanCFI)
+	case ActPopVLAN:
+		if x.tagged() {
+			x.tags.pop()
+			x.syncTags()
+		}
+	case ActModVLANVID:
+		x.modTag(uint16(a.Value[1]), vlanVID)
+	case ActModVLANPCP:
+		x.modTag(uint16(a.Value[1])<<13, vlanPCP)
+	}
+}
+
+// has tells whether the frame has the field, by its prerequisites. tcp_src
+// stands for all its namesakes of mod_tp_src.
+func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
+
+// set writes the bits of mask of a field, if the frame has it.
+func (x *xlate) set(dst Subfield, v, mask Value128) {
+	switch dst.Field {
+	case FVLANTCI:
+		x.setTCI(uint16(v[1])<<dst.Offset, uint16(mask[1])<<dst.Offset)
+		return
+	case FVLANVID, FDLVLAN:
+		if x.tagged() {
+			x.modTag(uint16(v[1])<<dst.Offset, uint16(mask[1])<<dst.Offset)
+		}
+		return
+	case FVLANPCP, FDLVLANPCP:
+		if x.tagged() {
+			x.modTag(uint16(v[1])<<(13+dst.Offset), uint16(mask[1])<<(13+dst.Offset))
+		}
+		return
+	case FTCPSrc, FTCPDst:
+		if !needPorts.met(x) {
+			return
+		}
+	default:
+		if !x.has(dst.Field) {
+			return
+		}
+	}
+	if dst.Field == FIPTTL {
+		if dst.Bits < 8 {
+			x.look(frames, ttlBits)
+		}
+		x.keep[frames] &^= ttlBits
+		x.decs = 0
+	}
+	dst.put(&x.flow, v, mask)
+	word, hi, lo := dst.words(mask)
+	x.keep[word] &^= hi
+	if lo != 0 {
+		x.keep[word+1] &^= lo
+	}
+	x.dirty = true
+}
+
+// decTTL takes one off the TTL; false says that it has run out, which ends the
+// list of actions. Frames whose TTL is high enough by its topmost bit alone
+// share a megaflow.
+func (x *xlate) decTTL() bool {
+	if !needIP.met(x) {
+		return true
+	}
+	ttl := x.flow[frames] >> ttlAt & 0xff
+	if x.keep[frames]&ttlBits != 0 {
+		was := ttl + uint64(x.decs)
+		top := uint64(1) << bits.Len64(was) >> 1 // 0 for 0
+		switch {
+		case ttl > 1 && top > uint64(x.decs)+1:
+			x.wc[frames] |= top << ttlAt
+		case ttl <= 1 && x.decs == 0:
+			x.wc[frames] |= 0xfe << ttlAt
+		default:
+			x.wc[frames] |= ttlBits
+		}
+	}
+	if ttl <= 1 {
+		x.because(packet.DropTTLExpired)
+		x.note("the TTL has run out")
+		return false
+	}
+	if x.keep[frames]&ttlBits != 0 {
+		x.decs++
+	}
+	x.flow[frames] -= 1 << ttlAt
+	x.dirty = true
+	return true
+}

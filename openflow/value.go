@@ -1,0 +1,112 @@
+package openflow
+
+import (
+	"math/big"
+	"math/bits"
+	"strings"
+)
+
+// Value128 is an unsigned number of up to 128 bits: [0] is the upper half.
+type Value128 [2]uint64
+
+func value64(v uint64) Value128 { return Value128{0, v} }
+
+// ones is a value whose n least significant bits are set, n from 0 to 128.
+func ones(n uint) Value128 {
+	if n >= 64 {
+		return Value128{ones64(n - 64), ^uint64(0)}
+	}
+	return Value128{0, ones64(n)}
+}
+
+func ones64(n uint) uint64 {
+	if n >= 64 {
+		return ^uint64(0)
+	}
+	return 1<<n - 1
+}
+
+func (v Value128) and(o Value128) Value128    { return Value128{v[0] & o[0], v[1] & o[1]} }
+func (v Value128) or(o Value128) Value128     { return Value128{v[0] | o[0], v[1] | o[1]} }
+func (v Value128) andNot(o Value128) Value128 { return Value128{v[0] &^ o[0], v[1] &^ o[1]} }
+func (v Value128) isZero() bool               { return v[0]|v[1] == 0 }
+
+func (v Value128) shl(n uint) Value128 {
+	if n >= 64 {
+		return Value128{v[1] << (n - 64), 0}
+	}
+	return Value128{v[0]<<n | v[1]>>(64-n), v[1] << n}
+}
+
+func (v Value128) shr(n uint) Value128 {
+	if n >= 64 {
+		return Value128{0, v[0] >> (n - 64)}
+	}
+	return Value128{v[0] >> n, v[1]>>n | v[0]<<(64-n)}
+}
+
+// bitLen is the number of bits needed to write v.
+func (v Value128) bitLen() int {
+	if v[0] != 0 {
+		return 64 + bits.Len64(v[0])
+	}
+	return bits.Len64(v[1])
+}
+
+// prefixLen is the length of the prefix that v is as a mask of width bits, -1
+// if it is none.
+func (v Value128) prefixLen(width uint) int {
+	for n := uint(0); n <= width; n++ {
+		if v == ones(width).andNot(ones(width-n)) {
+			return int(n)
+		}
+	}
+	return -1
+}
+
+func (v Value128) hex() string {
+	if v.isZero() {
+		return "0"
+	}
+	return "0x" + v.big().Text(16)
+}
+
+func (v Value128) decimal() string { return v.big().Text(10) }
+
+func (v Value128) big() *big.Int {
+	n := new(big.Int).SetUint64(v[0])
+	return n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(v[1]))
+}
+
+// parseNumber reads an unsigned number as ovs-ofctl does: 0x and hexadecimal,
+// a leading 0 and octal, or decimal, perhaps with a plus sign.
+func parseNumber(s string) (Value128, bool) {
+	s = strings.TrimPrefix(s, "+")
+	base := 10
+	switch {
+	case len(s) > 1 && s[0] == '0' && (s[1] == 'x' || s[1] == 'X'):
+		base, s = 16, s[2:]
+		if s == "" {
+			return Value128{}, true // the oracle reads a bare 0x as 0
+		}
+	case len(s) > 1 && s[0] == '0':
+		base, s = 8, s[1:]
+	}
+	if s == "" || len(s) > 128 || strings.ContainsAny(s, "_+-") {
+		return Value128{}, false
+	}
+	n, ok := new(big.Int).SetString(s, base)
+	if !ok || n.BitLen() > 128 {
+		return Value128{}, false
+	}
+	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
+}
+
+// parseUint is parseNumber with a limit.
+func parseUint(s string, limit uint64) (uint64, bool) {
+	v, ok := parseNumber(s)
+	if !ok || v[0] != 0 || v[1] > limit {
+		return 0, false
+	}
+	return v[1], true
+}
