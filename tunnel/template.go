@@ -3,9 +3,11 @@
 package tunnel
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
 
-	"weft/flowtable"
 	"weft/packet"
 )
 
@@ -36,13 +38,14 @@ type Template struct {
 	// MTU is the longest outer frame the uplink takes, Ethernet header included.
 	MTU uint16
 	// PortBase and PortRange: the UDP source port is PortBase plus the inner
-	// flow's hash modulo PortRange.
+	// flow's hash scaled to 0..PortRange-1.
 	PortBase, PortRange uint16
 	// ID is the next IPv4 identification, counted only where DF is not set
 	// (RFC 6864 section 4).
 	ID uint16
-	// Header has every constant byte: addresses, ports, flags, TTL. Lengths, UDP
-	// source port, IPv4 identification and checksum, and VNI are 0.
+	// Header has every constant byte: addresses, ports, flags, TTL, DSCP.
+	// Lengths, UDP source port, IPv4 identification and checksum, ECN bits and
+	// VNI are 0.
 	Header [MaxOuter]byte
 }
 
@@ -62,35 +65,122 @@ type Params struct {
 	PortBase, PortRange uint16
 }
 
-// Build makes a template in TemplateReady. It fails for addresses of different
-// families or none.
-func Build(p Params) (Template, error) { return Template{}, nil }
+const (
+	defaultTTL       = 64
+	defaultPortBase  = 49152
+	defaultPortRange = 16384
+	flagDF           = 0x4000
+)
 
-// Push puts the outer header before the frame: vni (24 bits), the source port
-// from hash (FlowHash), the ECN bits of innerTOS (InnerTOS; RFC 6040 section
-// 4.1). In any other state than TemplateReady it returns the reason for which
-// the frame drops (DropNoNeighbour while pending). The frame is unchanged
-// unless DropNone is returned. Pop undoes it.
-func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
-	return packet.DropNoRoute
+// Build makes a template in TemplateReady. It fails for addresses of different
+// families, or none, a UDP port of 0, and source ports beyond 65535.
+func Build(p Params) (Template, error) {
+	local, remote := p.Local.Unmap(), p.Remote.Unmap()
+	switch {
+	case !local.IsValid() || !remote.IsValid():
+		return Template{}, errors.New("tunnel: local or remote address missing")
+	case local.Is4() != remote.Is4():
+		return Template{}, fmt.Errorf("tunnel: local %v and remote %v are of different families", local, remote)
+	case p.UDPPort == 0:
+		return Template{}, errors.New("tunnel: UDP port 0")
+	case p.PortRange != 0 && int(p.PortBase)+int(p.PortRange) > 1<<16:
+		return Template{}, fmt.Errorf("tunnel: %d source ports from %d reach beyond 65535", p.PortRange, p.PortBase)
+	}
+	if p.PortRange == 0 {
+		p.PortBase, p.PortRange = defaultPortBase, defaultPortRange
+	}
+	if p.TTL == 0 {
+		p.TTL = defaultTTL
+	}
+	t := Template{State: TemplateReady, Port: p.Port, MTU: p.MTU, PortBase: p.PortBase, PortRange: p.PortRange}
+	h := t.Header[:0]
+	h = append(h, p.DstMAC[:]...)
+	h = append(h, p.SrcMAC[:]...)
+	if p.VLAN != 0 {
+		h = binary.BigEndian.AppendUint16(h, packet.EtherTypeVLAN)
+		h = binary.BigEndian.AppendUint16(h, p.VLAN)
+	}
+	if local.Is4() {
+		h = t.appendIPv4(h, &p, local.As4(), remote.As4())
+	} else {
+		h = t.appendIPv6(h, &p, local.As16(), remote.As16())
+	}
+	t.UDP = uint16(len(h))
+	h = append(h, 0, 0)
+	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
+	// The UDP checksum is 0: RFC 7348 section 5 wants it so, RFC 6935 allows it
+	// over IPv6, and the inner frame has its own.
+	h = append(h, 0, 0, 0, 0)
+	t.VXLAN = uint16(len(h))
+	h = append(h, vxlanValid, 0, 0, 0, 0, 0, 0, 0)
+	t.Len = uint16(len(h))
+	return t, nil
 }
 
-// Pop takes off the header that Push put on.
-func (t *Template) Pop(f *packet.Frame) { f.Pull(int(t.Len)) }
+func (t *Template) appendIPv4(h []byte, p *Params, local, remote [4]byte) []byte {
+	h = binary.BigEndian.AppendUint16(h, packet.EtherTypeIPv4)
+	t.IP = uint16(len(h))
+	h = append(h, 0x45, p.TOS&^3, 0, 0, 0, 0)
+	flags := uint16(0)
+	if p.DontFragment {
+		flags = flagDF
+	}
+	h = binary.BigEndian.AppendUint16(h, flags)
+	h = append(h, p.TTL, packet.ProtoUDP, 0, 0)
+	h = append(h, local[:]...)
+	return append(h, remote[:]...)
+}
 
-// InnerTOS is the TOS or traffic class of the frame's IP header; 0 without one.
-func InnerTOS(f *packet.Frame) uint8 { return 0 }
-
-// FlowHash is a hash of the frame's connection, equal for all its frames, its
-// fragments included.
-func FlowHash(k *flowtable.Key) uint32 { return 0 }
+func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byte {
+	h = binary.BigEndian.AppendUint16(h, packet.EtherTypeIPv6)
+	t.IP = uint16(len(h))
+	h = binary.BigEndian.AppendUint32(h, 6<<28|uint32(p.TOS&^3)<<20)
+	h = append(h, 0, 0, packet.ProtoUDP, p.TTL)
+	h = append(h, local[:]...)
+	return append(h, remote[:]...)
+}
 
 // TemplateBytes is the size of an encoded Template.
-const TemplateBytes = 8 + 9*2 + 6 + MaxOuter
+const TemplateBytes = 2*4 + 8*2 + MaxOuter
 
 // AppendTo appends the template's encoding, TemplateBytes bytes.
-func (t *Template) AppendTo(buf []byte) []byte { return append(buf, make([]byte, TemplateBytes)...) }
+func (t *Template) AppendTo(buf []byte) []byte {
+	buf = binary.LittleEndian.AppendUint32(buf, t.State)
+	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
+	for _, v := range [...]uint16{t.Len, t.IP, t.UDP, t.VXLAN, t.MTU, t.PortBase, t.PortRange, t.ID} {
+		buf = binary.LittleEndian.AppendUint16(buf, v)
+	}
+	return append(buf, t.Header[:]...)
+}
 
 // Parse decodes what AppendTo encoded and checks its offsets; it reports false,
 // t unchanged, for anything else. It allocates nothing.
-func (t *Template) Parse(body []byte) bool { return false }
+func (t *Template) Parse(body []byte) bool {
+	if len(body) != TemplateBytes {
+		return false
+	}
+	u16 := func(i int) uint16 { return binary.LittleEndian.Uint16(body[8+2*i:]) }
+	n := Template{
+		State: binary.LittleEndian.Uint32(body), Port: binary.LittleEndian.Uint32(body[4:]),
+		Len: u16(0), IP: u16(1), UDP: u16(2), VXLAN: u16(3), MTU: u16(4), PortBase: u16(5), PortRange: u16(6), ID: u16(7),
+	}
+	copy(n.Header[:], body[24:])
+	if n.State > TemplateNoNeighbour || n.State == TemplateReady && !n.consistent() {
+		return false
+	}
+	*t = n
+	return true
+}
+
+// consistent tells whether Push can use the template as it is.
+func (t *Template) consistent() bool {
+	ip := packet.IPv4Len
+	if int(t.IP) < packet.EthernetLen || int(t.IP) >= MaxOuter {
+		return false
+	}
+	if t.Header[t.IP]>>4 == 6 {
+		ip = packet.IPv6Len
+	}
+	return int(t.UDP) == int(t.IP)+ip && t.VXLAN == t.UDP+packet.UDPLen && t.Len == t.VXLAN+VXLANLen &&
+		t.Len <= MaxOuter && t.PortRange != 0
+}

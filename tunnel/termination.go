@@ -1,12 +1,11 @@
 package tunnel
 
-import (
-	"weft/flowtable"
-	"weft/packet"
-)
+import "encoding/binary"
 
 // Termination says which datapath port a decapsulated frame comes from.
-// Pointer-free. The most specific entry wins: remote and VNI, remote, VNI, none.
+// Pointer-free. The most specific entry wins: remote and VNI, remote, VNI, none;
+// among those that agree in that, one with the local address, then the one of
+// the lowest index.
 type Termination struct {
 	Port    uint32 // datapath port of the vxlan port; 0: entry is free
 	VNI     uint32 // 24 bits; AnyVNI: taken from the frame (vni=flow)
@@ -24,36 +23,145 @@ const AnyVNI = ^uint32(0)
 const MaxTerminations = 1024
 
 // TerminationBytes is the size of an encoded Termination.
-const TerminationBytes = 4 + 4 + 2 + 6 + 16 + 16
+const TerminationBytes = 4 + 4 + 4 + 16 + 16
 
 // AppendTo appends the termination's encoding, TerminationBytes bytes.
 func (t *Termination) AppendTo(buf []byte) []byte {
-	return append(buf, make([]byte, TerminationBytes)...)
+	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
+	buf = binary.LittleEndian.AppendUint32(buf, t.VNI)
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(t.UDPPort))
+	buf = append(buf, t.Local[:]...)
+	return append(buf, t.Remote[:]...)
 }
 
 // Parse decodes what AppendTo encoded; it reports false, t unchanged, for
 // anything else. It allocates nothing.
-func (t *Termination) Parse(body []byte) bool { return false }
+func (t *Termination) Parse(body []byte) bool {
+	if len(body) != TerminationBytes {
+		return false
+	}
+	port, vni := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
+	udp := binary.LittleEndian.Uint32(body[8:])
+	if udp > 0xffff || vni > 0xffffff && vni != AnyVNI {
+		return false
+	}
+	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Local: [16]byte(body[12:]), Remote: [16]byte(body[28:])}
+	return true
+}
 
 // Terminations is a worker's table of the vxlan ports that tunnels end in.
 // Worker owns. Make it with NewTerminations; after that nothing allocates.
 type Terminations struct {
 	entries [MaxTerminations]Termination
+	// ports has a bit for each UDP port of any entry.
+	ports [1 << 16 / 64]uint64
+	// slots is open addressing over what frames are searched by (tuple without
+	// Local), twice the room; index of the entry plus one, 0: free. Made anew
+	// with every change: changes are rare, and there is no removal to get wrong.
+	slots [2 * MaxTerminations]uint16
+	// last is what was found for the frame before, most often right again.
+	last struct {
+		tuple tuple
+		local [16]byte
+		port  uint32 // 0: not valid
+	}
+}
+
+// tuple is what an entry is searched by.
+type tuple struct {
+	remote  [2]uint64 // 0: any
+	vni     uint32    // AnyVNI: any
+	udpPort uint16
 }
 
 // NewTerminations makes an empty table.
 func NewTerminations() *Terminations { return &Terminations{} }
 
 // Set adds or replaces entry index; it reports false for an index out of range.
-func (t *Terminations) Set(index uint32, e *Termination) bool { return false }
+func (t *Terminations) Set(index uint32, e *Termination) bool {
+	if index >= MaxTerminations {
+		return false
+	}
+	t.entries[index] = *e
+	t.rebuild()
+	return true
+}
 
 // Clear frees entry index.
-func (t *Terminations) Clear(index uint32) {}
+func (t *Terminations) Clear(index uint32) {
+	if index < MaxTerminations {
+		t.entries[index] = Termination{}
+		t.rebuild()
+	}
+}
 
-// Decapsulate validates the outer headers of what an uplink received, finds the
-// vxlan port it belongs to, takes the outer headers off, sets f.InPort to that
-// port, and fills the tunnel words of the frame's key (flowtable.Key.Tunnel; to
-// be put there after Extract). f.InPort stays the uplink for a frame that drops.
-func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
-	return packet.DropNotTunnel
+func (t *Terminations) rebuild() {
+	t.last.port = 0
+	clear(t.ports[:])
+	clear(t.slots[:])
+	for i := range t.entries {
+		e := &t.entries[i]
+		if e.Port == 0 {
+			continue
+		}
+		t.ports[e.UDPPort/64] |= 1 << (e.UDPPort % 64)
+		q := e.tuple()
+		pos := q.hash()
+		for t.slots[pos] != 0 {
+			pos = (pos + 1) % uint32(len(t.slots))
+		}
+		t.slots[pos] = uint16(i + 1)
+	}
+}
+
+func (e *Termination) tuple() tuple {
+	return tuple{halves(&e.Remote), e.VNI, e.UDPPort}
+}
+
+func halves(a *[16]byte) [2]uint64 {
+	return [2]uint64{binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])}
+}
+
+func (q *tuple) hash() uint32 {
+	h := mix(q.remote[0]^0xa0761d6478bd642f, q.remote[1]^0xe7037ed1a0b428db)
+	h = mix(h^uint64(q.vni), uint64(q.udpPort)^0x8ebc6af09c88c6e3)
+	return uint32(h>>32) % (2 * MaxTerminations)
+}
+
+// find returns the datapath port of the most specific entry for a frame with
+// these fields, 0 if there is none.
+func (t *Terminations) find(remote, local *[16]byte, vni uint32, udpPort uint16) uint32 {
+	q := tuple{halves(remote), vni, udpPort}
+	if l := &t.last; l.port != 0 && l.tuple == q && l.local == *local {
+		return l.port
+	}
+	var none [2]uint64
+	for _, try := range [...]tuple{q, {q.remote, AnyVNI, udpPort}, {none, vni, udpPort}, {none, AnyVNI, udpPort}} {
+		if port := t.findTuple(&try, local); port != 0 {
+			t.last.tuple, t.last.local, t.last.port = q, *local, port
+			return port
+		}
+	}
+	return 0
+}
+
+func (t *Terminations) findTuple(q *tuple, local *[16]byte) (port uint32) {
+	for pos := q.hash(); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
+		e := &t.entries[(t.slots[pos]-1)%MaxTerminations]
+		if e.tuple() != *q {
+			continue
+		}
+		if e.Local == *local {
+			return e.Port
+		}
+		if port == 0 && e.Local == ([16]byte{}) {
+			port = e.Port
+		}
+	}
+	return port
+}
+
+// takes tells whether any entry has this UDP port.
+func (t *Terminations) takes(udpPort uint16) bool {
+	return t.ports[udpPort/64]>>(udpPort%64)&1 != 0
 }

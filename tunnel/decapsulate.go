@@ -1,0 +1,153 @@
+package tunnel
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// outer is what a datagram's outer headers say.
+type outer struct {
+	vxlan         int // offset
+	remote, local [16]byte
+	tos           uint8
+	udpPort       uint16
+	v6            bool
+}
+
+// Decapsulate validates the outer headers of what an uplink received, finds the
+// vxlan port it belongs to, takes the outer headers and what follows the UDP
+// datagram off, sets f.InPort to that port, and fills the tunnel words of the
+// frame's key (flowtable.Key.Tunnel; to be put there after Extract). The outer
+// ECN field is merged into the inner IP header (RFC 6040 section 4.2). Of a
+// frame that drops, InPort stays the uplink.
+//
+// A UDP checksum that is not 0 is not verified, as RFC 7348 section 5 allows;
+// the inner frame has its own. Outer fragments drop as DropBadOuter (RFC 7348
+// section 4.3).
+func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
+	var o outer
+	if why := t.parseOuter(b, f, &o); why != packet.DropNone {
+		return why
+	}
+	vxlan := VXLAN(f.Header()[o.vxlan : o.vxlan+VXLANLen])
+	if !vxlan.Valid() {
+		return packet.DropBadVXLAN
+	}
+	vni := vxlan.VNI()
+	port := t.find(&o.remote, &o.local, vni, o.udpPort)
+	if port == 0 {
+		return packet.DropNoTunnelPort
+	}
+	f.Pull(o.vxlan + VXLANLen)
+	f.L3, f.L4 = 0, 0
+	if why := mergeECN(b, f, o.tos); why != packet.DropNone {
+		return why
+	}
+	f.InPort = port
+	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
+	if o.v6 {
+		src, dst := halves(&o.remote), halves(&o.local)
+		words[2], words[3], words[4], words[5] = src[0], src[1], dst[0], dst[1]
+	} else {
+		words[1] = uint64(binary.BigEndian.Uint32(o.remote[12:]))<<32 | uint64(binary.BigEndian.Uint32(o.local[12:]))
+	}
+	return packet.DropNone
+}
+
+// parseOuter validates Ethernet, IP and UDP, and trims the frame to the UDP
+// datagram. DropNotTunnel where it is none for a UDP port of the table.
+func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
+	b.Pullup(f, min(f.Len(), MaxOuter))
+	h := f.Header()
+	if len(h) < packet.EthernetLen {
+		return packet.DropRuntFrame
+	}
+	etherType, off := packet.Ethernet(h).Type(), packet.EthernetLen
+	if packet.IsVLAN(etherType) {
+		if len(h) < off+packet.VLANLen {
+			return packet.DropBadVLAN
+		}
+		etherType, off = binary.BigEndian.Uint16(h[16:]), off+packet.VLANLen
+	}
+	var end int
+	var why packet.DropReason
+	switch etherType {
+	case packet.EtherTypeIPv4:
+		off, end, why = o.parseIPv4(b, f, off)
+	case packet.EtherTypeIPv6:
+		off, end, why = o.parseIPv6(f, off)
+	default:
+		return packet.DropNotTunnel
+	}
+	if why != packet.DropNone {
+		return why
+	}
+	if off+packet.UDPLen > end || !b.Pullup(f, off+packet.UDPLen) {
+		return packet.DropBadOuter
+	}
+	udp := packet.UDP(f.Header()[off : off+packet.UDPLen])
+	if o.udpPort = udp.DstPort(); !t.takes(o.udpPort) {
+		return packet.DropNotTunnel
+	}
+	n := udp.Len()
+	if n < packet.UDPLen+VXLANLen || off+n > end || !b.Pullup(f, off+packet.UDPLen+VXLANLen) {
+		return packet.DropBadOuter
+	}
+	if off+n < f.Len() {
+		b.Trim(f, off+n)
+	}
+	o.vxlan = off + packet.UDPLen
+	return packet.DropNone
+}
+
+// mapped is the prefix of IPv4 addresses in IPv6 (RFC 4291 section 2.5.5.2).
+const mapped = 0xffff
+
+func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
+	h := f.Header()
+	if len(h) < off+packet.IPv4Len {
+		return 0, 0, packet.DropBadOuter
+	}
+	ip := packet.IPv4(h[off : off+packet.IPv4Len])
+	n, total := ip.HeaderLen(), ip.TotalLen()
+	if ip.Version() != 4 || n < packet.IPv4Len || total < n || off+total > f.Len() {
+		return 0, 0, packet.DropBadOuter
+	}
+	if ip.Proto() != packet.ProtoUDP {
+		return 0, 0, packet.DropNotTunnel
+	}
+	if n > packet.IPv4Len { // options: the checksum covers them
+		if !b.Pullup(f, off+n) {
+			return 0, 0, packet.DropBadOuter
+		}
+		ip = packet.IPv4(f.Header()[off : off+n])
+	}
+	if ip.FlagsFrag()&0x3fff != 0 || packet.Sum(ip) != 0xffff {
+		return 0, 0, packet.DropBadOuter
+	}
+	binary.BigEndian.PutUint64(o.remote[8:], mapped<<32|uint64(ip.Src()))
+	binary.BigEndian.PutUint64(o.local[8:], mapped<<32|uint64(ip.Dst()))
+	o.tos = ip.TOS()
+	return off + n, off + total, packet.DropNone
+}
+
+// parseIPv6 takes no extension headers: what tunnels send has none.
+func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
+	h := f.Header()
+	if len(h) < off+packet.IPv6Len {
+		return 0, 0, packet.DropBadOuter
+	}
+	ip := packet.IPv6(h[off : off+packet.IPv6Len])
+	end = off + packet.IPv6Len + ip.PayloadLen()
+	if ip.Version() != 6 || end > f.Len() {
+		return 0, 0, packet.DropBadOuter
+	}
+	if ip.NextHeader() != packet.ProtoUDP {
+		return 0, 0, packet.DropNotTunnel
+	}
+	o.remote, o.local, o.v6 = [16]byte(ip[8:]), [16]byte(ip[24:]), true
+	o.tos = ip.TrafficClass()
+	return off + packet.IPv6Len, end, packet.DropNone
+}

@@ -1,0 +1,77 @@
+package tunnel
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// Values of the ECN field (RFC 3168 section 5).
+const (
+	ecnNotECT = iota
+	ecnECT1
+	ecnECT0
+	ecnCE
+)
+
+// mergeECN gives the inner IP header the ECN field that RFC 6040 section 4.2
+// says for the outer traffic class tos. f starts with the inner Ethernet header.
+// A frame whose inner header is no IP, or cut off, stays as it is: extraction
+// finds out.
+func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
+	from := tos & 3
+	if from == ecnNotECT || from == ecnECT0 {
+		return packet.DropNone // the inner field stays, whatever it is
+	}
+	ip := innerIP(b, f)
+	if ip == nil {
+		return packet.DropNone
+	}
+	v4 := ip[0]>>4 == 4
+	inner := ip[1] >> 4
+	if v4 {
+		inner = ip[1]
+	}
+	merged := inner & 3
+	switch {
+	case merged == ecnNotECT && from == ecnCE:
+		return packet.DropBadECN
+	case from == ecnCE:
+		merged = ecnCE
+	case merged == ecnECT0: // from is ECT(1)
+		merged = ecnECT1
+	}
+	if v4 {
+		before := binary.BigEndian.Uint16(ip)
+		ip[1] = ip[1]&^3 | merged
+		v := packet.IPv4(ip)
+		v.SetChecksum(packet.MendChecksum(v.Checksum(), before, binary.BigEndian.Uint16(ip)))
+	} else {
+		ip[1] = ip[1]&^0x30 | merged<<4
+	}
+	return packet.DropNone
+}
+
+// innerIP is the fixed part of the IP header behind up to two tags, nil if there
+// is none.
+func innerIP(b *packet.Batch, f *packet.Frame) []byte {
+	b.Pullup(f, min(f.Len(), packet.EthernetLen+2*packet.VLANLen+packet.IPv6Len))
+	h := f.Header()
+	if len(h) < packet.EthernetLen {
+		return nil
+	}
+	etherType, off := packet.Ethernet(h).Type(), packet.EthernetLen
+	for range 2 {
+		if packet.IsVLAN(etherType) && len(h) >= off+packet.VLANLen {
+			etherType = binary.BigEndian.Uint16(h[off+2:])
+			off += packet.VLANLen
+		}
+	}
+	switch {
+	case etherType == packet.EtherTypeIPv4 && len(h) >= off+packet.IPv4Len && h[off]>>4 == 4:
+		return h[off : off+packet.IPv4Len]
+	case etherType == packet.EtherTypeIPv6 && len(h) >= off+packet.IPv6Len && h[off]>>4 == 6:
+		return h[off : off+packet.IPv6Len]
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Push puts the outer header before the frame: vni (24 bits), the source port
+// from hash (FlowHash), the ECN bits of innerTOS (InnerTOS; RFC 6040 section
+// 4.1, normal mode). In any other state than TemplateReady it returns the reason
+// for which the frame drops (DropNoNeighbour while pending). The frame is
+// unchanged unless DropNone is returned. Pop undoes it.
+func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
+	if t.State != TemplateReady {
+		return t.reason()
+	}
+	n := int(t.Len)
+	if f.Len()+n > int(t.MTU) {
+		return packet.DropTooBigForTunnel
+	}
+	h := f.Push(n)
+	if h == nil {
+		return packet.DropNoHeadroom
+	}
+	copy(h[:n], t.Header[:n])
+	length := f.Len()
+	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
+	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
+	udp.SetLen(length - int(t.UDP))
+	binary.BigEndian.PutUint32(h[t.VXLAN+4:], vni<<8)
+	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
+		t.finishIPv4(ip, length-int(t.IP), innerTOS)
+	} else {
+		ip := packet.IPv6(ip)
+		ip.SetPayloadLen(length - int(t.UDP))
+		ip[1] |= innerTOS & 3 << 4 // lowest two bits of the traffic class
+	}
+	return packet.DropNone
+}
+
+func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8) {
+	ip[1] |= innerTOS & 3
+	ip.SetTotalLen(length)
+	if ip.FlagsFrag()&flagDF == 0 {
+		ip.SetID(t.ID)
+		t.ID++
+	}
+	ip.SetChecksum(packet.Checksum(ip[:packet.IPv4Len]))
+}
+
+func (t *Template) reason() packet.DropReason {
+	switch t.State {
+	case TemplatePending, TemplateNoNeighbour:
+		return packet.DropNoNeighbour
+	}
+	return packet.DropNoRoute
+}
+
+// Pop takes off the header that Push put on.
+func (t *Template) Pop(f *packet.Frame) { f.Pull(int(t.Len)) }
+
+// InnerTOS is the TOS or traffic class of the frame's IP header; 0 without one.
+// To be called before Push.
+func InnerTOS(f *packet.Frame) uint8 {
+	if f.L3 == 0 {
+		return 0
+	}
+	ip := f.Header()[f.L3:]
+	if len(ip) < packet.IPv4Len {
+		return 0
+	}
+	if ip[0]>>4 == 4 {
+		return packet.IPv4(ip).TOS()
+	}
+	return packet.IPv6(ip).TrafficClass()
+}
+
+// FlowHash is a hash of the frame's connection, equal for all its frames, and
+// for all fragments between two addresses. It is the same in every process:
+// whoever sends a frame can choose its hash, which decides about nothing but
+// the path in the underlay.
+func FlowHash(k *flowtable.Key) uint32 {
+	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
+	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
+		ports, proto = 0, 0 // later fragments have no ports, and 44 in IPv6
+	}
+	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
+	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {
+		acc ^= mix(k[flowtable.WEthDst]^0x4b33a62ed433d4a3, k[flowtable.WEthSrc]&^0xffff^0x4d5a2da51de1aa47)
+		acc ^= mix(k[flowtable.WIPv6Src]^0xa0761d6478bd642f, k[flowtable.WIPv6Src+1]^0xe7037ed1a0b428db)
+		acc ^= mix(k[flowtable.WIPv6Dst]^0x8ebc6af09c88c6e3, k[flowtable.WIPv6Dst+1]^0x589965cc75374cc3)
+	}
+	return uint32(mix(acc, 0x9e3779b97f4a7c15) >> 32)
+}
+
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
