@@ -10,7 +10,7 @@ import (
 // outer is what a datagram's outer headers say.
 type outer struct {
 	vxlan         int // offset
-	remote, local [16]byte
+	remote, local [2]uint64
 	tos           uint8
 	udpPort       uint16
 	v6            bool
@@ -36,7 +36,7 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 		return packet.DropBadVXLAN
 	}
 	vni := vxlan.VNI()
-	port := t.find(&o.remote, &o.local, vni, o.udpPort)
+	port := t.find(o.remote, o.local, vni, o.udpPort)
 	if port == 0 {
 		return packet.DropNoTunnelPort
 	}
@@ -48,10 +48,9 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	f.InPort = port
 	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
 	if o.v6 {
-		src, dst := halves(&o.remote), halves(&o.local)
-		words[2], words[3], words[4], words[5] = src[0], src[1], dst[0], dst[1]
+		words[2], words[3], words[4], words[5] = o.remote[0], o.remote[1], o.local[0], o.local[1]
 	} else {
-		words[1] = uint64(binary.BigEndian.Uint32(o.remote[12:]))<<32 | uint64(binary.BigEndian.Uint32(o.local[12:]))
+		words[1] = o.remote[1]<<32 | o.local[1]&0xffffffff
 	}
 	return packet.DropNone
 }
@@ -59,8 +58,11 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 // parseOuter validates Ethernet, IP and UDP, and trims the frame to the UDP
 // datagram. DropNotTunnel where it is none for a UDP port of the table.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
-	b.Pullup(f, min(f.Len(), MaxOuter))
 	h := f.Header()
+	if len(h) < MaxOuter {
+		b.Pullup(f, min(f.Len(), MaxOuter))
+		h = f.Header()
+	}
 	if len(h) < packet.EthernetLen {
 		return packet.DropRuntFrame
 	}
@@ -84,15 +86,21 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if why != packet.DropNone {
 		return why
 	}
-	if off+packet.UDPLen > end || !b.Pullup(f, off+packet.UDPLen) {
+	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	udp := packet.UDP(f.Header()[off : off+packet.UDPLen])
+	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // cut off, or behind IP options
+		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
+		if h = f.Header(); len(h) < off+packet.UDPLen {
+			return packet.DropBadOuter
+		}
+	}
+	udp := packet.UDP(h[off : off+packet.UDPLen])
 	if o.udpPort = udp.DstPort(); !t.takes(o.udpPort) {
 		return packet.DropNotTunnel
 	}
 	n := udp.Len()
-	if n < packet.UDPLen+VXLANLen || off+n > end || !b.Pullup(f, off+packet.UDPLen+VXLANLen) {
+	if n < packet.UDPLen+VXLANLen || off+n > end || len(h) < off+packet.UDPLen+VXLANLen {
 		return packet.DropBadOuter
 	}
 	if off+n < f.Len() {
@@ -127,8 +135,7 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end i
 	if ip.FlagsFrag()&0x3fff != 0 || packet.Sum(ip) != 0xffff {
 		return 0, 0, packet.DropBadOuter
 	}
-	binary.BigEndian.PutUint64(o.remote[8:], mapped<<32|uint64(ip.Src()))
-	binary.BigEndian.PutUint64(o.local[8:], mapped<<32|uint64(ip.Dst()))
+	o.remote[1], o.local[1] = mapped<<32|uint64(ip.Src()), mapped<<32|uint64(ip.Dst())
 	o.tos = ip.TOS()
 	return off + n, off + total, packet.DropNone
 }
@@ -147,7 +154,9 @@ func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.Dr
 	if ip.NextHeader() != packet.ProtoUDP {
 		return 0, 0, packet.DropNotTunnel
 	}
-	o.remote, o.local, o.v6 = [16]byte(ip[8:]), [16]byte(ip[24:]), true
+	o.remote[0], o.remote[1] = ip.Src()
+	o.local[0], o.local[1] = ip.Dst()
+	o.v6 = true
 	o.tos = ip.TrafficClass()
 	return off + packet.IPv6Len, end, packet.DropNone
 }

@@ -41,14 +41,20 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	return packet.DropNone
 }
 
+// finishIPv4 fills in what differs from datagram to datagram. The checksum field
+// of the template has the sum of the rest.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8) {
-	ip[1] |= innerTOS & 3
+	ecn := innerTOS & 3
+	sum := uint32(ip.Checksum()) + uint32(length) + uint32(ecn)
+	ip[1] |= ecn
 	ip.SetTotalLen(length)
 	if ip.FlagsFrag()&flagDF == 0 {
 		ip.SetID(t.ID)
+		sum += uint32(t.ID)
 		t.ID++
 	}
-	ip.SetChecksum(packet.Checksum(ip[:packet.IPv4Len]))
+	sum = sum>>16 + sum&0xffff
+	ip.SetChecksum(^uint16(sum>>16 + sum))
 }
 
 func (t *Template) reason() packet.DropReason {

@@ -44,8 +44,8 @@ type Template struct {
 	// (RFC 6864 section 4).
 	ID uint16
 	// Header has every constant byte: addresses, ports, flags, TTL, DSCP.
-	// Lengths, UDP source port, IPv4 identification and checksum, ECN bits and
-	// VNI are 0.
+	// Lengths, UDP source port, IPv4 identification, ECN bits and VNI are 0; the
+	// IPv4 checksum is the sum over the header so far, not inverted.
 	Header [MaxOuter]byte
 }
 
@@ -128,7 +128,9 @@ func (t *Template) appendIPv4(h []byte, p *Params, local, remote [4]byte) []byte
 	h = binary.BigEndian.AppendUint16(h, flags)
 	h = append(h, p.TTL, packet.ProtoUDP, 0, 0)
 	h = append(h, local[:]...)
-	return append(h, remote[:]...)
+	h = append(h, remote[:]...)
+	packet.IPv4(h[t.IP:]).SetChecksum(packet.Sum(h[t.IP:]))
+	return h
 }
 
 func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byte {

@@ -53,6 +53,8 @@ func (t *Termination) Parse(body []byte) bool {
 // Worker owns. Make it with NewTerminations; after that nothing allocates.
 type Terminations struct {
 	entries [MaxTerminations]Termination
+	tuples  [MaxTerminations]tuple     // of entries
+	locals  [MaxTerminations][2]uint64 // of entries
 	// ports has a bit for each UDP port of any entry.
 	ports [1 << 16 / 64]uint64
 	// slots is open addressing over what frames are searched by (tuple without
@@ -62,7 +64,7 @@ type Terminations struct {
 	// last is what was found for the frame before, most often right again.
 	last struct {
 		tuple tuple
-		local [16]byte
+		local [2]uint64
 		port  uint32 // 0: not valid
 	}
 }
@@ -105,17 +107,13 @@ func (t *Terminations) rebuild() {
 			continue
 		}
 		t.ports[e.UDPPort/64] |= 1 << (e.UDPPort % 64)
-		q := e.tuple()
-		pos := q.hash()
+		t.tuples[i], t.locals[i] = tuple{halves(&e.Remote), e.VNI, e.UDPPort}, halves(&e.Local)
+		pos := t.tuples[i].hash()
 		for t.slots[pos] != 0 {
 			pos = (pos + 1) % uint32(len(t.slots))
 		}
 		t.slots[pos] = uint16(i + 1)
 	}
-}
-
-func (e *Termination) tuple() tuple {
-	return tuple{halves(&e.Remote), e.VNI, e.UDPPort}
 }
 
 func halves(a *[16]byte) [2]uint64 {
@@ -130,32 +128,32 @@ func (q *tuple) hash() uint32 {
 
 // find returns the datapath port of the most specific entry for a frame with
 // these fields, 0 if there is none.
-func (t *Terminations) find(remote, local *[16]byte, vni uint32, udpPort uint16) uint32 {
-	q := tuple{halves(remote), vni, udpPort}
-	if l := &t.last; l.port != 0 && l.tuple == q && l.local == *local {
+func (t *Terminations) find(remote, local [2]uint64, vni uint32, udpPort uint16) uint32 {
+	q := tuple{remote, vni, udpPort}
+	if l := &t.last; l.port != 0 && l.tuple == q && l.local == local {
 		return l.port
 	}
 	var none [2]uint64
-	for _, try := range [...]tuple{q, {q.remote, AnyVNI, udpPort}, {none, vni, udpPort}, {none, AnyVNI, udpPort}} {
+	for _, try := range [...]tuple{q, {remote, AnyVNI, udpPort}, {none, vni, udpPort}, {none, AnyVNI, udpPort}} {
 		if port := t.findTuple(&try, local); port != 0 {
-			t.last.tuple, t.last.local, t.last.port = q, *local, port
+			t.last.tuple, t.last.local, t.last.port = q, local, port
 			return port
 		}
 	}
 	return 0
 }
 
-func (t *Terminations) findTuple(q *tuple, local *[16]byte) (port uint32) {
+func (t *Terminations) findTuple(q *tuple, local [2]uint64) (port uint32) {
 	for pos := q.hash(); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
-		e := &t.entries[(t.slots[pos]-1)%MaxTerminations]
-		if e.tuple() != *q {
+		i := (t.slots[pos] - 1) % MaxTerminations
+		if t.tuples[i] != *q {
 			continue
 		}
-		if e.Local == *local {
-			return e.Port
+		if t.locals[i] == local {
+			return t.entries[i].Port
 		}
-		if port == 0 && e.Local == ([16]byte{}) {
-			port = e.Port
+		if port == 0 && t.locals[i] == ([2]uint64{}) {
+			port = t.entries[i].Port
 		}
 	}
 	return port
