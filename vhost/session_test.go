@@ -122,8 +122,10 @@ func (r *rig) attach(t *testing.T, g *vhosttest.Guest) *vhosttest.FrontEnd {
 // echo sends a frame out of the guest and back into it.
 func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	t.Helper()
-	d := r.device()
-	if d == nil {
+	r.engine.Lock() // no worker here: the test is
+	defer r.engine.Unlock()
+	d, ok := r.engine.Device.(*vhost.Device)
+	if !ok {
 		t.Fatal("no device")
 	}
 	frame := random(n, 500)

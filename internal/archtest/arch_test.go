@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"tunnel":            {"packet", "flowtable"},
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
 	"vhost":             {"packet", "port", "internal/shm"},
-	"vhost/vhosttest":   {"packet", "port", "vhost", "internal/shm"},
+	"vhost/vhosttest":   {"packet", "port", "vhost", "internal/shm", "internal/cpu"},
 	"tap":               {"packet", "port", "internal/shm"},
 	"xsk":               {"packet", "port", "internal/shm"},
 	"openflow":          {"packet", "port", "flowtable"},

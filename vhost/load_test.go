@@ -1,0 +1,108 @@
+package vhost_test
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// cross makes a pass between two devices, both ways, and returns the frames.
+func cross(b *packet.Batch, d []*vhost.Device) int {
+	total := 0
+	for i := range d {
+		b.Reset()
+		n := d[i].Rx()[0].Recv(b)
+		if n > 0 {
+			d[i^1].Tx()[0].Send(b, all[:n])
+			total += n
+		}
+	}
+	for i := range d {
+		d[i].Tx()[0].Flush()
+		d[i].Rx()[0].Release()
+	}
+	return total
+}
+
+// TestLoad lets the load generator and a worker run against each other, every
+// byte and the order checked.
+func TestLoad(t *testing.T) {
+	for _, c := range []vhosttest.LoadConfig{
+		{Flows: 1000, Check: true, Core: -1},
+		{FrameSize: 1500, Check: true, Core: -1, Pairs: 2, Num: 256, InFlight: 64},
+	} {
+		l, err := vhosttest.NewLoad(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var devices []*vhost.Device
+		for _, g := range l.Guests {
+			devices = append(devices, open(t, g, nil))
+		}
+		var end atomic.Bool
+		done := make(chan int)
+		go func() {
+			b, total := new(packet.Batch), 0
+			for !end.Load() {
+				n := 0
+				for i := 0; i < len(devices); i += 2 {
+					n += cross(b, devices[i:i+2])
+				}
+				if total += n; n == 0 {
+					runtime.Gosched()
+				}
+			}
+			done <- total
+		}()
+		r, err := l.Run(200*time.Millisecond, nil)
+		end.Store(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if total := <-done; r.Frames == 0 || r.Bad != 0 || r.Frames > uint64(total) {
+			t.Errorf("%+v: %d frames received, %d bad, %d forwarded", c, r.Frames, r.Bad, total)
+		}
+		for i, n := range r.PerGuest {
+			if n == 0 {
+				t.Errorf("guest %d received nothing", i)
+			}
+		}
+	}
+}
+
+// BenchmarkForward is the switch's part of forwarding without looking at
+// frames, with the guests' part on the same core in between and not counted.
+func BenchmarkForward(b *testing.B) {
+	for name, c := range map[string]vhosttest.LoadConfig{
+		"64":   {Core: -1},
+		"1500": {Core: -1, FrameSize: 1500},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l, err := vhosttest.NewLoad(c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			devices := []*vhost.Device{open(b, l.Guests[0], nil), open(b, l.Guests[1], nil)}
+			batch := new(packet.Batch)
+			total, spent := 0, time.Duration(0)
+			b.ResetTimer()
+			for total < b.N {
+				begin := time.Now()
+				for range 8 {
+					total += cross(batch, devices)
+				}
+				spent += time.Since(begin)
+				l.Step(0)
+				l.Step(1)
+			}
+			b.ReportMetric(float64(spent.Nanoseconds())/float64(total), "ns/frame")
+		})
+	}
+}

@@ -1,0 +1,341 @@
+package vhosttest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"time"
+
+	"weft/internal/cpu"
+	"weft/vhost"
+)
+
+// The load generator: pairs of guests between which frames circulate, like
+// testpmd's io forwarding, but cheaper, so that the switch is the bottleneck. A
+// buffer that was received is transmitted as it lies; descriptors are written
+// once, at the start, and the data is touched only where flows are varied or
+// checked.
+
+// LoadConfig describes the load. The zero value is one pair, one flow, 64-byte
+// frames, 256 of them in flight each way.
+type LoadConfig struct {
+	Pairs     int    // of guests; 1 if 0
+	Num       int    // ring size; 1024 if 0
+	FrameSize int    // bytes without FCS; 64 if 0; at least 64
+	InFlight  int    // frames started by each guest; 256 if 0; at most Num/4
+	Flows     int    // different UDP port pairs; 1 if 0
+	Check     bool   // compare every byte and the order of frames
+	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
+	Core      int    // to pin Run to; -1: none
+}
+
+func (c LoadConfig) withDefaults() LoadConfig {
+	set := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	set(&c.Pairs, 1)
+	set(&c.Num, 1024)
+	set(&c.FrameSize, 64)
+	set(&c.InFlight, 256)
+	set(&c.Flows, 1)
+	if c.Features == 0 {
+		c.Features = vhost.FeatureVersion1 | vhost.FeatureMergeable
+	}
+	return c
+}
+
+// Load is the generator. Guest 2i and guest 2i+1 are a pair; what one transmits
+// must reach the other. Its guests are opened directly (Guest.Open, Guest.Spec)
+// or attached through a FrontEnd.
+type Load struct {
+	Guests []*Guest
+	config LoadConfig
+	ends   []*end
+	frame  []byte
+}
+
+// end is one guest at work.
+type end struct {
+	rx, tx   *Queue
+	spare    []uint16 // buffers in no ring, to replace lost frames with
+	offered  int      // buffers in the receive ring
+	target   int      // beyond which buffers become spare
+	sent     uint64   // frames the switch has taken and given back
+	received uint64
+	stamp    uint64 // of the next frame, under Check
+	expect   uint64 // of the next frame received
+	flow     uint32
+}
+
+// LoadResult is what Run saw.
+type LoadResult struct {
+	Frames   uint64 // received, by all guests
+	Bytes    uint64
+	Lost     uint64 // taken by the switch and received by nobody
+	Bad      uint64 // frames that differ, under Check
+	Elapsed  time.Duration
+	PerGuest []uint64 // frames received
+}
+
+// Rate is frames received a second.
+func (r LoadResult) Rate() float64 { return float64(r.Frames) / r.Elapsed.Seconds() }
+
+// Offsets into the frame: Ethernet 14, IPv4 20, UDP 8, then the stamp.
+const (
+	loadPorts   = 34
+	loadPayload = 42
+	loadMin     = 64
+)
+
+// NewLoad makes the guests.
+func NewLoad(c LoadConfig) (*Load, error) {
+	c = c.withDefaults()
+	if c.FrameSize < loadMin || c.InFlight > c.Num/4 || c.Flows > 1<<20 {
+		return nil, fmt.Errorf("load: frames of %d bytes, %d in flight in rings of %d, %d flows", c.FrameSize, c.InFlight, c.Num, c.Flows)
+	}
+	l := &Load{config: c, frame: loadFrame(c.FrameSize)}
+	buf := (c.FrameSize + HeaderLen(c.Features) + 63) &^ 63
+	for range 2 * c.Pairs {
+		g, err := New(Options{Num: c.Num, Features: c.Features, BufLen: buf})
+		if err != nil {
+			l.Close()
+			return nil, err
+		}
+		l.Guests = append(l.Guests, g)
+		l.ends = append(l.ends, l.newEnd(g))
+	}
+	return l, nil
+}
+
+// Close frees the guests.
+func (l *Load) Close() {
+	for _, g := range l.Guests {
+		g.Close()
+	}
+}
+
+// newEnd lays descriptor i of both rings over buffer i of the receive ring, and
+// starts the frames.
+func (l *Load) newEnd(g *Guest) *end {
+	e := &end{rx: g.Rx[0], tx: g.Tx[0]}
+	e.rx.next, e.rx.published = 0, 0 // take back what New offered
+	size := uint32(HeaderLen(g.Features) + l.config.FrameSize)
+	for i := range e.tx.Descs {
+		e.tx.Descs[i] = Desc{Addr: e.rx.SlotAddr(i), Len: size}
+		buf := e.rx.Slot(i)
+		clear(buf)
+		copy(buf[HeaderLen(g.Features):], l.frame)
+	}
+	n := uint16(0)
+	for ; int(n) < l.config.InFlight; n++ {
+		l.prepare(e, int(n))
+		e.tx.Offer(n)
+	}
+	for ; int(n) < 2*l.config.InFlight; n++ {
+		e.spare = append(e.spare, n)
+	}
+	for ; int(n) < l.config.Num; n++ {
+		e.rx.Offer(n)
+		e.offered++
+	}
+	e.target = e.offered
+	e.rx.Publish()
+	e.tx.Publish()
+	return e
+}
+
+// loadFrame is a UDP datagram from 10.0.0.1 to 10.0.0.2, without UDP checksum so
+// that the ports may change.
+func loadFrame(size int) []byte {
+	f := make([]byte, size)
+	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 1, 8, 0})
+	ip := f[14:34]
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(size-14))
+	copy(ip[12:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint32(f[loadPorts:], loadFlowPorts(0))
+	binary.BigEndian.PutUint16(f[38:], uint16(size-34))
+	for i := loadPayload + 8; i < size; i++ {
+		f[i] = byte(i * 7)
+	}
+	return f
+}
+
+// loadFlowPorts are the UDP ports of a flow: source and destination.
+func loadFlowPorts(flow uint32) uint32 { return (1024+flow&0x3fff)<<16 | (2048 + flow>>14) }
+
+// FlowPorts are the UDP source and destination port of flow i of the load; its
+// addresses are 10.0.0.1 and 10.0.0.2.
+func FlowPorts(i int) (src, dst uint16) {
+	p := loadFlowPorts(uint32(i))
+	return uint16(p >> 16), uint16(p)
+}
+
+// prepare varies and stamps a frame about to be transmitted.
+func (l *Load) prepare(e *end, buffer int) {
+	if l.config.Flows == 1 && !l.config.Check {
+		return
+	}
+	f := e.rx.Slot(buffer)[HeaderLen(l.config.Features):]
+	if l.config.Flows > 1 {
+		binary.BigEndian.PutUint32(f[loadPorts:], loadFlowPorts(e.flow))
+		if e.flow++; e.flow == uint32(l.config.Flows) {
+			e.flow = 0
+		}
+	}
+	if l.config.Check {
+		binary.LittleEndian.PutUint64(f[loadPayload:], e.stamp)
+		e.stamp++
+	}
+}
+
+// good compares a received frame with what it must be: every byte, and a stamp
+// above all before it.
+func (l *Load) good(e *end, buffer, n int) bool {
+	header := HeaderLen(l.config.Features)
+	f := e.rx.Slot(buffer)[header:]
+	stamp := binary.LittleEndian.Uint64(f[loadPayload:])
+	ports := binary.BigEndian.Uint32(f[loadPorts:])
+	ok := n == header+l.config.FrameSize && stamp >= e.expect && ports>>16-1024 < 1<<14 &&
+		bytes.Equal(f[:loadPorts], l.frame[:loadPorts]) &&
+		bytes.Equal(f[loadPorts+4:loadPayload], l.frame[loadPorts+4:loadPayload]) &&
+		bytes.Equal(f[loadPayload+8:l.config.FrameSize], l.frame[loadPayload+8:])
+	e.expect = stamp + 1
+	return ok
+}
+
+// Step does the work of one guest that is there, and returns the number of
+// frames received and of bad ones among them. Run calls it; a benchmark that
+// drives the switch on the same core may, too.
+func (l *Load) Step(guest int) (frames, bad int) {
+	e := l.ends[guest]
+	for {
+		i, _, ok := e.tx.takeUsed()
+		if !ok {
+			break
+		}
+		e.sent++
+		if e.offered >= e.target {
+			e.spare = append(e.spare, uint16(i))
+			continue
+		}
+		e.rx.Offer(uint16(i))
+		e.offered++
+	}
+	for {
+		i, n, ok := e.rx.takeUsed()
+		if !ok {
+			break
+		}
+		e.offered--
+		frames++
+		if l.config.Check && !l.good(e, i, n) {
+			bad++
+		}
+		l.prepare(e, i)
+		e.tx.Offer(uint16(i))
+	}
+	e.received += uint64(frames)
+	e.rx.Publish()
+	e.tx.Publish()
+	return frames, bad
+}
+
+// pausesIdle is how long a guest that found nothing leaves its rings alone, in
+// pauses of the core: a driver that polls without end takes the lines of the
+// indexes away from the switch that writes them.
+const pausesIdle = 8
+
+// replaceEvery is how often lost frames are counted and replaced.
+const replaceEvery = 5 * time.Millisecond
+
+// Run lets the frames circulate for the time given, or until stop is closed (nil:
+// never), on the calling goroutine's thread, pinned if the configuration says so.
+func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
+	if l.config.Core >= 0 {
+		runtime.LockOSThread() // the thread stays pinned and ends with its goroutine
+		if err := cpu.Pin(l.config.Core); err != nil {
+			return LoadResult{}, err
+		}
+	}
+	r := LoadResult{PerGuest: make([]uint64, len(l.ends))}
+	begin := time.Now()
+	next := begin.Add(replaceEvery)
+	before := l.lost()
+	for replaced := before; ; {
+		for range 256 {
+			r.add(l)
+		}
+		now := time.Now()
+		if now.Sub(begin) >= d || stopped(stop) {
+			r.Elapsed = now.Sub(begin)
+			break
+		}
+		if now.After(next) {
+			replaced = l.replace(replaced)
+			next = now.Add(replaceEvery)
+		}
+	}
+	if lost := l.lost() - before; lost > 0 {
+		r.Lost = uint64(lost)
+	}
+	r.Bytes = r.Frames * uint64(l.config.FrameSize)
+	return r, nil
+}
+
+func (r *LoadResult) add(l *Load) {
+	idle := true
+	for g := range l.ends {
+		n, bad := l.Step(g)
+		r.Frames += uint64(n)
+		r.PerGuest[g] += uint64(n)
+		r.Bad += uint64(bad)
+		idle = idle && n == 0
+	}
+	if idle {
+		cpu.Pause(pausesIdle)
+	}
+}
+
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost is the number of frames given back by the switch and not received. A pass
+// may be half seen, so that it can be off by a batch, also below 0.
+func (l *Load) lost() int64 {
+	n := int64(0)
+	for _, e := range l.ends {
+		n += int64(e.sent) - int64(e.received)
+	}
+	return n
+}
+
+// replace starts a new frame for each lost since replaced, and returns the
+// number replaced in all.
+func (l *Load) replace(replaced int64) int64 {
+	for _, e := range l.ends {
+		for l.lost() > replaced && len(e.spare) > 0 {
+			i := e.spare[len(e.spare)-1]
+			e.spare = e.spare[:len(e.spare)-1]
+			l.prepare(e, int(i))
+			e.tx.Offer(i)
+			replaced++
+		}
+		e.tx.Publish()
+	}
+	return replaced
+}
