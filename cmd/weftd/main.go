@@ -1,0 +1,122 @@
+// Command weftd is the daemon: the control process, and with `engine` the
+// process of the workers that control starts.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+	"weft/control"
+	"weft/engine"
+	"weft/tap"
+	"weft/vhost"
+	"weft/xsk"
+)
+
+// Exit codes, as the client's.
+const (
+	exitFailed = 1
+	exitInput  = 2
+)
+
+// usageError is a wrong flag or configuration file.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stderr))
+}
+
+func run(args []string, errs io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errs, "weftd: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+	var usage *usageError
+	var input *control.InputError
+	if errors.As(err, &usage) || errors.As(err, &input) {
+		return exitInput
+	}
+	return exitFailed
+}
+
+func rootCommand() *cobra.Command {
+	var flags settings
+	var file string
+	root := &cobra.Command{
+		Use:           "weftd",
+		Short:         "the weft switch: vhost-user, taps and AF_XDP uplinks joined by OpenFlow rules and VXLAN",
+		Version:       api.Version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("%s: expected flags only", args[0])
+			}
+			return nil
+		},
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
+	flags.register(root.Flags())
+	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags go before it")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if file != "" {
+			fromFile, err := readSettings(file)
+			if err != nil {
+				return err
+			}
+			flags.fillFrom(fromFile, cmd.Flags())
+		}
+		return runControl(&flags)
+	}
+	root.AddCommand(engineCommand())
+	return root
+}
+
+func runControl(s *settings) error {
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	config.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	return control.Run(ctx, config, func() {
+		config.Log.Info("ready", "socket", config.Socket, "state", config.StateDir, "pid", os.Getpid())
+	})
+}
+
+func engineCommand() *cobra.Command {
+	var state string
+	cmd := &cobra.Command{
+		Use: "engine", Short: "the process of the workers; weftd starts it", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return engine.Serve(state, map[string]engine.Opener{
+				"vhost-user": vhost.Open,
+				"tap":        tap.Open,
+				"af_xdp":     xsk.Open,
+			})
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", defaultState, "the state directory")
+	return cmd
+}

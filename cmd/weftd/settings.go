@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+
+	"weft/api"
+	"weft/control"
+	"weft/internal/cpu"
+)
+
+const defaultState = "/var/lib/weft"
+
+// settings are what flags and the configuration file say. The names of both are
+// the same.
+type settings struct {
+	Socket      string `toml:"socket"`
+	SocketGroup string `toml:"socket-group"`
+	State       string `toml:"state"`
+	Workers     int    `toml:"workers"`
+	Cores       string `toml:"cores"`
+	Vsock       uint32 `toml:"vsock"`
+	Metrics     string `toml:"metrics"`
+	SpinUS      int    `toml:"spin-us"`
+}
+
+func (s *settings) register(f *pflag.FlagSet) {
+	f.StringVar(&s.Socket, "socket", api.DefaultSocket, "where the API listens")
+	f.StringVar(&s.SocketGroup, "socket-group", "", "a group that may use the API too")
+	f.StringVar(&s.State, "state", defaultState, "where ports and flows are kept")
+	f.IntVar(&s.Workers, "workers", 0, "number of workers (default: as many as cores, or 1)")
+	f.StringVar(&s.Cores, "cores", "", "the workers' cores, as in 2,4-5 (default: the last ones)")
+	f.Uint32Var(&s.Vsock, "vsock", 0, "vsock port on which the API listens too")
+	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
+	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "how long a worker polls empty queues before it sleeps, µs")
+}
+
+// readSettings reads a configuration file. A key it does not know is refused.
+func readSettings(path string) (*settings, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usagef("%v; expected a configuration file", err)
+	}
+	s := &settings{}
+	dec := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	err = dec.Decode(s)
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown):
+		key := strings.Join(unknown.Errors[0].Key(), ".")
+		row, _ := unknown.Errors[0].Position()
+		return nil, usagef("%s: line %d: %s: unknown key; expected one of %s", path, row, key, strings.Join(settingNames(), ", "))
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		name := strings.Join(wrong.Key(), ".")
+		if name != "" {
+			name += ": "
+		}
+		return nil, usagef("%s: line %d: %s%s", path, row, name, strings.TrimPrefix(wrong.Error(), "toml: "))
+	case err != nil:
+		return nil, usagef("%s: %v", path, err)
+	}
+	return s, nil
+}
+
+func settingNames() []string {
+	var names []string
+	for i := range reflect.TypeFor[settings]().NumField() {
+		names = append(names, reflect.TypeFor[settings]().Field(i).Tag.Get("toml"))
+	}
+	return names
+}
+
+// fillFrom takes from the file what no flag said.
+func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
+	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(file).Elem()
+	for i, name := range settingNames() {
+		if !flags.Changed(name) && !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+}
+
+// config checks the settings and makes them control's.
+func (s *settings) config() (control.Config, error) {
+	c := control.Config{
+		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
+		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS,
+	}
+	var err error
+	if c.Cores, err = cpu.ParseList(s.Cores); err != nil {
+		return c, usagef("%v; expected a list as in 2,4-5", err)
+	}
+	switch {
+	case s.Socket == "":
+		return c, usagef("socket: expected a path")
+	case len(s.Socket) > 107:
+		return c, usagef("socket %s: expected a path of at most 107 bytes", s.Socket)
+	case s.State == "":
+		return c, usagef("state: expected a directory")
+	case s.SpinUS < 0 || s.SpinUS > 1_000_000:
+		return c, usagef("spin-us: %d: expected a number from 0 to 1000000", s.SpinUS)
+	}
+	return c, nil
+}
+

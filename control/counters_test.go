@@ -1,0 +1,100 @@
+package control
+
+import (
+	"math/rand"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/flowtable"
+)
+
+func testCounters(t *testing.T) *counters {
+	t.Helper()
+	c, err := newCounters(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.region.Close() })
+	return c
+}
+
+// Credits equal a map of sums, whatever the rules, repeated ones included.
+func TestCreditAgainstSums(t *testing.T) {
+	c := testCounters(t)
+	rng := rand.New(rand.NewSource(1))
+	type sums struct{ packets, bytes uint64 }
+	rules, slots := map[uint32]sums{}, map[uint32]sums{}
+	for range 500 {
+		var list []uint32
+		for range rng.Intn(2 * maxJournal) {
+			list = append(list, uint32(rng.Intn(2000)))
+		}
+		slot := uint32(rng.Intn(64))
+		if slot == 0 {
+			slot = flowtable.NoSlot
+		}
+		packets, bytes := uint64(rng.Intn(100)), uint64(rng.Intn(10000))
+		c.credit(slot, list, packets, bytes, 1)
+		for _, r := range list {
+			rules[r] = sums{rules[r].packets + packets, rules[r].bytes + bytes}
+		}
+		slots[slot] = sums{slots[slot].packets + packets, slots[slot].bytes + bytes}
+	}
+	for r, want := range rules {
+		if got := (sums{c.rules[r].Packets, c.rules[r].Bytes}); got != want {
+			t.Fatalf("rule %d: %v, want %v", r, got, want)
+		}
+	}
+	delete(slots, flowtable.NoSlot)
+	for s, want := range slots {
+		if got := (sums{c.slots[s].Packets, c.slots[s].Bytes}); got != want {
+			t.Fatalf("slot %d: %v, want %v", s, got, want)
+		}
+	}
+}
+
+// A credit in the middle of which control died is finished, once, by the next.
+func TestCreditInterrupted(t *testing.T) {
+	c := testCounters(t)
+	c.begin(3, 1, []uint32{7, 8})
+	c.credit(3, []uint32{7, 8}, 10, 1000, 5)
+
+	j := c.journal
+	j.Slot, j.Packets, j.Bytes, j.Count = 3, 11, 1100, 2
+	j.Entries[0] = journalEntry{Rule: 7, Packets: 11, Bytes: 1100, UsedNS: 6}
+	j.Entries[1] = journalEntry{Rule: 8, Packets: 11, Bytes: 1100, UsedNS: 6}
+	j.State.Store(1)
+	c.rules[7] = ruleCounts{Packets: 11, Bytes: 1100, UsedNS: 6} // so far it got
+
+	fd, err := unix.Dup(c.region.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := openCounters(fd, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.region.Close()
+	for _, r := range []uint32{7, 8} {
+		if got := next.rules[r]; got.Packets != 11 || got.Bytes != 1100 || got.UsedNS != 6 {
+			t.Errorf("rule %d: %+v", r, got)
+		}
+	}
+	if s := next.slots[3]; s.Packets != 11 || s.Bytes != 1100 || s.RuleCount != 2 || s.Rules[1] != 8 {
+		t.Errorf("slot 3: %+v", s)
+	}
+}
+
+func TestOpenCountersRefusesOtherLayout(t *testing.T) {
+	c := testCounters(t)
+	for _, megaflows := range []int{32, 1 << 16} {
+		fd, err := unix.Dup(c.region.FD())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openCounters(fd, megaflows); err == nil {
+			t.Errorf("opened for %d megaflows", megaflows)
+		}
+	}
+}

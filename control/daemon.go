@@ -1,0 +1,295 @@
+// Package control is the control process: the API, the ports' life, the flow
+// tables and their translation, the way of tunnels after the kernel's routes
+// and neighbours, the state on disk, and the engine's supervision. It may
+// allocate, be upgraded and crash; the engine forwards meanwhile.
+//
+// # Locks, in the order they are taken
+//
+//  1. Daemon.change: one change at a time. A change alters ports or flows,
+//     removes megaflows, or replaces the engine, and may wait for the disk, the
+//     kernel and the workers while it holds only this. The API's dumps take it
+//     too, so that they see no change half done.
+//  2. A driver's own lock (port_*.go): a port's device against what the guest
+//     or the kernel does to it.
+//  3. Daemon.mu: what translation reads: the pipeline, the view of the ports,
+//     the workers; and what statistics are credited to: rules, counters. Misses
+//     hold it for reading from translation to installation, so that a megaflow
+//     is from before a change, and revalidated by it, or from after it.
+//     Nothing is waited for under it but room in a command ring.
+//  4. megaflows.mu (slots and the order of install and remove), tunnels.mu,
+//     underlay.mu, macs.mu.
+//  5. workers.mu: the command rings.
+//
+// engineMu guards only the pointer to the engine's client and is never held
+// while another is taken.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/datapath"
+	"weft/engine"
+	"weft/flowtable"
+	"weft/internal/cpu"
+	"weft/openflow"
+	"weft/tunnel"
+)
+
+const noSlot = flowtable.NoSlot
+
+// Config is what the daemon is started with.
+type Config struct {
+	Socket      string // API, a path
+	SocketGroup string // group that may use it too; "": none
+	StateDir    string
+	Workers     int   // 0: as many as Cores, or 1
+	Cores       []int // one worker each; nil: the last ones allowed
+	// VsockPort makes the API listen on vsock too; 0: not.
+	VsockPort uint32
+	Metrics   string // TCP address of the Prometheus listener; "": none
+	SpinUS    int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
+	Exe       string // the binary with the engine in it; "": this one
+	Log       *slog.Logger
+}
+
+// DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
+const DefaultSpinUS = 50
+
+// Daemon is a control process. See the package's comment for its locks.
+type Daemon struct {
+	config  Config
+	log     *slog.Logger
+	store   *store
+	started time.Time
+	start   engine.Start
+
+	change sync.Mutex
+
+	mu       sync.RWMutex
+	pipeline *openflow.Pipeline
+	view     *portView
+	workers  *workers
+	counters *counters
+	rules    ruleBook                  // change and mu
+	places   []uint32                  // index: Rule.Slot; place in the counter region
+	byPlace  map[uint32]*openflow.Rule // used at the start only
+
+	ports    map[uint32]*switchPort // change
+	nextPort uint32                 // change
+	// terminated are the rows of the workers' termination table, by index; change.
+	terminated map[uint32]tunnel.Termination
+	megaflows  *megaflows
+	macs       *macs
+	tunnels    *tunnels
+	underlay   *underlay
+
+	engineMu sync.Mutex
+	client   engineClient // nil: none
+
+	upcalls   *upcalls // change
+	macsStale chan struct{}
+	restarts  atomic.Uint64 // engines that died
+	refusals  atomic.Uint64 // misses executed without a megaflow
+
+	listeners []net.Listener
+	servers   []*http.Server
+	stopping  context.CancelFunc
+	done      sync.WaitGroup
+}
+
+// Run runs the daemon until ctx ends, and then takes it down in good order:
+// the engine stops, XDP programs are detached, sockets removed. ready, unless
+// nil, is called once the API answers. Errors are one line for the operator.
+func Run(ctx context.Context, config Config, ready func()) error {
+	d, err := newDaemon(config)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	d.stopping = stop
+	if err := d.begin(running); err != nil {
+		stop()
+		d.end()
+		return err
+	}
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	d.log.Info("stopping")
+	stop()
+	d.end()
+	return nil
+}
+
+// newDaemon takes what only one daemon can have: state directory and sockets.
+func newDaemon(config Config) (*Daemon, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		config: config, log: config.Log, started: time.Now(),
+		start:      engine.Start{Cores: config.Cores, Sizes: datapath.DefaultSizes, SpinUS: config.SpinUS},
+		pipeline:   openflow.NewPipeline(openflow.Limits{Rules: maxRules}),
+		view:       &portView{},
+		ports:      map[uint32]*switchPort{},
+		terminated: map[uint32]tunnel.Termination{},
+		macs:       newMACs(),
+		macsStale:  make(chan struct{}, 1),
+	}
+	d.megaflows = newMegaflows(d.start.Sizes.Cache)
+	var err error
+	if d.store, err = openStore(config.StateDir); err != nil {
+		return nil, err
+	}
+	if err = d.listen(); err != nil {
+		d.store.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// complete fills defaults in and refuses what cannot be.
+func (c *Config) complete() error {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.SpinUS == 0 {
+		c.SpinUS = DefaultSpinUS
+	}
+	if c.Exe == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("own binary: %w", err)
+		}
+		c.Exe = exe
+	}
+	allowed, err := cpu.Allowed()
+	if err != nil {
+		return err
+	}
+	return c.chooseCores(allowed)
+}
+
+// chooseCores settles which cores are workers' ones.
+func (c *Config) chooseCores(allowed []int) error {
+	for _, core := range c.Cores {
+		if !containsInt(allowed, core) {
+			return inputf("cores: %d: this process may run on %v only", core, allowed)
+		}
+	}
+	switch {
+	case c.Workers < 0 || c.Workers > maxWorkers:
+		return inputf("workers: %d: expected a number from 1 to %d", c.Workers, maxWorkers)
+	case c.Workers != 0 && c.Cores != nil && c.Workers != len(c.Cores):
+		return inputf("workers: %d: expected as many as there are cores in the list, %d", c.Workers, len(c.Cores))
+	case c.Cores != nil:
+		c.Workers = len(c.Cores)
+		return nil
+	}
+	c.Workers = max(c.Workers, 1)
+	if c.Workers > len(allowed) {
+		return inputf("workers: %d: this process may run on %d cores only", c.Workers, len(allowed))
+	}
+	c.Cores = allowed[len(allowed)-c.Workers:]
+	return nil
+}
+
+func containsInt(list []int, n int) bool {
+	for _, v := range list {
+		if v == n {
+			return true
+		}
+	}
+	return false
+}
+
+// begin brings everything up: the engine (an old one, if it lives), ports,
+// flows, and then the goroutines that keep it all current.
+func (d *Daemon) begin(ctx context.Context) error {
+	var err error
+	if d.underlay, err = newUnderlay(d.log); err != nil {
+		return err
+	}
+	d.tunnels = newTunnels(d.underlay, d.log)
+	saved, err := d.store.load()
+	if err != nil {
+		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	if err := d.startEngine(saved); err != nil {
+		return err
+	}
+	d.done.Add(4)
+	go func() { defer d.done.Done(); d.maintain(ctx) }()
+	go func() { defer d.done.Done(); d.follow(ctx) }()
+	go func() { defer d.done.Done(); d.supervise(ctx) }()
+	go func() { defer d.done.Done(); d.retryPorts(ctx) }()
+	d.serve()
+	return nil
+}
+
+// end takes down what begin brought up, as far as it got.
+func (d *Daemon) end() {
+	d.closeAPI()
+	d.done.Wait()
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.upcalls != nil {
+		d.upcalls.close()
+	}
+	for _, p := range d.ports {
+		p.driver.close()
+	}
+	if c := d.engine(); c != nil {
+		if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {
+			d.log.Error("the engine does not stop, killing it", "error", err)
+			if err := c.Kill(); err != nil {
+				d.log.Error("the engine cannot be killed", "error", err)
+			}
+		}
+		c.Close()
+	}
+	if d.underlay != nil {
+		d.underlay.close()
+	}
+	if err := d.store.close(); err != nil {
+		d.log.Error("state", "error", err)
+	}
+}
+
+// follow keeps tunnels and uplinks as the kernel has routes, neighbours, links
+// and addresses, until ctx ends.
+func (d *Daemon) follow(ctx context.Context) {
+	for {
+		again := sweepInterval
+		if d.tunnels.unsettled() {
+			again = 100 * time.Millisecond
+		}
+		timer := time.NewTimer(again)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-d.underlay.changed:
+			timer.Stop()
+			// Kernel events come in bursts.
+			if !sleep(ctx, time.Millisecond) {
+				return
+			}
+			d.updateEndpoints()
+		case <-timer.C:
+		}
+		d.tunnels.refresh()
+	}
+}

@@ -1,0 +1,401 @@
+package control
+
+import (
+	"context"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weft/engine"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// engineClient is engine.Client, or a test's stand-in.
+type engineClient interface {
+	PID() int
+	Gone() <-chan struct{}
+	Start(s engine.Start, m *engine.Memory) error
+	Attach(a engine.Attach, fds []int) error
+	Detach(port uint32) (json.RawMessage, error)
+	Keep(key string, blob json.RawMessage, fds []int) error
+	Forget(key string) error
+	Recall() ([]engine.Kept, error)
+	Stop() error
+	Kill() error
+	Close() error
+}
+
+var _ engineClient = (*engine.Client)(nil)
+
+// spawnEngine and connectEngine are replaced by tests.
+var (
+	spawnEngine = func(exe, dir string) (engineClient, error) {
+		c, err := engine.Spawn(exe, dir)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	connectEngine = func(dir string) (engineClient, error) {
+		c, err := engine.Connect(dir)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+)
+
+// engine returns the client, nil while there is no engine.
+func (d *Daemon) engine() engineClient {
+	d.engineMu.Lock()
+	defer d.engineMu.Unlock()
+	return d.client
+}
+
+func (d *Daemon) setEngine(c engineClient) {
+	d.engineMu.Lock()
+	defer d.engineMu.Unlock()
+	d.client = c
+}
+
+// inheritance is what a living engine kept of an earlier control process.
+type inheritance struct {
+	client   engineClient // nil: no engine lives
+	memory   *engine.Memory
+	counters *counters
+	ports    map[uint32]*engine.Kept // by number, devices
+	attached map[uint32]bool         // ports the engine forwards for
+	same     bool                    // the engine is as this process would start it
+}
+
+// keptCounters is the blob of keepCounters.
+type keptCounters struct {
+	// Build is the binary of control and engine; another one's memory is not
+	// read, for its layout may be another.
+	Build string `json:"build"`
+}
+
+// inherit connects to the engine that serves the state directory, if there is
+// one, and takes over what it kept.
+func (d *Daemon) inherit() (*inheritance, error) {
+	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
+	client, err := connectEngine(d.config.StateDir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return in, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.client = client
+	kept, err := client.Recall()
+	if err != nil {
+		d.log.Warn("the running engine does not say what it has, replacing it", "error", err)
+		return in, nil
+	}
+	var start *engine.Kept
+	build := ""
+	for i := range kept {
+		k := &kept[i]
+		switch {
+		case k.Request.Op == engine.OpStart:
+			start = k
+		case k.Request.Op == engine.OpAttach:
+			in.attached[k.Request.Attach.Port] = true
+			k.CloseFDs()
+		case k.Request.Key == keepCounters:
+			build = d.inheritCounters(in, k)
+		default:
+			d.inheritPort(in, k)
+		}
+	}
+	d.inheritMemory(in, start, build)
+	return in, nil
+}
+
+func (d *Daemon) inheritCounters(in *inheritance, k *engine.Kept) (build string) {
+	var about keptCounters
+	if json.Unmarshal(k.Request.Blob, &about) != nil || len(k.FDs) != 1 {
+		k.CloseFDs()
+		return ""
+	}
+	c, err := openCounters(k.FDs[0], d.start.Sizes.Cache.Megaflows)
+	if err != nil {
+		d.log.Warn("statistics begin anew", "error", err)
+		return ""
+	}
+	in.counters = c
+	return about.Build
+}
+
+func (d *Daemon) inheritPort(in *inheritance, k *engine.Kept) {
+	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
+	n, err := strconv.ParseUint(number, 10, 32)
+	if !isPort || err != nil {
+		k.CloseFDs()
+		return
+	}
+	in.ports[uint32(n)] = k
+}
+
+func (d *Daemon) inheritMemory(in *inheritance, start *engine.Kept, build string) {
+	if start == nil {
+		return
+	}
+	s := start.Request.Start
+	if in.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, d.start.Sizes) {
+		start.CloseFDs()
+		return
+	}
+	m, err := engine.OpenMemory(*s, start.FDs)
+	if err != nil {
+		d.log.Warn("the running engine's memory cannot be used, replacing it", "error", err)
+		return
+	}
+	in.memory = m
+	in.same = reflect.DeepEqual(*s, d.start)
+}
+
+// buildID identifies this binary; empty if it does not say.
+func buildID() string {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	section := f.Section(".note.go.buildid")
+	if section == nil {
+		return ""
+	}
+	note, err := section.Data()
+	if err != nil {
+		return ""
+	}
+	return hex.EncodeToString(note)
+}
+
+// startEngine brings up engine, ports and flows at the start of the daemon: on
+// an engine that lives, without touching what it forwards, else on a new one.
+// Caller holds change.
+func (d *Daemon) startEngine(saved loaded) error {
+	in, err := d.inherit()
+	if err != nil {
+		return err
+	}
+	if d.counters = in.counters; d.counters == nil {
+		if d.counters, err = newCounters(d.start.Sizes.Cache.Megaflows); err != nil {
+			return err
+		}
+	}
+	d.loadFlows(saved.flows, in.counters != nil)
+	d.nextPort = saved.nextPort
+	d.setEngine(in.client)
+	if in.memory != nil {
+		d.workers = newWorkers(in.memory)
+		d.tunnels.restore(d.workers, d.counters.tunnels)
+	}
+	for _, p := range saved.ports {
+		d.loadPort(p, in.ports[p.Number])
+		delete(in.ports, p.Number)
+	}
+	for number, k := range in.ports { // ports that were deleted while control died
+		k.CloseFDs()
+		if in.client != nil {
+			_, _ = in.client.Detach(number)
+			_ = in.client.Forget(k.Request.Key)
+		}
+	}
+	d.updateView()
+	if in.same {
+		return d.takeOver(in)
+	}
+	return d.replaceDifferent(in)
+}
+
+// takeOver goes on with the engine that lives.
+func (d *Daemon) takeOver(in *inheritance) error {
+	var err error
+	d.tunnels.setUplinks(d.uplinks())
+	d.recoverMegaflows()
+	for number := range uint32(port.MaxPorts) { // whatever rows there are
+		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
+	}
+	d.sendTerminations(d.workers)
+	d.updateEndpointsLocked()
+	for number, p := range d.ports {
+		if !in.attached[number] {
+			d.attachPort(p, true)
+		}
+	}
+	if d.upcalls, err = d.startUpcalls(d.workers); err != nil {
+		return err
+	}
+	d.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", d.megaflows.len())
+	return nil
+}
+
+// replaceDifferent starts a new engine in place of one that is not as it should
+// be, or of none. Devices that were kept go on from where the old one was.
+func (d *Daemon) replaceDifferent(in *inheritance) error {
+	if in.client != nil {
+		if err := in.client.Kill(); err != nil {
+			return err
+		}
+		in.client.Close()
+	}
+	if in.memory != nil { // what it counted
+		d.workers.gone.Store(true)
+		d.recoverMegaflows()
+		d.pullAll()
+		d.foldCounters()
+		d.megaflows = newMegaflows(d.start.Sizes.Cache)
+		in.memory.Close()
+		d.workers = nil
+	}
+	if in.counters != nil {
+		clear(d.counters.slots[:d.counters.header.Slots])
+		clear(d.counters.tunnels)
+	}
+	d.tunnels = newTunnels(d.underlay, d.log)
+	client, w, err := d.spawn()
+	if err != nil {
+		return err
+	}
+	d.adoptEngine(client, w, in.client != nil)
+	d.log.Info("engine started", "pid", client.PID(), "cores", d.start.Cores)
+	return nil
+}
+
+// spawn starts an engine with fresh memory.
+func (d *Daemon) spawn() (engineClient, *workers, error) {
+	memory, err := engine.NewMemory(d.start)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := spawnEngine(d.config.Exe, d.config.StateDir)
+	if err != nil {
+		memory.Close()
+		return nil, nil, err
+	}
+	if err = client.Start(d.start, memory); err == nil {
+		var blob []byte
+		if blob, err = json.Marshal(keptCounters{Build: buildID()}); err == nil {
+			err = client.Keep(keepCounters, blob, []int{d.counters.region.FD()})
+		}
+	}
+	if err != nil {
+		_ = client.Kill()
+		client.Close()
+		memory.Close()
+		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
+	}
+	return client, newWorkers(memory), nil
+}
+
+// adoptEngine makes a fresh engine the present one and sends it all there is:
+// templates, terminations, megaflows, and then the ports. Caller holds change.
+func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
+	d.tunnels.replay(w, d.counters.tunnels)
+	d.mu.Lock()
+	d.workers = w
+	d.terminated = map[uint32]tunnel.Termination{}
+	d.sendTerminations(w)
+	for _, m := range d.megaflows.list() {
+		d.installSlot(m)
+	}
+	d.mu.Unlock()
+	d.setEngine(client)
+	d.tunnels.setUplinks(d.uplinks())
+	d.updateEndpointsLocked()
+	for _, p := range d.ports {
+		d.attachPort(p, resume)
+	}
+	up, err := d.startUpcalls(w)
+	if err != nil {
+		d.log.Error("upcalls", "error", err)
+		return
+	}
+	d.upcalls = up
+}
+
+// Times between two attempts to start an engine that does not start, or dies at
+// once.
+const (
+	leastRespawnPause = 100 * time.Millisecond
+	mostRespawnPause  = 5 * time.Second
+	soundAfter        = 10 * time.Second
+)
+
+// supervise replaces the engine whenever it dies, until ctx ends.
+func (d *Daemon) supervise(ctx context.Context) {
+	pause := time.Duration(0)
+	for {
+		client := d.engine()
+		born := time.Now()
+		select {
+		case <-ctx.Done():
+			return
+		case <-client.Gone():
+		}
+		died := time.Now()
+		d.workers.gone.Store(true) // d.workers changes on this goroutine alone from now on
+		if ctx.Err() != nil {
+			return
+		}
+		d.log.Error("the engine has died, starting another", "pid", client.PID())
+		d.restarts.Add(1)
+		if died.Sub(born) > soundAfter {
+			pause = 0
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
+		pause = min(max(2*pause, leastRespawnPause), mostRespawnPause)
+		for !d.replaceDead(client, died) {
+			if !sleep(ctx, pause) {
+				return
+			}
+			pause = min(2*pause, mostRespawnPause)
+		}
+	}
+}
+
+// replaceDead credits what the dead engine counted, starts another and sends it
+// everything. It reports false if none could be started.
+func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
+	d.change.Lock()
+	defer d.change.Unlock()
+	d.setEngine(nil)
+	if err := dead.Kill(); err != nil { // it must not touch the devices any more
+		d.log.Error("the old engine", "error", err)
+	}
+	client, w, err := d.spawn()
+	if err != nil {
+		d.log.Error("no engine can be started, trying again", "error", err)
+		return false
+	}
+	if d.upcalls != nil {
+		d.upcalls.close()
+		d.upcalls = nil
+	}
+	d.mu.Lock()
+	old := d.workers
+	d.pullAll()
+	d.foldCounters()
+	// Slots of the old engine's are free in the new one, whatever they held.
+	d.workers = w
+	d.mu.Unlock()
+	d.adoptEngine(client, w, true)
+	old.mem.Close()
+	dead.Close()
+	d.log.Info("engine replaced", "pid", client.PID(), "ms", time.Since(died).Milliseconds(), "megaflows", d.megaflows.len())
+	return true
+}

@@ -1,0 +1,281 @@
+package control
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// megaflow is one entry of the workers' caches: the same slot in each of them.
+// Key, mask and actions never change; the rest is guarded by Daemon.mu.
+type megaflow struct {
+	slot      uint32
+	key, mask flowtable.Key // key is masked
+	actions   []flowtable.Action
+	madeNS    uint64
+	// generation is what Flow.Generation of its slot is in every worker while it
+	// is installed; it is one more once it is removed. Under another value the
+	// statistics are not its own.
+	generation uint32
+
+	rules    []*openflow.Rule // that its frames count for
+	places   []uint32         // of rules, in the counter region
+	learn    openflow.Learn
+	usedMACs bool
+	usedNS   uint64 // last hit credited, madeNS before any
+}
+
+// flowID finds a megaflow by what it matches.
+type flowID struct {
+	key  flowtable.Key
+	mask uint32
+}
+
+// megaflows is what the workers' caches hold. Slots are allocated here, the
+// same for all workers.
+type megaflows struct {
+	limits flowtable.Sizes
+
+	mu    sync.Mutex
+	slots []*megaflow // index: slot; nil: free, or being removed
+	free  []uint32    // slots below len(slots) that can be used again
+	index map[flowID]*megaflow
+	count int
+	// masks and actions in use, so that what a worker has no room for is not
+	// sent to it.
+	masks    map[flowtable.Key]*maskUse
+	nextMask uint32
+	actions  int
+}
+
+type maskUse struct {
+	id, flows uint32
+}
+
+func newMegaflows(limits flowtable.Sizes) *megaflows {
+	return &megaflows{limits: limits, index: map[flowID]*megaflow{}, masks: map[flowtable.Key]*maskUse{}}
+}
+
+// admission says what became of a translation.
+type admission uint8
+
+const (
+	admitted admission = iota // has a slot now, to be installed
+	present                   // was there already
+	refused                   // a limit is reached: slots, masks, actions
+)
+
+// admit gives m a slot unless an equal one is there or there is no room.
+// Caller holds f.mu.
+func (f *megaflows) admit(m *megaflow) admission {
+	use := f.masks[m.mask]
+	if use != nil && f.index[flowID{m.key, use.id}] != nil {
+		return present
+	}
+	full := use == nil && len(f.masks) >= f.limits.Masks
+	full = full || len(m.actions) > flowtable.MaxActions
+	// The action store may be in pieces: part of it is left unused.
+	full = full || f.actions+len(m.actions) > f.limits.Actions/4*3
+	if full || !f.allocate(m) {
+		return refused
+	}
+	f.enter(m)
+	return admitted
+}
+
+func (f *megaflows) allocate(m *megaflow) bool {
+	if n := len(f.free); n > 0 {
+		m.slot, f.free = f.free[n-1], f.free[:n-1]
+		return true
+	}
+	if len(f.slots) >= f.limits.Megaflows {
+		return false
+	}
+	m.slot = uint32(len(f.slots))
+	f.slots = append(f.slots, nil)
+	return true
+}
+
+// enter indexes m, whose slot is its own.
+func (f *megaflows) enter(m *megaflow) {
+	use := f.masks[m.mask]
+	if use == nil {
+		f.nextMask++
+		use = &maskUse{id: f.nextMask}
+		f.masks[m.mask] = use
+	}
+	use.flows++
+	f.index[flowID{m.key, use.id}] = m
+	f.slots[m.slot] = m
+	f.actions += len(m.actions)
+	f.count++
+}
+
+// adopt enters a megaflow that an earlier control process installed.
+func (f *megaflows) adopt(m *megaflow) {
+	f.reserve(m.slot + 1)
+	f.enter(m)
+}
+
+// reserve makes all slots below n taken, to be adopted or released.
+func (f *megaflows) reserve(n uint32) {
+	for uint32(len(f.slots)) < n {
+		f.slots = append(f.slots, nil)
+	}
+}
+
+// forget takes m out of the index, so that no miss finds it any more. Its slot
+// stays taken until release. It reports false if that was done already.
+func (f *megaflows) forget(m *megaflow) bool {
+	if f.slots[m.slot] != m {
+		return false
+	}
+	use := f.masks[m.mask]
+	delete(f.index, flowID{m.key, use.id})
+	if use.flows--; use.flows == 0 {
+		delete(f.masks, m.mask)
+	}
+	f.slots[m.slot] = nil
+	f.actions -= len(m.actions)
+	f.count--
+	return true
+}
+
+// release makes a slot free: no worker has it installed any more.
+func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
+
+// list returns all megaflows by slot.
+func (f *megaflows) list() []*megaflow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*megaflow, 0, f.count)
+	for _, m := range f.slots {
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (f *megaflows) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
+}
+
+// newMegaflow is the megaflow of a translation, without a slot.
+func (d *Daemon) newMegaflow(key *flowtable.Key, t *openflow.Translation, nowNS uint64) *megaflow {
+	m := &megaflow{mask: t.Mask, actions: t.Actions, madeNS: nowNS, usedNS: nowNS}
+	for i := range key {
+		m.key[i] = key[i] & t.Mask[i]
+	}
+	d.setRules(m, t)
+	return m
+}
+
+// setRules has m count for the rules of t from now on.
+func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
+	m.rules, m.learn, m.usedMACs = t.Rules, t.Learn, t.UsedMACs
+	m.places = make([]uint32, len(t.Rules))
+	for i, r := range t.Rules {
+		m.places[i] = d.places[r.Slot]
+	}
+}
+
+// install puts m into every worker's cache. Caller holds d.mu for reading or
+// alone: what was translated under it is installed under it, so that a change
+// of the tables comes before the one or after the other.
+func (d *Daemon) install(m *megaflow) admission {
+	f := d.megaflows
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	verdict := f.admit(m)
+	if verdict == admitted {
+		d.installSlot(m)
+	}
+	return verdict
+}
+
+// installSlot sends m, which has its slot. Caller holds megaflows.mu or d.mu
+// alone.
+func (d *Daemon) installSlot(m *megaflow) {
+	m.generation = atomic.LoadUint32(&d.workers.shared[0].Cache.Flows[m.slot].Generation) + 1
+	d.counters.begin(m.slot, m.generation, m.places)
+	d.workers.broadcast(datapath.AppendInstall(nil, m.slot, &m.key, &m.mask, m.actions))
+}
+
+// evict removes megaflows from all workers and returns once none of them can be
+// hit any more and their last frames are credited. Caller holds d.change, and
+// not d.mu.
+func (d *Daemon) evict(list []*megaflow) {
+	if len(list) == 0 {
+		return
+	}
+	f := d.megaflows
+	f.mu.Lock()
+	list = slices.DeleteFunc(list, func(m *megaflow) bool { return !f.forget(m) })
+	for _, m := range list {
+		d.workers.broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
+	}
+	f.mu.Unlock()
+	_ = d.workers.settle() // a dead engine forwards nothing, and its counts still stand
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range list {
+		d.pull(m)
+		d.counters.end(m.slot)
+		f.release(m.slot)
+	}
+}
+
+// pull credits m's rules with what it counted since the last time. Caller holds
+// d.mu alone.
+func (d *Daemon) pull(m *megaflow) {
+	packets, bytes, usedNS := d.workers.statistics(m)
+	credited := &d.counters.slots[m.slot]
+	if packets == credited.Packets && bytes == credited.Bytes {
+		return
+	}
+	packets -= credited.Packets
+	bytes -= credited.Bytes
+	d.counters.credit(m.slot, m.places, packets, bytes, usedNS)
+	for _, r := range m.rules {
+		r.Credit(packets, bytes, usedNS)
+	}
+	m.usedNS = max(m.usedNS, usedNS)
+	if m.learn.Valid {
+		d.learn(m.learn, usedNS)
+	}
+}
+
+// statistics sums what the workers counted for m. Workers that have not yet
+// installed it, and slots that were used again, count nothing.
+func (w *workers) statistics(m *megaflow) (packets, bytes, usedNS uint64) {
+	return w.slotStatistics(m.slot, m.generation)
+}
+
+func (w *workers) slotStatistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
+	for _, sh := range w.shared {
+		flow := &sh.Cache.Flows[slot]
+		if g := atomic.LoadUint32(&flow.Generation); g != generation && g != generation+1 {
+			continue
+		}
+		packets += atomic.LoadUint64(&flow.Packets)
+		bytes += atomic.LoadUint64(&flow.Bytes)
+		usedNS = max(usedNS, atomic.LoadUint64(&flow.UsedNS))
+	}
+	return packets, bytes, usedNS
+}
+
+// pullAll credits all rules. Caller holds d.mu alone.
+func (d *Daemon) pullAll() {
+	for _, m := range d.megaflows.list() {
+		d.pull(m)
+	}
+}

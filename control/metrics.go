@@ -1,0 +1,112 @@
+package control
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weft/api"
+)
+
+// metricsHandler answers in Prometheus's text format, from the counters as they
+// are at the moment.
+func (d *Daemon) metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(&collector{d})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+type collector struct{ d *Daemon }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weft_"+name, help, labels, nil)
+}
+
+var (
+	metricUp        = describe("engine_up", "1 while an engine runs.")
+	metricRestarts  = describe("engine_restarts_total", "Engines that died and were replaced.")
+	metricFlows     = describe("flows", "Flows in all tables.")
+	metricMegaflows = describe("megaflows", "Megaflows in the workers' caches.")
+	metricMACs      = describe("macs", "Addresses learnt by normal.")
+	metricRefused   = describe("megaflows_refused_total", "Misses executed singly for want of room in the caches.")
+
+	metricPortUp      = describe("port_up", "1 if the port forwards.", "port", "type")
+	metricPortPackets = describe("port_packets_total", "Frames, by direction.", "port", "type", "direction")
+	metricPortBytes   = describe("port_bytes_total", "Bytes of frames, by direction.", "port", "type", "direction")
+	metricPortDrops   = describe("port_drops_total", "Frames lost, by direction and reason.", "port", "type", "direction", "reason")
+
+	metricWorkerBusy    = describe("worker_busy_seconds_total", "Time in passes that found frames.", "worker", "core")
+	metricWorkerPasses  = describe("worker_passes_total", "Passes, by whether they found frames.", "worker", "core", "found")
+	metricWorkerSleeps  = describe("worker_sleeps_total", "Times the worker slept.", "worker", "core")
+	metricWorkerFrames  = describe("worker_frames_total", "Frames received.", "worker", "core")
+	metricWorkerLookups = describe("worker_lookups_total", "Lookups, by what answered: exact, megaflow, miss.", "worker", "core", "result")
+	metricWorkerMasks   = describe("worker_masks_searched_total", "Masks tried in megaflow lookups.", "worker", "core")
+	metricWorkerCalls   = describe("worker_syscalls_total", "System calls made.", "worker", "core")
+	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
+)
+
+// Describe sends nothing: the metrics are not checked beforehand, for their
+// labels come and go with ports and reasons.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	s := c.d.show()
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(metricUp, oneIf(s.EnginePID != 0))
+	gauge(metricFlows, float64(s.Flows))
+	gauge(metricMegaflows, float64(s.Megaflows))
+	gauge(metricMACs, float64(s.MACs))
+	counter(out, metricRestarts, float64(s.Restarts))
+	counter(out, metricRefused, float64(c.d.refusals.Load()))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
+		collectPort(out, p)
+	}
+	for i := range s.Workers {
+		collectWorker(out, strconv.Itoa(i), &s.Workers[i])
+	}
+}
+
+func counter(out chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func collectPort(out chan<- prometheus.Metric, p *api.Port) {
+	counter(out, metricPortPackets, float64(p.Stats.RxPackets), p.Name, p.Type, "rx")
+	counter(out, metricPortPackets, float64(p.Stats.TxPackets), p.Name, p.Type, "tx")
+	counter(out, metricPortBytes, float64(p.Stats.RxBytes), p.Name, p.Type, "rx")
+	counter(out, metricPortBytes, float64(p.Stats.TxBytes), p.Name, p.Type, "tx")
+	for reason, n := range p.Stats.RxDrops {
+		counter(out, metricPortDrops, float64(n), p.Name, p.Type, "rx", reason)
+	}
+	counter(out, metricPortDrops, float64(p.Stats.TxDrops), p.Name, p.Type, "tx", "any")
+}
+
+func collectWorker(out chan<- prometheus.Metric, i string, w *api.Worker) {
+	core := strconv.Itoa(w.Core)
+	counter(out, metricWorkerBusy, float64(w.BusyNS)/1e9, i, core)
+	counter(out, metricWorkerPasses, float64(w.Passes), i, core, "frames")
+	counter(out, metricWorkerPasses, float64(w.IdlePasses), i, core, "nothing")
+	counter(out, metricWorkerSleeps, float64(w.Sleeps), i, core)
+	counter(out, metricWorkerFrames, float64(w.Frames), i, core)
+	counter(out, metricWorkerLookups, float64(w.ExactHits), i, core, "exact")
+	counter(out, metricWorkerLookups, float64(w.MegaflowHits), i, core, "megaflow")
+	counter(out, metricWorkerLookups, float64(w.Misses), i, core, "miss")
+	counter(out, metricWorkerMasks, float64(w.MasksSearched), i, core)
+	counter(out, metricWorkerCalls, float64(w.Syscalls), i, core)
+	for reason, n := range w.Drops {
+		counter(out, metricWorkerDrops, float64(n), i, core, reason)
+	}
+}

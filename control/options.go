@@ -1,0 +1,203 @@
+package control
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// InputError is wrong input: one line that names the offending word and what
+// was expected. Nothing has changed.
+type InputError struct{ message string }
+
+func (e *InputError) Error() string { return e.message }
+
+func inputf(format string, args ...any) error {
+	return &InputError{message: fmt.Sprintf(format, args...)}
+}
+
+// option is one row of a kind's table: what its value must be. check returns
+// what was expected, "" if the value is right.
+type option struct {
+	required bool
+	value    string // default; "" if absent means absent
+	check    func(string) (expected string)
+}
+
+// optionTable is a kind's options by name.
+type optionTable map[string]option
+
+// portName is what a port may be called: usable wherever a flow takes a port, so
+// it must not read as a number.
+var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
+
+// reservedNames are the words that flows understand as reserved ports.
+var reservedNames = []string{
+	"in_port", "table", "normal", "flood", "all", "controller", "local", "none", "any", "drop",
+}
+
+func checkPortName(name string) error {
+	if !portName.MatchString(name) {
+		return inputf("port name %q: expected a letter, then up to 62 letters, digits, or any of _ . -", name)
+	}
+	for _, word := range reservedNames {
+		if strings.EqualFold(name, word) {
+			return inputf("port name %q: is a word of the flow syntax; expected another", name)
+		}
+	}
+	return nil
+}
+
+// parseOptions splits words KEY=VALUE and checks them against the table of the
+// kind that type= names. It returns the values with defaults filled in, and
+// those that were given.
+func parseOptions(words []string) (kind string, values, given map[string]string, err error) {
+	given = map[string]string{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || key == "" {
+			return "", nil, nil, inputf("%s: expected KEY=VALUE, as in type=tap", word)
+		}
+		if _, twice := given[key]; twice {
+			return "", nil, nil, inputf("%s: option %s is given twice", word, key)
+		}
+		given[key] = value
+	}
+	kind, ok := given["type"]
+	if !ok {
+		return "", nil, nil, inputf("type= is missing; expected type=%s", strings.Join(kindNames(), "|"))
+	}
+	k, ok := portKinds[kind]
+	if !ok {
+		return "", nil, nil, inputf("type=%s: expected one of %s", kind, strings.Join(kindNames(), ", "))
+	}
+	values, err = k.options.check(kind, words)
+	return kind, values, given, err
+}
+
+// check goes through words in the order given, so that the first wrong one is
+// the one named.
+func (t optionTable) check(kind string, words []string) (map[string]string, error) {
+	values := map[string]string{"type": kind}
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		if key == "type" {
+			continue
+		}
+		row, known := t[key]
+		if !known {
+			return nil, inputf("%s: type=%s has no option %s; expected one of %s", word, kind, key, strings.Join(t.names(), ", "))
+		}
+		if expected := row.check(value); expected != "" {
+			return nil, inputf("%s: expected %s", word, expected)
+		}
+		values[key] = value
+	}
+	for _, key := range t.names() {
+		if _, have := values[key]; have {
+			continue
+		}
+		if t[key].required {
+			return nil, inputf("%s= is missing; type=%s needs %s", key, kind, strings.Join(t.needed(), ", "))
+		}
+		if t[key].value != "" {
+			values[key] = t[key].value
+		}
+	}
+	return values, nil
+}
+
+func (t optionTable) names() []string {
+	var names []string
+	for name := range t {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func (t optionTable) needed() []string {
+	var names []string
+	for _, name := range t.names() {
+		if t[name].required {
+			names = append(names, name+"=")
+		}
+	}
+	return names
+}
+
+func oneOf(choices ...string) func(string) string {
+	return func(value string) string {
+		for _, c := range choices {
+			if value == c {
+				return ""
+			}
+		}
+		return "one of " + strings.Join(choices, ", ")
+	}
+}
+
+func numberIn(least, most int) func(string) string {
+	return func(value string) string {
+		if n, err := strconv.Atoi(value); err != nil || n < least || n > most {
+			return fmt.Sprintf("a number from %d to %d", least, most)
+		}
+		return ""
+	}
+}
+
+// either takes the word or what check takes.
+func either(word string, check func(string) string) func(string) string {
+	return func(value string) string {
+		if value == word {
+			return ""
+		}
+		if expected := check(value); expected != "" {
+			return expected + ", or " + word
+		}
+		return ""
+	}
+}
+
+func address(value string) string {
+	addr, err := netip.ParseAddr(value)
+	if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.Is4In6() {
+		return "a unicast IPv4 or IPv6 address"
+	}
+	return ""
+}
+
+func macAddress(value string) string {
+	mac, err := net.ParseMAC(value)
+	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+		return "a unicast MAC address, as in 02:00:00:00:00:01"
+	}
+	return ""
+}
+
+func deviceName(value string) string {
+	if value == "" || len(value) >= unix.IFNAMSIZ || value == "." || value == ".." || strings.ContainsAny(value, "/: \t\n") {
+		return fmt.Sprintf("a network device's name of 1 to %d characters", unix.IFNAMSIZ-1)
+	}
+	return ""
+}
+
+func socketPath(value string) string {
+	if !strings.HasPrefix(value, "/") || len(value) > 107 {
+		return "the absolute path of a unix socket, at most 107 bytes"
+	}
+	return ""
+}
+
+func namespaceName(value string) string {
+	if value == "" || strings.ContainsRune(value, 0) || (strings.Contains(value, "/") && !strings.HasPrefix(value, "/")) {
+		return "the name of a network namespace, or an absolute path"
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package control
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"weft/engine"
+	"weft/openflow"
+	"weft/tap"
+)
+
+const kindTap = "tap"
+
+func init() {
+	portKinds[kindTap] = portKind{
+		kind: openflow.PortNormal,
+		options: optionTable{
+			"dev":   {check: deviceName},
+			"netns": {check: namespaceName},
+			"mac":   {check: macAddress},
+			"mtu":   {check: numberIn(68, tap.MaxMTU)},
+		},
+		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
+	}
+}
+
+// tapPort is a tap: control's descriptors of it, which outlive the engine.
+type tapPort struct {
+	portContext
+	mu     sync.Mutex
+	tap    *tap.Tap // nil: not open
+	broken string
+}
+
+func (p *tapPort) open(kept *engine.Kept) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	if kept != nil {
+		if p.tap, err = tap.Restore(kept.Request.Blob, kept.FDs); err == nil {
+			return nil
+		}
+		p.log.Warn("the tap an earlier process had cannot be taken up, making it anew", "error", err)
+	}
+	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"]}
+	if cfg.Dev == "" {
+		if expected := deviceName(p.name); expected != "" {
+			return inputf("port name %s: without dev= it is the tap's name too; expected %s", p.name, expected)
+		}
+		cfg.Dev = p.name
+	}
+	if mac := p.values["mac"]; mac != "" {
+		cfg.MAC, _ = net.ParseMAC(mac) // checked by the option table
+	}
+	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // likewise; absent: 0
+	p.tap, err = tap.Create(cfg)
+	return err
+}
+
+func (p *tapPort) attach(bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = ""
+	spec, err := p.tap.Spec()
+	if err != nil {
+		return err
+	}
+	blob, fds, err := p.tap.Snapshot()
+	if err != nil {
+		return err
+	}
+	if err := p.keep(blob, fds); err != nil {
+		return err
+	}
+	return p.portContext.attach(spec, p.tap.FDs(), false)
+}
+
+func (p *tapPort) fault(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = why
+}
+
+func (p *tapPort) network([]netip.AddrPort) {}
+
+func (p *tapPort) status() portStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tap == nil {
+		return portStatus{state: stateFailed}
+	}
+	s := p.tap.Status()
+	switch {
+	case p.broken != "":
+		return portStatus{state: stateFailed, detail: p.broken}
+	case s.Error != "":
+		return portStatus{state: stateFailed, detail: s.Error}
+	case !s.Up:
+		return portStatus{state: stateDown, detail: "device " + s.Dev + " is down"}
+	}
+	return portStatus{state: stateUp}
+}
+
+func (p *tapPort) close() {
+	_, _ = p.detach() // an engine that is gone has let go of it
+	p.forget()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tap != nil {
+		p.tap.Close()
+		p.tap = nil
+	}
+}

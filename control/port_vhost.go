@@ -1,0 +1,174 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weft/engine"
+	"weft/openflow"
+	"weft/vhost"
+)
+
+const kindVhost = "vhost-user"
+
+func init() {
+	portKinds[kindVhost] = portKind{
+		kind: openflow.PortNormal,
+		options: optionTable{
+			"path":   {required: true, check: socketPath},
+			"mode":   {value: "server", check: oneOf("client", "server")},
+			"queues": {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
+		},
+		make: func(c portContext) portDriver { return &vhostPort{portContext: c} },
+	}
+}
+
+// vhostPort is a guest's port: the session with its front end, which outlives
+// the engine, and with what the engine keeps, control too.
+type vhostPort struct {
+	portContext
+	mu      sync.Mutex
+	session *vhost.Session // nil: not open
+	stop    context.CancelFunc
+
+	// keeping orders what the engine is told to keep: the last is the newest.
+	keeping sync.Mutex
+}
+
+func (p *vhostPort) open(kept *engine.Kept) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
+	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues, Logger: p.log}
+	backend := (*vhostBackend)(p)
+	var err error
+	if kept != nil {
+		if p.session, err = vhost.Restore(cfg, backend, kept.Request.Blob, kept.FDs); err != nil {
+			p.log.Warn("the session an earlier process had cannot be taken up, waiting for the guest anew", "error", err)
+		}
+	}
+	if kept == nil || err != nil {
+		if p.session, err = vhost.NewSession(cfg, backend); err != nil {
+			p.session = nil
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go func(s *vhost.Session) {
+		if err := s.Run(ctx); err != nil {
+			p.log.Error("vhost-user session", "error", err)
+		}
+	}(p.session)
+	return nil
+}
+
+// attach gives a device that runs to the engine. One that does not run yet
+// comes by vhostBackend.Start.
+func (p *vhostPort) attach(resume bool) error {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return errors.New("vhost-user: there is no session")
+	}
+	p.keepSnapshot(s)
+	spec, fds, running := s.Spec(resume)
+	if !running {
+		return nil
+	}
+	defer closeFDs(fds)
+	return p.portContext.attach(spec, fds, false)
+}
+
+// keepSnapshot has the engine keep the session as it is now.
+func (p *vhostPort) keepSnapshot(s *vhost.Session) {
+	p.keeping.Lock()
+	defer p.keeping.Unlock()
+	blob, fds := s.Snapshot()
+	defer closeFDs(fds)
+	if err := p.keep(blob, fds); err != nil && !errors.Is(err, engine.ErrGone) {
+		p.log.Error("the session cannot be kept for the next control process", "error", err)
+	}
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// fault ends the connection of a guest whose device is broken, with a log line
+// of the session's.
+func (p *vhostPort) fault(why string) {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s != nil {
+		s.Break(why)
+	}
+}
+
+func (p *vhostPort) network([]netip.AddrPort) {}
+
+func (p *vhostPort) status() portStatus {
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return portStatus{state: stateFailed}
+	}
+	st := s.Status()
+	switch {
+	case st.Running:
+		return portStatus{state: stateUp}
+	case st.Connected:
+		return portStatus{state: stateWaiting, detail: "connected, the guest's driver is not ready"}
+	case st.LastError != "":
+		return portStatus{state: stateWaiting, detail: st.LastError}
+	}
+	return portStatus{state: stateWaiting, detail: "no guest is connected"}
+}
+
+func (p *vhostPort) close() {
+	p.mu.Lock()
+	s, stop := p.session, p.stop
+	p.session = nil
+	p.mu.Unlock()
+	if s != nil {
+		s.Close()
+		stop()
+	}
+	_, _ = p.detach() // the session has done so, unless the engine took a device that it forgot
+	p.forget()
+}
+
+// vhostBackend is the port as its session sees it: the way to the engine. An
+// engine that is away for the moment is no error: attach follows once there is
+// another.
+type vhostBackend vhostPort
+
+func (b *vhostBackend) Start(spec []byte, fds []int) error {
+	err := (*vhostPort)(b).portContext.attach(spec, fds, false)
+	if errors.Is(err, engine.ErrGone) {
+		return nil
+	}
+	return err
+}
+
+func (b *vhostBackend) Stop() ([]byte, error) { return (*vhostPort)(b).detach() }
+
+func (b *vhostBackend) Changed() {
+	p := (*vhostPort)(b)
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s != nil {
+		p.keepSnapshot(s)
+	}
+}

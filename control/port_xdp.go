@@ -1,0 +1,141 @@
+package control
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"weft/engine"
+	"weft/openflow"
+	"weft/xsk"
+)
+
+const kindXDP = "af_xdp"
+
+func init() {
+	portKinds[kindXDP] = portKind{
+		kind: openflow.PortUplink,
+		options: optionTable{
+			"dev":    {required: true, check: deviceName},
+			"queues": {check: numberIn(1, xsk.MaxQueues)},
+			"mode":   {value: xsk.ModeAuto, check: oneOf(xsk.ModeAuto, xsk.ModeZeroCopy, xsk.ModeCopy, xsk.ModeGeneric)},
+		},
+		make: func(c portContext) portDriver { return &xdpPort{portContext: c} },
+	}
+}
+
+// xdpPort is an uplink: sockets, memory and XDP program, which outlive the
+// engine.
+type xdpPort struct {
+	portContext
+	mu        sync.Mutex
+	uplink    *xsk.Uplink // nil: not open
+	endpoints []netip.AddrPort
+	broken    string
+}
+
+func (p *xdpPort) open(kept *engine.Kept) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	if kept != nil {
+		if p.uplink, err = xsk.Restore(kept.Request.Blob, kept.FDs); err == nil {
+			return nil
+		}
+		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
+	}
+	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table; absent: 0, all
+	p.uplink, err = xsk.Setup(xsk.Config{Dev: p.values["dev"], Queues: queues, Mode: p.values["mode"], Logger: p.log})
+	if err != nil {
+		p.uplink = nil
+		return err
+	}
+	return nil
+}
+
+func (p *xdpPort) attach(bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = ""
+	spec, err := p.uplink.Spec()
+	if err != nil {
+		return err
+	}
+	blob, fds, err := p.uplink.Snapshot()
+	if err != nil {
+		return err
+	}
+	if err := p.keep(blob, fds); err != nil {
+		return err
+	}
+	return p.portContext.attach(spec, p.uplink.FDs(), true)
+}
+
+func (p *xdpPort) fault(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = why
+}
+
+// network has the XDP program take the datagrams of these endpoints.
+func (p *xdpPort) network(endpoints []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink == nil {
+		return
+	}
+	if err := p.uplink.SetEndpoints(endpoints); err != nil {
+		p.log.Error("tunnel endpoints cannot be set", "error", err)
+		return
+	}
+	if !slices.Equal(endpoints, p.endpoints) {
+		p.log.Info("tunnel endpoints", "endpoints", endpoints)
+		p.endpoints = slices.Clone(endpoints)
+	}
+}
+
+func (p *xdpPort) status() portStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink == nil {
+		return portStatus{state: stateFailed}
+	}
+	s := p.uplink.Status()
+	st := portStatus{state: stateUp, mode: s.Mode}
+	var reasons []string
+	for _, r := range s.Refused {
+		reasons = append(reasons, r.Mode+" refused: "+r.Reason)
+	}
+	switch {
+	case len(reasons) > 0:
+		st.reason = strings.Join(reasons, "; ")
+	case p.values["mode"] == xsk.ModeAuto:
+		st.reason = "the best mode works"
+	default:
+		st.reason = "asked for"
+	}
+	st.detail = strings.Join(s.Notes, "; ")
+	if p.broken != "" {
+		st.state, st.detail = stateFailed, p.broken
+	}
+	return st
+}
+
+// close has the engine close its sockets first, then takes the program off the
+// device: some drivers hang the other way round.
+func (p *xdpPort) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink != nil {
+		// No datagram comes to the sockets any more: the kernel has them.
+		_ = p.uplink.SetEndpoints(nil)
+	}
+	_, _ = p.detach() // an engine that is gone has let go of it
+	p.forget()
+	if p.uplink != nil {
+		p.uplink.Close()
+		p.uplink = nil
+	}
+}

@@ -1,0 +1,464 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/engine"
+	"weft/openflow"
+	"weft/packet"
+	"weft/port"
+)
+
+// portDriver is a port's device. Callers hold Daemon.change, but for fault,
+// network and status, which may come at any time: a driver has a lock of its
+// own.
+type portDriver interface {
+	// open makes the device or, with kept not nil, takes up the one that an
+	// earlier control process had; it owns kept's descriptors then.
+	open(kept *engine.Kept) error
+	// attach gives the device to the engine, where it has something to give.
+	// resume: an engine had it and was killed.
+	attach(resume bool) error
+	// fault says that the workers have stopped using the device, and why.
+	fault(why string)
+	// network says that links, addresses or endpoints have changed.
+	network(endpoints []netip.AddrPort)
+	status() portStatus
+	// close takes the device from the engine and undoes open.
+	close()
+}
+
+// portStatus is what api.Port tells of a port's state.
+type portStatus struct{ state, detail, mode, reason string }
+
+// States of a port.
+const (
+	stateUp      = "up"
+	stateDown    = "down"    // the device is there and does not forward
+	stateWaiting = "waiting" // for a guest
+	stateFailed  = "failed"  // could not be set up, or broke; tried again
+)
+
+// portKind is a row of portKinds: what a type of port is.
+type portKind struct {
+	options optionTable
+	kind    openflow.PortKind
+	make    func(c portContext) portDriver
+}
+
+// portKinds is filled by the port_*.go files.
+var portKinds = map[string]portKind{}
+
+func kindNames() []string {
+	var names []string
+	for name := range portKinds {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// portContext is what a driver knows of its port and the daemon.
+type portContext struct {
+	number uint32
+	name   string
+	kind   string
+	values map[string]string // options, defaults filled in
+	log    *slog.Logger
+	engine func() engineClient // nil: there is none for the moment
+}
+
+// keepKey is under which the engine keeps a port's device for the next control
+// process.
+func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
+
+// keep has the engine keep what open needs to take the device up.
+func (c *portContext) keep(blob []byte, fds []int) error {
+	client := c.engine()
+	if client == nil {
+		return engine.ErrGone
+	}
+	return client.Keep(keepKey(c.number), blob, fds)
+}
+
+func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
+	client := c.engine()
+	if client == nil {
+		return engine.ErrGone
+	}
+	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
+}
+
+// detach takes the port from the workers and returns its device's state. A port
+// that is not attached has none.
+func (c *portContext) detach() (json.RawMessage, error) {
+	client := c.engine()
+	if client == nil {
+		return nil, engine.ErrGone
+	}
+	return client.Detach(c.number)
+}
+
+// forget undoes keep.
+func (c *portContext) forget() {
+	if client := c.engine(); client != nil {
+		_ = client.Forget(keepKey(c.number)) // an engine that is gone has forgotten
+	}
+}
+
+// switchPort is a port. Guarded by Daemon.change; driver has a lock of its own.
+type switchPort struct {
+	saved   savedPort
+	kind    string
+	given   map[string]string
+	values  map[string]string
+	info    openflow.PortInfo
+	udpPort uint16 // vxlan's outer destination port
+	driver  portDriver
+	problem atomic.Pointer[string] // why open or attach failed; nil: it did not
+	opened  bool
+}
+
+func (p *switchPort) fail(err error) {
+	text := err.Error()
+	p.problem.Store(&text)
+}
+
+// portView is the ports as translation sees them. Never changed once made.
+type portView struct {
+	infos   []openflow.PortInfo // by number
+	byNo    map[uint32]openflow.PortInfo
+	byName  map[string]uint32
+	udpPort map[uint32]uint16
+}
+
+// PortByName and PortName are openflow.Names.
+func (v *portView) PortByName(name string) (uint32, bool) {
+	no, ok := v.byName[name]
+	return no, ok
+}
+
+func (v *portView) PortName(no uint32) (string, bool) {
+	info, ok := v.byNo[no]
+	return info.Name, ok
+}
+
+// env is openflow.Env: the switch as one translation sees it.
+type env struct {
+	view    *portView
+	tunnels *tunnels
+	macs    *macs
+}
+
+// env is that of now. Caller holds mu.
+func (d *Daemon) env() *env { return &env{view: d.view, tunnels: d.tunnels, macs: d.macs} }
+
+func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
+	info, ok := e.view.byNo[no]
+	return info, ok
+}
+
+func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
+
+func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
+	return e.tunnels.template(tunnelKey{port: no, local: local, remote: remote}, e.view.udpPort[no])
+}
+
+func (e *env) MAC(vlan uint16, mac uint64) (uint32, bool) { return e.macs.lookup(vlan, mac) }
+
+// newPort makes a port, checked, without its device.
+func (d *Daemon) newPort(saved savedPort) (*switchPort, error) {
+	if err := checkPortName(saved.Name); err != nil {
+		return nil, err
+	}
+	kind, values, given, err := parseOptions(saved.Options)
+	if err != nil {
+		return nil, err
+	}
+	p := &switchPort{saved: saved, kind: kind, given: given, values: values}
+	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
+	if kind == kindVXLAN {
+		p.udpPort = fillVXLAN(&p.info, values)
+	}
+	p.driver = portKinds[kind].make(portContext{
+		number: saved.Number, name: saved.Name, kind: kind, values: values,
+		log: d.log.With("port", saved.Name), engine: d.engine,
+	})
+	return p, nil
+}
+
+// addPort adds a port: all of it or nothing.
+func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	number, err := d.freeNumber()
+	if err != nil {
+		return api.Port{}, err
+	}
+	p, err := d.newPort(savedPort{Number: number, Name: name, Options: options})
+	if err != nil {
+		return api.Port{}, err
+	}
+	if err := d.conflict(p); err != nil {
+		return api.Port{}, err
+	}
+	if err := p.driver.open(nil); err != nil {
+		return api.Port{}, err
+	}
+	p.opened = true
+	d.enterPort(p)
+	if err = p.driver.attach(false); err == nil {
+		err = d.store.savePort(p.saved)
+	}
+	if err != nil {
+		d.leavePort(p)
+		p.driver.close()
+		return api.Port{}, err
+	}
+	d.nextPort = number + 1
+	d.log.Info("port added", "port", name, "number", number, "type", p.kind)
+	return d.describe(p), nil
+}
+
+// conflict refuses what another port has already.
+func (d *Daemon) conflict(p *switchPort) error {
+	for _, o := range d.ports {
+		if o.saved.Name == p.saved.Name {
+			return inputf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
+		}
+		if o.kind != p.kind {
+			continue
+		}
+		for _, key := range exclusive[p.kind] {
+			if p.values[key] == o.values[key] && p.values[key] != "" && p.values["netns"] == o.values["netns"] {
+				return inputf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
+			}
+		}
+		if p.kind == kindVXLAN && p.udpPort == o.udpPort && p.values["vni"] == o.values["vni"] &&
+			p.values["remote"] == o.values["remote"] && p.values["local"] == o.values["local"] {
+			return inputf("vni=%s: port %s has the same vni, remote, local and dst_port; expected one of them to differ",
+				p.values["vni"], o.saved.Name)
+		}
+	}
+	return nil
+}
+
+// exclusive are the options whose value only one port of a kind can have.
+var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}}
+
+// freeNumber is the next port number never used, or, once all were, the next
+// free one.
+func (d *Daemon) freeNumber() (uint32, error) {
+	for i := range uint32(port.MaxPorts - 1) {
+		n := (max(d.nextPort, 1)-1+i)%(port.MaxPorts-1) + 1
+		if d.ports[n] == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("there are %d ports already, the most possible; delete one first", port.MaxPorts-1)
+}
+
+// enterPort makes the port known to flows. Its statistics start at 0.
+func (d *Daemon) enterPort(p *switchPort) {
+	d.ports[p.saved.Number] = p
+	d.mu.Lock()
+	live := d.livePort(p.saved.Number)
+	base := &d.counters.ports[p.saved.Number]
+	*base = datapath.PortCounters{}
+	addPortCounters(base, &live, -1)
+	d.mu.Unlock()
+	d.portsChanged()
+}
+
+// leavePort takes the port out of flows' sight; when it returns, no worker
+// sends to it.
+func (d *Daemon) leavePort(p *switchPort) {
+	delete(d.ports, p.saved.Number)
+	d.macs.flush(p.saved.Number)
+	d.portsChanged()
+	d.tunnels.drop(p.saved.Number)
+}
+
+// portsChanged makes a new view of the ports and has everything follow it.
+func (d *Daemon) portsChanged() {
+	d.updateView()
+	d.mu.RLock()
+	w := d.workers
+	d.mu.RUnlock()
+	d.sendTerminations(w)
+	d.tunnels.setUplinks(d.uplinks())
+	d.updateEndpointsLocked()
+	d.revalidate(func(*megaflow) bool { return true })
+}
+
+func (d *Daemon) updateView() {
+	v := &portView{byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: map[uint32]uint16{}}
+	for no, p := range d.ports {
+		v.infos = append(v.infos, p.info)
+		v.byNo[no], v.byName[p.saved.Name] = p.info, no
+		if p.kind == kindVXLAN {
+			v.udpPort[no] = p.udpPort
+		}
+	}
+	slices.SortFunc(v.infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
+	d.mu.Lock()
+	d.view = v
+	d.mu.Unlock()
+}
+
+// deletePort deletes a port. Flows that name it stay, with its number.
+func (d *Daemon) deletePort(name string) error {
+	d.change.Lock()
+	defer d.change.Unlock()
+	p := d.portByName(name)
+	if p == nil {
+		return d.noPort(name)
+	}
+	if err := d.store.deletePort(p.saved.Number); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	d.leavePort(p)
+	p.driver.close()
+	d.log.Info("port deleted", "port", name, "number", p.saved.Number)
+	return nil
+}
+
+func (d *Daemon) portByName(name string) *switchPort {
+	for _, p := range d.ports {
+		if p.saved.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) noPort(name string) error {
+	var names []string
+	for _, p := range d.ports {
+		names = append(names, p.saved.Name)
+	}
+	sort.Strings(names)
+	if len(names) == 0 {
+		return inputf("%s: no such port; there are none", name)
+	}
+	if len(names) > 16 {
+		return inputf("%s: no such port; see weft dump-ports", name)
+	}
+	return inputf("%s: no such port; expected one of %v", name, names)
+}
+
+// listPorts describes all ports by number, or the one named.
+func (d *Daemon) listPorts(name string) ([]api.Port, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	list := []api.Port{}
+	for _, p := range d.ports {
+		if name == "" || p.saved.Name == name {
+			list = append(list, d.describe(p))
+		}
+	}
+	if name != "" && len(list) == 0 {
+		return nil, d.noPort(name)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
+	return list, nil
+}
+
+func (d *Daemon) describe(p *switchPort) api.Port {
+	s := portStatus{state: stateFailed}
+	if problem := p.problem.Load(); problem != nil {
+		s.detail = *problem
+	} else {
+		s = p.driver.status()
+	}
+	return api.Port{
+		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.given,
+		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.portStats(p.saved.Number),
+	}
+}
+
+// portFault passes on that the workers have stopped using a port.
+func (d *Daemon) portFault(number uint32, why string) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if p := d.ports[number]; p != nil {
+		d.log.Error("port is broken", "port", p.saved.Name, "why", why)
+		p.driver.fault(why)
+	}
+}
+
+// loadPort makes a port from the state file, with the device an earlier control
+// process had, if any. A port that cannot be set up stays, failed, and is tried
+// again. attached: the engine has it.
+func (d *Daemon) loadPort(saved savedPort, kept *engine.Kept) {
+	p, err := d.newPort(saved)
+	if err != nil {
+		d.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
+		if kept != nil {
+			kept.CloseFDs()
+		}
+		return
+	}
+	d.ports[saved.Number] = p
+	if err := p.driver.open(kept); err != nil {
+		d.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
+		p.fail(err)
+		return
+	}
+	p.opened = true
+}
+
+// attachPort gives a port's device to the engine; a failure is noted.
+func (d *Daemon) attachPort(p *switchPort, resume bool) {
+	if !p.opened {
+		return
+	}
+	if err := p.driver.attach(resume); err != nil {
+		d.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
+		p.fail(err)
+	}
+}
+
+// retryInterval is the time between two attempts to set a failed port up.
+const retryInterval = 2 * time.Second
+
+// retryPorts tries failed ports again, until ctx ends.
+func (d *Daemon) retryPorts(ctx context.Context) {
+	for sleep(ctx, retryInterval) {
+		d.change.Lock()
+		for _, p := range d.ports {
+			d.retryPort(p)
+		}
+		d.change.Unlock()
+	}
+}
+
+func (d *Daemon) retryPort(p *switchPort) {
+	if p.problem.Load() == nil || d.engine() == nil {
+		return
+	}
+	if !p.opened {
+		if err := p.driver.open(nil); err != nil {
+			p.fail(err)
+			return
+		}
+		p.opened = true
+	}
+	if err := p.driver.attach(false); err != nil {
+		p.fail(err)
+		return
+	}
+	p.problem.Store(nil)
+	d.log.Info("port is set up now", "port", p.saved.Name)
+	d.portsChanged()
+}

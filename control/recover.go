@@ -1,0 +1,122 @@
+package control
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"weft/datapath"
+	"weft/openflow"
+)
+
+// recoverMegaflows takes up the workers' caches after control was away: what
+// they counted is credited, exactly where the counter region says how far that
+// had got; megaflows that still hold go on; the others are removed. Nothing
+// else runs yet. Caller holds change.
+func (d *Daemon) recoverMegaflows() {
+	used := uint32(min(d.counters.header.Slots, uint64(d.start.Sizes.Cache.Megaflows)))
+	d.megaflows.reserve(used)
+	var stale []uint32
+	for slot := range used {
+		d.creditRecovered(slot)
+		if !d.recoverSlot(slot) {
+			stale = append(stale, slot)
+		}
+	}
+	for _, slot := range stale {
+		d.workers.broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
+	}
+	_ = d.workers.settle() // a dead engine's slots are forgotten as a whole
+	for _, slot := range slices.Backward(stale) {
+		d.creditRecovered(slot)
+		d.counters.end(slot)
+		// A slot that some workers know another history of, because control died
+		// in the middle of telling them, is left unused.
+		if _, ok := d.workers.sameGeneration(slot); ok {
+			d.megaflows.release(slot)
+		}
+	}
+}
+
+// sameGeneration is the generation of slot if all workers agree on it.
+func (w *workers) sameGeneration(slot uint32) (uint32, bool) {
+	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
+	for _, sh := range w.shared[1:] {
+		if atomic.LoadUint32(&sh.Cache.Flows[slot].Generation) != first {
+			return 0, false
+		}
+	}
+	return first, true
+}
+
+// creditRecovered credits the rules noted with slot with what it counted since
+// control last did.
+func (d *Daemon) creditRecovered(slot uint32) {
+	s := &d.counters.slots[slot]
+	if s.RuleCount == 0 || s.RuleCount > slotRules {
+		return
+	}
+	packets, bytes, usedNS := d.workers.slotStatistics(slot, s.Generation)
+	packets -= s.Packets
+	bytes -= s.Bytes
+	if packets == 0 && bytes == 0 {
+		return
+	}
+	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= maxRules })
+	d.counters.credit(slot, places, packets, bytes, usedNS)
+	for _, p := range places {
+		if r := d.ruleAt(p); r != nil {
+			r.Credit(packets, bytes, usedNS)
+		}
+	}
+}
+
+// ruleAt is the rule whose place that is.
+func (d *Daemon) ruleAt(place uint32) *openflow.Rule {
+	if d.byPlace == nil {
+		d.byPlace = map[uint32]*openflow.Rule{}
+		for slot, p := range d.places {
+			if r := d.pipeline.Rule(uint32(slot)); r != nil {
+				d.byPlace[p] = r
+			}
+		}
+	}
+	return d.byPlace[place]
+}
+
+// recoverSlot adopts what is installed in slot if it is what translation says
+// now; it reports false if it is not to stay.
+func (d *Daemon) recoverSlot(slot uint32) bool {
+	s := &d.counters.slots[slot]
+	generation, same := d.workers.sameGeneration(slot)
+	if !same || generation != s.Generation {
+		return false
+	}
+	key, mask, actions, installed := d.workers.shared[0].Cache.Read(slot)
+	if !installed {
+		return false
+	}
+	t := d.pipeline.Translate(&key, d.env())
+	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) {
+		return false
+	}
+	_, _, usedNS := d.workers.slotStatistics(slot, generation)
+	m := &megaflow{
+		slot: slot, key: key, mask: mask, actions: actions, generation: generation,
+		madeNS: monotonic(), usedNS: usedNS,
+	}
+	for i := range m.key {
+		m.key[i] &= mask[i]
+	}
+	if s.RuleCount > slotRules { // not all were noted: credit those of now
+		t := t
+		d.setRules(m, &t)
+		d.pull(m)
+	}
+	d.setRules(m, &t)
+	d.counters.assign(slot, m.places)
+	if t.Learn.Valid {
+		d.macs.learn(t.Learn, max(usedNS, 1))
+	}
+	d.megaflows.adopt(m)
+	return true
+}

@@ -1,0 +1,138 @@
+package control
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"weft/flowtable"
+)
+
+const (
+	// sweepInterval is the time between two sweeps: credits, timeouts, ageing.
+	sweepInterval = time.Second
+	// megaflowIdle is how long a megaflow stays without a hit.
+	megaflowIdle = 10 * time.Second
+	// macPause is the least time between two revalidations because addresses
+	// were learnt, so that a guest that makes them up costs a bounded share.
+	macPause = 20 * time.Millisecond
+	// translateChunk is the number of megaflows translated before others get
+	// a chance at Daemon.mu.
+	translateChunk = 256
+)
+
+// maintain sweeps regularly and revalidates after addresses were learnt, until
+// ctx ends.
+func (d *Daemon) maintain(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.sweep()
+		case <-d.macsStale:
+			began := time.Now()
+			d.change.Lock()
+			d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+			d.change.Unlock()
+			// As much time for others as this took, at the least.
+			if !sleep(ctx, max(macPause, 2*time.Since(began))) {
+				return
+			}
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// revalidate translates again every megaflow that pick chooses. Those that
+// would come out otherwise are removed; once it returns, no worker goes by
+// them. The others keep their statistics. Caller holds d.change, not d.mu.
+func (d *Daemon) revalidate(pick func(*megaflow) bool) {
+	var stale []*megaflow
+	list := d.megaflows.list()
+	for chunk := range slices.Chunk(list, translateChunk) {
+		stale = append(stale, d.revalidateChunk(chunk, pick)...)
+	}
+	d.evict(stale)
+}
+
+func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
+	// Alone, for the statistics: what was counted so far is the old rules'.
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	env := d.env()
+	for _, m := range chunk {
+		if !pick(m) {
+			continue
+		}
+		t := d.pipeline.Translate(&m.key, env)
+		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, &m.mask) {
+			stale = append(stale, m)
+			continue
+		}
+		if !slices.Equal(t.Rules, m.rules) {
+			d.pull(m)
+			d.setRules(m, &t)
+			d.counters.assign(m.slot, m.places)
+			continue
+		}
+		m.learn, m.usedMACs = t.Learn, t.UsedMACs
+	}
+	return stale
+}
+
+// within tells whether a has no bit that b has not: a megaflow of mask b is no
+// wider than a translation that looked at a allows.
+func within(a, b *flowtable.Key) bool {
+	for i := range a {
+		if a[i]&^b[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// sweep credits what was counted, and removes what is idle or has timed out:
+// megaflows, rules, learnt addresses, templates.
+func (d *Daemon) sweep() {
+	d.change.Lock()
+	defer d.change.Unlock()
+	now := monotonic()
+	var idle []*megaflow
+	d.mu.Lock()
+	list := d.megaflows.list()
+	for _, m := range list {
+		d.pull(m)
+		if now-min(now, m.usedNS) > uint64(megaflowIdle) {
+			idle = append(idle, m)
+		}
+	}
+	expired := d.pipeline.Expire(now)
+	places := d.removePlaces(expired)
+	aged := d.macs.expire(now)
+	d.tunnels.use(list)
+	d.mu.Unlock()
+
+	d.evict(idle)
+	if len(expired) > 0 {
+		if err := d.store.changeFlows(nil, places); err != nil {
+			d.log.Error("expired flows cannot be removed from the state", "error", err)
+		}
+		d.revalidate(func(*megaflow) bool { return true })
+		d.releasePlaces(places)
+	} else if aged {
+		d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+	}
+}

@@ -1,0 +1,263 @@
+package control
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"weft/api"
+	"weft/openflow"
+)
+
+// ruleBook gives rules their places: where their counts lie in the counter
+// region and their text in the state file, from the add to the delete and
+// across restarts. Guarded as Daemon.rules.
+type ruleBook struct {
+	ages    []uint64 // index: place
+	free    []uint32
+	nextAge uint64
+}
+
+// take returns a place for a new rule and notes its age.
+func (b *ruleBook) take() uint32 {
+	b.nextAge++
+	if n := len(b.free); n > 0 {
+		place := b.free[n-1]
+		b.free = b.free[:n-1]
+		b.ages[place] = b.nextAge
+		return place
+	}
+	b.ages = append(b.ages, b.nextAge)
+	return uint32(len(b.ages) - 1)
+}
+
+// restore makes place taken, as it was saved.
+func (b *ruleBook) restore(place uint32, age uint64) {
+	for uint32(len(b.ages)) <= place {
+		b.ages = append(b.ages, 0)
+	}
+	b.ages[place] = age
+	b.nextAge = max(b.nextAge, age)
+}
+
+// restored makes all places free that were not restored.
+func (b *ruleBook) restored() {
+	b.free = b.free[:0]
+	for place := len(b.ages) - 1; place >= 0; place-- {
+		if b.ages[place] == 0 {
+			b.free = append(b.free, uint32(place))
+		}
+	}
+}
+
+func (b *ruleBook) release(places []uint32) {
+	for _, p := range places {
+		b.ages[p] = 0
+		b.free = append(b.free, p)
+	}
+}
+
+// setPlace notes the place of r. Caller holds mu alone.
+func (d *Daemon) setPlace(r *openflow.Rule, place uint32) {
+	for uint32(len(d.places)) <= r.Slot {
+		d.places = append(d.places, 0)
+	}
+	d.places[r.Slot] = place
+}
+
+// loadFlows fills the pipeline from the state file, and the rules' statistics
+// from the counter region, where an engine has kept that. Nothing else runs yet.
+func (d *Daemon) loadFlows(flows []savedFlow, kept bool) {
+	now := monotonic()
+	for _, f := range flows {
+		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
+		if err != nil || f.Slot >= maxRules {
+			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
+			continue
+		}
+		changes, err := d.pipeline.Apply([]openflow.FlowMod{mod}, now)
+		if err != nil || len(changes.Added) != 1 {
+			d.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
+			continue
+		}
+		r := changes.Added[0]
+		d.rules.restore(f.Slot, f.Age)
+		d.setPlace(r, f.Slot)
+		counts := &d.counters.rules[f.Slot]
+		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
+			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
+			r.Packets, r.Bytes = counts.Packets, counts.Bytes
+		} else {
+			d.note(r, f.Slot)
+		}
+	}
+	d.rules.restored()
+}
+
+// note writes r's statistics to the counter region.
+func (d *Daemon) note(r *openflow.Rule, place uint32) {
+	d.counters.rules[place] = ruleCounts{
+		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
+	}
+}
+
+var commands = map[string]openflow.Command{
+	"add": openflow.Add, "modify": openflow.Modify, "modify-strict": openflow.ModifyStrict,
+}
+
+// changeFlows parses and applies a change of the tables: all of it or nothing.
+// When it returns, no frame goes by the old rules any more.
+func (d *Daemon) changeFlows(c api.ChangeFlows) (int, error) {
+	command, ok := commands[c.Op]
+	if !ok {
+		return 0, inputf("op %q: expected add, modify or modify-strict", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	mods, err := parseFlows(c, command, d.view)
+	if err != nil {
+		return 0, err
+	}
+	return d.apply(mods)
+}
+
+func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Names) ([]openflow.FlowMod, error) {
+	var mods []openflow.FlowMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseFlowMods(strings.NewReader(c.Text), command, names)
+	} else {
+		mods = make([]openflow.FlowMod, 1)
+		mods[0], err = openflow.ParseFlowMod(c.Text, command, names)
+	}
+	if err != nil {
+		return nil, asInput(err)
+	}
+	return mods, nil
+}
+
+// asInput marks an error as one about what the user wrote.
+func asInput(err error) error { return &InputError{message: err.Error()} }
+
+// deleteFlows deletes what match selects.
+func (d *Daemon) deleteFlows(match string, strict bool) (int, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mod openflow.FlowMod
+	var err error
+	if strict {
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, d.view)
+	} else {
+		mod, err = openflow.ParseFilter(match, d.view)
+		mod.Command = openflow.Delete
+	}
+	if err != nil {
+		return 0, asInput(err)
+	}
+	return d.apply([]openflow.FlowMod{mod})
+}
+
+// apply changes the tables, saves what has changed, and revalidates. Caller
+// holds change.
+func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
+	d.mu.Lock()
+	d.pullAll() // what was counted so far counts under the old rules
+	changes, err := d.pipeline.Apply(mods, monotonic())
+	if err != nil {
+		d.mu.Unlock()
+		return 0, asInput(err)
+	}
+	removed := d.removePlaces(changes.Removed)
+	var save []savedFlow
+	for _, r := range changes.Added {
+		d.setPlace(r, d.rules.take())
+	}
+	for _, r := range slices.Concat(changes.Added, changes.Modified) {
+		if r.Removed {
+			continue // by a later line of the same change
+		}
+		place := d.places[r.Slot]
+		d.note(r, place)
+		mod := r.FlowMod()
+		save = append(save, savedFlow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)})
+	}
+	d.mu.Unlock()
+
+	err = d.store.changeFlows(save, removed)
+	d.revalidate(func(*megaflow) bool { return true })
+	d.releasePlaces(removed)
+	if err != nil {
+		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
+	}
+	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
+}
+
+// removePlaces are the places of removed rules, which stay taken until
+// releasePlaces: megaflows may still count for them.
+func (d *Daemon) removePlaces(removed []*openflow.Rule) []uint32 {
+	var places []uint32
+	for _, r := range removed {
+		places = append(places, d.places[r.Slot])
+	}
+	return places
+}
+
+func (d *Daemon) releasePlaces(places []uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rules.release(places)
+}
+
+// dumpFlows lists the flows a filter selects, statistics exact up to now.
+func (d *Daemon) dumpFlows(match string) ([]api.Flow, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	filter, err := openflow.ParseFilter(match, d.view)
+	if err != nil {
+		return nil, asInput(err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pullAll()
+	now := monotonic()
+	flows := []api.Flow{}
+	for _, r := range d.pipeline.Select(&filter) {
+		flows = append(flows, api.Flow{
+			Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
+			Match:     openflow.FormatMatch(&r.Match, d.view),
+			Actions:   openflow.FormatActions(r.Actions, d.view),
+			DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
+			IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+			Packets: r.Packets, Bytes: r.Bytes,
+			Line: openflow.FormatRule(r, now, d.view),
+		})
+	}
+	return flows, nil
+}
+
+func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
+
+// dumpMegaflows lists what the workers' caches hold.
+func (d *Daemon) dumpMegaflows() []api.Megaflow {
+	d.change.Lock()
+	defer d.change.Unlock()
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	now := monotonic()
+	flows := []api.Megaflow{}
+	for _, m := range d.megaflows.list() {
+		packets, bytes, usedNS := d.workers.statistics(m)
+		match := openflow.MatchOf(&m.key, &m.mask)
+		f := api.Megaflow{
+			Slot: m.slot, Packets: packets, Bytes: bytes,
+			Match:   openflow.FormatMatch(&match, d.view),
+			Actions: openflow.FormatDatapathActions(m.actions, d.view),
+		}
+		if usedNS != 0 {
+			used := seconds(now, usedNS)
+			f.UsedS = &used
+		}
+		flows = append(flows, f)
+	}
+	return flows
+}

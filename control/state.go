@@ -1,0 +1,213 @@
+package control
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// stateVersion is that of the layout of the state file; another is refused.
+const stateVersion = 1
+
+var (
+	bucketMeta  = []byte("meta")
+	bucketPorts = []byte("ports") // port number, 32 bits big endian -> savedPort in JSON
+	bucketFlows = []byte("flows") // counter slot, 32 bits big endian -> age 64 bits, flow text
+	keyVersion  = []byte("version")
+	keyNextPort = []byte("next-port")
+)
+
+// savedPort is a port as it was asked for.
+type savedPort struct {
+	Number  uint32   `json:"number"`
+	Name    string   `json:"name"`
+	Options []string `json:"options"`
+}
+
+// savedFlow is a flow as text. Slot is its place in the counter region, Age
+// grows with every flow added: the order in which they are added again.
+type savedFlow struct {
+	Slot uint32
+	Age  uint64
+	Text string
+}
+
+// store is the state file: what was made through the client and must survive a
+// restart. Every change is one transaction, on the disk before it returns.
+type store struct {
+	db   *bbolt.DB
+	lock *os.File // flock of the state directory
+}
+
+// openStore locks the state directory, making it if need be, and opens its
+// state file. The error is one line for the operator.
+func openStore(dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, cause(err))
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "state.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("state file %s: %w", path, cause(err))
+	}
+	s := &store{db: db, lock: lock}
+	if err := s.prepare(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("state file %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// lockDir takes the directory for this process alone; the kernel gives it back
+// when the process ends, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, cause(err))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		owner := make([]byte, 16)
+		n, _ := f.ReadAt(owner, 0)
+		f.Close()
+		return nil, fmt.Errorf("state directory %s: in use by weftd with pid %s; stop it, or give another with --state",
+			dir, strings.TrimSpace(string(owner[:n])))
+	}
+	if err := f.Truncate(0); err == nil {
+		_, err = f.WriteAt([]byte(fmt.Sprintln(os.Getpid())), 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("state directory %s: %w", dir, cause(err))
+	}
+	return f, nil
+}
+
+// cause strips the path and operation that the caller's text names already.
+func cause(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		return call.Err
+	}
+	return err
+}
+
+func (s *store) prepare() error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketFlows} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		meta := tx.Bucket(bucketMeta)
+		have := meta.Get(keyVersion)
+		if have == nil {
+			return meta.Put(keyVersion, number(stateVersion))
+		}
+		if v := binary.BigEndian.Uint32(have); v != stateVersion {
+			return fmt.Errorf("layout version %d, expected %d", v, stateVersion)
+		}
+		return nil
+	})
+}
+
+func (s *store) close() error {
+	err := s.db.Close()
+	s.lock.Close()
+	return err
+}
+
+func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// savePort adds the port and moves the hint for the next number past it.
+func (s *store) savePort(p savedPort) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		if err := tx.Bucket(bucketMeta).Put(keyNextPort, number(p.Number+1)); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketPorts).Put(number(p.Number), text)
+	})
+}
+
+func (s *store) deletePort(no uint32) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
+}
+
+// changeFlows saves and deletes flows in one transaction.
+func (s *store) changeFlows(save []savedFlow, remove []uint32) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		flows := tx.Bucket(bucketFlows)
+		for _, slot := range remove {
+			if err := flows.Delete(number(slot)); err != nil {
+				return err
+			}
+		}
+		for _, f := range save {
+			value := append(binary.BigEndian.AppendUint64(nil, f.Age), f.Text...)
+			if err := flows.Put(number(f.Slot), value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// loaded is all that a state file holds: ports by number, flows by age.
+type loaded struct {
+	ports    []savedPort
+	flows    []savedFlow
+	nextPort uint32
+}
+
+func (s *store) load() (loaded, error) {
+	var l loaded
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		if v := tx.Bucket(bucketMeta).Get(keyNextPort); v != nil {
+			l.nextPort = binary.BigEndian.Uint32(v)
+		}
+		err := tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
+			var p savedPort
+			if err := json.Unmarshal(v, &p); err != nil {
+				return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)
+			}
+			l.ports = append(l.ports, p)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(bucketFlows).ForEach(func(k, v []byte) error {
+			if len(k) != 4 || len(v) < 8 {
+				return fmt.Errorf("flow entry of %d and %d bytes", len(k), len(v))
+			}
+			l.flows = append(l.flows, savedFlow{
+				Slot: binary.BigEndian.Uint32(k), Age: binary.BigEndian.Uint64(v), Text: string(v[8:]),
+			})
+			return nil
+		})
+	})
+	sort.Slice(l.flows, func(i, j int) bool { return l.flows[i].Age < l.flows[j].Age })
+	return l, err
+}

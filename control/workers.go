@@ -1,0 +1,99 @@
+package control
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/datapath"
+	"weft/engine"
+	"weft/internal/shm"
+)
+
+// maxWorkers bounds --workers: the counter region has as many blocks.
+const maxWorkers = 64
+
+// errEngineGone says that the engine died before it took what it was sent. What
+// control holds is sent to the next one, so callers that changed tables ignore
+// it.
+var errEngineGone = errors.New("the engine has died")
+
+// workers are one engine's workers: the memory shared with them and the
+// producing ends of their command rings. They are replaced as a whole when the
+// engine is.
+type workers struct {
+	mem    *engine.Memory
+	shared []*datapath.Shared // index: worker
+	gone   atomic.Bool        // the engine has died: commands go nowhere
+
+	// mu guards the producers. It is the innermost lock.
+	mu       sync.Mutex
+	commands []*shm.Producer // index: worker
+}
+
+func newWorkers(mem *engine.Memory) *workers {
+	w := &workers{mem: mem, shared: mem.Shared}
+	for i, sh := range mem.Shared {
+		w.commands = append(w.commands, shm.NewProducer(sh.Commands, mem.CommandEvents[i]))
+	}
+	return w
+}
+
+// push sends one command to worker i and waits where its ring is full.
+func (w *workers) push(i int, msg []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pushLocked(i, msg)
+}
+
+func (w *workers) pushLocked(i int, msg []byte) {
+	wait := time.Microsecond
+	for !w.gone.Load() && !w.commands[i].Push(msg) {
+		time.Sleep(wait)
+		wait = min(2*wait, time.Millisecond)
+	}
+}
+
+// broadcast sends one command to all workers, in the same order as every other
+// broadcast.
+func (w *workers) broadcast(msg []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.commands {
+		w.pushLocked(i, msg)
+	}
+}
+
+// settle waits until every command sent so far has taken effect, or the engine
+// is gone: errEngineGone.
+func (w *workers) settle() error {
+	w.mu.Lock()
+	targets := make([]uint64, len(w.commands))
+	for i, p := range w.commands {
+		targets[i] = p.Publish()
+	}
+	w.mu.Unlock()
+	wait := time.Microsecond
+	for i, p := range w.commands {
+		for p.Done() < targets[i] {
+			if w.gone.Load() {
+				return errEngineGone
+			}
+			time.Sleep(wait)
+			wait = min(2*wait, time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// monotonic is CLOCK_MONOTONIC in ns, the clock of all statistics.
+func monotonic() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0 // cannot fail for this clock
+	}
+	return uint64(ts.Nano())
+}
