@@ -34,9 +34,10 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		closeAll(d.sockets)
 		return nil, fmt.Errorf("af_xdp on %s: %w", s.Dev, err)
 	}
-	if _, size := s.carve(nil); size > len(d.region.Bytes()) {
+	if _, need := s.carve(nil); need > len(d.region.Bytes()) {
+		err := fmt.Errorf("af_xdp on %s: memory of %d bytes where %d are needed", s.Dev, len(d.region.Bytes()), need)
 		d.Close()
-		return nil, fmt.Errorf("af_xdp on %s: memory of %d bytes where %d are needed", s.Dev, len(d.region.Bytes()), size)
+		return nil, err
 	}
 	queues, _ := s.carve(d.region.Bytes())
 	for i := range queues {

@@ -37,7 +37,8 @@ type Config struct {
 }
 
 // Binding again at once after another process closed its socket gives EBUSY:
-// the kernel lets go of the queue later, from a work queue.
+// the kernel lets go of the queue later, from a work queue. All binds of one
+// set-up share the tries: a second at most.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -224,10 +225,11 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	default:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_COPY
 	}
-	for try := 0; ; try++ {
-		if err = unix.Bind(fd, addr); !errors.Is(err, unix.EBUSY) || try == bindTries {
+	for {
+		if err = unix.Bind(fd, addr); !errors.Is(err, unix.EBUSY) || u.busy == bindTries {
 			break
 		}
+		u.busy++
 		time.Sleep(bindPause)
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ type Uplink struct {
 	deviceQueues int
 	mode         string
 	refused      []Refusal
+	busy         int // binds that found their queue busy, during set-up
 
 	region    *shm.Region
 	sockets   []int // one a queue

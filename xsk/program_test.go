@@ -1,0 +1,218 @@
+package xsk
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// taken is the slow twin of the XDP program: what is for an own endpoint.
+func taken(frame []byte, endpoints map[netip.AddrPort]bool) bool {
+	if len(frame) < 14 {
+		return false
+	}
+	l3 := frame[14:]
+	var to netip.Addr
+	var l4 []byte
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0800:
+		if len(l3) < 20 || l3[0]>>4 != 4 || l3[9] != 17 || binary.BigEndian.Uint16(l3[6:])&0x3fff != 0 {
+			return false
+		}
+		ihl := int(l3[0]&15) * 4
+		if ihl < 20 || len(l3) < ihl {
+			return false
+		}
+		to, l4 = netip.AddrFrom4([4]byte(l3[16:20])), l3[ihl:]
+	case 0x86dd:
+		if len(l3) < 40 || l3[0]>>4 != 6 || l3[6] != 17 {
+			return false
+		}
+		to, l4 = netip.AddrFrom16([16]byte(l3[24:40])).Unmap(), l3[40:]
+	default:
+		return false
+	}
+	return len(l4) >= 8 && endpoints[netip.AddrPortFrom(to, binary.BigEndian.Uint16(l4[2:]))]
+}
+
+var testEndpoints = map[netip.AddrPort]bool{
+	netip.MustParseAddrPort("10.0.0.1:4789"):    true,
+	netip.MustParseAddrPort("10.0.0.1:8472"):    true,
+	netip.MustParseAddrPort("[fd00::1]:4789"):   true,
+	netip.MustParseAddrPort("192.168.7.9:4789"): true,
+}
+
+// verdicts runs the program, with redirection to a device in the place of
+// sockets so that a hit is to be seen, over single frames.
+func verdicts(t testing.TB) func(frame []byte) bool {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: loads an XDP program")
+	}
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoints, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 20, ValueSize: 4, MaxEntries: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { endpoints.Close() })
+	for e := range testEndpoints {
+		if err := endpoints.Put(makeEndpointKey(e), uint32(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	devices, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.DevMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { devices.Close() })
+	if err := devices.Put(uint32(0), uint32(lo.Index)); err != nil {
+		t.Fatal(err)
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "Apache-2.0", Instructions: instructions(endpoints.FD(), devices.FD()),
+	})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { prog.Close() })
+	return func(frame []byte) bool { // panics, as t must not be used in a fuzz target
+		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
+		if err != nil {
+			panic(err)
+		}
+		switch verdict {
+		case xdpPass:
+			return false
+		case 4: // XDP_REDIRECT
+			return true
+		}
+		panic(fmt.Sprintf("verdict %d", verdict))
+	}
+}
+
+// datagram makes a UDP datagram over IPv4 with option words, or over IPv6.
+func datagram(to netip.AddrPort, options int) []byte {
+	f := make([]byte, 14, 200)
+	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
+	if to.Addr().Is4() {
+		binary.BigEndian.PutUint16(f[12:], 0x0800)
+		ip := make([]byte, 20+4*options)
+		ip[0], ip[8], ip[9] = 0x45+byte(options), 64, 17
+		a := to.Addr().As4()
+		copy(ip[12:], "\x0a\x00\x00\x02")
+		copy(ip[16:], a[:])
+		f = append(f, ip...)
+	} else {
+		binary.BigEndian.PutUint16(f[12:], 0x86dd)
+		ip := make([]byte, 40)
+		ip[0], ip[6], ip[7] = 0x60, 17, 64
+		a := to.Addr().As16()
+		copy(ip[24:], a[:])
+		f = append(f, ip...)
+	}
+	udp := make([]byte, 8)
+	binary.BigEndian.PutUint16(udp[2:], to.Port())
+	return append(append(f, udp...), "\x08\x00\x00\x00\x00\x00\x64\x00"...)
+}
+
+func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
+	run := verdicts(t)
+	v4, v6 := netip.MustParseAddrPort("10.0.0.1:4789"), netip.MustParseAddrPort("[fd00::1]:4789")
+	change := func(f []byte, at int, b ...byte) []byte {
+		copy(f[at:], b)
+		return f
+	}
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  bool
+	}{
+		{"IPv4", datagram(v4, 0), true},
+		{"IPv4 with options", datagram(v4, 3), true},
+		{"IPv4 with the most options", datagram(v4, 10), true},
+		{"IPv6", datagram(v6, 0), true},
+		{"don't fragment", change(datagram(v4, 0), 20, 0x40), true},
+		{"first fragment", change(datagram(v4, 0), 20, 0x20), false},
+		{"later fragment", change(datagram(v4, 0), 20, 0, 1), false},
+		{"another port", datagram(netip.MustParseAddrPort("10.0.0.1:4788"), 0), false},
+		{"another address", datagram(netip.MustParseAddrPort("10.0.0.2:4789"), 0), false},
+		{"another IPv6 address", datagram(netip.MustParseAddrPort("[fd00::2]:4789"), 0), false},
+		{"IPv6 address of mapped form", datagram(netip.AddrPortFrom(netip.MustParseAddr("::ffff:10.0.0.2"), 4789), 0), false},
+		{"TCP", change(datagram(v4, 0), 23, 6), false},
+		{"TCP over IPv6", change(datagram(v6, 0), 20, 6), false},
+		{"version 5", change(datagram(v4, 0), 14, 0x55), false},
+		{"header length 16", change(datagram(v4, 0), 14, 0x44), false},
+		{"VLAN", append(append(datagram(v4, 0)[:12:12], 0x81, 0, 0, 5), datagram(v4, 0)[12:]...), false},
+		{"ARP", change(datagram(v4, 0), 12, 8, 6), false},
+		{"cut in UDP", datagram(v4, 0)[:14+20+7], false},
+		{"cut after UDP", datagram(v4, 0)[:14+20+8], true},
+		{"options cut", datagram(v4, 10)[:14+20+20], false},
+		{"cut in IPv6", datagram(v6, 0)[:14+39], false},
+		{"cut in UDP over IPv6", datagram(v6, 0)[:14+40+7], false},
+	} {
+		if got := run(c.frame); got != c.want || taken(c.frame, testEndpoints) != c.want {
+			t.Errorf("%s: program %v, twin %v, want %v", c.name, got, taken(c.frame, testEndpoints), c.want)
+		}
+	}
+}
+
+// mutated makes a datagram for an endpoint, or nearly, out of a number.
+func mutated(r *rand.Rand) []byte {
+	var to netip.AddrPort
+	n := r.IntN(len(testEndpoints))
+	for e := range testEndpoints {
+		if n--; n < 0 {
+			to = e
+			break
+		}
+	}
+	f := datagram(to, r.IntN(11))
+	for range r.IntN(4) {
+		f[12+r.IntN(len(f)-12)] ^= byte(1 << r.IntN(8))
+	}
+	return f[:max(14, len(f)-r.IntN(40)*r.IntN(2))]
+}
+
+func TestProgramAgreesWithItsTwin(t *testing.T) {
+	run := verdicts(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	hits := 0
+	for range 20000 {
+		f := mutated(r)
+		got, want := run(f), taken(f, testEndpoints)
+		if got != want {
+			t.Fatalf("program %v, twin %v: %x", got, want, f)
+		}
+		if got {
+			hits++
+		}
+	}
+	if hits < 1000 || hits > 19000 {
+		t.Errorf("%d hits: the frames test little", hits)
+	}
+}
+
+func FuzzProgram(f *testing.F) {
+	run := verdicts(f)
+	for e := range testEndpoints {
+		f.Add(datagram(e, 0))
+		f.Add(datagram(e, 2))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 3000 {
+			return // the kernel runs no shorter ones (and never receives them)
+		}
+		if got, want := run(frame), taken(frame, testEndpoints); got != want {
+			t.Fatalf("program %v, twin %v", got, want)
+		}
+	})
+}
