@@ -172,7 +172,7 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 		local = x.tunnelAddr(FTunSrc, FTunIPv6Src, remote.Is4(), remote.Is6())
 	}
 	index, why := x.env.Tunnel(port.No, vni, local, remote)
-	return flowtable.Action{Op: flowtable.OpTunnel, U32: index, U64: uint64(vni)}, why
+	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
 }
 
 // tunnelAddr reads a tunnel address of the families wanted, IPv4 first; 0 is

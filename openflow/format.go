@@ -333,7 +333,14 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	return number(v) + "/" + number(mask)
 }
 
-func formatAddr(v Value128, width uint8) string { return valueAddr(v, uint(width)).String() }
+// formatAddr writes an address as inet_ntop does: an IPv4-compatible one with
+// its last 32 bits in dotted form.
+func formatAddr(v Value128, width uint8) string {
+	if width == 128 && v[0] == 0 && v[1]>>32 == 0 && v[1]>>16 != 0 {
+		return "::" + valueAddr(v, 32).String()
+	}
+	return valueAddr(v, uint(width)).String()
+}
 
 func formatEthernet(v uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x",

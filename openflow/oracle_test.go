@@ -108,7 +108,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 			continue
 		}
 		match, _, found := strings.Cut(text, "action")
-		if !found || strings.Contains(text, "no_") || strings.Contains(text, "nw_frag=later,tp") {
+		if !found || strings.Contains(text, "importance") || strings.Contains(text, "nw_frag=later,tp") {
 			continue
 		}
 		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")

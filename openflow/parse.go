@@ -472,3 +472,18 @@ func (mod *FlowMod) note(l *location) {
 		mod.Notes = append(mod.Notes, text)
 	}
 }
+
+// ParseKey parses a frame as trace takes it: a match without masks, whose other
+// fields are 0. Metadata and registers are left out: a frame has none.
+func ParseKey(text string, names Names) (flowtable.Key, error) {
+	var k flowtable.Key
+	mod, err := ParseFlowMod(text, Delete, names)
+	if err != nil {
+		return k, err
+	}
+	if mod.Table != TableAll || mod.CookieMask != 0 || mod.ByOutPort {
+		return k, wrong(text, "only match fields")
+	}
+	copy(k[:], mod.Match.Value[:])
+	return k, nil
+}

@@ -31,7 +31,8 @@ type Learn struct {
 // pipeline but the rules.
 type Translation struct {
 	// Mask has the bits of the key that the rest depends on: every key that
-	// agrees with the translated one on Mask has an equal Translation.
+	// agrees with the translated one on Mask has an equal Translation, but
+	// perhaps for Mask itself. The same key has the same Mask every time.
 	Mask flowtable.Key
 	// Actions is not empty and at most flowtable.MaxActions long.
 	Actions []flowtable.Action
@@ -141,7 +142,9 @@ func (x *xlate) result() Translation {
 		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
 	}
 	t.Actions = slices.Clone(x.actions)
-	t.Rules = slices.Clone(x.rules)
+	if len(x.rules) > 0 {
+		t.Rules = slices.Clone(x.rules)
+	}
 	return t
 }
 

@@ -1,0 +1,260 @@
+package openflow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// fakeEnv is a switch of ordinary ports, tunnels and an uplink.
+type fakeEnv struct {
+	ports []PortInfo
+	macs  *MACTable
+}
+
+func newEnv() *fakeEnv {
+	return &fakeEnv{
+		ports: []PortInfo{
+			{No: 1, Name: "a"}, {No: 2, Name: "b"}, {No: 3, Name: "vm-1", NoFlood: true}, {No: 4, Name: "d"},
+			{No: 5, Name: "vx5", Kind: PortTunnel, VNI: 55, Remote: netip.MustParseAddr("192.0.2.5")},
+			{No: 6, Name: "vxflow", Kind: PortTunnel, FlowVNI: true, FlowRemote: true, FlowLocal: true},
+			{No: 7, Name: "up", Kind: PortUplink},
+		},
+		macs: NewMACTable(0, 0),
+	}
+}
+
+func (e *fakeEnv) Port(no uint32) (PortInfo, bool) {
+	for _, p := range e.ports {
+		if p.No == no {
+			return p, true
+		}
+	}
+	return PortInfo{}, false
+}
+func (e *fakeEnv) Ports() []PortInfo { return e.ports }
+func (e *fakeEnv) MAC(vlan uint16, mac uint64) (uint32, bool) {
+	return e.macs.Lookup(vlan, mac)
+}
+
+// Tunnel numbers templates by a mix of all it is given.
+func (e *fakeEnv) Tunnel(no, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
+	h := no*31 + vni
+	for _, b := range remote.AsSlice() {
+		h = h*31 + uint32(b)
+	}
+	for _, b := range local.AsSlice() {
+		h = h*37 + uint32(b)
+	}
+	return h, packet.DropNone
+}
+func (e *fakeEnv) PortByName(name string) (uint32, bool) {
+	for _, p := range e.ports {
+		if p.Name == name {
+			return p.No, true
+		}
+	}
+	return 0, false
+}
+func (e *fakeEnv) PortName(no uint32) (string, bool) {
+	p, ok := e.Port(no)
+	return p.Name, ok
+}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// randomKey is a frame that makes sense, of few different values.
+func randomKey(r *rand.Rand) flowtable.Key {
+	var f Flow
+	put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
+	put(FInPort, uint64(1+r.IntN(6)))
+	put(FEthSrc, pick[uint64](r, 1, 2, 3, 0x0a0000000001))
+	put(FEthDst, pick[uint64](r, 1, 2, 3, 0xffffffffffff, 0x0180c2000001, 0x010000000001))
+	if r.IntN(2) == 0 {
+		f[flowtable.WEthSrc] |= uint64(vlanCFI | r.IntN(3) | r.IntN(2)<<13)
+		if r.IntN(3) == 0 {
+			f[frames] |= uint64(vlanCFI|r.IntN(3)) << innerTCI
+		}
+	}
+	if r.IntN(3) == 0 {
+		put(FTunID, uint64(r.IntN(3)))
+		put(FTunSrc, 0xc0000200|uint64(r.IntN(3)))
+		put(FTunDst, 0xc0000200|uint64(r.IntN(3)))
+	}
+	eth := pick[uint64](r, ethIPv4, ethIPv4, ethIPv6, ethARP, 0x88cc)
+	put(FEthType, eth)
+	v4 := func() uint64 { return 0x0a000000 | uint64(r.IntN(4))<<16 | uint64(r.IntN(3)) }
+	switch eth {
+	case ethARP:
+		put(FARPOp, uint64(1+r.IntN(2)))
+		put(FARPSpa, v4())
+		put(FARPTpa, v4())
+		put(FARPSha, uint64(r.IntN(3)))
+		return key(&f)
+	case ethIPv4:
+		put(FIPSrc, v4())
+		put(FIPDst, v4())
+	case ethIPv6:
+		for _, id := range []FieldID{FIPv6Src, FIPv6Dst} {
+			whole(id).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
+		}
+	default:
+		return key(&f)
+	}
+	put(FNwTOS, uint64(pick(r, 0, 0, 4, 8, 1)))
+	put(FIPTTL, uint64(pick(r, 0, 1, 2, 3, 5, 63, 64, 128, 255)))
+	put(FIPFrag, uint64(pick(r, 0, 0, 0, 1, 3)))
+	proto := pick[uint64](r, protoTCP, protoTCP, protoUDP, protoICMP, protoICMPv6, protoSCTP)
+	put(FIPProto, proto)
+	if f[frames]>>fragAt&flowtable.FragLater != 0 {
+		return key(&f)
+	}
+	put(FTCPSrc, uint64(pick(r, 80, 81, 443, 135, 136)))
+	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
+	if proto == protoTCP {
+		put(FTCPFlags, uint64(r.IntN(4)))
+	}
+	return key(&f)
+}
+
+func key(f *Flow) (k flowtable.Key) {
+	copy(k[:], f[:])
+	return k
+}
+
+// randomMatchText writes a match whose prerequisites are met.
+func randomMatchText(r *rand.Rand) string {
+	var w []string
+	add := func(odds int, format string, args ...any) {
+		if r.IntN(odds) == 0 {
+			w = append(w, fmt.Sprintf(format, args...))
+		}
+	}
+	add(3, "in_port=%d", 1+r.IntN(6))
+	add(6, "dl_src=00:00:00:00:00:0%d", r.IntN(4))
+	add(6, "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00")
+	add(6, "dl_dst=00:00:00:00:00:0%d", r.IntN(4))
+	add(5, "%s", pick(r, "dl_vlan=1", "dl_vlan=0xffff", "dl_vlan_pcp=1", "vlan_tci=0x1000/0x1000", "vlan_tci=0x1001", "vlan_tci=0x0000/0x0001", "vlan_vid=0x1002/0x1002"))
+	add(6, "tun_id=%d", r.IntN(3))
+	add(8, "tun_src=192.0.2.%d", r.IntN(3))
+	add(6, "metadata=%d/3", r.IntN(4))
+	add(5, "reg%d=%d", r.IntN(3), r.IntN(3))
+	add(9, "xreg%d=0x%d0000000%d/0xf0000000f", r.IntN(3), r.IntN(3), r.IntN(3))
+	switch r.IntN(6) {
+	case 0:
+		w = append(w, "arp")
+		add(2, "arp_op=%d", 1+r.IntN(2))
+		add(2, "arp_spa=10.%d.0.0/16", r.IntN(4))
+		add(3, "arp_sha=00:00:00:00:00:0%d", r.IntN(3))
+	case 1, 2, 3:
+		v6 := r.IntN(3) == 0
+		proto := pick(r, "", "tcp", "tcp", "udp", "sctp", "icmp")
+		switch {
+		case proto == "" && v6:
+			w = append(w, "ipv6")
+		case proto == "":
+			w = append(w, "ip")
+		case v6:
+			w = append(w, proto+"6")
+		default:
+			w = append(w, proto)
+		}
+		if v6 {
+			add(3, "ipv6_src=fe80::%d", r.IntN(3))
+			add(3, "ipv6_dst=fe80::/10")
+		} else {
+			add(3, "nw_src=10.%d.0.0/%d", r.IntN(4), 10+r.IntN(7))
+			add(3, "nw_dst=10.%d.0.%d", r.IntN(4), r.IntN(3))
+			add(9, "nw_dst=0.0.0.%d/0.0.0.3", r.IntN(3))
+		}
+		add(6, "nw_tos=%d", r.IntN(3)*4)
+		add(6, "nw_ecn=%d", r.IntN(2))
+		add(6, "nw_ttl=%d", pick(r, 0, 1, 2, 63, 64, 127))
+		if proto != "" && proto != "icmp" {
+			add(3, "tp_src=%d", pick(r, 80, 81, 443))
+			add(4, "tp_dst=%d/0x%x", r.IntN(90), pick(r, 1, 0xfff0, 0x50))
+			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
+		} else {
+			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
+			if proto == "icmp" {
+				add(3, "icmp_type=%d", pick(r, 80, 135))
+			}
+		}
+		if proto == "tcp" {
+			add(4, "tcp_flags=%s", pick(r, "+syn", "-syn", "fin|syn", "+fin-syn"))
+		}
+	}
+	r.Shuffle(len(w), func(i, j int) {
+		w[i], w[j] = w[j], w[i]
+	})
+	return strings.Join(w, ",")
+}
+
+var randomActions = []string{
+	"1", "2", "output:4", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
+	"mod_dl_src:00:00:00:00:00:02", "mod_dl_dst:00:00:00:00:00:03", "mod_nw_src:10.1.0.2", "mod_nw_dst:10.2.0.1",
+	"mod_nw_tos:8", "mod_nw_ecn:1", "mod_nw_ttl:2", "mod_nw_ttl:64", "mod_tp_src:81", "mod_tp_dst:22",
+	"set_field:00:00:00:00:00:01/00:00:00:00:00:0f->eth_dst", "load:1->eth_src[0..3]",
+	"push_vlan:0x8100", "push_vlan:0x88a8", "strip_vlan", "strip_vlan", "mod_vlan_vid:2", "mod_vlan_pcp:1",
+	"set_field:0x1001->vlan_tci", "set_field:0->vlan_tci", "load:1->vlan_tci[0..2]",
+	"dec_ttl", "dec_ttl", "set_field:1->tun_id", "set_field:192.0.2.1->tun_dst", "set_tunnel:2",
+	"set_field:1->reg0", "load:2->reg1[0..1]", "move:eth_src[0..7]->reg0[0..7]", "move:in_port->reg2[0..15]",
+	"move:vlan_tci[0..11]->reg1[0..11]", "move:reg0->reg1", "output:reg0[0..2]", "load:0->in_port", "load:3->in_port",
+	"set_field:1->metadata", "move:eth_dst->eth_src", "move:tun_id[0..7]->reg0[0..7]", "note:00",
+	"move:reg0[0..15]->vlan_tci",
+}
+
+func randomActionsText(r *rand.Rand, table, depth int) string {
+	var w []string
+	for range r.IntN(4) {
+		switch r.IntN(6) {
+		case 0:
+			if depth < 2 {
+				w = append(w, "clone("+randomActionsText(r, table, depth+1)+")")
+			}
+		case 1:
+			port := pick(r, "", "", "1", "2")
+			w = append(w, fmt.Sprintf("resubmit(%s,%d)", port, pick(r, table+1, table+1, table+2, r.IntN(4))))
+		default:
+			w = append(w, pick(r, randomActions...))
+		}
+	}
+	if depth == 0 && r.IntN(4) == 0 {
+		if r.IntN(2) == 0 {
+			w = append(w, fmt.Sprintf("write_metadata:%d/3", r.IntN(4)))
+		}
+		w = append(w, fmt.Sprintf("goto_table:%d", table+1+r.IntN(2)))
+	}
+	if len(w) == 0 {
+		return "drop"
+	}
+	return strings.Join(w, ",")
+}
+
+// randomFlowText is an add-flow of table 0 to 3.
+func randomFlowText(r *rand.Rand) string {
+	table := r.IntN(4)
+	return fmt.Sprintf("table=%d,priority=%d,%s,actions=%s", table, r.IntN(5), randomMatchText(r), randomActionsText(r, table, 0))
+}
+
+// randomPipeline has n random rules, and its text for error messages.
+func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
+	p := NewPipeline(Limits{})
+	var texts []string
+	for len(texts) < n {
+		text := randomFlowText(r)
+		mod, err := ParseFlowMod(text, Add, nil)
+		if err != nil {
+			continue // an action without its prerequisite
+		}
+		if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
+			panic(err)
+		}
+		texts = append(texts, text)
+	}
+	return p, texts
+}

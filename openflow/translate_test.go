@@ -1,0 +1,281 @@
+package openflow
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// agreeing returns a key that agrees with k on mask: between random bits, one
+// flipped bit, and another frame that makes sense.
+func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
+	var o flowtable.Key
+	switch r.IntN(3) {
+	case 0:
+		for i := range o {
+			o[i] = r.Uint64()
+		}
+	case 1:
+		o = *k
+		o[r.IntN(len(o))] ^= 1 << r.IntN(64)
+	case 2:
+		o = randomKey(r)
+	}
+	for i := range o {
+		o[i] = k[i]&mask[i] | o[i]&^mask[i]
+	}
+	return o
+}
+
+// TestMegaflowsAreSound: every key that agrees with a translated one on the
+// mask has the same translation.
+func TestMegaflowsAreSound(t *testing.T) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	for seed := range rounds {
+		checkSound(t, uint64(seed), 40)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func checkSound(t *testing.T, seed uint64, keys int) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	p, texts := randomPipeline(r, 1+r.IntN(30))
+	env := newEnv()
+	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
+	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
+	for range keys {
+		k := randomKey(r)
+		got := p.Translate(&k, env)
+		for range 20 {
+			o := agreeing(r, &k, &got.Mask)
+			other := p.Translate(&o, env)
+			mask := other.Mask
+			other.Mask = got.Mask
+			if !reflect.DeepEqual(got, other) {
+				t.Fatalf("seed %d: keys agree on the mask %x\n%x: %s %v\n%x: %s %v %x\nflows:\n%s", seed, got.Mask,
+					k, FormatDatapathActions(got.Actions, nil), got.Learn, o, FormatDatapathActions(other.Actions, nil),
+					other.Learn, mask, strings.Join(texts, "\n"))
+			}
+		}
+	}
+}
+
+func FuzzMegaflowsAreSound(f *testing.F) {
+	for seed := range uint64(5) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { checkSound(t, seed, 5) })
+}
+
+func pipelineOf(t *testing.T, flows ...string) *Pipeline {
+	t.Helper()
+	p := NewPipeline(Limits{})
+	mods, err := ParseFlowMods(strings.NewReader(strings.Join(flows, "\n")), Add, newEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Apply(mods, 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func keyOfText(t *testing.T, text string) flowtable.Key {
+	t.Helper()
+	k, err := ParseKey(text, newEnv())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestTranslation: flows, a frame, and the megaflow they make of it.
+func TestTranslation(t *testing.T) {
+	tests := []struct {
+		name, flows, frame, mask, actions string
+	}{
+		{"empty", "", "in_port=1", "", "drop(table-miss)"},
+		{"drop", "actions=drop", "in_port=1", "", "drop(flow-drop)"},
+		{"output", "actions=2", "in_port=1", "in_port=1", "2"},
+		{"not back", "actions=1,2", "in_port=1", "in_port=1", "2"},
+		{"only back", "actions=1", "in_port=1", "in_port=1", "drop(flow-drop)"},
+		{"hairpin", "actions=in_port", "in_port=1", "in_port=1", "1"},
+		{"no port", "actions=99", "in_port=1", "in_port=1", "drop(no-port)"},
+		{"uplink", "actions=7", "in_port=1", "in_port=1", "drop(no-port)"},
+		{"flood", "actions=flood", "in_port=1",
+			"tun_id=0/0xffffff,tun_dst=0.0.0.0,tun_ipv6_dst=::,in_port=1", "2,4,tunnel(template=%v,vni=55)"},
+		{"early stop", "priority=9,in_port=1,actions=2\npriority=5,ip,nw_src=1.2.3.4,actions=4", "in_port=1,tcp,nw_src=5.5.5.5",
+			"in_port=1", "2"},
+		{"resubmit keeps changes", "in_port=1,actions=mod_dl_src:00:00:00:00:00:09,resubmit(,1),4\ntable=1,actions=2", "in_port=1",
+			"in_port=1", "set(eth(src=00:00:00:00:00:09)),2,4"},
+		{"order", "actions=2,mod_dl_dst:00:00:00:00:00:09,4", "in_port=1", "in_port=1", "2,set(eth(dst=00:00:00:00:00:09)),4"},
+		{"set twice", "actions=mod_dl_dst:00:00:00:00:00:08,2,mod_dl_dst:00:00:00:00:00:08,4", "in_port=1", "in_port=1",
+			"set(eth(dst=00:00:00:00:00:08)),2,4"},
+		{"set for another", "actions=mod_nw_src:1.1.1.1,2", "in_port=1,arp", "arp,in_port=1", "2"},
+		{"push", "actions=push_vlan:0x8100,set_field:4101->vlan_vid,2", "in_port=1", "in_port=1",
+			"push_vlan(tpid=0x8100,vid=5,pcp=0),2"},
+		{"pop", "actions=strip_vlan,2", "in_port=1,dl_vlan=7", "in_port=1,vlan_tci=0x1000/0x1000", "pop_vlan,2"},
+		{"pop none", "actions=strip_vlan,2", "in_port=1", "in_port=1,vlan_tci=0x0000/0x1000", "2"},
+		{"vid", "actions=mod_vlan_vid:9,2", "in_port=1,dl_vlan=7,dl_vlan_pcp=3", "in_port=1,dl_vlan_pcp=3",
+			"set(vlan(vid=9,pcp=3)),2"},
+		{"pop and push", "actions=strip_vlan,push_vlan:0x88a8,2", "in_port=1,dl_vlan=7", "in_port=1,vlan_tci=0x1000/0x1000",
+			"pop_vlan,push_vlan(tpid=0x88a8,vid=0,pcp=0),2"},
+		{"tag for one", "actions=push_vlan:0x8100,2,strip_vlan,4", "in_port=1", "in_port=1",
+			"push_vlan(tpid=0x8100,vid=0,pcp=0),2,pop_vlan,4"},
+		{"ttl", "actions=dec_ttl,2", "in_port=1,ip,nw_ttl=64", "ip,in_port=1,nw_ttl=0x40/0x40", "dec_ttl,2"},
+		{"ttl out", "actions=dec_ttl,2", "in_port=1,ip,nw_ttl=1", "ip,nw_ttl=0/0xfe", "drop(ttl-expired)"},
+		{"ttl out within", "actions=resubmit(,1),4\ntable=1,actions=dec_ttl,2", "in_port=1,ip,nw_ttl=1",
+			"ip,in_port=1,nw_ttl=0/0xfe", "4"},
+		{"ttl twice", "actions=dec_ttl,2,dec_ttl,4", "in_port=1,ip,nw_ttl=3", "ip,in_port=1,nw_ttl=3", "dec_ttl,2,dec_ttl,4"},
+		{"clone", "actions=clone(mod_dl_src:00:00:00:00:00:09,2),4", "in_port=1,dl_src=00:00:00:00:00:05",
+			"in_port=1,dl_src=00:00:00:00:00:05", "set(eth(src=00:00:00:00:00:09)),2,set(eth(src=00:00:00:00:00:05)),4"},
+		{"clone without more", "actions=2,clone(mod_dl_src:00:00:00:00:00:09,4)", "in_port=1", "in_port=1",
+			"2,set(eth(src=00:00:00:00:00:09)),4"},
+		{"tunnel of the flow", "actions=set_field:100->tun_id,set_field:192.0.2.9->tun_dst,6", "in_port=1",
+			"tun_src=0.0.0.0,in_port=1", "tunnel(template=%v,vni=100)"},
+		{"tunnel to nowhere", "actions=6", "in_port=1", "tun_id=0/0xffffff,tun_dst=0.0.0.0,tun_ipv6_dst=::,in_port=1", "drop(no-route)"},
+		{"ports", "udp,actions=mod_tp_dst:5,2", "in_port=1,udp,tp_dst=4", "udp,in_port=1,nw_frag=not_later", "set(tp(dst=5)),2"},
+		{"register", "actions=move:in_port->reg0[0..15],resubmit(,1)\ntable=1,reg0=1,actions=2", "in_port=1", "in_port=1", "2"},
+		{"metadata", "actions=write_metadata:5,goto_table:2\ntable=2,metadata=5,actions=2", "in_port=1", "in_port=1", "2"},
+		{"goto miss", "actions=goto_table:2", "in_port=1", "", "drop(table-miss)"},
+		{"resubmit miss", "actions=resubmit(,2),2", "in_port=1", "in_port=1", "2"},
+		{"resubmit from", "in_port=1,actions=resubmit(9,1)\ntable=1,in_port=9,actions=in_port,2", "in_port=1", "in_port=1", "1,2"},
+		{"reserved group", "actions=normal", "in_port=1,dl_dst=01:80:c2:00:00:0e", "in_port=1,dl_dst=01:80:c2:00:00:0e", "drop(flow-drop)"},
+		{"loop", "actions=resubmit(,0),2", "in_port=1", "", "drop(loop)"},
+		{"loop that sends", "actions=2,resubmit(,0)", "in_port=1", "in_port=1", strings.Repeat("2,", MaxDepth+1) + "drop(loop)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := pipelineOf(t, strings.Split(tt.flows, "\n")...)
+			k := keyOfText(t, tt.frame)
+			tr := p.Translate(&k, newEnv())
+			m := MatchOf(&k, &tr.Mask)
+			if got := FormatMatch(&m, nil); got != tt.mask {
+				t.Errorf("mask %s, want %s", got, tt.mask)
+			}
+			got := FormatDatapathActions(tr.Actions, nil)
+			if !likePattern(got, tt.actions) {
+				t.Errorf("actions %s, want %s", got, tt.actions)
+			}
+		})
+	}
+}
+
+// likePattern compares texts; %v stands for any digits.
+func likePattern(got, want string) bool {
+	parts := strings.Split(want, "%v")
+	for i, part := range parts {
+		if !strings.HasPrefix(got, part) {
+			return false
+		}
+		got = got[len(part):]
+		if i < len(parts)-1 {
+			got = strings.TrimLeft(got, "0123456789")
+		}
+	}
+	return got == ""
+}
+
+func TestNormalLearnsAndForwards(t *testing.T) {
+	p := pipelineOf(t, "actions=normal")
+	env := newEnv()
+	run := func(frame string) Translation {
+		k := keyOfText(t, frame)
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return tr
+	}
+	first := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
+	if want := (Learn{true, 0, 1, 1}); first.Learn != want || !first.UsedMACs || !first.UsedPorts {
+		t.Errorf("first frame: %+v, want learn %+v and both Used", first, want)
+	}
+	if got := FormatDatapathActions(first.Actions[:2], nil); got != "2,4" {
+		t.Errorf("an unknown address goes to %s, want 2,4 first", got)
+	}
+	back := run("in_port=2,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
+	if got := FormatDatapathActions(back.Actions, nil); got != "1" {
+		t.Errorf("a known address goes to %s, want 1", got)
+	}
+	if other := run("in_port=2,dl_vlan=5,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01"); len(other.Actions) < 2 {
+		t.Errorf("an address of another VLAN goes to %v, want a flood", other.Actions)
+	}
+	hairpin := run("in_port=1,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
+	if hairpin.Drop != packet.DropFlow {
+		t.Errorf("a frame for its own port: %v, want %v", hairpin.Drop, packet.DropFlow)
+	}
+	if group := run("in_port=1,dl_src=01:00:00:00:00:03,dl_dst=00:00:00:00:00:01"); group.Learn.Valid {
+		t.Errorf("a group address was learnt: %+v", group.Learn)
+	}
+	split := run("in_port=5,dl_src=00:00:00:00:00:09,dl_dst=ff:ff:ff:ff:ff:ff")
+	if got := FormatDatapathActions(split.Actions, nil); got != "1,2,4" {
+		t.Errorf("a frame from a tunnel is flooded to %s, want 1,2,4", got)
+	}
+}
+
+func TestTranslationLimits(t *testing.T) {
+	fan := make([]string, 0, 16)
+	for i := range 14 {
+		fan = append(fan, "table="+Value128{0, uint64(i)}.decimal()+",actions="+strings.Repeat("resubmit(,"+Value128{0, uint64(i + 1)}.decimal()+"),", 3)+"2")
+	}
+	p := pipelineOf(t, fan...)
+	k := keyOfText(t, "in_port=1")
+	tr := p.Translate(&k, newEnv())
+	if tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
+		t.Errorf("resubmits without bound: drop %v, %d actions", tr.Drop, len(tr.Actions))
+	}
+	if last := tr.Actions[len(tr.Actions)-1]; last.Op != flowtable.OpDrop || len(tr.Rules) > MaxResubmits+1 {
+		t.Errorf("ends in %v after %d rules", last, len(tr.Rules))
+	}
+	tags := pipelineOf(t, "actions=2,"+strings.Repeat("push_vlan:0x8100,", MaxTags)+"2")
+	if tr := tags.Translate(&k, newEnv()); tr.Drop != packet.DropNoHeadroom {
+		t.Errorf("too many tags: %v, want %v", tr.Drop, packet.DropNoHeadroom)
+	}
+	many := pipelineOf(t, "actions="+strings.Repeat("set_field:::1->tun_ipv6_src,2,4,", 1200)+"2")
+	if tr := many.Translate(&k, newEnv()); tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
+		t.Errorf("too many actions: %v, %d", tr.Drop, len(tr.Actions))
+	}
+}
+
+func TestTraceTellsEachStep(t *testing.T) {
+	p := pipelineOf(t, "in_port=1,actions=resubmit(,1)", "table=1,actions=dec_ttl,2")
+	k := keyOfText(t, "in_port=1,ip,nw_ttl=9")
+	var steps []string
+	traced := p.Trace(&k, newEnv(), func(s TraceStep) {
+		switch {
+		case s.Action != nil:
+			steps = append(steps, FormatActions([]Action{*s.Action}, nil))
+		case s.Rule != nil:
+			steps = append(steps, "rule "+FormatMatch(&s.Rule.Match, nil))
+		}
+	})
+	want := []string{"rule in_port=1", "resubmit(,1)", "rule ", "dec_ttl", "output:2"}
+	if !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+	if plain := p.Translate(&k, newEnv()); !reflect.DeepEqual(plain, traced) {
+		t.Errorf("traced %+v, not traced %+v", traced, plain)
+	}
+}
+
+func BenchmarkTranslate(b *testing.B) {
+	p := NewPipeline(Limits{})
+	mods, _ := ParseFlowMods(strings.NewReader(
+		"priority=10,in_port=1,actions=resubmit(,1)\ntable=1,ip,nw_dst=10.0.0.0/8,actions=dec_ttl,mod_dl_dst:00:00:00:00:00:02,2"), Add, nil)
+	p.Apply(mods, 0)
+	env := newEnv()
+	k, _ := ParseKey("in_port=1,tcp,nw_dst=10.1.1.1,nw_ttl=64", env)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Translate(&k, env)
+	}
+}
