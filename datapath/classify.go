@@ -1,19 +1,38 @@
 package datapath
 
 import (
+	"math/bits"
+
 	"weft/flowtable"
 	"weft/packet"
 	"weft/port"
 )
 
-// classify finds the megaflow of every frame of the batch; what is malformed, or
-// no business of ours, is dropped here.
-func (w *Worker) classify(fromUplink bool) {
+// decapsulate takes the outer headers off what an uplink received, and returns
+// the frames it did so to; the others have their Drop set.
+func (w *Worker) decapsulate() (tunneled uint32) {
 	b := &w.batch
-	w.live, w.tunneled = uint32(1<<b.N-1), 0
-	if fromUplink {
-		w.decapsulate()
+	for i := range b.Frames[:b.N] {
+		f := &b.Frames[i]
+		if f.Drop != packet.DropNone {
+			continue
+		}
+		if f.Drop = w.ends.Decapsulate(b, f, &w.words[i]); f.Drop != packet.DropNone {
+			continue
+		}
+		tunneled |= 1 << i
+		p := &w.sh.Ports[f.InPort%port.MaxPorts]
+		p.RxPackets++
+		p.RxBytes += uint64(f.Len())
 	}
+	return tunneled
+}
+
+// classify finds the megaflow of every frame of the batch; what is malformed, or
+// no business of ours, is dropped here. The frames of tunneled have their tunnel
+// words in words.
+func (w *Worker) classify(tunneled uint32) {
+	b := &w.batch
 	for i := range b.Frames[:b.N] {
 		f := &b.Frames[i]
 		if f.Drop == packet.DropNone {
@@ -24,33 +43,14 @@ func (w *Worker) classify(fromUplink bool) {
 			w.live &^= 1 << i
 		}
 	}
-	w.lookUp()
-}
-
-// decapsulate takes the outer headers off what an uplink received.
-func (w *Worker) decapsulate() {
-	b := &w.batch
-	for i := range b.Frames[:b.N] {
-		f := &b.Frames[i]
-		if f.Drop != packet.DropNone {
-			continue
-		}
-		if f.Drop = w.ends.Decapsulate(b, f, &w.words[i]); f.Drop != packet.DropNone {
-			continue
-		}
-		w.tunneled |= 1 << i
-		p := &w.sh.Ports[f.InPort%port.MaxPorts]
-		p.RxPackets++
-		p.RxBytes += uint64(f.Len())
-	}
+	w.lookUp(tunneled & w.live)
 }
 
 // lookUp finds the megaflows of the live frames, whose keys are extracted.
-func (w *Worker) lookUp() {
-	for set, i := w.tunneled&w.live, 0; set != 0; set, i = set>>1, i+1 {
-		if set&1 != 0 {
-			*w.keys[i].Tunnel() = w.words[i]
-		}
+func (w *Worker) lookUp(tunneled uint32) {
+	for ; tunneled != 0; tunneled &= tunneled - 1 {
+		i := bits.TrailingZeros32(tunneled)
+		*w.keys[i].Tunnel() = w.words[i]
 	}
 	w.lookups = flowtable.LookupCounts{}
 	w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)

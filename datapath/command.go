@@ -123,8 +123,8 @@ func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return
 	}
-	w.cursor = 0
-	w.classify(false)
+	w.cursor, w.live = 0, allOf(w.batch.N)
+	w.classify(w.live) // a frame that came by no tunnel has words of 0
 	w.execute()
 	w.finish()
 }

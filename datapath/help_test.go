@@ -1,9 +1,20 @@
 package datapath
 
-import "golang.org/x/sys/unix"
+import (
+	"runtime/debug"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 func closeFDs(fds ...int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
+}
+
+// panicOnFault is what Run does for its goroutine.
+func panicOnFault(t *testing.T) {
+	old := debug.SetPanicOnFault(true)
+	t.Cleanup(func() { debug.SetPanicOnFault(old) })
 }

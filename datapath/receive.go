@@ -91,11 +91,19 @@ func (w *Worker) receive(q *rxQueue) int {
 		return 0
 	}
 	w.countReceived(n)
-	w.classify(q.tunnel)
+	w.live = allOf(n)
+	tunneled := uint32(0)
+	if q.tunnel {
+		tunneled = w.decapsulate()
+	}
+	w.classify(tunneled)
 	w.execute()
 	w.finish()
 	return n
 }
+
+// allOf is the set of the first n frames of a batch.
+func allOf(n int) uint32 { return uint32(1<<n - 1) }
 
 func (w *Worker) countReceived(n int) {
 	bytes := uint64(0)

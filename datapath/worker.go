@@ -78,17 +78,16 @@ type Worker struct {
 	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
 
 	// The batch in hand.
-	batch    packet.Batch
-	keys     [packet.BatchSize]flowtable.Key
-	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words, where tunneled
-	tunneled uint32                                          // bit a frame: came by a tunnel
-	live     uint32                                          // bit a frame: not dropped so far
-	slots    [packet.BatchSize]uint32                        // megaflows found
-	cursor   int                                             // frames below have been executed
-	overlay  [packet.BatchSize]overlay                       // tunnel header on a pending frame
-	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue // whose spans the batch borrows; nil: held frames
-	txInUse  *txPort  // whose queue is being called
+	batch   packet.Batch
+	keys    [packet.BatchSize]flowtable.Key
+	words   [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
+	live    uint32                                          // bit a frame: not dropped so far
+	slots   [packet.BatchSize]uint32                        // megaflows found
+	cursor  int                                             // frames below have been executed
+	overlay [packet.BatchSize]overlay                       // tunnel header on a pending frame
+	lookups flowtable.LookupCounts
+	rxInUse *rxQueue // whose spans the batch borrows; nil: held frames
+	txInUse *txPort  // whose queue is being called
 
 	ports   [port.MaxPorts]txPort
 	touched touchedPorts

@@ -1,0 +1,201 @@
+package datapath
+
+import (
+	"strings"
+	"testing"
+
+	"weft/packet"
+	"weft/port"
+	"weft/port/porttest"
+)
+
+func guardedRig(t *testing.T) *rig {
+	t.Helper()
+	panicOnFault(t)
+	r := newRig(t, testSizes)
+	for no := uint32(1); no <= 3; no++ {
+		r.addPort(no, porttest.Options{}, false)
+	}
+	return r
+}
+
+// total is what became of all frames: sent by anyone, or dropped.
+func (r *rig) total() uint64 {
+	n := uint64(0)
+	for i := range r.sh.Ports {
+		n += r.sh.Ports[i].TxPackets
+	}
+	for _, d := range r.sh.Counters.Drops {
+		n += d
+	}
+	return n
+}
+
+func (r *rig) mustFault(no uint32, word string) {
+	r.t.Helper()
+	up := r.mustUpcall(UpFault)
+	if up.Arg != no || !strings.Contains(up.Reason, word) {
+		r.t.Fatalf("fault %+v, want one of port %d with %q", up, no, word)
+	}
+}
+
+// A receive queue that says it is broken is taken out; nothing else stops.
+func TestBrokenQueue(t *testing.T) {
+	r := guardedRig(t)
+	r.install(0, 2, 0xa, output(3))
+	r.install(1, 2, 0xb, output(1))
+	r.rx(1).Break()
+	r.inject(2, ethernet(0xa, 60, 0), ethernet(0xb, 60, 0))
+	r.turn()
+	r.turn()
+	r.mustFault(1, "broken by the test")
+	r.equal("sent", r.sh.Ports[3].TxPackets, 1)
+	r.drops(map[packet.DropReason]uint64{packet.DropNoPort: 1})
+	recvs := r.rx(1).Recvs.Load()
+	r.turn()
+	r.equal("polls of a broken queue", r.rx(1).Recvs.Load(), recvs)
+	if _, ok := r.upcall(); ok {
+		t.Fatal("told twice")
+	}
+}
+
+// A guest's memory goes away while its frames are in hand: the batch is lost, and
+// counted, and only that port goes.
+func TestFaultOfReceiver(t *testing.T) {
+	r := guardedRig(t)
+	r.install(0, 1, 0xa, output(2))
+	r.install(1, 2, 0xa, output(3))
+	for i := range uint32(5) {
+		r.inject(1, ethernet(0xa, 1000, i)) // beyond the private header, in spans
+		r.inject(2, ethernet(0xa, 1000, i))
+	}
+	r.rx(1).Truncate()
+	r.turn()
+	r.mustFault(1, "memory failed")
+	r.turn()
+	r.turn()
+	r.equal("sent", r.sh.Ports[3].TxPackets, 5)
+	r.equal("given back", uint64(r.rx(2).Lent()), 0)
+	r.equal("queues", uint64(r.w.queues.count), 2)
+}
+
+// The same in mid-send, where the address tells whose memory it was.
+func TestFaultWhileSending(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		blamed   uint32
+		truncate func(*rig)
+	}{
+		{"sender's memory", 1, func(r *rig) { r.rx(1).Truncate() }},
+		{"receiver's memory", 2, func(r *rig) { r.tx(2).Truncate() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := guardedRig(t)
+			r.install(0, 1, 0xa, output(2))
+			r.install(1, 1, 0xb, output(3))
+			r.install(2, 3, 0xb, output(1))
+			// Port 1 is received whole, and truncated before it is sent.
+			rx := &hookedRx{Rx: r.rx(1)}
+			r.w.queues.at(0).rx = rx
+			rx.hook = func() { c.truncate(r) }
+			for i := range uint32(5) {
+				r.inject(1, ethernet(0xa+uint64(i%2), 1000, i))
+			}
+			r.turn()
+			r.mustFault(c.blamed, "memory failed")
+			r.turn()
+			r.equal("frames accounted for", r.total(), 5)
+			if r.sh.Counters.Drops[packet.DropPortFault] == 0 {
+				t.Fatal("nothing was lost")
+			}
+			if c.blamed == 2 {
+				r.equal("buffers lent", uint64(r.rx(1).Lent()), 0)
+				r.equal("polled queues", uint64(r.w.queues.count), 2)
+			}
+			// The others go on, and the blamed port is no output any more.
+			before := r.sh.Ports[3].RxPackets
+			r.inject(3, ethernet(0xb, 60, 9))
+			r.turn()
+			r.equal("received by another port", r.sh.Ports[3].RxPackets, before+1)
+			r.equal("frames accounted for", r.total(), 6)
+		})
+	}
+}
+
+type hookedRx struct {
+	port.Rx
+	hook func()
+}
+
+func (h *hookedRx) Recv(b *packet.Batch) int {
+	n := h.Rx.Recv(b)
+	if n > 0 && h.hook != nil {
+		h.hook()
+		h.hook = nil
+	}
+	return n
+}
+
+// Held frames, copied from memory that goes away, take no slot with them.
+func TestFaultWhileHolding(t *testing.T) {
+	r := guardedRig(t)
+	rx := &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
+	r.w.queues.at(0).rx = rx
+	r.inject(1, ethernet(0xa, 1000, 0))
+	r.turn()
+	r.mustFault(1, "memory failed")
+	r.turn()
+	r.drops(map[packet.DropReason]uint64{packet.DropPortFault: 1})
+	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
+}
+
+// A port that fails while another worker may want its lock leaves it open.
+func TestFaultUnlocks(t *testing.T) {
+	r := guardedRig(t)
+	lock := new(TxLock)
+	r.w.ports[2].lock = lock
+	r.install(0, 1, 0xa, output(2))
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.tx(2).Truncate()
+	r.turn()
+	r.mustFault(2, "memory failed")
+	if !lock.held.CompareAndSwap(0, 1) {
+		t.Fatal("still locked")
+	}
+}
+
+// A mistake of a back end costs its port, not the engine; one outside of every
+// queue is not hidden.
+func TestMistakes(t *testing.T) {
+	r := guardedRig(t)
+	rx := &hookedRx{Rx: r.rx(1), hook: func() { panic("a mistake, printed by this test on purpose") }}
+	r.w.queues.at(0).rx = rx
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	r.mustFault(1, "a mistake")
+	defer func() {
+		if recover() == nil {
+			t.Fatal("hidden")
+		}
+	}()
+	func() {
+		defer r.w.recoverFault()
+		panic("ours")
+	}()
+}
+
+// A fault that finds the upcall ring full is told once there is room.
+func TestFaultToldLater(t *testing.T) {
+	r := guardedRig(t)
+	for r.w.upcalls.Push(make([]byte, 1000)) {
+	}
+	for r.w.upcalls.Push(make([]byte, 1)) {
+	}
+	r.rx(1).Break()
+	r.turn()
+	for r.upcalls.Next() != nil {
+	}
+	r.upcalls.Release()
+	r.turn()
+	r.mustFault(1, "broken by the test")
+}

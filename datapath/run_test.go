@@ -1,0 +1,268 @@
+package datapath
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+	"weft/port/porttest"
+)
+
+// run starts the worker's loop; it ends with the test, before the rig does.
+func (r *rig) run(spinUS int) {
+	r.t.Helper()
+	r.w.config.SpinUS = spinUS
+	go r.w.Run()
+	if !r.w.Settle() {
+		r.t.Fatal("the worker has ended")
+	}
+	r.t.Cleanup(r.w.Stop)
+}
+
+func await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// awaitSleep waits until the loop has stopped turning.
+func (r *rig) awaitSleep() {
+	r.t.Helper()
+	was := r.sh.Counters.HeartbeatNS
+	await(r.t, "the worker to sleep", func() bool {
+		time.Sleep(2 * time.Millisecond)
+		now := r.sh.Counters.HeartbeatNS
+		asleep := now == was && r.sh.Counters.Sleeps > 0
+		was = now
+		return asleep
+	})
+}
+
+const forever = 1 << 40 // µs of spinning
+
+// The worker sleeps when nothing comes, and anything wakes it: a frame, a tap's
+// frame, a command, a port, the end.
+func TestSleepAndWake(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true}, false)
+	r.install(0, 1, 0xa, output(2))
+	r.install(1, 2, 0xa, output(1))
+	r.run(50)
+	for i := range uint32(20) {
+		r.awaitSleep()
+		from, to := 1+i%2, 2-i%2
+		r.inject(from, ethernet(0xa, 100, i))
+		await(t, "a frame", func() bool {
+			f := r.tx(to).Take()
+			return f != nil && number(f) == i
+		})
+	}
+	r.awaitSleep()
+	r.install(2, 1, 0xb, output(1))
+	want := r.commands.Publish()
+	await(t, "a command", func() bool { return r.commands.Done() == want })
+	r.awaitSleep()
+	d := porttest.New(1, porttest.Options{})
+	r.ports[3] = d
+	if err := r.w.AddPort(PortQueues{Port: 3, Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitSleep()
+}
+
+// A sleeping worker turns its loop a few times a second, not a million times.
+func TestIdleIsIdle(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true}, false)
+	r.run(50)
+	r.awaitSleep()
+	c := r.sh.Counters
+	passes, beat := c.IdlePasses, c.HeartbeatNS
+	time.Sleep(2 * maxSleepMS * time.Millisecond)
+	if n := c.IdlePasses - passes; n > 1000 {
+		t.Fatalf("%d passes while idle", n)
+	}
+	await(t, "a heartbeat", func() bool { return c.HeartbeatNS > beat })
+}
+
+// A frame that waits when the worker is about to sleep keeps it awake.
+func TestArmSeesFrames(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.inject(1, ethernet(0xa, 60, 0))
+	if r.w.armAll() {
+		t.Fatal("armed over a waiting frame")
+	}
+	r.w.sleep() // would last half a second, and count
+	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
+	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
+		t.Fatal("the frame is gone")
+	}
+}
+
+// Polled queues are read only when they are readable.
+func TestPolledQueue(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true}, false)
+	r.install(0, 2, 0xa, output(1))
+	r.turn()
+	recvs := r.rx(2).Recvs.Load()
+	for range 1000 {
+		r.turn()
+	}
+	r.equal("reads of nothing", r.rx(2).Recvs.Load(), recvs)
+	for i := range uint32(3 * packet.BatchSize) {
+		r.inject(2, ethernet(0xa, 60, i))
+	}
+	r.w.waiter.nextReady = 0
+	for range 4 { // full batches keep it ready; one empty read ends that
+		r.turn()
+	}
+	r.equal("sent", r.sh.Ports[1].TxPackets, 3*packet.BatchSize)
+	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
+}
+
+// A million frames over several flows, some rewritten and some tunneled: nothing
+// is allocated and the collector does not run.
+func TestMillionFrames(t *testing.T) {
+	const frames = 1_000_000
+	r := withTunnel(t, 2)
+	r.tx(2).Discard.Store(true)
+	r.tx(uplinkPort).Discard.Store(true)
+	for i := range uint32(100) {
+		dst := uint64(0xa + i%4)
+		r.inject(1, ethernet(dst, 60+int(i), i))
+	}
+	r.install(0, 1, 0xa, output(2))
+	r.install(1, 1, 0xb, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 1}, output(2))
+	r.install(2, 1, 0xc, toTunnel(77))
+	r.install(3, 1, 0xd, toTunnel(77), output(2))
+	r.turn()
+	r.run(forever)
+	await(t, "the first frames", func() bool { return r.rx(1).Lent() == 0 })
+	time.Sleep(time.Millisecond) // makes this goroutine's timer
+
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	received := r.sh.Counters.Frames
+	r.rx(1).Replay(frames)
+	for !r.rx(1).Replayed() {
+		time.Sleep(time.Millisecond)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.NumGC - before.NumGC; n != 0 {
+		t.Errorf("%d collections", n)
+	}
+	// The runtime may start a thread meanwhile, half a dozen objects each.
+	if n := after.Mallocs - before.Mallocs; n > 100 {
+		t.Errorf("%d allocations", n)
+	}
+	await(t, "the last frame", func() bool { return r.sh.Counters.Frames == received+frames })
+	await(t, "the last pass", func() bool { return r.sh.Ports[2].TxPackets == r.tx(2).Packets.Load() })
+	r.w.Settle()
+	c := r.sh.Counters
+	r.equal("hits", c.ExactHits+c.MegaflowHits, c.Frames)
+	flows := uint64(0)
+	for slot := range 4 {
+		flows += r.sh.Cache.Flows[slot].Packets
+	}
+	r.equal("frames of the flows", flows, c.Frames)
+	r.drops(nil)
+}
+
+// Once RemovePort returns, the worker uses nothing of the port: its memory can be
+// unmapped at once, under load, as often as one likes.
+func TestPortsComeAndGo(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{}, false)
+	for i := range uint32(64) {
+		r.inject(1, ethernet(0xa, 200, i))
+	}
+	r.install(0, 1, 0xa, output(2), output(3))
+	r.tx(2).Discard.Store(true)
+	r.turn()
+	r.rx(1).Replay(1 << 40)
+	r.run(forever)
+	for range 100 {
+		d := porttest.New(1, porttest.Options{})
+		d.TxQueues[0].Discard.Store(true)
+		d.RxQueues[0].Inject(ethernet(0xb, 200, 0))
+		if err := r.w.AddPort(PortQueues{Port: 3, Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.w.AddPort(PortQueues{Port: 3, Rx: d.Rx(), Tx: d.Tx()[0]}); err == nil {
+			t.Fatal("added twice")
+		}
+		await(t, "a frame", func() bool { return d.TxQueues[0].Packets.Load() > 0 })
+		r.w.RemovePort(3)
+		d.Close()
+	}
+	if up, ok := r.upcall(); ok && up.Op == UpFault {
+		t.Fatalf("fault: %s", up.Reason)
+	}
+	r.w.RemovePort(3) // of no consequence
+	r.w.RemovePort(port.MaxPorts)
+	if err := r.w.AddPort(PortQueues{Port: port.MaxPorts}); err == nil {
+		t.Fatal("added a port beyond all")
+	}
+	if err := r.w.AddPort(PortQueues{Port: 0}); err == nil {
+		t.Fatal("added port 0")
+	}
+}
+
+// Two workers that share a transmit queue lose and mix up nothing.
+func TestSharedTx(t *testing.T) {
+	const frames = 100_000
+	shared, lock := porttest.NewTx(porttest.Options{}), new(TxLock)
+	defer shared.Close()
+	shared.Discard.Store(true)
+	var rigs []*rig
+	for i := range uint32(2) {
+		r := newRig(t, testSizes)
+		r.addPort(1, porttest.Options{}, false)
+		if err := r.w.addPort(&PortQueues{Port: 2, Tx: shared, Lock: lock}); err != nil {
+			t.Fatal(err)
+		}
+		for n := range uint32(64) {
+			r.inject(1, ethernet(0xa, 100+int(i), n))
+		}
+		r.install(0, 1, 0xa, output(2))
+		r.turn()
+		rigs = append(rigs, r)
+	}
+	for _, r := range rigs {
+		r.rx(1).Replay(frames)
+		r.run(forever)
+	}
+	await(t, "all frames", func() bool { return shared.Packets.Load() == 2*frames+2*packet.BatchSize })
+	for _, r := range rigs {
+		await(t, "the counters", func() bool { return r.sh.Ports[2].TxPackets == frames+packet.BatchSize })
+		r.drops(nil)
+	}
+}
+
+func TestEndedWorker(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.config.Core = 1023
+	if err := r.w.Run(); err == nil {
+		t.Fatal("pinned to a core that is not there")
+	}
+	if r.w.Settle() {
+		t.Fatal("still there")
+	}
+	if err := r.w.AddPort(PortQueues{Port: 1}); err == nil {
+		t.Fatal("a port for nobody")
+	}
+	r.w.RemovePort(1)
+}
