@@ -32,9 +32,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weft/datapath"
 	"weft/engine"
@@ -131,9 +134,25 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	return nil
 }
 
+// checkPrivileges refuses to start where the first port would fail anyway.
+func checkPrivileges() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // 32 capabilities each
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return fmt.Errorf("own capabilities: %w", err)
+	}
+	if sets[0].Effective&(1<<unix.CAP_NET_ADMIN) == 0 {
+		return errors.New("missing privilege: CAP_NET_ADMIN is needed for taps, XDP and neighbours; run as root")
+	}
+	return nil
+}
+
 // newDaemon takes what only one daemon can have: state directory and sockets.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	if err := checkPrivileges(); err != nil {
 		return nil, err
 	}
 	d := &Daemon{
@@ -259,6 +278,8 @@ func (d *Daemon) end() {
 			}
 		}
 		c.Close()
+		// Its socket is in this process's directory, and nobody answers it now.
+		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
 	}
 	if d.underlay != nil {
 		d.underlay.close()

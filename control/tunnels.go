@@ -202,6 +202,7 @@ func (t *tunnels) pursue(e *tunnelEntry, now time.Time) {
 	}
 	if !e.askedAt.IsZero() && now.Sub(e.askedAt) >= neighbourTimeout {
 		e.failed = true
+		e.hop.why = e.hop.next.String() + " does not answer on " + e.hop.device
 	}
 	if now.Sub(e.probedAt) < reprobe || now.Sub(e.usedAt) > templateIdle {
 		return
