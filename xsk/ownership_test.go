@@ -69,6 +69,7 @@ func newModel(t *testing.T, start uint32) *model {
 	} {
 		index.Store(start)
 	}
+	giveAll(&m.fill, m.mem.rx, modelFrame)
 	m.open()
 	return m
 }

@@ -146,29 +146,34 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// recoverIndexes takes up where the last owner stopped, wherever that was; on a
-// fresh queue it gives all frames to the kernel. See the package comment.
+// giveAll puts all receiving frames of a queue on its fill ring, which is new.
+// Control does so before the socket is bound, for a zero-copy driver takes
+// frames for its own ring while it is bound.
+func giveAll(fill *ring[uint64], first, frameSize uint64) {
+	index := fill.producer.Load()
+	for i := range uint64(len(fill.slots)) {
+		*fill.at(index) = first + i*frameSize
+		index++
+	}
+	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
+}
+
+// recoverIndexes takes up where the last owner stopped, wherever that was. See
+// the package comment.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
 	out := q.filled - q.released
-	if out == 0 { // fresh
-		for i := range size {
-			*q.fill.at(q.filled) = q.first + uint64(i)*q.frameSize
-			q.filled++
-		}
-		out = size
-		q.next = q.released
-		q.record.lent.Store(q.next)
-		q.publishFill()
-		q.wakeFill()
-	}
 	if out < size || out > 2*size {
 		return fmt.Errorf("%d frames are out where %d should be", out, size)
 	}
 	q.next = q.filled - size
 	q.publishConsumed()
-	return q.discardLent()
+	if err := q.discardLent(); err != nil {
+		return err
+	}
+	q.wakeFill() // what was published last may not have been told
+	return nil
 }
 
 // discardLent gives back to the kernel, unread, what the last owner lent and

@@ -213,7 +213,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 			return -1, explain(stepRings, mode, dev, queue, err)
 		}
 	}
-	if _, err := mmapOffsets(fd); err != nil {
+	if err := u.fill(fd, queue); err != nil {
 		return -1, explain(stepRings, mode, dev, queue, err)
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
@@ -236,6 +236,22 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 		return -1, explain(stepBind, mode, dev, queue, err)
 	}
 	return fd, nil
+}
+
+// fill gives the kernel the queue's receiving frames.
+func (u *Uplink) fill(fd, queue int) error {
+	off, err := mmapOffsets(fd)
+	if err != nil {
+		return err
+	}
+	fill, err := mapRing[uint64](fd, unix.XDP_UMEM_PGOFF_FILL_RING, off.Fr, u.spec.RingSize)
+	if err != nil {
+		return err
+	}
+	memory, _ := u.spec.carve(u.region.Bytes())
+	giveAll(&fill, memory[queue].rx, uint64(u.spec.FrameSize))
+	fill.unmap()
+	return nil
 }
 
 func (u *Uplink) closeSockets() {

@@ -241,7 +241,7 @@ func TestDatagramsForOwnEndpointsArrive(t *testing.T) {
 		for _, queues := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s/%d", mode, queues), func(t *testing.T) {
 				r := newRig(t, queues)
-				u := r.setup(Config{Mode: mode})
+				u := r.setup(Config{Mode: mode, FrameSize: []int{4096, 2048}[queues-1]})
 				d := open(t, u)
 				if len(d.Rx()) != queues || len(d.Tx()) != queues {
 					t.Fatalf("%d receive and %d transmit queues", len(d.Rx()), len(d.Tx()))
@@ -495,6 +495,29 @@ func TestStatusTellsModeAndReasons(t *testing.T) {
 	}
 	if out := r.host.Exec("ip", "link", "show", "up0"); !strings.Contains(out, "xdp") || strings.Contains(out, "xdpgeneric") {
 		t.Errorf("not attached to the driver: %s", out)
+	}
+}
+
+func TestADeviceThatGoesIsTold(t *testing.T) {
+	r := newRig(t, 1)
+	u := r.setup(Config{})
+	d := open(t, u)
+	if notes := u.Status().Notes; len(notes) != 0 {
+		t.Errorf("notes: %v", notes)
+	}
+	r.host.Exec("ip", "link", "del", "up0")
+	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
+		t.Errorf("notes: %v", notes)
+	}
+	// The queues stay usable as far as they go, and take no harm.
+	b := new(packet.Batch)
+	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
+	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
+		t.Errorf("took %d, %v", n, b.Frames[0].Drop)
+	}
+	d.Tx()[0].Flush()
+	if n := d.Rx()[0].Recv(b); n != 0 || d.Rx()[0].Arm() {
+		t.Errorf("received %d", n)
 	}
 }
 

@@ -12,7 +12,7 @@
 //
 // # Who owns a frame, and what is left when the engine is killed
 //
-// Receiving frames need no list. RingSize frames are put on the fill ring once;
+// Receiving frames need no list. Set-up puts RingSize frames on the fill ring;
 // from then on each lies in the fill ring, with the kernel, or in the rx ring.
 // What the engine lends to a pass stays in the rx ring until Release, which
 // first publishes the frames on the fill ring and then lets go of them on the
