@@ -130,6 +130,8 @@ func TestTranslation(t *testing.T) {
 			"set(vlan(vid=9,pcp=3)),2"},
 		{"pop and push", "actions=strip_vlan,push_vlan:0x88a8,2", "in_port=1,dl_vlan=7", "in_port=1,vlan_tci=0x1000/0x1000",
 			"pop_vlan,push_vlan(tpid=0x88a8,vid=0,pcp=0),2"},
+		{"pop and push the same", "actions=strip_vlan,push_vlan:0x8100,set_field:7->vlan_vid,2", "in_port=1,dl_vlan=7",
+			"in_port=1,vlan_tci=0x1000/0x1000", "pop_vlan,push_vlan(tpid=0x8100,vid=7,pcp=0),2"},
 		{"tag for one", "actions=push_vlan:0x8100,2,strip_vlan,4", "in_port=1", "in_port=1",
 			"push_vlan(tpid=0x8100,vid=0,pcp=0),2,pop_vlan,4"},
 		{"ttl", "actions=dec_ttl,2", "in_port=1,ip,nw_ttl=64", "ip,in_port=1,nw_ttl=0x40/0x40", "dec_ttl,2"},
