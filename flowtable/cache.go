@@ -13,7 +13,7 @@ type Cache struct {
 
 	// Exact-match cache.
 	union      Key    // of all masks
-	groups     uint32 // of words that the union has
+	groups     uint64 // of words that the union has
 	unionStale bool   // a mask is gone that the union may still have
 	bucketWrap uint32
 	victim     uint32
@@ -27,9 +27,11 @@ type Cache struct {
 	store     actionStore
 
 	// Of the batch that is looked up.
-	digests [packet.BatchSize]digest
+	frames  [packet.BatchSize]uint8  // those that are live
+	digests [packet.BatchSize]digest // of them, in the same order
+	missed  [packet.BatchSize]uint8  // indexes into the two above
+	found   [packet.BatchSize]uint8  // the same
 	lines   [packet.BatchSize]uint32
-	touched uint32 // keeps loads that only fetch a line
 	hashes  [packet.BatchSize]uint32
 }
 
@@ -134,45 +136,17 @@ func (c *Cache) Remove(slot uint32) bool {
 // writes its slot, or NoSlot, to out[i]. Other elements of out stay. Statistics
 // of the flows are the caller's to count (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
-	// Each loop fetches, for all frames, lines that do not depend on each other.
-	for left := live; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros32(left) % packet.BatchSize
-		c.digest(&keys[i], &c.digests[i])
+	count := 0
+	for ; live != 0; live &= live - 1 {
+		i := bits.TrailingZeros32(live) % packet.BatchSize
+		c.frames[count%packet.BatchSize] = uint8(i)
+		c.digest(&keys[i], &c.digests[count%packet.BatchSize])
+		count++
 	}
-	var misses [packet.BatchSize]uint8
-	missed := 0
-	for left := live; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros32(left) % packet.BatchSize
-		d := &c.digests[i]
-		number := uint32(d.hash) & c.bucketWrap
-		lo, hi := c.m.buckets[number].candidates(d.signature())
-		if lo|hi == 0 {
-			misses[missed%packet.BatchSize] = uint8(i)
-			missed++
-			live &^= 1 << i
-			continue
-		}
-		at := number*ways + first(lo, hi)
-		c.lines[i] = at
-		c.touched ^= c.m.exact[at].slot
-	}
-	for left := live; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros32(left) % packet.BatchSize
-		d, at := &c.digests[i], c.lines[i]
-		e := &c.m.exact[at]
-		if c.holds(at, d) && c.m.Flows[e.slot].Generation == e.generation {
-			out[i] = e.slot
-			n.ExactHits++
-		} else if slot := c.probe(d); slot != NoSlot {
-			out[i] = slot
-			n.ExactHits++
-		} else {
-			misses[missed%packet.BatchSize] = uint8(i)
-			missed++
-		}
-	}
+	missed := c.lookupExact(count, out)
+	n.ExactHits += uint64(count - missed)
 	if missed != 0 {
-		c.search(keys, misses[:missed], out, n)
+		c.search(keys, c.missed[:missed], out, n)
 	}
 }
 

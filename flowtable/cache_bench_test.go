@@ -8,74 +8,95 @@ import (
 	"weft/packet"
 )
 
-// Lookups of n connections in random order, one op a frame. "wide": all of one
-// megaflow a port; "narrow": a megaflow each.
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{1, 100, 10_000, 100_000, 200_000, 1_000_000} {
-		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) { benchLookup(b, n, DefaultSizes.Exact, false) })
-	}
-	b.Run("10000-ipv6-tunnel", func(b *testing.B) { benchLookup(b, 10_000, DefaultSizes.Exact, true) })
-	b.Run("10000-megaflows-only", func(b *testing.B) { benchLookup(b, 10_000, 8, false) })
+// benchFlows is a cache with n megaflows of one connection each, and what makes
+// keys of them.
+type benchFlows struct {
+	c     *Cache
+	base  Key
+	word  int // of the key, that tells connections apart
+	picks []uint32
 }
 
-func benchLookup(b *testing.B, n, exact int, big bool) {
-	sizes := DefaultSizes
-	sizes.Exact = exact
+func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	for sizes.Megaflows < n {
 		sizes.Megaflows *= 2
 	}
-	c := NewCache(newMemory(b, sizes), 1)
-	rng := rand.New(rand.NewSource(1))
-	keys := make([]Key, n)
+	f := &benchFlows{c: NewCache(newMemory(b, sizes), 1)}
 	mask := Key{WPort: ^uint64(0), WEthDst: ^uint64(0), WIP: 0xff << 56, WL4: 0xffffffff << 32, WIPv4: ^uint64(0)}
-	if big {
+	f.base = Key{WPort: 1 << 32, WEthDst: 0x020000000001<<16 | 0x800, WIP: 17<<56 | 64<<40, WL4: 1 << 32}
+	f.word = WIPv4
+	if tunnel {
 		mask[WIPv6Src], mask[WIPv6Dst+1], mask[WTunID], mask[WTunIPv4] = ^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)
+		f.base[WIPv6Src], f.base[WTunID], f.base[WTunIPv4] = 1, 5, 7
+		f.word = WIPv6Dst + 1
 	}
-	for i := range keys {
-		k := &keys[i]
-		*k = Key{WPort: 1 << 32, WEthDst: 0x020000000001<<16 | 0x800, WIP: 17<<56 | 64<<40, WIPv4: 0x0a000001<<32 | uint64(i), WL4: uint64(i) << 32}
-		if big {
-			*k = Key{WPort: 1 << 32, WEthDst: 0x020000000001<<16 | 0x86dd, WIP: 17 << 56, WIPv6Src: 1, WIPv6Dst + 1: uint64(i), WTunID: 5, WTunIPv4: 7}
-		}
-		if r := c.Install(uint32(i), k, &mask, []Action{{Op: OpOutput, U32: uint32(i & 7)}}); r != Installed {
+	for i := range uint32(n) {
+		k := f.base
+		k[f.word] = uint64(i)
+		if r := f.c.Install(i, &k, &mask, []Action{{Op: OpOutput, U32: i & 7}}); r != Installed {
 			b.Fatal(r)
 		}
 	}
-	batches := make([][packet.BatchSize]Key, 64)
-	picks := make([]uint32, 1<<20)
-	for i := range picks {
-		picks[i] = uint32(rng.Intn(n))
+	rng := rand.New(rand.NewSource(1))
+	f.picks = make([]uint32, 1<<20)
+	for i := range f.picks {
+		f.picks[i] = uint32(rng.Intn(n))
 	}
+	return f
+}
+
+// run makes and looks up frames, and counts them as a worker does.
+func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
+	var keys [packet.BatchSize]Key
 	var out [packet.BatchSize]uint32
-	var counts LookupCounts
-	at := 0
-	fill := func() {
-		for i := range batches {
-			for j := range batches[i] {
-				batches[i][j] = keys[picks[at&(1<<20-1)]]
-				at++
+	for done := 0; done < frames; done += packet.BatchSize {
+		picks := f.picks[done&(1<<20-1):]
+		for i := range keys {
+			keys[i] = f.base
+			keys[i][f.word] = uint64(picks[i])
+		}
+		if !lookup {
+			continue
+		}
+		f.c.Lookup(&keys, ^uint32(0), &out, &n)
+		for _, slot := range out {
+			f.c.Flow(slot).Packets++
+		}
+	}
+	return n
+}
+
+// One op is one frame, of connections in random order.
+func BenchmarkLookup(outer *testing.B) {
+	outer.Run("only-making-keys", func(b *testing.B) {
+		newBenchFlows(b, 1, DefaultSizes, false).run(b.N, false)
+	})
+	tiny := DefaultSizes
+	tiny.Exact = ways
+	for _, c := range []struct {
+		name   string
+		n      int
+		sizes  Sizes
+		tunnel bool
+	}{
+		{"flows", 1, DefaultSizes, false},
+		{"flows", 100, DefaultSizes, false},
+		{"flows", 10_000, DefaultSizes, false},
+		{"flows", 100_000, DefaultSizes, false},
+		{"flows", 200_000, DefaultSizes, false},
+		{"flows", 1_000_000, DefaultSizes, false},
+		{"tunnel-ipv6", 10_000, DefaultSizes, true},
+		{"no-exact", 10_000, tiny, false},
+	} {
+		var f *benchFlows
+		outer.Run(fmt.Sprintf("%s-%d", c.name, c.n), func(b *testing.B) {
+			if f == nil {
+				f = newBenchFlows(outer, c.n, c.sizes, c.tunnel)
+				f.run(1<<20, true)
+				b.ResetTimer()
 			}
-		}
+			n := f.run(b.N, true)
+			b.ReportMetric(100*float64(n.ExactHits)/float64(n.ExactHits+n.MegaflowHits), "%exact")
+		})
 	}
-	for range 3 * n / 2048 { // warm up
-		fill()
-		for i := range batches {
-			c.Lookup(&batches[i], ^uint32(0), &out, &counts)
-		}
-	}
-	counts = LookupCounts{}
-	b.ResetTimer()
-	for done := 0; done < b.N; {
-		b.StopTimer()
-		fill()
-		b.StartTimer()
-		for i := range batches {
-			c.Lookup(&batches[i], ^uint32(0), &out, &counts)
-			for _, slot := range out {
-				c.m.Flows[slot].Packets++
-			}
-		}
-		done += 2048
-	}
-	b.ReportMetric(100*float64(counts.ExactHits)/float64(counts.ExactHits+counts.MegaflowHits), "%exact")
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"weft/internal/shm"
 	"weft/packet"
@@ -208,6 +209,17 @@ func FuzzCache(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64, steps uint16) {
 		checkCache(t, m, tinySizes, seed, int(steps%1000))
 	})
+}
+
+// Layouts that prefetching and false sharing depend on.
+func TestLineSizes(t *testing.T) {
+	for name, size := range map[string]uintptr{
+		"Flow": unsafe.Sizeof(Flow{}), "exactEntry": unsafe.Sizeof(exactEntry{}), "actions in a block": blockActions * unsafe.Sizeof(Action{}),
+	} {
+		if size != 64 {
+			t.Errorf("%s: %d bytes, want 64", name, size)
+		}
+	}
 }
 
 // A removed megaflow takes its own entries with it; the others keep their hits.

@@ -1,6 +1,10 @@
 package flowtable
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"weft/packet"
+)
 
 // The exact-match cache maps the bits of a key that any installed mask looks at
 // (the union of all masks) to a megaflow: frames that agree in those agree in
@@ -35,8 +39,7 @@ const (
 type exactEntry struct {
 	slot       uint32
 	generation uint32
-	groups     uint32 // groups of words in more
-	_          uint32
+	groups     uint64 // groups of words in more
 	words      [baseWords]uint64
 }
 
@@ -47,7 +50,7 @@ type exactMore [16]uint64
 type digest struct {
 	words  [baseWords]uint64
 	hash   uint64
-	groups uint32
+	groups uint64
 	n      uint32 // words in more
 	more   exactMore
 }
@@ -60,7 +63,9 @@ func (c *Cache) digest(k *Key, d *digest) {
 	w0, w1 := k[WPort]&u[WPort], k[WEthDst]&u[WEthDst]
 	w2, w3 := k[WEthSrc]&u[WEthSrc], k[WIP]&u[WIP]
 	w4, w5 := k[WL4]&u[WL4], k[WIPv4]&u[WIPv4]
-	d.words = [baseWords]uint64{w0, w1, w2, w3, w4, w5}
+	// One by one: a literal is built aside and copied in wider pieces, which
+	// waits for the narrow stores.
+	d.words[0], d.words[1], d.words[2], d.words[3], d.words[4], d.words[5] = w0, w1, w2, w3, w4, w5
 	acc := fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
 	d.groups, d.n = 0, 0
 	if c.groups != 0 {
@@ -98,7 +103,7 @@ func (c *Cache) digestGroups(k *Key, d *digest) (acc uint64) {
 }
 
 // group4 adds a group of four words unless all are 0, and returns their hash.
-func (c *Cache) group4(d *digest, group uint32, w0, w1, w2, w3 uint64) uint64 {
+func (c *Cache) group4(d *digest, group uint64, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
 	}
@@ -108,6 +113,57 @@ func (c *Cache) group4(d *digest, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	d.groups |= group
 	s := (*[4]uint64)(c.groupSeeds[group&15][:])
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
+}
+
+// lookupExact looks up digests[:count] and writes what it finds to out. It
+// returns how many it did not find, missed[:n]. Each loop works on lines that do
+// not depend on each other, fetched by the loop before.
+func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed int) {
+	buckets, exact, flows := c.m.buckets, c.m.exact, c.m.Flows
+	found := 0
+	for j := range count {
+		d := &c.digests[j%packet.BatchSize]
+		number := uint32(d.hash) & c.bucketWrap
+		lo, hi := buckets[number].candidates(d.signature())
+		if lo|hi == 0 {
+			c.missed[missed%packet.BatchSize] = uint8(j)
+			missed++
+			continue
+		}
+		c.lines[found%packet.BatchSize] = number*ways + first(lo, hi)
+		c.found[found%packet.BatchSize] = uint8(j)
+		found++
+	}
+	prefetchLines(&exact[0], &c.lines, found)
+	for m := range found {
+		j, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.lines[m%packet.BatchSize]
+		d, e := &c.digests[j], &exact[at]
+		w, v := &e.words, &d.words
+		diff := w[0] ^ v[0] | w[1] ^ v[1] | w[2] ^ v[2] | w[3] ^ v[3] | w[4] ^ v[4] | w[5] ^ v[5]
+		diff |= e.groups ^ d.groups
+		if d.n != 0 {
+			diff |= c.differMore(at, d)
+		}
+		slot := e.slot
+		if diff != 0 || flows[slot].Generation != e.generation {
+			if slot = c.probe(d); slot == NoSlot {
+				c.missed[missed%packet.BatchSize] = j
+				missed++
+				continue
+			}
+		}
+		out[c.frames[j]%packet.BatchSize] = slot
+	}
+	return missed
+}
+
+// differMore is 0 if entry number at has d's words in more.
+func (c *Cache) differMore(at uint32, d *digest) (diff uint64) {
+	more := &c.m.more[at]
+	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
+		diff |= more[j] ^ d.more[j] | more[j+1] ^ d.more[j+1]
+	}
+	return diff
 }
 
 // candidates marks the entries of b that have the signature: bit 15 of each
@@ -130,13 +186,10 @@ func first(lo, hi uint64) uint32 {
 func (c *Cache) holds(at uint32, d *digest) bool {
 	e := &c.m.exact[at]
 	w, v := &e.words, &d.words
-	diff := uint64(e.groups ^ d.groups)
+	diff := e.groups ^ d.groups
 	diff |= w[0] ^ v[0] | w[1] ^ v[1] | w[2] ^ v[2] | w[3] ^ v[3] | w[4] ^ v[4] | w[5] ^ v[5]
 	if d.n != 0 {
-		more := &c.m.more[at]
-		for j := uint32(0); j < d.n && j < uint32(len(more)); j++ {
-			diff |= more[j] ^ d.more[j]
-		}
+		diff |= c.differMore(at, d)
 	}
 	return diff == 0
 }
@@ -189,7 +242,11 @@ func (c *Cache) enter(d *digest, slot uint32) {
 	shift := way % 4 * 16
 	b[way/4] = b[way/4]&^(0xffff<<shift) | d.signature()<<shift
 	at := number*ways + way
-	c.m.exact[at] = exactEntry{slot: slot, generation: c.m.Flows[slot].Generation, groups: d.groups, words: d.words}
+	e := &c.m.exact[at]
+	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
+	for i := range d.words {
+		e.words[i] = d.words[i]
+	}
 	if d.n != 0 {
 		c.m.more[at] = d.more
 	}
@@ -218,7 +275,7 @@ func (c *Cache) setUnion() {
 }
 
 // wordGroups is the group of each word, 0 for base words.
-var wordGroups = [KeyWords]uint32{
+var wordGroups = [KeyWords]uint64{
 	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
 	WTunID: groupTun, WTunIPv4: groupTun,
 	WTunIPv6Src: groupTunIPv6, WTunIPv6Src + 1: groupTunIPv6, WTunIPv6Dst: groupTunIPv6, WTunIPv6Dst + 1: groupTunIPv6,

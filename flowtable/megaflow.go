@@ -46,8 +46,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search finds the megaflows of the frames list, and enters what it finds into
-// the exact-match cache.
+// search finds the megaflows of digests list, and enters what it finds into the
+// exact-match cache.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -58,42 +58,49 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 		}
 		m := &c.m.masks[row]
 		n.MasksSearched += uint64(len(list))
-		for _, i := range list {
-			h := c.hash(m, &keys[i%packet.BatchSize])
-			c.hashes[i%packet.BatchSize] = h
-			c.lines[i%packet.BatchSize] = index[h&wrap].value // all lines at once
+		for _, j := range list {
+			h := c.hash(m, &keys[c.frames[j%packet.BatchSize]%packet.BatchSize])
+			c.hashes[j%packet.BatchSize] = h
+			c.lines[j%packet.BatchSize] = index[h&wrap].value // all lines at once
 		}
 		left := list[:0]
-		for _, i := range list {
-			h, slot := c.hashes[i%packet.BatchSize], NoSlot
-			for pos := h & wrap; ; pos = (pos + 1) & wrap {
-				e := index[pos]
-				if e.value == 0 {
-					break
-				}
-				if e.hash == h && c.matches(e.value-1, row, m, &keys[i%packet.BatchSize]) {
-					slot = e.value - 1
-					break
-				}
-			}
+		for _, j := range list {
+			i := c.frames[j%packet.BatchSize] % packet.BatchSize
+			slot := c.find(row, m, c.hashes[j%packet.BatchSize], &keys[i])
 			if slot == NoSlot {
-				left = append(left, i)
+				left = append(left, j)
 				continue
 			}
-			out[i%packet.BatchSize] = slot
+			out[i] = slot
 			m.hits++
 			n.MegaflowHits++
-			c.enter(&c.digests[i%packet.BatchSize], slot)
+			c.enter(&c.digests[j%packet.BatchSize], slot)
 		}
 		list = left
 	}
-	for _, i := range list {
-		out[i%packet.BatchSize] = NoSlot
+	for _, j := range list {
+		out[c.frames[j%packet.BatchSize]%packet.BatchSize] = NoSlot
 	}
 	n.Misses += uint64(len(list))
 	if c.searched >= sortEvery {
 		c.searched = 0
 		c.sortMasks()
+	}
+}
+
+// find returns the slot of the megaflow of mask number row for k, whose hash
+// under it is h, or NoSlot.
+func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
+	index := index(c.m.index)
+	wrap := uint32(len(index) - 1)
+	for pos := h & wrap; ; pos = (pos + 1) & wrap {
+		e := index[pos&wrap]
+		if e.value == 0 {
+			return NoSlot
+		}
+		if e.hash == h && c.matches(e.value-1, row, m, k) {
+			return e.value - 1
+		}
 	}
 }
 

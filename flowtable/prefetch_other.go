@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package flowtable
+
+import "weft/packet"
+
+// prefetchLines does nothing here; what is found is the same.
+func prefetchLines(*exactEntry, *[packet.BatchSize]uint32, int) {}
