@@ -81,7 +81,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		d.rings, d.rx = append(d.rings, &q.ring), append(d.rx, q)
 		return nil
 	}
-	q := &tx{header: header, numBuffer: header == 12, mergeable: s.Features&FeatureMergeable != 0, mtu: packet.MaxFrameLen}
+	q := &tx{header: header, mergeable: s.Features&FeatureMergeable != 0, mtu: packet.MaxFrameLen}
 	if s.MTU > 0 {
 		q.mtu = min(q.mtu, s.MTU+ethernetOverhead)
 	}

@@ -169,22 +169,25 @@ func (r *ring) look() int {
 }
 
 // peek reads the heads of the next n available chains, without taking them. n
-// is at most waiting and len(heads). One short loop lets the cache misses of a
+// is at most waiting and len(heads). It returns how many are sound, the ring
+// being broken if that is 0 of more. One short loop lets the cache misses of a
 // whole batch overlap.
-func (r *ring) peek(n int) bool {
+func (r *ring) peek(n int) int {
 	avail := unsafe.Add(r.avail, 4)
 	pos := uint32(r.next)
 	for i := range r.heads[:n] {
 		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&r.mask)*2)))
 		if id >= r.num {
-			r.broken(faultHead, uint64(id), uint64(r.num))
-			return false
+			if i == 0 {
+				r.broken(faultHead, uint64(id), uint64(r.num))
+			}
+			return i
 		}
 		h := &r.heads[i]
 		h.id = id
 		h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(r.desc, uintptr(id)*descSize))
 	}
-	return true
+	return n
 }
 
 // readDesc reads a descriptor once, in two words.

@@ -25,33 +25,37 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if n <= 0 {
 		return n
 	}
-	if room := packet.BatchSize - b.N; n > room {
-		n = room
+	if n = min(n, packet.BatchSize-b.N); n == 0 {
+		return 0
 	}
-	if !q.peek(n) {
+	if n = q.peek(n); n == 0 {
 		return -1
 	}
 	if q.disabled {
 		return q.discard(n)
 	}
+	// What the loop needs lies in locals: the compiler must take every store
+	// into a frame for one into the queue.
+	last, skip := q.last, q.header
 	for i := range q.heads[:n] {
 		h := &q.heads[i]
 		f, header := b.Next()
-		off := h.addr - q.last.guest
-		length := h.n - q.header
+		off := h.addr - last.guest
+		length := h.n - skip
 		// One readable descriptor that lies in the region found last: nearly
 		// every chain of nearly every driver.
-		if h.flags&(descNext|descWrite|descIndirect) != 0 || off >= q.last.size || uint64(h.n) > q.last.size-off ||
-			h.n <= q.header || length > packet.MaxFrameLen {
+		if h.flags&(descNext|descWrite|descIndirect) != 0 || off >= last.size || uint64(h.n) > last.size-off ||
+			h.n <= skip || length > packet.MaxFrameLen {
 			if got := q.chain(b, f, header, h); got <= 0 {
 				if got < 0 && i == 0 {
 					return -1
 				}
 				return i // no spans left, or broken: the next Recv will say so
 			}
+			last = q.last
 			continue
 		}
-		at := q.last.base + uintptr(off) + uintptr(q.header)
+		at := last.base + uintptr(off) + uintptr(skip)
 		k := length
 		if k > packet.InnerHeader {
 			k = packet.InnerHeader
@@ -59,7 +63,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 				return i
 			}
 		}
-		copy(header[:k], unsafe.Slice((*byte)(foreignPointer(at)), int(k)))
+		copyHeader(unsafe.Pointer(header), foreignPointer(at), uintptr(k))
 		b.Commit(f, int(k))
 		q.take(h.id, 0)
 	}

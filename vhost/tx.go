@@ -12,7 +12,6 @@ type tx struct {
 	header    uint32 // bytes of the virtio-net header
 	mergeable bool
 	mtu       int
-	numBuffer bool // the header ends in num_buffers
 
 	chains [maxMerged]chainRef // of the frame being sent
 }
@@ -25,10 +24,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 		if n <= 0 {
 			return sent
 		}
-		n = min(n, len(order)-sent, packet.BatchSize)
-		if !q.peek(n) {
-			return sent
-		}
+		n = q.peek(min(n, len(order)-sent, packet.BatchSize))
 		got := q.fill(b, order[sent:], n)
 		sent += got
 		if got == 0 {
@@ -42,33 +38,33 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 // took; 0: no room for the first, or broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	used := 0
+	last, skip := q.last, q.header // as in Recv
 	for i, at := range order {
 		if used >= n {
 			return i
 		}
-		f := &b.Frames[at]
+		f := &b.Frames[at&(packet.BatchSize-1)]
 		length := f.Len()
-		need := uint32(length) + q.header
+		need := uint32(length) + skip
 		h := &q.heads[used]
-		off := h.addr - q.last.guest
-		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= q.last.size || uint64(h.n) > q.last.size-off ||
+		off := h.addr - last.guest
+		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= last.size || uint64(h.n) > last.size-off ||
 			h.n < need || length > q.mtu {
 			got := q.scatter(b, f)
 			if got < 0 {
 				return i
 			}
 			used += got
+			last = q.last
 			continue
 		}
-		dst := packet.Foreign(q.last.base+uintptr(off), need)
-		if q.numBuffer {
-			binary.LittleEndian.PutUint64(dst, 0)
-			binary.LittleEndian.PutUint32(dst[8:], 1<<16) // csum_offset 0, num_buffers 1
+		to := last.base + uintptr(off)
+		writeHeader(to, skip)
+		if header := f.Header(); f.TailLen() == 0 && len(header) <= 128 {
+			copyBytes(to+uintptr(skip), header)
 		} else {
-			binary.LittleEndian.PutUint64(dst, 0)
-			binary.LittleEndian.PutUint16(dst[8:], 0)
+			b.Gather(f, packet.Foreign(to+uintptr(skip), uint32(length)))
 		}
-		b.Gather(f, dst[q.header:])
 		q.take(h.id, need)
 		used++
 	}

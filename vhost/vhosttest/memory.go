@@ -249,3 +249,12 @@ func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 
 // newEvent is shm's, an eventfd as QEMU makes them.
 var newEvent = shm.NewEvent
+
+// Bytes is guest memory at a guest address, false where any of it is outside.
+func (g *Guest) Bytes(addr, n uint64) ([]byte, bool) {
+	off := addr - GuestBase
+	if addr < GuestBase || off > uint64(len(g.mem)) || n > uint64(len(g.mem))-off {
+		return nil, false
+	}
+	return g.mem[off : off+n : off+n], true
+}

@@ -155,6 +155,14 @@ func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+1
 // Table is slot i's indirect table.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
+// Withdraw takes back what was offered and not used, so that other chains can be
+// offered in its place: only for a ring no device has open.
+func (q *Queue) Withdraw() {
+	q.next = q.UsedIndex()
+	q.published = q.next
+	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
+}
+
 // chain writes the descriptors of slot i over n bytes and returns its head.
 func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	pieces, count := q.g.Layout.pieces(n, HeaderLen(q.g.Features))

@@ -1,0 +1,178 @@
+package vhost
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// opener is a Backend that opens each device it gets, as the engine would.
+type opener struct {
+	t      *testing.T
+	opened bool
+}
+
+func (o *opener) Start(spec []byte, fds []int) error {
+	if o.opened {
+		o.t.Error("started twice")
+	}
+	own := make([]int, len(fds))
+	for i, fd := range fds {
+		own[i], _ = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	}
+	d, err := Open(spec, own)
+	if err != nil {
+		return err
+	}
+	d.Close()
+	o.opened = true
+	return nil
+}
+
+func (o *opener) Stop() ([]byte, error) { o.opened = false; return nil, nil }
+func (o *opener) Changed()              {}
+
+// FuzzMessages runs sequences of requests through the table: any payload, any
+// number of descriptors of several kinds. Nothing may panic, leak a descriptor,
+// or leave a state that cannot be kept and restored.
+func FuzzMessages(f *testing.F) {
+	addr := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x10000)
+	addr = binary.LittleEndian.AppendUint64(addr, 0x12000)
+	addr = binary.LittleEndian.AppendUint64(addr, 0x11000)
+	addr = append(addr, make([]byte, 8)...)
+	region := func(size uint64) []byte {
+		b := binary.LittleEndian.AppendUint64(nil, 0)
+		b = binary.LittleEndian.AppendUint64(b, size)
+		b = binary.LittleEndian.AppendUint64(b, 0x10000)
+		return binary.LittleEndian.AppendUint64(b, 0)
+	}
+	u64, pair := u64Payload, func(i, n uint32) []byte { return u64Payload(uint64(i) | uint64(n)<<32) }
+	var whole []byte
+	step := func(request, fds byte, payload []byte) { whole = append(append(whole, request, fds), payload...) }
+	step(2, 0, u64(1<<30))
+	step(5, 1<<4|1, append(pair(1, 0), region(1<<16)...))
+	for i := range uint32(2) {
+		addr[0] = byte(i)
+		step(8, 0, pair(i, 16))
+		step(9, 0, addr)
+		step(12, 1, u64(uint64(i)))
+		step(13, 0, u64(uint64(i)|1<<8))
+		step(18, 0, pair(i, 1))
+	}
+	step(11, 0, pair(1, 0))
+	f.Add(whole)
+	f.Add([]byte{37, 1<<4 | 1, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{5, 1<<4 | 3, 3, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(fuzzMessages)
+}
+
+func fuzzMessages(t *testing.T, data []byte) {
+	before := countFiles(t)
+	s, err := newSession(Config{Queues: 2}, &opener{t: t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(data) >= 2 {
+		request, kind := data[0]%uint8(len(table)), data[1]
+		data = data[2:]
+		r := &table[request]
+		if r.run == nil {
+			continue
+		}
+		m := message{request: uint32(request), payload: make([]byte, payloadSize(r, kind))}
+		data = data[copy(m.payload, data):]
+		for range min(int(kind&15), r.fds) {
+			m.fds = append(m.fds, makeFD(t, kind>>4))
+		}
+		reply, err := r.run(s, &m)
+		m.close()
+		if err == nil && r.reply != (reply != nil) {
+			t.Fatalf("%s: reply %x", r.name, reply)
+		}
+		if !s.running && s.front.ready() {
+			_ = s.start()
+		}
+	}
+	blob, fds := s.Snapshot()
+	restored, err := Restore(Config{Queues: 2, Client: true}, &opener{t: t, opened: s.running}, blob, fds)
+	if err != nil {
+		t.Fatalf("state cannot be restored: %v", err)
+	}
+	if a, b := restored.Status(), s.Status(); a.Memory != b.Memory || len(a.Vrings) != len(b.Vrings) || a.Running != b.Running {
+		t.Fatalf("restored %+v, was %+v", a, b)
+	}
+	restored.Close()
+	s.Close()
+	if after := countFiles(t); after != before {
+		t.Fatalf("%d descriptors open, %d before", after, before)
+	}
+}
+
+func payloadSize(r *row, kind byte) int {
+	if r.size == sizeTable {
+		return 8 + int(kind&7)*regionLen
+	}
+	return r.size
+}
+
+// makeFD makes an eventfd, or a file of 64 KiB.
+func makeFD(t *testing.T, kind byte) int {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if kind&1 != 0 {
+		unix.Close(fd)
+		if fd, err = unix.MemfdCreate("fuzz", unix.MFD_CLOEXEC); err == nil {
+			err = unix.Ftruncate(fd, 1<<16)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func countFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// FuzzHeader compares parseHeader with the rules said plainly.
+func FuzzHeader(f *testing.F) {
+	f.Add(uint32(1), uint32(1), uint32(0))
+	f.Add(uint32(5), uint32(9), uint32(264))
+	f.Add(uint32(6), uint32(1), uint32(8))
+	f.Add(uint32(1<<31), uint32(1), uint32(1<<31))
+	f.Fuzz(func(t *testing.T, request, flags, size uint32) {
+		var b [messageHeaderLen]byte
+		binary.LittleEndian.PutUint32(b[0:], request)
+		binary.LittleEndian.PutUint32(b[4:], flags)
+		binary.LittleEndian.PutUint32(b[8:], size)
+		m, r, n, err := parseHeader(&b)
+		good := request < 41 && table[request].run != nil && flags&3 == 1 && flags&4 == 0
+		if good && request == 5 {
+			good = size >= 8 && size <= 8+8*32
+		} else if good {
+			good = size == uint32(table[request].size)
+		}
+		if good != (err == nil) {
+			t.Fatalf("request %d, flags %#x, size %d: %v", request, flags, size, err)
+		}
+		if good && (n != int(size) || n > maxPayload || m.request != request || m.flags != flags || r != &table[request]) {
+			t.Fatalf("request %d: %+v, %d", request, m, n)
+		}
+	})
+}
+
+// TestOrder: the stores of assembly or its stand-in store what they are given.
+func TestOrder(t *testing.T) {
+	words := [3]uint32{1, 2, 3}
+	storeRelease32(&words[1], 0xdeadbeef)
+	fence()
+	if words != [3]uint32{1, 0xdeadbeef, 3} {
+		t.Fatalf("%x", words)
+	}
+}
