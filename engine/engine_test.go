@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "engine" {
 		err := Serve(os.Args[3], map[string]Opener{
 			"socket": porttest.OpenSocket,
+			"replay": openReplay,
 			"broken": func([]byte, []int) (port.Device, error) { return nil, errors.New("broken by the test") },
 		})
 		if err != nil {
