@@ -94,6 +94,16 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// readdress gives the guest its address again after both processes of the
+// switch were gone: its tap, which nobody held, is a new one.
+func (s *site) readdress() {
+	s.t.Helper()
+	eventually(s.t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
+	if out := s.guest.Run("ip", "address", "show", "dev", "eth0"); !strings.Contains(out, guestIP) {
+		s.guest.Address("eth0", guestIP+"/24")
+	}
+}
+
 // reach fails the test unless to answers a ping of from.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()

@@ -185,7 +185,7 @@ func TestActionsOnTheWire(t *testing.T) {
 		{"push_vlan", "push_vlan:0x8100,set_field:4101->vlan_tci,output:overlay", plain, tagged(plain, 5)},
 		{"strip_vlan", "strip_vlan,output:overlay", tagged(plain, 77), plain},
 		{"goto_table", "goto_table:3", plain, plain},
-		{"dl_dst", "set_field:" + craftedSrcMAC + "->dl_dst,output:overlay", plain, append([]byte{2, 0, 0, 0, 0x0c, 1}, plain[6:]...)},
+		{"dl_dst", "set_field:02:00:00:00:0c:33->dl_dst,output:overlay", plain, append([]byte{2, 0, 0, 0, 0x0c, 0x33}, plain[6:]...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.weft.Weft("add-flow", "table=3,actions=output:overlay")

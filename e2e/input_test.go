@@ -38,7 +38,7 @@ func TestBadInput(t *testing.T) {
 		{"70000", []string{"add-flow", "tcp,tp_dst=70000,actions=drop"}},
 		{"table", []string{"add-flow", "table=300,actions=drop"}},
 		{"goto_table", []string{"add-flow", "table=5,actions=goto_table:4"}},
-		{"set_field", []string{"add-flow", "actions=set_field:10.0.0.1->nw_bogus,drop"}},
+		{"nw_bogus", []string{"add-flow", "actions=set_field:10.0.0.1->nw_bogus,drop"}},
 		{"http0", []string{"add-flows", batch}},
 		{"nw_sorc", []string{"del-flows", "ip,nw_sorc=1.2.3.4"}},
 		{"nw_sorc", []string{"dump-flows", "ip,nw_sorc=1.2.3.4"}},
@@ -141,7 +141,7 @@ func TestMalformedFrames(t *testing.T) {
 		change(f[14:])
 		return f
 	}
-	arp := append(serialize(t, crafted(layers.EthernetTypeARP)), 0, 1, 8, 0, 6, 4, 0)
+	arp := append(serialize(t, crafted(layers.EthernetTypeARP))[:14], 0, 1, 8, 0, 6, 4, 0)
 	const count = 3
 	for _, c := range []struct {
 		reason, name string

@@ -29,7 +29,7 @@ func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 // and counts go on.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
-	s.weft.Weft("add-flow", "priority=100,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
+	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
 	reach(t, s.guest, remoteIP)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	frame := udpFrame(t, 1001, 100)
@@ -80,7 +80,7 @@ func TestKillControl(t *testing.T) {
 // The engine's death is repaired by control; connections live on.
 func TestKillEngine(t *testing.T) {
 	s := newSite(t)
-	s.weft.Weft("add-flow", "priority=100,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
+	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
 	reach(t, s.guest, remoteIP)
 	const count = 200
 	frame, tap := udpFrame(t, 1001, 100), s.guest.Raw("eth0")
@@ -167,11 +167,7 @@ func TestStateSurvivesRestart(t *testing.T) {
 		if after := lines(); after != before {
 			t.Errorf("%s: before\n%s\nafter\n%s", way.name, before, after)
 		}
-		// The tap is made anew where nobody held it: its address went with it.
-		if out, err := s.guest.Try("ip", "address", "show", "dev", "eth0"); err != nil || !strings.Contains(out, guestIP) {
-			eventually(t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
-			s.guest.Address("eth0", guestIP+"/24")
-		}
+		s.readdress()
 		reach(t, s.guest, remoteIP)
 	}
 }

@@ -40,6 +40,7 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 	kernelTraffic(t, s, "the switch is dead")
 
 	s.weft.Start()
+	s.readdress()
 	reach(t, s.guest, remoteIP)
 	kernelTraffic(t, s, "the switch is there again")
 }
@@ -70,6 +71,7 @@ func TestCleanExit(t *testing.T) {
 	}
 	kernelTraffic(t, s, "the switch has ended")
 	s.weft.Start()
+	s.readdress()
 	reach(t, s.guest, remoteIP)
 }
 
