@@ -159,6 +159,16 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 			k[WIP] |= FragLater << 32
 			return packet.DropNone
 		}
+	} else if proto == packet.ProtoUDP && len(h) >= off+headerLen+packet.UDPLen {
+		// Most small frames: as extractTransport, without its checks (14 to 11 ns
+		// a frame).
+		udp := binary.BigEndian.Uint64(h[off+headerLen:])
+		if n := int(udp >> 16 & 0xffff); n < packet.UDPLen || headerLen+n > totalLen {
+			return packet.DropBadTransport
+		}
+		f.L4, f.Proto = uint16(off+headerLen), packet.ProtoUDP
+		k[WL4] = udp >> 32 << 32
+		return packet.DropNone
 	}
 	if proto == packet.ProtoICMPv6 {
 		return packet.DropNone
