@@ -69,7 +69,7 @@ func formatPriority(priority uint16, m *Match, names Names) string {
 // names, makes an equal FlowMod: for keeping flows in files.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
-	if m.Table != TableAll {
+	if m.Table != TableAll && !(m.Table == 0 && m.Command == Add) {
 		fmt.Fprintf(&b, "table=%d,", m.Table)
 	}
 	if m.CookieMask != 0 {

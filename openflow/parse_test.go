@@ -1,0 +1,213 @@
+package openflow
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestErrorsNameTheWord: each wrong text, the word its error names, and a part
+// of what it says was expected.
+func TestErrorsNameTheWord(t *testing.T) {
+	tests := []struct{ text, word, expected string }{
+		{"nosuch=1,actions=drop", "nosuch", "match field such as"},
+		{"nosuch,actions=drop", "nosuch", "match field such as"},
+		{"in_port=1", "", "actions="},
+		{"in_port=1,actions", "actions", "actions="},
+		{"in_port=eth9,actions=drop", "eth9", "name of a port"},
+		{`in_port="eth9,actions=drop`, `"eth9,actions=drop`, "double quotes"},
+		{"in_port=70000,actions=drop", "70000", "from 0 to 65535"},
+		{"dl_dst=01:02,actions=drop", "01:02", "xx:xx:xx:xx:xx:xx"},
+		{"dl_type=0x800/0xff,actions=drop", "0x800/0xff", "without a mask"},
+		{"dl_vlan=70000,actions=drop", "70000", "16 bits"},
+		{"ip,nw_src=10.0.0,actions=drop", "10.0.0", "IPv4 address"},
+		{"ip,nw_src=10.0.0.0/40,actions=drop", "10.0.0.0/40", "from 0 to 32"},
+		{"ipv6,ipv6_dst=10.0.0.1,actions=drop", "10.0.0.1", "IPv6 address"},
+		{"ip,nw_frag=maybe,actions=drop", "maybe", "not_later"},
+		{"tcp,tcp_flags=+syn+bad,actions=drop", "+syn+bad", "TCP flags"},
+		{"tcp,nw_frag=later,tp_src=1,actions=drop", "tp_src", "nw_frag=later"},
+		{"reg16=1,actions=drop", "reg16", "match field"},
+		{"reg0=0x100000000,actions=drop", "0x100000000", "32 bits"},
+		{"ct_state=+trk,actions=drop", "ct_state", "weft supports"},
+		{"priority=65536,actions=drop", "65536", "65535 for priority"},
+		{"priority,actions=drop", "priority", "priority=VALUE"},
+		{"table=256,actions=drop", "256", "table number"},
+		{"idle_timeout=x,actions=drop", "x", "idle_timeout"},
+		{"cookie=y,actions=drop", "y", "64-bit"},
+		{"cookie=1/1,actions=drop", "cookie", "without a mask"},
+		{"out_port=1,actions=drop", "out_port", "match field"},
+		{"actions=fly", "fly", "a port or an action"},
+		{"actions=fly:1", "fly:1", "an action such as"},
+		{"actions=output:eth9", "eth9", "name of a port"},
+		{"actions=output:none", "output:none", "can be sent to"},
+		{"actions=drop,1", "drop", "no other action"},
+		{"actions=1,drop", "drop", "no other action"},
+		{"actions=group:1", "group:1", "weft supports"},
+		{"actions=controller", "controller", "weft supports"},
+		{"actions=set_field:1->nowhere", "nowhere", "name of a field"},
+		{"actions=set_field:1", "set_field:1", "VALUE->FIELD"},
+		{"actions=set_field:x->reg0", "x", "32 bits"},
+		{"ip,actions=set_field:5->nw_tos", "5", "multiple of 4"},
+		{"ip,actions=set_field:6->nw_proto", "set_field:6->nw_proto", "read-only"},
+		{"arp,actions=set_field:1->arp_op", "set_field:1->arp_op", "not among them yet"},
+		{"actions=set_field:1.2.3.4->nw_src", "set_field:1.2.3.4->nw_src", "matches ip"},
+		{"actions=load:1->reg0[3..1]", "reg0[3..1]", "bits within"},
+		{"actions=load:1->reg0[0..32]", "reg0[0..32]", "bits within"},
+		{"actions=load:4->reg0[0..1]", "4", "2 bits"},
+		{"actions=move:reg0[0..3]->reg1[0..4]", "reg1[0..4]", "reg0[0..3]"},
+		{"actions=push_vlan:0x1234", "push_vlan:0x1234", "0x8100"},
+		{"actions=mod_vlan_vid:4096", "mod_vlan_vid:4096", "0 to 4095"},
+		{"actions=mod_dl_src:zz", "mod_dl_src:zz", "Ethernet"},
+		{"table=3,actions=goto_table:3", "goto_table:3", "behind the flow's own, 3"},
+		{"actions=goto_table:300", "goto_table:300", "0 to 254"},
+		{"actions=goto_table:3,1", "1", "goto_table at the end"},
+		{"actions=clone(goto_table:3)", "goto_table:3", "within another"},
+		{"actions=resubmit", "resubmit", "a port or a table"},
+		{"actions=resubmit(,1,ct)", "resubmit(,1,ct)", "resubmit(PORT,TABLE)"},
+		{"actions=" + strings.Repeat("clone(", 17) + "1" + strings.Repeat(")", 17), "clone", "at most 16"},
+	}
+	for _, tt := range tests {
+		_, err := ParseFlowMod(tt.text, Add, nil)
+		var pe *ParseError
+		if !errors.As(err, &pe) {
+			t.Errorf("%s: error %v, want a ParseError", tt.text, err)
+			continue
+		}
+		if pe.Word != tt.word || !strings.Contains(pe.Expected, tt.expected) {
+			t.Errorf("%s: names %q, expected %q; want %q, ...%s...", tt.text, pe.Word, pe.Expected, tt.word, tt.expected)
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: more than one line: %q", tt.text, err)
+		}
+	}
+}
+
+func TestFilterText(t *testing.T) {
+	wrong := map[string]string{
+		"cookie=5": "cookie=5/-1", "priority=3": "match field", "actions=drop": "only a match", "idle_timeout=3": "match field",
+	}
+	for text, part := range wrong {
+		if _, err := ParseFilter(text, nil); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v, want ...%s...", text, err, part)
+		}
+	}
+	mod, err := ParseFilter("table=3,cookie=0xff/-1,out_port=LOCAL,tcp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mod.Command != Delete || mod.Table != 3 || mod.Cookie != 0xff || mod.CookieMask != ^uint64(0) || !mod.ByOutPort || mod.OutPort != PortLocal {
+		t.Errorf("filter is %+v", mod)
+	}
+	if strict, err := ParseFlowMod("priority=3,ip", DeleteStrict, nil); err != nil || strict.Priority != 3 {
+		t.Errorf("strict delete: %+v, %v", strict, err)
+	}
+	if all, err := ParseFilter("", nil); err != nil || all.Table != TableAll || all.Match != (Match{}) {
+		t.Errorf("empty filter: %+v, %v", all, err)
+	}
+}
+
+func TestFileOfFlows(t *testing.T) {
+	text := "# a comment\n\nin_port=1,actions=2 # behind\n delete table=3\nmodify in_port=2,actions=drop\n"
+	mods, err := ParseFlowMods(strings.NewReader(text), Add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []Command
+	for _, m := range mods {
+		commands = append(commands, m.Command)
+	}
+	if want := []Command{Add, Delete, Modify}; !reflect.DeepEqual(commands, want) {
+		t.Errorf("commands %v, want %v", commands, want)
+	}
+	long := strings.Repeat("in_port=1,actions=2\n", 69_999) + "in_port=1,actions=flyy\n"
+	_, err = ParseFlowMods(strings.NewReader(long), Add, nil)
+	if want := `line 70000: "flyy": expected a port or an action`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s...", err, want)
+	}
+	if _, err := ParseFlowMods(strings.NewReader("in_port=1\n"+strings.Repeat("x", maxLine+1)), Add, nil); err == nil {
+		t.Error("an endless line was taken")
+	}
+}
+
+func TestNotesOnFieldsLeftOut(t *testing.T) {
+	mod, err := ParseFlowMod("nw_src=1.2.3.4,actions=drop", Add, nil)
+	if err != nil || mod.Match != (Match{}) {
+		t.Fatalf("%+v, %v; want a match of everything", mod.Match, err)
+	}
+	if len(mod.Notes) != 1 || !strings.Contains(mod.Notes[0], "ip_src is ignored") {
+		t.Errorf("notes %q", mod.Notes)
+	}
+}
+
+// roundTrip checks that a flow's text means the flow.
+func roundTrip(t *testing.T, mod FlowMod, names Names) {
+	t.Helper()
+	mod.Notes = nil
+	text := FormatFlowMod(&mod, names)
+	again, err := ParseFlowMod(text, mod.Command, names)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if len(again.Notes) > 0 {
+		t.Fatalf("%s: notes %q", text, again.Notes)
+	}
+	if !reflect.DeepEqual(mod, again) {
+		t.Fatalf("%s\n was %+v\n now %+v", text, mod, again)
+	}
+}
+
+func TestFlowTextRoundTrip(t *testing.T) {
+	env := newEnv()
+	n := 0
+	for _, text := range corpus(t) {
+		for _, names := range []Names{nil, env} {
+			if mod, err := ParseFlowMod(text, Add, names); err == nil {
+				roundTrip(t, mod, names)
+				n++
+			}
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 5000 {
+		if mod, err := ParseFlowMod(randomFlowText(r), Add, env); err == nil {
+			roundTrip(t, mod, env)
+			n++
+		}
+	}
+	if n < 3000 {
+		t.Errorf("only %d flows compared", n)
+	}
+}
+
+func TestQuotedPortNames(t *testing.T) {
+	env := newEnv()
+	env.ports = append(env.ports, PortInfo{No: 20, Name: "normal"}, PortInfo{No: 21, Name: "a,b"}, PortInfo{No: 22, Name: "1"}, PortInfo{No: 23, Name: `q"uote`})
+	for _, p := range env.ports {
+		mod := FlowMod{Priority: DefaultPriority, ModifyCookie: true, Actions: []Action{{Kind: ActOutput, Port: p.No}}}
+		setField(&mod.Match, FInPort, value64(uint64(p.No)), ones(32))
+		roundTrip(t, mod, env)
+	}
+}
+
+func FuzzFlowText(f *testing.F) {
+	for _, text := range []string{
+		"tcp,nw_src=10.0.0.0/8,tp_dst=80,actions=mod_nw_tos:4,output:\"vm-1\"", "dl_vlan=5,actions=clone(strip_vlan,1),normal",
+		"table=3,cookie=5,vlan_tci=0x1000/0x1000,reg0=1/3,actions=load:1->NXM_NX_REG1[0..3],resubmit(,9)",
+		"ipv6,ipv6_src=fe80::/10,actions=set_field:::1->ipv6_src,goto_table:9", "actions=note:00.11,write_metadata:1/3",
+	} {
+		f.Add(text)
+	}
+	env := newEnv()
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, command := range []Command{Add, Modify, Delete, DeleteStrict} {
+			mod, err := ParseFlowMod(text, command, env)
+			if err == nil {
+				roundTrip(t, mod, env)
+			} else if strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+		}
+	})
+}
