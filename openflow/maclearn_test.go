@@ -1,0 +1,106 @@
+package openflow
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func learnt(vlan uint16, port uint32, mac uint64) Learn { return Learn{true, vlan, port, mac} }
+
+func TestMACTable(t *testing.T) {
+	tab := NewMACTable(0, 0)
+	g := tab.Generation()
+	if tab.Learn(Learn{Port: 1, MAC: 1}, 0) || tab.Len() != 0 {
+		t.Error("an invalid Learn was learnt")
+	}
+	if !tab.Learn(learnt(5, 1, 0xa), 0) || tab.Generation() == g {
+		t.Error("a new address changed nothing")
+	}
+	g = tab.Generation()
+	if tab.Learn(learnt(5, 1, 0xa), 1) || tab.Generation() != g {
+		t.Error("a known address changed something")
+	}
+	if !tab.Learn(learnt(5, 2, 0xa), 2) || tab.Generation() == g {
+		t.Error("a move was not told")
+	}
+	if port, ok := tab.Lookup(5, 0xa); !ok || port != 2 {
+		t.Errorf("Lookup is %d, %v; want 2", port, ok)
+	}
+	if _, ok := tab.Lookup(6, 0xa); ok {
+		t.Error("the address is known in another VLAN")
+	}
+	tab.Learn(learnt(5, 3, 0xb), 2)
+	g = tab.Generation()
+	if n := tab.Flush(2); n != 1 || tab.Len() != 1 || tab.Generation() == g {
+		t.Errorf("Flush removed %d, left %d", n, tab.Len())
+	}
+	if n := tab.Expire(uint64(DefaultMACAge) + 1); n != 0 {
+		t.Errorf("Expire removed %d too early", n)
+	}
+	if n := tab.Expire(uint64(DefaultMACAge) + 2); n != 1 || tab.Len() != 0 {
+		t.Errorf("Expire removed %d, left %d", n, tab.Len())
+	}
+}
+
+func TestMACTableMakesRoom(t *testing.T) {
+	tab := NewMACTable(2, time.Second)
+	tab.Learn(learnt(0, 1, 1), 1)
+	tab.Learn(learnt(0, 1, 2), 2)
+	tab.Learn(learnt(0, 1, 1), 3)
+	tab.Learn(learnt(0, 1, 3), 4)
+	if _, ok := tab.Lookup(0, 2); ok || tab.Len() != 2 {
+		t.Errorf("the address seen longest ago is there: %v; %d addresses", ok, tab.Len())
+	}
+}
+
+// TestMACTableAgainstAMap compares with a map that is searched for the oldest.
+func TestMACTableAgainstAMap(t *testing.T) {
+	type seen struct {
+		port uint32
+		at   uint64
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	const limit, age = 20, 50
+	tab, slow := NewMACTable(limit, age), map[uint64]seen{}
+	for now := uint64(1); now < 5000; now++ {
+		mac, port := uint64(r.IntN(40)), uint32(r.IntN(4))
+		switch r.IntN(10) {
+		case 0:
+			tab.Expire(now)
+			for m, s := range slow {
+				if now-s.at >= age {
+					delete(slow, m)
+				}
+			}
+		case 1:
+			tab.Flush(port)
+			for m, s := range slow {
+				if s.port == port {
+					delete(slow, m)
+				}
+			}
+		default:
+			tab.Learn(learnt(0, port, mac), now)
+			if _, known := slow[mac]; !known && len(slow) == limit {
+				oldest, at := uint64(0), now
+				for m, s := range slow {
+					if s.at < at {
+						oldest, at = m, s.at
+					}
+				}
+				delete(slow, oldest)
+			}
+			slow[mac] = seen{port, now}
+		}
+		for m := range uint64(40) {
+			port, ok := tab.Lookup(0, m)
+			if s, known := slow[m]; known != ok || s.port != port {
+				t.Fatalf("at %d: %d is at %d, %v; want %+v, %v", now, m, port, ok, s, known)
+			}
+		}
+		if got := len(tab.Entries()); got != tab.Len() || got != len(slow) {
+			t.Fatalf("at %d: %d entries, Len %d, want %d", now, got, tab.Len(), len(slow))
+		}
+	}
+}
