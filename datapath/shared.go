@@ -89,7 +89,7 @@ type Counters struct {
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
 	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; one comes every half second at least
-	Syscalls      uint64 // system calls made by the worker and its queues' owners
+	Syscalls      uint64 // system calls of the loop; queues make theirs uncounted
 	// Drops by reason, whatever the port. A frame that several ports were to send
 	// is counted for each that could not.
 	Drops [packet.DropReasons]uint64

@@ -263,16 +263,18 @@ func TestBadCommands(t *testing.T) {
 
 const uplinkPort, vxlanPort = 3, 4
 
+// loopback is the address of a VTEP that is its own remote.
+var loopback = netip.MustParseAddr("192.0.2.1")
+
 // withTunnel adds an uplink, a vxlan port whose remote is ourselves, and template
 // 1 in the state given.
 func withTunnel(t *testing.T, state uint32) *rig {
 	t.Helper()
 	r := twoPorts(t)
 	r.addPort(uplinkPort, porttest.Options{Header: packet.MaxHeader}, true)
-	here := netip.MustParseAddr("192.0.2.1")
 	tmpl, err := tunnel.Build(tunnel.Params{
 		Port: uplinkPort, MTU: 1514, SrcMAC: [6]byte{2, 0, 0, 0, 0, 1}, DstMAC: [6]byte{2, 0, 0, 0, 0, 2},
-		Local: here, Remote: here, UDPPort: 4789,
+		Local: loopback, Remote: loopback, UDPPort: 4789,
 	})
 	if err != nil {
 		t.Fatal(err)
