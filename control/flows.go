@@ -249,7 +249,7 @@ func (d *Daemon) pull(m *megaflow) {
 		r.Credit(packets, bytes, usedNS)
 	}
 	m.usedNS = max(m.usedNS, usedNS)
-	if m.learn.Valid {
+	if _, exists := d.view.byNo[m.learn.Port]; m.learn.Valid && exists {
 		d.learn(m.learn, usedNS)
 	}
 }

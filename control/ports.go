@@ -284,6 +284,7 @@ func (d *Daemon) enterPort(p *switchPort) {
 // sends to it.
 func (d *Daemon) leavePort(p *switchPort) {
 	delete(d.ports, p.saved.Number)
+	d.updateView() // from now on nothing is learnt on it
 	d.macs.flush(p.saved.Number)
 	d.portsChanged()
 	d.tunnels.drop(p.saved.Number)

@@ -126,12 +126,12 @@ func (d *Daemon) miss(w *workers, held heldFrame, up *datapath.Upcall) {
 	} else {
 		w.push(held.worker, datapath.AppendCommand(nil, datapath.CmdRetry, held.slot, nil))
 	}
+	if t.Learn.Valid {
+		d.learn(t.Learn, m.madeNS)
+	}
 	d.mu.RUnlock()
 	if verdict == refused {
 		d.creditExecuted(m, uint64(bytes))
-	}
-	if t.Learn.Valid {
-		d.learn(t.Learn, monotonic())
 	}
 	if t.UsedMACs && d.macs.generation() != generation {
 		d.macsChanged() // by another miss, between this translation and its installation

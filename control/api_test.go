@@ -1,0 +1,149 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+)
+
+// overSocket is an HTTP client of the daemon's unix socket, as curl is.
+func overSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
+	}}
+}
+
+func TestAPIRefusals(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.add("in_port=p1,actions=drop")
+	client := overSocket(f.config.Socket)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		word               string
+	}{
+		{"GET", "/v2", "", 404, "/v2"},
+		{"PATCH", "/v1/flows", "", 404, "PATCH"},
+		{"GET", "/v1/ports?name=p2", "", 400, "p2"},
+		{"DELETE", "/v1/ports/p2", "", 400, "p2"},
+		{"POST", "/v1/ports", "{", 400, "body"},
+		{"POST", "/v1/ports", `{"nam":"x"}`, 400, "nam"},
+		{"POST", "/v1/ports", `{"name":"1","options":["type=tap"]}`, 400, "1"},
+		{"POST", "/v1/ports", `{"name":"p1","options":["type=vxlan","vni=8","remote=flow"]}`, 400, "p1"},
+		{"POST", "/v1/ports", `{"name":"p9","options":["type=vxlan","vni=1","remote=192.0.2.1"]}`, 400, "vni=1"},
+		{"POST", "/v1/ports", `{"name":"p9","options":["type=vxlan","vni=8","remote=192.0.2.1","local=fd00::1"]}`, 400, "local=fd00::1"},
+		{"POST", "/v1/ports", `{"name":"p9","options":["type=af_xdp","dev=nosuchdev"]}`, 500, "nosuchdev"},
+		{"POST", "/v1/flows", `{"op":"frob","text":"actions=drop"}`, 400, "frob"},
+		{"POST", "/v1/flows", `{"op":"add","text":"in_port=p7,actions=drop"}`, 400, "p7"},
+		{"POST", "/v1/flows", `{"op":"add","file":true,"text":"actions=drop\n\n# x\nip,nw_sorc=1,actions=drop"}`, 400, "line 4"},
+		{"GET", "/v1/flows?match=nw_sorc%3D1", "", 400, "nw_sorc"},
+		{"DELETE", "/v1/flows?match=&strict=yes", "", 400, "strict=yes"},
+	} {
+		req, err := http.NewRequest(c.method, "http://weft"+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var refusal api.Error
+		err = json.NewDecoder(resp.Body).Decode(&refusal)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(refusal.Error, c.word) || strings.Contains(refusal.Error, "\n") {
+			t.Errorf("%s %s %s: %d %q %v, want %d and %q", c.method, c.path, c.body, resp.StatusCode, refusal.Error, err, c.status, c.word)
+		}
+	}
+	if n := f.d.pipeline.Len(); n != 1 {
+		t.Errorf("%d flows after refusals", n)
+	}
+	if ports, _ := f.d.listPorts(""); len(ports) != 1 {
+		t.Errorf("%d ports after refusals", len(ports))
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.add("udp,actions=drop")
+	f.worker().frame(udpKey(1, 1, 2, 3), 100)
+	f.settle()
+	resp, err := overSocket(f.config.Socket).Get("http://weft/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"weft_engine_up 1", "weft_flows 1", "weft_megaflows 1",
+		`weft_port_packets_total{direction="rx",port="p1",type="vxlan"} 0`,
+		`weft_worker_lookups_total{core="`, `weft_worker_busy_seconds_total{core="`,
+	} {
+		if !strings.Contains(string(text), "\n"+line) {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+}
+
+func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sub", "s")
+	l, err := listenUnix(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if _, err := listenUnix(path, ""); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second daemon on the socket: %v", err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close() // as a daemon that was killed leaves it
+	if l, err = listenUnix(path, "root"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("with a group: mode %v, %v", info.Mode(), err)
+	}
+	l.Close()
+	if _, err := listenUnix(path, "nosuchgroup"); err == nil || !strings.Contains(err.Error(), "nosuchgroup") {
+		t.Errorf("a group that is none: %v", err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenUnix(file, ""); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file in the place of the socket: %v", err)
+	}
+}
+
+func TestChooseCores(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		cores   []int
+		want    int // workers; 0: refused
+	}{
+		{0, nil, 1}, {2, nil, 2}, {0, []int{3, 1}, 2}, {2, []int{3, 1}, 2},
+		{5, nil, 0}, {1, []int{3, 1}, 0}, {0, []int{9}, 0}, {-1, nil, 0}, {1000, nil, 0},
+	} {
+		config := Config{Workers: c.workers, Cores: c.cores}
+		err := config.chooseCores([]int{0, 1, 2, 3})
+		if (err != nil) != (c.want == 0) || err == nil && (config.Workers != c.want || len(config.Cores) != c.want) {
+			t.Errorf("%+v: %+v, %v", c, config, err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package control
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+)
+
+// Every refusal names the word and what was expected.
+func TestOptionsRefused(t *testing.T) {
+	for _, c := range []struct{ words, offending, expected string }{
+		{"dev=x", "type=", "type=af_xdp|tap|vhost-user|vxlan"},
+		{"type=tun", "type=tun", "af_xdp, tap, vhost-user, vxlan"},
+		{"type=tap dev", "dev", "KEY=VALUE"},
+		{"type=tap =x", "=x", "KEY=VALUE"},
+		{"type=tap type=tap", "type=tap", "twice"},
+		{"type=tap dev=a dev=b", "dev=b", "twice"},
+		{"type=tap path=/x", "path=/x", "dev, mac, mtu, netns"},
+		{"type=tap dev=abcdefghijklmnop", "dev=abcdefghijklmnop", "15 characters"},
+		{"type=tap dev=a/b", "dev=a/b", "name"},
+		{"type=tap mac=01:00:00:00:00:01", "mac=01:00:00:00:00:01", "unicast MAC"},
+		{"type=tap mac=2:3", "mac=2:3", "unicast MAC"},
+		{"type=tap mtu=67", "mtu=67", "68 to 10000"},
+		{"type=tap netns=a/b", "netns=a/b", "network namespace"},
+		{"type=vhost-user", "path=", "missing"},
+		{"type=vhost-user path=x", "path=x", "absolute path"},
+		{"type=vhost-user path=/x mode=up", "mode=up", "client, server"},
+		{"type=vhost-user path=/x queues=0", "queues=0", "1 to 16"},
+		{"type=af_xdp", "dev=", "missing"},
+		{"type=af_xdp dev=e mode=fast", "mode=fast", "auto, zerocopy, copy, generic"},
+		{"type=vxlan remote=1.2.3.4", "vni=", "missing"},
+		{"type=vxlan vni=1", "remote=", "missing"},
+		{"type=vxlan vni=16777216 remote=1.2.3.4", "vni=16777216", "0 to 16777215, or flow"},
+		{"type=vxlan vni=x remote=1.2.3.4", "vni=x", "or flow"},
+		{"type=vxlan vni=1 remote=1.2.3", "remote=1.2.3", "IPv4 or IPv6 address, or flow"},
+		{"type=vxlan vni=1 remote=224.0.0.1", "remote=224.0.0.1", "unicast"},
+		{"type=vxlan vni=1 remote=flow local=flow", "local=flow", "address"},
+		{"type=vxlan vni=1 remote=flow dst_port=0", "dst_port=0", "1 to 65535"},
+	} {
+		_, _, _, err := parseOptions(strings.Fields(c.words))
+		var input *InputError
+		if !errors.As(err, &input) {
+			t.Errorf("%s: %v", c.words, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.offending) || !strings.Contains(err.Error(), c.expected) {
+			t.Errorf("%s: %q names not %q and %q", c.words, err, c.offending, c.expected)
+		}
+	}
+}
+
+func TestOptionsAccepted(t *testing.T) {
+	for _, c := range []struct {
+		words string
+		want  map[string]string
+	}{
+		{"type=tap", map[string]string{"type": "tap"}},
+		{"type=vhost-user path=/x", map[string]string{"type": "vhost-user", "path": "/x", "mode": "server", "queues": "1"}},
+		{"type=af_xdp dev=eth0 queues=2", map[string]string{"type": "af_xdp", "dev": "eth0", "queues": "2", "mode": "auto"}},
+		{"type=vxlan vni=flow remote=flow", map[string]string{"type": "vxlan", "vni": "flow", "remote": "flow", "dst_port": "4789"}},
+		{"type=vxlan vni=0 remote=2001:db8::1 local=2001:db8::2", map[string]string{"type": "vxlan", "vni": "0",
+			"remote": "2001:db8::1", "local": "2001:db8::2", "dst_port": "4789"}},
+	} {
+		_, values, _, err := parseOptions(strings.Fields(c.words))
+		if err != nil || !maps.Equal(values, c.want) {
+			t.Errorf("%s: %v, %v", c.words, values, err)
+		}
+	}
+}
+
+func TestPortNames(t *testing.T) {
+	for _, name := range []string{"a", "eth0", "vm-1.net_0", "_x"} {
+		if err := checkPortName(name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"", "1", "0x1", "a,b", "a b", "normal", "IN_PORT", "drop", "a=b", "-a", strings.Repeat("a", 64)} {
+		if checkPortName(name) == nil {
+			t.Errorf("%q is taken as a port name", name)
+		}
+	}
+}
