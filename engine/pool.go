@@ -71,35 +71,40 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	return nil
 }
 
-// add gives a device's queues to the workers: receive queue i of port no to worker
-// (no+i) modulo the number of workers; every worker can send, those beyond the
-// number of transmit queues share them.
+// add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
-	rx, tx := d.Rx(), d.Tx()
-	var locks []*datapath.TxLock
-	for range tx {
-		locks = append(locks, new(datapath.TxLock))
-	}
-	n := len(p.workers)
-	for i, w := range p.workers {
-		q := datapath.PortQueues{Port: no, Tunnel: tunnel}
-		for j := range rx {
-			if (int(no)+j)%n == i {
-				q.Rx = append(q.Rx, rx[j])
-			}
-		}
-		if len(tx) > 0 {
-			at := i % len(tx)
-			q.Tx = tx[at]
-			if at+len(tx) < n { // the next worker that has this queue
-				q.Lock = locks[at]
-			}
-		}
-		if err := w.AddPort(q); err != nil {
+	for i, q := range assign(no, len(p.workers), d.Rx(), d.Tx()) {
+		q.Tunnel = tunnel
+		if err := p.workers[i].AddPort(q); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// assign shares the queues of port no out among the workers. Receive queue i goes
+// to worker (no+i) modulo their number, so that ports of one queue spread too.
+// Every worker can send to every port: where workers outnumber transmit queues,
+// they share them, under a lock.
+func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
+	all := make([]datapath.PortQueues, workers)
+	for i := range all {
+		all[i].Port = no
+	}
+	for i := range rx {
+		q := &all[(int(no)+i)%workers]
+		q.Rx = append(q.Rx, rx[i])
+	}
+	for i := range tx {
+		var lock *datapath.TxLock
+		if i+len(tx) < workers { // the next worker that has this queue
+			lock = new(datapath.TxLock)
+		}
+		for w := i; w < workers; w += len(tx) {
+			all[w].Tx, all[w].Lock = tx[i], lock
+		}
+	}
+	return all
 }
 
 // remove takes a port from every worker; none uses it when it returns.
