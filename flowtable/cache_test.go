@@ -321,3 +321,24 @@ func TestTooManyActions(t *testing.T) {
 		t.Fatal(r)
 	}
 }
+
+func TestSizesCheck(t *testing.T) {
+	for _, s := range []Sizes{DefaultSizes, tinySizes} {
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, change := range map[string]func(*Sizes){
+		"megaflows 0":     func(s *Sizes) { s.Megaflows = 0 },
+		"megaflows 3":     func(s *Sizes) { s.Megaflows = 3 },
+		"exact 4":         func(s *Sizes) { s.Exact = 4 },
+		"actions 2":       func(s *Sizes) { s.Actions = 2 },
+		"actions 1 << 40": func(s *Sizes) { s.Actions = 1 << 40 },
+		"masks 0":         func(s *Sizes) { s.Masks = 0 },
+	} {
+		s := DefaultSizes
+		if change(&s); s.Check() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

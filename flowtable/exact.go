@@ -213,6 +213,11 @@ func (c *Cache) probe(d *digest) uint32 {
 	return NoSlot
 }
 
+// Of the new entries that find their bucket full, one in replaceOneIn replaces
+// another. With more flows than entries a replacement gains nothing on average
+// and costs the writing: 124 to 109 ns a frame at 200,000 flows.
+const replaceOneIn = 4
+
 // enter puts d into the cache as belonging to slot: over an entry of the same
 // words, into a free one, or over one of those there are.
 func (c *Cache) enter(d *digest, slot uint32) {
@@ -235,8 +240,10 @@ func (c *Cache) enter(d *digest, slot uint32) {
 		if lo, hi := b.candidates(0); lo|hi != 0 {
 			way = first(lo, hi)
 		} else {
-			c.victim++
-			way = c.victim % ways
+			if c.victim++; c.victim%replaceOneIn != 0 {
+				return
+			}
+			way = c.victim / replaceOneIn % ways
 		}
 	}
 	shift := way % 4 * 16

@@ -1,6 +1,10 @@
 package flowtable
 
-import "weft/internal/shm"
+import (
+	"fmt"
+
+	"weft/internal/shm"
+)
 
 // Sizes are the limits of one worker's cache.
 type Sizes struct {
@@ -18,6 +22,28 @@ type Sizes struct {
 
 // DefaultSizes suit one worker of a host with some hundred guests.
 var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 17, Masks: 128, Actions: 1 << 19}
+
+// Check names the first limit that a cache cannot be laid out with.
+func (s Sizes) Check() error {
+	for _, c := range []struct {
+		name       string
+		value, min int
+	}{{"megaflows", s.Megaflows, 1}, {"exact", s.Exact, ways}, {"actions", s.Actions, blockActions}} {
+		if c.value < c.min || c.value > maxSize || c.value&(c.value-1) != 0 {
+			return fmt.Errorf("cache size %s: %d, want a power of two from %d to %d", c.name, c.value, c.min, maxSize)
+		}
+	}
+	if s.Masks < 1 || s.Masks > maxMasks {
+		return fmt.Errorf("cache size masks: %d, want 1 to %d", s.Masks, maxMasks)
+	}
+	return nil
+}
+
+// Limits of Sizes: hashes place by 32 bits, and a miss goes through all masks.
+const (
+	maxSize  = 1 << 26
+	maxMasks = 1 << 12
+)
 
 // NoSlot is the slot number that stands for no megaflow.
 const NoSlot = ^uint32(0)
