@@ -327,8 +327,11 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	case f.format == asDecimal && exact:
 		number = Value128.decimal
 	}
-	if exact {
+	switch {
+	case exact:
 		return number(v)
+	case f.format == asDecimal:
+		return "0x" + v.big().Text(16) + "/" + number(mask)
 	}
 	return number(v) + "/" + number(mask)
 }
@@ -407,6 +410,7 @@ func quoteName(name string) string {
 	for i := range len(name) {
 		plain = plain && (letter(name[i]) || name[i] >= '0' && name[i] <= '9')
 	}
+	plain = plain && !strings.Contains(name, "action")
 	if _, reserved := reservedPorts[strings.ToLower(name)]; plain && !reserved {
 		return name
 	}

@@ -2,9 +2,11 @@ package openflow
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -60,13 +62,14 @@ func corpus(t *testing.T) []string {
 
 // deviations are texts that Weft reads otherwise than the oracle, on purpose.
 var deviations = map[string]string{
-	"dl_dst=100:02:03:04:05:06,actions=drop": "the oracle takes the low byte of 0x100",
-	"ip,nw_src=256.1.1.1,actions=drop":       "the oracle takes the low byte of 256",
-	"ip,nw_src=01.2.3.4,actions=drop":        "decimal to one, octal to another",
-	"arp,arp_op=256,actions=drop":            "the oracle matches arp_op=0",
-	"ip,ipv6_label=1,actions=drop":           "the oracle forgets to normalize the label",
-	"actions=goto_table:255":                 "there is no table 255",
+	"arp,arp_op=256,actions=drop":  "the oracle matches arp_op=0",
+	"ip,ipv6_label=1,actions=drop": "the oracle forgets to normalize the label",
+	"actions=goto_table:255":       "there is no table 255",
 }
+
+// lowByte finds bytes of addresses that are negative or too large: the oracle
+// takes their low byte, Weft refuses them.
+var lowByte = regexp.MustCompile(`[:=/.](-|[1-9a-f][0-9a-f]{2})`)
 
 // TestAcceptsWhatOVSAccepts compares, text by text, with ovs-ofctl parse-flows.
 func TestAcceptsWhatOVSAccepts(t *testing.T) {
@@ -89,6 +92,9 @@ func compareWithOracle(t *testing.T, texts []string) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
+			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
+				return
+			}
 			if ok != (err == nil) {
 				t.Errorf("%s\n  weft: %v\n  ovs-ofctl: %v: %s", text, err, ok, out)
 			}
@@ -149,4 +155,37 @@ func compareShown(t *testing.T, texts, ours []string) {
 	if n != len(texts) {
 		t.Errorf("ovs-ofctl shows %d flows of %d", n, len(texts))
 	}
+}
+
+// TestGeneratedTextIsOVSs generates flows, some of them spoilt by one changed
+// character, and compares what is taken and how it is shown.
+func TestGeneratedTextIsOVSs(t *testing.T) {
+	needOracle(t)
+	r := rand.New(rand.NewPCG(7, 7))
+	var matches, shown, spoilt []string
+	for len(matches) < 400 {
+		match := randomMatchText(r)
+		mod, err := ParseFlowMod(match+" actions=drop", Add, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", match, err)
+		}
+		matches = append(matches, match+" actions=drop")
+		shown = append(shown, formatPriority(mod.Priority, &mod.Match, nil))
+	}
+	compareShown(t, matches, shown)
+	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"
+	for len(spoilt) < 300 {
+		b := []byte(randomFlowText(r))
+		at := r.IntN(len(b))
+		switch r.IntN(3) {
+		case 0:
+			b[at] = characters[r.IntN(len(characters))]
+		case 1:
+			b = append(b[:at], b[at+1:]...)
+		case 2:
+			b = append(b[:at], append([]byte{characters[r.IntN(len(characters))]}, b[at:]...)...)
+		}
+		spoilt = append(spoilt, string(b))
+	}
+	compareWithOracle(t, spoilt)
 }

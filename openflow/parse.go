@@ -224,37 +224,44 @@ type flowParser struct {
 
 func (p *flowParser) parse(text string) (FlowMod, error) {
 	p.mod = FlowMod{Command: p.mode.command, Priority: DefaultPriority, Table: TableAll}
-	actions, hasActions := "", false
-	for !hasActions {
-		t, rest, ok := nextToken(text)
+	match, actions, hasActions := text, "", false
+	if !p.mode.filter {
+		var err error
+		if match, actions, hasActions, err = cutActions(text); err != nil {
+			return FlowMod{}, err
+		}
+	}
+	for {
+		t, rest, ok := nextToken(match)
 		if !ok {
-			break
+			return p.finish(actions, hasActions)
 		}
-		text = rest
-		if t.key == "actions" || t.key == "action" {
-			actions, hasActions = actionsAfter(t, rest)
-			if !hasActions {
-				return FlowMod{}, wrong(t.text, "actions=ACTION[,ACTION...]")
-			}
-			break
-		}
+		match = rest
 		if err := p.word(t); err != nil {
 			return FlowMod{}, err
 		}
 	}
-	return p.finish(actions, hasActions)
 }
 
-// actionsAfter is the text behind actions=, which t begins and rest goes on with.
-func actionsAfter(t token, rest string) (string, bool) {
-	if t.delim == '=' {
-		return t.value + rest, true
+// cutActions splits a flow where its actions begin: as for ovs-ofctl, at the
+// first "action", whatever else the word has, and the = behind it.
+func cutActions(text string) (match, actions string, found bool, err error) {
+	const word = "action"
+	for at := 0; at < len(text); at++ {
+		if text[at] == '"' {
+			at = quotedEnd(text, at) - 1
+			continue
+		}
+		if !strings.HasPrefix(text[at:], word) {
+			continue
+		}
+		_, actions, ok := strings.Cut(text[at:], "=")
+		if !ok {
+			return "", "", false, wrong(text[at:], "actions=ACTION[,ACTION...]")
+		}
+		return text[:at], actions, true, nil
 	}
-	rest = strings.TrimLeft(rest, " \t")
-	if t.delim != 0 || rest == "" || rest[0] != '=' {
-		return "", false
-	}
-	return rest[1:], true
+	return text, "", false, nil
 }
 
 func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
@@ -263,9 +270,6 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, err
 	}
 	if p.mode.filter {
-		if hasActions {
-			return FlowMod{}, wrong("actions", "only a match here")
-		}
 		return *mod, nil
 	}
 	if !hasActions {
@@ -279,7 +283,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("cookie", "a value without a mask when adding a flow")
 	}
 	a := actionParser{names: p.names, match: mod.Match, table: mod.Table, checked: true}
-	list, err := a.parse(actions)
+	list, err := a.whole(actions)
 	if err != nil {
 		return FlowMod{}, err
 	}
@@ -302,6 +306,8 @@ func (p *flowParser) word(t token) error {
 		}
 	}
 	switch t.key {
+	case "actions", "action":
+		return wrong(t.key, "only a match here")
 	case "eth", "duration", "n_packets", "n_bytes", "idle_age", "hard_age":
 		return nil
 	}

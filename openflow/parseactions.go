@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"encoding/hex"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -13,7 +14,23 @@ const MaxActionDepth = 16
 // match can meet are not checked.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, table: TableAll}
-	return a.parse(text)
+	return a.whole(text)
+}
+
+// whole parses all actions of a flow.
+func (p *actionParser) whole(text string) ([]Action, error) {
+	list, err := p.parse(text)
+	if err == nil && p.loose != "" && p.strict {
+		return nil, wrong(p.loose, "a flow that matches %s, as push_vlan is among its actions", prereqTexts[p.looseNeeds])
+	}
+	return list, err
+}
+
+// lenient notes an action that leaves frames without its field as they are.
+func (p *actionParser) lenient(t token, needs prereq) {
+	if p.checked && p.loose == "" && !needs.met(&p.match) {
+		p.loose, p.looseNeeds = t.text, needs
+	}
 }
 
 // actionParser is the state of one list of actions.
@@ -26,6 +43,12 @@ type actionParser struct {
 	nested  bool
 	last    string // the goto_table or write_metadata that closed the list
 	rank    int
+	// loose is an action of OpenFlow 1.0 that frames may lack the field for, and
+	// looseNeeds what it wants; strict an action of later versions, which allow
+	// no such thing.
+	loose      string
+	looseNeeds prereq
+	strict     bool
 }
 
 // actionWords parse one action each, by its name. It is filled by init because
@@ -328,13 +351,15 @@ func (p *actionParser) pushVLAN(t token) (Action, error) {
 	if !ok || v != tpid8021Q && v != tpid8021ad {
 		return Action{}, wrong(t.text, "push_vlan:0x8100 or push_vlan:0x88a8")
 	}
+	p.strict = true
 	p.assumeTag()
 	return Action{Kind: ActPushVLAN, Value: value64(v)}, nil
 }
 
 func (p *actionParser) assumeTag() { p.assume(whole(FVLANTCI), value64(vlanCFI), value64(vlanCFI)) }
 
-func (p *actionParser) popVLAN(token) (Action, error) {
+func (p *actionParser) popVLAN(t token) (Action, error) {
+	p.lenient(t, needVLAN)
 	p.assume(whole(FVLANTCI), Value128{}, value64(allVLAN))
 	return Action{Kind: ActPopVLAN}, nil
 }
@@ -357,14 +382,27 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
 }
 
-// modField parses the mod_ actions of a whole field. They need no
-// prerequisites in the match: frames without the field are left as they are.
+// modField parses the mod_ actions of a whole field. Those of OpenFlow 1.0 need
+// no prerequisites in the match: frames without the field are left as they are.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
-	return func(_ *actionParser, t token) (Action, error) {
+	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
 		v, err := parseScalar(f, t.value, t.text)
 		if err != nil {
 			return Action{}, err
+		}
+		if _, err := netip.ParseAddr(t.value); err != nil && f.format == asIPv4 {
+			return Action{}, wrong(t.text, "an IPv4 address as a.b.c.d for %s", t.key)
+		}
+		switch id {
+		case FIPECN, FIPTTL: // not of OpenFlow 1.0
+			if err := p.readable(t, whole(id)); err != nil {
+				return Action{}, err
+			}
+		case FTCPSrc, FTCPDst:
+			p.lenient(t, needPorts)
+		default:
+			p.lenient(t, f.needs)
 		}
 		mask := ones(uint(f.bits))
 		if id == FNwTOS {
@@ -378,6 +416,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 }
 
 func (p *actionParser) decTTL(t token) (Action, error) {
+	p.lenient(t, needIP)
 	// Controller ids may follow; Weft has no controllers to tell.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
@@ -460,6 +499,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner.depth++
 	inner.nested, inner.rank = true, 0
 	sub, err := inner.parse(t.value)
+	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err
 }
 

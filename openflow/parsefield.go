@@ -8,9 +8,13 @@ import (
 	"weft/flowtable"
 )
 
-// setField narrows m to v on the bits of mask of a field, and notes what
-// ovs-fields(7) says the VLAN fields imply.
+// setField makes m match v on the bits of mask of a field, whatever it matched
+// there before, and what ovs-fields(7) says the VLAN fields imply.
 func setField(m *Match, id FieldID, v, mask Value128) {
+	if mask.isZero() {
+		unsetField(m, id)
+		return
+	}
 	switch id {
 	case FDLVLAN:
 		if v[1] == dlVLANNone {
@@ -19,16 +23,16 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 		}
 		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]&vlanVID, vlanCFI|vlanVID)
 	case FVLANVID:
+		clearBits(m, flowtable.WEthSrc, vlanCFI|vlanVID)
 		setBits(m, flowtable.WEthSrc, v[1], mask[1]&(vlanCFI|vlanVID))
 	case FDLVLANPCP, FVLANPCP:
-		if !mask.isZero() {
-			setBits(m, flowtable.WEthSrc, vlanCFI|v[1]<<13&vlanPCP, vlanCFI|vlanPCP)
-		}
+		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]<<13&vlanPCP, vlanCFI|vlanPCP)
 	case FNwTOS:
-		setBits(m, frames, v[1]<<tosAt, mask[1]&tosDSCP<<tosAt)
+		setBits(m, frames, v[1]<<tosAt, tosDSCP<<tosAt)
 	case FInPort, FInPortOXM:
-		setBits(m, flowtable.WPort, v[1]<<32, mask[1]&0xffffffff<<32)
+		setBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
 	default:
+		unsetField(m, id)
 		s := whole(id)
 		word, hi, lo := s.words(v)
 		_, mhi, mlo := s.words(mask)
@@ -39,15 +43,47 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	}
 }
 
+// unsetField lets m match any value of a field again.
+func unsetField(m *Match, id FieldID) {
+	switch id {
+	case FDLVLAN, FVLANVID:
+		clearBits(m, flowtable.WEthSrc, vlanVID)
+		if m.Mask[flowtable.WEthSrc]&vlanPCP == 0 {
+			clearBits(m, flowtable.WEthSrc, vlanCFI)
+		}
+	case FDLVLANPCP, FVLANPCP:
+		clearBits(m, flowtable.WEthSrc, vlanPCP)
+		if m.Mask[flowtable.WEthSrc]&vlanVID == 0 {
+			clearBits(m, flowtable.WEthSrc, vlanCFI)
+		}
+	case FNwTOS:
+		clearBits(m, frames, tosDSCP<<tosAt)
+	case FInPort, FInPortOXM:
+		clearBits(m, flowtable.WPort, 0xffffffff<<32)
+	default:
+		word, hi, lo := whole(id).mask()
+		clearBits(m, word, hi)
+		if lo != 0 {
+			clearBits(m, word+1, lo)
+		}
+	}
+}
+
 func setBits(m *Match, word int, v, mask uint64) {
 	m.Mask[word] |= mask
 	m.Value[word] = m.Value[word]&^mask | v&mask
+}
+
+func clearBits(m *Match, word int, mask uint64) {
+	m.Mask[word] &^= mask
+	m.Value[word] &^= mask
 }
 
 // parseMatchField parses field=value[/mask] into m.
 func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	f := &fields[id]
 	if t.value == "*" {
+		unsetField(m, id)
 		return nil
 	}
 	v, mask, err := parseFieldValue(id, t.value, names)
@@ -108,11 +144,11 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 		}
 		return v, nil
 	case asIPv4:
-		a, err := netip.ParseAddr(text)
-		if err != nil || !a.Is4() {
-			return Value128{}, wrong(whole, "an IPv4 address as a.b.c.d%s for %s", maskHint(f), f.name)
+		v, ok := parseIPv4(text)
+		if !ok {
+			return v, wrong(whole, "an IPv4 address as a.b.c.d%s for %s", maskHint(f), f.name)
 		}
-		return addrValue(a), nil
+		return v, nil
 	case asIPv6:
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || !a.Is6() {
@@ -167,7 +203,24 @@ func parseEthernet(text string) (Value128, bool) {
 	var v uint64
 	for _, part := range parts {
 		b, err := strconv.ParseUint(part, 16, 8)
-		if err != nil || len(part) > 2 {
+		if err != nil {
+			return Value128{}, false
+		}
+		v = v<<8 | b
+	}
+	return value64(v), true
+}
+
+// parseIPv4 takes a.b.c.d in decimal, zeros in front allowed.
+func parseIPv4(text string) (Value128, bool) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 4 {
+		return Value128{}, false
+	}
+	var v uint64
+	for _, part := range parts {
+		b, err := strconv.ParseUint(part, 10, 8)
+		if err != nil {
 			return Value128{}, false
 		}
 		v = v<<8 | b
