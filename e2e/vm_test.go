@@ -84,6 +84,7 @@ func TestVM(t *testing.T) {
 		s.weft.KillEngine()
 		time.Sleep(200 * time.Millisecond)
 		s.weft.Start() // QEMU connects again, once a second
+		s.readdress()
 		reach(t, vm, remoteIP)
 	})
 	talk(t, s, vm)

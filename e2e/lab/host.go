@@ -240,7 +240,7 @@ func (p *Process) Alive() bool {
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
-		return p.err
+		return p.err // nil: exit code 0
 	case <-time.After(limit):
 		return errors.New("still running")
 	}

@@ -145,7 +145,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet",
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
-	vm.proc = h.Start(append(args, c.network()...)...)
+	vm.proc = h.Start(append(args, c.network(accel)...)...)
 	vm.conn, err = vm.dial(serial)
 	if err != nil {
 		return vm, err
@@ -156,7 +156,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 }
 
 // network is QEMU's arguments for the network device.
-func (c VMConfig) network() []string {
+func (c VMConfig) network(accel string) []string {
 	if c.Vhost == "" {
 		return nil
 	}
@@ -170,7 +170,14 @@ func (c VMConfig) network() []string {
 	device := "virtio-net-pci,netdev=net,romfile=,mrg_rxbuf=on,mac=" + c.MAC
 	if c.Queues > 1 {
 		netdev += fmt.Sprintf(",queues=%d", c.Queues)
-		device += fmt.Sprintf(",mq=on,vectors=%d", 2*c.Queues+2)
+		device += ",mq=on"
+	}
+	if accel == "tcg" {
+		// QEMU 7.2 with vhost-user and MSI-X but without KVM dereferences a null
+		// pointer as soon as the driver starts the device.
+		device += ",vectors=0"
+	} else if c.Queues > 1 {
+		device += fmt.Sprintf(",vectors=%d", 2*c.Queues+2)
 	}
 	return []string{"-chardev", chardev, "-netdev", netdev, "-device", device}
 }
@@ -181,7 +188,7 @@ func (vm *VM) dial(path string) (net.Conn, error) {
 			return conn, nil
 		}
 		if !vm.proc.Alive() {
-			return nil, errors.New("QEMU ended: " + firstLine(vm.proc.Output()))
+			return nil, vm.ended()
 		}
 	}
 	return nil, errors.New("QEMU made no socket for the agent")
@@ -216,7 +223,7 @@ func (vm *VM) reply(id int, limit time.Duration) (agent.Reply, error) {
 		select {
 		case r, ok := <-vm.replies:
 			if !ok {
-				return r, errors.New("QEMU ended: " + firstLine(vm.proc.Output()))
+				return r, vm.ended()
 			}
 			if r.ID == id {
 				return r, nil
@@ -313,6 +320,12 @@ func (vm *VM) troubles() string {
 	}
 	console, _ := os.ReadFile(vm.Console)
 	return "\nQEMU: " + tail(vm.proc.Output()) + "\nconsole: " + tail(string(console))
+}
+
+// ended is how QEMU did.
+func (vm *VM) ended() error {
+	err := vm.proc.Wait(time.Second)
+	return fmt.Errorf("QEMU ended: %w: %s", err, firstLine(vm.proc.Output()))
 }
 
 func firstLine(s string) string {
