@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/internal/cpu"
 	"weft/packet"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
@@ -105,4 +106,55 @@ func BenchmarkForward(b *testing.B) {
 			b.ReportMetric(float64(spent.Nanoseconds())/float64(total), "ns/frame")
 		})
 	}
+}
+
+// BenchmarkLive is forwarding between two cores: the load generator on core 1,
+// this on core 0. It says something only on a machine that does nothing else.
+func BenchmarkLive(b *testing.B) {
+	for name, c := range map[string]vhosttest.LoadConfig{
+		"64":       {Core: 1},
+		"64-flows": {Core: 1, Flows: 10000},
+		"1500":     {Core: 1, FrameSize: 1500},
+	} {
+		b.Run(name, func(b *testing.B) { live(b, c) })
+	}
+}
+
+func live(b *testing.B, c vhosttest.LoadConfig) {
+	l, err := vhosttest.NewLoad(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	devices := []*vhost.Device{open(b, l.Guests[0], nil), open(b, l.Guests[1], nil)}
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		_, err := l.Run(time.Hour, stop)
+		done <- err
+	}()
+	worker := make(chan [2]int)
+	begin := time.Now()
+	go func() {
+		runtime.LockOSThread() // pinned; ends with the goroutine
+		if err := cpu.Pin(0); err != nil {
+			b.Error(err)
+		}
+		batch, total, empty := new(packet.Batch), 0, 0
+		for total < b.N {
+			n := cross(batch, devices)
+			if total += n; n == 0 {
+				empty++
+				cpu.Pause(8)
+			}
+		}
+		worker <- [2]int{total, empty}
+	}()
+	r := <-worker
+	elapsed := time.Since(begin)
+	close(stop)
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(r[0])/elapsed.Seconds()/1e6, "Mpps")
+	b.ReportMetric(float64(r[1])*1000/float64(r[0]), "empty/1000")
 }

@@ -125,3 +125,15 @@ func (m *memory) close() {
 func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
+
+// writeHeader writes the virtio-net header of a frame in one chain: zero, and
+// num_buffers 1 where there is one (virtio 1.2 section 5.1.6.4.1). Little endian.
+func writeHeader(at uintptr, size uint32) {
+	p := foreignPointer(at)
+	*(*uint64)(p) = 0
+	if size == 12 {
+		*(*uint32)(unsafe.Add(p, 8)) = 1 << 16 // csum_offset 0, num_buffers 1
+	} else {
+		*(*uint16)(unsafe.Add(p, 8)) = 0
+	}
+}

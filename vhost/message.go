@@ -93,6 +93,8 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: the connection is no longer to be read
+	// patience is messageTimeout, but for tests.
+	patience time.Duration
 	body [maxPayload]byte
 	oob  [256]byte
 }
@@ -136,9 +138,9 @@ func (w *wire) next(quiet time.Duration) (message, *row, error) {
 
 func (w *wire) readRest(b []byte, fds *[]int) error {
 	for len(b) > 0 {
-		n, err := w.read(b, messageTimeout, fds)
+		n, err := w.read(b, w.patience, fds)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("stalled for %v", messageTimeout)
+			return fmt.Errorf("stalled for %v", w.patience)
 		}
 		if err == io.EOF {
 			return io.ErrUnexpectedEOF
@@ -205,7 +207,7 @@ func (w *wire) reply(request uint32, payload []byte) error {
 	b := binary.LittleEndian.AppendUint32(nil, request)
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	if err := w.conn.SetWriteDeadline(time.Now().Add(messageTimeout)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 		return err
 	}
 	_, err := w.conn.Write(append(b, payload...))

@@ -1,9 +1,13 @@
 package vhost
 
 import (
+	"context"
 	"encoding/binary"
+	"net"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -165,6 +169,60 @@ func FuzzHeader(f *testing.F) {
 			t.Fatalf("request %d: %+v, %d", request, m, n)
 		}
 	})
+}
+
+// TestStalled: a message that stops in its header, or in its payload, or ends
+// there, is an error that says so; silence between messages is not.
+func TestStalled(t *testing.T) {
+	header := func(request, size uint32) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, request)
+		b = binary.LittleEndian.AppendUint32(b, flagVersion)
+		return binary.LittleEndian.AppendUint32(b, size)
+	}
+	for _, test := range []struct {
+		sent  []byte
+		close bool
+		want  string
+	}{
+		{nil, false, errQuiet.Error()},
+		{header(2, 8)[:3], false, "header: stalled"},
+		{header(2, 8), false, "SET_FEATURES: payload: stalled"},
+		{append(header(2, 8), 1, 2, 3), true, "SET_FEATURES: payload: unexpected EOF"},
+		{header(2, 8)[:11], true, "header: unexpected EOF"},
+		{nil, true, "EOF"},
+	} {
+		near, far := socketPair(t)
+		w := &wire{conn: near, stop: context.Background(), patience: 20 * time.Millisecond}
+		if _, err := far.Write(test.sent); err != nil {
+			t.Fatal(err)
+		}
+		if test.close {
+			far.Close()
+		}
+		if _, _, err := w.next(w.patience); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%d bytes, closed %v: %v, expected %q", len(test.sent), test.close, err, test.want)
+		}
+	}
+}
+
+func socketPair(t *testing.T) (near, far *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socket pair")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = c.(*net.UnixConn)
+		t.Cleanup(func() { c.Close() })
+	}
+	return ends[0], ends[1]
 }
 
 // TestOrder: the stores of assembly or its stand-in store what they are given.

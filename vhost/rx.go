@@ -1,8 +1,6 @@
 package vhost
 
 import (
-	"unsafe"
-
 	"weft/internal/shm"
 	"weft/packet"
 )
@@ -63,7 +61,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 				return i
 			}
 		}
-		copyHeader(unsafe.Pointer(header), foreignPointer(at), uintptr(k))
+		copy(header[:k], packet.Foreign(at, k))
 		b.Commit(f, int(k))
 		q.take(h.id, 0)
 	}

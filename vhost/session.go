@@ -177,7 +177,7 @@ func (s *Session) note(err error) {
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &wire{conn: conn, stop: stop}
+	w := &wire{conn: conn, stop: stop, patience: messageTimeout}
 	defer context.AfterFunc(stop, w.interrupt)()
 	s.mu.Lock()
 	s.drop = cancel

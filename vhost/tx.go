@@ -60,11 +60,7 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 		}
 		to := last.base + uintptr(off)
 		writeHeader(to, skip)
-		if header := f.Header(); f.TailLen() == 0 && len(header) <= 128 {
-			copyBytes(to+uintptr(skip), header)
-		} else {
-			b.Gather(f, packet.Foreign(to+uintptr(skip), uint32(length)))
-		}
+		b.Gather(f, packet.Foreign(to+uintptr(skip), uint32(length)))
 		q.take(h.id, need)
 		used++
 	}
