@@ -95,8 +95,8 @@ type wire struct {
 	stop context.Context // done: the connection is no longer to be read
 	// patience is messageTimeout, but for tests.
 	patience time.Duration
-	body [maxPayload]byte
-	oob  [256]byte
+	body     [maxPayload]byte
+	oob      [256]byte
 }
 
 // errQuiet: nothing came until the deadline of next.
@@ -168,6 +168,9 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 		return 0, err
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
+	if errors.Is(err, io.EOF) {
+		return 0, io.EOF // without net's wrapping: readRest compares
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -177,8 +180,6 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	switch {
 	case flags&unix.MSG_CTRUNC != 0 || len(*fds) > maxMessageFDs:
 		return n, fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
-	case n == 0:
-		return 0, io.EOF
 	}
 	return n, nil
 }
