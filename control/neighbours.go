@@ -53,15 +53,37 @@ func (u *underlay) setNeighbour(n *netlink.Neigh, present bool) {
 	u.neighbours[key] = entry
 }
 
+// discard is the port of probes that need a datagram (RFC 863).
+const discard = 9
+
 // probe has the kernel resolve, or confirm, a neighbour, as if it had a frame
 // for it: NTF_USE starts its own state machine (RFC 4861 section 7.3 for ND).
+// On a link without a link-local address the kernel solicits only for a frame
+// that has a source address: there it is given one.
 func (u *underlay) probe(h *hop) error {
+	if h.next.Is6() && u.solicitor >= 0 && !u.hasLinkLocal(h.index) {
+		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}
+		if err := unix.Sendto(u.solicitor, nil, unix.MSG_DONTWAIT, to); err == nil {
+			return nil
+		}
+	}
 	return u.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: h.index,
 		Family:    familyOf(h.next),
 		Flags:     netlink.NTF_USE,
 		IP:        h.next.AsSlice(),
 	})
+}
+
+func (u *underlay) hasLinkLocal(index int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, a := range u.links[index].addrs {
+		if a.Is6() && a.IsLinkLocalUnicast() {
+			return true
+		}
+	}
+	return false
 }
 
 func familyOf(a netip.Addr) int {

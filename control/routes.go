@@ -21,6 +21,7 @@ type underlay struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
+	solicitor int // UDP socket for IPv6 probes, -1: no IPv6 here
 
 	mu         sync.Mutex
 	links      map[int]link // by index
@@ -60,14 +61,16 @@ func newUnderlay(log *slog.Logger) (*underlay, error) {
 		links: map[int]link{}, neighbours: map[neighbourKey]neighbour{},
 		changed: make(chan struct{}, 1), done: make(chan struct{}),
 	}
+	if u.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		u.solicitor = -1
+	}
 	events, err := u.subscribe()
 	if err == nil {
 		err = u.read()
 	}
 	if err != nil {
 		close(u.done)
-		handle.Close()
-		namespace.Close()
+		u.release()
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
 	u.stopped.Add(1)
@@ -78,8 +81,15 @@ func newUnderlay(log *slog.Logger) (*underlay, error) {
 func (u *underlay) close() {
 	close(u.done)
 	u.stopped.Wait()
+	u.release()
+}
+
+func (u *underlay) release() {
 	u.handle.Close()
 	u.namespace.Close()
+	if u.solicitor >= 0 {
+		unix.Close(u.solicitor)
+	}
 }
 
 // events are the subscriptions; stop ends them. broken is written when one of

@@ -60,9 +60,20 @@ func (l *tunnelLab) resolve(local, remote string) hop {
 	return l.u.resolve(from, netip.MustParseAddr(remote))
 }
 
-// An unknown neighbour is pending until the kernel, asked by a probe, has it.
+// An unknown neighbour is pending until the kernel, asked by a probe, has it;
+// with link-local addresses on the link and without.
 func TestNeighbourIsAskedFor(t *testing.T) {
-	l := newTunnelLab(t)
+	t.Run("link-local", func(t *testing.T) { testNeighbourIsAskedFor(t, newTunnelLab(t)) })
+	t.Run("none", func(t *testing.T) {
+		l := newTunnelLab(t)
+		l.host.Exec("ip", "addr", "del", "fe80::1/64", "dev", "u0")
+		eventually(t, "the address is gone", func() bool { return !l.u.hasLinkLocal(l.resolve("", "10.1.0.2").index) })
+		testNeighbourIsAskedFor(t, l)
+	})
+}
+
+func testNeighbourIsAskedFor(t *testing.T, l *tunnelLab) {
+	t.Helper()
 	for _, c := range []struct{ remote, local string }{{"10.1.0.2", "10.1.0.1"}, {"fd00:1::2", "fd00:1::1"}} {
 		h := l.resolve("", c.remote)
 		if h.state != hopPending {

@@ -96,7 +96,7 @@ func (s *settings) config() (control.Config, error) {
 	}
 	var err error
 	if c.Cores, err = cpu.ParseList(s.Cores); err != nil {
-		return c, usagef("%v; expected a list as in 2,4-5", err)
+		return c, usagef("cores %s: %v", s.Cores, err)
 	}
 	switch {
 	case s.Socket == "":
@@ -110,4 +110,3 @@ func (s *settings) config() (control.Config, error) {
 	}
 	return c, nil
 }
-

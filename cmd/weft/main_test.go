@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+)
+
+// serve answers like a daemon: with answer for every request.
+func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: answer}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	return socket
+}
+
+func weft(in string, args ...string) (out, errs string, code int) {
+	var o, e strings.Builder
+	code = run(args, strings.NewReader(in), &o, &e)
+	return o.String(), e.String(), code
+}
+
+// Wrong words are refused before anybody is asked: exit code 2, one line.
+func TestWrongWords(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		word string
+	}{
+		{[]string{"frob"}, "frob"},
+		{[]string{"add-flow"}, "FLOW"},
+		{[]string{"add-flow", "a", "b"}, "b is one word too many"},
+		{[]string{"add-flow", "--frob", "a"}, "--frob"},
+		{[]string{"add-flows", "/nosuchfile"}, "/nosuchfile"},
+		{[]string{"add-port"}, "NAME"},
+		{[]string{"add-port", "p", "tap"}, "tap"},
+		{[]string{"del-port"}, "NAME"},
+		{[]string{"del-flows", "--strict"}, "MATCH"},
+		{[]string{"show", "x"}, "x"},
+		{[]string{"--socket", "vsock:x", "show"}, "vsock:x"},
+	} {
+		out, errs, code := weft("", c.args...)
+		if code != exitInput || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
+			t.Errorf("weft %v: %d %q %q", c.args, code, errs, out)
+		}
+	}
+}
+
+// A daemon that does not answer: which socket, and what to do.
+func TestNobodyAnswers(t *testing.T) {
+	dead := filepath.Join(t.TempDir(), "dead")
+	l, err := net.Listen("unix", dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	for _, socket := range []string{dead, filepath.Join(t.TempDir(), "none")} {
+		_, errs, code := weft("", "--socket", socket, "show")
+		if code != exitFailed || !strings.Contains(errs, socket) || !strings.Contains(errs, "weftd") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: %d %q", socket, code, errs)
+		}
+	}
+}
+
+// The daemon's refusals are passed on, on one line, with the exit code.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct{ status, code int }{{400, exitInput}, {404, exitFailed}, {500, exitFailed}} {
+		socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+			_ = json.NewEncoder(w).Encode(api.Error{Error: "foo=1:\nexpected bar"})
+		})
+		_, errs, code := weft("", "--socket", socket, "add-flow", "foo=1")
+		if code != c.code || errs != "weft: foo=1: expected bar\n" {
+			t.Errorf("status %d: %d %q", c.status, code, errs)
+		}
+	}
+}
+
+// What is sent is what was asked for; files are read by the client.
+func TestRequests(t *testing.T) {
+	var method, path, query, body string
+	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var text json.RawMessage
+		_ = json.NewDecoder(r.Body).Decode(&text)
+		method, path, query, body = r.Method, r.URL.Path, r.URL.RawQuery, string(text)
+		_, _ = w.Write([]byte("{}"))
+	})
+	file := filepath.Join(t.TempDir(), "flows")
+	if err := os.WriteFile(file, []byte("actions=drop\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEFT_SOCKET", socket)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"add-flow", "actions=drop"}, `POST /v1/flows  {"op":"add","text":"actions=drop"}`},
+		{[]string{"mod-flows", "actions=drop"}, `POST /v1/flows  {"op":"modify","text":"actions=drop"}`},
+		{[]string{"mod-flows", "--strict", "actions=drop"}, `POST /v1/flows  {"op":"modify-strict","text":"actions=drop"}`},
+		{[]string{"add-flows", file}, `POST /v1/flows  {"op":"add","text":"actions=drop\n","file":true}`},
+		{[]string{"add-flows", "-"}, `POST /v1/flows  {"op":"add","text":"ip,actions=drop","file":true}`},
+		{[]string{"del-flows"}, `DELETE /v1/flows  `},
+		{[]string{"del-flows", "ip", "--strict"}, `DELETE /v1/flows match=ip&strict=true `},
+		{[]string{"add-port", "p", "type=tap", "mtu=9000"}, `POST /v1/ports  {"name":"p","options":["type=tap","mtu=9000"]}`},
+		{[]string{"del-port", "p"}, `DELETE /v1/ports/p  `},
+	} {
+		_, errs, code := weft("ip,actions=drop", c.args...)
+		if got := strings.Join([]string{method, path, query, body}, " "); code != 0 || got != c.want {
+			t.Errorf("weft %v: %q, want %q; %d %s", c.args, got, c.want, code, errs)
+		}
+	}
+}
+
+// Tables for people, JSON for programs.
+func TestShow(t *testing.T) {
+	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Show{
+			PID: 10, EnginePID: 11, StateDir: "/state", Workers: []api.Worker{{Core: 3, Frames: 77, Drops: map[string]uint64{"flow-drop": 5}}},
+			Ports: []api.Port{{Number: 2, Name: "up", Type: "af_xdp", State: "up", Options: map[string]string{"type": "af_xdp", "dev": "eth0"},
+				Mode: "copy", Reason: "zerocopy refused: no driver"}},
+		})
+	})
+	out, errs, code := weft("", "--socket", socket, "show")
+	for _, words := range []string{"pid 10", "engine pid 11", "/state", "77", "up", "dev=eth0", "mode copy; zerocopy refused: no driver"} {
+		if !strings.Contains(out, words) {
+			t.Errorf("%q is not in\n%s", words, out)
+		}
+	}
+	if code != 0 || errs != "" {
+		t.Errorf("%d %s", code, errs)
+	}
+	out, _, _ = weft("", "--socket", socket, "--json", "show")
+	var s api.Show
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Ports[0].Mode != "copy" {
+		t.Errorf("%v: %s", err, out)
+	}
+}

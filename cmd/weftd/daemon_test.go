@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+	"weft/internal/testnet"
+)
+
+// The daemon as it is built, with two taps in namespaces of their own. The
+// larger set-ups are package e2e's.
+
+// patience is how long something may take before a test gives up.
+const patience = 15 * time.Second
+
+type running struct {
+	t      *testing.T
+	dir    string
+	binary string
+	socket string
+	client *api.Client
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes taps and network namespaces")
+	}
+	binary := filepath.Join(t.TempDir(), "weftd")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}
+
+func startDaemon(t *testing.T) *running {
+	t.Helper()
+	r := &running{t: t, binary: build(t), dir: t.TempDir()}
+	r.socket = filepath.Join(r.dir, "s")
+	var err error
+	if r.client, err = api.NewClient(r.socket); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *running) start() {
+	r.t.Helper()
+	r.log = &bytes.Buffer{}
+	r.cmd = exec.Command(r.binary, "--socket", r.socket, "--state", filepath.Join(r.dir, "state"))
+	r.cmd.Stderr = r.log
+	// The engine inherits the pipe of standard error and outlives control.
+	r.cmd.WaitDelay = time.Second
+	if err := r.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.eventually("the daemon answers", func() bool { _, err := r.client.Show(); return err == nil })
+}
+
+func (r *running) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("does not come: %s\n%s", what, r.log)
+		}
+	}
+}
+
+// stop ends the daemon by SIGTERM and checks that nothing is left.
+func (r *running) stop() {
+	show, err := r.client.Show()
+	_ = r.cmd.Process.Signal(unix.SIGTERM)
+	if werr := r.cmd.Wait(); werr != nil {
+		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.log)
+	}
+	if _, serr := os.Stat(r.socket); serr == nil {
+		r.t.Error("the socket is still there")
+	}
+	if err == nil && unix.Kill(show.EnginePID, 0) == nil {
+		r.t.Errorf("the engine %d still runs", show.EnginePID)
+	}
+}
+
+func (r *running) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatalf("%v\n%s", err, r.log)
+	}
+}
+
+func (r *running) show() api.Show {
+	r.t.Helper()
+	s, err := r.client.Show()
+	r.must(err)
+	return s
+}
+
+func (r *running) addFlow(text string) {
+	r.t.Helper()
+	_, err := r.client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text})
+	r.must(err)
+}
+
+// count is the packets of the one flow that match selects.
+func (r *running) count(match string) uint64 {
+	r.t.Helper()
+	flows, err := r.client.Flows(match)
+	r.must(err)
+	if len(flows) != 1 {
+		r.t.Fatalf("%d flows of %s", len(flows), match)
+	}
+	return flows[0].Packets
+}
+
+// guest is a tap's other end.
+type guest struct {
+	ns   *testnet.Namespace
+	sock int
+}
+
+// guests makes two taps, one a namespace, that reach each other at 10.0.0.1 and
+// 10.0.0.2.
+func (r *running) guests() (a, b *guest) {
+	r.t.Helper()
+	make := func(name string, n int) *guest {
+		g := &guest{ns: testnet.New(r.t)}
+		_, err := r.client.AddPort(name, []string{"type=tap", "netns=" + g.ns.Name, fmt.Sprint("mac=02:00:00:00:00:0", n)})
+		r.must(err)
+		g.ns.Exec("ip", "addr", "add", fmt.Sprintf("10.0.0.%d/24", n), "dev", name)
+		g.ns.Do(func() {
+			dev, err := net.InterfaceByName(name)
+			r.must(err)
+			g.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			r.must(err)
+			r.must(unix.Bind(g.sock, &unix.SockaddrLinklayer{Ifindex: dev.Index}))
+		})
+		r.t.Cleanup(func() { unix.Close(g.sock) })
+		return g
+	}
+	return make("a", 1), make("b", 2)
+}
+
+// send sends n frames of an EtherType nobody uses.
+func (g *guest) send(t *testing.T, n int) {
+	t.Helper()
+	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 86)...)
+	for i := range n {
+		if _, err := unix.Write(g.sock, frame); err != nil {
+			t.Fatal(err)
+		}
+		if i%64 == 63 {
+			time.Sleep(time.Millisecond) // the tap's queue holds 1000
+		}
+	}
+}
+
+func ping(g *guest, count int) (*exec.Cmd, *bytes.Buffer) {
+	out := &bytes.Buffer{}
+	cmd := g.ns.Command("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", fmt.Sprint(count), "10.0.0.2")
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd, out
+}
+
+// Two taps, normal: a ping passes, counts are exact; with control killed the
+// known flows go on and count, and the next control takes that up; an engine
+// that is killed is replaced, and the counts still are exact.
+func TestTapsThroughKills(t *testing.T) {
+	r := startDaemon(t)
+	a, _ := r.guests()
+	r.addFlow("priority=10,actions=normal")
+	r.addFlow("priority=20,dl_type=0x88b5,actions=normal")
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+
+	a.send(t, 500)
+	r.eventually("500 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 500 })
+
+	before := r.show()
+	steady, out := ping(a, 40)
+	r.must(steady.Start())
+	r.must(r.cmd.Process.Kill())
+	_ = r.cmd.Wait()
+	a.send(t, 250) // control is away
+	r.start()
+	after := r.show()
+	if after.EnginePID != before.EnginePID || after.PID == before.PID {
+		t.Errorf("processes %d, engine %d, were %d, engine %d", after.PID, after.EnginePID, before.PID, before.EnginePID)
+	}
+	if n := r.count("dl_type=0x88b5"); n != 750 {
+		r.eventually("750 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 750 })
+	}
+	r.must(steady.Wait())
+	if !strings.Contains(out.String(), " 0% packet loss") {
+		t.Errorf("ping over the death of control:\n%s", out)
+	}
+
+	r.must(unix.Kill(after.EnginePID, unix.SIGKILL))
+	r.eventually("another engine", func() bool {
+		s := r.show()
+		return s.EnginePID != 0 && s.EnginePID != after.EnginePID && s.Restarts == 1
+	})
+	a.send(t, 250)
+	r.eventually("1000 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 1000 })
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	for _, p := range r.show().Ports {
+		if p.State != "up" {
+			t.Errorf("port %s: %s %s", p.Name, p.State, p.Detail)
+		}
+	}
+}
+
+// Ports and flows outlive an orderly end, and the devices of deleted ports go.
+func TestRestartAndDelete(t *testing.T) {
+	r := startDaemon(t)
+	a, b := r.guests()
+	r.addFlow("actions=normal")
+	r.stop()
+	r.start()
+	s := r.show()
+	if s.Flows != 1 || len(s.Ports) != 2 || s.Ports[0].Name != "a" || s.Ports[1].Number != 2 || s.Ports[0].State != "up" {
+		text, _ := json.Marshal(s)
+		t.Fatalf("after a restart: %s", text)
+	}
+	a.ns.Exec("ip", "addr", "add", "10.0.0.1/24", "dev", "a")
+	b.ns.Exec("ip", "addr", "add", "10.0.0.2/24", "dev", "b")
+	r.eventually("a ping passes", func() bool { cmd, _ := ping(a, 1); return cmd.Run() == nil })
+	r.must(r.client.DelPort("a"))
+	if out, err := a.ns.Command("ip", "link", "show", "a").CombinedOutput(); err == nil {
+		t.Errorf("the tap of a deleted port is still there: %s", out)
+	}
+}
+
+// Where the daemon cannot start it says why in one line, and leaves the one
+// that is there alone.
+func TestRefusesToStart(t *testing.T) {
+	r := startDaemon(t)
+	other := filepath.Join(r.dir, "other")
+	for _, c := range []struct {
+		args []string
+		code int
+		word string
+	}{
+		{[]string{"--socket", other + ".sock", "--state", filepath.Join(r.dir, "state")}, 1, fmt.Sprint("pid ", r.show().PID)},
+		{[]string{"--socket", r.socket, "--state", other}, 1, r.socket},
+		{[]string{"--socket", other + ".sock", "--state", "/dev/null/x"}, 1, "/dev/null/x"},
+		{[]string{"--socket", "/dev/null/s", "--state", other}, 1, "/dev/null/s"},
+		{[]string{"--frob"}, 2, "--frob"},
+		{[]string{"frob"}, 2, "frob"},
+		{[]string{"--workers", "1000", "--socket", other + ".sock", "--state", other}, 2, "workers: 1000"},
+		{[]string{"--cores", "0-", "--socket", other + ".sock", "--state", other}, 2, "cores 0-"},
+		{[]string{"--socket-group", "nosuchgroup", "--socket", other + ".sock", "--state", other}, 2, "nosuchgroup"},
+		{[]string{"--metrics", "256.0.0.1:x", "--socket", other + ".sock", "--state", other}, 1, "256.0.0.1:x"},
+		{[]string{"--config", filepath.Join(r.dir, "nosuchfile")}, 2, "nosuchfile"},
+	} {
+		cmd := exec.Command(r.binary, c.args...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.word) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("weftd %v: exit code %d, want %d, naming %q:\n%s", c.args, code, c.code, c.word, out)
+		}
+	}
+	r.show()
+}

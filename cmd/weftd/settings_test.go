@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func writeSettings(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weft.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Flags go before the file, the file before the defaults.
+func TestSettingsOrder(t *testing.T) {
+	file, err := readSettings(writeSettings(t, "socket = \"/f/s\"\nstate = \"/f/state\"\nworkers = 2\ncores = \"2-3\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s settings
+	flags := pflag.NewFlagSet("weftd", pflag.ContinueOnError)
+	s.register(flags)
+	if err := flags.Parse([]string{"--state", "/flag"}); err != nil {
+		t.Fatal(err)
+	}
+	s.fillFrom(file, flags)
+	c, err := s.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.StateDir != "/flag" || c.Socket != "/f/s" || c.Workers != 2 || len(c.Cores) != 2 || c.Cores[1] != 3 || c.SpinUS == 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	for _, c := range []struct{ text, word string }{
+		{"socket = \"/s\"\nsokcet = \"/s\"\n", "line 2: sokcet"},
+		{"sokcet = 1", "socket-group"},
+		{"[worker]\nn = 1\n", "worker"},
+		{"workers = \"two\"\n", "workers"},
+		{"workers = \n", "line 1"},
+	} {
+		_, err := readSettings(writeSettings(t, c.text))
+		if err == nil || !strings.Contains(err.Error(), c.word) || !strings.Contains(err.Error(), "weft.toml") {
+			t.Errorf("%q: %v, expected %q in it", c.text, err, c.word)
+		}
+	}
+	for _, s := range []settings{{State: "x"}, {Socket: "x"}, {Socket: "x", State: "y", SpinUS: -1}, {Socket: strings.Repeat("x", 108), State: "y"}} {
+		if _, err := s.config(); err == nil {
+			t.Errorf("%+v is taken", s)
+		}
+	}
+}
