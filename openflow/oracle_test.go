@@ -27,7 +27,8 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		out = stdout.String() + stderr.String()
-		if err == nil && !strings.Contains(out, "decode error") {
+		// OpenFlow 1.0 cannot carry write_metadata before goto_table; both are right.
+		if err == nil && (!strings.Contains(out, "decode error") || strings.Contains(out, "UNSUPPORTED_ORDER")) {
 			return true, out
 		}
 		// A flow may be of no single OpenFlow version's making and still be right.
@@ -65,6 +66,8 @@ var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":  "the oracle matches arp_op=0",
 	"ip,ipv6_label=1,actions=drop": "the oracle forgets to normalize the label",
 	"actions=goto_table:255":       "there is no table 255",
+	"actions=set_field:*->reg0":    "an action without effect",
+	"actions=load:08->reg0":        "the oracle reads 0 and stops at the 8",
 }
 
 // lowByte finds bytes of addresses that are negative or too large: the oracle

@@ -370,7 +370,7 @@ func parseUint16(t token, to *uint16) error {
 }
 
 func (p *flowParser) table(t token) error {
-	v, ok := parseUint(t.value, TableAll)
+	v, ok := parseDecimal(t.value, TableAll)
 	if !ok {
 		return wrong(t.value, "a table number from 0 to 254")
 	}

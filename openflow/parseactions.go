@@ -3,7 +3,6 @@ package openflow
 import (
 	"encoding/hex"
 	"net/netip"
-	"strconv"
 	"strings"
 )
 
@@ -210,8 +209,8 @@ func parseSubfield(text string) (Subfield, bool) {
 }
 
 func parseBit(s string) (int, bool) {
-	n, err := strconv.ParseUint(s, 10, 8)
-	return int(n), err == nil
+	n, ok := parseDecimal(s, 0xff)
+	return int(n), ok
 }
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
@@ -427,7 +426,7 @@ func (p *actionParser) decTTL(t token) (Action, error) {
 }
 
 func (p *actionParser) gotoTable(t token) (Action, error) {
-	v, ok := parseUint(t.value, Tables-1)
+	v, ok := parseDecimal(t.value, Tables-1)
 	switch {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
@@ -457,7 +456,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		a.Port = no
 	}
 	if hasTable && table != "" {
-		v, ok := parseUint(table, TableAll)
+		v, ok := parseDecimal(table, TableAll)
 		if !ok {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}

@@ -86,8 +86,15 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 		unsetField(m, id)
 		return nil
 	}
-	v, mask, err := parseFieldValue(id, t.value, names)
+	text := t.value
+	if text == "" {
+		text = "0/0" // which integers read as any value, and others refuse
+	}
+	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
+		if t.value == "" {
+			return wrong(t.text, "%s=VALUE", t.key)
+		}
 		return err
 	}
 	if f.format == asPort {
@@ -157,6 +164,10 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 		return addrValue(a), nil
 	}
 	v, ok := parseNumber(text)
+	if !ok && strings.HasPrefix(text, "-") {
+		// As strtoull reads it: 64 bits, so only fields as wide can take it.
+		v[1], ok = parseSigned(text)
+	}
 	if !ok || v.bitLen() > 8*int(f.bytes) {
 		return v, wrong(whole, "a number of at most %d bits%s for %s", 8*f.bytes, maskHint(f), f.name)
 	}
@@ -219,8 +230,8 @@ func parseIPv4(text string) (Value128, bool) {
 	}
 	var v uint64
 	for _, part := range parts {
-		b, err := strconv.ParseUint(part, 10, 8)
-		if err != nil {
+		b, ok := parseDecimal(part, 0xff)
+		if !ok {
 			return Value128{}, false
 		}
 		v = v<<8 | b
@@ -323,13 +334,13 @@ var reservedPorts = map[string]uint32{
 // parsePort takes a number, a standard port's name, or the name of a port,
 // which may be quoted.
 func parsePort(text string, names Names) (uint32, error) {
-	if v, ok := parseNumber(text); ok {
-		const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the standard ports
+	const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the standard ports
+	if v, ok := parseDecimal(text, 1<<32-1); ok {
 		switch {
-		case v[0] == 0 && v[1] <= 0xffff:
-			return uint32(v[1]), nil
-		case v[0] == 0 && v[1] >= of11|uint64(PortMax) && v[1] <= 0xffffffff && text[0] != '0':
-			return uint32(v[1] &^ of11), nil
+		case v <= 0xffff:
+			return uint32(v), nil
+		case v >= of11|uint64(PortMax):
+			return uint32(v &^ of11), nil
 		}
 		return 0, wrong(text, "a port number from 0 to 65535")
 	}

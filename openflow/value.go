@@ -3,6 +3,7 @@ package openflow
 import (
 	"math/big"
 	"math/bits"
+	"strconv"
 	"strings"
 )
 
@@ -109,4 +110,10 @@ func parseUint(s string, limit uint64) (uint64, bool) {
 		return 0, false
 	}
 	return v[1], true
+}
+
+// parseDecimal reads a number of a port or table: in decimal only.
+func parseDecimal(s string, limit uint64) (uint64, bool) {
+	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 10, 64)
+	return v, err == nil && v <= limit
 }
