@@ -177,8 +177,7 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	if err := takeRights(w.oob[:oobn], fds); err != nil {
 		return n, err
 	}
-	switch {
-	case flags&unix.MSG_CTRUNC != 0 || len(*fds) > maxMessageFDs:
+	if flags&unix.MSG_CTRUNC != 0 || len(*fds) > maxMessageFDs {
 		return n, fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
 	}
 	return n, nil
