@@ -26,13 +26,12 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
-		out = stdout.String() + stderr.String()
-		// OpenFlow 1.0 cannot carry write_metadata before goto_table; both are right.
-		if err == nil && (!strings.Contains(out, "decode error") || strings.Contains(out, "UNSUPPORTED_ORDER")) {
+		out += stdout.String() + stderr.String()
+		if err == nil && !strings.Contains(stdout.String(), "decode error") {
 			return true, out
 		}
 		// A flow may be of no single OpenFlow version's making and still be right.
-		if err != nil && !strings.Contains(out, "no usable protocol") {
+		if err != nil && !strings.Contains(stderr.String(), "no usable protocol") {
 			return false, out
 		}
 	}
@@ -70,9 +69,9 @@ var deviations = map[string]string{
 	"actions=load:08->reg0":        "the oracle reads 0 and stops at the 8",
 }
 
-// lowByte finds bytes of addresses that are negative or too large: the oracle
-// takes their low byte, Weft refuses them.
-var lowByte = regexp.MustCompile(`[:=/.](-|[1-9a-f][0-9a-f]{2})`)
+// lowByte finds bytes of addresses that have a sign or 0x or are too large: the
+// oracle takes their low byte, Weft refuses them.
+var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|[1-9a-f][0-9a-f]{2})`)
 
 // TestAcceptsWhatOVSAccepts compares, text by text, with ovs-ofctl parse-flows.
 func TestAcceptsWhatOVSAccepts(t *testing.T) {
@@ -95,6 +94,9 @@ func compareWithOracle(t *testing.T, texts []string) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
+			if strings.Contains(out, "UNSUPPORTED_ORDER") {
+				return // OpenFlow 1.0 cannot carry write_metadata before goto_table: no answer
+			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
 				return
 			}
