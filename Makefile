@@ -30,7 +30,7 @@ demo: setup
 test: setup lint unit race e2e
 
 lint:
-	@unformatted=$$(gofmt -l $$(go list -f '{{.Dir}}' ./...)); \
+	@unformatted=$$(gofmt -l .); \
 		[ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
