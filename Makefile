@@ -45,9 +45,9 @@ race:
 e2e:
 	go test -count=1 -v -timeout 12m -p 1 ./e2e/...
 
-bench:
+bench: build
 	@scripts/setup bench
-	go run ./bench $(BENCHARGS)
+	@go run ./bench/suite $(BENCHARGS)
 
 # Every fuzz target of the module, FUZZTIME each.
 fuzz:
