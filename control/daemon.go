@@ -117,6 +117,10 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if err != nil {
 		return err
 	}
+	// The workers' cores are theirs. The engine inherits this and does the same.
+	if err := cpu.Confine(d.config.Cores); err != nil {
+		d.log.Warn("this process shares the workers' cores", "error", err)
+	}
 	running, stop := context.WithCancel(ctx)
 	d.stopping = stop
 	if err := d.begin(running); err != nil {
@@ -249,9 +253,10 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
-	d.done.Add(4)
+	d.done.Add(5)
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
 	go func() { defer d.done.Done(); d.follow(ctx) }()
+	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
 	go func() { defer d.done.Done(); d.supervise(ctx) }()
 	go func() { defer d.done.Done(); d.retryPorts(ctx) }()
 	d.serve()
@@ -289,28 +294,51 @@ func (d *Daemon) end() {
 	}
 }
 
-// follow keeps tunnels and uplinks as the kernel has routes, neighbours, links
-// and addresses, until ctx ends.
+// everyRefresh is the time after which all templates are asked for again even
+// without an event: path MTUs expire silently.
+const everyRefresh = 10 * time.Second
+
+// follow keeps tunnels as the kernel has routes and neighbours, until ctx ends.
 func (d *Daemon) follow(ctx context.Context) {
+	last := time.Now()
 	for {
 		again := sweepInterval
 		if d.tunnels.unsettled() {
 			again = 100 * time.Millisecond
 		}
 		timer := time.NewTimer(again)
+		all := true
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-d.underlay.changed:
 			timer.Stop()
-			// Kernel events come in bursts.
-			if !sleep(ctx, time.Millisecond) {
-				return
-			}
-			d.updateEndpoints()
 		case <-timer.C:
+			all = time.Since(last) >= everyRefresh
 		}
-		d.tunnels.refresh()
+		began := time.Now()
+		d.tunnels.refresh(all)
+		if all {
+			last = began
+		}
+		// Kernel events come in bursts, and a host's routes may change all the
+		// time: most of the time is others'.
+		if !sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
+			return
+		}
+	}
+}
+
+// followAddresses keeps the uplinks' endpoints as the kernel has addresses,
+// until ctx ends.
+func (d *Daemon) followAddresses(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.underlay.moved:
+			d.updateEndpoints()
+		}
 	}
 }

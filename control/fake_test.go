@@ -277,9 +277,20 @@ func (w *fakeWorker) waiting() (n int) {
 type fakes struct {
 	t       *testing.T
 	config  Config
-	engines []*fakeEngine
 	d       *Daemon
 	stop    context.CancelFunc
+	mu      sync.Mutex
+	engines []*fakeEngine
+}
+
+// last is the engine started last, nil before any.
+func (f *fakes) last() *fakeEngine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.engines) == 0 {
+		return nil
+	}
+	return f.engines[len(f.engines)-1]
 }
 
 // testSizes keep a test's memory small.
@@ -300,12 +311,14 @@ func newFakes(t *testing.T) *fakes {
 	spawn, connect := spawnEngine, connectEngine
 	spawnEngine = func(string, string) (engineClient, error) {
 		e := newFakeEngine()
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.engines = append(f.engines, e)
 		return e, nil
 	}
 	connectEngine = func(string) (engineClient, error) {
-		if n := len(f.engines); n > 0 && !f.engines[n-1].dead {
-			return f.engines[n-1], nil
+		if e := f.last(); e != nil && !e.dead {
+			return e, nil
 		}
 		return nil, fs.ErrNotExist
 	}
@@ -358,7 +371,7 @@ func (f *fakes) die() {
 	f.d = nil
 }
 
-func (f *fakes) worker() *fakeWorker { return f.engines[len(f.engines)-1].workers[0] }
+func (f *fakes) worker() *fakeWorker { return f.last().workers[0] }
 
 // settle waits until no frame waits for control.
 func (f *fakes) settle() {

@@ -29,9 +29,8 @@ func init() {
 // tapPort is a tap: control's descriptors of it, which outlive the engine.
 type tapPort struct {
 	portContext
-	mu     sync.Mutex
-	tap    *tap.Tap // nil: not open
-	broken string
+	mu  sync.Mutex
+	tap *tap.Tap // nil: not open
 }
 
 func (p *tapPort) open(kept *engine.Kept) error {
@@ -62,7 +61,6 @@ func (p *tapPort) open(kept *engine.Kept) error {
 func (p *tapPort) attach(bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.broken = ""
 	spec, err := p.tap.Spec()
 	if err != nil {
 		return err
@@ -77,11 +75,7 @@ func (p *tapPort) attach(bool) error {
 	return p.portContext.attach(spec, p.tap.FDs(), false)
 }
 
-func (p *tapPort) fault(why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.broken = why
-}
+func (p *tapPort) fault(string) bool { return false }
 
 func (p *tapPort) network([]netip.AddrPort) {}
 
@@ -93,8 +87,6 @@ func (p *tapPort) status() portStatus {
 	}
 	s := p.tap.Status()
 	switch {
-	case p.broken != "":
-		return portStatus{state: stateFailed, detail: p.broken}
 	case s.Error != "":
 		return portStatus{state: stateFailed, detail: s.Error}
 	case !s.Up:

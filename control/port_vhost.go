@@ -105,13 +105,14 @@ func closeFDs(fds []int) {
 
 // fault ends the connection of a guest whose device is broken, with a log line
 // of the session's.
-func (p *vhostPort) fault(why string) {
+func (p *vhostPort) fault(why string) bool {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
 	if s != nil {
 		s.Break(why)
 	}
+	return true
 }
 
 func (p *vhostPort) network([]netip.AddrPort) {}

@@ -46,7 +46,7 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 }
 
 func (p *vxlanPort) attach(bool) error          { return nil }
-func (p *vxlanPort) fault(string)               {}
+func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) {}
 func (p *vxlanPort) status() portStatus         { return portStatus{state: stateUp} }
 func (p *vxlanPort) close()                     {}

@@ -33,7 +33,6 @@ type xdpPort struct {
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	broken    string
 }
 
 func (p *xdpPort) open(kept *engine.Kept) error {
@@ -58,7 +57,6 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 func (p *xdpPort) attach(bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.broken = ""
 	spec, err := p.uplink.Spec()
 	if err != nil {
 		return err
@@ -73,11 +71,7 @@ func (p *xdpPort) attach(bool) error {
 	return p.portContext.attach(spec, p.uplink.FDs(), true)
 }
 
-func (p *xdpPort) fault(why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.broken = why
-}
+func (p *xdpPort) fault(string) bool { return false }
 
 // network has the XDP program take the datagrams of these endpoints.
 func (p *xdpPort) network(endpoints []netip.AddrPort) {
@@ -117,9 +111,6 @@ func (p *xdpPort) status() portStatus {
 		st.reason = "asked for"
 	}
 	st.detail = strings.Join(s.Notes, "; ")
-	if p.broken != "" {
-		st.state, st.detail = stateFailed, p.broken
-	}
 	return st
 }
 

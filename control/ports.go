@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -29,8 +30,9 @@ type portDriver interface {
 	// attach gives the device to the engine, where it has something to give.
 	// resume: an engine had it and was killed.
 	attach(resume bool) error
-	// fault says that the workers have stopped using the device, and why.
-	fault(why string)
+	// fault says that the workers have stopped using the device, and why. A
+	// driver that cannot mend it reports false: it is closed and opened anew.
+	fault(why string) (mended bool)
 	// network says that links, addresses or endpoints have changed.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
@@ -394,7 +396,13 @@ func (d *Daemon) portFault(number uint32, why string) {
 	defer d.change.Unlock()
 	if p := d.ports[number]; p != nil {
 		d.log.Error("port is broken", "port", p.saved.Name, "why", why)
-		p.driver.fault(why)
+		if p.driver.fault(why) {
+			return
+		}
+		p.driver.close()
+		p.opened = false
+		p.fail(errors.New(why))
+		d.tunnels.setUplinks(d.uplinks())
 	}
 }
 

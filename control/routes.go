@@ -28,6 +28,7 @@ type underlay struct {
 	neighbours map[neighbourKey]neighbour
 
 	changed chan struct{} // something above, or a route, is not what it was
+	moved   chan struct{} // a link or address is not
 	done    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -59,7 +60,7 @@ func newUnderlay(log *slog.Logger) (*underlay, error) {
 	u := &underlay{
 		handle: handle, namespace: namespace, log: log,
 		links: map[int]link{}, neighbours: map[neighbourKey]neighbour{},
-		changed: make(chan struct{}, 1), done: make(chan struct{}),
+		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if u.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 		u.solicitor = -1
@@ -163,7 +164,8 @@ func (u *underlay) follow(e *events) {
 			}
 			u.log.Warn("netlink cannot be read, trying again", "error", err)
 		}
-		u.notify()
+		notify(u.changed)
+		notify(u.moved)
 	}
 }
 
@@ -201,11 +203,13 @@ func (u *underlay) apply(e *events) (lost bool) {
 				return true
 			}
 			u.applyLink(update)
+			notify(u.moved)
 		case update, ok := <-e.addresses:
 			if !ok {
 				return true
 			}
 			u.applyAddress(update)
+			notify(u.moved)
 		case _, ok := <-e.routes:
 			if !ok {
 				return true
@@ -216,14 +220,14 @@ func (u *underlay) apply(e *events) (lost bool) {
 			}
 			u.applyNeighbour(update)
 		}
-		u.notify()
+		notify(u.changed)
 	}
 }
 
-// notify wakes whoever waits on changed, once for many events.
-func (u *underlay) notify() {
+// notify wakes whoever waits on the channel, once for many events.
+func notify(c chan struct{}) {
 	select {
-	case u.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

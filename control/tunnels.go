@@ -149,14 +149,14 @@ func (e *tunnelEntry) record() tunnelRecord {
 	return r
 }
 
-// refresh asks the kernel again for every template and tells the workers what
-// has changed.
-func (t *tunnels) refresh() {
+// refresh asks the kernel again for all templates, or those whose neighbour is
+// awaited or stale, and tells the workers what has changed.
+func (t *tunnels) refresh(all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	for _, e := range t.byIndex {
-		if e != nil {
+		if e != nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
 			t.refreshEntry(e, now)
 		}
 	}
@@ -341,7 +341,7 @@ func (t *tunnels) setUplinks(uplinks map[string]uint32) {
 	t.mu.Lock()
 	t.uplinks = uplinks
 	t.mu.Unlock()
-	t.refresh()
+	t.refresh(true)
 }
 
 // replay sends every template to new workers.

@@ -178,9 +178,10 @@ func follow(t *testing.T, u *underlay, tu *tunnels) {
 			case <-stop:
 				return
 			case <-u.changed:
+				tu.refresh(true)
 			case <-time.After(20 * time.Millisecond):
+				tu.refresh(false)
 			}
-			tu.refresh()
 		}
 	}()
 }

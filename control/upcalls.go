@@ -55,10 +55,7 @@ func (u *upcalls) watch() {
 			return // closed
 		}
 		for _, wake := range u.wake {
-			select {
-			case wake <- struct{}{}:
-			default:
-			}
+			notify(wake)
 		}
 	}
 }
@@ -158,12 +155,7 @@ func (d *Daemon) learn(l openflow.Learn, nowNS uint64) {
 }
 
 // macsChanged has megaflows that depend on learnt addresses revalidated soon.
-func (d *Daemon) macsChanged() {
-	select {
-	case d.macsStale <- struct{}{}:
-	default:
-	}
-}
+func (d *Daemon) macsChanged() { notify(d.macsStale) }
 
 // macs guards the table of learnt addresses. mu is a leaf.
 type macs struct {
