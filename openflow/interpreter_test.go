@@ -350,6 +350,9 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 		tr := p.Translate(&k, env)
 		for range 4 {
 			in := interpret(p, env, &k)
+			if !realTags(&k) {
+				break
+			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
 				break // where exactly a loop is cut is not compared
 			}
@@ -365,6 +368,13 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 			k = o
 		}
 	}
+}
+
+// realTags tells whether a frame can have such tags: TCIs without vlanCFI are 0,
+// and so is an inner one without an outer.
+func realTags(k *flowtable.Key) bool {
+	outer, inner := k[flowtable.WEthSrc]&0xffff, k[frames]>>innerTCI&0xffff
+	return (outer == 0 || outer&vlanCFI != 0) && (inner == 0 || inner&vlanCFI != 0 && outer != 0)
 }
 
 func TestTranslationDoesWhatTheTablesSay(t *testing.T) {

@@ -205,7 +205,9 @@ var randomActions = []string{
 	"set_field:1->reg0", "load:2->reg1[0..1]", "move:eth_src[0..7]->reg0[0..7]", "move:in_port->reg2[0..15]",
 	"move:vlan_tci[0..11]->reg1[0..11]", "move:reg0->reg1", "output:reg0[0..2]", "load:0->in_port", "load:3->in_port",
 	"set_field:1->metadata", "move:eth_dst->eth_src", "move:tun_id[0..7]->reg0[0..7]", "note:00",
-	"move:reg0[0..15]->vlan_tci",
+	"move:reg0[0..15]->vlan_tci", "move:nw_ttl[0..2]->reg0[0..2]", "move:reg0[0..3]->nw_ttl[0..3]", "load:1->nw_ttl[1..2]",
+	"clone(mod_dl_src:00:00:00:00:00:02,1)", "move:nw_src[0..7]->reg0[0..7]", "move:ipv6_src[0..7]->reg1[0..7]",
+	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst",
 }
 
 func randomActionsText(r *rand.Rand, table, depth int) string {

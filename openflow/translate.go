@@ -421,7 +421,6 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 			x.look(frames, ttlBits)
 		}
 		x.keep[frames] &^= ttlBits
-		x.decs = 0
 	}
 	dst.put(&x.flow, v, mask)
 	word, hi, lo := dst.words(mask)
