@@ -1,6 +1,10 @@
 package openflow
 
-import "slices"
+import (
+	"slices"
+
+	"weft/flowtable"
+)
 
 // classifier finds the rule of highest priority in one table by tuple-space
 // search: one subtable of rules for each different mask, subtables searched in
@@ -8,8 +12,12 @@ import "slices"
 //
 // Invariants:
 //   - subtables is sorted by compareSubtables: falling max first.
-//   - A lookup that visits a subtable depends on all bits of its mask; it
-//     depends on nothing of those it does not reach.
+//   - A lookup depends on the bits of the masks it has visited, subtable by
+//     subtable, stage by stage, and on nothing of those it does not reach.
+//
+// A subtable is searched in stages: where no rule has the frame's values in the
+// first stages, the later ones are not looked at. So a rule on a transport port
+// of one host does not make every connection of the others a megaflow of its own.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[Flow]*subtable
@@ -17,34 +25,106 @@ type classifier struct {
 
 // subtable holds the rules of one mask.
 type subtable struct {
-	mask  Flow
-	words []uint8 // those of mask that are not 0
-	max   int     // highest priority, -1 if empty
+	mask   Flow
+	words  []uint8 // those of mask that are not 0, in the order of stages
+	stages []stage // each but the last can end a search
+	max    int     // highest priority, -1 if empty
 	// rules by hash of their value on words; those of one hash by falling
 	// priority.
 	rules      map[uint64][]*Rule
 	priorities map[uint16]int // number of rules
 }
 
+// stage is a part of a subtable's words.
+type stage struct {
+	words []uint8
+	// seen counts the rules by the hash of their value on the words up to here;
+	// nil for the last stage.
+	seen map[uint64]int
+}
+
+// stageOf orders the words: what is the same for a whole port or tunnel, then
+// the Ethernet header, addresses, transport.
+func stageOf(word int) int {
+	switch {
+	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
+		return 1
+	case word == flowtable.WL4 || word >= flowtable.WARPSha && word < flowtable.KeyWords:
+		return 3
+	case word == flowtable.WIP || word == flowtable.WIPv4 || word >= flowtable.WIPv6Src && word < flowtable.WTunID:
+		return 2
+	}
+	return 0 // ports, tunnels, metadata, registers
+}
+
+const stageCount = 4
+
 func newSubtable(mask *Flow) *subtable {
 	s := &subtable{mask: *mask, max: -1, rules: make(map[uint64][]*Rule), priorities: make(map[uint16]int)}
-	for i, m := range mask {
-		if m != 0 {
-			s.words = append(s.words, uint8(i))
+	for n := range stageCount {
+		first := len(s.words)
+		for i, m := range mask {
+			if m != 0 && stageOf(i) == n {
+				s.words = append(s.words, uint8(i))
+			}
 		}
+		if len(s.words) > first {
+			s.stages = append(s.stages, stage{seen: make(map[uint64]int)})
+		}
+	}
+	if len(s.stages) == 0 {
+		s.stages = []stage{{}}
+	}
+	s.stages[len(s.stages)-1].seen = nil
+	at := 0
+	for i := range s.stages {
+		first := at
+		for at < len(s.words) && (at == first || stageOf(int(s.words[at])) == stageOf(int(s.words[first]))) {
+			at++
+		}
+		s.stages[i].words = s.words[first:at]
 	}
 	return s
 }
 
-// hash mixes the words of f that the subtable looks at.
-func (s *subtable) hash(f *Flow) uint64 {
+// mix goes on with hash h over words of f.
+func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
-	h := uint64(len(s.words)) * prime
-	for _, w := range s.words {
+	for _, w := range words {
 		h = (h ^ f[w]&s.mask[w]) * prime
 		h ^= h >> 32
 	}
 	return h
+}
+
+// hash is of all the words of f that the subtable looks at.
+func (s *subtable) hash(f *Flow) uint64 { return s.mix(1, s.words, f) }
+
+// note counts a rule in, or with -1 out of, the stages before the last.
+func (s *subtable) note(r *Rule, n int) {
+	h := uint64(1)
+	for i := range s.stages[:len(s.stages)-1] {
+		st := &s.stages[i]
+		h = s.mix(h, st.words, &r.Match.Value)
+		if st.seen[h] += n; st.seen[h] == 0 {
+			delete(st.seen, h)
+		}
+	}
+}
+
+// find returns the rules f may match by its hash, having told v of each stage
+// it had to look at.
+func (s *subtable) find(f *Flow, v visitor) []*Rule {
+	h := uint64(1)
+	for i := range s.stages {
+		st := &s.stages[i]
+		v.visit(st.words, &s.mask)
+		h = s.mix(h, st.words, f)
+		if st.seen != nil && st.seen[h] == 0 {
+			return nil
+		}
+	}
+	return s.rules[h]
 }
 
 // matches tells whether f agrees with r, a rule of s.
@@ -57,8 +137,10 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 	return true
 }
 
-// visitor is told of each subtable a lookup goes by.
-type visitor interface{ visit(s *subtable) }
+// visitor is told of the words of a mask that a lookup looks at.
+type visitor interface {
+	visit(words []uint8, mask *Flow)
+}
 
 // lookup finds the rule for f, or nil.
 func (c *classifier) lookup(f *Flow, v visitor) *Rule {
@@ -67,8 +149,7 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 		if best != nil && int(best.Priority) >= s.max {
 			break
 		}
-		v.visit(s)
-		for _, r := range s.rules[s.hash(f)] {
+		for _, r := range s.find(f, v) {
 			if best != nil && r.Priority <= best.Priority {
 				break
 			}
@@ -136,6 +217,7 @@ func (c *classifier) insert(r *Rule) {
 	list := s.rules[h]
 	at, _ := slices.BinarySearchFunc(list, r.Priority, func(o *Rule, p uint16) int { return int(p) - int(o.Priority) })
 	s.rules[h] = slices.Insert(list, at, r)
+	s.note(r, 1)
 	s.priorities[r.Priority]++
 	if int(r.Priority) > s.max {
 		c.setMax(s, int(r.Priority))
@@ -151,6 +233,7 @@ func (c *classifier) remove(r *Rule) {
 	if len(list) == 0 {
 		delete(s.rules, h)
 	}
+	s.note(r, -1)
 	if s.priorities[r.Priority]--; s.priorities[r.Priority] > 0 {
 		return
 	}

@@ -201,10 +201,10 @@ func (x *xlate) look(word int, mask uint64) {
 	x.wc[word] |= mask & x.keep[word]
 }
 
-// visit looks at all that a subtable matches.
-func (x *xlate) visit(s *subtable) {
-	for _, w := range s.words {
-		x.look(int(w), s.mask[w])
+// visit implements visitor.
+func (x *xlate) visit(words []uint8, mask *Flow) {
+	for _, w := range words {
+		x.look(int(w), mask[w])
 	}
 }
 

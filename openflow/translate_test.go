@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"weft/flowtable"
@@ -116,6 +117,9 @@ func TestTranslation(t *testing.T) {
 			"tun_id=0/0xffffff,tun_dst=0.0.0.0,tun_ipv6_dst=::,in_port=1", "2,4,tunnel(template=%v,vni=55)"},
 		{"early stop", "priority=9,in_port=1,actions=2\npriority=5,ip,nw_src=1.2.3.4,actions=4", "in_port=1,tcp,nw_src=5.5.5.5",
 			"in_port=1", "2"},
+		{"staged", "priority=40000,tcp,nw_dst=10.0.0.5,tp_dst=80,actions=drop\nactions=2", "in_port=1,tcp,nw_dst=10.0.0.6,tp_dst=443",
+			"tcp,in_port=1,nw_dst=10.0.0.6", "2"},
+		{"staged, other type", "priority=40000,tcp,nw_dst=10.0.0.5,tp_dst=80,actions=drop\nactions=2", "in_port=1,arp", "arp,in_port=1", "2"},
 		{"resubmit keeps changes", "in_port=1,actions=mod_dl_src:00:00:00:00:00:09,resubmit(,1),4\ntable=1,actions=2", "in_port=1",
 			"in_port=1", "set(eth(src=00:00:00:00:00:09)),2,4"},
 		{"order", "actions=2,mod_dl_dst:00:00:00:00:00:09,4", "in_port=1", "in_port=1", "2,set(eth(dst=00:00:00:00:00:09)),4"},
@@ -288,4 +292,29 @@ func BenchmarkTranslate(b *testing.B) {
 	for b.Loop() {
 		p.Translate(&k, env)
 	}
+}
+
+// TestTranslateIsForReaders runs translations side by side, for the race
+// detector, and checks that they do not mix.
+func TestTranslateIsForReaders(t *testing.T) {
+	p := pipelineOf(t, "actions=mod_vlan_vid:3,flood,resubmit(,1)", "table=1,ip,actions=dec_ttl,2")
+	env := newEnv()
+	keys := []flowtable.Key{keyOfText(t, "in_port=1"), keyOfText(t, "in_port=2,ip,nw_ttl=9"), keyOfText(t, "in_port=4,arp")}
+	var want []Translation
+	for i := range keys {
+		want = append(want, p.Translate(&keys[i], env))
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for n := range 300 {
+				i := n % len(keys)
+				if got := p.Translate(&keys[i], env); !reflect.DeepEqual(got, want[i]) {
+					t.Errorf("key %d: %+v, want %+v", i, got, want[i])
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
