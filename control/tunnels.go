@@ -27,9 +27,6 @@ const (
 	templateIdle = 60 * time.Second
 	// outerOverhead is the Ethernet header, which an MTU does not count.
 	outerOverhead = 14
-	// Source ports are taken from the range Linux uses for its own.
-	sourcePortBase  = 32768
-	sourcePortRange = 61000 - sourcePortBase
 )
 
 // tunnelKey is what a template depends on besides the kernel.
@@ -228,7 +225,7 @@ func (e *tunnelEntry) build(uplink uint32) tunnel.Template {
 		Port: uplink, MTU: uint16(min(e.hop.mtu+outerOverhead, 1<<16-1)),
 		SrcMAC: e.hop.srcMAC, DstMAC: e.hop.dstMAC,
 		Local: e.hop.local, Remote: e.remote,
-		UDPPort: e.udpPort, PortBase: sourcePortBase, PortRange: sourcePortRange,
+		UDPPort: e.udpPort,
 	})
 	if err != nil {
 		e.hop.why = err.Error()
