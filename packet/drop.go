@@ -76,6 +76,9 @@ const (
 	// DropDeepHeader: the headers up to the transport's reach beyond MaxHeader
 	// bytes, further than the private header can grow.
 	DropDeepHeader
+	// DropBadOffload: what a virtio-net header says is left to do contradicts the
+	// frame, or was not negotiated.
+	DropBadOffload
 
 	dropReasonCount
 )
@@ -89,6 +92,7 @@ var dropNames = [DropReasons]string{
 	"miss-ring-full", "held-full", "held-expired", "miss-again",
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
+	"bad-offload",
 }
 
 // String is the name under which the reason is counted and shown.

@@ -70,7 +70,14 @@ type Frame struct {
 	Drop DropReason
 	// Proto is the IP protocol at L4. Set by extraction, valid if L4 is not 0.
 	Proto uint8
-	_     [6]byte
+	// OuterL3 and OuterL4 are the offsets of the IP and UDP header of a tunnel
+	// that was put before the frame, 0 without one.
+	OuterL3, OuterL4 uint16
+	// Offload is what is left to do to the frame, or was done to it.
+	Offload Offload
+	// origin is where buf[0] would lie in the foreign memory that the header was
+	// copied from; 0: not known. See SetOrigin.
+	origin uintptr
 
 	buf [Headroom + MaxHeader]byte
 }
@@ -117,6 +124,7 @@ func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	f.start, f.end = Headroom, Headroom
 	f.spanFirst, f.spanCount, f.tailLen = uint16(b.spanUsed), 0, 0
 	f.InPort, f.L3, f.L4, f.Flags, f.Held, f.Drop = b.Port, 0, 0, 0, 0, 0
+	f.OuterL3, f.OuterL4, f.Offload, f.origin = 0, 0, Offload{}, 0
 	return f, (*[MaxHeader]byte)(f.buf[Headroom:])
 }
 
@@ -138,6 +146,11 @@ func (b *Batch) Commit(f *Frame, headerLen int) {
 	f.end = f.start + uint16(headerLen)
 	b.N++
 }
+
+// SetOrigin says that the frame's first bytes were copied from addr, where they
+// can still be read for as long as spans are valid, and that what its header
+// holds lies there in one piece. Coalescing needs it.
+func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon gives back the spans of a frame that was begun and not committed.
 func (b *Batch) Abandon(f *Frame) {
@@ -161,7 +174,8 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
 // Push makes room for n bytes before the header and returns the new header,
-// or nil where the headroom is used up. L3 and L4 move along.
+// or nil where the headroom is used up. L3, L4 and the offload's offset move
+// along.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -172,6 +186,9 @@ func (f *Frame) Push(n int) []byte {
 	}
 	if f.L4 != 0 {
 		f.L4 += uint16(n)
+	}
+	if f.Offload.Flags&OffloadPartial != 0 {
+		f.Offload.CsumStart += uint16(n)
 	}
 	return f.buf[f.start:f.end]
 }
@@ -185,6 +202,9 @@ func (f *Frame) Pull(n int) bool {
 	f.start += uint16(n)
 	f.L3 = pulled(f.L3, n)
 	f.L4 = pulled(f.L4, n)
+	if f.Offload.Flags&OffloadPartial != 0 {
+		f.Offload.CsumStart = pulled(f.Offload.CsumStart, n)
+	}
 	return true
 }
 

@@ -110,7 +110,9 @@ func (f *Frame) setPort(off int, port uint16) {
 	case ProtoTCP, ProtoUDP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		f.mendTransport(before, port)
+		if !f.partial() { // else the port will be summed when the checksum is finished
+			f.mendTransport(before, port)
+		}
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
@@ -134,7 +136,7 @@ func (f *Frame) mendTransport(before, after uint16) {
 		l4 = l4[16:18]
 	case ProtoUDP:
 		l4 = l4[6:8]
-		if l4[0]|l4[1] == 0 {
+		if l4[0]|l4[1] == 0 && !f.partial() {
 			return
 		}
 	case ProtoICMPv6:
@@ -142,11 +144,21 @@ func (f *Frame) mendTransport(before, after uint16) {
 	default:
 		return
 	}
+	if f.partial() { // the sum over the pseudo header, not inverted
+		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^before, after))
+		binary.BigEndian.PutUint16(l4, sum)
+		return
+	}
 	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
 	if sum == 0 && f.Proto == ProtoUDP {
 		sum = 0xffff // RFC 768: 0 would say that there is none
 	}
 	binary.BigEndian.PutUint16(l4, sum)
+}
+
+// partial tells whether the checksum of the header at L4 is to be finished.
+func (f *Frame) partial() bool {
+	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
 // ipv4 is the IPv4 header and what follows it, nil if there is none.

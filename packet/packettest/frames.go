@@ -38,11 +38,12 @@ func (a *Arena) Add(b *packet.Batch, data []byte, header, span int) *packet.Fram
 	f, buf := b.Next()
 	header = min(header, len(data), packet.MaxHeader)
 	copy(buf[:], data[:header])
-	rest := a.mem[a.used : a.used+copy(a.mem[a.used:], data[header:])]
-	a.used += len(rest)
-	if header+len(rest) != len(data) {
+	if copy(a.mem[a.used:], data) != len(data) {
 		panic("packettest: arena full")
 	}
+	f.SetOrigin(uintptr(unsafe.Pointer(&a.mem[a.used])))
+	rest := a.mem[a.used+header : a.used+len(data)]
+	a.used += len(data)
 	for len(rest) > 0 {
 		n := len(rest)
 		if span > 0 {

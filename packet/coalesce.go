@@ -1,0 +1,308 @@
+package packet
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Coalescer makes one large frame of consecutive segments of a connection that
+// are in one batch (GRO). What Linux's GRO keeps apart (net/ipv4/tcp_offload.c,
+// udp_offload.c, and gro_receive of both IP versions) is kept apart here, so that
+// a large frame, cut again, gives back the very segments it was made of. Frames of
+// one connection keep their order: what is not merged ends what came before.
+//
+// Begin, Add every frame of a run in order, then Finish. A frame that Add has
+// taken is part of an earlier one and must not be sent.
+type Coalescer struct {
+	takes Offloads
+	count int
+	spans int // that finishing all flows will add to the batch
+	flows [coalesceFlows]coalesceFlow
+	next  [BatchSize]uint8 // the frame that follows in a large frame
+}
+
+const (
+	// coalesceFlows is the number of connections gathered at a time; one more
+	// takes the place of the oldest, which then gets no more segments.
+	coalesceFlows = 8
+	// maxIPLen is the length of the longest IP datagram.
+	maxIPLen = 65535
+)
+
+// coalesceFlow is a connection's latest frame and those added to it.
+type coalesceFlow struct {
+	first, last uint8 // frames of the batch
+	open        bool  // may grow
+	fixedID     bool  // IPv4: all have the first one's identification
+	flags       uint8 // TCP: FIN and PSH of any
+	count       int   // segments
+	size        int   // payload of the first
+	payload     int   // of all
+	tag         uint64
+}
+
+// segment is what decides about one frame.
+type segment struct {
+	f       *Frame
+	h       []byte
+	tag     uint64
+	headers int
+	payload int
+}
+
+// Begin makes c ready for a run of frames whose outputs take what is in takes.
+func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0, 0 }
+
+// Add tells whether frame i continues one that was added before, and is part of it
+// from now on. Frames with different tags are kept apart.
+func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
+	f := &b.Frames[i]
+	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
+		if f.Flags&FrameFragment != 0 { // of whatever connection
+			c.Finish(b)
+		}
+		return false
+	}
+	flow := c.find(b, f)
+	s := segment{f: f, h: f.Header(), tag: tag}
+	ok := s.read(c.takes)
+	switch {
+	case flow == nil && !ok:
+		return false
+	case flow == nil:
+		flow = c.make(b)
+	case ok && c.continues(b, flow, &s):
+		flow.add(&s)
+		c.next[flow.last], flow.last = uint8(i), uint8(i)
+		return true
+	default:
+		c.finish(b, flow)
+	}
+	flow.start(uint8(i), &s, ok, c.takes)
+	return false
+}
+
+// Finish completes the large frames. The run's frames may be sent afterwards.
+func (c *Coalescer) Finish(b *Batch) {
+	for i := range c.flows[:c.count] {
+		c.finish(b, &c.flows[i])
+	}
+	c.count = 0
+}
+
+// find returns the flow with f's addresses, protocol and ports, nil if there is
+// none.
+func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
+	h := f.Header()
+	v4 := h[f.L3]>>4 == 4
+	for i := c.count - 1; i >= 0; i-- {
+		first := &b.Frames[c.flows[i].first]
+		o := first.Header()
+		if first.Proto != f.Proto || binary.BigEndian.Uint32(o[first.L4:]) != binary.BigEndian.Uint32(h[f.L4:]) ||
+			(o[first.L3]>>4 == 4) != v4 {
+			continue
+		}
+		if v4 {
+			if binary.BigEndian.Uint64(o[first.L3+12:]) == binary.BigEndian.Uint64(h[f.L3+12:]) {
+				return &c.flows[i]
+			}
+		} else if bytes.Equal(o[first.L3+8:first.L3+40], h[f.L3+8:f.L3+40]) {
+			return &c.flows[i]
+		}
+	}
+	return nil
+}
+
+// make returns a place for another flow.
+func (c *Coalescer) make(b *Batch) *coalesceFlow {
+	if c.count == coalesceFlows {
+		c.finish(b, &c.flows[0])
+		copy(c.flows[:], c.flows[1:])
+		c.count--
+	}
+	c.count++
+	return &c.flows[c.count-1]
+}
+
+// read tells whether the frame is one that can be part of a large frame.
+func (s *segment) read(takes Offloads) bool {
+	f, h := s.f, s.h
+	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
+		return false
+	}
+	v4 := h[f.L3]>>4 == 4
+	if v4 {
+		ip := IPv4(h[f.L3:])
+		// No options, no fragment, a right checksum.
+		if f.L4 != f.L3+IPv4Len || ip.FlagsFrag()&^0x4000 != 0 || Sum(ip[:IPv4Len]) != 0xffff {
+			return false
+		}
+	} else if f.L4 != f.L3+IPv6Len {
+		return false
+	}
+	need := TakesUDP
+	if f.Proto == ProtoTCP {
+		if need = TakesTCPv6; v4 {
+			need = TakesTCPv4
+		}
+	}
+	s.headers = f.headersLen()
+	s.payload = f.Len() - s.headers
+	if takes&need == 0 || takes&TakesPartial == 0 || s.headers > len(h) || s.payload < 0 {
+		return false
+	}
+	if f.Proto == ProtoUDP && (UDP(h[f.L4:]).Len() != s.payload+UDPLen || s.payload == 0) {
+		return false
+	}
+	return len(h) == s.headers || f.origin != 0
+}
+
+// start makes s the first frame of flow. If it is not ok the flow only marks
+// where the connection is: nothing is added.
+func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
+	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
+	flow.open = ok && s.payload > 0
+	if s.f.Proto == ProtoTCP && flow.open {
+		flags := s.h[s.f.L4+13]
+		flow.open = flags&(tcpFIN|tcpSYN|tcpRST|tcpPSH|tcpURG) == 0 && (flags&tcpCWR == 0 || takes&TakesECN != 0)
+	}
+}
+
+// continues tells whether s goes on where flow ends, and nothing keeps them apart.
+func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
+	first := &b.Frames[flow.first]
+	o, h, f := first.Header(), s.h, s.f
+	if !flow.open || flow.tag != s.tag || s.payload == 0 || s.payload > flow.size ||
+		int(first.L4-first.L3)+s.headers-int(f.L4)+flow.payload+s.payload > maxIPLen {
+		return false
+	}
+	if first.L3 != f.L3 || !bytes.Equal(o[:f.L3], h[:f.L3]) || first.InPort != f.InPort ||
+		!flow.sameIP(o[f.L3:], h[f.L3:]) {
+		return false
+	}
+	if f.Proto == ProtoTCP && !flow.sameTCP(o[f.L4:first.headersLen()], h[f.L4:s.headers]) {
+		return false
+	}
+	need := int(f.spanCount) + 1
+	if flow.count == 1 {
+		need += int(first.spanCount)
+	}
+	if c.spans+need > b.SpansLeft() || !b.ValidChecksum(first) || !b.ValidChecksum(f) {
+		return false
+	}
+	c.spans += need
+	return true
+}
+
+// sameIP compares two IP headers of the same addresses: TTL, TOS, flow label and
+// DF must be equal, identifications count up, or with DF not change.
+func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
+	if ip[0]>>4 != 4 {
+		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
+	}
+	a, z := IPv4(first), IPv4(ip)
+	if a.TOS() != z.TOS() || a.TTL() != z.TTL() || a.FlagsFrag() != z.FlagsFrag() {
+		return false
+	}
+	step := z.ID() - a.ID()
+	if flow.count == 1 && step == 0 && a.FlagsFrag()&0x4000 != 0 {
+		flow.fixedID = true // of no consequence if the frame is refused after this
+		return true
+	}
+	if flow.fixedID {
+		return step == 0
+	}
+	return int(step) == flow.count
+}
+
+// sameTCP compares two TCP headers, options included.
+func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
+	const mayDiffer = (tcpFIN | tcpPSH) << 16
+	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
+		(binary.BigEndian.Uint32(first[12:])^binary.BigEndian.Uint32(tcp[12:]))&^mayDiffer != 0 {
+		return false
+	}
+	return TCP(first).Ack() == TCP(tcp).Ack() && TCP(tcp).Seq() == TCP(first).Seq()+uint32(flow.payload) &&
+		bytes.Equal(first[TCPLen:], tcp[TCPLen:])
+}
+
+// add makes s part of the flow.
+func (flow *coalesceFlow) add(s *segment) {
+	flow.count++
+	flow.payload += s.payload
+	if s.payload < flow.size {
+		flow.open = false
+	}
+	if s.f.Proto == ProtoTCP {
+		flags := s.h[s.f.L4+13]
+		flow.flags |= flags & (tcpFIN | tcpPSH)
+		if flags&(tcpFIN|tcpSYN|tcpRST|tcpPSH|tcpURG) != 0 {
+			flow.open = false
+		}
+	}
+}
+
+// finish makes one frame of a flow's frames.
+func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
+	if flow.count < 2 {
+		return
+	}
+	f := &b.Frames[flow.first]
+	c.joinSpans(b, flow, f)
+	h := f.Header()
+	length := f.Len() - int(f.L3)
+	v4 := h[f.L3]>>4 == 4
+	if v4 {
+		ip := IPv4(h[f.L3:])
+		before := uint16(ip.TotalLen())
+		ip.SetTotalLen(length)
+		ip.SetChecksum(MendChecksum(ip.Checksum(), before, uint16(length)))
+	} else {
+		IPv6(h[f.L3:]).SetPayloadLen(length - IPv6Len)
+	}
+	f.Offload = Offload{Flags: OffloadPartial, Size: uint16(flow.size), CsumStart: f.L4}
+	switch {
+	case f.Proto == ProtoUDP:
+		f.Offload.GSO, f.Offload.CsumOffset = GSOUDP, udpCsumOffset
+		UDP(h[f.L4:]).SetLen(f.Len() - int(f.L4))
+	case v4:
+		f.Offload.GSO, f.Offload.CsumOffset = GSOTCPv4, tcpCsumOffset
+	default:
+		f.Offload.GSO, f.Offload.CsumOffset = GSOTCPv6, tcpCsumOffset
+	}
+	if f.Proto == ProtoTCP {
+		h[f.L4+13] |= flow.flags
+	}
+	if flow.fixedID {
+		f.Offload.Flags |= OffloadFixedID
+	}
+	binary.BigEndian.PutUint16(h[f.L4+f.Offload.CsumOffset:], f.pseudoSum(f.Len()-int(f.L4)))
+	flow.count, flow.open = 1, false
+}
+
+// joinSpans lists the payload of all of flow's frames behind f's own.
+func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
+	c.spans -= int(f.spanCount)
+	first := b.spanUsed
+	b.spanUsed += copy(b.spans[first:], b.Spans(f))
+	f.spanFirst = uint16(first)
+	for i := flow.first; i != flow.last; {
+		i = c.next[i]
+		g := &b.Frames[i]
+		c.spans -= int(g.spanCount) + 1
+		own := g.origin + uintptr(g.start) + uintptr(g.headersLen())
+		if n := int(g.end-g.start) - g.headersLen(); n > 0 {
+			b.AddSpan(f, own, uint32(n))
+		}
+		for _, s := range b.Spans(g) {
+			if b.spanUsed > first { // behind what the header held, as a rule
+				if last := &b.spans[b.spanUsed-1]; last.Addr+uintptr(last.Len) == s.Addr {
+					last.Len += s.Len
+					f.tailLen += s.Len
+					continue
+				}
+			}
+			b.AddSpan(f, s.Addr, s.Len)
+		}
+	}
+}

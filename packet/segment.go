@@ -1,0 +1,159 @@
+package packet
+
+import "encoding/binary"
+
+// Segmenter cuts a large frame into the frames it stands for: each has a private
+// header of its own, lengths, sequence number, identification, flags and
+// checksums put right, and spans over its part of the large frame's memory. No
+// payload is copied; whoever sends the segments does that. Headers of a tunnel
+// before the frame are repeated and put right like the rest.
+//
+// The large frame must not change, nor be dropped, until its segments are sent.
+type Segmenter struct {
+	from *Batch
+	f    *Frame
+
+	headers int // bytes of all headers
+	payload int // bytes
+	size    int // payload of a segment
+	at      int // payload cut so far
+	index   int // segments so far
+
+	span   int    // of the frame, where the payload after the private header goes on
+	offset uint32 // into it
+
+	// Sums over the IPv4 headers without length, identification and checksum.
+	sum, outerSum uint32
+	id, outerID   uint16
+	seq           uint32
+	partial       uint16 // sum over the pseudo header without its length
+}
+
+// Segments begins to cut f, a large frame that CheckOffload has accepted or
+// coalescing has made. f.LimitSegments has made its segments fit their path.
+func (b *Batch) Segments(f *Frame) Segmenter {
+	h := f.Header()
+	s := Segmenter{from: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
+	s.payload = f.Len() - s.headers
+	if ip := IPv4(h[f.L3:]); ip.Version() == 4 {
+		s.id = ip.ID()
+		s.sum = sumWithout(ip[:ip.HeaderLen()])
+	}
+	if f.OuterL3 != 0 {
+		if ip := IPv4(h[f.OuterL3:f.OuterL4]); ip.Version() == 4 {
+			s.outerID = ip.ID()
+			s.outerSum = sumWithout(ip)
+		}
+	}
+	if f.Proto == ProtoTCP {
+		s.seq = TCP(h[f.L4:]).Seq()
+	}
+	sum := binary.BigEndian.Uint16(h[f.L4+f.Offload.CsumOffset:])
+	s.partial = AddSums(sum, ^uint16(f.Len()-int(f.L4)))
+	return s
+}
+
+// sumWithout is the sum over an IPv4 header without total length, identification
+// and checksum.
+func sumWithout(ip IPv4) uint32 {
+	without := uint32(ip.TotalLen()) + uint32(ip.ID()) + uint32(ip.Checksum())
+	return uint32(AddSums(Sum(ip), ^uint16(fold(uint64(without)))))
+}
+
+// Done tells whether all segments have been made.
+func (s *Segmenter) Done() bool { return s.at >= s.payload }
+
+// Next appends the next segment to dst; it reports false when there is none, or
+// dst has no room.
+func (s *Segmenter) Next(dst *Batch) bool {
+	if s.Done() || dst.Full() {
+		return false
+	}
+	f := s.f
+	n := min(s.size, s.payload-s.at)
+	seg := &dst.Frames[dst.N]
+	seg.start, seg.end = f.start, f.start+uint16(s.headers)
+	seg.spanFirst, seg.spanCount, seg.tailLen = uint16(dst.spanUsed), 0, 0
+	seg.InPort, seg.L3, seg.L4, seg.Flags, seg.Held, seg.Drop, seg.Proto = f.InPort, f.L3, f.L4, f.Flags, 0, DropNone, f.Proto
+	seg.OuterL3, seg.OuterL4, seg.Offload, seg.origin = f.OuterL3, f.OuterL4, f.Offload, 0
+	seg.Offload.GSO, seg.Offload.Size = GSONone, 0
+	copy(seg.buf[seg.start:seg.end], f.buf[f.start:])
+	if !s.addPayload(dst, seg, n) {
+		dst.Abandon(seg)
+		return false
+	}
+	s.finish(seg, n)
+	s.at += n
+	s.index++
+	dst.N++
+	return true
+}
+
+// addPayload gives seg the next n bytes: those in the private header of the large
+// frame are copied, the rest are spans. It reports false, the position being
+// unchanged, if dst has too few spans left.
+func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
+	f := s.f
+	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
+		have = min(have, n)
+		first := int(f.start) + s.headers + s.at
+		copy(seg.buf[seg.end:], f.buf[first:first+have])
+		seg.end += uint16(have)
+		n -= have
+	}
+	spans := s.from.Spans(f)
+	at, offset := s.span, s.offset
+	for n > 0 {
+		from := &spans[at]
+		m := min(uint32(n), from.Len-offset)
+		if !dst.AddSpan(seg, from.Addr+uintptr(offset), m) {
+			return false
+		}
+		n -= int(m)
+		if offset += m; offset == from.Len {
+			at, offset = at+1, 0
+		}
+	}
+	s.span, s.offset = at, offset
+	return true
+}
+
+// finish puts seg's headers right for n bytes of payload.
+func (s *Segmenter) finish(seg *Frame, n int) {
+	h := seg.buf[seg.start:seg.end]
+	length := s.headers + n
+	if seg.OuterL3 != 0 {
+		s.finishIP(h[seg.OuterL3:], length-int(seg.OuterL3), s.outerSum, s.outerID, h[seg.OuterL3+6]&0x40 != 0)
+		UDP(h[seg.OuterL4:]).SetLen(length - int(seg.OuterL4))
+	}
+	s.finishIP(h[seg.L3:], length-int(seg.L3), s.sum, s.id, seg.Offload.Flags&OffloadFixedID != 0)
+	l4 := h[seg.L4:]
+	if seg.Proto == ProtoTCP {
+		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.at))
+		if s.index > 0 {
+			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: once
+		}
+		if s.at+n < s.payload {
+			l4[13] &^= tcpFIN | tcpPSH
+		}
+	} else {
+		UDP(l4).SetLen(length - int(seg.L4))
+	}
+	binary.BigEndian.PutUint16(l4[seg.Offload.CsumOffset:], AddSums(s.partial, uint16(length-int(seg.L4))))
+}
+
+// finishIP puts an IP header right for a packet of length bytes, given what
+// sumWithout gave for it.
+func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
+	if ip[0]>>4 != 4 {
+		IPv6(ip).SetPayloadLen(length - IPv6Len)
+		return
+	}
+	if !fixed {
+		id += uint16(s.index)
+	}
+	v4 := IPv4(ip)
+	v4.SetTotalLen(length)
+	v4.SetID(id)
+	v4.SetChecksum(^fold(uint64(sum) + uint64(length) + uint64(id)))
+}

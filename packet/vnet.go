@@ -1,0 +1,91 @@
+package packet
+
+import "encoding/binary"
+
+// VnetLen is the length of the virtio-net header as a tap has it, and a legacy
+// device without mergeable buffers; num_buffers follows otherwise.
+const VnetLen = 10
+
+// The virtio-net header (virtio 1.2 section 5.1.6), little endian: flags 1,
+// gso_type 1, hdr_len 2, gso_size 2, csum_start 2, csum_offset 2.
+const (
+	vnetNeedsCsum = 1
+	vnetDataValid = 2
+
+	vnetTCPv4 = 1
+	vnetTCPv6 = 4
+	vnetUDP   = 5 // UDP_L4, called USO
+	vnetECN   = 0x80
+)
+
+// DecodeVnet sets f's offload from the virtio-net header h of its sender, who may
+// use what is in allowed. A wish beyond it, or one of an unknown kind, drops the
+// frame as DropBadOffload; whether the rest fits the frame is checked by
+// CheckOffload. trusted says that the sender's word for a valid checksum is
+// taken: the kernel's, not a guest's. hdr_len is a hint that nothing here needs,
+// and flags not known are ignored (section 5.1.6.4.2 asks for it).
+func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
+	first := binary.LittleEndian.Uint64(h[:8])
+	if first&0xffff == 0 {
+		return // nearly every frame
+	}
+	flags, kind := uint8(first), uint8(first>>8)
+	if flags&vnetDataValid != 0 && trusted {
+		f.Offload.Flags |= OffloadValid
+	}
+	if flags&vnetNeedsCsum != 0 {
+		f.Offload.Flags |= OffloadPartial
+		f.Offload.CsumStart = uint16(first >> 48)
+		f.Offload.CsumOffset = binary.LittleEndian.Uint16(h[8:])
+		if allowed&TakesPartial == 0 {
+			f.Drop = DropBadOffload
+		}
+	}
+	need := Offloads(0)
+	switch kind &^ vnetECN {
+	case 0:
+		return
+	case vnetTCPv4:
+		f.Offload.GSO, need = GSOTCPv4, TakesTCPv4
+	case vnetTCPv6:
+		f.Offload.GSO, need = GSOTCPv6, TakesTCPv6
+	case vnetUDP:
+		f.Offload.GSO, need = GSOUDP, TakesUDP
+	default:
+		f.Drop = DropBadOffload
+		return
+	}
+	f.Offload.Size = uint16(first >> 32)
+	if need&^allowed != 0 {
+		f.Drop = DropBadOffload
+	}
+}
+
+// EncodeVnet writes the virtio-net header that tells the receiver what is left to
+// do of f. The receiver takes it: see Offloads.Takes.
+func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
+	o := &f.Offload
+	*h = [VnetLen]byte{}
+	if o.Flags&OffloadPartial != 0 {
+		h[0] = vnetNeedsCsum
+		binary.LittleEndian.PutUint16(h[6:], o.CsumStart)
+		binary.LittleEndian.PutUint16(h[8:], o.CsumOffset)
+	} else if o.Flags&OffloadValid != 0 {
+		h[0] = vnetDataValid
+	}
+	switch o.GSO {
+	case GSONone:
+		return
+	case GSOTCPv4:
+		h[1] = vnetTCPv4
+	case GSOTCPv6:
+		h[1] = vnetTCPv6
+	case GSOUDP:
+		h[1] = vnetUDP
+	}
+	if o.GSO != GSOUDP && f.congestion() != 0 {
+		h[1] |= vnetECN
+	}
+	binary.LittleEndian.PutUint16(h[2:], uint16(f.headersLen()))
+	binary.LittleEndian.PutUint16(h[4:], o.Size)
+}
