@@ -72,6 +72,9 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
+// lockPatience is how long a daemon that was just killed may take to be gone.
+const lockPatience = time.Second
+
 // lockDir takes the directory for this process alone; the kernel gives it back
 // when the process ends, however it ends.
 func lockDir(dir string) (*os.File, error) {
@@ -80,7 +83,12 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, cause(err))
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for began := time.Now(); err != nil && time.Since(began) < lockPatience; {
+		time.Sleep(10 * time.Millisecond)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		owner := make([]byte, 16)
 		n, _ := f.ReadAt(owner, 0)
 		f.Close()
