@@ -147,3 +147,35 @@ func TestVMComesAndGoes(t *testing.T) {
 	talk(t, s, vm)
 	flood(t, vm, s.remote, remoteIP)
 }
+
+// Two machines on one switch: guest memory to guest memory, an inner tag of
+// their own kernels, and one that stands still while the other goes on.
+func TestTwoMachines(t *testing.T) {
+	s := newSite(t)
+	vm, _ := newVM(t, s, false)
+	socket := filepath.Join(s.lab.Dir, "vm2.sock")
+	s.weft.Weft("add-port", "vm2", "type=vhost-user", "path="+socket, "mode=server")
+	other := s.host.VM(lab.VMConfig{Name: "vm2", MAC: "02:00:00:00:00:04", Vhost: socket})
+	const otherIP = "10.0.0.4"
+	other.Address(otherIP+"/24", guestMTU)
+	reach(t, vm, otherIP)
+	ping(t, vm, otherIP, 5, "-s", "1472", "-M", "do")
+	flood(t, vm, other, otherIP)
+
+	for i, m := range []*lab.VM{vm, other} {
+		m.Run("ip", "link", "add", "link", "eth0", "name", "eth0.5", "type", "vlan", "id", "5")
+		m.Run("ip", "address", "add", fmt.Sprintf("10.5.0.%d/24", i+1), "dev", "eth0.5")
+		m.Run("ip", "link", "set", "eth0.5", "up")
+	}
+	reach(t, vm, "10.5.0.2")
+	ping(t, vm, "10.5.0.2", 5, "-s", "1472", "-M", "do")
+
+	other.Pause()
+	for range 5 { // its queue fills
+		lab.Ping(s.guest, otherIP, 1)
+	}
+	ping(t, vm, remoteIP, 5)
+	other.Resume()
+	reach(t, other, vmIP)
+	reach(t, s.guest, otherIP)
+}

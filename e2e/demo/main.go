@@ -258,6 +258,7 @@ func path(from, to guest, modes map[string]string) string {
 
 // mode is how the daemon's AF_XDP port came to run.
 func (d *demo) mode(daemon *lab.Daemon) string {
+	daemon.Echo = nil // not a step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {
