@@ -79,6 +79,12 @@ const (
 	// DropBadOffload: what a virtio-net header says is left to do contradicts the
 	// frame, or was not negotiated.
 	DropBadOffload
+	// DropConnLimit: a connection to be committed found its zone, or the table of
+	// connections, full of such that may not be evicted for it.
+	DropConnLimit
+	// DropNATExhausted: a connection to be committed found no translation that
+	// is free, or its own tuple in use by a translated one.
+	DropNATExhausted
 
 	dropReasonCount
 )
@@ -93,6 +99,7 @@ var dropNames = [DropReasons]string{
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
+	"conn-limit", "nat-exhausted",
 }
 
 // String is the name under which the reason is counted and shown.
