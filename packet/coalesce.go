@@ -215,7 +215,8 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	return int(step) == flow.count
 }
 
-// sameTCP compares two TCP headers, options included.
+// sameTCP compares two TCP headers, options included, and, which Linux does not,
+// the urgent pointer that means nothing without URG: to give it back when cut.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
@@ -223,7 +224,7 @@ func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 		return false
 	}
 	return TCP(first).Ack() == TCP(tcp).Ack() && TCP(tcp).Seq() == TCP(first).Seq()+uint32(flow.payload) &&
-		bytes.Equal(first[TCPLen:], tcp[TCPLen:])
+		bytes.Equal(first[18:], tcp[18:])
 }
 
 // add makes s part of the flow.
