@@ -14,6 +14,11 @@ func Sum(b []byte) uint16 {
 	// The sum does not depend on byte order but for a final swap (RFC 1071
 	// section 2(B)), and words of any width add up to the same (2(C)).
 	var acc, c uint64
+	if len(b) >= sumBlock && sumByBlocks {
+		n := len(b) &^ (sumBlock - 1)
+		acc = sumBlocks(&b[0], n)
+		b = b[n:]
+	}
 	for len(b) >= 64 {
 		p := (*[64]byte)(b)
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[0:]), c)
@@ -47,6 +52,23 @@ func Sum(b []byte) uint16 {
 	acc, c = bits.Add64(acc, last, c)
 	acc, c = bits.Add64(acc, 0, c)
 	return bits.ReverseBytes16(fold(acc + c))
+}
+
+// CopySum copies src to dst, which is at least as long, and returns the sum over
+// it. The two do not overlap.
+func CopySum(dst, src []byte) uint16 {
+	dst = dst[:len(src)]
+	if len(src) < sumBlock || !sumByBlocks {
+		copy(dst, src)
+		return Sum(dst)
+	}
+	n := len(src) &^ (sumBlock - 1)
+	sum := bits.ReverseBytes16(fold(copySumBlocks(&dst[0], &src[0], n)))
+	if n == len(src) {
+		return sum
+	}
+	copy(dst[n:], src[n:])
+	return AddSums(sum, Sum(dst[n:]))
 }
 
 // fold adds the four 16-bit words of v with end-around carry.

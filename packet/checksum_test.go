@@ -1,6 +1,7 @@
 package packet_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"math/rand"
@@ -30,6 +31,15 @@ func checkSum(t *testing.T, b []byte) {
 	if got, want := packet.Sum(b), slowSum(b); got != want {
 		t.Fatalf("Sum of %d bytes = %#x, want %#x\n%x", len(b), got, want, b)
 	}
+	dst := make([]byte, len(b)+1)
+	if got, want := packet.CopySum(dst, b), slowSum(b); got != want || !bytes.Equal(dst[:len(b)], b) || dst[len(b)] != 0 {
+		t.Fatalf("CopySum of %d bytes = %#x, want %#x, or a copy that is not one\n%x", len(b), got, want, b)
+	}
+	packet.WithoutBlocks(func() {
+		if got, want := packet.Sum(b), slowSum(b); got != want {
+			t.Fatalf("Sum in Go of %d bytes = %#x, want %#x\n%x", len(b), got, want, b)
+		}
+	})
 	if half := len(b) / 4 * 2; packet.AddSums(packet.Sum(b[:half]), packet.Sum(b[half:])) != slowSum(b) {
 		t.Fatalf("AddSums of %d and %d bytes is not the sum of all\n%x", half, len(b)-half, b)
 	}
@@ -68,6 +78,17 @@ func TestMendChecksum(t *testing.T) {
 	}
 }
 
+// A frame of the greatest length does not overflow the sums of the assembly.
+func TestSumOfLargest(t *testing.T) {
+	b := make([]byte, packet.MaxFrameLen)
+	for i := range b {
+		b[i] = 0xff
+	}
+	for _, at := range []int{0, 1, 13} {
+		checkSum(t, b[at:])
+	}
+}
+
 func FuzzSum(f *testing.F) {
 	f.Add([]byte{1, 2, 3})
 	f.Add(make([]byte, 100))
@@ -91,9 +112,17 @@ func FuzzCRC32C(f *testing.F) {
 }
 
 func BenchmarkSum1500(b *testing.B) {
-	data := make([]byte, 1500)
-	b.SetBytes(1500)
-	for b.Loop() {
-		packet.Sum(data)
-	}
+	data, dst := make([]byte, 1500), make([]byte, 1500)
+	b.Run("sum", func(b *testing.B) {
+		b.SetBytes(1500)
+		for b.Loop() {
+			packet.Sum(data)
+		}
+	})
+	b.Run("copysum", func(b *testing.B) {
+		b.SetBytes(1500)
+		for b.Loop() {
+			packet.CopySum(dst, data)
+		}
+	})
 }

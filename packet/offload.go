@@ -280,12 +280,25 @@ func (f *Frame) pseudoSum(n int) uint16 {
 }
 
 // GatherFinished copies the whole frame into dst, as Gather does, with its checksum
-// finished there; the frame itself stays as it is. dst must hold all of it.
+// finished there, summed in the same pass; the frame itself stays as it is. dst
+// must hold all of it.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
-	n := b.Gather(f, dst)
-	if o := &f.Offload; o.Flags&OffloadPartial != 0 {
-		covered := dst[o.CsumStart:n]
-		putChecksum(covered[o.CsumOffset:], Sum(covered), o.CsumOffset)
+	o := &f.Offload
+	if o.Flags&OffloadPartial == 0 {
+		return b.Gather(f, dst)
 	}
+	n := copy(dst, f.Header())
+	covered := dst[o.CsumStart:n]
+	sum, odd := Sum(covered), len(covered)&1 != 0
+	for _, s := range b.Spans(f) {
+		part := CopySum(dst[n:], Foreign(s.Addr, s.Len))
+		if odd { // as in sumFrom
+			part = part>>8 | part<<8
+		}
+		sum = AddSums(sum, part)
+		odd = odd != (s.Len&1 != 0)
+		n += int(s.Len)
+	}
+	putChecksum(covered[o.CsumOffset:], sum, o.CsumOffset)
 	return n
 }

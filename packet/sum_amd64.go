@@ -1,0 +1,19 @@
+package packet
+
+import "golang.org/x/sys/cpu"
+
+// sumBlock is what the assembly takes at a time, in bytes.
+const sumBlock = 128
+
+var sumByBlocks = cpu.X86.HasAVX2
+
+// sumBlocks is the sum over n bytes, a multiple of sumBlock and not 0, in words of
+// the machine's order and not folded.
+//
+//go:noescape
+func sumBlocks(p *byte, n int) uint64
+
+// copySumBlocks copies them too.
+//
+//go:noescape
+func copySumBlocks(dst, src *byte, n int) uint64
