@@ -1,5 +1,5 @@
 // Package vhost attaches guests: the vhost-user protocol (Session, in the
-// control process) and guest memory and split rings (Open, in the engine).
+// control process) and guest memory and rings (Open, in the engine).
 //
 // A guest is an adversary. What it says through the protocol is bounded and
 // checked by the session; what it writes into its rings is read once, checked
@@ -26,6 +26,7 @@ const ethernetOverhead = 18
 // ring the guest transmits on, one Tx for each enabled ring it receives from.
 type Device struct {
 	mem    *memory
+	record *record // nil: none
 	rings  []*ring
 	rx     []port.Rx
 	tx     []port.Tx
@@ -54,6 +55,11 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.mem, err = openMemory(s.Regions, d.fds); err != nil {
 		return err
 	}
+	if s.Record > 0 {
+		if d.record, err = takeRecord(s.Record-1, d.fds); err != nil {
+			return err
+		}
+	}
 	// A file truncated since its check faults on the first touch of a ring; the
 	// engine must not die of it.
 	defer recoverFault(&err)()
@@ -72,7 +78,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	}
 	if v.Index%2 == 1 {
 		q := &rx{header: header, disabled: !v.Enabled}
-		if err := q.open(v, s.Features, s.Resume, d.mem, d.fds, &d.fault); err != nil {
+		if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
 			return err
 		}
 		if q.kick >= 0 {
@@ -85,7 +91,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	if s.MTU > 0 {
 		q.mtu = min(q.mtu, s.MTU+ethernetOverhead)
 	}
-	if err := q.open(v, s.Features, s.Resume, d.mem, d.fds, &d.fault); err != nil {
+	if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
 		return err
 	}
 	d.rings = append(d.rings, &q.ring)
@@ -124,6 +130,7 @@ func (d *Device) Close() {
 	if d.mem != nil {
 		d.mem.close()
 	}
+	d.record.close()
 	closeAll(d.fds)
 }
 

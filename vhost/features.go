@@ -11,11 +11,14 @@ const (
 	FeatureGuestAnnounce    = 1 << 21
 	FeatureMultiQueue       = 1 << 22
 	FeatureControlMAC       = 1 << 23
+	FeatureNotifyOnEmpty    = 1 << 24 // legacy
 	FeatureAnyLayout        = 1 << 27
 	FeatureIndirect         = 1 << 28
 	FeatureEventIndex       = 1 << 29
 	FeatureProtocolFeatures = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
 	FeatureVersion1         = 1 << 32
+	FeatureRingPacked       = 1 << 34
+	FeatureInOrder          = 1 << 35
 )
 
 // featureNames in the order of their bits, for people.
@@ -31,11 +34,14 @@ var featureNames = []struct {
 	{FeatureGuestAnnounce, "guest_announce"},
 	{FeatureMultiQueue, "mq"},
 	{FeatureControlMAC, "ctrl_mac_addr"},
+	{FeatureNotifyOnEmpty, "notify_on_empty"},
 	{FeatureAnyLayout, "any_layout"},
 	{FeatureIndirect, "indirect_desc"},
 	{FeatureEventIndex, "event_idx"},
 	{FeatureProtocolFeatures, "protocol_features"},
 	{FeatureVersion1, "version_1"},
+	{FeatureRingPacked, "ring_packed"},
+	{FeatureInOrder, "in_order"},
 }
 
 // FeatureNames lists the names of the bits set in features.
@@ -50,7 +56,8 @@ func FeatureNames(features uint64) []string {
 }
 
 // ringFeatures are what the rings of this package implement.
-const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirect | FeatureEventIndex | FeatureVersion1
+const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirect | FeatureEventIndex | FeatureVersion1 |
+	FeatureRingPacked | FeatureInOrder | FeatureNotifyOnEmpty
 
 // Protocol feature bits of vhost-user.
 const (
@@ -71,6 +78,6 @@ const (
 	// MaxRegions is the number of memory regions of a guest, also what
 	// GET_MAX_MEM_SLOTS answers.
 	MaxRegions = 32
-	// MaxRingSize is virtio's own for split rings (virtio 1.2 section 2.7).
+	// MaxRingSize is virtio's own (virtio 1.2 sections 2.7 and 2.8).
 	MaxRingSize = 32768
 )

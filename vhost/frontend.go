@@ -13,6 +13,7 @@ type frontEnd struct {
 	Status      uint8        `json:"status,omitempty"`
 	Regions     []RegionSpec `json:"regions,omitempty"`
 	Vrings      []vringState `json:"vrings"`
+	Record      int          `json:"record"` // of the packed rings of a device that was started; -1: none
 }
 
 // vringState is one ring; the index is its place.
@@ -31,7 +32,7 @@ type vringState struct {
 }
 
 func newFrontEnd(pairs int) frontEnd {
-	f := frontEnd{Vrings: make([]vringState, 2*pairs)}
+	f := frontEnd{Vrings: make([]vringState, 2*pairs), Record: -1}
 	for i := range f.Vrings {
 		f.Vrings[i] = vringState{Kick: -1, Call: -1, Err: -1}
 	}
@@ -57,6 +58,9 @@ func (f *frontEnd) ready() bool {
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
+	}
+	if f.Record >= 0 {
+		visit(&f.Record)
 	}
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
@@ -88,6 +92,7 @@ func (f *frontEnd) resetVrings() {
 func (f *frontEnd) close() {
 	f.closeRegions()
 	f.resetVrings()
+	closeFD(&f.Record)
 }
 
 // clone copies everything but the descriptors themselves.
@@ -116,6 +121,7 @@ func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 		r.FD = add(r.FD)
 		s.Regions = append(s.Regions, r)
 	}
+	s.Record = add(f.Record) + 1
 	for i := range f.Vrings {
 		if v := &f.Vrings[i]; v.usable() {
 			s.Vrings = append(s.Vrings, VringSpec{Index: i, Num: v.Num, Desc: v.Desc, Avail: v.Avail, Used: v.Used,

@@ -8,6 +8,13 @@ TEXT ·storeRelease32(SB), NOSPLIT, $0-12
 	MOVL CX, (AX)
 	RET
 
+// func storeRelease64(p *uint64, v uint64)
+TEXT ·storeRelease64(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ v+8(FP), CX
+	MOVQ CX, (AX)
+	RET
+
 // func fence()
 // A locked operation on a line that is at hand is cheaper than MFENCE.
 TEXT ·fence(SB), NOSPLIT, $0-0

@@ -7,6 +7,13 @@ TEXT ·storeRelease32(SB), NOSPLIT, $0-12
 	STLRW R1, (R0)
 	RET
 
+// func storeRelease64(p *uint64, v uint64)
+TEXT ·storeRelease64(SB), NOSPLIT, $0-16
+	MOVD p+0(FP), R0
+	MOVD v+8(FP), R1
+	STLR R1, (R0)
+	RET
+
 // func fence()
 // DMB ISH, full barrier of the inner shareable domain.
 TEXT ·fence(SB), NOSPLIT, $0-0

@@ -8,6 +8,11 @@ package vhost
 //go:noescape
 func storeRelease32(p *uint32, v uint32)
 
+// storeRelease64 is storeRelease32 for a longer word.
+//
+//go:noescape
+func storeRelease64(p *uint64, v uint64)
+
 // fence orders all earlier loads and stores before all later ones.
 //
 //go:noescape

@@ -8,4 +8,6 @@ var fenced atomic.Uint32
 
 func storeRelease32(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 
+func storeRelease64(p *uint64, v uint64) { atomic.StoreUint64(p, v) }
+
 func fence() { fenced.Add(1) }

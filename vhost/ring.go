@@ -2,25 +2,32 @@ package vhost
 
 import (
 	"fmt"
-	"sync/atomic"
 	"unsafe"
 
 	"weft/internal/shm"
 	"weft/packet"
 )
 
-// A split ring seen from the device (virtio 1.2 section 2.7). The driver owns
-// the descriptor table and the avail ring, the device the used ring.
+// A ring seen from the device: split (virtio 1.2 section 2.7, ring_split.go) or
+// packed (section 2.8, ring_packed.go). The verbs are the same, and which it is
+// is asked once a batch, never once a chain.
 //
-// Chains are completed in the order in which they were taken. Used elements are
-// written as chains are taken and hidden behind the used index until publish,
-// so that a device that dies in between has told the guest nothing, and the
-// used index is all that its successor must know.
+//	waiting, look   how many chains the driver has made available
+//	peek, headAt    read their first descriptors
+//	walk            list the memory of a chain (ring_chain.go)
+//	take            complete a chain: an element is written where the driver does not look
+//	publish         show the driver all that was taken, and call it
+//	arm, disarm     ask for a kick, or for none
 //
-// Guest memory is read once into locals, which are checked and used. Indexes
-// are free-running 16-bit counters; the index of the avail ring is read only
-// when what was seen before is used up, for each reading takes the line away
-// from a driver that writes it.
+// Chains are completed in the order in which they were taken (VIRTIO_F_IN_ORDER
+// costs nothing), and the driver learns of it with publish, so that a device
+// that dies in between has told the guest nothing. Of a split ring all that its
+// successor must know is the used index, in guest memory; of a packed ring the
+// record knows it (ring_record.go).
+//
+// Guest memory is read once into locals, which are checked and used. An index
+// or a flag that the driver writes is read only when what was seen before is
+// used up, for each reading takes the line away from the driver.
 const (
 	descAlign, availAlign, usedAlign = 16, 2, 4
 
@@ -29,9 +36,6 @@ const (
 	descNext     = 1 // flags of a descriptor
 	descWrite    = 2
 	descIndirect = 4
-
-	availNoInterrupt = 1 // flag of the avail ring
-	usedNoNotify     = 1 // flag of the used ring
 )
 
 // maxSegments bounds a chain, or all chains that one frame fills, in pieces of
@@ -48,46 +52,66 @@ type head struct {
 	addr  uint64
 	n     uint32
 	flags uint16
-	next  uint16
-	id    uint32
+	next  uint16 // split: the descriptor that follows; packed: the position of this one
+	id    uint32 // split: the descriptor's number; packed: buffer id, and the number of descriptors << 16
 }
 
 // ring is one vring. Worker owns.
 type ring struct {
-	desc, avail, used unsafe.Pointer
+	desc, avail, used unsafe.Pointer // packed: descriptors, driver area, device area
+	elems             unsafe.Pointer // where take writes: the used ring's elements, or the record's
 	mem               *memory
 	last              region // the region found last
 	num               uint32
-	mask              uint32
-	next              uint16 // avail position of the chain taken next
-	seen              uint16 // the driver's avail index, as last read
-	done              uint16 // used position of the next element
-	published         uint16 // used index as the driver sees it
+	mask              uint32 // of elems
+	next              uint16 // chains taken, free-running; split: the avail position of the next
+	seen              uint16 // chains seen; split: the driver's avail index, as last read
+	done              uint16 // elements written; split: the used position of the next
+	published         uint16 // elements as the driver sees them; split: its used index
 	usedFlags         uint32
+	packed            bool
 	eventIndex        bool
+	notifyOnEmpty     bool
 	callOnce          bool // call at the next publish, whatever the driver wants
 	kick, call        int  // -1: none
 	fault             *fault
 	index             int
 
+	packedPlace
+
 	heads    [packet.BatchSize]head
 	segments [maxSegments]segment
 }
 
+// parts are a ring's three pieces of guest memory: name, bytes, alignment.
+type part struct {
+	name  string
+	at    uint64
+	size  uint64
+	align uintptr
+	into  *unsafe.Pointer
+}
+
 // open sets the ring up over guest memory. Not yet for the worker.
-func (r *ring) open(v VringSpec, features uint64, resume bool, mem *memory, fds []int, f *fault) error {
-	if err := checkVring(v); err != nil {
+func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, f *fault) error {
+	if err := checkVring(v, s.Features); err != nil {
 		return err
 	}
-	num := uint64(v.Num)
-	var err [3]error
-	r.desc, err[0] = mem.user(v.Desc, descSize*num)
-	r.avail, err[1] = mem.user(v.Avail, 4+2*num+2) // used_event follows the ring
-	r.used, err[2] = mem.user(v.Used, 4+8*num+2)   // avail_event too
-	for i, name := range []string{"descriptors", "avail ring", "used ring"} {
-		if err[i] != nil {
-			return fmt.Errorf("vring %d: %s: %w", v.Index, name, err[i])
+	r.packed = s.Features&FeatureRingPacked != 0
+	r.num, r.mask = uint32(v.Num), uint32(v.Num-1)
+	parts := r.splitParts(v)
+	if r.packed {
+		parts = r.packedParts(v)
+	}
+	for _, p := range parts {
+		at, err := mem.user(p.at, p.size)
+		if err != nil {
+			return fmt.Errorf("vring %d: %s: %w", v.Index, p.name, err)
 		}
+		if uintptr(at)%p.align != 0 {
+			return fmt.Errorf("vring %d: %s: the memory region's offset leaves it unaligned", v.Index, p.name)
+		}
+		*p.into = at
 	}
 	for _, p := range []struct {
 		fd   int
@@ -102,46 +126,31 @@ func (r *ring) open(v VringSpec, features uint64, resume bool, mem *memory, fds 
 		}
 	}
 	r.index, r.mem, r.last, r.fault = v.Index, mem, mem.regions[0], f
-	r.num, r.mask = uint32(num), uint32(num-1)
-	r.eventIndex = features&FeatureEventIndex != 0
-	r.start(v.LastAvail, resume)
+	r.eventIndex = s.Features&FeatureEventIndex != 0
+	r.notifyOnEmpty = s.Features&FeatureNotifyOnEmpty != 0
+	if r.packed {
+		if err := r.startPacked(v.LastAvail, s.Resume, rec); err != nil {
+			return err
+		}
+	} else {
+		r.startSplit(v.LastAvail, s.Resume)
+	}
 	return nil
 }
 
-// start takes the ring's position. Notifications are off until a worker arms
+// begin ends the start of a ring. Notifications are off until a worker arms
 // them, and one call makes up for what an earlier device may not have sent.
-func (r *ring) start(lastAvail uint16, resume bool) {
-	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // ours alone; a successor reads what we published
-	r.done = r.published
-	r.next = lastAvail
-	if resume {
-		r.next = r.published
-	}
-	r.seen, r.callOnce = r.next, true
+func (r *ring) begin() {
+	r.callOnce = true
 	r.disarm()
 	if r.call >= 0 {
 		shm.Signal(r.call)
 	}
 }
 
-// usedIndex reads a ring's used index from guest memory, which is where the ring
-// goes on if nobody is left who knows better. Control only.
-func usedIndex(regions []RegionSpec, fds []int, v VringSpec) (index uint16, err error) {
-	mem, err := openMemory(regions, fds)
-	if err != nil {
-		return 0, err
-	}
-	defer mem.close()
-	defer recoverFault(&err)()
-	used, err := mem.user(v.Used, 4)
-	if err != nil {
-		return 0, err
-	}
-	return uint16(atomic.LoadUint32((*uint32)(used)) >> 16), nil // written by a device that is gone
-}
-
 // waiting is the number of chains that the driver has made available and that
-// were not taken; negative if the ring is broken.
+// were not taken, of a packed ring no more than a batch; negative if the ring is
+// broken.
 func (r *ring) waiting() int {
 	if r.seen == r.next {
 		return r.look()
@@ -149,70 +158,49 @@ func (r *ring) waiting() int {
 	return int(r.seen - r.next)
 }
 
-// look reads the driver's avail index.
+// look reads what the driver has made available by now.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
 	}
-	// An acquire; pairs with the driver's release of avail.idx (virtio 1.2
-	// section 2.7.13.3): the entries below it are complete. The aligned word
-	// that holds it is read, for there is no 16-bit atomic; the other half may
-	// be the flags or an entry.
-	at := uintptr(r.avail) + 2
-	word := atomic.LoadUint32((*uint32)(foreignPointer(at &^ 3)))
-	r.seen = uint16(word >> (8 * (at & 2)))
-	n := r.seen - r.next
-	if uint32(n) > r.num {
-		return r.broken(faultIndexJump, uint64(r.next), uint64(r.seen))
+	if r.packed {
+		return r.lookPacked()
 	}
-	return int(n)
+	return r.lookSplit()
 }
 
 // peek reads the heads of the next n available chains, without taking them. n
 // is at most waiting and len(heads). It returns how many are sound, the ring
-// being broken if that is 0 of more. One short loop lets the cache misses of a
-// whole batch overlap.
+// being broken if that is 0 of more.
 func (r *ring) peek(n int) int {
-	avail := unsafe.Add(r.avail, 4)
-	pos := uint32(r.next)
-	for i := range r.heads[:n] {
-		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&r.mask)*2)))
-		if id >= r.num {
-			if i == 0 {
-				r.broken(faultHead, uint64(id), uint64(r.num))
-			}
-			return i
-		}
-		h := &r.heads[i]
-		h.id = id
-		h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(r.desc, uintptr(id)*descSize))
+	if r.packed {
+		return r.peekPacked(n)
 	}
-	return n
+	return r.peekSplit(n)
 }
 
-// readDesc reads a descriptor once, in two words.
-func readDesc(p unsafe.Pointer) (addr uint64, n uint32, flags, next uint16) {
-	addr = *(*uint64)(p)
-	w := *(*uint64)(unsafe.Add(p, 8))
-	return addr, uint32(w), uint16(w >> 32), uint16(w >> 48)
-}
-
-// head reads the one head at the avail position pos.
-func (r *ring) head(pos uint16) (head, bool) {
-	id := uint32(*(*uint16)(unsafe.Add(r.avail, 4+uintptr(uint32(pos)&r.mask)*2)))
-	if id >= r.num {
-		r.broken(faultHead, uint64(id), uint64(r.num))
-		return head{}, false
+// upcoming is the position of the chain taken next, for headAt.
+func (r *ring) upcoming() uint16 {
+	if r.packed {
+		return r.position()
 	}
-	h := head{id: id}
-	h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(r.desc, uintptr(id)*descSize))
-	return h, true
+	return r.next
 }
 
-// take completes the next chain: its used element is written, n bytes having
-// been written to its buffers. The driver sees it with publish.
+// headAt reads the one head at a position, and says at which position the next
+// chain is. got is 0 if the driver has not made the chain available, -1 if the
+// ring is broken.
+func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
+	if r.packed {
+		return r.headAtPacked(at)
+	}
+	return r.headAtSplit(at)
+}
+
+// take completes the next chain, n bytes having been written to its buffers. The
+// driver sees it with publish.
 func (r *ring) take(id, n uint32) {
-	*(*uint64)(unsafe.Add(r.used, 4+uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
+	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
 	r.done++
 	r.next++
 }
@@ -222,161 +210,50 @@ func (r *ring) publish() {
 	if r.done == r.published {
 		return
 	}
-	old := r.published
-	r.published = r.done
-	// A release; pairs with the driver's acquire of used.idx: elements and
-	// buffers are complete. Flags and index are both ours, so that one aligned
-	// word holds them.
-	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(r.done)<<16)
-	if r.call < 0 {
-		return
+	wanted := false
+	if r.packed {
+		wanted = r.publishPacked()
+	} else {
+		wanted = r.publishSplit()
 	}
-	// Store above, load below; the driver enables calls and then looks at
-	// used.idx, in that order (virtio 1.2 section 2.7.7), so that one of the two
-	// sees the other.
-	fence()
-	if r.wantsCall(old) {
+	if wanted {
 		r.callOnce = false
 		shm.Signal(r.call)
 	}
 }
 
-func (r *ring) wantsCall(old uint16) bool {
-	if r.callOnce {
-		return true
-	}
-	if r.eventIndex { // virtio 1.2 section 2.7.10
-		event := *(*uint16)(unsafe.Add(r.avail, 4+2*uintptr(r.num)))
-		return r.done-event-1 < r.done-old
-	}
-	return *(*uint16)(r.avail)&availNoInterrupt == 0
-}
-
 // arm asks the driver for a kick with the next chain, and then looks once more:
-// true says that chains are waiting, or that no kick can come. No more than
-// num chains are ever waiting, so position next is the one to wait for.
+// true says that chains are waiting, or that no kick can come.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
 		return true
 	}
-	if r.eventIndex {
-		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next
+	if r.packed {
+		r.armPacked()
 	} else {
-		r.usedFlags = 0
-		storeRelease32((*uint32)(r.used), uint32(r.published)<<16)
+		r.armSplit()
 	}
-	// Pairs with the driver's barrier between avail.idx and reading our wish
-	// (virtio 1.2 section 2.7.13.4.1).
+	// Pairs with the driver's barrier between making a chain available and
+	// reading our wish (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
 	fence()
 	return r.look() != 0
 }
 
-// disarm takes the wish back. With the event index an old wish is left to
-// itself: it is met once in 65536 chains.
+// disarm takes the wish back.
 func (r *ring) disarm() {
-	if r.eventIndex {
-		r.usedFlags = 0
-		return
-	}
-	if r.usedFlags == 0 {
-		r.usedFlags = usedNoNotify
-		storeRelease32((*uint32)(r.used), r.usedFlags|uint32(r.published)<<16)
+	if r.packed {
+		r.disarmPacked()
+	} else {
+		r.disarmSplit()
 	}
 }
 
 // lastAvail is where a successor goes on: after the last chain published.
-func (r *ring) lastAvail() uint16 { return r.next - (r.done - r.published) }
-
-// walk lists the memory of a chain in r.segments, from number n on. write says
-// which direction all its descriptors must have. It returns the new number of
-// segments and the bytes added; -1, the ring being broken, for a chain that no
-// driver may make (virtio 1.2 sections 2.7.5 and 2.7.5.3.1).
-func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
-	addr, length, flags, next := h.addr, h.n, h.flags, h.next
-	total := uint64(0)
-	for left := r.num; ; {
-		if flags&descIndirect != 0 {
-			if flags&descNext != 0 {
-				return r.broken(faultIndirectNext, uint64(h.id), 0), 0
-			}
-			var more uint64
-			n, more = r.walkTable(addr, length, write, n)
-			return n, total + more
-		}
-		if n = r.segment(addr, length, flags, write, n); n < 0 {
-			return -1, 0
-		}
-		total += uint64(length)
-		if flags&descNext == 0 {
-			return n, total
-		}
-		if uint32(next) >= r.num {
-			return r.broken(faultNext, uint64(next), uint64(r.num)), 0
-		}
-		if left--; left == 0 {
-			return r.broken(faultLoop, uint64(h.id), uint64(r.num)), 0
-		}
-		addr, length, flags, next = readDesc(unsafe.Add(r.desc, uintptr(next)*descSize))
+func (r *ring) lastAvail() uint16 {
+	if r.packed {
+		return r.first
 	}
-}
-
-// walkTable is walk for an indirect table at a guest address.
-func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
-	if length == 0 || length%descSize != 0 {
-		return r.broken(faultTable, table, uint64(length)), 0
-	}
-	size := length / descSize
-	total := uint64(0)
-	at := uint32(0)
-	for left := size; ; {
-		p, got := r.mem.find(&r.last, table+uint64(at)*descSize, descSize)
-		if got != descSize {
-			return r.broken(faultAddress, table+uint64(at)*descSize, descSize), 0
-		}
-		addr, length, flags, next := readDesc(foreignPointer(p))
-		if flags&descIndirect != 0 {
-			return r.broken(faultNested, table, uint64(at)), 0
-		}
-		if n = r.segment(addr, length, flags, write, n); n < 0 {
-			return -1, 0
-		}
-		total += uint64(length)
-		if flags&descNext == 0 {
-			return n, total
-		}
-		if uint32(next) >= size {
-			return r.broken(faultNext, uint64(next), uint64(size)), 0
-		}
-		if left--; left == 0 {
-			return r.broken(faultLoop, table, uint64(size)), 0
-		}
-		at = uint32(next)
-	}
-}
-
-// segment checks one descriptor and adds its memory, split where it crosses from
-// one region into the next.
-func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
-	if write != (flags&descWrite != 0) {
-		return r.broken(faultDirection, addr, uint64(flags))
-	}
-	if length == 0 {
-		return r.broken(faultEmpty, addr, 0)
-	}
-	for length > 0 {
-		p, got := r.mem.find(&r.last, addr, length)
-		if got == 0 {
-			return r.broken(faultAddress, addr, uint64(length))
-		}
-		if n == maxSegments {
-			return r.broken(faultTooLong, addr, maxSegments)
-		}
-		r.segments[n] = segment{addr: p, n: got}
-		n++
-		addr += uint64(got)
-		length -= got
-	}
-	return n
+	return r.next - (r.done - r.published)
 }
 
 // broken stops the whole device; it returns -1.

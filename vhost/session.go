@@ -247,6 +247,9 @@ func (s *Session) change(change func(f *frontEnd)) {
 
 // start gives the device to the engine.
 func (s *Session) start() error {
+	if err := s.makeRecord(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	spec, fds := s.front.spec(s.cfg.MTU, s.resume)
 	s.running, s.resume = true, false
@@ -262,6 +265,21 @@ func (s *Session) start() error {
 		return fmt.Errorf("start of the device: %w", err)
 	}
 	s.log.Info("vhost-user: device started", "vrings", len(spec.Vrings), "features", FeatureNames(spec.Features))
+	s.backend.Changed()
+	return nil
+}
+
+// makeRecord makes the record that packed rings need, and has it kept before an
+// engine writes into it.
+func (s *Session) makeRecord() error {
+	if s.front.Features&FeatureRingPacked == 0 || s.front.Record >= 0 {
+		return nil
+	}
+	fd, err := newRecord()
+	if err != nil {
+		return err
+	}
+	s.change(func(f *frontEnd) { f.Record = fd })
 	s.backend.Changed()
 	return nil
 }
@@ -287,12 +305,12 @@ func (s *Session) halt() {
 	spec, fds := s.front.spec(s.cfg.MTU, true)
 	for _, v := range spec.Vrings {
 		if _, ok := known[v.Index]; !ok {
-			used, err := usedIndex(spec.Regions, fds, v)
+			at, err := stoppedAt(spec, fds, v)
 			if err != nil {
 				s.log.Warn("vhost-user: position of a ring", "vring", v.Index, "error", err)
 				continue
 			}
-			known[v.Index] = used
+			known[v.Index] = at
 		}
 	}
 	s.change(func(f *frontEnd) {
@@ -301,6 +319,7 @@ func (s *Session) halt() {
 				f.Vrings[i].Base = base
 			}
 		}
+		closeFD(&f.Record) // says nothing any more
 		s.running, s.resume = false, false
 	})
 }

@@ -71,7 +71,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		closeAll(fds)
 		return NewSession(cfg, b)
 	}
-	var snap snapshot
+	snap := snapshot{Front: frontEnd{Record: -1}}
 	err := json.Unmarshal(blob, &snap)
 	if err == nil && snap.Version != snapshotVersion {
 		err = fmt.Errorf("version %d, expected %d", snap.Version, snapshotVersion)

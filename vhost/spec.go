@@ -14,10 +14,13 @@ type DeviceSpec struct {
 	// hold.
 	MTU int `json:"mtu,omitempty"`
 	// Resume goes on where another engine was killed: LastAvail is ignored and
-	// taken from the used index in guest memory. The switch completes chains in
-	// order and publishes them only when it is through with them, so that what
-	// lies beyond the used index was never dealt with.
+	// taken from the used index in guest memory, for packed rings from the record.
+	// The switch completes chains in order and publishes them only when it is
+	// through with them, so that what lies beyond was never dealt with.
 	Resume bool `json:"resume,omitempty"`
+	// Record is one more than the place of the record's descriptor; 0: none, and
+	// packed rings cannot be resumed.
+	Record int `json:"record,omitempty"`
 }
 
 // RegionSpec is one region of guest memory.
@@ -29,17 +32,17 @@ type RegionSpec struct {
 	FD         int    `json:"fd"`
 }
 
-// VringSpec is one split ring. Even indexes receive (for the guest), odd ones
+// VringSpec is one ring, split or packed as the features say. Even indexes receive (for the guest), odd ones
 // transmit (virtio 1.2 section 5.1.2).
 type VringSpec struct {
 	Index     int    `json:"index"`
 	Num       int    `json:"num"`
-	Desc      uint64 `json:"desc"` // user addresses
-	Avail     uint64 `json:"avail"`
-	Used      uint64 `json:"used"`
-	LastAvail uint16 `json:"last_avail"`
-	Kick      int    `json:"kick"` // -1: none, the guest is polled
-	Call      int    `json:"call"` // -1: none, the guest polls
+	Desc      uint64 `json:"desc"`       // user addresses
+	Avail     uint64 `json:"avail"`      // packed: the driver area
+	Used      uint64 `json:"used"`       // packed: the device area
+	LastAvail uint16 `json:"last_avail"` // packed: place, and the wrap counter in bit 15
+	Kick      int    `json:"kick"`       // -1: none, the guest is polled
+	Call      int    `json:"call"`       // -1: none, the guest polls
 	Enabled   bool   `json:"enabled"`
 }
 
@@ -75,12 +78,16 @@ func checkRegions(regions []RegionSpec) error {
 
 func overlap(a, b, aSize, bSize uint64) bool { return a < b+bSize && b < a+aSize }
 
-// checkVring refuses what no split ring can be (virtio 1.2 section 2.7).
-func checkVring(v VringSpec) error {
+// checkVring refuses what no ring can be (virtio 1.2 sections 2.7 and 2.8).
+func checkVring(v VringSpec, features uint64) error {
+	availAlign, usedAlign := uint64(availAlign), uint64(usedAlign)
+	if features&FeatureRingPacked != 0 {
+		availAlign, usedAlign = packedAreaAlign, packedAreaAlign
+	}
 	switch {
 	case v.Index < 0 || v.Index >= 2*MaxQueuePairs:
 		return fmt.Errorf("vring %d: expected an index below %d", v.Index, 2*MaxQueuePairs)
-	case v.Num < 1 || v.Num > MaxRingSize || v.Num&(v.Num-1) != 0:
+	case v.Num < 1 || v.Num > MaxRingSize || v.Num&(v.Num-1) != 0 && features&FeatureRingPacked == 0:
 		return fmt.Errorf("vring %d: %d descriptors, expected a power of two up to %d", v.Index, v.Num, MaxRingSize)
 	case v.Desc%descAlign != 0 || v.Avail%availAlign != 0 || v.Used%usedAlign != 0:
 		return fmt.Errorf("vring %d: descriptors %#x, avail %#x, used %#x are not aligned to %d, %d, %d",

@@ -237,7 +237,7 @@ func setVringNum(s *Session, m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if num == 0 || num > MaxRingSize || num&(num-1) != 0 {
+	if num == 0 || num > MaxRingSize || num&(num-1) != 0 && s.front.Features&FeatureRingPacked == 0 {
 		return nil, fmt.Errorf("vring %d: %d descriptors, expected a power of two up to %d", i, num, MaxRingSize)
 	}
 	s.changeVring(i, func(v *vringState) { v.Num = int(num) })
@@ -252,7 +252,7 @@ func setVringAddr(s *Session, m *message) ([]byte, error) {
 	desc := binary.LittleEndian.Uint64(m.payload[8:])
 	used := binary.LittleEndian.Uint64(m.payload[16:])
 	avail := binary.LittleEndian.Uint64(m.payload[24:])
-	if err := checkVring(VringSpec{Index: i, Num: 1, Desc: desc, Avail: avail, Used: used}); err != nil {
+	if err := checkVring(VringSpec{Index: i, Num: 1, Desc: desc, Avail: avail, Used: used}, s.front.Features); err != nil {
 		return nil, err
 	}
 	s.changeVring(i, func(v *vringState) { v.Desc, v.Avail, v.Used, v.Placed = desc, avail, used, true })
@@ -264,6 +264,9 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 	i, err := s.vring(index)
 	if err != nil {
 		return nil, err
+	}
+	if s.front.Features&FeatureRingPacked != 0 {
+		num &= 0xffff // the upper half is the place in the used ring, which is the same
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -286,8 +289,12 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 		closeFD(&v.Kick)
 		v.Started = false
 	})
+	base := uint32(s.front.Vrings[i].Base)
+	if s.front.Features&FeatureRingPacked != 0 { // avail and used place, which are the same
+		base |= base << 16
+	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(i))
-	return binary.LittleEndian.AppendUint32(b, uint32(s.front.Vrings[i].Base)), nil
+	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
 // eventFD is the descriptor of SET_VRING_KICK, _CALL and _ERR, still the

@@ -87,14 +87,12 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 		return 0
 	}
 	n, count, room := 0, 0, uint64(0)
-	for pos := q.next; room < need; pos++ {
-		if pos == q.seen && q.more() <= count {
+	for pos := q.upcoming(); room < need; {
+		h, after, got := q.headAt(pos)
+		if got <= 0 {
 			return -1
 		}
-		h, ok := q.head(pos)
-		if !ok {
-			return -1
-		}
+		pos = after
 		more, bytes := q.walk(&h, true, n)
 		if more < 0 {
 			return -1
@@ -116,9 +114,6 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	}
 	return count
 }
-
-// more looks for chains beyond those seen, and returns how many wait in all.
-func (q *tx) more() int { return q.look() }
 
 // copyOut writes the virtio-net header and the frame into the first n segments.
 // The header may be split over them.

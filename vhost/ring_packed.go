@@ -1,0 +1,284 @@
+package vhost
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// The packed layout (virtio 1.2 section 2.8): one ring of descriptors that the
+// driver makes available and the device overwrites with used elements, and an
+// area on each side for event suppression.
+//
+// A position is 15 bits of place and, above them, the wrap counter, as the
+// specification packs them everywhere.
+//
+// A used element takes the place of a descriptor, which a successor could then
+// not read again. So elements are kept in the record as chains are taken, and
+// written to the guest by publish, the first of them last: the driver, which
+// goes by the order of the ring, sees all or none.
+const (
+	packedWrap  = 1 << 15
+	packedAvail = 1 << 7 // flags of a descriptor
+	packedUsed  = 1 << 15
+
+	eventsOff  = 1 << 16 // flags of an event suppression structure, in its upper half
+	eventsAt   = 2 << 16
+	eventsMask = 3 << 16
+)
+
+// packedPlace is where a packed ring stands.
+type packedPlace struct {
+	state   *uint64 // the record's word
+	first   uint16  // position of the oldest chain that is not published
+	at      uint16  // position after the chains counted
+	counted uint16  // elements, of those done
+	headsAt uint16  // next, when heads was filled
+	private []uint64
+}
+
+func (r *ring) packedParts(v VringSpec) []part {
+	return []part{
+		{"descriptors", v.Desc, descSize * uint64(v.Num), descAlign, &r.desc},
+		{"driver area", v.Avail, 4, packedAreaAlign, &r.avail},
+		{"device area", v.Used, 4, packedAreaAlign, &r.used},
+	}
+}
+
+const packedAreaAlign = 4
+
+// startPacked takes the ring's position, and brings to an end what a device that
+// died was about to publish. Without a record there is no resuming.
+func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
+	r.mask = ceilPowerOfTwo(r.num) - 1
+	if rec != nil {
+		r.state, r.elems = rec.vring(r.index)
+	} else {
+		r.private = make([]uint64, r.mask+2)
+		r.state, r.elems = &r.private[0], unsafe.Pointer(&r.private[1])
+	}
+	r.first = lastAvail
+	if state := atomic.LoadUint64(r.state); resume && state&recordValid != 0 {
+		if err := r.settle(state); err != nil {
+			return fmt.Errorf("vring %d: record: %w", r.index, err)
+		}
+	}
+	if uint32(r.first&^packedWrap) >= r.num {
+		return fmt.Errorf("vring %d: position %d of %d", r.index, r.first&^packedWrap, r.num)
+	}
+	r.at, r.counted, r.next, r.seen = r.first, r.done, r.done, r.done
+	r.headsAt = r.next - 1
+	storeRelease64(r.state, recordState(r.first, r.published, 0))
+	r.usedFlags = 0
+	r.begin()
+	return nil
+}
+
+// settle repeats a publish that was under way. The driver may have seen it: then
+// the first descriptor is no longer one of this lap that is available.
+func (r *ring) settle(state uint64) error {
+	var n uint16
+	r.first, r.published, n = splitState(state)
+	r.done = r.published + n
+	if uint32(r.first&^packedWrap) >= r.num || uint32(n) > r.mask+1 {
+		return fmt.Errorf("position %d with %d elements in a ring of %d", r.first&^packedWrap, n, r.num)
+	}
+	after := r.first
+	for i := r.published; i != r.done; i++ {
+		count := r.element(i) >> 16 & 0xffff
+		if count == 0 || count > uint64(r.num) {
+			return fmt.Errorf("element of %d descriptors in a ring of %d", count, r.num)
+		}
+		after = r.after(after, uint32(count))
+	}
+	if n > 0 && available(atomic.LoadUint32(r.idFlags(r.first)), r.first) {
+		r.writeUsed()
+	}
+	r.first, r.published = after, r.done
+	return nil
+}
+
+// after is the position n descriptors further on.
+func (r *ring) after(at uint16, n uint32) uint16 {
+	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
+	if place >= r.num {
+		place, wrap = place-r.num, wrap^packedWrap
+	}
+	return uint16(place) | wrap
+}
+
+// position is that of the chain taken next.
+func (r *ring) position() uint16 {
+	for ; r.counted != r.done; r.counted++ {
+		r.at = r.after(r.at, uint32(r.element(r.counted)>>16&0xffff))
+	}
+	return r.at
+}
+
+func (r *ring) element(i uint16) uint64 {
+	return *(*uint64)(unsafe.Add(r.elems, uintptr(uint32(i)&r.mask)*8))
+}
+
+func (r *ring) packedDesc(at uint16) unsafe.Pointer {
+	return unsafe.Add(r.desc, uintptr(at&^packedWrap)*descSize)
+}
+
+// idFlags is the aligned word of a descriptor that holds its id and its flags.
+func (r *ring) idFlags(at uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(at), 12)) }
+
+// available tells from that word whether the driver has made the descriptor at a
+// position available in this lap (virtio 1.2 section 2.8.1).
+func available(idFlags uint32, at uint16) bool {
+	flags := idFlags >> 16
+	return flags&packedAvail != 0 == (at&packedWrap != 0) && flags&packedUsed != 0 != (at&packedWrap != 0)
+}
+
+// lookPacked reads the heads of up to a batch of chains.
+func (r *ring) lookPacked() int {
+	// A ring of num descriptors holds no more chains; a driver that makes taken
+	// ones available once more has to wait for publish.
+	return r.scan(min(len(r.heads), int(r.mask)+1-int(r.done-r.published)))
+}
+
+// peekPacked: mostly look has just read the heads.
+func (r *ring) peekPacked(n int) int {
+	if r.headsAt != r.next {
+		return max(r.scan(n), 0)
+	}
+	return n
+}
+
+func (r *ring) scan(limit int) int {
+	at, n := r.position(), 0
+	for ; n < limit; n++ {
+		got := 0
+		if r.heads[n], at, got = r.readHead(at); got < 0 && n == 0 {
+			return r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
+		} else if got <= 0 {
+			break
+		}
+	}
+	r.headsAt, r.seen = r.next, r.next+uint16(n)
+	return n
+}
+
+func (r *ring) headAtPacked(at uint16) (head, uint16, int) {
+	h, after, got := r.readHead(at)
+	if got < 0 {
+		r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
+	}
+	return h, after, got
+}
+
+// readHead reads the first descriptor of the chain at a position, and of a longer
+// chain how many follow, and the id, which the last one has (virtio 1.2 section
+// 2.8.6). -1: the chain is longer than the ring.
+func (r *ring) readHead(at uint16) (h head, after uint16, got int) {
+	// An acquire; pairs with the driver's release of the flags of a chain's first
+	// descriptor, which it writes last (virtio 1.2 section 2.8.21.1).
+	if !available(atomic.LoadUint32(r.idFlags(at)), at) {
+		return h, at, 0
+	}
+	var id uint16
+	h.addr, h.n, id, h.flags = readDesc(r.packedDesc(at))
+	h.next = at
+	count := uint32(1)
+	after = r.after(at, 1)
+	for flags := h.flags; flags&descNext != 0 && flags&descIndirect == 0; after = r.after(after, 1) {
+		if count++; count > r.num {
+			return h, at, -1
+		}
+		word := *r.idFlags(after)
+		id, flags = uint16(word), uint16(word>>16)
+	}
+	h.id = uint32(id) | count<<16
+	return h, after, 1
+}
+
+// publishPacked writes the elements, and tells whether the driver wants a call.
+// The record says what is about to happen, and then that it has: a successor
+// finishes it, in the guest's memory, from there.
+func (r *ring) publishPacked() bool {
+	storeRelease64(r.state, recordState(r.first, r.published, r.done-r.published))
+	r.writeUsed()
+	old := r.first
+	r.first, r.published = r.position(), r.done
+	storeRelease64(r.state, recordState(r.first, r.published, 0))
+	if r.call < 0 {
+		return false
+	}
+	fence() // as in publishSplit, with the driver's area for its avail ring (virtio 1.2 section 2.8.14)
+	if r.callOnce {
+		return true
+	}
+	word := *(*uint32)(r.avail)
+	switch {
+	case word&eventsMask == eventsOff:
+		return false
+	case word&eventsMask != eventsAt || !r.eventIndex:
+		return true
+	}
+	// Is the place it waits for among those just written? Counted from the end
+	// of them, which lies in the lap of first.
+	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
+	if end <= begin {
+		begin -= uint16(r.num)
+	}
+	if uint16(word)&packedWrap != r.first&packedWrap {
+		event -= uint16(r.num)
+	}
+	return end-event-1 < end-begin
+}
+
+// writeUsed writes the elements that are done and not published, the first last.
+func (r *ring) writeUsed() {
+	at := r.first
+	head, headElement := at, r.element(r.published)
+	at = r.after(at, uint32(headElement>>16&0xffff))
+	for i := r.published + 1; i != r.done; i++ {
+		e := r.element(i)
+		*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
+		at = r.after(at, uint32(e>>16&0xffff))
+	}
+	// A release; pairs with the driver's acquire of the flags: elements and
+	// buffers are complete.
+	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
+}
+
+// usedElement is the second half of a used descriptor: length, id, flags.
+func usedElement(e uint64, at uint16) uint64 {
+	flags := uint64(0)
+	if at&packedWrap != 0 {
+		flags = packedAvail | packedUsed
+	}
+	if e>>32 != 0 {
+		flags |= descWrite
+	}
+	return e>>32 | e&0xffff<<32 | flags<<48
+}
+
+// armPacked: position is the place to wait for, and packed as the specification
+// wants it.
+func (r *ring) armPacked() {
+	word := uint32(0)
+	if r.eventIndex {
+		word = eventsAt | uint32(r.position())
+	}
+	r.usedFlags = 0
+	storeRelease32((*uint32)(r.used), word)
+}
+
+func (r *ring) disarmPacked() {
+	if r.usedFlags == 0 {
+		r.usedFlags = eventsOff
+		storeRelease32((*uint32)(r.used), eventsOff)
+	}
+}
+
+func ceilPowerOfTwo(n uint32) uint32 {
+	p := uint32(1)
+	for p < n {
+		p <<= 1
+	}
+	return p
+}
