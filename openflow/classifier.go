@@ -14,13 +14,17 @@ import (
 //   - subtables is sorted by compareSubtables: falling max first.
 //   - A lookup depends on the bits of the masks it has visited, subtable by
 //     subtable, stage by stage, and on nothing of those it does not reach.
+//   - tries has every rule's prefix of each field of prefixFields, if it has one.
 //
 // A subtable is searched in stages: where no rule has the frame's values in the
 // first stages, the later ones are not looked at. So a rule on a transport port
 // of one host does not make every connection of the others a megaflow of its own.
+// Before a stage with addresses or ports is looked at, tries of the rules'
+// prefixes (prefix.go) may tell from a few bits that nothing is there to find.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[Flow]*subtable
+	tries     [len(prefixFields)]prefixTrie
 }
 
 // subtable holds the rules of one mask.
@@ -37,10 +41,16 @@ type subtable struct {
 
 // stage is a part of a subtable's words.
 type stage struct {
-	words []uint8
+	words    []uint8
+	prefixes []prefixLength // that the mask has of fields in words
 	// seen counts the rules by the hash of their value on the words up to here;
 	// nil for the last stage.
 	seen map[uint64]int
+}
+
+// prefixLength is a length of a prefix of prefixFields[field].
+type prefixLength struct {
+	field, length uint8
 }
 
 // stageOf orders the words: what is the same for a whole port or tunnel, then
@@ -84,7 +94,24 @@ func newSubtable(mask *Flow) *subtable {
 		}
 		s.stages[i].words = s.words[first:at]
 	}
+	s.findPrefixes()
 	return s
+}
+
+// findPrefixes fills the stages' prefixes.
+func (s *subtable) findPrefixes() {
+	for i := range prefixFields {
+		p := &prefixFields[i]
+		length := p.length(&s.mask)
+		if length == 0 {
+			continue
+		}
+		for j := range s.stages {
+			if words := s.stages[j].words; stageOf(int(words[0])) == p.stage() {
+				s.stages[j].prefixes = append(s.stages[j].prefixes, prefixLength{uint8(i), length})
+			}
+		}
+	}
 }
 
 // mix goes on with hash h over words of f.
@@ -114,10 +141,13 @@ func (s *subtable) note(r *Rule, n int) {
 
 // find returns the rules f may match by its hash, having told v of each stage
 // it had to look at.
-func (s *subtable) find(f *Flow, v visitor) []*Rule {
+func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) []*Rule {
 	h := uint64(1)
 	for i := range s.stages {
 		st := &s.stages[i]
+		if len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
+			return nil
+		}
 		v.visit(st.words, &s.mask)
 		h = s.mix(h, st.words, f)
 		if st.seen != nil && st.seen[h] == 0 {
@@ -140,16 +170,52 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 // visitor is told of the words of a mask that a lookup looks at.
 type visitor interface {
 	visit(words []uint8, mask *Flow)
+	// look is told of bits of one word.
+	look(word int, mask uint64)
+}
+
+// prefixLookup is what one lookup of f has found in the tries.
+type prefixLookup struct {
+	c     *classifier
+	f     *Flow
+	found [len(prefixFields)]prefixFound
+}
+
+// rulesOut tells whether no rule has one of the prefixes that f has, having told
+// v of the bits that show it. Of several it takes the one that the fewest bits
+// show, the first of those.
+func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
+	best, bits := -1, uint8(0)
+	for _, p := range prefixes {
+		found := &l.found[p.field]
+		if !found.done {
+			*found = l.c.tries[p.field].lookup(prefixFields[p.field].value(l.f))
+		}
+		if looked := prefixFields[p.field].round(found.looked); !found.has(p.length) && (best < 0 || looked < bits) {
+			best, bits = int(p.field), looked
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	p := &prefixFields[best]
+	hi, lo := p.mask(bits)
+	v.look(int(p.word), hi)
+	if lo != 0 {
+		v.look(int(p.word)+1, lo)
+	}
+	return true
 }
 
 // lookup finds the rule for f, or nil.
 func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	var best *Rule
+	l := prefixLookup{c: c, f: f}
 	for _, s := range c.subtables {
 		if best != nil && int(best.Priority) >= s.max {
 			break
 		}
-		for _, r := range s.find(f, v) {
+		for _, r := range s.find(f, v, &l) {
 			if best != nil && r.Priority <= best.Priority {
 				break
 			}
@@ -203,6 +269,15 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
+// eachPrefix calls do for each field that the mask has a prefix of.
+func (s *subtable) eachPrefix(do func(field int, length uint8)) {
+	for i := range s.stages {
+		for _, p := range s.stages[i].prefixes {
+			do(int(p.field), p.length)
+		}
+	}
+}
+
 func (c *classifier) insert(r *Rule) {
 	s := c.byMask[r.Match.Mask]
 	if s == nil {
@@ -218,6 +293,7 @@ func (c *classifier) insert(r *Rule) {
 	at, _ := slices.BinarySearchFunc(list, r.Priority, func(o *Rule, p uint16) int { return int(p) - int(o.Priority) })
 	s.rules[h] = slices.Insert(list, at, r)
 	s.note(r, 1)
+	s.eachPrefix(func(i int, length uint8) { c.tries[i].add(prefixFields[i].value(&r.Match.Value), length) })
 	s.priorities[r.Priority]++
 	if int(r.Priority) > s.max {
 		c.setMax(s, int(r.Priority))
@@ -234,6 +310,7 @@ func (c *classifier) remove(r *Rule) {
 		delete(s.rules, h)
 	}
 	s.note(r, -1)
+	s.eachPrefix(func(i int, length uint8) { c.tries[i].remove(prefixFields[i].value(&r.Match.Value), length) })
 	if s.priorities[r.Priority]--; s.priorities[r.Priority] > 0 {
 		return
 	}

@@ -118,7 +118,7 @@ func TestTranslation(t *testing.T) {
 		{"early stop", "priority=9,in_port=1,actions=2\npriority=5,ip,nw_src=1.2.3.4,actions=4", "in_port=1,tcp,nw_src=5.5.5.5",
 			"in_port=1", "2"},
 		{"staged", "priority=40000,tcp,nw_dst=10.0.0.5,tp_dst=80,actions=drop\nactions=2", "in_port=1,tcp,nw_dst=10.0.0.6,tp_dst=443",
-			"tcp,in_port=1,nw_dst=10.0.0.6", "2"},
+			"ip,in_port=1,nw_dst=10.0.0.6", "2"},
 		{"staged, other type", "priority=40000,tcp,nw_dst=10.0.0.5,tp_dst=80,actions=drop\nactions=2", "in_port=1,arp", "arp,in_port=1", "2"},
 		{"resubmit keeps changes", "in_port=1,actions=mod_dl_src:00:00:00:00:00:09,resubmit(,1),4\ntable=1,actions=2", "in_port=1",
 			"in_port=1", "set(eth(src=00:00:00:00:00:09)),2,4"},

@@ -1,0 +1,236 @@
+package openflow
+
+import (
+	"math/bits"
+
+	"weft/flowtable"
+)
+
+// prefixField is a field whose rules' prefixes a table keeps in a trie, so that
+// a lookup can tell from the first bits of an address that no rule of a subtable
+// has it, and look at no more than those.
+type prefixField struct {
+	word  uint8
+	shift uint8 // of a field of one word
+	bits  uint8 // 128: word and the next one
+	// steps are the numbers of bits that a lookup may look at, rising. It could
+	// look at fewer, but each number makes a mask of its own, and a sender that
+	// chooses addresses would choose among them: so it has a few to choose from.
+	steps []uint8
+}
+
+// prefixFields in the order of stages.
+var prefixFields = [...]prefixField{
+	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
+	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
+	{flowtable.WIPv4, 32, 32, steps32}, {flowtable.WIPv4, 0, 32, steps32},
+	{flowtable.WIPv6Src, 0, 128, steps128}, {flowtable.WIPv6Dst, 0, 128, steps128},
+	{flowtable.WL4, tpSrc, 16, steps16}, {flowtable.WL4, tpDst, 16, steps16},
+}
+
+var (
+	steps16  = []uint8{0, 8, 16}
+	steps32  = []uint8{0, 8, 16, 24, 32}
+	steps128 = []uint8{0, 16, 32, 48, 64, 128}
+)
+
+// stage in which the field's words are looked at.
+func (p *prefixField) stage() int { return stageOf(int(p.word)) }
+
+// value is the field of f, its most significant bit in that of the result.
+func (p *prefixField) value(f *Flow) Value128 {
+	if p.bits == 128 {
+		return Value128{f[p.word], f[p.word+1]}
+	}
+	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
+}
+
+// mask is where the first n bits of the field lie: hi in Flow[word], lo in the
+// next word.
+func (p *prefixField) mask(n uint8) (hi, lo uint64) {
+	m := prefixMask(n)
+	if p.bits == 128 {
+		return m[0], m[1]
+	}
+	return m[0] >> (64 - p.bits) << p.shift, 0
+}
+
+// prefixMask has the n most significant bits set.
+func prefixMask(n uint8) Value128 {
+	if n >= 64 {
+		return Value128{^uint64(0), ^(^uint64(0) >> (n - 64))}
+	}
+	return Value128{^(^uint64(0) >> n), 0}
+}
+
+// length is that of the prefix that mask has of the field.
+func (p *prefixField) length(mask *Flow) uint8 {
+	v := p.value(mask)
+	n := bits.LeadingZeros64(^v[0])
+	if n == 64 {
+		n += bits.LeadingZeros64(^v[1])
+	}
+	return uint8(min(n, int(p.bits)))
+}
+
+// round is the step for n bits.
+func (p *prefixField) round(n uint8) uint8 {
+	for _, s := range p.steps {
+		if n <= s {
+			return s
+		}
+	}
+	return p.bits
+}
+
+// prefixTrie is the prefixes of one field that rules have, with the number of
+// rules of each. It is a binary trie whose nodes without a rule and with one
+// branch are left out.
+type prefixTrie struct {
+	nodes []prefixNode // 0: none; 1: the root, if there is any
+	free  []uint32
+}
+
+// prefixNode is one prefix: the first length bits of value, the rest 0.
+type prefixNode struct {
+	value    Value128
+	children [2]uint32 // by the bit behind the prefix
+	rules    uint32
+	length   uint8
+}
+
+// prefixFound is what a lookup of one value found.
+type prefixFound struct {
+	// lengths has a bit for the length of each prefix that the value has.
+	lengths [3]uint64
+	// looked is the number of leading bits that lengths depends on.
+	looked uint8
+	done   bool
+}
+
+func (f *prefixFound) has(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
+
+// lookup finds the prefixes of v. What it finds, every value with the same first
+// looked bits has.
+func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
+	found.done = true
+	if len(t.nodes) == 0 {
+		return found
+	}
+	for at := uint32(1); ; {
+		n := &t.nodes[at]
+		if common := commonPrefix(v, n.value, n.length); common < n.length {
+			found.looked = common + 1
+			return found
+		}
+		found.looked = n.length
+		if n.rules > 0 {
+			found.lengths[n.length/64] |= 1 << (n.length % 64)
+		}
+		if n.children == [2]uint32{} {
+			return found
+		}
+		found.looked++ // the next bit chooses between a branch and none, or another
+		if at = n.children[bitAt(v, n.length)]; at == 0 {
+			return found
+		}
+	}
+}
+
+// bitAt is bit n of v, counted from the most significant.
+func bitAt(v Value128, n uint8) int {
+	if n < 64 {
+		return int(v[0] >> (63 - n) & 1)
+	}
+	return int(v[1] >> (127 - n) & 1)
+}
+
+// commonPrefix is the number of leading bits that a and b have in common, limit
+// at most.
+func commonPrefix(a, b Value128, limit uint8) uint8 {
+	n := bits.LeadingZeros64(a[0] ^ b[0])
+	if n == 64 {
+		n += bits.LeadingZeros64(a[1] ^ b[1])
+	}
+	return uint8(min(n, int(limit)))
+}
+
+// add counts a rule with the first length bits of v.
+func (t *prefixTrie) add(v Value128, length uint8) {
+	v = v.and(prefixMask(length))
+	if len(t.nodes) == 0 {
+		t.nodes = make([]prefixNode, 2)
+	}
+	for at := uint32(1); ; {
+		n := &t.nodes[at]
+		common := commonPrefix(v, n.value, min(n.length, length))
+		if common < n.length {
+			t.split(at, common)
+			n = &t.nodes[at]
+		}
+		if length == n.length {
+			n.rules++
+			return
+		}
+		bit := bitAt(v, n.length)
+		if n.children[bit] == 0 {
+			child := t.node(prefixNode{value: v, length: length, rules: 1})
+			t.nodes[at].children[bit] = child
+			return
+		}
+		at = n.children[bit]
+	}
+}
+
+// split makes node at the prefix of length bits, and what it was its child.
+func (t *prefixTrie) split(at uint32, length uint8) {
+	child := t.node(t.nodes[at])
+	n := &t.nodes[at]
+	*n = prefixNode{value: n.value.and(prefixMask(length)), length: length}
+	n.children[bitAt(t.nodes[child].value, length)] = child
+}
+
+func (t *prefixTrie) node(n prefixNode) uint32 {
+	if last := len(t.free) - 1; last >= 0 {
+		at := t.free[last]
+		t.free = t.free[:last]
+		t.nodes[at] = n
+		return at
+	}
+	t.nodes = append(t.nodes, n)
+	return uint32(len(t.nodes) - 1)
+}
+
+// remove takes back one add.
+func (t *prefixTrie) remove(v Value128, length uint8) {
+	v = v.and(prefixMask(length))
+	parent, at := uint32(0), uint32(1)
+	for t.nodes[at].length != length {
+		parent, at = at, t.nodes[at].children[bitAt(v, t.nodes[at].length)]
+	}
+	t.nodes[at].rules--
+	t.tidy(at)
+	if parent != 0 {
+		for bit, child := range t.nodes[parent].children {
+			if c := &t.nodes[child]; child != 0 && c.rules == 0 && c.children == [2]uint32{} {
+				t.nodes[parent].children[bit] = 0
+				t.free = append(t.free, child)
+			}
+		}
+		t.tidy(parent)
+	}
+	if root := &t.nodes[1]; root.rules == 0 && root.children == [2]uint32{} {
+		t.nodes, t.free = nil, nil
+	}
+}
+
+// tidy replaces a node that has no rule and one branch by that branch.
+func (t *prefixTrie) tidy(at uint32) {
+	n := &t.nodes[at]
+	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {
+		return
+	}
+	child := n.children[0] | n.children[1]
+	*n = t.nodes[child]
+	t.free = append(t.free, child)
+}
