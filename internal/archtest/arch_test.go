@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"port":              {"packet"},
 	"port/porttest":     {"packet", "port", "internal/shm"},
 	"flowtable":         {"packet", "port", "internal/shm"},
-	"conntrack":         {"packet", "flowtable", "internal/shm"},
+	"conntrack":         {"packet", "internal/shm", "internal/cpu"},
 	"tunnel":            {"packet", "flowtable"},
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
 	"vhost":             {"packet", "port", "internal/shm"},

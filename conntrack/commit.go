@@ -1,0 +1,300 @@
+package conntrack
+
+import (
+	"sync/atomic"
+
+	"weft/packet"
+)
+
+// Connections come and go here, all under the table's lock.
+
+// Lists of a zone. A connection is in one as long as it may be evicted for
+// another, and joins at the end, so that the oldest go first.
+const (
+	listUnreplied = iota // nothing came back yet
+	listClosing          // a TCP connection that has ended
+	lists
+	listNone = lists
+)
+
+// zone is one line. Control writes limit and policy; the rest is guarded by the
+// table's lock.
+type zone struct {
+	limit  atomic.Uint32 // connections, plus one; 0: the default applies
+	policy atomic.Uint32
+	count  uint32
+	_      uint32
+	lists  [lists]list
+	_      [24]byte
+}
+
+// list of connections, numbers plus one.
+type list struct{ first, last, count uint32 }
+
+// SetZoneLimit limits a zone to n connections, 0: not at all. Those there are
+// stay.
+func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
+	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
+}
+
+// ClearZoneLimit has the default limit apply to a zone.
+func (m *Memory) ClearZoneLimit(zone uint16) { m.zones[zone].limit.Store(0) }
+
+// SetDefaultZoneLimit limits zones that have no limit of their own; 0: not at
+// all.
+func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n) }
+
+// DefaultZoneLimit is the limit of zones without one of their own; 0: none.
+func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
+
+// ZoneLimit is a zone's own limit, 0 being none; set tells whether it has one.
+func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
+	v := m.zones[zone].limit.Load()
+	return max(v, 1) - 1, v != 0
+}
+
+// ZoneCount is the number of connections in a zone.
+func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
+
+func (m *Memory) zoneLimit(z *zone) uint32 {
+	if v := z.limit.Load(); v != 0 {
+		return v - 1
+	}
+	return m.settings.zoneDefault.Load()
+}
+
+func (t *Table) join(n uint32, kind uint8) {
+	c := &t.conns[n]
+	z := &t.zones[c.tuples[0].zone()]
+	l := &z.lists[kind%lists]
+	c.list, c.prev, c.next = kind, l.last, 0
+	if l.last != 0 {
+		t.conns[l.last-1].next = n + 1
+	} else {
+		l.first = n + 1
+	}
+	l.last = n + 1
+	l.count++
+	h := &t.zones[t.head.heaviest%Zones]
+	if kind == listUnreplied && l.count > h.lists[listUnreplied].count {
+		t.head.heaviest = uint32(c.tuples[0].zone())
+	}
+}
+
+func (t *Table) leave(n uint32) {
+	c := &t.conns[n]
+	if c.list >= lists {
+		return
+	}
+	l := &t.zones[c.tuples[0].zone()].lists[c.list%lists]
+	if c.prev != 0 {
+		t.conns[c.prev-1].next = c.next
+	} else {
+		l.first = c.next
+	}
+	if c.next != 0 {
+		t.conns[c.next-1].prev = c.prev
+	} else {
+		l.last = c.prev
+	}
+	c.list, c.prev, c.next = listNone, 0, 0
+	l.count--
+}
+
+// relist moves a connection to another list, if it is still of generation g.
+func (t *Table) relist(n, g uint32, kind uint8) {
+	t.lock()
+	if c := &t.conns[n]; c.generation() == g && c.list != kind {
+		t.leave(n)
+		if kind < lists {
+			t.join(n, kind)
+		}
+	}
+	t.unlock()
+}
+
+// makeRoom ends a connection where zone or table are full; it reports false if
+// none may be ended.
+func (t *Table) makeRoom(z *zone) bool {
+	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit && !t.evict(z) {
+		return false
+	}
+	if t.head.count < uint32(t.Limit()) {
+		return true
+	}
+	// Whoever has most connections without an answer gives one up: a flood of
+	// them in one zone costs the others nothing.
+	return t.evict(&t.zones[t.head.heaviest%Zones]) || t.evict(z) || t.evictNear()
+}
+
+// evictSearch bounds the records looked at for a connection of any zone that may
+// be evicted.
+const evictSearch = 256
+
+// evictNear ends one among the next few records under the hand of the sweep.
+func (t *Table) evictNear() bool {
+	for range min(evictSearch, t.head.fresh) {
+		n := t.head.hand
+		if t.head.hand++; t.head.hand >= t.head.fresh {
+			t.head.hand = 0
+		}
+		if c := &t.conns[n%uint32(len(t.conns))]; c.generation()&1 != 0 && c.list < lists {
+			t.erase(n)
+			t.head.counters.Evicted++
+			return true
+		}
+	}
+	return false
+}
+
+// evict ends the oldest unreplied connection of a zone, or else one that has
+// closed.
+func (t *Table) evict(z *zone) bool {
+	for i := range z.lists {
+		if n := z.lists[i].first; n != 0 {
+			t.erase(n - 1)
+			t.head.counters.Evicted++
+			return true
+		}
+	}
+	return false
+}
+
+// begun is what a new connection is made of.
+type begun struct {
+	peers   [2]peer
+	class   Class
+	mark    uint32
+	label   [2]uint64
+	marked  bool
+	related Ref // the connection it is related to, as it began
+}
+
+// create makes the connection of p with the translation of nat. It returns its
+// number, or the reason there is none; where another worker was faster, that
+// one's connection, which may have another direction.
+func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, packet.DropReason) {
+	t := tr.Table
+	t.lock()
+	defer t.unlock()
+	if n, _ := t.find(p); n != none {
+		if !t.conns[n].expired(now) {
+			return n, packet.DropNone
+		}
+		t.erase(n)
+		t.head.counters.Expired++
+	}
+	z := &t.zones[p.zone()]
+	if !t.makeRoom(z) {
+		t.head.counters.RefusedLimit++
+		return none, packet.DropConnLimit
+	}
+	reply, flags := tr.translation(p, nat, now)
+	if flags&connClash != 0 {
+		t.head.counters.RefusedNAT++
+		return none, packet.DropNATExhausted
+	}
+	n := t.take()
+	if n == none {
+		t.head.counters.RefusedLimit++
+		return none, packet.DropConnLimit
+	}
+	c := &t.conns[n]
+	c.tuples = [2]words{p.words, reply.words}
+	if p.ipv6() {
+		copy(t.long[n][:4], p.long[:])
+		copy(t.long[n][4:], reply.long[:])
+	}
+	c.mark, c.label, c.flags = g.mark, g.label, flags
+	if g.marked {
+		c.flags |= connLabelled
+	}
+	if g.related.Generation != 0 {
+		c.flags |= connRelated
+	}
+	c.parent, c.parentBorn = g.related.Number, g.related.Generation
+	c.policy = t.ZonePolicy(p.zone())
+	c.peers, c.expiresNS = g.peers, now
+	t.refresh(c, g.class, now)
+	if !t.insert(p.hash, n) {
+		t.give(n)
+		return none, packet.DropConnLimit
+	}
+	if flags&connTranslated != 0 && !t.insert(reply.hash, n) {
+		t.remove(p.hash, n)
+		t.give(n)
+		return none, packet.DropConnLimit
+	}
+	c.born = c.generation() + 1
+	c.meta.Store(uint64(c.born)) // odd: it lives
+	z.count++
+	t.head.count++
+	t.head.counters.Created++
+	t.join(n, listUnreplied)
+	return n, packet.DropNone
+}
+
+// take returns a free record, none if there is none.
+func (t *Table) take() uint32 {
+	if n := t.head.free; n != 0 {
+		t.head.free = t.conns[n-1].next
+		return n - 1
+	}
+	if int(t.head.fresh) == len(t.conns) {
+		return none
+	}
+	t.head.fresh++
+	return t.head.fresh - 1
+}
+
+func (t *Table) give(n uint32) {
+	c := &t.conns[n]
+	c.list, c.next = listNone, t.head.free
+	t.head.free = n + 1
+}
+
+// erase ends live connection n. Lock held.
+func (t *Table) erase(n uint32) {
+	c := &t.conns[n]
+	c.meta.Store(uint64(c.generation() + 1)) // even: nobody finds it any more
+	t.remove(t.hashOf(n, 0), n)
+	if c.flags&connTranslated != 0 {
+		t.remove(t.hashOf(n, 1), n)
+	}
+	t.leave(n)
+	t.zones[c.tuples[0].zone()].count--
+	t.head.count--
+	t.give(n)
+}
+
+// hashOf is the hash of connection n's tuple of a direction.
+func (t *Table) hashOf(n uint32, dir uint8) uint64 {
+	return t.head.hash(t.conns[n].tuples[dir&1], t.longOf(n, dir))
+}
+
+// longOf are the addresses of a direction.
+func (t *Table) longOf(n uint32, dir uint8) *[4]uint64 {
+	if dir == 0 {
+		return (*[4]uint64)(t.long[n][:4])
+	}
+	return (*[4]uint64)(t.long[n][4:])
+}
+
+// end ends connection n if it is still of generation g, counting it in counter.
+func (t *Table) end(n, g uint32, counter *uint64) bool {
+	t.lock()
+	defer t.unlock()
+	c := &t.conns[n]
+	if g&1 == 0 || c.generation() != g {
+		return false
+	}
+	t.erase(n)
+	*counter++
+	return true
+}
+
+// Flush ends the connection of ref; it reports false if that has ended or
+// changed. Workers only; control sends them what it has chosen.
+func (t *Table) Flush(ref Ref) bool {
+	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, &t.head.counters.Flushed)
+}

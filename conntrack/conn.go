@@ -1,0 +1,136 @@
+package conntrack
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/cpu"
+)
+
+// conn is the record of a connection: two cache lines, the first of which is all
+// that a datagram of UDP touches.
+type conn struct {
+	// meta is the generation in the lower half, odd while the connection lives,
+	// and above it the epoch of the engine that holds its lock, 0 if none does.
+	meta      atomic.Uint64
+	tuples    [2]words // original direction, reply direction as its frames arrive
+	expiresNS uint64   // CLOCK_MONOTONIC
+	mark      uint32
+	flags     uint16
+	policy    uint8 // of the zone, when it began
+	class     Class // timeout that runs
+	list      uint8 // of the zone, that it is in
+	_         [3]byte
+	born      uint32 // generation with which it began
+
+	peers      [2]peer // TCP and SCTP: by direction
+	label      [2]uint64
+	prev, next uint32 // in the list, plus one; next of a free record: the next free one
+	// parent is the connection this one is related to, parentBorn its born.
+	parent, parentBorn uint32
+}
+
+// Flags of a connection.
+const (
+	connReplied    uint16 = 1 << iota // frames were seen in both directions
+	connSNAT                          // the original direction's source is translated
+	connDNAT                          // its destination
+	connTranslated                    // the reply tuple is not the reverse: it has an entry of its own
+	connLabelled                      // mark and label were ever set
+	connRelated
+	connSeen // more than one frame was seen
+)
+
+// peer is what is known of one side of a connection.
+type peer struct {
+	end    uint32 // TCP: first sequence number behind all that was sent; SCTP: tag of what goes to the other side
+	maxEnd uint32 // highest sequence number the other side's window allowed
+	maxWin uint32 // largest window it offered, scaled
+	scale  uint8  // of its window
+	flags  uint8
+	phase  phase
+	_      uint8
+}
+
+// Ref names a connection for as long as its generation stays: neither its end
+// nor a change of what frames get to see of it goes unnoticed. The zero Ref
+// names none.
+type Ref struct {
+	Number     uint32
+	Generation uint32 // odd
+}
+
+func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
+
+// Locks. Both spin: a holder is done within a microsecond unless it lost its core.
+
+const maxLockPauses = 256
+
+func wait(n int) {
+	cpu.Pause(1)
+	if n >= maxLockPauses {
+		unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+}
+
+// lock takes the table's lock.
+func (t *Table) lock() {
+	for n := 0; !t.head.lock.CompareAndSwap(0, t.epoch); n++ { // pairs with unlock
+		wait(n)
+	}
+}
+
+func (t *Table) unlock() { t.head.lock.Store(0) }
+
+// lockConn takes the lock of c as long as its generation is g; it reports false
+// if that has changed. A worker alone takes none.
+func (t *Table) lockConn(c *conn, g uint32) bool {
+	if t.solo {
+		return c.generation() == g
+	}
+	for n := 0; ; n++ {
+		meta := c.meta.Load()
+		if uint32(meta) != g {
+			return false
+		}
+		if meta>>32 == t.epoch {
+			wait(n)
+			continue
+		}
+		if c.meta.CompareAndSwap(meta, uint64(g)|t.epoch<<32) { // pairs with unlockConn
+			return true
+		}
+	}
+}
+
+// unlockConn gives the lock back, with the generation the connection has now.
+func (t *Table) unlockConn(c *conn, g uint32) { c.meta.Store(uint64(g)) }
+
+// view is what a frame gets to see of a connection, read consistently.
+type view struct {
+	generation uint32
+	flags      uint16
+	mark       uint32
+	label      [2]uint64
+}
+
+// read reads c, which must be of generation g: it reports false otherwise.
+func (t *Table) read(c *conn, g uint32, v *view) bool {
+	for n := 0; ; n++ {
+		before := c.meta.Load()
+		if uint32(before) != g {
+			return false
+		}
+		v.generation, v.flags, v.mark = g, c.flags, c.mark
+		if v.flags&connLabelled != 0 {
+			v.label = c.label
+		} else {
+			v.label = [2]uint64{}
+		}
+		if t.solo || before>>32 != t.epoch && c.meta.Load() == before {
+			return true
+		}
+		wait(n)
+	}
+}

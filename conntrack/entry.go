@@ -1,0 +1,73 @@
+package conntrack
+
+import "weft/packet"
+
+// Entry is a connection as control sees it.
+type Entry struct {
+	Ref         Ref
+	Orig, Reply Tuple
+	Mark        uint32
+	Label       [2]uint64 // upper and lower half
+	// TimeoutS is what is left of its time in seconds.
+	TimeoutS uint32
+	Replied  bool
+	SNAT     bool
+	DNAT     bool
+	// Class is the state whose timeout runs.
+	Class Class
+	// State is that of a TCP connection.
+	State TCPState
+	// Tags are those of an SCTP association, by direction.
+	Tags [2]uint32
+}
+
+// readTries bounds how often Each reads a connection that changes meanwhile.
+const readTries = 100
+
+// Each calls visit with every connection whose time has not run out, until it
+// returns false. Workers go on meanwhile: a connection is seen as it was at one
+// moment, the table is not. The entry is valid during the call.
+func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
+	fresh := min(m.head.fresh, uint32(len(m.conns)))
+	var e Entry
+	for n := range fresh {
+		if m.entry(n, now, &e) && !visit(&e) {
+			return
+		}
+	}
+}
+
+// entry reads connection n; it reports false if none lives there.
+func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
+	c := &m.conns[n]
+	for range readTries {
+		before := c.meta.Load()
+		if before&1 == 0 || c.expired(now) {
+			return false
+		}
+		long := m.long[n]
+		*e = Entry{
+			Ref:      Ref{n, uint32(before)},
+			Orig:     c.tuples[0].tuple((*[4]uint64)(long[:4])),
+			Reply:    c.tuples[1].tuple((*[4]uint64)(long[4:])),
+			TimeoutS: uint32((c.expiresNS - now) / 1_000_000_000),
+			Replied:  c.flags&connReplied != 0,
+			SNAT:     c.flags&connSNAT != 0,
+			DNAT:     c.flags&connDNAT != 0,
+			Class:    c.class,
+		}
+		if c.flags&connLabelled != 0 {
+			e.Mark, e.Label = c.mark, c.label
+		}
+		switch e.Orig.Proto {
+		case packet.ProtoTCP:
+			e.State, _ = stateOf(c.peers[0].phase, c.peers[1].phase)
+		case packet.ProtoSCTP:
+			e.Tags = [2]uint32{c.peers[0].end, c.peers[1].end}
+		}
+		if c.meta.Load() == before {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,279 @@
+package conntrack
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+const second = 1_000_000_000
+
+// newMemory carves an initialised table of n records.
+func newMemory(t testing.TB, n int) Memory {
+	t.Helper()
+	s := Sizes{Connections: n}
+	if !s.Valid() {
+		t.Fatalf("sizes %+v", s)
+	}
+	var measure shm.Layout
+	CarveMemory(&measure, s)
+	r, err := shm.Create("conntrack-test", measure.Off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	m := CarveMemory(&shm.Layout{Mem: r.Bytes()}, s)
+	Init(m, 42)
+	return m
+}
+
+// rig sends single frames through a tracker.
+type rig struct {
+	t     testing.TB
+	tr    *Tracker
+	b     packet.Batch
+	metas [packet.BatchSize]Meta
+	arena *packettest.Arena
+	now   uint64
+}
+
+func newRig(t testing.TB, n int) *rig {
+	return &rig{t: t, tr: NewTracker(Open(newMemory(t, n), 1), 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
+}
+
+// put makes frame a batch of its own.
+func (r *rig) put(frame []byte) {
+	r.t.Helper()
+	r.b.Reset()
+	r.arena.Reset()
+	f := r.arena.Add(&r.b, frame, packet.InnerHeader, 0)
+	var k flowtable.Key
+	if why := flowtable.Extract(&r.b, f, &k); why != packet.DropNone {
+		r.t.Fatalf("extract: %v", why)
+	}
+	r.metas[0] = Meta{}
+}
+
+// send takes frame through the action and returns what became of it.
+func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
+	r.t.Helper()
+	r.put(frame)
+	return r.again(req)
+}
+
+// again takes the frame in hand through another action.
+func (r *rig) again(req Request) (Meta, []byte) {
+	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
+	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
+}
+
+// expect fails unless the frame gets this ct_state.
+func (r *rig) expect(frame []byte, req Request, state uint8) []byte {
+	r.t.Helper()
+	m, out := r.send(frame, req)
+	if m.State != state || m.Drop != packet.DropNone {
+		r.t.Fatalf("ct_state %s, drop %v; expected %s", stateText(m.State), m.Drop, stateText(state))
+	}
+	return out
+}
+
+func stateText(s uint8) string {
+	text := ""
+	for i, name := range []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"} {
+		if s>>i&1 != 0 {
+			text += "+" + name
+		}
+	}
+	return text
+}
+
+// end is an address and a port, "10.0.0.1:80" or "[fd00::1]:80".
+func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// tcpSegment describes a TCP frame.
+type tcpSegment struct {
+	flags    string // letters of S, A, F, R, P
+	seq, ack uint32
+	window   uint16
+	scale    int // window scale option, -1: none
+	payload  int
+}
+
+func network(proto layers.IPProtocol, src, dst netip.Addr) (gopacket.SerializableLayer, gopacket.NetworkLayer, layers.EthernetType) {
+	if src.Is4() {
+		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+		return ip, ip, layers.EthernetTypeIPv4
+	}
+	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+	return ip, ip, layers.EthernetTypeIPv6
+}
+
+func serialize(all ...gopacket.SerializableLayer) []byte {
+	buf := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
+		panic(err)
+	}
+	return append([]byte(nil), buf.Bytes()...)
+}
+
+func ethernet(kind layers.EthernetType) *layers.Ethernet {
+	return &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: kind}
+}
+
+func tcpFrame(src, dst string, s tcpSegment) []byte {
+	a, b := end(src), end(dst)
+	ip, n, kind := network(layers.IPProtocolTCP, a.Addr(), b.Addr())
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(a.Port()), DstPort: layers.TCPPort(b.Port()), Seq: s.seq, Ack: s.ack, Window: s.window}
+	for _, c := range s.flags {
+		switch c {
+		case 'S':
+			tcp.SYN = true
+		case 'A':
+			tcp.ACK = true
+		case 'F':
+			tcp.FIN = true
+		case 'R':
+			tcp.RST = true
+		case 'P':
+			tcp.PSH = true
+		}
+	}
+	if s.scale >= 0 {
+		tcp.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindWindowScale, OptionLength: 3, OptionData: []byte{byte(s.scale)}}}
+	}
+	tcp.SetNetworkLayerForChecksum(n)
+	return serialize(ethernet(kind), ip, tcp, gopacket.Payload(make([]byte, s.payload)))
+}
+
+func udpFrame(src, dst string, payload int) []byte {
+	a, b := end(src), end(dst)
+	ip, n, kind := network(layers.IPProtocolUDP, a.Addr(), b.Addr())
+	udp := &layers.UDP{SrcPort: layers.UDPPort(a.Port()), DstPort: layers.UDPPort(b.Port())}
+	udp.SetNetworkLayerForChecksum(n)
+	return serialize(ethernet(kind), ip, udp, gopacket.Payload(make([]byte, payload)))
+}
+
+// otherFrame is one of a protocol without ports.
+func otherFrame(proto uint8, src, dst string) []byte {
+	ip, _, kind := network(layers.IPProtocol(proto), netip.MustParseAddr(src), netip.MustParseAddr(dst))
+	return serialize(ethernet(kind), ip, gopacket.Payload("payload"))
+}
+
+// icmpFrame is a query or its answer; kind and code as on the wire.
+func icmpFrame(src, dst string, kind, code uint8, id uint16) []byte {
+	body := make([]byte, 40)
+	body[0], body[1] = byte(id>>8), byte(id)
+	return icmpRaw(netip.MustParseAddr(src), netip.MustParseAddr(dst), kind, code, body)
+}
+
+// icmpRaw is an ICMP message whose header ends with the first four bytes of body.
+func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
+	if src.Is4() {
+		ip, _, eth := network(layers.IPProtocolICMPv4, src, dst)
+		icmp := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code),
+			Id: uint16(body[0])<<8 | uint16(body[1]), Seq: uint16(body[2])<<8 | uint16(body[3])}
+		return serialize(ethernet(eth), ip, icmp, gopacket.Payload(body[4:]))
+	}
+	ip, n, eth := network(layers.IPProtocolICMPv6, src, dst)
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}
+	icmp.SetNetworkLayerForChecksum(n)
+	return serialize(ethernet(eth), ip, icmp, gopacket.Payload(body))
+}
+
+// check fails unless index, lists, counts and records agree.
+func check(t testing.TB, tab *Table) {
+	t.Helper()
+	if err := inconsistency(tab); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inconsistency(tab *Table) error {
+	entries, live := map[uint32]int{}, 0
+	want := map[uint32]int{}
+	for i := range tab.buckets {
+		b := &tab.buckets[i]
+		for w := range uint32(ways) {
+			if b.signatures[w/4]>>(w%4*16)&0xffff != 0 {
+				entries[b.numbers[w]]++
+			}
+		}
+	}
+	zones := map[uint16]uint32{}
+	for n := range tab.head.fresh {
+		c := &tab.conns[n]
+		if c.generation()&1 == 0 {
+			continue
+		}
+		live++
+		want[n] = 1
+		zones[c.tuples[0].zone()]++
+		for dir := range uint8(2) {
+			if dir == 1 && c.flags&connTranslated != 0 {
+				want[n] = 2
+			}
+			p := probe{words: c.tuples[dir], hash: tab.hashOf(n, dir), long: *tab.longOf(n, dir)}
+			if got, d := tab.find(&p); got != n || d != dir && c.tuples[0] != c.tuples[1] {
+				return fmt.Errorf("connection %d is not found by its tuple %d: %d, %d", n, dir, got, d)
+			}
+		}
+	}
+	if live != int(tab.head.count) {
+		return fmt.Errorf("%d connections live, the count is %d", live, tab.head.count)
+	}
+	for n, k := range entries {
+		if want[n] != k {
+			return fmt.Errorf("connection %d has %d entries, expected %d", n, k, want[n])
+		}
+	}
+	if len(entries) != live {
+		return fmt.Errorf("%d connections in the index, %d live", len(entries), live)
+	}
+	return inconsistentLists(tab, zones)
+}
+
+func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
+	for z := range tab.zones {
+		zone := &tab.zones[z]
+		if zone.count != zones[uint16(z)] {
+			return fmt.Errorf("zone %d counts %d, has %d", z, zone.count, zones[uint16(z)])
+		}
+		for kind := range zone.lists {
+			l, count, before := &zone.lists[kind], uint32(0), uint32(0)
+			for at := l.first; at != 0; at = tab.conns[at-1].next {
+				c := &tab.conns[at-1]
+				if c.prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
+					return fmt.Errorf("zone %d list %d: connection %d does not belong", z, kind, at-1)
+				}
+				before = at
+				if count++; count > l.count {
+					break
+				}
+			}
+			if count != l.count || l.last != before {
+				return fmt.Errorf("zone %d list %d: %d connections, counts %d", z, kind, count, l.count)
+			}
+		}
+	}
+	free := 0
+	for at := tab.head.free; at != 0; at = tab.conns[at-1].next {
+		if free++; free > len(tab.conns) || tab.conns[at-1].generation()&1 != 0 {
+			return fmt.Errorf("the free list is wrong at %d", at-1)
+		}
+	}
+	if free+int(tab.head.count) != int(tab.head.fresh) {
+		return fmt.Errorf("%d free and %d live of %d records", free, tab.head.count, tab.head.fresh)
+	}
+	return nil
+}
+
+func port(i int) string { return fmt.Sprint(i) }

@@ -1,0 +1,355 @@
+package conntrack
+
+import (
+	"weft/packet"
+)
+
+// Bits of ct_state, as ovs-fields(7) numbers them.
+const (
+	New         = 0x01
+	Established = 0x02
+	Related     = 0x04
+	Reply       = 0x08
+	Invalid     = 0x10
+	Tracked     = 0x20
+	SNAT        = 0x40
+	DNAT        = 0x80
+)
+
+// Request is what a ct action asks for.
+type Request struct {
+	Zone   uint16
+	Commit bool
+	Force  bool
+	// With Commit, mark and label become old &^ mask | value.
+	Mark, MarkMask   uint32
+	Label, LabelMask [2]uint64
+	NAT              NAT
+}
+
+// Meta is what the tracker says of a frame, the ct_* fields. The zero Meta is
+// that of an untracked frame. Handed back with a frame that is tracked again, it
+// saves the second look-up.
+type Meta struct {
+	State uint8 // ct_state
+	Dir   uint8 // 1: of the reply direction
+	// Drop is the reason for which the frame must not go on, else DropNone.
+	Drop  packet.DropReason
+	Zone  uint16
+	Mark  uint32
+	Label [2]uint64
+	Ref   Ref   // the connection; zero if there is none
+	Orig  Tuple // original direction; of a frame without a connection its own
+}
+
+// Tracker is one worker's way into the table.
+type Tracker struct {
+	*Table
+	rng    uint64
+	probes [packet.BatchSize]probe
+	// Of the batch in hand, what was found before the first frame is dealt with.
+	numbers [packet.BatchSize]uint32
+	dirs    [packet.BatchSize]uint8
+}
+
+// NewTracker makes a tracker for one worker; seed is random.
+func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng: seed | 1} }
+
+// Process takes frames of the batch, in order, through a ct action, and sets the
+// Meta of each; NAT rewrites the frames. now is CLOCK_MONOTONIC in ns. Extraction
+// has set the frames' offsets, and they are those of the frames as they are.
+func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
+	t := tr.Table
+	for _, i := range frames {
+		t.extract(b, &b.Frames[i%packet.BatchSize], req.Zone, &tr.probes[i%packet.BatchSize])
+	}
+	for _, i := range frames { // buckets first, all lines at once
+		i %= packet.BatchSize
+		p := &tr.probes[i]
+		tr.numbers[i] = none
+		if p.kind == kindNone {
+			continue
+		}
+		bucket := &t.buckets[uint32(p.hash)&t.wrap]
+		if lo, hi := bucket.candidates(signature(p.hash)); lo|hi != 0 {
+			tr.numbers[i] = bucket.numbers[firstWay(lo, hi)%ways]
+		}
+	}
+	sum := uint64(0)
+	for _, i := range frames { // then connections
+		if n := tr.numbers[i%packet.BatchSize]; n != none {
+			sum += t.conns[n].meta.Load()
+		}
+	}
+	_ = sum
+	for _, i := range frames {
+		i %= packet.BatchSize
+		tr.track(b, &b.Frames[i], &tr.probes[i], tr.numbers[i], &metas[i], req, now)
+	}
+}
+
+// track takes one frame through the action. likely is a connection that may be
+// its own.
+func (tr *Tracker) track(b *packet.Batch, f *packet.Frame, p *probe, likely uint32, m *Meta, req *Request, now uint64) {
+	t := tr.Table
+	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.again(b, f, p, m, req, now) {
+		return
+	}
+	*m = Meta{State: Tracked | Invalid, Zone: req.Zone}
+	if p.kind == kindNone {
+		return
+	}
+	n, dir, ok := none, uint8(0), false
+	if likely != none {
+		n = likely
+		dir, ok = t.is(likely, p)
+	}
+	if !ok {
+		n, dir = t.find(p)
+	}
+	for range maxRestarts {
+		if n == none {
+			break
+		}
+		if tr.follow(b, f, p, n, dir, m, req, now) {
+			return
+		}
+		n, dir = t.find(p)
+	}
+	tr.unknown(b, f, p, m, req, now)
+}
+
+// maxRestarts bounds how often a frame's connection may turn out to be gone, or
+// to have ended, before it counts as unknown.
+const maxRestarts = 4
+
+// follow deals with a frame of connection n; it reports false if that is over, so
+// that the frame belongs to another one, or to none yet.
+func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
+	t := tr.Table
+	c := &t.conns[n]
+	g := c.generation()
+	if again, ok := t.is(n, p); !ok || again != dir || g&1 == 0 {
+		return false // another worker was faster
+	}
+	if c.expired(now) {
+		t.end(n, g, &t.head.counters.Expired)
+		return false
+	}
+	if req.Force && req.Commit && dir == 1 && p.kind != kindError {
+		t.end(n, g, &t.head.counters.Replaced)
+		return false
+	}
+	state := uint8(Tracked | Related)
+	if p.kind != kindError {
+		v := verdictInvalid
+		if v, g = tr.update(b, f, n, g, dir, now); v == verdictRestart {
+			t.end(n, g, &t.head.counters.Replaced)
+			return false
+		} else if v == verdictInvalid {
+			state = Tracked | Invalid
+		} else if c.flags&connReplied != 0 {
+			state = Tracked | Established
+		} else {
+			state = Tracked | New
+		}
+		if c.flags&connRelated != 0 && state&Invalid == 0 {
+			state |= Related
+		}
+	}
+	if dir == 1 && state&Invalid == 0 {
+		state |= Reply
+	}
+	m.State, m.Dir = state, dir
+	return tr.apply(b, f, p, n, g, m, req)
+}
+
+// apply finishes a frame of connection n: mark and label, the original tuple, and
+// the translation. It reports false if the connection has changed meanwhile.
+func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request) bool {
+	t := tr.Table
+	c := &t.conns[n]
+	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
+		m.State&Invalid == 0 {
+		if g = t.setMark(c, g, req); g == 0 {
+			return false
+		}
+	}
+	var v view
+	if !t.read(c, g, &v) {
+		return false
+	}
+	m.Ref = Ref{n, g}
+	m.Mark, m.Label = v.mark, v.label
+	m.Orig = c.tuples[0].tuple(t.longOf(n, 0))
+	if v.flags&connRelated != 0 {
+		t.originOfParent(c, m)
+	}
+	if req.NAT.Kind != NATNone && m.State&(Invalid|SNAT|DNAT) == 0 {
+		m.State |= t.translate(b, f, p, n, m.Dir)
+	}
+	return true
+}
+
+// originOfParent: of a related connection the original tuple is the parent's, as
+// long as that lives.
+func (t *Table) originOfParent(c *conn, m *Meta) {
+	n := c.parent
+	if n >= uint32(len(t.conns)) {
+		return
+	}
+	if up := &t.conns[n]; up.generation()&1 != 0 && up.born == c.parentBorn {
+		m.Orig = up.tuples[0].tuple(t.longOf(n, 0))
+	}
+}
+
+// setMark changes mark and label of c as req says, and returns its generation
+// then: a new one if anything changed, 0 if c is not of generation g.
+func (t *Table) setMark(c *conn, g uint32, req *Request) uint32 {
+	if !t.lockConn(c, g) {
+		return 0
+	}
+	mark, label := merge(c.mark, c.label, req)
+	if c.flags&connLabelled == 0 {
+		c.mark, c.label = 0, [2]uint64{}
+		mark, label = merge(0, [2]uint64{}, req)
+	}
+	if mark != c.mark || label != c.label || c.flags&connLabelled == 0 {
+		c.mark, c.label = mark, label
+		c.flags |= connLabelled
+		g += 2
+	}
+	t.unlockConn(c, g)
+	return g
+}
+
+func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
+	mark = mark&^req.MarkMask | req.Mark&req.MarkMask
+	for i := range label {
+		label[i] = label[i]&^req.LabelMask[i] | req.Label[i]&req.LabelMask[i]
+	}
+	return mark, label
+}
+
+// again deals with a frame that was tracked in the same zone before, and perhaps
+// translated: its connection is known, and its state was brought up to date. It
+// reports false if the connection is another or must be.
+func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
+	t := tr.Table
+	n := m.Ref.Number
+	if n >= uint32(len(t.conns)) || t.conns[n].generation() != m.Ref.Generation {
+		return false
+	}
+	if req.Force && req.Commit && m.Dir == 1 && m.State&Related == 0 {
+		if m.State&(SNAT|DNAT) == 0 {
+			t.end(n, m.Ref.Generation, &t.head.counters.Replaced)
+		}
+		return false
+	}
+	return tr.apply(b, f, p, n, m.Ref.Generation, m, req)
+}
+
+// unknown deals with a frame that has no connection.
+func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) {
+	*m = Meta{State: Tracked | Invalid, Zone: req.Zone}
+	if p.kind != kindFlow {
+		return
+	}
+	var g begun
+	if !begin(b, f, p.proto(), &g) {
+		return
+	}
+	m.State = Tracked | New
+	m.Orig = p.words.tuple(&p.long)
+	if !req.Commit {
+		return
+	}
+	g.mark, g.label = merge(0, [2]uint64{}, req)
+	g.marked = g.mark != 0 || g.label != [2]uint64{}
+	n, why := tr.create(p, &req.NAT, &g, now)
+	if why != packet.DropNone {
+		m.Drop = why
+		return
+	}
+	tr.apply(b, f, p, n, tr.conns[n].generation(), m, req)
+}
+
+// begin fills g for a connection that begins with f; it reports false if none
+// begins like that.
+func begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun) bool {
+	switch {
+	case proto == packet.ProtoTCP && f.L4 != 0:
+		var s segment
+		parseTCP(b, f, &s)
+		if !beginTCP(&g.peers, &s) {
+			return false
+		}
+		_, g.class = stateOf(g.peers[0].phase, g.peers[1].phase)
+	case proto == packet.ProtoSCTP && f.L4 != 0:
+		var c chunk
+		if !parseSCTP(b, f, &c) || !beginSCTP(&g.peers, &c) {
+			return false
+		}
+		g.class = classOfSCTP(g.peers[0].phase, g.peers[1].phase)
+	default:
+		g.class = classOfSimple(proto, 0)
+	}
+	return true
+}
+
+// update follows a frame through its connection's state, and returns the
+// connection's generation then.
+func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
+	t := tr.Table
+	c := &t.conns[n]
+	proto := c.tuples[0].proto()
+	kind := c.list
+	v, class := verdictValid, Class(0)
+	switch {
+	case proto == packet.ProtoTCP && f.L4 != 0:
+		var s segment
+		parseTCP(b, f, &s)
+		if !t.lockConn(c, g) {
+			return verdictInvalid, g
+		}
+		v = trackTCP(&c.peers[dir&1], &c.peers[1-dir&1], &s, t.Liberal())
+		_, class = stateOf(c.peers[0].phase, c.peers[1].phase)
+		t.unlockConn(c, g)
+		if class == TCPTimeWait || class == TCPClose {
+			kind = listClosing
+		}
+	case proto == packet.ProtoSCTP && f.L4 != 0:
+		var s chunk
+		if !parseSCTP(b, f, &s) || !t.lockConn(c, g) {
+			return verdictInvalid, g
+		}
+		v = trackSCTP(&c.peers[dir&1], &c.peers[1-dir&1], &s)
+		class = classOfSCTP(c.peers[0].phase, c.peers[1].phase)
+		t.unlockConn(c, g)
+	}
+	if v != verdictValid {
+		return v, g
+	}
+	if dir == 1 && c.flags&connReplied == 0 || c.flags&(connReplied|connSeen) == 0 {
+		if !t.lockConn(c, g) {
+			return verdictInvalid, g
+		}
+		c.flags |= connSeen
+		if dir == 1 {
+			c.flags |= connReplied
+			g += 2 // what frames of the original direction get to see is another
+		}
+		t.unlockConn(c, g)
+	}
+	if c.flags&connReplied != 0 && kind == listUnreplied {
+		kind = listNone
+	}
+	if proto != packet.ProtoTCP && proto != packet.ProtoSCTP {
+		class = classOfSimple(proto, c.flags)
+	}
+	if kind != c.list {
+		t.relist(n, g, kind)
+	}
+	t.refresh(c, class, now)
+	return v, g
+}

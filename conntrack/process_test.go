@@ -1,0 +1,326 @@
+package conntrack
+
+import (
+	"testing"
+
+	"weft/packet"
+)
+
+const (
+	guest  = "10.0.0.1:1000"
+	server = "10.0.1.1:80"
+	guest6 = "[fd00::1]:1000"
+	srv6   = "[fd01::1]:80"
+)
+
+var (
+	look   = Request{Zone: 1}
+	commit = Request{Zone: 1, Commit: true}
+)
+
+// A connection of UDP is new until it is answered, committed or not.
+func TestUDPStates(t *testing.T) {
+	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
+		r := newRig(t, 64)
+		out, back := udpFrame(ends[0], ends[1], 20), udpFrame(ends[1], ends[0], 20)
+		r.expect(out, look, Tracked|New)
+		r.expect(back, look, Tracked|New)
+		r.expect(out, commit, Tracked|New)
+		r.expect(out, look, Tracked|New)
+		r.expect(out, Request{Zone: 2}, Tracked|New) // another zone
+		r.expect(back, look, Tracked|Established|Reply)
+		r.expect(out, look, Tracked|Established)
+		r.expect(back, look, Tracked|Established|Reply)
+		check(t, r.tr.Table)
+		if n := r.tr.Count(); n != 1 {
+			t.Fatalf("%d connections", n)
+		}
+	}
+}
+
+// TCP from SYN to TIME-WAIT, and the port used again.
+func TestTCPStates(t *testing.T) {
+	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
+		r := newRig(t, 64)
+		a := func(s tcpSegment, req Request, state uint8) {
+			t.Helper()
+			r.expect(tcpFrame(ends[0], ends[1], s), req, state)
+		}
+		b := func(s tcpSegment, state uint8) {
+			t.Helper()
+			r.expect(tcpFrame(ends[1], ends[0], s), look, state)
+		}
+		is := func(want TCPState) {
+			t.Helper()
+			r.tr.Each(r.now, func(e *Entry) bool {
+				if e.State != want {
+					t.Fatalf("state %v, expected %v", e.State, want)
+				}
+				return true
+			})
+		}
+		for range 2 {
+			a(tcpSegment{flags: "S", seq: 100, window: 1000, scale: 2}, commit, Tracked|New)
+			is(StateSynSent)
+			a(tcpSegment{flags: "A", seq: 101, ack: 501, window: 1000}, look, Tracked|Invalid)
+			b(tcpSegment{flags: "SA", seq: 500, ack: 101, window: 1000, scale: 3}, Tracked|Established|Reply)
+			is(StateSynRecv)
+			a(tcpSegment{flags: "A", seq: 101, ack: 501, window: 1000}, look, Tracked|Established)
+			is(StateEstablished)
+			a(tcpSegment{flags: "AP", seq: 101, ack: 501, window: 1000, payload: 100}, look, Tracked|Established)
+			b(tcpSegment{flags: "A", seq: 501, ack: 201, window: 1000, payload: 1000}, Tracked|Established|Reply)
+			b(tcpSegment{flags: "A", seq: 90501, ack: 201, window: 1000}, Tracked|Invalid)
+			b(tcpSegment{flags: "A", seq: 1501, ack: 20001, window: 1000}, Tracked|Invalid)
+			b(tcpSegment{flags: "R", seq: 9000000, window: 0}, Tracked|Invalid)
+			a(tcpSegment{flags: "AF", seq: 201, ack: 1501, window: 1000}, look, Tracked|Established)
+			is(StateFinWait1)
+			b(tcpSegment{flags: "A", seq: 1501, ack: 202, window: 1000}, Tracked|Established|Reply)
+			is(StateCloseWait)
+			b(tcpSegment{flags: "AF", seq: 1501, ack: 202, window: 1000}, Tracked|Established|Reply)
+			is(StateLastAck)
+			a(tcpSegment{flags: "A", seq: 202, ack: 1502, window: 1000}, look, Tracked|Established)
+			is(StateTimeWait)
+			check(t, r.tr.Table)
+		}
+		a(tcpSegment{flags: "S", seq: 100, window: 1000, scale: -1}, commit, Tracked|New)
+		b(tcpSegment{flags: "RA", seq: 0, ack: 101}, Tracked|Established|Reply)
+		is(StateClosed)
+	}
+}
+
+// A connection picked up in the middle has no bounds; flags that make no sense,
+// and SYN with ACK, begin nothing.
+func TestTCPFromTheMiddle(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 9, ack: 7, scale: -1}), commit, Tracked|Invalid)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "SF", seq: 9, scale: -1}), commit, Tracked|Invalid)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "", seq: 9, scale: -1}), commit, Tracked|Invalid)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "R", seq: 9, scale: -1}), commit, Tracked|Invalid)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 9, ack: 7, window: 5, payload: 100}), commit, Tracked|New)
+	r.expect(tcpFrame(server, guest, tcpSegment{flags: "A", seq: 7, ack: 109, window: 5, payload: 1400}), look, Tracked|Established|Reply)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 90000, ack: 1407}), look, Tracked|Established)
+}
+
+// With the windows unchecked, what lies outside of them is established.
+func TestLiberal(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(tcpFrame(guest, server, tcpSegment{flags: "S", seq: 1, scale: -1}), commit, Tracked|New)
+	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 1, ack: 2, window: 100, scale: -1}), look, Tracked|Established|Reply)
+	far := tcpFrame(guest, server, tcpSegment{flags: "A", seq: 1 << 30, ack: 2})
+	r.expect(far, look, Tracked|Invalid)
+	r.tr.SetLiberal(true)
+	r.expect(far, look, Tracked|Established)
+}
+
+func TestICMPStates(t *testing.T) {
+	for _, v := range []struct {
+		a, b          string
+		ask, answer   uint8
+		unknown, kind uint8
+	}{{"10.0.0.1", "10.0.1.1", 8, 0, 9, 3}, {"fd00::1", "fd01::1", 128, 129, 135, 1}} {
+		r := newRig(t, 64)
+		ask, answer := icmpFrame(v.a, v.b, v.ask, 0, 5), icmpFrame(v.b, v.a, v.answer, 0, 5)
+		r.expect(answer, commit, Tracked|Invalid)
+		r.expect(ask, commit, Tracked|New)
+		r.expect(icmpFrame(v.b, v.a, v.answer, 0, 6), look, Tracked|Invalid)
+		r.expect(icmpFrame(v.b, v.a, v.ask, 0, 5), look, Tracked|New) // asks by itself
+		r.expect(answer, look, Tracked|Established|Reply)
+		r.expect(ask, look, Tracked|Established)
+		check(t, r.tr.Table)
+	}
+}
+
+func TestOtherProtocols(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(otherFrame(47, "10.0.0.1", "10.0.1.1"), commit, Tracked|New)
+	r.expect(otherFrame(50, "10.0.1.1", "10.0.0.1"), look, Tracked|New)
+	r.expect(otherFrame(47, "10.0.1.1", "10.0.0.1"), look, Tracked|Established|Reply)
+	r.expect(otherFrame(47, "fd00::1", "fd00::2"), commit, Tracked|New)
+	r.expect(otherFrame(47, "fd00::2", "fd00::1"), look, Tracked|Established|Reply)
+}
+
+// What is no IP cannot be tracked.
+func TestNotIP(t *testing.T) {
+	r := newRig(t, 64)
+	arp := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}, make([]byte, 46)...)
+	r.expect(arp, commit, Tracked|Invalid)
+}
+
+// Marks and labels: set with commit alone, masked, seen by both directions.
+func TestMarkAndLabel(t *testing.T) {
+	r := newRig(t, 64)
+	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
+	req := commit
+	req.Mark, req.MarkMask = 0xff, 0xff
+	req.Label, req.LabelMask = [2]uint64{1, 2}, [2]uint64{^uint64(0), ^uint64(0)}
+	see := func(m Meta, mark uint32, label [2]uint64) {
+		t.Helper()
+		if m.Mark != mark || m.Label != label {
+			t.Fatalf("mark %#x, label %#x; expected %#x, %#x", m.Mark, m.Label, mark, label)
+		}
+	}
+	m, _ := r.send(out, look)
+	see(m, 0, [2]uint64{})
+	m, _ = r.send(out, req)
+	see(m, 0xff, [2]uint64{1, 2})
+	m, _ = r.send(back, look)
+	see(m, 0xff, [2]uint64{1, 2})
+	before := m.Ref
+	req.Mark, req.MarkMask, req.LabelMask = 0x1200, 0xff00, [2]uint64{0, 0}
+	m, _ = r.send(back, req)
+	see(m, 0x12ff, [2]uint64{1, 2})
+	if m.Ref == before {
+		t.Fatal("the connection changed, its generation did not")
+	}
+	before = m.Ref
+	if m, _ = r.send(back, req); m.Ref != before {
+		t.Fatal("nothing changed but the generation")
+	}
+	m, _ = r.send(out, look)
+	see(m, 0x12ff, [2]uint64{1, 2})
+}
+
+// The original tuple is that of the frame which began the connection.
+func TestOriginalTuple(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
+	m, _ := r.send(udpFrame(server, guest, 1), look)
+	src, dst := m.Orig.Addrs()
+	if src != end(guest).Addr() || dst != end(server).Addr() || m.Orig.SrcPort != 1000 || m.Orig.DstPort != 80 || m.Orig.Proto != 17 {
+		t.Fatalf("%+v", m.Orig)
+	}
+	m, _ = r.send(udpFrame(srv6, guest6, 1), look)
+	if src, _ := m.Orig.Addrs(); src != end(srv6).Addr() {
+		t.Fatalf("%+v", m.Orig)
+	}
+}
+
+// force begins a connection anew in the direction of the frame.
+func TestForce(t *testing.T) {
+	r := newRig(t, 64)
+	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
+	force := commit
+	force.Force = true
+	r.expect(out, force, Tracked|New)
+	r.expect(back, commit, Tracked|Established|Reply)
+	r.expect(out, force, Tracked|Established)
+	r.expect(back, force, Tracked|New)
+	r.expect(out, look, Tracked|Established|Reply)
+	// The same with a frame that was looked up first.
+	r.send(out, look)
+	if m, _ := r.again(force); m.State != Tracked|New {
+		t.Fatalf("ct_state %s", stateText(m.State))
+	}
+	check(t, r.tr.Table)
+}
+
+// A frame that is tracked twice in a zone keeps its connection.
+func TestTwice(t *testing.T) {
+	r := newRig(t, 64)
+	r.send(udpFrame(guest, server, 1), look)
+	if m, _ := r.again(commit); m.State != Tracked|New || r.tr.Count() != 1 {
+		t.Fatalf("ct_state %s, %d connections", stateText(m.State), r.tr.Count())
+	}
+	mark := commit
+	mark.Mark, mark.MarkMask = 3, 3
+	r.send(udpFrame(server, guest, 1), look)
+	if m, _ := r.again(mark); m.State != Tracked|Established|Reply || m.Mark != 3 {
+		t.Fatalf("ct_state %s, mark %d", stateText(m.State), m.Mark)
+	}
+}
+
+// Time runs out as the policy of the zone says, noticed by the next frame or by
+// the sweep.
+func TestTimeouts(t *testing.T) {
+	r := newRig(t, 64)
+	short := DefaultTimeouts
+	short[UDPFirst], short[UDPMultiple] = 5, 7
+	r.tr.SetPolicy(3, &short)
+	r.tr.SetZonePolicy(1, 3)
+	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
+	r.expect(out, commit, Tracked|New)
+	r.now += 4 * second
+	r.expect(back, look, Tracked|Established|Reply)
+	r.now += 6 * second
+	r.expect(back, look, Tracked|Established|Reply)
+	r.now += 7 * second
+	r.expect(back, look, Tracked|New)
+	r.expect(out, commit, Tracked|New)
+	check(t, r.tr.Table)
+	if n := r.tr.Counters().Expired; n != 1 {
+		t.Fatalf("%d expired", n)
+	}
+	r.now += 6 * second
+	r.tr.Sweep(r.now)
+	for i := 0; r.tr.Count() > 0; i++ {
+		if i == 1000 {
+			t.Fatal("not swept")
+		}
+		r.now += second
+		r.tr.Sweep(r.now)
+	}
+	check(t, r.tr.Table)
+}
+
+// Full: an unreplied connection gives way, those that were answered stay, and
+// with nothing else the new one is refused.
+func TestLimits(t *testing.T) {
+	r := newRig(t, 64)
+	at := func(i int) (string, string) { return end(guest).String()[:len(guest)-4] + port(1000+i), server }
+	establish := func(i int, zone uint16) {
+		a, b := at(i)
+		r.expect(udpFrame(a, b, 1), Request{Zone: zone, Commit: true}, Tracked|New)
+		r.expect(udpFrame(b, a, 1), Request{Zone: zone}, Tracked|Established|Reply)
+	}
+	for i := range 20 {
+		establish(i, 1)
+	}
+	for i := range 500 { // a flood in zone 2
+		a, b := at(i)
+		r.expect(tcpFrame(a, b, tcpSegment{flags: "S", scale: -1}), Request{Zone: 2, Commit: true}, Tracked|New)
+	}
+	check(t, r.tr.Table)
+	if r.tr.Count() != 64 || r.tr.ZoneCount(1) != 20 {
+		t.Fatalf("%d connections, %d in zone 1", r.tr.Count(), r.tr.ZoneCount(1))
+	}
+	for i := 20; i < 64; i++ {
+		establish(i, 1)
+	}
+	a, b := at(64)
+	if m, _ := r.send(udpFrame(a, b, 1), commit); m.Drop != packet.DropConnLimit {
+		t.Fatalf("drop %v", m.Drop)
+	}
+	check(t, r.tr.Table)
+}
+
+func TestZoneLimit(t *testing.T) {
+	r := newRig(t, 1024)
+	r.tr.SetDefaultZoneLimit(3)
+	r.tr.SetZoneLimit(7, 5)
+	for zone, want := range map[uint16]int{1: 3, 7: 5} {
+		for i := range 20 {
+			r.expect(udpFrame("10.0.0.1:"+port(i+1), server, 1), Request{Zone: zone, Commit: true}, Tracked|New)
+		}
+		if n := r.tr.ZoneCount(zone); n != want {
+			t.Fatalf("zone %d has %d", zone, n)
+		}
+	}
+	check(t, r.tr.Table)
+}
+
+// Nothing is allocated for a batch, whatever its frames do.
+func TestProcessAllocatesNothing(t *testing.T) {
+	r := newRig(t, 1024)
+	r.put(udpFrame(guest, server, 1))
+	req := commit
+	req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0x0a090909}}
+	order := []uint8{0}
+	if n := testing.AllocsPerRun(1000, func() {
+		r.metas[0] = Meta{}
+		r.tr.Process(&r.b, order, &r.metas, &req, r.now)
+		r.now += second
+		r.tr.Sweep(r.now)
+	}); n != 0 {
+		t.Fatalf("%v allocations a batch", n)
+	}
+}

@@ -1,0 +1,135 @@
+package conntrack
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// SCTP as seen from the middle (RFC 9260): verification tags, and how far the
+// association has come, by the first chunk of a packet. peer.end is the tag that
+// packets of that side must carry; 0: not known yet.
+
+// Chunk types, RFC 9260 section 3.2.
+const (
+	chunkInit             = 1
+	chunkInitAck          = 2
+	chunkAbort            = 6
+	chunkShutdown         = 7
+	chunkShutdownAck      = 8
+	chunkCookieEcho       = 10
+	chunkCookieAck        = 11
+	chunkShutdownComplete = 14
+)
+
+// chunk is what the tracker reads of an SCTP packet.
+type chunk struct {
+	tag     uint32 // verification tag
+	initTag uint32 // of INIT and INIT ACK
+	kind    uint8  // of the first chunk
+	noTag   bool   // its T bit: the tag is the other side's
+}
+
+// parseSCTP reads the packet of f; it reports false if there is no chunk in it.
+func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
+	off := int(f.L4)
+	if !b.Pullup(f, off+packet.SCTPLen+4) {
+		return false
+	}
+	h := f.Header()[off:]
+	*c = chunk{tag: binary.BigEndian.Uint32(h[4:]), kind: h[12], noTag: h[13]&1 != 0}
+	if c.kind == chunkInit || c.kind == chunkInitAck {
+		if !b.Pullup(f, off+packet.SCTPLen+8) {
+			return false
+		}
+		c.initTag = binary.BigEndian.Uint32(f.Header()[off+16:])
+		return c.initTag != 0 // section 3.3.2
+	}
+	return true
+}
+
+// beginSCTP starts an association with its first packet. One that is no INIT is
+// taken to be from the middle.
+func beginSCTP(peers *[2]peer, c *chunk) bool {
+	*peers = [2]peer{}
+	switch c.kind {
+	case chunkInit:
+		if c.tag != 0 { // section 8.5.1
+			return false
+		}
+		peers[1].end = c.initTag
+		peers[0].phase = phaseSyn
+		return true
+	case chunkInitAck, chunkAbort, chunkShutdownComplete, chunkCookieAck:
+		return false
+	}
+	peers[0] = peer{end: c.tag, phase: phaseEstablished}
+	peers[1].phase = phaseEstablished
+	return true
+}
+
+// trackSCTP follows a packet from s to r.
+func trackSCTP(s, r *peer, c *chunk) verdict {
+	if c.kind == chunkInit {
+		switch {
+		case c.tag != 0:
+			return verdictInvalid
+		case ended(s.phase) && ended(r.phase):
+			return verdictRestart
+		case r.phase < phaseEstablished:
+			r.end, s.phase = c.initTag, max(s.phase, phaseSyn)
+		}
+		return verdictValid // else the cookie decides, section 5.2.2
+	}
+	if !tagFits(s, r, c) {
+		return verdictInvalid
+	}
+	switch c.kind {
+	case chunkInitAck:
+		if r.phase == phaseNone {
+			return verdictInvalid
+		}
+		if r.phase == phaseSyn {
+			r.end, s.phase = c.initTag, phaseSyn
+		}
+	case chunkCookieEcho:
+		s.phase = max(s.phase, phaseEstablished)
+	case chunkCookieAck:
+		if r.phase < phaseEstablished {
+			return verdictInvalid
+		}
+		s.phase = max(s.phase, phaseEstablished)
+	case chunkShutdown:
+		s.phase = max(s.phase, phaseFin)
+	case chunkShutdownAck:
+		s.phase, r.phase = max(s.phase, phaseFin), max(r.phase, phaseFin)
+	case chunkShutdownComplete, chunkAbort:
+		s.phase, r.phase = phaseDone, phaseDone
+	default:
+		if r.phase < phaseSyn {
+			return verdictInvalid
+		}
+	}
+	return verdictValid
+}
+
+// tagFits: section 8.5. A tag not yet known is learnt.
+func tagFits(s, r *peer, c *chunk) bool {
+	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
+		return true
+	}
+	if s.end == 0 && s.phase >= phaseEstablished {
+		s.end = c.tag
+	}
+	return c.tag == s.end
+}
+
+func classOfSCTP(a, b phase) Class {
+	switch lo, hi := min(a, b), max(a, b); {
+	case hi >= phaseFin:
+		return SCTPShutdown
+	case lo >= phaseEstablished:
+		return SCTPEstablished
+	}
+	return SCTPInit
+}

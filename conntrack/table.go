@@ -1,0 +1,206 @@
+// Package conntrack follows connections: it tells of a frame which connection it
+// belongs to and in which state that is, remembers connections that a flow
+// commits, and translates addresses. Semantics are those of ct() in
+// ovs-actions(7) and of the ct_* fields in ovs-fields(7). The files come in the
+// order in which a frame meets them:
+//
+//	process.go    a batch of frames through one ct action
+//	tuple.go      addresses, ports, zone of a frame, and their hash
+//	index.go      from a hash to a connection
+//	conn.go       the record of a connection, its generation and lock
+//	tcp.go, sctp.go, simple.go   protocol states
+//	nat.go        which translation a new connection gets
+//	translate.go  translating a frame, ICMP errors included
+//	commit.go     connections come and go; limits, eviction
+//	timeout.go    policies; sweep.go: expiry
+//	recover.go    a table that a killed process left behind
+//	entry.go, format.go, filter.go   what control shows and flushes
+//
+// Invariants:
+//   - The table is pointer-free and lies in memory that all workers of the engine
+//     share, and that outlives either process. It never grows.
+//   - Looking up takes no lock. Whatever adds, removes or relinks connections
+//     holds the table's one lock; what changes a live connection's state, mark or
+//     label holds the connection's. Both locks carry the epoch of the engine that
+//     took them, so that those of a killed engine count as free.
+//   - A connection's generation is odd while it lives, and changes with whatever
+//     changes the ct_* fields of a frame that leaves its state as it is.
+package conntrack
+
+import (
+	"sync/atomic"
+
+	"weft/internal/shm"
+)
+
+// Limits of a table.
+const (
+	// DefaultConnections take 168 MB with IPv4 addresses, when all are in use.
+	DefaultConnections = 1 << 20
+	// MaxConnections is what the index's 32-bit values and a reasonable machine
+	// allow.
+	MaxConnections = 1 << 26
+	// Zones is every value of ct_zone.
+	Zones = 1 << 16
+	// MaxPolicies bounds timeout policies; 0 is the default one.
+	MaxPolicies = 256
+)
+
+// Sizes are the limits of a table, the same for all who open it.
+type Sizes struct {
+	// Connections is the number of records, a power of two from 64 on.
+	Connections int `json:"connections"`
+}
+
+// Valid tells whether a table can have these sizes.
+func (s Sizes) Valid() bool {
+	n := s.Connections
+	return n >= 64 && n <= MaxConnections && n&(n-1) == 0
+}
+
+// Memory is a table's place in a region. Workers write; control writes the
+// settings and reads the rest.
+type Memory struct {
+	head     *header
+	settings *settings
+	zones    []zone      // index: zone
+	policies []policy    // index: zone.policy
+	buckets  []bucket    // index: hash
+	conns    []conn      // index: number of the connection
+	long     []addresses // the same: addresses of an IPv6 connection
+}
+
+// CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
+func CarveMemory(l *shm.Layout, s Sizes) Memory {
+	head := shm.Carve[header](l, 1)
+	set := shm.Carve[settings](l, 1)
+	m := Memory{
+		zones:    shm.Carve[zone](l, Zones),
+		policies: shm.Carve[policy](l, MaxPolicies),
+		buckets:  shm.Carve[bucket](l, s.Connections/2),
+		conns:    shm.Carve[conn](l, s.Connections),
+		long:     shm.Carve[addresses](l, s.Connections),
+	}
+	if l.Mem != nil {
+		m.head, m.settings = &head[0], &set[0]
+	}
+	return m
+}
+
+// magic marks a region that Init has filled; it changes with the layout.
+const magic = 0x7765667463740001
+
+// header is what workers share besides the connections. The fields behind lock
+// are guarded by it; control reads counters whenever it likes.
+type header struct {
+	magic uint64
+	seeds [14]uint64 // of the hashes
+	epoch uint64     // of the engine: 1 to 0xffff; Open takes the next
+	_     [128 - 16*8]byte
+
+	lock atomic.Uint64 // epoch of the holder; 0: free
+	_    [56]byte
+
+	count    uint32 // live connections
+	fresh    uint32 // records from here on were never used
+	free     uint32 // first free record, plus one
+	heaviest uint32 // a zone with many unreplied connections
+	hand     uint32 // where the next sweep begins
+	_        [4]byte
+	sweptNS  uint64
+	counters Counters
+}
+
+// Counters of a table since it began. Workers write under the lock; control reads
+// whenever it likes. Append only.
+type Counters struct {
+	Created  uint64
+	Expired  uint64 // ended by a timeout
+	Evicted  uint64 // ended to make room
+	Flushed  uint64 // ended by control
+	Replaced uint64 // ended by a new connection of the same addresses and ports
+	// Refused are connections that were not made: by a limit with nothing to
+	// evict, for want of a free translation.
+	RefusedLimit, RefusedNAT uint64
+}
+
+// settings are control's to write, one word each, and the workers' to read.
+type settings struct {
+	liberal     atomic.Uint32 // 1: TCP windows are not checked
+	limit       atomic.Uint32 // connections of the table; 0: all records
+	zoneDefault atomic.Uint32 // connections of a zone that has no limit of its own; 0: unlimited
+	_           [52]byte
+}
+
+// Init makes an empty table of a zeroed region, and does nothing to one in use.
+// Control calls it before any engine has the region. seed is random, so that
+// nobody outside can choose connections that collide.
+func Init(m Memory, seed uint64) {
+	if m.head.magic == magic {
+		return
+	}
+	for i := range m.head.seeds {
+		seed += 0x9e3779b97f4a7c15
+		z := seed
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		m.head.seeds[i] = z ^ z>>31
+	}
+	m.policies[0].set(&DefaultTimeouts)
+	m.head.magic = magic
+}
+
+// Table is a table as an engine has it, shared by its workers.
+type Table struct {
+	Memory
+	epoch uint64
+	solo  bool // one worker: no connection is locked
+	wrap  uint32
+}
+
+// Open takes the table over for an engine of n workers, putting in order what an
+// engine killed in the middle of a change has left. The engine before is gone.
+func Open(m Memory, n int) *Table {
+	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
+	t.epoch = m.head.epoch%0xffff + 1
+	m.head.epoch = t.epoch
+	if m.head.lock.Load() != 0 {
+		t.rebuild()
+		m.head.lock.Store(0)
+	}
+	return t
+}
+
+// Count is the number of connections, those that nobody has noticed to be
+// expired included.
+func (m *Memory) Count() int { return int(m.head.count) }
+
+// Capacity is the number of records.
+func (m *Memory) Capacity() int { return len(m.conns) }
+
+// Counters returns a copy of the counters.
+func (m *Memory) Counters() Counters { return m.head.counters }
+
+// SetLiberal switches the checking of TCP sequence windows off or on.
+func (m *Memory) SetLiberal(on bool) {
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	m.settings.liberal.Store(v)
+}
+
+// Liberal tells whether the checking is off.
+func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
+
+// SetLimit limits the table to n connections; 0: to its records. Those there are
+// stay.
+func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
+
+// Limit is the number of connections the table takes.
+func (m *Memory) Limit() int {
+	if n := m.settings.limit.Load(); n != 0 && int(n) < len(m.conns) {
+		return int(n)
+	}
+	return len(m.conns)
+}

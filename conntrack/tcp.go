@@ -1,0 +1,342 @@
+package conntrack
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// TCP as seen from the middle. Each side has a phase (RFC 9293 section 3.3.2 as
+// far as an observer can tell) and the bounds within which its segments must
+// lie: a segment is valid if its receiver could accept it, and if what it
+// acknowledges was sent. The bounds are those of van Rooij, "Real stateful TCP
+// packet filtering in IP Filter" (2001).
+
+// phase is how far one side has come.
+type phase uint8
+
+const (
+	phaseNone        phase = iota // it has sent nothing
+	phaseSyn                      // its SYN is out
+	phaseEstablished              // its SYN was acknowledged
+	phaseFin                      // its FIN is out
+	phaseDone                     // its FIN was acknowledged
+	phaseReset                    // the connection was reset
+)
+
+// Flags of a peer.
+const (
+	peerScales  = 1 << iota // its SYN offered window scaling (RFC 7323 section 2.2)
+	peerUnknown             // the connection was picked up in the middle: no bounds
+)
+
+// Bits of a TCP header's flags.
+const (
+	tcpFin = 1 << iota
+	tcpSyn
+	tcpRst
+	tcpPsh
+	tcpAck
+	tcpUrg
+)
+
+// segment is what the tracker reads of a TCP segment.
+type segment struct {
+	seq, ack uint32
+	length   uint32 // in sequence numbers: payload, SYN and FIN
+	window   uint32 // as in the header
+	flags    uint16
+	scale    uint8 // window scale of its SYN, or noScale
+}
+
+const (
+	noScale  = 0xff
+	maxScale = 14 // RFC 7323 section 2.3
+)
+
+// verdict is what a protocol says of a frame.
+type verdict uint8
+
+const (
+	verdictInvalid verdict = iota
+	verdictValid           // belongs to the connection
+	verdictIgnored         // belongs to it, and changes nothing
+	verdictRestart         // begins another one of the same ports: this one has ended
+)
+
+// minAckWindow is how far acknowledgements may lag at least: a window as large as
+// one segment of 64 KiB.
+const minAckWindow = 66000
+
+func before(a, b uint32) bool { return int32(a-b) < 0 }
+
+func later(a, b uint32) uint32 {
+	if before(a, b) {
+		return b
+	}
+	return a
+}
+
+// plausible tells whether a segment may have these flags at all.
+func plausible(flags uint16) bool {
+	switch flags & (tcpSyn | tcpFin | tcpRst | tcpAck) {
+	case tcpSyn, tcpSyn | tcpAck, tcpRst, tcpRst | tcpAck, tcpFin | tcpAck, tcpAck:
+		return true
+	}
+	return false
+}
+
+// beginTCP starts a connection with its first segment; it reports false if none
+// begins like that. Anything but SYN is taken to be from the middle of one.
+func beginTCP(peers *[2]peer, g *segment) bool {
+	if !plausible(g.flags) || g.flags&tcpRst != 0 || g.flags&(tcpSyn|tcpAck) == tcpSyn|tcpAck {
+		return false
+	}
+	if g.flags&tcpSyn != 0 {
+		*peers = [2]peer{}
+		sendSYN(&peers[0], g)
+		return true
+	}
+	end := g.seq + g.length
+	peers[0] = peer{end: end, maxEnd: end, maxWin: max(g.window, 1), flags: peerUnknown, phase: phaseEstablished}
+	peers[1] = peer{end: g.ack, maxEnd: g.ack + g.window, maxWin: 1, flags: peerUnknown, phase: phaseEstablished}
+	if g.flags&tcpFin != 0 {
+		peers[0].phase = phaseFin
+	}
+	return true
+}
+
+// sendSYN makes s a side that has just sent SYN.
+func sendSYN(s *peer, g *segment) {
+	end := g.seq + g.length
+	*s = peer{end: end, maxEnd: g.seq + 1, maxWin: max(g.window, 1), phase: phaseSyn}
+	if g.scale != noScale {
+		s.scale, s.flags = min(g.scale, maxScale), peerScales
+	}
+}
+
+// trackTCP follows segment g from s to r.
+func trackTCP(s, r *peer, g *segment, liberal bool) verdict {
+	if !plausible(g.flags) {
+		return verdictInvalid
+	}
+	switch {
+	case g.flags&tcpRst != 0:
+		return trackRST(s, r, g, liberal)
+	case g.flags&(tcpSyn|tcpAck) == tcpSyn:
+		return trackSYN(s, r, g)
+	case g.flags&tcpSyn != 0 && s.phase <= phaseSyn:
+		return trackSYNACK(s, r, g)
+	}
+	return trackACK(s, r, g, liberal)
+}
+
+func ended(p phase) bool { return p >= phaseDone }
+
+func trackSYN(s, r *peer, g *segment) verdict {
+	switch {
+	case ended(s.phase) && ended(r.phase):
+		return verdictRestart
+	case s.phase == phaseNone: // simultaneous open, RFC 9293 section 3.5
+		other := *r
+		sendSYN(s, g)
+		agreeOnScale(s, r)
+		s.maxEnd = s.end + other.maxWin
+	case s.phase == phaseSyn && g.seq+g.length == s.end: // once more
+	case s.phase == phaseSyn && r.phase == phaseNone: // the sender has begun anew
+		sendSYN(s, g)
+	default:
+		// The sender has lost the connection: it gets an ACK that makes it reset
+		// it (RFC 9293 section 3.10.7.4, RFC 5961 section 4).
+		return verdictIgnored
+	}
+	return verdictValid
+}
+
+// agreeOnScale: windows are scaled only if both SYNs offered it.
+func agreeOnScale(s, r *peer) {
+	if s.flags&r.flags&peerScales == 0 {
+		s.scale, r.scale = 0, 0
+	}
+}
+
+func trackSYNACK(s, r *peer, g *segment) verdict {
+	if r.phase == phaseNone || before(r.end, g.ack) || r.phase == phaseSyn && !acksSYN(s, r, g.ack) {
+		return verdictInvalid
+	}
+	if s.phase == phaseNone || g.seq+g.length != s.end {
+		// The first, or one that replaces it: whoever uses cookies (RFC 4987
+		// section 3.6) does not remember the number it chose before.
+		offered := r.maxWin
+		sendSYN(s, g)
+		agreeOnScale(s, r)
+		s.maxEnd = s.end + offered
+	}
+	if r.phase == phaseSyn {
+		r.phase = phaseEstablished
+	}
+	r.maxEnd = later(r.maxEnd, g.ack+max(g.window, 1)) // never scaled in a SYN
+	return verdictValid
+}
+
+// acksSYN tells whether ack acknowledges the SYN of r. Data that came with it
+// need not be acknowledged (RFC 7413 section 4.2): until a window is known,
+// maxEnd is what follows the SYN itself.
+func acksSYN(s, r *peer, ack uint32) bool {
+	return ack == r.end || s.phase == phaseNone && !before(ack, r.maxEnd) && before(ack, r.end)
+}
+
+// inWindow tells whether the segment's text lies where its receiver may take it.
+func inWindow(s, r *peer, g *segment) bool {
+	return !before(s.maxEnd, g.seq) && !before(g.seq+g.length, s.end-r.maxWin)
+}
+
+// acksWhatWasSent tells whether the acknowledgement is neither of what was never
+// sent nor older than any window.
+func acksWhatWasSent(s, r *peer, g *segment) bool {
+	return !before(r.end, g.ack) && !before(g.ack, r.end-max(s.maxWin, minAckWindow))
+}
+
+func trackRST(s, r *peer, g *segment, liberal bool) verdict {
+	switch {
+	case s.phase == phaseNone:
+		// It answers a SYN: RFC 9293 section 3.10.7.3.
+		if g.flags&tcpAck == 0 || !acksSYN(s, r, g.ack) && !liberal {
+			return verdictInvalid
+		}
+	case !liberal && (s.flags|r.flags)&peerUnknown == 0 && !inWindow(s, r, g):
+		return verdictInvalid
+	}
+	s.phase, r.phase = phaseReset, phaseReset
+	return verdictValid
+}
+
+func trackACK(s, r *peer, g *segment, liberal bool) verdict {
+	if s.phase == phaseNone || r.phase == phaseNone {
+		return verdictInvalid // before the handshake
+	}
+	if s.phase == phaseReset {
+		return verdictIgnored // crossed the RST
+	}
+	if !liberal && (s.flags|r.flags)&peerUnknown == 0 && !(inWindow(s, r, g) && acksWhatWasSent(s, r, g)) {
+		return verdictInvalid
+	}
+	window := g.window
+	if g.flags&tcpSyn == 0 {
+		window <<= s.scale
+	}
+	// What it sends.
+	end := g.seq + g.length
+	if before(s.maxEnd, end) {
+		// More than was seen to be allowed: an acknowledgement took another way.
+		r.maxWin += end - s.maxEnd
+	}
+	s.end = later(s.end, end)
+	if g.flags&tcpFin != 0 && s.phase < phaseFin {
+		s.phase = phaseFin
+	}
+	// What it allows the other side.
+	s.maxWin = max(s.maxWin, window)
+	if edge := g.ack + window; !before(edge, r.maxEnd) {
+		r.maxEnd = edge
+		if window == 0 {
+			r.maxEnd++ // a probe of the closed window, RFC 9293 section 3.8.6.1
+		}
+	}
+	acknowledge(r, g.ack)
+	return verdictValid
+}
+
+// acknowledge moves r on where its SYN or FIN is acknowledged.
+func acknowledge(r *peer, ack uint32) {
+	switch r.phase {
+	case phaseSyn:
+		r.phase = phaseEstablished
+	case phaseFin:
+		if ack == r.end {
+			r.phase = phaseDone
+		}
+	}
+}
+
+// TCPState is a state as RFC 9293 names it, for display.
+type TCPState uint8
+
+// States, in the order in which Open vSwitch numbers them.
+const (
+	StateClosed TCPState = iota
+	StateListen
+	StateSynSent
+	StateSynRecv
+	StateEstablished
+	StateCloseWait
+	StateFinWait1
+	StateClosing
+	StateLastAck
+	StateFinWait2
+	StateTimeWait
+)
+
+// stateOf is the state of a connection whose sides are in phases a and b, and
+// the timeout that runs in it.
+func stateOf(a, b phase) (TCPState, Class) {
+	lo, hi := min(a, b), max(a, b)
+	switch {
+	case hi == phaseReset:
+		return StateClosed, TCPClose
+	case lo == phaseDone:
+		return StateTimeWait, TCPTimeWait
+	case lo == phaseFin:
+		return StateLastAck, TCPLastAck
+	case hi == phaseDone:
+		return StateCloseWait, TCPCloseWait
+	case hi == phaseFin:
+		return StateFinWait1, TCPFinWait
+	case lo == phaseNone:
+		return StateSynSent, TCPSynSent
+	case lo == phaseSyn:
+		return StateSynRecv, TCPSynRecv
+	}
+	return StateEstablished, TCPEstablished
+}
+
+// parseTCP reads the segment of f; b's private header reaches over its fixed part.
+func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
+	l4 := f.Header()[f.L4:]
+	h := (*[packet.TCPLen]byte)(l4)
+	g.seq, g.ack = binary.BigEndian.Uint32(h[4:]), binary.BigEndian.Uint32(h[8:])
+	word := binary.BigEndian.Uint32(h[12:])
+	g.flags, g.window = uint16(word>>16)&0x3f, word&0xffff
+	header := int(word>>28) * 4
+	g.length = uint32(max(f.Len()-int(f.L4)-header, 0))
+	g.scale = noScale
+	if g.flags&tcpFin != 0 {
+		g.length++
+	}
+	if g.flags&tcpSyn != 0 {
+		g.length++
+		if b.Pullup(f, int(f.L4)+header) {
+			g.scale = windowScale(f.Header()[int(f.L4)+packet.TCPLen : int(f.L4)+header])
+		}
+	}
+}
+
+// windowScale finds the option of RFC 7323 section 2.2 among TCP options.
+func windowScale(options []byte) uint8 {
+	const end, nop, scale = 0, 1, 3
+	for len(options) >= 2 && options[0] != end {
+		if options[0] == nop {
+			options = options[1:]
+			continue
+		}
+		n := int(options[1])
+		if n < 2 || n > len(options) {
+			break
+		}
+		if options[0] == scale && n == 3 {
+			return min(options[2], maxScale)
+		}
+		options = options[n:]
+	}
+	return noScale
+}

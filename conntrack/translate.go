@@ -1,0 +1,158 @@
+package conntrack
+
+import (
+	"encoding/binary"
+
+	"weft/packet"
+)
+
+// Translating frames. A frame of the original direction becomes what the reply
+// tuple answers; one of the reply direction becomes what the original tuple
+// answers.
+
+// translate rewrites f, which travels in direction dir of connection n, and
+// returns the ct_state bits that say so: snat where the source was translated,
+// dnat where the destination was.
+func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8) (state uint8) {
+	c := &t.conns[n]
+	flags := c.flags
+	if flags&connTranslated == 0 {
+		return 0
+	}
+	// What the frame is to become: the reverse of the other direction's tuple.
+	other := c.tuples[1-dir&1].tuple(t.longOf(n, 1-dir&1)).Reverse()
+	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
+	if dir == 1 {
+		src, dst = dst, src
+	}
+	if p.kind == kindError {
+		t.translateError(b, f, int(p.inner), &other)
+		setAddresses(f, &other, src, dst)
+	} else {
+		setAddresses(f, &other, src, dst)
+		setPorts(f, &other, src, dst)
+	}
+	if src {
+		state |= SNAT
+	}
+	if dst {
+		state |= DNAT
+	}
+	return state
+}
+
+func setAddresses(f *packet.Frame, to *Tuple, src, dst bool) {
+	if src {
+		if to.IPv6 {
+			f.SetIPv6Src(to.Src[0], to.Src[1])
+		} else {
+			f.SetIPv4Src(uint32(to.Src[1]))
+		}
+	}
+	if dst {
+		if to.IPv6 {
+			f.SetIPv6Dst(to.Dst[0], to.Dst[1])
+		} else {
+			f.SetIPv4Dst(uint32(to.Dst[1]))
+		}
+	}
+}
+
+func setPorts(f *packet.Frame, to *Tuple, src, dst bool) {
+	switch {
+	case f.L4 == 0:
+	case isICMP(to.Proto):
+		setIdentifier(f, to.SrcPort)
+	default:
+		if src {
+			f.SetTpSrc(to.SrcPort)
+		}
+		if dst {
+			f.SetTpDst(to.DstPort)
+		}
+	}
+}
+
+// setIdentifier sets the identifier of an ICMP or ICMPv6 query.
+func setIdentifier(f *packet.Frame, id uint16) {
+	h := f.Header()[f.L4:]
+	if len(h) < packet.ICMPLen {
+		return
+	}
+	was := binary.BigEndian.Uint16(h[4:])
+	if was == id {
+		return
+	}
+	binary.BigEndian.PutUint16(h[4:], id)
+	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
+}
+
+// translateError rewrites the datagram at offset at in the ICMP error f. It was
+// sent the other way: outer, which the error itself is to become a frame of, is
+// its reverse. The checksums in it are mended as far as they are there, and the
+// error's own for all that changed.
+func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
+	to := outer.Reverse()
+	b.Pullup(f, min(at+innerReach, f.Len()))
+	h := f.Header()
+	in := h[at:]
+	was := packet.Sum(in)
+	l4, addresses := 0, [2]uint16{} // sums of the addresses before and after
+	if to.IPv6 {
+		_, l4, _ = walkIPv6(in, 0)
+		addresses[0] = packet.Sum(in[8:40])
+		for i, w := range [4]uint64{to.Src[0], to.Src[1], to.Dst[0], to.Dst[1]} {
+			binary.BigEndian.PutUint64(in[8+8*i:], w)
+		}
+		addresses[1] = packet.Sum(in[8:40])
+	} else {
+		ip := packet.IPv4(in)
+		l4 = ip.HeaderLen()
+		addresses[0] = packet.Sum(in[12:20])
+		binary.BigEndian.PutUint32(in[12:], uint32(to.Src[1]))
+		binary.BigEndian.PutUint32(in[16:], uint32(to.Dst[1]))
+		addresses[1] = packet.Sum(in[12:20])
+		ip.SetChecksum(packet.MendChecksum(ip.Checksum(), addresses[0], addresses[1]))
+	}
+	if l4 < len(in) {
+		translateInner(in[l4:], &to, addresses)
+	}
+	sum := h[f.L4+2:]
+	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
+}
+
+// translateInner rewrites ports and checksum of a transport header cut short.
+func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
+	if !hasPorts(to.Proto) || len(l4) < 8 {
+		return
+	}
+	if isICMP(to.Proto) {
+		was := binary.BigEndian.Uint16(l4[4:])
+		binary.BigEndian.PutUint16(l4[4:], to.SrcPort)
+		sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[2:]), was, to.SrcPort)
+		if to.IPv6 { // a pseudo header is covered
+			sum = packet.MendChecksum(sum, addresses[0], addresses[1])
+		}
+		binary.BigEndian.PutUint16(l4[2:], sum)
+		return
+	}
+	was := packet.Sum(l4[:4])
+	binary.BigEndian.PutUint16(l4, to.SrcPort)
+	binary.BigEndian.PutUint16(l4[2:], to.DstPort)
+	off := 6
+	switch to.Proto {
+	case packet.ProtoTCP:
+		off = 16
+	case packet.ProtoSCTP:
+		return // a CRC over what is not here
+	}
+	if len(l4) < off+2 || to.Proto == packet.ProtoUDP && l4[6]|l4[7] == 0 {
+		return
+	}
+	sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[off:]), was, packet.Sum(l4[:4]))
+	sum = packet.MendChecksum(sum, addresses[0], addresses[1])
+	if sum == 0 && to.Proto == packet.ProtoUDP {
+		sum = 0xffff // RFC 768: 0 would say that there is none
+	}
+	binary.BigEndian.PutUint16(l4[off:], sum)
+}

@@ -1,0 +1,358 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"weft/packet"
+)
+
+// Tuple is one direction of a connection.
+type Tuple struct {
+	Src, Dst [2]uint64 // upper and lower half; of IPv4 the lower 32 bits of the lower half
+	// SrcPort and DstPort are ports of TCP, UDP and SCTP. For ICMP and ICMPv6
+	// SrcPort is the identifier and DstPort type<<8 | code. For others they are 0.
+	SrcPort, DstPort uint16
+	Zone             uint16
+	Proto            uint8
+	IPv6             bool
+}
+
+// words are a tuple as it is compared. Of an IPv6 tuple, whose addresses take
+// four words more, a is a keyed digest of them.
+//
+//	a   src 32 | dst 32
+//	b   src port 16 | dst port 16 | zone 16 | protocol 8 | family 8
+type words struct{ a, b uint64 }
+
+// addresses of an IPv6 connection: source and destination of the original
+// direction, then of the reply direction, two words each.
+type addresses [8]uint64
+
+// Families, as words have them.
+const (
+	familyIPv4 = 4
+	familyIPv6 = 6
+)
+
+func (w words) srcPort() uint16 { return uint16(w.b >> 48) }
+func (w words) dstPort() uint16 { return uint16(w.b >> 32) }
+func (w words) zone() uint16    { return uint16(w.b >> 16) }
+func (w words) proto() uint8    { return uint8(w.b >> 8) }
+func (w words) ipv6() bool      { return uint8(w.b) == familyIPv6 }
+
+// isICMP tells whether the ports are identifier, type and code.
+func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
+
+// hasPorts tells whether a translation may change ports. The identifier of ICMP
+// is one.
+func hasPorts(proto uint8) bool {
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP, packet.ProtoICMP, packet.ProtoICMPv6:
+		return true
+	}
+	return false
+}
+
+func (t *Tuple) words(h *header) words {
+	w := words{b: uint64(t.SrcPort)<<48 | uint64(t.DstPort)<<32 | uint64(t.Zone)<<16 | uint64(t.Proto)<<8}
+	if t.IPv6 {
+		w.a = h.digest(t.Src, t.Dst)
+		w.b |= familyIPv6
+	} else {
+		w.a = t.Src[1]<<32 | t.Dst[1]
+		w.b |= familyIPv4
+	}
+	return w
+}
+
+// tuple is w's Tuple; long are the addresses if it is IPv6.
+func (w words) tuple(long *[4]uint64) Tuple {
+	t := Tuple{SrcPort: w.srcPort(), DstPort: w.dstPort(), Zone: w.zone(), Proto: w.proto(), IPv6: w.ipv6()}
+	if t.IPv6 {
+		t.Src, t.Dst = [2]uint64(long[:2]), [2]uint64(long[2:])
+	} else {
+		t.Src[1], t.Dst[1] = w.a>>32, w.a&0xffffffff
+	}
+	return t
+}
+
+// Reverse is the tuple of what answers t; for ICMP the type that answers t's.
+func (t Tuple) Reverse() Tuple {
+	t.Src, t.Dst = t.Dst, t.Src
+	if isICMP(t.Proto) {
+		t.DstPort = uint16(answerType(t.Proto, uint8(t.DstPort>>8)))<<8 | t.DstPort&0xff
+	} else {
+		t.SrcPort, t.DstPort = t.DstPort, t.SrcPort
+	}
+	return t
+}
+
+// Types of ICMP (RFC 792) and ICMPv6 (RFC 4443).
+const (
+	icmpEchoReply      = 0
+	icmpUnreachable    = 3
+	icmpSourceQuench   = 4
+	icmpRedirect       = 5
+	icmpEcho           = 8
+	icmpTimeExceeded   = 11
+	icmpParameter      = 12
+	icmpTimestamp      = 13
+	icmpTimestampReply = 14
+	icmpInfo           = 15
+	icmpInfoReply      = 16
+	icmpMask           = 17
+	icmpMaskReply      = 18
+
+	icmp6Unreachable  = 1
+	icmp6TooBig       = 2
+	icmp6TimeExceeded = 3
+	icmp6Parameter    = 4
+	icmp6Echo         = 128
+	icmp6EchoReply    = 129
+)
+
+// answerType is the type that answers the query, or that the answer answers.
+func answerType(proto, kind uint8) uint8 {
+	if proto == packet.ProtoICMPv6 {
+		return kind ^ 1 // 128 and 129
+	}
+	switch kind {
+	case icmpEchoReply, icmpEcho:
+		return kind ^ 8
+	case icmpTimestamp, icmpInfo, icmpMask:
+		return kind + 1
+	}
+	return kind - 1
+}
+
+// queryClass tells what an ICMP or ICMPv6 message is to the tracker.
+type queryClass uint8
+
+const (
+	queryNone    queryClass = iota // has no connection
+	queryAsks                      // may begin one
+	queryAnswers                   // belongs to one
+	queryError                     // tells of another datagram, which it carries
+)
+
+func classOf(proto, kind uint8) queryClass {
+	if proto == packet.ProtoICMPv6 {
+		switch kind {
+		case icmp6Echo:
+			return queryAsks
+		case icmp6EchoReply:
+			return queryAnswers
+		case icmp6Unreachable, icmp6TooBig, icmp6TimeExceeded, icmp6Parameter:
+			return queryError
+		}
+		return queryNone
+	}
+	switch kind {
+	case icmpEcho, icmpTimestamp, icmpInfo, icmpMask:
+		return queryAsks
+	case icmpEchoReply, icmpTimestampReply, icmpInfoReply, icmpMaskReply:
+		return queryAnswers
+	case icmpUnreachable, icmpSourceQuench, icmpRedirect, icmpTimeExceeded, icmpParameter:
+		return queryError
+	}
+	return queryNone
+}
+
+// Hashing. Both directions of a connection that is not translated have the same
+// hash, so that one entry of the index serves both: the two ends are hashed by
+// themselves and added.
+
+// fold multiplies and keeps all of the product.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// digest of two IPv6 addresses, in order.
+func (h *header) digest(src, dst [2]uint64) uint64 {
+	s := &h.seeds
+	return fold(src[0]^s[0], src[1]^s[1]) ^ fold(dst[0]^s[2], dst[1]^s[3])
+}
+
+// hash of w, whose addresses are long if it is IPv6.
+func (h *header) hash(w words, long *[4]uint64) uint64 {
+	s := &h.seeds
+	src, dst := w.a>>32, w.a&0xffffffff
+	if w.ipv6() {
+		src = fold(long[0]^s[4], long[1]^s[5])
+		dst = fold(long[2]^s[4], long[3]^s[5])
+	}
+	sp, dp := uint64(w.srcPort()), uint64(w.dstPort())
+	if isICMP(w.proto()) {
+		dp = sp // the type differs between the directions
+	}
+	ends := fold(src^sp<<40^s[6], s[7]) + fold(dst^dp<<40^s[6], s[7])
+	return fold(ends^s[8], w.b&0xffffffff^s[9])
+}
+
+// Taking the tuple out of a frame
+
+// kind says what a frame is to the tracker.
+type kind uint8
+
+const (
+	kindNone  kind = iota // cannot be tracked: invalid
+	kindFlow              // belongs to a connection, or begins one
+	kindReply             // belongs to a connection, and cannot begin one
+	kindError             // an ICMP error: the probe is what would answer the datagram in it
+)
+
+// probe is a frame's tuple, and what was found under it. long is set for IPv6.
+type probe struct {
+	words
+	hash  uint64
+	long  [4]uint64
+	kind  kind
+	inner uint16 // offset in the private header of the datagram in an ICMP error
+}
+
+// extract takes the tuple of f in zone.
+func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
+	p.kind, p.inner = kindNone, 0
+	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
+		return // not IP, or a fragment that nobody has put together
+	}
+	h := f.Header()
+	if h[f.L3]>>4 == 4 {
+		ip := (*[packet.IPv4Len]byte)(h[f.L3:])
+		p.a = binary.BigEndian.Uint64(ip[12:])
+		p.b = uint64(zone)<<16 | uint64(ip[9])<<8 | familyIPv4
+	} else {
+		ip := (*[packet.IPv6Len]byte)(h[f.L3:])
+		for i := range p.long {
+			p.long[i] = binary.BigEndian.Uint64(ip[8+8*i:])
+		}
+		p.a = t.head.digest([2]uint64(p.long[:2]), [2]uint64(p.long[2:]))
+		p.b = uint64(zone)<<16 | uint64(protoIPv6(f))<<8 | familyIPv6
+	}
+	p.kind = kindFlow
+	if f.L4 != 0 {
+		l4 := h[f.L4:]
+		switch p.proto() {
+		case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP:
+			p.b |= uint64(binary.BigEndian.Uint32(l4)) << 32
+		case packet.ProtoICMP, packet.ProtoICMPv6:
+			t.extractICMP(b, f, p)
+		}
+	}
+	if p.kind != kindNone {
+		p.hash = t.head.hash(p.words, &p.long)
+	}
+}
+
+// protoIPv6 is the protocol behind the extension headers.
+func protoIPv6(f *packet.Frame) uint8 {
+	if f.L4 != 0 {
+		return f.Proto
+	}
+	h := f.Header()
+	proto, _, _ := walkIPv6(h, int(f.L3))
+	return proto
+}
+
+// walkIPv6 returns protocol and offset of what follows the extension headers of
+// the header at off, as far as h reaches; ok is false for a later fragment and
+// where h ends before. Extraction has bounded their number.
+func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
+	proto, at = h[off+6], off+packet.IPv6Len
+	for at+8 <= len(h) {
+		n := 8 + int(h[at+1])*8
+		switch proto {
+		case packet.ProtoHopByHop, packet.ProtoRouting, packet.ProtoDestOpts:
+		case packet.ProtoAH: // RFC 4302 section 2.2
+			n = (int(h[at+1]) + 2) * 4
+		case packet.ProtoFragment:
+			if n = 8; binary.BigEndian.Uint16(h[at+2:])&0xfff8 != 0 {
+				return packet.ProtoFragment, at, false
+			}
+		default:
+			return proto, at, true
+		}
+		proto = h[at]
+		at += n
+	}
+	return proto, at, at <= len(h)
+}
+
+// extractICMP takes the identifier of a query, or the tuple out of an error.
+func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
+	off := int(f.L4)
+	if !b.Pullup(f, off+packet.ICMPLen) {
+		p.kind = kindNone
+		return
+	}
+	h := f.Header()
+	switch classOf(p.proto(), h[off]) {
+	case queryAsks:
+	case queryAnswers:
+		p.kind = kindReply
+	case queryError:
+		t.extractError(b, f, p)
+		return
+	default:
+		p.kind = kindNone
+		return
+	}
+	p.b |= uint64(binary.BigEndian.Uint16(h[off+4:]))<<48 | uint64(binary.BigEndian.Uint16(h[off:]))<<32
+}
+
+// innerReach is how much of the datagram in an ICMP error is looked at, if it is
+// there: an IPv6 header, an extension header, and ports.
+const innerReach = packet.IPv6Len + 24
+
+// extractError makes p the reverse of the tuple of the datagram in an ICMP error:
+// the connection it finds is that datagram's, and the direction is the error's.
+func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
+	p.kind = kindNone
+	at := int(f.L4) + packet.ICMPLen
+	b.Pullup(f, min(at+innerReach, f.Len()))
+	h := f.Header()
+	var in Tuple
+	var l4 int
+	if p.ipv6() {
+		if len(h) < at+packet.IPv6Len || h[at]>>4 != 6 {
+			return
+		}
+		proto, off, ok := walkIPv6(h, at)
+		if !ok {
+			return
+		}
+		in.IPv6, in.Proto, l4 = true, proto, off
+		in.Src[0], in.Src[1] = packet.IPv6(h[at:]).Src()
+		in.Dst[0], in.Dst[1] = packet.IPv6(h[at:]).Dst()
+	} else {
+		if len(h) < at+packet.IPv4Len || h[at]>>4 != 4 {
+			return
+		}
+		ip := packet.IPv4(h[at:])
+		if ip.HeaderLen() < packet.IPv4Len || ip.FlagsFrag()&0x1fff != 0 {
+			return
+		}
+		in.Proto, l4 = ip.Proto(), at+ip.HeaderLen()
+		in.Src[1], in.Dst[1] = uint64(ip.Src()), uint64(ip.Dst())
+	}
+	in.Zone = p.zone()
+	if hasPorts(in.Proto) {
+		if len(h) < l4+8 { // RFC 792: 64 bits of the datagram's data
+			return
+		}
+		if isICMP(in.Proto) {
+			if c := classOf(in.Proto, h[l4]); c != queryAsks && c != queryAnswers {
+				return
+			}
+			in.SrcPort, in.DstPort = binary.BigEndian.Uint16(h[l4+4:]), binary.BigEndian.Uint16(h[l4:])
+		} else {
+			in.SrcPort, in.DstPort = binary.BigEndian.Uint16(h[l4:]), binary.BigEndian.Uint16(h[l4+2:])
+		}
+	}
+	in = in.Reverse()
+	p.words = in.words(t.head)
+	p.long = [4]uint64{in.Src[0], in.Src[1], in.Dst[0], in.Dst[1]}
+	p.kind, p.inner = kindError, uint16(at)
+}
