@@ -23,6 +23,11 @@ const (
 	ActSetTunnel                // Value: set_tunnel of tun_id
 	ActClone                    // Sub, whose changes end with it
 	ActNote                     // Text
+	ActWriteActions             // Sub, into the action set
+	ActClearActions             // empties the action set
+	ActGroup                    // Value: number of the group
+	ActMeter                    // Value: number of the meter
+	ActLearn                    // Learn
 )
 
 // Action is one parsed action. Value and Mask are in the least significant

@@ -70,6 +70,10 @@ func formatAction(a *Action, names Names) string {
 		return "set_tunnel:" + a.Value.hex()
 	case ActClone:
 		return "clone(" + FormatActions(a.Sub, names) + ")"
+	case ActWriteActions:
+		return "write_actions(" + FormatActions(a.Sub, names) + ")"
+	case ActClearActions:
+		return "clear_actions"
 	case ActNote:
 		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 	}

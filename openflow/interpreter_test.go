@@ -113,18 +113,20 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 
 // interpreter runs the tables on one frame, plainly.
 type interpreter struct {
-	p      *Pipeline
-	env    *fakeEnv
-	f      Flow // VLAN tags of it are in tags, metadata and the like here
-	tags   []slowTag
-	sent   []string
-	budget int
+	p       *Pipeline
+	env     *fakeEnv
+	f       Flow // VLAN tags of it are in tags, metadata and the like here
+	tags    []slowTag
+	sent    []string
+	budget  int
+	written []Action // into the action set
 }
 
 func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
 	in.run(0)
+	in.runSet()
 	return in
 }
 
@@ -177,9 +179,14 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		case ActOutputReg:
 			in.output(uint32(a.Src.get(&in.f)[1]))
 		case ActClone:
-			f, tags := in.f, in.tags
+			f, tags, set := in.f, in.tags, in.written
 			in.list(a.Sub, table)
-			in.f, in.tags = f, tags
+			in.runSet()
+			in.f, in.tags, in.written = f, tags, set
+		case ActWriteActions:
+			in.written = append(append([]Action(nil), in.written...), a.Sub...)
+		case ActClearActions:
+			in.written = nil
 		case ActResubmit:
 			in.resubmit(a, table)
 		default:
@@ -187,6 +194,33 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		}
 	}
 	return 0, false
+}
+
+// runSet executes what was written, step by step as ovs-actions(7) lists them.
+func (in *interpreter) runSet() {
+	set := in.written
+	in.written = nil
+	last := func(kind ActionKind) (found []Action) {
+		for _, a := range set {
+			if a.Kind == kind {
+				found = []Action{a}
+			}
+		}
+		return found
+	}
+	list := append(append(last(ActPopVLAN), last(ActPushVLAN)...), last(ActDecTTL)...)
+	for _, a := range set {
+		switch a.Kind {
+		case ActOutput, ActResubmit, ActPopVLAN, ActPushVLAN, ActDecTTL:
+		default:
+			list = append(list, a)
+		}
+	}
+	if out := last(ActOutput); out != nil {
+		in.list(append(list, out...), 0)
+	} else if re := last(ActResubmit); re != nil {
+		in.list(append(list, re...), 0)
+	}
 }
 
 func (in *interpreter) resubmit(a *Action, table uint8) {

@@ -27,6 +27,9 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 
 // lenient notes an action that leaves frames without its field as they are.
 func (p *actionParser) lenient(t token, needs prereq) {
+	if p.inSet && (needs == needVLAN || needs == needIP && t.key == "dec_ttl" || needs == needPorts) {
+		return // as lenient as the oracle is there
+	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
 	}
@@ -40,8 +43,9 @@ type actionParser struct {
 	match   Match // what is known of the frame before the next action
 	depth   int
 	nested  bool
-	last    string // the goto_table or write_metadata that closed the list
-	rank    int
+	inSet   bool   // within write_actions
+	last    string // the instruction that the list has come to
+	rank    int    // of last
 	// loose is an action of OpenFlow 1.0 that frames may lack the field for, and
 	// looseNeeds what it wants; strict an action of later versions, which allow
 	// no such thing.
@@ -68,12 +72,13 @@ func init() {
 		"dec_ttl": (*actionParser).decTTL, "goto_table": (*actionParser).gotoTable, "resubmit": (*actionParser).resubmit,
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
+		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
 	}
 }
 
 // actionsNotYet are actions of ovs-actions(7) that Weft does not have.
 const actionsNotYet = " group meter learn controller enqueue set_queue pop_queue bundle bundle_load multipath ct ct_clear nat " +
-	"push pop exit write_actions clear_actions fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
+	"push pop exit fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
@@ -111,21 +116,45 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 // maxListed bounds the actions of one flow.
 const maxListed = 4096
 
-// order holds actions to OpenFlow 1.1's order of instructions: those that end a
-// list come last, write_metadata before goto_table, each once.
+// Ranks of OpenFlow 1.1's instructions, in the order in which they must come:
+// each once, but for the actions.
+const (
+	orderMeter = iota
+	orderActions
+	orderClear
+	orderWrite
+	orderMetadata
+	orderGoto
+)
+
+// order holds actions to OpenFlow 1.1's order of instructions.
 func (p *actionParser) order(t token, kind ActionKind) error {
-	rank := 0
+	rank := orderActions
 	switch kind {
+	case ActMeter:
+		rank = orderMeter
+	case ActClearActions:
+		rank = orderClear
+	case ActWriteActions:
+		rank = orderWrite
 	case ActWriteMetadata:
-		rank = 1
+		rank = orderMetadata
 	case ActGotoTable:
-		rank = 2
+		rank = orderGoto
 	}
-	if rank > 0 && p.nested {
+	switch {
+	case rank != orderActions && p.nested:
 		return wrong(t.text, "no %s within another action", t.key)
-	}
-	if rank < p.rank || rank > 0 && rank == p.rank {
+	case p.inSet && setRank(kind) == rankNone:
+		return wrong(t.text, "an action that an action set can have")
+	case rank < p.rank && rank == orderMeter, rank == orderMeter && p.last != "":
+		return wrong(t.text, "meter once, before all else")
+	case rank < p.rank && p.last == "goto_table", rank < p.rank && rank == orderActions:
 		return wrong(t.text, "%s at the end of the actions", p.last)
+	case rank < p.rank:
+		return wrong(t.text, "%s before %s", t.key, p.last)
+	case rank == p.rank && rank > orderActions:
+		return wrong(t.text, "%s once", t.key)
 	}
 	p.rank, p.last = rank, t.key
 	return nil

@@ -225,6 +225,9 @@ func randomActionsText(r *rand.Rand, table, depth int) string {
 			w = append(w, pick(r, randomActions...))
 		}
 	}
+	if depth == 0 {
+		w = append(w, randomSet(r, table)...)
+	}
 	if depth == 0 && r.IntN(4) == 0 {
 		if r.IntN(2) == 0 {
 			w = append(w, fmt.Sprintf("write_metadata:%d/3", r.IntN(4)))
@@ -235,6 +238,27 @@ func randomActionsText(r *rand.Rand, table, depth int) string {
 		return "drop"
 	}
 	return strings.Join(w, ",")
+}
+
+// randomSet is instructions about the action set, most often none.
+func randomSet(r *rand.Rand, table int) (w []string) {
+	if r.IntN(12) == 0 {
+		w = append(w, "clear_actions")
+	}
+	if r.IntN(4) > 0 {
+		return w
+	}
+	var set []string
+	for range r.IntN(5) {
+		if r.IntN(8) == 0 {
+			set = append(set, fmt.Sprintf("resubmit(,%d)", table+1))
+		}
+		a := pick(r, randomActions...)
+		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "output:reg") {
+			set = append(set, a)
+		}
+	}
+	return append(w, "write_actions("+strings.Join(set, ",")+")")
 }
 
 // randomFlowText is an add-flow of table 0 to 3.

@@ -67,6 +67,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
 	x.pipeline(0, true)
+	x.runSet()
 	t := x.result()
 	x.p, x.env, x.hook = nil, nil, nil
 	clear(x.rules)
@@ -99,6 +100,7 @@ type xlate struct {
 
 	actions   []flowtable.Action
 	rules     []*Rule
+	actionSet []Action
 	resubmits int
 	depth     int
 	table     uint8 // of the rule in execution
@@ -343,6 +345,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.resubmit(a)
 		case ActClone:
 			x.clone(a)
+		case ActWriteActions:
+			x.writeActions(a.Sub)
+		case ActClearActions:
+			x.actionSet = nil
 		default:
 			x.change(a)
 		}
@@ -350,11 +356,13 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 	return 0, false
 }
 
-// clone executes actions and takes their changes to the frame back.
+// clone executes actions, and the action set as they leave it, and takes their
+// changes to the frame and the set back.
 func (x *xlate) clone(a *Action) {
-	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
+	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
 	x.list(a.Sub)
-	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
+	x.runSet()
+	x.flow, x.keep, x.tags, x.decs, x.actionSet = flow, keep, tags, decs, set
 	x.dirty = true
 }
 

@@ -1,0 +1,107 @@
+package openflow
+
+import (
+	"slices"
+
+	"weft/packet"
+)
+
+// The action set (ovs-actions(7), "Action Sets"): actions that write_actions
+// puts aside and that are executed once, in an order of their own, when the
+// tables are done with. A bucket of a group is one too.
+
+// Ranks of actions in a set, in their order of execution.
+const (
+	rankPop = iota
+	rankPush
+	rankTTL
+	rankSet // any number, in the order in which they were written
+	rankGroup
+	rankOutput
+	rankResubmit
+	rankCT
+	rankNone = -1 // not for action sets
+)
+
+// setRank is the rank of a kind of action in an action set.
+func setRank(kind ActionKind) int {
+	switch kind {
+	case ActPopVLAN:
+		return rankPop
+	case ActPushVLAN:
+		return rankPush
+	case ActDecTTL:
+		return rankTTL
+	case ActSetField, ActLoad, ActMove, ActModField, ActModVLANVID, ActModVLANPCP, ActSetTunnel:
+		return rankSet
+	case ActGroup:
+		return rankGroup
+	case ActOutput:
+		return rankOutput
+	case ActResubmit:
+		return rankResubmit
+	}
+	return rankNone
+}
+
+// addToSet adds actions to a set. One of a kind that a set has once replaces
+// that one.
+func addToSet(set, actions []Action) []Action {
+	for i := range actions {
+		rank := setRank(actions[i].Kind)
+		if rank == rankNone {
+			continue
+		}
+		if rank != rankSet {
+			set = slices.DeleteFunc(set, func(a Action) bool { return setRank(a.Kind) == rank })
+		}
+		set = append(set, actions[i])
+	}
+	return set
+}
+
+// orderSet is a set in its order of execution: of the ranks that send, only the
+// first; without any, nothing, as the frame would go nowhere.
+func orderSet(set []Action) []Action {
+	ordered := slices.Clone(set)
+	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
+	at := slices.IndexFunc(ordered, func(a Action) bool { return setRank(a.Kind) >= rankGroup })
+	if at < 0 {
+		return nil
+	}
+	return ordered[:at+1]
+}
+
+// writeActions adds actions to the translation's set.
+func (x *xlate) writeActions(actions []Action) {
+	x.actionSet = addToSet(x.actionSet, actions)
+	if len(x.actionSet) > maxListed {
+		x.halt(packet.DropLoop)
+	}
+}
+
+// runSet executes the action set and empties it.
+func (x *xlate) runSet() {
+	if len(x.actionSet) == 0 || x.halted {
+		return
+	}
+	actions := orderSet(x.actionSet)
+	x.actionSet = nil
+	x.list(actions)
+}
+
+func (p *actionParser) writeActions(t token) (Action, error) {
+	inner := *p
+	inner.nested, inner.inSet, inner.rank, inner.last = true, true, 0, ""
+	sub, err := inner.parse(t.value)
+	if inner.loose != "" && p.loose == "" {
+		p.loose, p.looseNeeds = inner.loose, inner.looseNeeds
+	}
+	p.strict = true
+	return Action{Kind: ActWriteActions, Sub: sub}, err
+}
+
+func (p *actionParser) clearActions(token) (Action, error) {
+	p.strict = true
+	return Action{Kind: ActClearActions}, nil
+}
