@@ -12,8 +12,10 @@ import (
 
 // TestNoAllocation: nothing on the path of a frame allocates, fast or slow.
 func TestNoAllocation(t *testing.T) {
-	for _, layout := range vhosttest.Layouts {
-		o := vhosttest.Options{Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex, Layout: layout, Interrupts: true, BufLen: 700}
+	for i := range 2 * len(vhosttest.Layouts) {
+		layout := vhosttest.Layouts[i/2]
+		ring := uint64(i%2) * vhost.FeatureRingPacked
+		o := vhosttest.Options{Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex | ring, Layout: layout, Interrupts: true, BufLen: 700}
 		from, to := guest(t, o), guest(t, o)
 		a, z := open(t, from, nil), open(t, to, nil)
 		b := new(packet.Batch)

@@ -83,6 +83,9 @@ var featureSets = map[string]uint64{
 	"plain-event":   vhost.FeatureEventIndex,
 	"everything":    vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex | vhost.FeatureIndirect | vhost.FeatureAnyLayout,
 	"indirect-flat": vhost.FeatureIndirect,
+	"packed":        vhost.FeatureVersion1 | vhost.FeatureRingPacked,
+	"packed-merge":  vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureEventIndex | vhost.FeatureInOrder,
+	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
 // TestForward passes frames of all sizes through every layout of every feature
@@ -105,10 +108,21 @@ func TestForward(t *testing.T) {
 // TestForwardMerged fills many small buffers with one frame.
 func TestForwardMerged(t *testing.T) {
 	for _, layout := range vhosttest.Layouts {
-		features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect)
-		from := guest(t, vhosttest.Options{Num: 64, Features: features, BufLen: 65600 + 12, Layout: layout})
-		to := guest(t, vhosttest.Options{Num: 256, Features: features, BufLen: 1000, Layout: layout, Indirect: true, SplitRegions: true})
-		checkForward(t, from, to, 100, 65535+22)
+		for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
+			features := vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect | packed
+			from := guest(t, vhosttest.Options{Num: 64, Features: features, BufLen: 65600 + 12, Layout: layout})
+			to := guest(t, vhosttest.Options{Num: 256, Features: features, BufLen: 1000, Layout: layout, Indirect: true, SplitRegions: true})
+			checkForward(t, from, to, 100, 65535+22)
+		}
+	}
+}
+
+// layouts are the features that tell a split ring from a packed one.
+var layouts = map[string]uint64{"split": 0, "packed": vhost.FeatureRingPacked}
+
+func eachLayout(t *testing.T, run func(t *testing.T, features uint64)) {
+	for name, features := range layouts {
+		t.Run(name, func(t *testing.T) { run(t, features) })
 	}
 }
 
@@ -145,8 +159,10 @@ func checkForward(t *testing.T, from, to *vhosttest.Guest, frames, longest int) 
 
 // TestBatch fills batches and rings to the brim, and nothing is lost or changes
 // places.
-func TestBatch(t *testing.T) {
-	o := vhosttest.Options{Num: 128, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable}
+func TestBatch(t *testing.T) { eachLayout(t, batches) }
+
+func batches(t *testing.T, layout uint64) {
+	o := vhosttest.Options{Num: 128, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | layout}
 	from, to := guest(t, o), guest(t, o)
 	a, z := open(t, from, nil), open(t, to, nil)
 	b := new(packet.Batch)
@@ -180,8 +196,10 @@ func TestBatch(t *testing.T) {
 
 // TestNothingBeforePublish checks that the guest sees no used buffer before
 // Release and Flush, and then all at once.
-func TestNothingBeforePublish(t *testing.T) {
-	o := vhosttest.Options{Features: vhost.FeatureVersion1}
+func TestNothingBeforePublish(t *testing.T) { eachLayout(t, nothingBeforePublish) }
+
+func nothingBeforePublish(t *testing.T, layout uint64) {
+	o := vhosttest.Options{Features: vhost.FeatureVersion1 | layout}
 	from, to := guest(t, o), guest(t, o)
 	a, z := open(t, from, nil), open(t, to, nil)
 	b := new(packet.Batch)
@@ -197,15 +215,16 @@ func TestNothingBeforePublish(t *testing.T) {
 	if from.Tx[0].UsedIndex() != 0 || to.Rx[0].UsedIndex() != 0 {
 		t.Fatalf("used indexes %d and %d before the pass ended", from.Tx[0].UsedIndex(), to.Rx[0].UsedIndex())
 	}
-	checkState(t, a, 1, 0)
-	checkState(t, z, 0, 0)
+	start := from.Tx[0].Start()
+	checkState(t, a, 1, start)
+	checkState(t, z, 0, start)
 	z.Tx()[0].Flush()
 	a.Rx()[0].Release()
 	if from.Tx[0].UsedIndex() != 5 || to.Rx[0].UsedIndex() != 5 {
 		t.Fatalf("used indexes %d and %d after it", from.Tx[0].UsedIndex(), to.Rx[0].UsedIndex())
 	}
-	checkState(t, a, 1, 5)
-	checkState(t, z, 0, 5)
+	checkState(t, a, 1, start+5)
+	checkState(t, z, 0, start+5)
 }
 
 func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
@@ -227,8 +246,10 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 
 // TestResume kills a device in mid-pass and opens another over the same memory:
 // every frame arrives, once.
-func TestResume(t *testing.T) {
-	o := vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable, Seed: 65530}
+func TestResume(t *testing.T) { eachLayout(t, resumes) }
+
+func resumes(t *testing.T, layout uint64) {
+	o := vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | layout, Seed: 65530}
 	from, to := guest(t, o), guest(t, o)
 	resume := func(s *vhost.DeviceSpec) { s.Resume = true }
 	a, z := open(t, from, nil), open(t, to, nil)
@@ -251,6 +272,69 @@ func TestResume(t *testing.T) {
 			t.Fatalf("frame %d: %v, %d bytes", i, ok, len(got))
 		}
 		to.Rx[0].Refill()
+	}
+}
+
+// TestResumeTorn kills devices in the middle of a publish, at every step of it,
+// before and after the guest has seen it and used the ring again.
+func TestResumeTorn(t *testing.T) {
+	for _, layout := range vhosttest.Layouts {
+		t.Run(layout.String(), func(t *testing.T) {
+			o := vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked,
+				Seed: 29, Layout: layout}
+			from := guest(t, o)
+			o.BufLen = 500 // two buffers a frame
+			to := guest(t, o)
+			resume := func(s *vhost.DeviceSpec) { s.Resume = true }
+			a, z := open(t, from, nil), open(t, to, nil)
+			b, sent, received := new(packet.Batch), 0, 0
+			receive := func() {
+				for {
+					got, _, ok := to.Rx[0].Recv(nil)
+					if !ok {
+						break
+					}
+					switch {
+					case bytes.Equal(got, random(uint64(received), 700)):
+						received++
+					case received == 0 || !bytes.Equal(got, random(uint64(received-1), 700)) && !bytes.Equal(got, random(uint64(received-2), 700)):
+						t.Fatalf("frame of %d bytes is neither number %d nor one of the two before", len(got), received)
+					}
+				}
+				to.Rx[0].Refill()
+			}
+			for round := range 400 {
+				for range 1 + round%2 {
+					if from.Tx[0].Send(random(uint64(sent), 700)) {
+						sent++
+					}
+				}
+				from.Tx[0].Publish()
+				b.Reset()
+				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
+				n := z.TearPublish(0, round%5)
+				if round%3 == 0 { // the guest goes on before the engine is back
+					receive()
+				}
+				if n <= round%5 && round%2 == 0 {
+					a.TearPublish(1, round%7)
+					from.Tx[0].Reclaim()
+				}
+				a.Close()
+				z.Close()
+				a, z = open(t, from, resume), open(t, to, resume)
+				for forward(t, b, a, z) > 0 {
+				}
+				receive()
+			}
+			if received != sent || from.Tx[0].Misused+to.Rx[0].Misused != 0 {
+				t.Fatalf("%d frames received of %d, %d and %d buffers misused", received, sent, from.Tx[0].Misused, to.Rx[0].Misused)
+			}
+			from.Tx[0].Reclaim()
+			if free := from.Tx[0].Free(); free != from.Tx[0].Slots() {
+				t.Fatalf("%d of %d buffers came back", free, from.Tx[0].Slots())
+			}
+		})
 	}
 }
 
@@ -323,7 +407,8 @@ func TestMTU(t *testing.T) {
 
 // TestNotify checks calls and kicks under the flags and under the event index.
 func TestNotify(t *testing.T) {
-	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex} {
+	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
+		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
 		t.Run(fmt.Sprintf("%#x", features), func(t *testing.T) {
 			o := vhosttest.Options{Features: features, Interrupts: true}
 			from, to := guest(t, o), guest(t, o)
@@ -371,14 +456,19 @@ func TestNotify(t *testing.T) {
 
 // TestAttacks sets each attack on both rings. The device must break, with the
 // ring named, and give nothing of the attack's to the guest.
-func TestAttacks(t *testing.T) {
-	features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect)
+func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
+
+func attacks(t *testing.T, layout uint64) {
+	features := vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect | layout
 	for _, transmit := range []bool{true, false} {
 		attacks := vhosttest.Attacks
 		if transmit {
 			attacks = append(append([]vhosttest.Attack{}, attacks...), vhosttest.TransmitAttacks...)
 		}
 		for _, attack := range attacks {
+			if attack.Split && layout != 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/transmit=%v", attack.Name, transmit), func(t *testing.T) {
 				bad, good := guest(t, vhosttest.Options{Features: features, Num: 64}), guest(t, vhosttest.Options{Features: features})
 				a, z := open(t, bad, nil), open(t, good, nil)

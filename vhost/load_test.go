@@ -36,6 +36,7 @@ func TestLoad(t *testing.T) {
 	for _, c := range []vhosttest.LoadConfig{
 		{Flows: 1000, Check: true, Core: -1},
 		{FrameSize: 1500, Check: true, Core: -1, Pairs: 2, Num: 256, InFlight: 64},
+		{Flows: 1000, Check: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked},
 	} {
 		l, err := vhosttest.NewLoad(c)
 		if err != nil {
@@ -66,7 +67,7 @@ func TestLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if total := <-done; r.Frames == 0 || r.Bad != 0 || r.Frames > uint64(total) {
+		if total := <-done; r.Frames == 0 || r.Bad != 0 || r.Misused != 0 || r.Frames > uint64(total) {
 			t.Errorf("%+v: %d frames received, %d bad, %d forwarded", c, r.Frames, r.Bad, total)
 		}
 		for i, n := range r.PerGuest {
@@ -81,8 +82,9 @@ func TestLoad(t *testing.T) {
 // frames, with the guests' part on the same core in between and not counted.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
-		"64":   {Core: -1},
-		"1500": {Core: -1, FrameSize: 1500},
+		"64":        {Core: -1},
+		"1500":      {Core: -1, FrameSize: 1500},
+		"packed-64": {Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked},
 	} {
 		b.Run(name, func(b *testing.B) {
 			l, err := vhosttest.NewLoad(c)

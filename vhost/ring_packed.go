@@ -34,6 +34,7 @@ type packedPlace struct {
 	at      uint16  // position after the chains counted
 	counted uint16  // elements, of those done
 	headsAt uint16  // next, when heads was filled
+	headEnd uint16  // position after the last of them
 	private []uint64
 }
 
@@ -67,7 +68,7 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 		return fmt.Errorf("vring %d: position %d of %d", r.index, r.first&^packedWrap, r.num)
 	}
 	r.at, r.counted, r.next, r.seen = r.first, r.done, r.done, r.done
-	r.headsAt = r.next - 1
+	r.headsAt, r.headEnd = r.next-1, r.first
 	storeRelease64(r.state, recordState(r.first, r.published, 0))
 	r.usedFlags = 0
 	r.begin()
@@ -109,6 +110,12 @@ func (r *ring) after(at uint16, n uint32) uint16 {
 
 // position is that of the chain taken next.
 func (r *ring) position() uint16 {
+	switch taken, read := r.next-r.headsAt, r.seen-r.headsAt; {
+	case taken == read:
+		r.at, r.counted = r.headEnd, r.done
+	case taken < read:
+		r.at, r.counted = r.heads[taken].next, r.done
+	}
 	for ; r.counted != r.done; r.counted++ {
 		r.at = r.after(r.at, uint32(r.element(r.counted)>>16&0xffff))
 	}
@@ -151,19 +158,21 @@ func (r *ring) peekPacked(n int) int {
 func (r *ring) scan(limit int) int {
 	at, n := r.position(), 0
 	for ; n < limit; n++ {
-		got := 0
-		if r.heads[n], at, got = r.readHead(at); got < 0 && n == 0 {
+		after, got := r.readHead(at, &r.heads[n])
+		if got < 0 && n == 0 {
 			return r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
-		} else if got <= 0 {
+		}
+		if got <= 0 {
 			break
 		}
+		at = after
 	}
-	r.headsAt, r.seen = r.next, r.next+uint16(n)
+	r.headsAt, r.seen, r.headEnd = r.next, r.next+uint16(n), at
 	return n
 }
 
-func (r *ring) headAtPacked(at uint16) (head, uint16, int) {
-	h, after, got := r.readHead(at)
+func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
+	after, got = r.readHead(at, &h)
 	if got < 0 {
 		r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
 	}
@@ -173,11 +182,11 @@ func (r *ring) headAtPacked(at uint16) (head, uint16, int) {
 // readHead reads the first descriptor of the chain at a position, and of a longer
 // chain how many follow, and the id, which the last one has (virtio 1.2 section
 // 2.8.6). -1: the chain is longer than the ring.
-func (r *ring) readHead(at uint16) (h head, after uint16, got int) {
+func (r *ring) readHead(at uint16, h *head) (after uint16, got int) {
 	// An acquire; pairs with the driver's release of the flags of a chain's first
 	// descriptor, which it writes last (virtio 1.2 section 2.8.21.1).
 	if !available(atomic.LoadUint32(r.idFlags(at)), at) {
-		return h, at, 0
+		return at, 0
 	}
 	var id uint16
 	h.addr, h.n, id, h.flags = readDesc(r.packedDesc(at))
@@ -186,13 +195,13 @@ func (r *ring) readHead(at uint16) (h head, after uint16, got int) {
 	after = r.after(at, 1)
 	for flags := h.flags; flags&descNext != 0 && flags&descIndirect == 0; after = r.after(after, 1) {
 		if count++; count > r.num {
-			return h, at, -1
+			return at, -1
 		}
 		word := *r.idFlags(after)
 		id, flags = uint16(word), uint16(word>>16)
 	}
 	h.id = uint32(id) | count<<16
-	return h, after, 1
+	return after, 1
 }
 
 // publishPacked writes the elements, and tells whether the driver wants a call.
@@ -200,9 +209,8 @@ func (r *ring) readHead(at uint16) (h head, after uint16, got int) {
 // finishes it, in the guest's memory, from there.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, recordState(r.first, r.published, r.done-r.published))
-	r.writeUsed()
 	old := r.first
-	r.first, r.published = r.position(), r.done
+	r.first, r.published = r.writeUsed(), r.done
 	storeRelease64(r.state, recordState(r.first, r.published, 0))
 	if r.call < 0 {
 		return false
@@ -230,8 +238,9 @@ func (r *ring) publishPacked() bool {
 	return end-event-1 < end-begin
 }
 
-// writeUsed writes the elements that are done and not published, the first last.
-func (r *ring) writeUsed() {
+// writeUsed writes the elements that are done and not published, the first last,
+// and returns the position after them.
+func (r *ring) writeUsed() uint16 {
 	at := r.first
 	head, headElement := at, r.element(r.published)
 	at = r.after(at, uint32(headElement>>16&0xffff))
@@ -243,6 +252,7 @@ func (r *ring) writeUsed() {
 	// A release; pairs with the driver's acquire of the flags: elements and
 	// buffers are complete.
 	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
+	return at
 }
 
 // usedElement is the second half of a used descriptor: length, id, flags.

@@ -35,8 +35,8 @@ const (
 	recordSize   = 2 * MaxQueuePairs * recordStride // takes memory only where it is touched
 )
 
-// newRecord returns the descriptor of an empty record, which the caller owns.
-func newRecord() (int, error) {
+// NewRecord returns the descriptor of an empty record, which the caller owns.
+func NewRecord() (int, error) {
 	r, err := shm.Create("vrings", recordSize)
 	if err != nil {
 		return -1, err

@@ -275,7 +275,7 @@ func (s *Session) makeRecord() error {
 	if s.front.Features&FeatureRingPacked == 0 || s.front.Record >= 0 {
 		return nil
 	}
-	fd, err := newRecord()
+	fd, err := NewRecord()
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ type Attack struct {
 	Do func(q *Queue)
 	// Indirect says that the attack needs indirect descriptors.
 	Indirect bool
+	// Split says that a packed ring has nothing of the kind.
+	Split bool
 }
 
 // spoil offers one chain whose descriptors make wants, given the head and the
@@ -33,14 +35,19 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 
 // drop takes back what was offered on a receive ring and not used: the next
 // chain the device takes is the attack's.
-func (q *Queue) drop() { q.next = q.UsedIndex() }
+func (q *Queue) drop() {
+	q.next = q.UsedIndex()
+	if q.packed != nil {
+		q.packed.withdraw()
+	}
+}
 
 // offered is a head that is offered at once with a wrong index after it.
 func jump(by uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
 }
 
-// Attacks on a split ring. Each breaks a receive ring as well as a transmit ring.
+// Attacks on a ring. Each breaks a receive ring as well as a transmit ring.
 var Attacks = []Attack{
 	{Name: "address-zero", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = 0 })},
 	{Name: "address-beyond", Do: spoil(func(q *Queue, d []Desc, _ uint16) { d[0].Addr = GuestBase + uint64(len(q.g.mem)) })},
@@ -64,18 +71,18 @@ var Attacks = []Attack{
 			d[i].Len, d[i].Flags, d[i].Next = 1, flags|Next, uint16((i+1)%len(d))
 		}
 	})},
-	{Name: "next-beyond", Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
+	{Name: "next-beyond", Split: true, Do: spoil(func(_ *Queue, d []Desc, _ uint16) {
 		d[0].Flags, d[0].Next, d[0].Len = d[0].Flags|Next, uint16(len(d)), 8
 	})},
-	{Name: "head-beyond", Do: func(q *Queue) {
+	{Name: "head-beyond", Split: true, Do: func(q *Queue) {
 		if q.index%2 == 0 {
 			q.drop()
 		}
 		q.Offer(uint16(q.g.Num))
 		q.Publish()
 	}},
-	{Name: "index-jumps", Do: func(q *Queue) { jump(uint16(q.g.Num) + 1)(q) }},
-	{Name: "index-goes-back", Do: jump(math.MaxUint16)},
+	{Name: "index-jumps", Split: true, Do: func(q *Queue) { jump(uint16(q.g.Num) + 1)(q) }},
+	{Name: "index-goes-back", Split: true, Do: jump(math.MaxUint16)},
 	{Name: "table-empty", Indirect: true, Do: spoil(func(q *Queue, d []Desc, _ uint16) {
 		d[0] = Desc{Addr: q.TableAddr(0), Len: 0, Flags: Indirect}
 	})},
@@ -89,12 +96,12 @@ var Attacks = []Attack{
 		q.Table(0)[0] = Desc{Addr: q.TableAddr(1), Len: 16, Flags: Indirect}
 		d[0] = Desc{Addr: q.TableAddr(0), Len: 16, Flags: Indirect}
 	})},
-	{Name: "table-loops", Indirect: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
+	{Name: "table-loops", Indirect: true, Split: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
 		q.Table(0)[0] = Desc{Addr: q.SlotAddr(0), Len: 1, Flags: flags | Next, Next: 1}
 		q.Table(0)[1] = Desc{Addr: q.SlotAddr(0), Len: 1, Flags: flags | Next, Next: 0}
 		d[0] = Desc{Addr: q.TableAddr(0), Len: 32, Flags: Indirect}
 	})},
-	{Name: "table-next-beyond", Indirect: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
+	{Name: "table-next-beyond", Indirect: true, Split: true, Do: spoil(func(q *Queue, d []Desc, flags uint16) {
 		q.Table(0)[0] = Desc{Addr: q.SlotAddr(0), Len: 8, Flags: flags | Next, Next: 2}
 		d[0] = Desc{Addr: q.TableAddr(0), Len: 32, Flags: Indirect}
 	})},

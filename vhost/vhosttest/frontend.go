@@ -248,7 +248,7 @@ func (f *FrontEnd) Attach(g *Guest) error {
 	}
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
-			if err := f.SetVring(q, g.Seed); err != nil {
+			if err := f.SetVring(q, q.Start()); err != nil {
 				return fmt.Errorf("vring %d: %w", q.index, err)
 			}
 		}

@@ -76,6 +76,7 @@ type LoadResult struct {
 	Bytes    uint64
 	Lost     uint64 // taken by the switch and received by nobody
 	Bad      uint64 // frames that differ, under Check
+	Misused  int    // used elements that name no chain in flight
 	Elapsed  time.Duration
 	PerGuest []uint64 // frames received
 }
@@ -121,7 +122,7 @@ func (l *Load) Close() {
 // starts the frames.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{rx: g.Rx[0], tx: g.Tx[0]}
-	e.rx.next, e.rx.published = 0, 0 // take back what New offered
+	e.rx.Withdraw() // what New offered
 	size := uint32(HeaderLen(g.Features) + l.config.FrameSize)
 	for i := range e.tx.Descs {
 		e.tx.Descs[i] = Desc{Addr: e.rx.SlotAddr(i), Len: size}
@@ -286,6 +287,9 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	}
 	if lost := l.lost() - before; lost > 0 {
 		r.Lost = uint64(lost)
+	}
+	for _, e := range l.ends {
+		r.Misused += e.rx.Misused + e.tx.Misused
 	}
 	r.Bytes = r.Frames * uint64(l.config.FrameSize)
 	return r, nil

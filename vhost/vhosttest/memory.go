@@ -114,6 +114,7 @@ type Guest struct {
 	Rx, Tx []*Queue // by pair: what the guest receives, what it transmits
 	mem    []byte
 	file   *os.File
+	record int // of packed rings, as control keeps it; -1: none
 	// regions' borders, offsets into mem
 	borders []int
 }
@@ -121,7 +122,7 @@ type Guest struct {
 // New makes a guest whose receive rings are filled with buffers.
 func New(o Options) (*Guest, error) {
 	o = o.withDefaults()
-	g := &Guest{Options: o}
+	g := &Guest{Options: o, record: -1}
 	queue := queueSize(o)
 	size := 2 * o.Pairs * queue
 	fd, err := unix.MemfdCreate("weft-mock-guest", unix.MFD_CLOEXEC)
@@ -142,6 +143,12 @@ func New(o Options) (*Guest, error) {
 		// In the middle of the buffers of the first and of the second queue.
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
+	}
+	if o.Features&vhost.FeatureRingPacked != 0 {
+		if g.record, err = vhost.NewRecord(); err != nil {
+			g.Close()
+			return nil, err
+		}
 	}
 	for i := range 2 * o.Pairs {
 		q, err := newQueue(g, i, i*queue)
@@ -169,6 +176,10 @@ func (g *Guest) Close() {
 		g.mem = nil
 	}
 	g.file.Close()
+	if g.record >= 0 {
+		unix.Close(g.record)
+		g.record = -1
+	}
 }
 
 // Truncate shortens the memory's file, as a hostile front end can.
@@ -203,6 +214,10 @@ func (g *Guest) userAddr(off int) uint64 {
 func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
 	fds := []int{g.FD()}
+	if g.record >= 0 {
+		fds = append(fds, g.record)
+		s.Record = len(fds)
+	}
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
 			v := q.Vring()

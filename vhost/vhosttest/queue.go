@@ -28,13 +28,14 @@ const (
 
 type usedElem struct{ id, n uint32 }
 
-// Queue is one split ring from the driver's side. One goroutine drives it.
+// Queue is one ring from the driver's side, packed if the features say so. One goroutine drives it.
 //
 // Slot i is a buffer of BufLen bytes with the descriptors of its chain: slots
 // are what is offered and what comes back.
 type Queue struct {
-	g     *Guest
-	index int
+	packed *packed // nil: split
+	g      *Guest
+	index  int
 
 	Descs  []Desc
 	avail  []uint32 // one word: flags, idx
@@ -55,8 +56,11 @@ type Queue struct {
 	published  uint16
 	seen       uint16 // used elements taken
 	flags      uint32 // of the avail ring
+	inFlight   []bool // by slot
 	// Kicks counts the kicks that were sent.
 	Kicks int
+	// Misused counts used elements that name no chain in flight: lost or used twice.
+	Misused int
 }
 
 func queueSize(o Options) int {
@@ -89,18 +93,24 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.elems = shm.View[usedElem](g.mem, q.usedOff+4, n)
 	q.event = shm.View[uint16](g.mem, q.usedOff+4+8*n, 1)
 	q.tables = shm.View[Desc](g.mem, q.tableOff, maxPieces*n)
+	if g.Features&vhost.FeatureRingPacked != 0 {
+		q.newPacked(n)
+	}
 	q.bufs = g.mem[q.bufOff : q.bufOff+g.BufLen*n]
 	q.perSlot = 1
 	if !g.Indirect {
 		_, q.perSlot = g.Layout.pieces(g.BufLen, HeaderLen(g.Features))
 	}
 	q.slots = n / q.perSlot
+	q.inFlight = make([]bool, n)
 	for i := range q.slots {
 		q.free = append(q.free, uint16(i))
 	}
 	q.next, q.published, q.seen = g.Seed, g.Seed, g.Seed
-	q.avail[0] = uint32(g.Seed) << 16
-	q.used[0] = uint32(g.Seed) << 16
+	if q.packed == nil {
+		q.avail[0] = uint32(g.Seed) << 16
+		q.used[0] = uint32(g.Seed) << 16
+	}
 	var err error
 	if q.kick, err = newEvent(); err != nil {
 		return nil, err
@@ -124,7 +134,15 @@ func (q *Queue) close() {
 // Vring describes the ring; Kick and Call are -1.
 func (q *Queue) Vring() vhost.VringSpec {
 	return vhost.VringSpec{Index: q.index, Num: q.g.Num, Desc: q.g.userAddr(q.descOff), Avail: q.g.userAddr(q.availOff),
-		Used: q.g.userAddr(q.usedOff), LastAvail: q.g.Seed, Kick: -1, Call: -1, Enabled: true}
+		Used: q.g.userAddr(q.usedOff), LastAvail: q.Start(), Kick: -1, Call: -1, Enabled: true}
+}
+
+// Start is the position of the first chain ever offered.
+func (q *Queue) Start() uint16 {
+	if q.packed != nil {
+		return uint16(int(q.g.Seed)%q.g.Num) | packedWrap
+	}
+	return q.g.Seed
 }
 
 // Index is the vring's index.
@@ -160,6 +178,10 @@ func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPie
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
+	if q.packed != nil {
+		q.packed.withdraw()
+		return
+	}
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 }
 
@@ -185,6 +207,12 @@ func (q *Queue) chain(i, n int, flags uint16) uint16 {
 
 // Offer puts a chain's head into the avail ring, to be published.
 func (q *Queue) Offer(head uint16) {
+	q.inFlight[int(head)/q.perSlot%len(q.inFlight)] = true
+	if q.packed != nil {
+		q.packed.offer(q, head)
+		q.next++
+		return
+	}
 	q.ring[int(q.next)&(q.g.Num-1)] = head
 	q.next++
 }
@@ -196,6 +224,10 @@ func (q *Queue) Publish() {
 	}
 	old := q.published
 	q.published = q.next
+	if q.packed != nil {
+		q.packed.publish(q)
+		return
+	}
 	// Sequentially consistent, for the kick: pairs with the device's arm.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
@@ -222,6 +254,10 @@ func (q *Queue) wantsKick(old uint16) bool {
 
 // WantCalls says whether the device is to call when it uses buffers.
 func (q *Queue) WantCalls(on bool) {
+	if q.packed != nil {
+		q.packed.wantCalls(on, q.g.Features)
+		return
+	}
 	if q.g.Features&vhost.FeatureEventIndex != 0 {
 		if on {
 			q.ring[q.g.Num] = q.seen
@@ -238,8 +274,13 @@ func (q *Queue) WantCalls(on bool) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
-// UsedIndex is the device's used index.
-func (q *Queue) UsedIndex() uint16 { return uint16(atomic.LoadUint32(&q.used[0]) >> 16) }
+// UsedIndex is the device's used index; with a packed ring, what it would be.
+func (q *Queue) UsedIndex() uint16 {
+	if q.packed != nil {
+		return q.seen + q.packed.usedAhead()
+	}
+	return uint16(atomic.LoadUint32(&q.used[0]) >> 16)
+}
 
 // SetUsed overwrites the used ring's index, as a driver must not.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
@@ -247,12 +288,30 @@ func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16
 // takeUsed returns the next used element. Pairs with the device's release of
 // used.idx.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
+	if q.packed != nil {
+		id, n, ok := q.packed.takeUsed()
+		if ok {
+			q.seen++
+			q.returned(int(id))
+		}
+		return int(id) / q.perSlot, int(n), ok
+	}
 	if q.UsedIndex() == q.seen {
 		return 0, 0, false
 	}
 	e := q.elems[int(q.seen)&(q.g.Num-1)]
 	q.seen++
+	q.returned(int(e.id))
 	return int(e.id) / q.perSlot, int(e.n), true
+}
+
+func (q *Queue) returned(id int) {
+	slot := id / q.perSlot
+	if slot >= len(q.inFlight) || !q.inFlight[slot] {
+		q.Misused++
+		return
+	}
+	q.inFlight[slot] = false
 }
 
 // WaitCall waits for a call, up to the time given; true if one came.

@@ -1,0 +1,201 @@
+package vhosttest
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"weft/internal/shm"
+	"weft/vhost"
+)
+
+// packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13): the
+// last word is the id and, above it, the flags.
+type packedDesc struct {
+	addr    uint64
+	n       uint32
+	idFlags uint32
+}
+
+const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // its size is the specification's
+
+const (
+	packedAvail = 1 << 7
+	packedUsed  = 1 << 15
+	packedWrap  = 1 << 15 // of a position
+
+	eventsOff = 1 << 16
+	eventsAt  = 2 << 16
+)
+
+// packed is the packed ring from the driver's side. Chains are still described in
+// Queue.Descs and Queue.Table, which are the driver's own here; Offer copies a
+// chain from there into the ring.
+type packed struct {
+	ring   []packedDesc
+	tables []packedDesc // maxPieces a slot
+	driver []uint32     // one word: place and wrap counter, flags
+	device []uint32
+	next   uint16 // position of the next chain
+	shown  uint16 // position up to which chains are published
+	used   uint16 // position of the next used element
+	counts []uint16
+	heads  []packedHead // offered, not published
+}
+
+type packedHead struct{ at, id, flags uint16 }
+
+func (q *Queue) newPacked(n int) {
+	p := &packed{
+		ring:   shm.View[packedDesc](q.g.mem, q.descOff, n),
+		driver: shm.View[uint32](q.g.mem, q.availOff, 1),
+		device: shm.View[uint32](q.g.mem, q.usedOff, 1),
+		tables: shm.View[packedDesc](q.g.mem, q.tableOff, maxPieces*n),
+		next:   uint16(int(q.g.Seed)%n) | packedWrap,
+		counts: make([]uint16, n),
+		heads:  make([]packedHead, 0, n),
+	}
+	p.shown, p.used = p.next, p.next
+	q.packed, q.Descs, q.tables = p, make([]Desc, n), make([]Desc, maxPieces*n)
+}
+
+func (p *packed) after(at, n uint16) uint16 {
+	place := int(at&^packedWrap) + int(n)
+	if place >= len(p.ring) {
+		return uint16(place-len(p.ring)) | ^at&packedWrap
+	}
+	return uint16(place) | at&packedWrap
+}
+
+// lap are the flags of a descriptor that is available in the lap of a position.
+func lap(at uint16) uint16 {
+	if at&packedWrap != 0 {
+		return packedAvail
+	}
+	return packedUsed
+}
+
+// offer copies a chain into the ring, all but the flags of its first descriptor.
+// A chain that loops in Descs is one that fills the ring.
+func (p *packed) offer(q *Queue, head uint16) {
+	first, count, at := p.next, uint16(0), head
+	for more := true; more && int(count) <= len(p.ring); count++ {
+		d := q.Descs[at]
+		e := &p.ring[p.next&^packedWrap]
+		e.addr, e.n = d.Addr, d.Len
+		flags := d.Flags&(Next|Write|Indirect) | lap(p.next)
+		if count == 0 {
+			p.heads = append(p.heads, packedHead{first, head, flags})
+		} else {
+			e.idFlags = uint32(head) | uint32(flags)<<16
+		}
+		more, at = d.Flags&Next != 0, d.Next
+		p.next = p.after(p.next, 1)
+	}
+	if q.Descs[head].Flags&Indirect != 0 {
+		i := int(head) / q.perSlot
+		for k, d := range q.Table(i) {
+			p.tables[i*maxPieces+k] = packedDesc{d.Addr, d.Len, uint32(d.Flags&(Write|Indirect)) << 16}
+		}
+	}
+	p.counts[head] = count
+}
+
+// publish writes the flags that were left out, the first last.
+func (p *packed) publish(q *Queue) {
+	for i := len(p.heads) - 1; i >= 0; i-- {
+		h := p.heads[i]
+		word := uint32(h.id) | uint32(h.flags)<<16
+		at := &p.ring[h.at&^packedWrap].idFlags
+		if i > 0 {
+			*at = word
+		} else {
+			// Sequentially consistent, for the kick: pairs with the device's arm.
+			atomic.StoreUint32(at, word)
+		}
+	}
+	p.heads = p.heads[:0]
+	old := p.shown
+	p.shown = p.next
+	if p.wantsKick(old, q.g.Features) {
+		q.Kicks++
+		shm.Signal(q.kick)
+	}
+}
+
+// wantsKick walks over what was published and looks for the place the device
+// waits for (virtio 1.2 section 2.8.10).
+func (p *packed) wantsKick(old uint16, features uint64) bool {
+	word := atomic.LoadUint32(&p.device[0])
+	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
+		return word>>16 == 0
+	}
+	for at := old; at != p.shown; at = p.after(at, 1) {
+		if at == uint16(word) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *packed) wantCalls(on bool, features uint64) {
+	word := uint32(eventsOff)
+	switch {
+	case on && features&vhost.FeatureEventIndex != 0:
+		word = eventsAt | uint32(p.used)
+	case on:
+		word = 0
+	}
+	atomic.StoreUint32(&p.driver[0], word)
+}
+
+// usedAt returns the used element at a position. Pairs with the device's release
+// of the flags.
+func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
+	d := &p.ring[at&^packedWrap]
+	word := atomic.LoadUint32(&d.idFlags)
+	want := uint32(0)
+	if at&packedWrap != 0 {
+		want = packedAvail | packedUsed
+	}
+	if word>>16&(packedAvail|packedUsed) != want || at == p.shown {
+		return 0, 0, false
+	}
+	return uint16(word), d.n, true
+}
+
+func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
+	if id, n, ok = p.usedAt(p.used); ok {
+		p.used = p.after(p.used, p.counts[id])
+	}
+	return id, n, ok
+}
+
+// usedAhead is the number of used elements that were not taken.
+func (p *packed) usedAhead() (n uint16) {
+	for at := p.used; ; n++ {
+		id, _, ok := p.usedAt(at)
+		if !ok {
+			return n
+		}
+		at = p.after(at, p.counts[id])
+	}
+}
+
+// withdraw makes all descriptors that are not used unavailable.
+func (p *packed) withdraw() {
+	at := p.used
+	for range p.usedAhead() {
+		id, _, _ := p.usedAt(at)
+		at = p.after(at, p.counts[id])
+	}
+	p.heads = p.heads[:0]
+	end := p.next
+	p.next, p.shown = at, at
+	for ; at != end; at = p.after(at, 1) {
+		if at&packedWrap != 0 {
+			p.ring[at&^packedWrap].idFlags = 0
+		} else {
+			p.ring[at&^packedWrap].idFlags = (packedAvail | packedUsed) << 16
+		}
+	}
+}
