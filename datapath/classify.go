@@ -38,6 +38,10 @@ func (w *Worker) classify(tunneled uint32) {
 		if f.Drop == packet.DropNone {
 			f.Drop = flowtable.Extract(b, f, &w.keys[i])
 		}
+		if f.Undone() && f.Drop == packet.DropNone {
+			f.Drop = b.CheckOffload(f)
+			w.undone |= 1 << i
+		}
 		if f.Drop != packet.DropNone {
 			w.drop(f, f.Drop)
 			w.live &^= 1 << i

@@ -123,7 +123,7 @@ func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return
 	}
-	w.cursor, w.live = 0, allOf(w.batch.N)
+	w.cursor, w.live, w.undone = 0, allOf(w.batch.N), 0
 	w.classify(w.live) // a frame that came by no tunnel has words of 0
 	w.execute()
 	w.finish()
@@ -132,11 +132,16 @@ func (w *Worker) runResumed() {
 // runHeld executes actions on the frame of slot, without a lookup.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
-	w.cursor, w.live = 0, 1
+	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
 	// The frame was whole when it was held; what it went through since then can
 	// have made another one of it.
-	if why := flowtable.Extract(&w.batch, f, &w.keys[0]); why != packet.DropNone {
+	why := flowtable.Extract(&w.batch, f, &w.keys[0])
+	if why == packet.DropNone && f.Undone() {
+		why = w.batch.CheckOffload(f)
+		w.undone = 1
+	}
+	if why != packet.DropNone {
 		w.live = 0
 		w.drop(f, why)
 	} else {

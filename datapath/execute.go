@@ -50,6 +50,9 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 
 	actions := w.cache.Actions(slot)
 	tail := tailOf(actions)
+	if packets > 1 && w.rxInUse != nil && w.rxInUse.tunnel {
+		w.coalesce(first, end, actions)
+	}
 	for i := first; i < end; i++ {
 		if w.live>>i&1 != 0 {
 			w.cursor = i

@@ -60,7 +60,8 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	w.batch.Gather(f, w.heldBytes(slot)) // may fault: the slot is not taken yet
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
-	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now, Tunnel: *w.keys[i].Tunnel(), Then: then}
+	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
+		Tunnel: *w.keys[i].Tunnel(), Then: then, Offload: f.Offload}
 	p.tally(h, 1)
 	return slot, packet.DropNone
 }
@@ -96,7 +97,7 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	i := b.N
 	bytes := w.heldBytes(slot)[:h.Len]
 	f, head := b.Next()
-	f.InPort, f.Held, f.Flags = h.InPort, slot+1, packet.FrameResumed
+	f.InPort, f.Held, f.Flags, f.Offload = h.InPort, slot+1, packet.FrameResumed, h.Offload
 	n := copy(head[:], bytes)
 	if n < len(bytes) {
 		b.AddSpan(f, packet.Address(bytes[n:]), uint32(len(bytes)-n))

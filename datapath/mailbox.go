@@ -106,6 +106,9 @@ func (w *Worker) addPort(q *PortQueues) error {
 		}
 	}
 	p.tx, p.lock = q.Tx, q.Lock
+	if p.takes = 0; p.tx != nil {
+		p.takes = p.tx.Offloads()
+	}
 	return nil
 }
 

@@ -73,7 +73,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	b := &w.batch
 	b.Reset()
 	b.Port = q.port
-	w.cursor, w.live = 0, 0
+	w.cursor, w.live, w.undone = 0, 0, 0
 	w.rxInUse = q
 	n := q.rx.Recv(b)
 	if n < 0 {

@@ -13,6 +13,7 @@ import (
 // txPort is a datapath port as outputs see it. Worker owns.
 type txPort struct {
 	tx       port.Tx // nil: nothing can be sent there
+	takes    packet.Offloads
 	lock     *TxLock // nil: no other worker uses tx
 	counters *PortCounters
 	no       uint32
@@ -82,12 +83,21 @@ func (w *Worker) sendPending(p *txPort) {
 	if p.lock != nil {
 		p.lock.lock()
 	}
-	taken := p.tx.Send(&w.batch, order)
+	if w.undone == 0 {
+		w.send(p, order)
+	} else {
+		w.sendUndone(p, order)
+	}
 	if p.lock != nil {
 		p.lock.unlock()
 	}
 	w.txInUse = nil
 	p.count = 0
+}
+
+// send gives the port frames that it takes as they are.
+func (w *Worker) send(p *txPort, order []uint8) {
+	taken := p.tx.Send(&w.batch, order)
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
 		if n >= taken {
@@ -104,6 +114,10 @@ func (w *Worker) sendPending(p *txPort) {
 func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 	over := w.overlay[i]
 	w.overlay[i] = overlay{}
+	w.count(p, over, w.batch.Frames[i].Len(), why)
+}
+
+func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReason) {
 	if why != packet.DropNone {
 		w.sh.Counters.Drops[why]++
 		p.counters.TxDrops++
@@ -112,12 +126,11 @@ func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 		}
 		return
 	}
-	length := uint64(w.batch.Frames[i].Len())
 	p.counters.TxPackets++
-	p.counters.TxBytes += length
+	p.counters.TxBytes += uint64(length)
 	if over.port != 0 {
 		w.sh.Ports[over.port].TxPackets++
-		w.sh.Ports[over.port].TxBytes += length - uint64(over.outer)
+		w.sh.Ports[over.port].TxBytes += uint64(length - int(over.outer))
 	}
 }
 

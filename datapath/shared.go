@@ -32,9 +32,9 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the longest frame that can be held; longer ones are dropped as
-// DropHeldFull.
-const HeldBytes = 9216 + 64
+// HeldBytes is the longest frame that can be held: any. A slot takes memory only
+// as far as it was ever used, and the slot freed last is the one used next.
+const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
 // Shared is one worker's region: what the worker owns and control reads, and
 // the rings between them. Pointer-free; laid out by Carve in both processes.
@@ -125,6 +125,8 @@ type HeldFrame struct {
 	// neighbour; its flow's other actions have been executed. OpNone on a frame
 	// that missed and is to be looked up.
 	Then flowtable.Action
+	// Offload is what is left to do to the frame.
+	Offload packet.Offload
 }
 
 // Values of HeldFrame.State.

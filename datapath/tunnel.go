@@ -27,7 +27,8 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		w.awaitNeighbour(i, a)
 		return
 	}
-	if t.State == tunnel.TemplateReady && f.Len()+int(t.Len) > int(t.MTU) {
+	size := f.Offload.Size
+	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-int(t.Len)) {
 		w.drop(f, packet.DropTooBigForTunnel)
 		return
 	}
@@ -40,5 +41,6 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	w.output(i, t.Port, last)
 	if !last {
 		t.Pop(f)
+		f.Offload.Size = size
 	}
 }

@@ -15,8 +15,8 @@ import (
 func twoPorts(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, testSizes)
-	r.addPort(1, porttest.Options{SlotBytes: 12000, Span: 500}, false)
-	r.addPort(2, porttest.Options{SlotBytes: 12000}, false)
+	r.addPort(1, porttest.Options{SlotBytes: packet.MaxFrameLen + 100, Span: 500}, false)
+	r.addPort(2, porttest.Options{SlotBytes: packet.MaxFrameLen + 100}, false)
 	return r
 }
 
@@ -24,7 +24,7 @@ func twoPorts(t *testing.T) *rig {
 // control installs says, in the order in which control resumes it.
 func TestMissAndRetry(t *testing.T) {
 	r := twoPorts(t)
-	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, HeldBytes, 1), ethernet(0xa, 1500, 2)}
+	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1), ethernet(0xa, 1500, 2)}
 	r.inject(1, frames...)
 	r.turn()
 	if r.rx(1).Lent() != 0 {

@@ -5,8 +5,10 @@
 //	receive.go   a batch from one queue
 //	classify.go  decapsulate, extract, look up
 //	execute.go   the actions of a run of frames of one flow
+//	coalesce.go  one large frame of a run's segments
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
+//	segment.go   what an output leaves to do: checksums, cutting large frames
 //	upcall.go    what the worker tells control: misses, neighbours, faults
 //	held.go      frames that wait for control's answer
 //	command.go   control's commands
@@ -82,12 +84,16 @@ type Worker struct {
 	keys    [packet.BatchSize]flowtable.Key
 	words   [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
 	live    uint32                                          // bit a frame: not dropped so far
+	undone  uint32                                          // bit a frame: something is left to do, see segment.go
 	slots   [packet.BatchSize]uint32                        // megaflows found
 	cursor  int                                             // frames below have been executed
 	overlay [packet.BatchSize]overlay                       // tunnel header on a pending frame
 	lookups flowtable.LookupCounts
 	rxInUse *rxQueue // whose spans the batch borrows; nil: held frames
 	txInUse *txPort  // whose queue is being called
+
+	coalescer packet.Coalescer
+	segments  packet.Batch // of one large frame
 
 	ports   [port.MaxPorts]txPort
 	touched touchedPorts

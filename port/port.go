@@ -54,8 +54,12 @@ type Tx interface {
 	// one wake-up of the other side. The worker calls it once, at the end of
 	// the pass.
 	Flush()
-	// MTU is the length of the longest frame taken, Ethernet header included.
+	// MTU is the length of the longest frame taken, Ethernet header included; of a
+	// large frame, that of its segments counts (packet.Frame.SegmentLen).
 	MTU() int
+	// Offloads is what frames given to Send may have left to do. It does not
+	// change; the datapath does everything else before.
+	Offloads() packet.Offloads
 	// Close as in Rx.
 	Close()
 }

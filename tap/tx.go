@@ -84,6 +84,9 @@ func (q *txQueue) Flush() {}
 // and one VLAN tag, which Linux does not count.
 func (q *txQueue) MTU() int { return q.mtu }
 
+// Offloads: none.
+func (q *txQueue) Offloads() packet.Offloads { return 0 }
+
 // Close unmaps the vectors. The descriptor is the device's.
 func (q *txQueue) Close() {
 	if q.mem != nil {

@@ -18,21 +18,23 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 		return t.reason()
 	}
 	n := int(t.Len)
-	if f.Len()+n > int(t.MTU) {
+	if f.SegmentLen()+n > int(t.MTU) {
 		return packet.DropTooBigForTunnel
 	}
+	count := uint16(f.SegmentCount())
 	h := f.Push(n)
 	if h == nil {
 		return packet.DropNoHeadroom
 	}
 	copy(h[:n], t.Header[:n])
-	length := f.Len()
+	f.OuterL3, f.OuterL4 = t.IP, t.UDP
+	length := f.Len() // more than the fields hold for a large frame, whose segments get their own
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
 	binary.BigEndian.PutUint32(h[t.VXLAN+4:], vni<<8)
 	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
-		t.finishIPv4(ip, length-int(t.IP), innerTOS)
+		t.finishIPv4(ip, length-int(t.IP), innerTOS, count)
 	} else {
 		ip := packet.IPv6(ip)
 		ip.SetPayloadLen(length - int(t.UDP))
@@ -42,8 +44,8 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 }
 
 // finishIPv4 fills in what differs from datagram to datagram. The checksum field
-// of the template has the sum of the rest.
-func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8) {
+// of the template has the sum of the rest. count is the number of datagrams.
+func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8, count uint16) {
 	ecn := innerTOS & 3
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(ecn)
 	ip[1] |= ecn
@@ -51,7 +53,7 @@ func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8) {
 	if ip.FlagsFrag()&flagDF == 0 {
 		ip.SetID(t.ID)
 		sum += uint32(t.ID)
-		t.ID++
+		t.ID += count
 	}
 	sum = sum>>16 + sum&0xffff
 	ip.SetChecksum(^uint16(sum>>16 + sum))
@@ -66,7 +68,10 @@ func (t *Template) reason() packet.DropReason {
 }
 
 // Pop takes off the header that Push put on.
-func (t *Template) Pop(f *packet.Frame) { f.Pull(int(t.Len)) }
+func (t *Template) Pop(f *packet.Frame) {
+	f.Pull(int(t.Len))
+	f.OuterL3, f.OuterL4 = 0, 0
+}
 
 // InnerTOS is the TOS or traffic class of the frame's IP header; 0 without one.
 // To be called before Push.

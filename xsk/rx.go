@@ -78,6 +78,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 func (q *rxQueue) note(b *packet.Batch, addr uint64, length uint32) {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[addr:addr+uint64(length)]))
+	f.SetOrigin(q.umemAt + uintptr(addr))
 	if length > n {
 		b.AddSpan(f, q.umemAt+uintptr(addr)+uintptr(n), length-n)
 	}

@@ -66,7 +66,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		q.freeCount--
 		frame := q.free[q.freeCount]
 		addr := q.first + uint64(frame)<<q.shift
-		b.Gather(f, q.umem[addr:addr+uint64(length)])
+		b.GatherFinished(f, q.umem[addr:addr+uint64(length)])
 		*q.tx.at(q.next) = unix.XDPDesc{Addr: addr, Len: uint32(length)}
 		q.next++
 		q.taken[count] = frame
@@ -173,6 +173,11 @@ func (q *txQueue) kickCopy() {
 
 // MTU is the device's when control set it up, with the Ethernet header.
 func (q *txQueue) MTU() int { return q.mtu }
+
+// Offloads: checksums are finished while the frame is copied into the UMEM, in the
+// same pass. Large frames are cut before: no driver segments what comes from
+// AF_XDP.
+func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
 // Close unmaps the rings. The socket is the device's.
 func (q *txQueue) Close() {

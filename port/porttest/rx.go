@@ -19,6 +19,8 @@ type Options struct {
 	Polled bool
 	// MTU of the transmit queue; default SlotBytes.
 	MTU int
+	// Takes is what the transmit queue takes undone; default nothing.
+	Takes packet.Offloads
 }
 
 func (o Options) withDefaults() Options {
@@ -46,6 +48,7 @@ type Rx struct {
 	memory
 	o     Options
 	lens  []uint32
+	left  []packet.Offload
 	wait  int
 	armed atomic.Bool
 
@@ -68,18 +71,21 @@ func NewRx(o Options) *Rx {
 	if err != nil {
 		panic(err)
 	}
-	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), wait: wait}
+	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), left: make([]packet.Offload, o.Slots), wait: wait}
 }
 
 // Inject puts a copy of frame into the queue; it reports false when it is full.
-func (r *Rx) Inject(frame []byte) bool {
+func (r *Rx) Inject(frame []byte) bool { return r.InjectUndone(frame, packet.Offload{}) }
+
+// InjectUndone is Inject of a frame whose sender left o to do.
+func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	at := r.injected.Load()
 	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
 		return false
 	}
 	slot := int(at % uint64(r.o.Slots))
 	copy(r.bytes[slot*r.o.SlotBytes:], frame)
-	r.lens[slot] = uint32(len(frame))
+	r.lens[slot], r.left[slot] = uint32(len(frame)), o
 	r.injected.Store(at + 1)
 	if r.armed.Load() || r.o.Polled {
 		shm.Signal(r.wait)
@@ -138,6 +144,8 @@ func (r *Rx) take(b *packet.Batch, slot int) bool {
 	length := int(r.lens[slot])
 	frame := r.bytes[slot*r.o.SlotBytes:][:length]
 	headerLen := copy(head[:min(r.o.Header, packet.MaxHeader)], frame)
+	f.Offload = r.left[slot]
+	f.SetOrigin(address(frame))
 	for at := headerLen; at < length; at += r.o.Span {
 		if !b.AddSpan(f, address(frame[at:]), uint32(min(r.o.Span, length-at))) {
 			b.Abandon(f)

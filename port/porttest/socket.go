@@ -110,4 +110,6 @@ func (t socketTx) Send(b *packet.Batch, order []uint8) int {
 
 func (t socketTx) Flush()   {}
 func (t socketTx) MTU() int { return socketSlot }
-func (t socketTx) Close()   {}
+
+func (t socketTx) Offloads() packet.Offloads { return 0 }
+func (t socketTx) Close()                    {}

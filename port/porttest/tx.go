@@ -10,8 +10,9 @@ import (
 // sends, one goroutine takes.
 type Tx struct {
 	memory
-	o    Options
-	lens []uint32
+	o        Options
+	lens     []uint32
+	offloads []packet.Offload
 
 	gathered  uint64        // worker's own
 	published atomic.Uint64 // pairs with Take
@@ -30,7 +31,8 @@ type Tx struct {
 // NewTx makes an empty queue. Close frees it.
 func NewTx(o Options) *Tx {
 	o = o.withDefaults()
-	t := &Tx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots)}
+	t := &Tx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots),
+		offloads: make([]packet.Offload, o.Slots)}
 	t.Room.Store(-1)
 	return t
 }
@@ -40,7 +42,10 @@ func (t *Tx) Send(b *packet.Batch, order []uint8) int {
 	t.Sends.Add(1)
 	for n, i := range order {
 		f := &b.Frames[i]
-		if f.Len() > t.o.MTU {
+		if !t.o.Takes.Takes(f) {
+			panic("porttest: a frame with an offload that was not declared")
+		}
+		if f.SegmentLen() > t.o.MTU || f.Len() > t.o.SlotBytes {
 			f.Drop = packet.DropOversizeFrame
 			continue
 		}
@@ -52,6 +57,7 @@ func (t *Tx) Send(b *packet.Batch, order []uint8) int {
 			t.Room.Store(room - 1)
 		}
 		slot := int(t.gathered % uint64(t.o.Slots))
+		t.offloads[slot] = f.Offload
 		t.lens[slot] = uint32(b.Gather(f, t.bytes[slot*t.o.SlotBytes:][:t.o.SlotBytes]))
 		t.gathered++
 	}
@@ -70,6 +76,9 @@ func (t *Tx) Flush() {
 // MTU implements port.Tx.
 func (t *Tx) MTU() int { return t.o.MTU }
 
+// Offloads implements port.Tx.
+func (t *Tx) Offloads() packet.Offloads { return t.o.Takes }
+
 // Close implements port.Tx.
 func (t *Tx) Close() {
 	if !t.Closed.Swap(true) {
@@ -79,14 +88,20 @@ func (t *Tx) Close() {
 
 // Take returns a copy of the next frame that was sent, nil if there is none.
 func (t *Tx) Take() []byte {
+	frame, _ := t.TakeUndone()
+	return frame
+}
+
+// TakeUndone is Take with what was left to do.
+func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	at := t.taken.Load()
 	if at == t.published.Load() {
-		return nil
+		return nil, packet.Offload{}
 	}
 	slot := int(at % uint64(t.o.Slots))
-	frame := append([]byte{}, t.bytes[slot*t.o.SlotBytes:][:t.lens[slot]]...)
+	frame, o := append([]byte{}, t.bytes[slot*t.o.SlotBytes:][:t.lens[slot]]...), t.offloads[slot]
 	t.taken.Store(at + 1)
-	return frame
+	return frame, o
 }
 
 // TakeAll returns copies of all frames that were sent and not taken yet.

@@ -1,0 +1,62 @@
+package datapath
+
+import (
+	"math/bits"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// coalesce makes large frames of the segments in a run that came out of a tunnel,
+// if all outputs of the run's actions take such. Here and not before the lookup,
+// for only here the outputs are known, and every frame has been counted; here and
+// not at the outputs, so that what follows is done once for a large frame.
+func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
+	takes := w.taken(actions)
+	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
+		return
+	}
+	c, b := &w.coalescer, &w.batch
+	c.Begin(takes)
+	for i := first; i < end; i++ {
+		if w.live>>i&1 != 0 && c.Add(b, i, w.origin(i)) {
+			w.live &^= 1 << i
+		}
+	}
+	c.Finish(b)
+	for i := first; i < end; i++ {
+		if w.live>>i&1 != 0 && b.Frames[i].Undone() {
+			w.undone |= 1 << i
+		}
+	}
+}
+
+// taken is what all outputs of an action list take undone; nothing for a list
+// that ends in a tunnel, or nowhere.
+func (w *Worker) taken(actions []flowtable.Action) packet.Offloads {
+	takes, outputs := packet.TakesAll, 0
+	for at := range actions {
+		switch a := &actions[at]; a.Op {
+		case flowtable.OpOutput:
+			if a.U32 >= uint32(len(w.ports)) || w.ports[a.U32].tx == nil {
+				return 0
+			}
+			takes &= w.ports[a.U32].takes
+			outputs++
+		case flowtable.OpTunnel, flowtable.OpDrop:
+			return 0
+		}
+	}
+	if outputs == 0 {
+		return 0
+	}
+	return takes
+}
+
+// origin tells the tunnels apart that frames came by. A megaflow need not: one
+// connection through two of them must still stay two.
+func (w *Worker) origin(i int) uint64 {
+	words := &w.words[i]
+	return words[0] ^ bits.RotateLeft64(words[1], 24) ^ bits.RotateLeft64(words[2], 1) ^
+		bits.RotateLeft64(words[3], 2) ^ bits.RotateLeft64(words[4], 3) ^ bits.RotateLeft64(words[5], 4)
+}
