@@ -122,7 +122,11 @@ func serialize(all ...gopacket.SerializableLayer) []byte {
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, all...); err != nil {
 		panic(err)
 	}
-	return append([]byte(nil), buf.Bytes()...)
+	frame := append([]byte(nil), buf.Bytes()...)
+	if frame[12] == 0x86 { // extraction takes padding off
+		return frame[:14+40+int(frame[18])<<8+int(frame[19])]
+	}
+	return frame[:14+int(frame[16])<<8+int(frame[17])]
 }
 
 func ethernet(kind layers.EthernetType) *layers.Ethernet {

@@ -1,0 +1,178 @@
+package conntrack
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"weft/packet"
+)
+
+func natTo(kind NATKind, lo, hi string, ports ...uint16) Request {
+	req := commit
+	a := netip.MustParseAddr(lo)
+	req.NAT = NAT{Kind: kind, IPv6: a.Is6(), Lo: AddrWords(a), Hi: AddrWords(netip.MustParseAddr(hi))}
+	if len(ports) == 2 {
+		req.NAT.PortLo, req.NAT.PortHi = ports[0], ports[1]
+	}
+	return req
+}
+
+var bare = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
+
+func same(t *testing.T, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Fatalf("got\n%x, expected\n%x", got, want)
+	}
+}
+
+// Source translation there and back, checksums included: the frames are those
+// that are made of the translated addresses from the start.
+func TestSNAT(t *testing.T) {
+	for _, v := range []struct{ guest, server, outside, lo string }{
+		{guest, server, "192.0.2.1:1000", "192.0.2.1"},
+		{guest6, srv6, "[2001:db8::1]:1000", "2001:db8::1"},
+	} {
+		r := newRig(t, 64)
+		req := natTo(NATSrc, v.lo, v.lo)
+		out := r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|New|SNAT)
+		same(t, out, udpFrame(v.outside, v.server, 33))
+		out = r.expect(udpFrame(v.server, v.outside, 21), bare, Tracked|Established|Reply|DNAT)
+		same(t, out, udpFrame(v.server, v.guest, 21))
+		out = r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|Established|SNAT)
+		same(t, out, udpFrame(v.outside, v.server, 33))
+		// Without nat the frame stays as it is.
+		out = r.expect(udpFrame(v.guest, v.server, 33), look, Tracked|Established)
+		same(t, out, udpFrame(v.guest, v.server, 33))
+		// Translated by the first action, it is not translated again.
+		r.send(udpFrame(v.server, v.outside, 21), bare)
+		_, out = r.again(req)
+		same(t, out, udpFrame(v.server, v.guest, 21))
+		check(t, r.tr.Table)
+	}
+}
+
+func TestDNAT(t *testing.T) {
+	for _, v := range []struct{ guest, service, server, lo string }{
+		{guest, "192.0.2.1:80", "10.0.1.1:8080", "10.0.1.1"},
+		{guest6, "[2001:db8::1]:80", "[fd01::1]:8080", "fd01::1"},
+	} {
+		r := newRig(t, 64)
+		req := natTo(NATDst, v.lo, v.lo, 8080, 8080)
+		s := tcpSegment{flags: "S", seq: 5, window: 100, scale: -1}
+		out := r.expect(tcpFrame(v.guest, v.service, s), req, Tracked|New|DNAT)
+		same(t, out, tcpFrame(v.guest, v.server, s))
+		s = tcpSegment{flags: "SA", seq: 5, ack: 6, window: 100, scale: -1}
+		out = r.expect(tcpFrame(v.server, v.guest, s), bare, Tracked|Established|Reply|SNAT)
+		same(t, out, tcpFrame(v.service, v.guest, s))
+		check(t, r.tr.Table)
+	}
+}
+
+// Two guests behind one address with one port: the second gets another port, and
+// each its own answers; with ICMP another identifier.
+func TestNATCollision(t *testing.T) {
+	r := newRig(t, 256)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
+	seen := map[string]bool{}
+	for i := range 50 {
+		from := "10.0.0." + port(i+1) + ":1000"
+		out := r.expect(udpFrame(from, server, 8), req, Tracked|New|SNAT)
+		outside := "192.0.2.1:" + port(int(out[34])<<8|int(out[35]))
+		same(t, out, udpFrame(outside, server, 8))
+		if seen[outside] {
+			t.Fatalf("%s twice", outside)
+		}
+		seen[outside] = true
+		back := r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
+		same(t, back, udpFrame(server, from, 8))
+	}
+	ids := map[uint16]bool{}
+	for i := range 50 {
+		from := "10.0.0." + port(i+1)
+		out := r.expect(icmpFrame(from, "10.0.1.1", 8, 0, 77), req, Tracked|New|SNAT)
+		id := uint16(out[38])<<8 | uint16(out[39])
+		same(t, out, icmpFrame("192.0.2.1", "10.0.1.1", 8, 0, id))
+		if ids[id] {
+			t.Fatalf("identifier %d twice", id)
+		}
+		ids[id] = true
+		back := r.expect(icmpFrame("10.0.1.1", "192.0.2.1", 0, 0, id), bare, Tracked|Established|Reply|DNAT)
+		same(t, back, icmpFrame("10.0.1.1", from, 0, 0, 77))
+	}
+	check(t, r.tr.Table)
+}
+
+// A range of ports is all that is used, and when it is used up the connection is
+// refused.
+func TestNATPortRange(t *testing.T) {
+	for _, flag := range []string{"", "random", "hash"} {
+		r := newRig(t, 256)
+		req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5009)
+		req.NAT.Random, req.NAT.Hash = flag == "random", flag == "hash"
+		used := map[string]bool{}
+		for i := range 20 {
+			out := r.expect(udpFrame("10.0.0.1:"+port(i+1), server, 8), req, Tracked|New|SNAT)
+			p := int(out[34])<<8 | int(out[35])
+			key := string(out[26:30]) + port(p)
+			if p < 5000 || p > 5009 || used[key] {
+				t.Fatalf("%s: port %d", flag, p)
+			}
+			used[key] = true
+		}
+		m, out := r.send(udpFrame("10.0.0.1:99", server, 8), req)
+		if m.Drop != packet.DropNATExhausted {
+			t.Fatalf("drop %v", m.Drop)
+		}
+		same(t, out, udpFrame("10.0.0.1:99", server, 8))
+		check(t, r.tr.Table)
+	}
+}
+
+// persistent: the address depends on the guest alone, in every table.
+func TestNATPersistent(t *testing.T) {
+	req := natTo(NATSrc, "192.0.2.0", "192.0.2.255")
+	req.NAT.Persistent = true
+	used := map[string]bool{}
+	for i := range 20 {
+		got := map[string]bool{}
+		for j := range 5 {
+			r := newRig(t, 64)
+			r.tr.head.seeds[10] += uint64(j)
+			r.tr.head.seeds[11] += uint64(j)
+			out := r.expect(udpFrame("10.0.0."+port(i+1)+":9", "10.0.1."+port(j+1)+":9", 8), req, Tracked|New|SNAT)
+			got[string(out[26:30])] = true
+			used[string(out[26:30])] = true
+		}
+		if len(got) != 1 {
+			t.Fatalf("guest %d has %d addresses", i, len(got))
+		}
+	}
+	if len(used) < 15 {
+		t.Fatalf("20 guests share %d addresses of 256", len(used))
+	}
+}
+
+// nat(src=0.0.0.0) changes the port alone, and only where it collides.
+func TestNATOfCollisionAlone(t *testing.T) {
+	r := newRig(t, 64)
+	dnat := natTo(NATDst, "10.0.1.1", "10.0.1.1", 80, 80)
+	zero := commit
+	zero.NAT = NAT{Kind: NATSrc}
+	r.expect(udpFrame(guest, "192.0.2.1:80", 8), dnat, Tracked|New|DNAT)
+	out := r.expect(udpFrame(guest, server, 8), zero, Tracked|New|SNAT)
+	if p := int(out[34])<<8 | int(out[35]); p < 1024 || p == 1000 {
+		t.Fatalf("port %d", p)
+	}
+	same(t, r.expect(udpFrame("10.0.0.2:1000", server, 8), zero, Tracked|New), udpFrame("10.0.0.2:1000", server, 8))
+	// Without nat there is no way out.
+	if m, _ := r.send(udpFrame("10.0.0.3:1000", server, 8), commit); m.Drop != packet.DropNone {
+		t.Fatalf("drop %v", m.Drop)
+	}
+	r.expect(udpFrame("10.0.0.4:5", "192.0.2.1:80", 8), dnat, Tracked|New|DNAT)
+	if m, _ := r.send(udpFrame("10.0.0.4:5", server, 8), commit); m.Drop != packet.DropNATExhausted {
+		t.Fatalf("drop %v", m.Drop)
+	}
+	check(t, r.tr.Table)
+}
