@@ -78,6 +78,7 @@ type Rule struct {
 	Flags                    Flags
 	// Removed is set once the rule is in no table.
 	Removed bool
+	Why     Why // it was removed
 	Cookie  uint64
 	Match   Match
 	Actions []Action
@@ -122,6 +123,8 @@ type Pipeline struct {
 	leaving    []uint32 // slots to use again after the next change
 	count      int
 	limit      int
+	config     [Tables]TableConfig
+	counts     [Tables]int
 	generation uint64
 }
 
@@ -162,6 +165,7 @@ type bundle struct {
 	nowNS   uint64
 	changes Changes
 	undo    []func()
+	victims map[uint8][]*Rule // of evictions, by table
 }
 
 // Apply does all of mods in order or, if it returns an error (*ApplyError),
@@ -224,7 +228,7 @@ func (b *bundle) apply(m *FlowMod) error {
 		return nil
 	}
 	for _, r := range b.p.selectRules(m) {
-		b.remove(r)
+		b.remove(r, WhyDeleted)
 	}
 	return nil
 }
@@ -236,7 +240,7 @@ func (b *bundle) add(m *FlowMod) error {
 	}
 	c := &b.p.tables[table]
 	if old := c.find(&m.Match, m.Priority); old != nil {
-		b.remove(old)
+		b.remove(old, WhyDeleted)
 	}
 	if m.Flags&CheckOverlap != 0 {
 		if r := c.overlapping(&m.Match, m.Priority); r != nil {
@@ -244,8 +248,8 @@ func (b *bundle) add(m *FlowMod) error {
 				m.Priority, table, quoteMatch(r))
 		}
 	}
-	if b.p.count >= b.p.limit {
-		return fmt.Errorf("table %d: expected at most %d flows in all tables", table, b.p.limit)
+	if err := b.makeRoom(table, m); err != nil {
+		return err
 	}
 	r := &Rule{Table: table, Priority: m.Priority, Match: m.Match, Cookie: m.NewCookie, IdleTimeout: m.IdleTimeout,
 		HardTimeout: m.HardTimeout, Importance: m.Importance, Flags: m.Flags &^ (CheckOverlap | ResetCounts),
@@ -253,7 +257,7 @@ func (b *bundle) add(m *FlowMod) error {
 	b.p.insert(r, b.p.takeSlot())
 	b.changes.Added = append(b.changes.Added, r)
 	b.undo = append(b.undo, func() {
-		b.p.take(r)
+		b.p.take(r, WhyDeleted)
 		b.p.free = append(b.p.free, r.Slot)
 	})
 	return nil
@@ -267,17 +271,22 @@ func quoteMatch(r *Rule) string {
 }
 
 func (b *bundle) modify(r *Rule, m *FlowMod) {
-	actions, cookie, modified := r.Actions, r.Cookie, r.ModifiedNS
-	b.undo = append(b.undo, func() { r.Actions, r.Cookie, r.ModifiedNS = actions, cookie, modified })
+	was := *r
+	b.undo = append(b.undo, func() {
+		r.Actions, r.Cookie, r.ModifiedNS, r.Packets, r.Bytes = was.Actions, was.Cookie, was.ModifiedNS, was.Packets, was.Bytes
+	})
 	r.Actions, r.ModifiedNS = m.Actions, b.nowNS
+	if m.Flags&ResetCounts != 0 {
+		r.Packets, r.Bytes = 0, 0
+	}
 	if m.ModifyCookie {
 		r.Cookie = m.NewCookie
 	}
 	b.changes.Modified = append(b.changes.Modified, r)
 }
 
-func (b *bundle) remove(r *Rule) {
-	b.p.take(r)
+func (b *bundle) remove(r *Rule, why Why) {
+	b.p.take(r, why)
 	b.p.leaving = append(b.p.leaving, r.Slot)
 	b.changes.Removed = append(b.changes.Removed, r)
 	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
@@ -294,21 +303,24 @@ func (p *Pipeline) takeSlot() uint32 {
 }
 
 func (p *Pipeline) insert(r *Rule, slot uint32) {
-	r.Slot, r.Removed = slot, false
+	r.Slot, r.Removed, r.Why = slot, false, NotRemoved
 	p.rules[slot] = r
 	p.tables[r.Table].insert(r)
 	p.count++
+	p.counts[r.Table]++
 }
 
-func (p *Pipeline) take(r *Rule) {
-	r.Removed = true
+func (p *Pipeline) take(r *Rule, why Why) {
+	r.Removed, r.Why = true, why
 	p.rules[r.Slot] = nil
 	p.tables[r.Table].remove(r)
 	p.count--
+	p.counts[r.Table]--
 }
 
 // Expire removes the rules whose hard timeout has passed since they were added
-// or modified, or whose idle timeout has since they were hit.
+// or modified, or whose idle timeout has since they were hit; their Why says
+// which, hard before idle.
 func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
@@ -319,11 +331,18 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 		}
 		idle := max(r.UsedNS, r.ModifiedNS) + uint64(r.IdleTimeout)*second
 		hard := r.ModifiedNS + uint64(r.HardTimeout)*second
-		if r.IdleTimeout != 0 && nowNS >= idle || r.HardTimeout != 0 && nowNS >= hard {
-			p.take(r)
-			p.leaving = append(p.leaving, r.Slot)
-			gone = append(gone, r)
+		why := NotRemoved
+		switch {
+		case r.HardTimeout != 0 && nowNS >= hard:
+			why = WhyHard
+		case r.IdleTimeout != 0 && nowNS >= idle:
+			why = WhyIdle
+		default:
+			continue
 		}
+		p.take(r, why)
+		p.leaving = append(p.leaving, r.Slot)
+		gone = append(gone, r)
 	}
 	if len(gone) > 0 {
 		p.generation++
