@@ -199,6 +199,8 @@ func acksWhatWasSent(s, r *peer, g *segment) bool {
 
 func trackRST(s, r *peer, g *segment, liberal bool) verdict {
 	switch {
+	case s.phase == phaseReset:
+		return verdictIgnored
 	case s.phase == phaseNone:
 		// It answers a SYN: RFC 9293 section 3.10.7.3.
 		if g.flags&tcpAck == 0 || !acksSYN(s, r, g.ack) && !liberal {
