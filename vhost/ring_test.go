@@ -85,12 +85,83 @@ func (s slowRing) piece(d vhosttest.Desc, write bool) ([]byte, bool) {
 	return s.memory(d.Addr, uint64(d.Len))
 }
 
-// received are the frames of the chains offered, until one that breaks the ring.
-func (s slowRing) received(heads []int, header int) (frames [][]byte, broken bool) {
+// slowChain is a chain's memory; not ok: no driver may make it.
+type slowChain struct {
+	pieces [][]byte
+	ok     bool
+}
+
+func (s slowRing) chains(heads []int, write bool) (chains []slowChain) {
 	for _, h := range heads {
-		pieces, ok := s.chain(h, false)
-		frame := bytes.Join(pieces, nil)
-		if !ok || len(frame) < header || len(frame)-header > packet.MaxFrameLen {
+		pieces, ok := s.chain(h, write)
+		chains = append(chains, slowChain{pieces, ok})
+	}
+	return chains
+}
+
+// packedChains are the chains available in a packed ring (virtio 1.2 section
+// 2.8), up to one that no driver may make.
+func (s slowRing) packedChains(write bool) (chains []slowChain) {
+	num := s.guest.Num
+	at, wrap := int(s.queue.Start()&0x7fff), true
+	step := func() {
+		if at++; at == num {
+			at, wrap = 0, !wrap
+		}
+	}
+	for len(chains) == 0 || chains[len(chains)-1].ok {
+		d := s.queue.Packed(at)
+		if d.Flags&0x80 != 0 != wrap || d.Flags&0x8000 != 0 == wrap {
+			break
+		}
+		c := slowChain{ok: true}
+		for n := 1; ; n++ {
+			d := s.queue.Packed(at)
+			step()
+			if d.Flags&vhosttest.Indirect != 0 {
+				more, ok := s.packedTable(d, write)
+				c.pieces, c.ok = append(c.pieces, more...), c.ok && ok && d.Flags&vhosttest.Next == 0
+				break
+			}
+			piece, ok := s.piece(d, write)
+			c.pieces, c.ok = append(c.pieces, piece), c.ok && ok
+			if d.Flags&vhosttest.Next == 0 {
+				break
+			}
+			if n == num {
+				c.ok = false
+				break
+			}
+		}
+		chains = append(chains, c)
+	}
+	return chains
+}
+
+func (s slowRing) packedTable(t vhosttest.Desc, write bool) (pieces [][]byte, ok bool) {
+	if t.Len == 0 || t.Len%16 != 0 {
+		return nil, false
+	}
+	for i := range uint64(t.Len / 16) {
+		b, ok := s.memory(t.Addr+16*i, 16)
+		if !ok {
+			return nil, false
+		}
+		d := vhosttest.Desc{Addr: binary.LittleEndian.Uint64(b), Len: binary.LittleEndian.Uint32(b[8:]), Flags: binary.LittleEndian.Uint16(b[14:])}
+		piece, ok := s.piece(d, write)
+		if !ok || d.Flags&vhosttest.Indirect != 0 {
+			return nil, false
+		}
+		pieces = append(pieces, piece)
+	}
+	return pieces, true
+}
+
+// received are the frames of the chains offered, until one that breaks the ring.
+func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
+	for _, c := range chains {
+		frame := bytes.Join(c.pieces, nil)
+		if !c.ok || len(frame) < header || len(frame)-header > packet.MaxFrameLen {
 			return frames, true
 		}
 		frames = append(frames, frame[header:])
@@ -98,18 +169,17 @@ func (s slowRing) received(heads []int, header int) (frames [][]byte, broken boo
 	return frames, false
 }
 
-// send writes a frame into the chains offered. It returns how many it took; 0: not
+// slowSend writes a frame into the chains offered. It returns how many it took; 0: not
 // taken, or dropped where drop says so.
-func (s slowRing) send(frame []byte, heads []int, header int, mergeable bool) (taken int, drop, broken bool) {
+func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
 	var room [][]byte
 	size := 0
-	for _, h := range heads {
-		pieces, ok := s.chain(h, true)
-		if !ok {
+	for _, c := range chains {
+		if !c.ok {
 			return 0, false, true
 		}
 		taken++
-		for _, p := range pieces {
+		for _, p := range c.pieces {
 			room, size = append(room, p), size+len(p)
 		}
 		if size >= header+len(frame) {
@@ -186,6 +256,32 @@ func (p *ringProgram) write(write bool) (heads []int) {
 	return heads
 }
 
+// writePacked writes a packed ring and its tables; most descriptors are available.
+func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
+	start := int(p.queue.Start() & 0x7fff)
+	for i := range g.Num {
+		d := p.desc(write)
+		lap := uint16(0x80)
+		if (start+i)/g.Num > 0 {
+			lap = 0x8000
+		}
+		if p.byte()%16 == 15 {
+			lap ^= 0x8080
+		}
+		d.Flags |= lap
+		p.queue.SetPacked((start+i)%g.Num, d)
+	}
+	for i := range 4 {
+		table := must(g.Bytes(p.queue.TableAddr(i), 6*16))
+		for ; len(table) > 0; table = table[16:] {
+			d := p.desc(write)
+			binary.LittleEndian.PutUint64(table, d.Addr)
+			binary.LittleEndian.PutUint32(table[8:], d.Len)
+			binary.LittleEndian.PutUint16(table[14:], d.Flags)
+		}
+	}
+}
+
 // newProgram makes a guest whose ring q is about to be programmed.
 func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Guest, *ringProgram) {
 	features := uint64(vhost.FeatureIndirect)
@@ -194,6 +290,9 @@ func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Gu
 	}
 	if flags&2 != 0 {
 		features |= vhost.FeatureMergeable
+	}
+	if flags&8 != 0 {
+		features |= vhost.FeatureRingPacked
 	}
 	g := guest(t, vhosttest.Options{Num: 16, BufLen: 4096, Features: features, SplitRegions: flags&4 != 0, Seed: 65530})
 	last := g.Regions()[len(g.Regions())-1]
@@ -217,6 +316,7 @@ func ringSeeds(f *testing.F) {
 			attack[k] = byte((k*(2*i+7) + k*k*i) >> 2)
 		}
 		f.Add(byte(i), bytes.Clone(attack))
+		f.Add(byte(i|8), bytes.Clone(attack))
 	}
 }
 
@@ -225,13 +325,23 @@ func FuzzReceive(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
 		g, p := newProgram(t, flags, data, 1)
-		heads := p.write(false)
-		want, broken := slowRing{g, g.Tx[0], g.Bytes}.received(heads, vhosttest.HeaderLen(g.Features))
-		d := open(t, g, nil)
-		for _, h := range heads {
-			g.Tx[0].Offer(uint16(h))
+		slow, header := slowRing{g, g.Tx[0], g.Bytes}, vhosttest.HeaderLen(g.Features)
+		var want [][]byte
+		var broken bool
+		var d *vhost.Device
+		if g.Features&vhost.FeatureRingPacked != 0 {
+			p.writePacked(g, false)
+			want, broken = received(slow.packedChains(false), header)
+			d = open(t, g, nil)
+		} else {
+			heads := p.write(false)
+			want, broken = received(slow.chains(heads, false), header)
+			d = open(t, g, nil)
+			for _, h := range heads {
+				g.Tx[0].Offer(uint16(h))
+			}
+			g.Tx[0].Publish()
 		}
-		g.Tx[0].Publish()
 		b := new(packet.Batch)
 		n := d.Rx()[0].Recv(b)
 		if n < 0 && len(want) > 0 || n >= 0 && n != len(want) || n < 0 && !broken {
@@ -247,7 +357,7 @@ func FuzzReceive(f *testing.F) {
 			}
 		}
 		d.Rx()[0].Release()
-		if used := g.Tx[0].UsedIndex() - g.Seed; int(used) != len(want) {
+		if used := g.Tx[0].UsedIndex() - g.Seed; g.Features&vhost.FeatureRingPacked == 0 && int(used) != len(want) {
 			t.Fatalf("%d chains given back, expected %d", used, len(want))
 		}
 		if again := d.Rx()[0].Recv(b); (again < 0) != broken || (d.Rx()[0].Fault() != "") != broken {
@@ -262,7 +372,6 @@ func FuzzSend(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
 		g, p := newProgram(t, flags, data, 0)
-		heads := p.write(true)
 		size := 60 + 17*int(flags)
 		twin := bytes.Clone(must(g.Bytes(p.base, p.limit-p.base)))
 		slow := slowRing{g, g.Rx[0], func(addr, n uint64) ([]byte, bool) {
@@ -272,7 +381,18 @@ func FuzzSend(f *testing.F) {
 			return twin[addr-p.base:][:n], true
 		}}
 		frame := random(1, size)
-		taken, drop, broken := slow.send(frame, heads, vhosttest.HeaderLen(g.Features), flags&2 != 0)
+		packed := g.Features&vhost.FeatureRingPacked != 0
+		var heads []int
+		var chains []slowChain
+		if packed {
+			p.writePacked(g, true)
+			copy(twin, must(g.Bytes(p.base, p.limit-p.base)))
+			chains = slow.packedChains(true)
+		} else {
+			heads = p.write(true)
+			chains = slow.chains(heads, true)
+		}
+		taken, drop, broken := slowSend(frame, chains, vhosttest.HeaderLen(g.Features), flags&2 != 0)
 
 		from := guest(t, vhosttest.Options{BufLen: 8192})
 		source, d := open(t, from, nil), open(t, g, nil)
@@ -281,7 +401,9 @@ func FuzzSend(f *testing.F) {
 		for _, h := range heads {
 			g.Rx[0].Offer(uint16(h))
 		}
-		g.Rx[0].Publish()
+		if !packed {
+			g.Rx[0].Publish()
+		}
 		b := new(packet.Batch)
 		source.Rx()[0].Recv(b)
 		n := d.Tx()[0].Send(b, all[:1])
@@ -292,7 +414,7 @@ func FuzzSend(f *testing.F) {
 			t.Fatal("guest memory differs")
 		}
 		d.Tx()[0].Flush()
-		if used := g.Rx[0].UsedIndex() - g.Seed; int(used) != taken {
+		if used := g.Rx[0].UsedIndex() - g.Seed; !packed && int(used) != taken {
 			t.Fatalf("%d chains used, expected %d", used, taken)
 		}
 		if (d.Rx()[0].Fault() != "") != broken {

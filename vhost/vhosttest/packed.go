@@ -199,3 +199,15 @@ func (p *packed) withdraw() {
 		}
 	}
 }
+
+// Packed is a descriptor of a packed ring as it lies in guest memory, its Next
+// being the id and its Flags all of them.
+func (q *Queue) Packed(place int) Desc {
+	d := q.packed.ring[place]
+	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
+}
+
+// SetPacked writes one, behind the driver's back.
+func (q *Queue) SetPacked(place int, d Desc) {
+	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
+}
