@@ -57,7 +57,11 @@ func (w *Worker) lookUp(tunneled uint32) {
 		*w.keys[i].Tunnel() = w.words[i]
 	}
 	w.lookups = flowtable.LookupCounts{}
-	w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)
+	if w.taps.on {
+		w.tapLookup()
+	} else {
+		w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)
+	}
 	c := w.sh.Counters
 	c.ExactHits += w.lookups.ExactHits
 	c.MegaflowHits += w.lookups.MegaflowHits

@@ -70,6 +70,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdDropAllHeld:
 		w.dropAllHeld()
 		return true
+	case CmdTap:
+		return w.setTap(arg, body)
 	}
 	return false
 }
@@ -146,6 +148,9 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 		w.drop(f, why)
 	} else {
 		*w.keys[0].Tunnel() = w.words[0]
+		if w.taps.on {
+			w.tapHeld(h, actions)
+		}
 		w.perform(0, actions, tailOf(actions))
 	}
 	w.finish()

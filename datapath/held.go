@@ -86,6 +86,9 @@ func (w *Worker) freeHeld(slot uint32) {
 }
 
 func (w *Worker) dropHeld(slot uint32, why packet.DropReason) {
+	if w.taps.on {
+		w.tapHeldDrop(slot, why)
+	}
 	w.dropFrom(w.sh.Held[slot].InPort, why)
 	w.freeHeld(slot)
 }

@@ -44,6 +44,8 @@ const (
 	// CmdDropAllHeld drops every held frame: the control process that knew of
 	// them is gone.
 	CmdDropAllHeld
+	// CmdTap sets tap Arg; body: Tap.
+	CmdTap
 )
 
 // UpcallOp is the operation of an upcall.

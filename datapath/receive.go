@@ -75,6 +75,9 @@ func (w *Worker) receive(q *rxQueue) int {
 	b.Port = q.port
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.rxInUse = q
+	if w.taps.on {
+		w.tapBegin()
+	}
 	n := q.rx.Recv(b)
 	if n < 0 {
 		reason := q.rx.Fault()
@@ -92,6 +95,9 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
+	if w.taps.on {
+		w.tapReceived()
+	}
 	tunneled := uint32(0)
 	if q.tunnel {
 		tunneled = w.decapsulate()
@@ -118,6 +124,9 @@ func (w *Worker) countReceived(n int) {
 
 // drop counts a frame that reached no output.
 func (w *Worker) drop(f *packet.Frame, why packet.DropReason) {
+	if w.taps.on {
+		w.tapDrop(f, why)
+	}
 	w.dropFrom(f.InPort, why)
 }
 

@@ -46,6 +46,9 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
 	if !f.LimitSegments(mtu) {
+		if w.taps.on {
+			w.tapResult(p, i, w.overlay[i].port, packet.DropOversizeFrame)
+		}
 		w.countSent(p, i, packet.DropOversizeFrame)
 		return
 	}
@@ -59,6 +62,13 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		full = w.sendCut(p, over, full)
 	}
 	f.Offload.Size = size // other ports may take longer ones
+	if w.taps.on {
+		why := packet.DropNone
+		if full {
+			why = packet.DropTxFull
+		}
+		w.tapResult(p, i, over.port, why)
+	}
 }
 
 // sendCut sends the batch of segments and counts them; full says that the port has

@@ -79,6 +79,9 @@ func (w *Worker) output(i int, to uint32, last bool) {
 // dropped.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
+	if w.taps.on {
+		w.tapSend(p, order)
+	}
 	w.txInUse = p
 	if p.lock != nil {
 		p.lock.lock()
@@ -98,6 +101,9 @@ func (w *Worker) sendPending(p *txPort) {
 // send gives the port frames that it takes as they are.
 func (w *Worker) send(p *txPort, order []uint8) {
 	taken := p.tx.Send(&w.batch, order)
+	if w.taps.on {
+		w.tapSent(p, order, taken)
+	}
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
 		if n >= taken {
@@ -139,6 +145,9 @@ func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReaso
 // the batch has borrowed.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
+	if w.taps.on {
+		w.mark(1 + StageExecute)
+	}
 	for at := range w.touched.ports[:w.touched.count] {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
@@ -154,6 +163,9 @@ func (w *Worker) finish() {
 	if w.told {
 		w.told = false
 		w.upcalls.Publish()
+	}
+	if w.taps.on {
+		w.tapFinish()
 	}
 	if q := w.rxInUse; q != nil {
 		q.rx.Release()

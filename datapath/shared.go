@@ -54,6 +54,10 @@ type Shared struct {
 	HeldBytes []byte // HeldBytes a slot
 	// Templates: worker owns (commands change them).
 	Templates []tunnel.Template
+	// Taps: worker writes, control reads; index: tap. Captures: worker produces,
+	// control consumes.
+	Taps     []TapCounters
+	Captures shm.RingMem
 }
 
 // CarveShared lays the region out; with l.Mem nil it only measures, l.Off then
@@ -69,6 +73,8 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	}
 	sh.HeldBytes = shm.Carve[byte](l, s.Held*HeldBytes)
 	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
+	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
+	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
 	if l.Mem != nil {
 		sh.Counters = &counters[0]
 	}

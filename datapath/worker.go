@@ -15,6 +15,7 @@
 //	fault.go     a port whose memory fails
 //	sleep.go     nothing to do
 //	mailbox.go   ports come and go
+//	capture.go   what control sees of the frames, if it asks for them
 //
 // Invariants:
 //   - A worker is one locked thread. It owns its Shared, its cache and the
@@ -104,6 +105,7 @@ type Worker struct {
 	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
 	told    bool                                   // upcalls were written and not published
 	waiter  waiter
+	taps    taps
 
 	lastBusy  uint64 // clock of the last pass that did something
 	wasBusy   bool   // the last pass did
@@ -121,6 +123,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
 	w.commands = shm.NewConsumer(sh.Commands)
 	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
+	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.ends = tunnel.NewTerminations()
 	clear(sh.Templates)

@@ -1,0 +1,406 @@
+package datapath
+
+import (
+	"bytes"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/packet"
+	"weft/port/porttest"
+	"weft/tunnel"
+)
+
+func (r *rig) tap(index uint32, t Tap) {
+	r.t.Helper()
+	r.command(AppendTap(nil, index, &t))
+}
+
+// captures returns what the ring has; voids are left out.
+func (r *rig) captures() (all []Capture) {
+	r.t.Helper()
+	ring := shm.NewConsumer(r.sh.Captures)
+	for msg := ring.Next(); msg != nil; msg = ring.Next() {
+		c, err := ParseCapture(msg)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if c.Tap != VoidTap {
+			all = append(all, c)
+		}
+		ring.Release()
+	}
+	return all
+}
+
+// seen is what a test compares of a capture.
+type seen struct {
+	kind    CaptureKind
+	port    uint32
+	verdict CaptureVerdict
+	reason  packet.DropReason
+	outputs []uint32
+	data    []byte
+}
+
+func (r *rig) mustSee(got []Capture, want []seen) {
+	r.t.Helper()
+	if len(got) != len(want) {
+		r.t.Fatalf("%d captures, want %d: %+v", len(got), len(want), got)
+	}
+	for i, w := range want {
+		g := got[i]
+		if g.Kind != w.kind || g.Port != w.port || g.Verdict != w.verdict || g.Reason != w.reason || !slices.Equal(g.Outputs, w.outputs) {
+			r.t.Errorf("capture %d: %+v, want %+v", i, g, w)
+		}
+		if !bytes.Equal(g.Data, w.data) || g.Len != len(w.data) {
+			r.t.Errorf("capture %d: %d bytes % x, want % x", i, g.Len, g.Data, w.data)
+		}
+	}
+}
+
+// A port's tap sees what it receives, as it came, and what it sends, as it goes,
+// each with what became of it.
+func TestTapOfPort(t *testing.T) {
+	r := newRig(t, testSizes)
+	for no := uint32(1); no <= 3; no++ {
+		r.addPort(no, porttest.Options{Span: 100}, false)
+	}
+	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 9}, output(2), output(3))
+	r.install(1, 1, 0xb, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(packet.DropFlow)})
+	r.install(2, 3, 0xc, output(2))
+	r.install(3, 1, 0xd, output(9), output(3))
+	r.tap(0, Tap{Kind: TapPort, Port: 1})
+	r.tap(1, Tap{Kind: TapPort, Port: 2})
+	r.turn()
+	a, b, c, d := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1), ethernet(0xc, 60, 2), ethernet(0xd, 60, 3)
+	changed := bytes.Clone(a)
+	packet.Ethernet(changed).SetSrc(9)
+	r.inject(1, a, b, d)
+	r.inject(3, c)
+	r.tx(2).Room.Store(1)
+	r.turn()
+	r.mustSee(r.captures(), []seen{
+		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2, 3}, a},
+		{CaptureIn, 1, VerdictDropped, packet.DropFlow, nil, b},
+		{CaptureIn, 1, VerdictSent, packet.DropNoPort, []uint32{3}, d},
+		{CaptureOut, 2, VerdictSent, packet.DropNone, []uint32{2}, changed},
+		{CaptureOut, 2, VerdictDropped, packet.DropTxFull, nil, c},
+	})
+	r.tap(0, Tap{})
+	r.tap(1, Tap{})
+	r.inject(1, a)
+	r.turn()
+	r.turn()
+	r.mustSee(r.captures(), nil)
+}
+
+// A frame that misses is seen once, when it is known what becomes of it.
+func TestTapOfMiss(t *testing.T) {
+	r := twoPorts(t)
+	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})
+	r.turn()
+	a, b, c := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1), ethernet(0xc, 60, 2)
+	for _, f := range [][]byte{a, b, c} {
+		r.inject(1, f)
+		r.turn()
+	}
+	r.mustSee(r.captures(), nil)
+	r.install(0, 1, 0xa, output(2))
+	r.command(AppendCommand(nil, CmdRetry, r.mustUpcall(UpMiss).Arg, nil))
+	r.command(AppendExecute(nil, r.mustUpcall(UpMiss).Arg, []flowtable.Action{output(2)}))
+	r.command(AppendDropHeld(nil, r.mustUpcall(UpMiss).Arg, packet.DropHeldExpired))
+	r.turn()
+	got := r.captures()
+	r.mustSee(got, []seen{
+		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, a},
+		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{2}, b},
+		{CaptureIn, 1, VerdictDropped, packet.DropHeldExpired, nil, c},
+	})
+	for i := range got {
+		if got[i].HeldNS == 0 || got[i].HeldNS > got[i].TimeNS {
+			t.Errorf("held since %d, seen at %d", got[i].HeldNS, got[i].TimeNS)
+		}
+	}
+	r.equal("counted", r.sh.Taps[0].Written, 3)
+	// The limit: one more, and no more.
+	r.inject(1, a, a)
+	r.turn()
+	r.equal("beyond the limit", uint64(len(r.captures())), 1)
+	r.equal("lost", r.sh.Taps[0].Lost, 0)
+}
+
+func TestTapOfDrops(t *testing.T) {
+	r := twoPorts(t)
+	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(packet.DropTTLExpired)})
+	r.install(1, 2, 0xa, output(1))
+	r.install(2, 1, 0xb, output(2))
+	r.tap(0, Tap{Kind: TapDrops})
+	r.tap(7, Tap{Kind: TapDrops, Port: 2, Snap: 20})
+	r.turn()
+	a, b := ethernet(0xa, 700, 0), ethernet(0xb, 60, 1)
+	r.tx(2).Room.Store(0)
+	r.inject(1, a, b)
+	r.inject(2, a)
+	r.turn()
+	got := r.captures()
+	var all, short []Capture
+	for _, c := range got {
+		if c.Tap == 0 {
+			all = append(all, c)
+		} else {
+			short = append(short, c)
+		}
+	}
+	r.mustSee(all, []seen{
+		{CaptureDrop, 1, VerdictDropped, packet.DropTTLExpired, nil, a},
+		{CaptureDrop, 2, VerdictDropped, packet.DropTxFull, nil, b},
+	})
+	if len(short) != 1 || short[0].Tap != 7 || short[0].Len != 60 || !bytes.Equal(short[0].Data, b[:20]) {
+		t.Errorf("of port 2: %+v", short)
+	}
+}
+
+// A trace tells which cache knew the frame, what the flow is and what it does.
+func TestTapOfTrace(t *testing.T) {
+	r := twoPorts(t)
+	actions := []flowtable.Action{{Op: flowtable.OpSetEthSrc, U64: 9}, output(2)}
+	r.install(5, 1, 0xa, actions...)
+	r.install(6, 1, 0xb, output(2))
+	r.tap(3, Tap{
+		Kind: TapTrace, Key: flowtable.Key{flowtable.WEthDst: 0xa << 16}, Mask: flowtable.Key{flowtable.WEthDst: 0xffffffffffff << 16},
+	})
+	a := ethernet(0xa, 100, 0)
+	r.inject(1, a, ethernet(0xb, 100, 1), a)
+	r.turn()
+	got := r.captures()
+	if len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	for i, cache := range []CaptureCache{CacheMegaflow, CacheExact} {
+		c := got[i]
+		if c.Tap != 3 || c.Kind != CaptureTrace || c.Cache != cache || c.Slot != 5 || !slices.Equal(c.Actions, actions) ||
+			c.Key[flowtable.WPort] != 1<<32 || c.Verdict != VerdictSent || c.Frames != 3 || !bytes.Equal(c.Data, a) {
+			t.Errorf("frame %d: %+v", i, c)
+		}
+	}
+	r.equal("exact hits", r.sh.Counters.ExactHits, 1)
+	r.equal("megaflow hits", r.sh.Counters.MegaflowHits, 2)
+	r.equal("masks", uint64(got[0].Masks), 1)
+
+	// One that misses is traced once control has answered.
+	r.tap(3, Tap{Kind: TapTrace, Limit: 1})
+	r.inject(1, ethernet(0xc, 100, 1))
+	r.turn()
+	held := r.mustUpcall(UpMiss).Arg
+	r.mustSee(r.captures(), nil)
+	r.command(AppendExecute(nil, held, actions))
+	r.turn()
+	got = r.captures()
+	if len(got) != 1 || got[0].Cache != CacheControl || got[0].Slot != flowtable.NoSlot || got[0].HeldNS == 0 || !slices.Equal(got[0].Actions, actions) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// A tunnel's frames are seen with the outer headers on the uplink and without
+// them on the vxlan port, on both ways.
+func TestTapOfTunnel(t *testing.T) {
+	r := withTunnel(t, tunnel.TemplateReady)
+	r.install(0, 1, 0xa, toTunnel(77))
+	r.install(1, vxlanPort, 0xa, output(2))
+	r.tap(0, Tap{Kind: TapPort, Port: uplinkPort})
+	r.tap(1, Tap{Kind: TapPort, Port: vxlanPort})
+	r.tap(2, Tap{Kind: TapPort, Port: 1})
+	f := ethernet(0xa, 300, 0)
+	r.inject(1, f)
+	r.turn()
+	wire := r.tx(uplinkPort).TakeAll()[0]
+	r.mustSee(r.captures(), []seen{
+		{CaptureIn, 1, VerdictSent, packet.DropNone, []uint32{vxlanPort}, f},
+		{CaptureOut, uplinkPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, wire},
+		{CaptureOut, vxlanPort, VerdictSent, packet.DropNone, []uint32{uplinkPort}, f},
+	})
+	other := ethernet(0xb, 60, 0)
+	r.inject(uplinkPort, wire, other)
+	r.turn()
+	r.mustSee(r.captures(), []seen{
+		{CaptureIn, uplinkPort, VerdictSent, packet.DropNone, []uint32{2}, wire},
+		{CaptureIn, uplinkPort, VerdictDropped, packet.DropNotTunnel, nil, other},
+		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
+	})
+}
+
+// The neighbour that a tunnel waits for is a verdict of its own.
+func TestTapOfNeighbour(t *testing.T) {
+	r := withTunnel(t, tunnel.TemplatePending)
+	r.install(0, 1, 0xa, toTunnel(77))
+	r.tap(0, Tap{Kind: TapPort, Port: 1})
+	f := ethernet(0xa, 300, 0)
+	r.inject(1, f)
+	r.turn()
+	r.mustSee(r.captures(), []seen{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
+}
+
+// A ring that nobody reads costs no frame, and what it does not take is counted.
+func TestTapFull(t *testing.T) {
+	r := newRig(t, testSizes)
+	for no := uint32(1); no <= 2; no++ {
+		r.addPort(no, porttest.Options{Span: 4000}, false)
+	}
+	r.tx(2).Discard.Store(true)
+	r.install(0, 1, 0xa, output(2))
+	r.tap(0, Tap{Kind: TapPort, Port: 1})
+	for range 32 {
+		r.inject(1, ethernet(0xa, 1500, 0))
+	}
+	r.turn()
+	r.rx(1).Replay(1 << 40)
+	if n := testing.AllocsPerRun(200, r.turn); n != 0 {
+		t.Fatalf("%v allocations a pass", n)
+	}
+	c := r.sh.Taps[0]
+	if c.Lost == 0 || c.Written == 0 || c.Lost+c.Written != r.sh.Counters.Frames {
+		t.Errorf("%+v of %d frames", c, r.sh.Counters.Frames)
+	}
+	r.equal("sent", r.sh.Ports[2].TxPackets, r.sh.Counters.Frames)
+	r.equal("in the ring", uint64(len(r.captures())), c.Written)
+}
+
+// Memory that fails under a tap fails as it would without one.
+func TestTapOfFault(t *testing.T) {
+	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
+		r := guardedRig(t)
+		r.install(0, 1, 0xa, output(2))
+		r.install(1, 2, 0xa, output(3))
+		r.tap(0, tap)
+		for i := range uint32(5) {
+			r.inject(1, ethernet(0xa, 1000, i))
+			r.inject(2, ethernet(0xa, 1000, i))
+		}
+		// Port 1 is received whole, and truncated before anything else.
+		r.w.queues.at(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
+		for range 3 {
+			r.turn()
+		}
+		r.mustFault(1, "memory failed")
+		r.equal("sent", r.sh.Ports[3].TxPackets, 5)
+		r.equal("accounted for", r.total(), r.sh.Counters.Frames)
+		r.equal("lost", r.sh.Counters.Drops[packet.DropPortFault], 5)
+		for _, c := range r.captures() {
+			if tap.Kind == TapDrops && (c.Reason != packet.DropPortFault || c.Len != 1000 || len(c.Data) == 0 || len(c.Data) >= 1000) {
+				t.Errorf("%+v", c)
+			}
+		}
+	}
+}
+
+func TestBadTaps(t *testing.T) {
+	r := twoPorts(t)
+	good := AppendTap(nil, 0, &Tap{Kind: TapPort, Port: 1})
+	r.command(AppendTap(nil, MaxTaps, &Tap{}))
+	r.command(good[:len(good)-1])
+	r.command(AppendCommand(nil, CmdTap, 0, nil))
+	r.turn()
+	r.equal("refused", r.sh.Counters.CommandsRefused, 3)
+	for _, msg := range [][]byte{nil, make([]byte, captureHeader-1), append([]byte{0, byte(CaptureTrace)}, make([]byte, captureHeader)...)} {
+		if c, err := ParseCapture(msg); err == nil {
+			t.Errorf("%d bytes: %+v", len(msg), c)
+		}
+	}
+}
+
+// tapAll sets taps on all ports and on drops; checkTaps compares what they saw
+// with the counters and with what ports sent.
+func (r *rig) tapAll() {
+	for no := range uint32(oraclePorts) {
+		r.tap(no, Tap{Kind: TapPort, Port: no})
+	}
+	r.tap(0, Tap{Kind: TapDrops})
+	r.tap(MaxTaps-1, Tap{Kind: TapTrace, Mask: flowtable.Key{flowtable.WPort: 1 << 32}})
+}
+
+func (r *rig) checkTaps(sent [][][]byte) {
+	r.t.Helper()
+	var drops uint64
+	for _, n := range r.sh.Counters.Drops {
+		drops += n
+	}
+	r.equal("drops tapped", r.sh.Taps[0].Written+r.sh.Taps[0].Lost, drops)
+	out := make([][][]byte, len(sent))
+	for _, c := range r.captures() {
+		if c.Kind == CaptureOut && c.Verdict == VerdictSent {
+			out[c.Port] = append(out[c.Port], c.Data)
+		}
+	}
+	for no := uint32(1); no < oraclePorts; no++ {
+		c, taps := r.sh.Ports[no], r.sh.Taps[no]
+		r.equal("frames tapped", taps.Written+taps.Lost, c.RxPackets+c.TxPackets+c.TxDrops)
+		if taps.Lost == 0 && !slices.EqualFunc(out[no], sent[no], bytes.Equal) {
+			r.t.Errorf("port %d: tapped %d frames, sent %d, or they differ", no, len(out[no]), len(sent[no]))
+		}
+	}
+}
+
+// The ring's reader survives whatever bytes a record has.
+func FuzzParseCapture(f *testing.F) {
+	r := newRig(f, testSizes)
+	rng := rand.New(rand.NewSource(1))
+	r.addPort(1, porttest.Options{}, false)
+	r.install(0, 1, 0xa, output(2))
+	r.tap(0, Tap{Kind: TapTrace})
+	r.tap(1, Tap{Kind: TapDrops})
+	for range 10 {
+		r.inject(1, randomFrame(rng, 0xa, 300))
+	}
+	r.turn()
+	ring := shm.NewConsumer(r.sh.Captures)
+	for msg := ring.Next(); msg != nil; msg = ring.Next() {
+		f.Add(bytes.Clone(msg))
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		if c, err := ParseCapture(msg); err == nil && len(c.Data)+captureHeader > len(msg) {
+			t.Errorf("%d bytes of data out of %d", len(c.Data), len(msg))
+		}
+	})
+}
+
+// Segments that become one large frame are seen each for itself and then as one;
+// a large frame that is cut is seen whole.
+func TestTapOfLargeFrames(t *testing.T) {
+	r := withOffloads(t)
+	r.install(0, 1, 0xa, output(5), toTunnel(77))
+	r.install(1, vxlanPort, 0xa, output(5))
+	undone, o := undo(large(0xa, 14000), 1400)
+	r.tap(0, Tap{Kind: TapPort, Port: 5})
+	r.tap(1, Tap{Kind: TapPort, Port: vxlanPort})
+	r.turn()
+	r.rx(1).InjectUndone(undone, o)
+	r.turn()
+	got := r.captures()
+	if len(got) != 2 || got[0].Port != 5 || got[0].Len != len(undone) || got[0].Verdict != VerdictSent ||
+		got[1].Port != vxlanPort || got[1].Len != len(undone) || got[1].Verdict != VerdictSent {
+		t.Fatalf("cut: %+v", got)
+	}
+	wire := r.tx(uplinkPort).TakeAll()
+	r.inject(uplinkPort, wire...)
+	r.turn()
+	got = r.captures()
+	merged, in, whole := 0, 0, 0
+	for _, c := range got {
+		switch {
+		case c.Kind == CaptureOut && c.Port == 5 && c.Verdict == VerdictSent:
+			whole++
+		case c.Kind == CaptureIn && c.Port == vxlanPort && c.Verdict == VerdictMerged:
+			merged++
+		case c.Kind == CaptureIn && c.Port == vxlanPort && c.Verdict == VerdictSent:
+			in++
+		default:
+			t.Errorf("%+v", c)
+		}
+	}
+	if merged+in != len(wire) || in != whole || merged == 0 {
+		t.Errorf("%d segments, %d of them merged, became %d frames of %d", in+merged, merged, whole, len(wire))
+	}
+}
