@@ -77,7 +77,8 @@ func TestDemo(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	cmd, output := startDemo(t)
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if out, _ := os.ReadFile(output); strings.Contains(string(out), "booting the virtual machine") {
+		out, _ := os.ReadFile(output)
+		if strings.Contains(string(out), "booting the virtual machine") || strings.Contains(string(out), "demo:") {
 			break
 		}
 	}
