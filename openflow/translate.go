@@ -51,8 +51,9 @@ type Translation struct {
 type TraceStep struct {
 	Depth  int     // of resubmits
 	Table  uint8   // looked up, or of the list of actions
-	Rule   *Rule   // that a lookup found; nil: none, or the step is an action
-	Action *Action // to be executed; nil: the step is a lookup
+	Lookup bool    // in Table; else the step is an action, or a note alone
+	Rule   *Rule   // that a lookup found; nil: none
+	Action *Action // to be executed
 	Flow   Flow    // before the step
 	Note   string  // an outcome the step itself does not show; else ""
 }
@@ -239,7 +240,7 @@ func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.p.tables[table].lookup(&x.flow, x)
 		if x.hook != nil {
-			x.hook(TraceStep{Depth: x.depth, Table: table, Rule: rule, Flow: x.flow})
+			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow})
 		}
 		if rule == nil {
 			if first {
@@ -306,7 +307,7 @@ func (x *xlate) resubmit(a *Action) {
 	rule := x.p.tables[table].lookup(&x.flow, x)
 	x.flow[word], x.keep[word] = value, keep
 	if x.hook != nil {
-		x.hook(TraceStep{Depth: x.depth, Table: table, Rule: rule, Flow: x.flow, Note: "as from another port"})
+		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "as from another port"})
 	}
 	if rule == nil {
 		return

@@ -277,7 +277,7 @@ func TestTraceTellsEachStep(t *testing.T) {
 		switch {
 		case s.Action != nil:
 			steps = append(steps, FormatActions([]Action{*s.Action}, nil))
-		case s.Rule != nil:
+		case s.Lookup && s.Rule != nil:
 			steps = append(steps, "rule "+FormatMatch(&s.Rule.Match, nil))
 		}
 	})
