@@ -21,6 +21,8 @@ func init() {
 			"netns": {check: namespaceName},
 			"mac":   {check: macAddress},
 			"mtu":   {check: numberIn(68, tap.MaxMTU)},
+			// Checksums and segmentation are left to whoever can do without them.
+			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
 	}
@@ -43,7 +45,7 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		}
 		p.log.Warn("the tap an earlier process had cannot be taken up, making it anew", "error", err)
 	}
-	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"]}
+	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"], Offloads: p.values["offloads"] == "on"}
 	if cfg.Dev == "" {
 		if expected := deviceName(p.name); expected != "" {
 			return inputf("port name %s: without dev= it is the tap's name too; expected %s", p.name, expected)

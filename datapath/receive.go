@@ -86,7 +86,7 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n == packet.BatchSize
+	q.ready = n > 0 // so that a stream is not kept waiting for the next look
 	if n == 0 {
 		// It may have thrown away something that made no frame.
 		q.rx.Release()

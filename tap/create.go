@@ -28,6 +28,9 @@ type Config struct {
 	MTU int
 	// Queues is the number of queues; 0: one.
 	Queues int
+	// Offloads has checksums and segmentation left to whoever can do without, in
+	// both directions.
+	Offloads bool
 }
 
 // Tap is a tap as control holds it. Control owns; one goroutine at a time.
@@ -69,6 +72,9 @@ func Create(cfg Config) (*Tap, error) {
 	if cfg.Queues > 1 || existing != nil && existing.Flags&netlink.TUNTAP_MULTI_QUEUE != 0 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
+	if t.spec.Vnet = cfg.Offloads; cfg.Offloads {
+		flags |= unix.IFF_VNET_HDR
+	}
 	// What opens /dev/net/tun has the device made in its thread's namespace.
 	err = within(ns, func() error {
 		for range cfg.Queues {
@@ -80,6 +86,15 @@ func Create(cfg Config) (*Tap, error) {
 		}
 		return nil
 	})
+	if err == nil && cfg.Offloads {
+		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
+			err = cfg.fail("offloads", err)
+		}
+	} else if err == nil { // a persistent tap may have had some
+		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
+			err = cfg.fail("offloads", err)
+		}
+	}
 	if err == nil {
 		t.spec.MTU, err = configure(h, cfg)
 	}

@@ -30,13 +30,13 @@ func Open(text []byte, fds []int) (port.Device, error) {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)
 		}
-		rx, err := newRx(fd)
+		rx, err := newRx(fd, s)
 		if err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)
 		}
 		d.rx = append(d.rx, rx)
-		tx, err := newTx(fd, s.MTU+overhead)
+		tx, err := newTx(fd, s)
 		if err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)

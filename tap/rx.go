@@ -13,20 +13,35 @@ type rxQueue struct {
 	iov     []vector
 	iovAt   uintptr
 	buffers uintptr // address of the first buffer
+	length  int     // of a buffer
 	lent    int     // buffers in use until Release, the first of them
+	read    int     // bytes in them
+	vnet    *[packet.VnetLen]byte
+	before  int // bytes of the virtio-net header, 0 without one
+	takes   packet.Offloads
 	fault   string
 }
 
-// vectorBytes is the room of the two vectors before the buffers, one cache line.
-const vectorBytes = 64
+// vectorBytes is the room of three vectors and the virtio-net header before the
+// buffers, one cache line.
+const (
+	vectorBytes = 64
+	vnetAt      = 3 * 16
+)
 
-func newRx(fd int) (*rxQueue, error) {
-	mem, err := anonymous(vectorBytes + buffers*bufferLen)
+func newRx(fd int, s spec) (*rxQueue, error) {
+	length, before := bufferLen, 0
+	if s.Vnet {
+		length, before = largeBufferLen, packet.VnetLen
+	}
+	mem, err := anonymous(vectorBytes + buffers*length)
 	if err != nil {
 		return nil, err
 	}
-	iov := vectors(mem, 2)
-	return &rxQueue{fd: fd, mem: mem, iov: iov, iovAt: address(mem), buffers: address(mem) + vectorBytes}, nil
+	q := &rxQueue{fd: fd, mem: mem, iov: vectors(mem, 3), iovAt: address(mem), buffers: address(mem) + vectorBytes,
+		length: length, before: before, takes: s.Takes, vnet: (*[packet.VnetLen]byte)(mem[vnetAt:])}
+	q.iov[0] = vector{base: address(q.vnet[:]), len: uintptr(before)}
+	return q, nil
 }
 
 // Recv reads frame by frame until none is waiting. The spans are the queue's
@@ -37,23 +52,28 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return -1
 	}
 	n := 0
-	for ; !b.Full() && q.lent < buffers && b.SpansLeft() > 0; n++ {
+	for ; !b.Full() && q.lent < buffers && q.read < passBytes && b.SpansLeft() > 0; n++ {
 		f, header := b.Next()
-		buffer := q.buffers + uintptr(q.lent)*bufferLen
-		q.iov[0] = vector{base: address(header[:]), len: headerLen}
-		q.iov[1] = vector{base: buffer, len: bufferLen}
-		got, errno := readv(q.fd, q.iovAt, 2)
+		buffer := q.buffers + uintptr(q.lent*q.length)
+		q.iov[1] = vector{base: address(header[:]), len: headerLen}
+		q.iov[2] = vector{base: buffer, len: uintptr(q.length)}
+		got, errno := readv(q.fd, q.iovAt, 3)
 		if errno != 0 {
 			if !q.goesOn(errno) && n == 0 {
 				return -1
 			}
 			break
 		}
+		if q.before > 0 {
+			got = max(got-q.before, 0)
+			f.DecodeVnet(q.vnet, q.takes, true)
+		}
 		if got > headerLen {
 			b.AddSpan(f, buffer, uint32(got-headerLen))
 			q.lent++
+			q.read += got
 		}
-		if got == headerLen+bufferLen {
+		if got == headerLen+q.length {
 			f.Drop = packet.DropOversizeFrame
 		}
 		b.Commit(f, min(got, headerLen))
@@ -79,7 +99,7 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 }
 
 // Release lets the buffers be read into again.
-func (q *rxQueue) Release() { q.lent = 0 }
+func (q *rxQueue) Release() { q.lent, q.read = 0, 0 }
 
 // Arm and Disarm have nothing to ask for: the descriptor is readable as long as
 // a frame waits.
@@ -100,6 +120,6 @@ func (q *rxQueue) Fault() string { return q.fault }
 func (q *rxQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)
-		q.mem, q.iov, q.fault = nil, nil, "closed"
+		q.mem, q.iov, q.vnet, q.fault = nil, nil, nil, "closed"
 	}
 }

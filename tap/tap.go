@@ -9,7 +9,8 @@
 // One frame is one system call each way, readv or writev. Reading puts the
 // private header straight into the frame and the rest into a buffer of the
 // queue, noted as a span; writing hands header and spans to the kernel as they
-// lie. Nothing is copied in between.
+// lie. Nothing is copied in between. With offloads a virtio-net header comes
+// before each frame, and a frame has up to 64 KiB.
 package tap
 
 import (
@@ -28,8 +29,13 @@ const (
 	// batch can take. Where the pass reads on, further frames wait in the kernel.
 	buffers = packet.BatchSize
 	// bufferLen is what a buffer takes of a frame, in bytes, after its private
-	// header.
-	bufferLen = 10 << 10
+	// header; largeBufferLen with offloads, more than packet.MaxFrameLen. Memory
+	// is taken only as far as frames have filled it.
+	bufferLen      = 10 << 10
+	largeBufferLen = 64 << 10
+	// passBytes is how much a batch reads at most, so that what was read is still
+	// in the cache when it is sent.
+	passBytes = 256 << 10
 	// headerLen is the private header read of each frame.
 	headerLen = packet.InnerHeader
 	// MaxMTU is the largest MTU of a tap the switch takes: Ethernet header and
@@ -49,6 +55,10 @@ type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"`
+	// Vnet says that frames carry a virtio-net header, Takes what may be left
+	// undone of them in both directions.
+	Vnet  bool            `json:"vnet,omitempty"`
+	Takes packet.Offloads `json:"takes,omitempty"`
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {

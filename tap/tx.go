@@ -8,7 +8,8 @@ import (
 	"weft/packet"
 )
 
-// maxVectors is what one writev takes (UIO_MAXIOV): a header and the spans.
+// maxVectors is what one writev takes (UIO_MAXIOV): a virtio-net header, a header
+// and the spans.
 const maxVectors = 1024
 
 // txQueue writes frames to one descriptor of a tap. Worker owns.
@@ -18,15 +19,21 @@ type txQueue struct {
 	mem   []byte // vectors; outside of the Go heap
 	iov   []vector
 	iovAt uintptr
+	vnet  *[packet.VnetLen]byte // nil: frames have none
+	takes packet.Offloads
 }
 
-func newTx(fd, mtu int) (*txQueue, error) {
-	const size = maxVectors * 16
+func newTx(fd int, s spec) (*txQueue, error) {
+	const size = maxVectors*16 + packet.VnetLen
 	mem, err := anonymous(size)
 	if err != nil {
 		return nil, err
 	}
-	return &txQueue{fd: fd, mtu: mtu, mem: mem, iov: vectors(mem, maxVectors), iovAt: address(mem)}, nil
+	q := &txQueue{fd: fd, mtu: s.MTU + overhead, mem: mem, iov: vectors(mem, maxVectors), iovAt: address(mem), takes: s.Takes}
+	if s.Vnet {
+		q.vnet = (*[packet.VnetLen]byte)(mem[maxVectors*16:])
+	}
+	return q, nil
 }
 
 // Send writes each frame with one writev from where it lies. It stops, and
@@ -34,7 +41,7 @@ func newTx(fd, mtu int) (*txQueue, error) {
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for taken, i := range order {
 		f := &b.Frames[i]
-		if f.Len() > q.mtu {
+		if f.SegmentLen() > q.mtu {
 			f.Drop = packet.DropOversizeFrame
 			continue
 		}
@@ -62,13 +69,18 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 // 0 for a frame that is empty or lies in too many pieces for one call.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	header, spans := f.Header(), b.Spans(f)
+	if f.Len() == 0 || 2+len(spans) > maxVectors {
+		return 0
+	}
 	n := 0
-	if len(header) > 0 {
-		q.iov[0] = vector{base: address(header), len: uintptr(len(header))}
+	if q.vnet != nil {
+		f.EncodeVnet(q.vnet)
+		q.iov[0] = vector{base: address(q.vnet[:]), len: packet.VnetLen}
 		n = 1
 	}
-	if n+len(spans) > maxVectors {
-		return 0
+	if len(header) > 0 {
+		q.iov[n] = vector{base: address(header), len: uintptr(len(header))}
+		n++
 	}
 	for _, s := range spans {
 		q.iov[n] = vector{base: s.Addr, len: uintptr(s.Len)}
@@ -84,13 +96,13 @@ func (q *txQueue) Flush() {}
 // and one VLAN tag, which Linux does not count.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads: none.
-func (q *txQueue) Offloads() packet.Offloads { return 0 }
+// Offloads is all the kernel has, none without a virtio-net header.
+func (q *txQueue) Offloads() packet.Offloads { return q.takes }
 
 // Close unmaps the vectors. The descriptor is the device's.
 func (q *txQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)
-		q.mem, q.iov = nil, nil
+		q.mem, q.iov, q.vnet = nil, nil, nil
 	}
 }
