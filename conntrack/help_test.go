@@ -281,3 +281,9 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 }
 
 func port(i int) string { return fmt.Sprint(i) }
+
+func measure(n int) int {
+	var l shm.Layout
+	CarveMemory(&l, Sizes{Connections: n})
+	return l.Off
+}

@@ -1,0 +1,86 @@
+package conntrack
+
+import (
+	"strings"
+	"testing"
+)
+
+// dump is the table as dump-conntrack prints it.
+func dump(r *rig, o FormatOptions) string {
+	var buf []byte
+	r.tr.Each(r.now, func(e *Entry) bool {
+		buf = append(e.AppendTo(buf, o), '\n')
+		return true
+	})
+	return string(buf)
+}
+
+func TestFormat(t *testing.T) {
+	r := newRig(t, 64)
+	req := commit
+	req.Mark, req.MarkMask, req.Label, req.LabelMask = 5, 5, [2]uint64{1, 0x23}, [2]uint64{1, 0xff}
+	r.expect(udpFrame(guest, server, 4), req, Tracked|New)
+	r.expect(tcpFrame(guest6, srv6, tcpSegment{flags: "S", scale: -1}), Request{Commit: true}, Tracked|New)
+	req = commit
+	req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}}
+	r.expect(icmpFrame("10.0.0.1", "10.0.1.1", 8, 0, 7), req, Tracked|New|SNAT)
+	r.expect(icmpFrame("10.0.1.1", "192.0.2.1", 0, 0, 7), look, Tracked|Established|Reply)
+	r.expect(otherFrame(47, "10.0.0.1", "10.0.1.1"), Request{Commit: true}, Tracked|New)
+	want := `udp,orig=(src=10.0.0.1,dst=10.0.1.1,sport=1000,dport=80),reply=(src=10.0.1.1,dst=10.0.0.1,sport=80,dport=1000),zone=1,mark=5,labels=0x10000000000000023
+tcp,orig=(src=fd00::1,dst=fd01::1,sport=1000,dport=80),reply=(src=fd01::1,dst=fd00::1,sport=80,dport=1000),protoinfo=(state=SYN_SENT)
+icmp,orig=(src=10.0.0.1,dst=10.0.1.1,id=7,type=8,code=0),reply=(src=10.0.1.1,dst=192.0.2.1,id=7,type=0,code=0),zone=1
+47,orig=(src=10.0.0.1,dst=10.0.1.1,sport=0,dport=0),reply=(src=10.0.1.1,dst=10.0.0.1,sport=0,dport=0)
+`
+	if got := dump(r, FormatOptions{}); got != want {
+		t.Fatalf("got\n%sexpected\n%s", got, want)
+	}
+	if got := dump(r, FormatOptions{More: true, Statistics: true}); !strings.Contains(got,
+		"dst=192.0.2.1,id=7,type=0,code=0),timeout=30,id=3,zone=1,status=SEEN_REPLY|CONFIRMED|SRC_NAT\n") {
+		t.Fatal(got)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(udpFrame(guest, server, 4), Request{Commit: true}, Tracked|New)
+	r.expect(udpFrame(guest6, srv6, 4), commit, Tracked|New)
+	r.expect(icmpFrame("10.0.0.1", "10.0.1.1", 8, 0, 7), Request{Commit: true}, Tracked|New)
+	for _, v := range []struct {
+		args string
+		want int
+	}{
+		{"", 3}, {"zone=0", 2}, {"zone=1", 1}, {"zone=2", 0},
+		{"ct_nw_src=10.0.0.1", 2}, {"zone=1 ct_nw_src=10.0.0.1", 0}, {"ct_nw_proto=17,ct_tp_dst=80", 1},
+		{"ct_nw_src=10.0.0.1,ct_nw_dst=10.0.1.1,ct_nw_proto=1,icmp_type=8,icmp_code=0,icmp_id=7", 1},
+		{"icmp_id=8", 0}, {"zone=1 ct_ipv6_src=fd00::1,ct_ipv6_dst=fd01::1,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=80", 1},
+	} {
+		f, err := ParseFilter(strings.Fields(v.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		r.tr.Each(r.now, func(e *Entry) bool {
+			if f.Match(e) {
+				n++
+			}
+			return true
+		})
+		if n != v.want {
+			t.Errorf("%q chooses %d, expected %d", v.args, n, v.want)
+		}
+	}
+	f, err := ParseFilter([]string{"", "ct_nw_dst=10.0.0.1"})
+	if err != nil || f.Reply.Dst != end(guest).Addr() || f.Orig != (TupleFilter{}) {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for _, bad := range [][]string{{"zone=65536"}, {"ct_tp_src=70000"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
+		if _, err := ParseFilter(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+	var first Ref
+	r.tr.Each(r.now, func(e *Entry) bool { first = e.Ref; return false })
+	if !r.tr.Flush(first) || r.tr.Flush(first) || r.tr.Count() != 2 {
+		t.Fatal("flush")
+	}
+}

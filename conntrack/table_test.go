@@ -1,0 +1,413 @@
+package conntrack
+
+import (
+	"math/rand"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+// Twin: a map of connections of UDP, by all fields, searched from end to end.
+
+type slowConn struct {
+	zone      uint16
+	orig, rpl [2]netip.AddrPort // as frames of each direction arrive
+	replied   bool
+	seen      bool
+	mark      uint32
+	expires   uint64
+}
+
+type slowTable struct{ conns []*slowConn }
+
+func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
+	for i := 0; i < len(s.conns); i++ {
+		c := s.conns[i]
+		if now >= c.expires {
+			s.conns = append(s.conns[:i], s.conns[i+1:]...)
+			i--
+			continue
+		}
+		ends := [2]netip.AddrPort{src, dst}
+		if c.zone == zone && ends == c.orig {
+			return c, 0
+		}
+		if c.zone == zone && ends == c.rpl {
+			return c, 1
+		}
+	}
+	return nil, 0
+}
+
+func (s *slowTable) end(c *slowConn) {
+	for i := range s.conns {
+		if s.conns[i] == c {
+			s.conns = append(s.conns[:i], s.conns[i+1:]...)
+			return
+		}
+	}
+}
+
+// see returns what the frame gets, and what it becomes; snat is the address it is
+// translated to if it begins a connection, with its port kept.
+func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
+	c, dir := s.find(zone, src, dst, now)
+	if c != nil && req.Force && req.Commit && dir == 1 {
+		s.end(c)
+		c, dir = nil, 0
+	}
+	if c == nil {
+		if !req.Commit {
+			return Tracked | New, 0, false, src, dst
+		}
+		c = &slowConn{zone: zone, orig: [2]netip.AddrPort{src, dst}, rpl: [2]netip.AddrPort{dst, src}, mark: req.Mark & req.MarkMask}
+		if snat.IsValid() {
+			c.rpl[1] = netip.AddrPortFrom(snat, src.Port())
+		}
+		if other, _ := s.find(zone, c.rpl[0], c.rpl[1], now); other != nil {
+			return Tracked | New, 0, true, src, dst
+		}
+		s.conns = append(s.conns, c)
+		c.expires = now + uint64(DefaultTimeouts[UDPFirst])*second
+		state = Tracked | New
+	} else {
+		if dir == 1 {
+			c.replied = true
+		}
+		switch c.seen = true; {
+		case c.replied:
+			c.expires = now + uint64(DefaultTimeouts[UDPMultiple])*second
+			state = Tracked | Established
+		default:
+			c.expires = now + uint64(DefaultTimeouts[UDPSingle])*second
+			state = Tracked | New
+		}
+		if req.Commit {
+			c.mark = c.mark&^req.MarkMask | req.Mark&req.MarkMask
+		}
+	}
+	if dir == 1 {
+		state |= Reply
+	}
+	a, b = src, dst
+	if req.NAT.Kind != NATNone {
+		if dir == 0 && c.rpl[1] != c.orig[0] {
+			a, state = c.rpl[1], state|SNAT
+		} else if dir == 1 && c.rpl[1] != c.orig[0] {
+			b, state = c.orig[0], state|DNAT
+		}
+	}
+	return state, c.mark, false, a, b
+}
+
+func FuzzTableTwin(f *testing.F) {
+	for seed := range int64(10) {
+		f.Add(seed, uint16(500))
+	}
+	f.Fuzz(func(t *testing.T, seed int64, steps uint16) { tryTable(t, seed, int(steps%2000)) })
+}
+
+func TestTableTwin(t *testing.T) {
+	for seed := range int64(30) {
+		tryTable(t, seed, 800)
+	}
+}
+
+func tryTable(t *testing.T, seed int64, steps int) {
+	rng := rand.New(rand.NewSource(seed))
+	r := newRig(t, 1024)
+	var slow slowTable
+	v6 := seed%3 == 0
+	address := func() netip.Addr {
+		n := byte(rng.Intn(4) + 1)
+		if v6 {
+			return netip.AddrFrom16([16]byte{0xfd, 15: n})
+		}
+		return netip.AddrFrom4([4]byte{10, 0, 0, n})
+	}
+	side := func() netip.AddrPort { return netip.AddrPortFrom(address(), uint16(rng.Intn(3)+1)) }
+	for step := range steps {
+		src, dst := side(), side()
+		req := Request{Zone: uint16(rng.Intn(2)), Commit: rng.Intn(2) == 0, Force: rng.Intn(8) == 0}
+		var snat netip.Addr
+		switch rng.Intn(4) {
+		case 0:
+			req.NAT.Kind = NATBare
+		case 1:
+			// Of one port, so that the twin need not choose another.
+			snat = address()
+			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
+		}
+		if req.Commit && rng.Intn(2) == 0 {
+			req.Mark, req.MarkMask = rng.Uint32(), rng.Uint32()
+		}
+		if rng.Intn(20) == 0 {
+			r.now += uint64(rng.Intn(40)) * second
+			r.tr.Sweep(r.now)
+		}
+		state, mark, drop, a, b := slow.see(req.Zone, src, dst, &req, snat, r.now)
+		m, out := r.send(udpFrame(src.String(), dst.String(), 10), req)
+		if drop != (m.Drop != packet.DropNone) || !drop && (m.State != state || m.Mark != mark) {
+			t.Fatalf("step %d: %v > %v %+v: %s mark %#x drop %v; twin %s mark %#x drop %v",
+				step, src, dst, req, stateText(m.State), m.Mark, m.Drop, stateText(state), mark, drop)
+		}
+		same(t, out, udpFrame(a.String(), b.String(), 10))
+		if step%50 == 0 {
+			check(t, r.tr.Table)
+		}
+	}
+	check(t, r.tr.Table)
+	live := 0
+	r.tr.Each(r.now, func(*Entry) bool { live++; return true })
+	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // ends what has expired
+	if live != len(slow.conns) {
+		t.Fatalf("%d connections, twin %d", live, len(slow.conns))
+	}
+}
+
+// Several workers over one small table, with everything happening at once: the
+// table is consistent at the end, and no frame ever saw what cannot be.
+func TestWorkersTogether(t *testing.T) {
+	tab := Open(newMemory(t, 256), 4)
+	var wg sync.WaitGroup
+	errs := make(chan string, 4)
+	for id := range 4 {
+		tr := NewTracker(tab, uint64(id+1))
+		arena := packettest.NewArena(t, 1<<16)
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			rng := rand.New(rand.NewSource(int64(id)))
+			var b packet.Batch
+			var metas [packet.BatchSize]Meta
+			var frames [][]byte
+			for i := range 64 {
+				a, z := "10.0.0.1:"+port(i%8+1), "10.0.1."+port(i/8+1)+":80"
+				frames = append(frames, udpFrame(a, z, 4), udpFrame(z, a, 4),
+					tcpFrame(a, z, tcpSegment{flags: "S", seq: 1, scale: -1}), tcpFrame(z, a, tcpSegment{flags: "RA", ack: 2, scale: -1}))
+			}
+			for round := range 4000 {
+				b.Reset()
+				arena.Reset()
+				n := rng.Intn(8) + 1
+				var order []uint8
+				for i := range n {
+					f := arena.Add(&b, frames[rng.Intn(len(frames))], packet.InnerHeader, 0)
+					var k flowtable.Key
+					flowtable.Extract(&b, f, &k)
+					metas[i] = Meta{}
+					order = append(order, uint8(i))
+				}
+				mark := rng.Uint32()
+				req := Request{Zone: uint16(rng.Intn(2)), Commit: rng.Intn(3) > 0, Force: rng.Intn(9) == 0,
+					Mark: mark, MarkMask: ^uint32(0), Label: [2]uint64{uint64(mark), uint64(mark)}, LabelMask: [2]uint64{^uint64(0), ^uint64(0)}}
+				if rng.Intn(3) == 0 {
+					req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}}
+				}
+				now := uint64(1000+round/10) * second
+				tr.Process(&b, order, &metas, &req, now)
+				if id == 0 {
+					tr.Sweep(now)
+				}
+				for _, m := range metas[:n] {
+					// Mark and label always change together.
+					if m.Label[0] != uint64(m.Mark) || m.Label[1] != m.Label[0] || m.State&Tracked == 0 {
+						errs <- stateText(m.State)
+						return
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	close(errs)
+	for e := range errs {
+		t.Fatalf("a frame saw half of a change: %s", e)
+	}
+	check(t, tab)
+}
+
+// An engine that is killed holding the lock, in the middle of anything: the next
+// one finds the connections that lived.
+func TestRecovery(t *testing.T) {
+	for seed := range int64(20) {
+		rng := rand.New(rand.NewSource(seed))
+		r := newRig(t, 256)
+		snat := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
+		for i := range 100 {
+			r.expect(udpFrame("10.0.0.1:"+port(i+1), server, 4), snat, Tracked|New|SNAT)
+			if i%3 == 0 {
+				r.expect(udpFrame(server, "192.0.2.1:"+port(i+1), 4), bare, Tracked|Established|Reply|DNAT)
+			}
+			if i%10 == 0 {
+				n := uint32(rng.Intn(int(r.tr.head.fresh)))
+				r.tr.end(n, r.tr.conns[n].generation(), &r.tr.head.counters.Flushed)
+			}
+		}
+		live := map[Tuple]bool{}
+		r.tr.Each(r.now, func(e *Entry) bool { live[e.Orig] = e.Replied; return true })
+		// Killed: the lock is held, a connection's too, the index, the counts and
+		// the lists are anything.
+		r.tr.head.lock.Store(r.tr.epoch)
+		r.tr.conns[3].meta.Store(r.tr.conns[3].meta.Load() | r.tr.epoch<<32)
+		for range 40 {
+			b := &r.tr.buckets[rng.Intn(len(r.tr.buckets))]
+			b.signatures[rng.Intn(2)] = rng.Uint64()
+			b.passed = rng.Uint32()
+			c := &r.tr.conns[rng.Intn(len(r.tr.conns))]
+			c.prev, c.next = rng.Uint32(), rng.Uint32()
+		}
+		r.tr.zones[1].lists[0].first, r.tr.head.count, r.tr.head.free = 77, 5, 9
+		r.tr = NewTracker(Open(r.tr.Memory, 1), 1)
+		check(t, r.tr.Table)
+		if r.tr.Count() != len(live) {
+			t.Fatalf("%d connections of %d", r.tr.Count(), len(live))
+		}
+		for o, replied := range live {
+			src, dst := o.Addrs()
+			want := uint8(Tracked | New)
+			if replied {
+				want = Tracked | Established
+			}
+			r.expect(udpFrame(netip.AddrPortFrom(src, o.SrcPort).String(), netip.AddrPortFrom(dst, o.DstPort).String(), 1), look, want)
+		}
+	}
+}
+
+// A table opened again, by an engine that was not in the middle of anything, is
+// as it was.
+func TestReopen(t *testing.T) {
+	r := newRig(t, 64)
+	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
+	Init(r.tr.Memory, 99)
+	r.tr = NewTracker(Open(r.tr.Memory, 2), 1)
+	r.expect(udpFrame(server, guest, 1), look, Tracked|Established|Reply)
+}
+
+// The size of a record is part of the promise of DefaultConnections.
+func TestMemory(t *testing.T) {
+	m := newMemory(t, 64)
+	if size := cap(m.conns) * 128; size != 64*128 {
+		t.Fatal(size)
+	}
+	var small, large int
+	for n, into := range map[int]*int{1 << 10: &small, 1 << 11: &large} {
+		l := measure(n)
+		*into = l
+	}
+	perConn := (large - small) / (1 << 10)
+	if perConn-64 > 160 { // addresses of IPv6 are touched by those connections alone
+		t.Fatalf("%d bytes a connection", perConn-64)
+	}
+}
+
+func BenchmarkTrack(b *testing.B) {
+	for _, n := range []int{1, 1000, 10_000, 1_000_000} {
+		for _, kind := range []string{"udp", "tcp", "snat"} {
+			b.Run(kind+"/"+port(n), func(b *testing.B) { benchTrack(b, n, kind) })
+		}
+	}
+}
+
+// benchFrame writes source address and port number i into frame's header.
+func benchFrame(h []byte, i int) {
+	h[27], h[28], h[29] = byte(i>>20), byte(i>>12), byte(i>>4)
+	h[34], h[35] = byte(i>>8&15|16), byte(i<<4)
+}
+
+func benchTrack(b *testing.B, n int, kind string) {
+	tab := Open(newMemory(b, 1<<20), 1)
+	tr := NewTracker(tab, 3)
+	arena := packettest.NewArena(b, 1<<16)
+	var batch packet.Batch
+	var metas [packet.BatchSize]Meta
+	frame := udpFrame("10.0.0.1:1000", server, 18)
+	if kind == "tcp" {
+		frame = tcpFrame("10.0.0.1:1000", server, tcpSegment{flags: "A", seq: 1, ack: 1, window: 1000, scale: -1})
+	}
+	var order []uint8
+	for i := range packet.BatchSize {
+		f := arena.Add(&batch, frame, packet.InnerHeader, 0)
+		var k flowtable.Key
+		flowtable.Extract(&batch, f, &k)
+		order = append(order, uint8(i))
+	}
+	req := commit
+	if kind == "snat" {
+		req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc00002ff}}
+	}
+	now := uint64(1000 * second)
+	at := 0
+	batchOf := func(req *Request) {
+		for i := range packet.BatchSize {
+			metas[i] = Meta{}
+			benchFrame(batch.Frames[i].Header(), at)
+			if kind == "snat" {
+				h := batch.Frames[i].Header()
+				h[26] = 10
+			}
+			if at += 7919; at >= n {
+				at %= n
+			}
+		}
+		tr.Process(&batch, order, &metas, req, now)
+	}
+	for range (n + 31) / 32 * 2 {
+		batchOf(&req)
+	}
+	req.Commit = false
+	if req.NAT.Kind != NATNone {
+		req.NAT = NAT{Kind: NATBare}
+	}
+	b.ResetTimer()
+	for range b.N {
+		batchOf(&req)
+		now += 1000
+	}
+	b.StopTimer()
+	if metas[0].State&Invalid != 0 || metas[0].Ref.Generation == 0 {
+		b.Fatalf("%s", stateText(metas[0].State))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/packet.BatchSize, "ns/frame")
+	b.ReportMetric(float64(tab.Count()), "conns")
+}
+
+// BenchmarkCommit makes connections until the table is full, and then evicts.
+func BenchmarkCommit(b *testing.B) {
+	for _, kind := range []string{"udp", "snat"} {
+		b.Run(kind, func(b *testing.B) {
+			tab := Open(newMemory(b, 1<<20), 1)
+			tr := NewTracker(tab, 3)
+			arena := packettest.NewArena(b, 1<<16)
+			var batch packet.Batch
+			var metas [packet.BatchSize]Meta
+			var order []uint8
+			for i := range packet.BatchSize {
+				f := arena.Add(&batch, udpFrame("10.0.0.1:1000", server, 18), packet.InnerHeader, 0)
+				var k flowtable.Key
+				flowtable.Extract(&batch, f, &k)
+				order = append(order, uint8(i))
+			}
+			req := commit
+			if kind == "snat" {
+				req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc00002ff}}
+			}
+			at := 0
+			for range b.N {
+				for i := range packet.BatchSize {
+					metas[i] = Meta{}
+					h := batch.Frames[i].Header()
+					h[26] = 10
+					benchFrame(h, at)
+					at++
+				}
+				tr.Process(&batch, order, &metas, &req, 1000*second)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/packet.BatchSize, "ns/frame")
+		})
+	}
+}
