@@ -9,6 +9,7 @@
 //	GET    /v1/flows[?match=MATCH]           []Flow
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
 //	GET    /v1/megaflows                     []Megaflow
+//	GET    /v1/trace?flow=FLOW               Trace
 //	GET    /metrics                          Prometheus text
 //
 // An error is a JSON Error with status 400 (the input is wrong: nothing

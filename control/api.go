@@ -186,6 +186,7 @@ func (d *Daemon) handler() http.Handler {
 		return api.FlowsChanged{Flows: n}, err
 	})
 	route("GET /v1/megaflows", func(*http.Request) (any, error) { return d.dumpMegaflows(), nil })
+	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		d.reply(w, nil, &notFound{fmt.Sprintf("%s %s: no such request; expected one of those under /v1", r.Method, r.URL.Path)})

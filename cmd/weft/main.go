@@ -98,6 +98,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	root.AddCommand(c.portVerbs()...)
 	root.AddCommand(c.flowVerbs()...)
+	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())
 	return root
 }

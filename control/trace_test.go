@@ -1,0 +1,64 @@
+package control
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/api"
+)
+
+func TestTrace(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(3)
+	f.add("priority=7,cookie=5,in_port=p1,tcp,actions=mod_nw_tos:8,resubmit(,3),p2",
+		"table=3,nw_dst=10.0.0.0/8,tcp,actions=p3,p1", "table=3,priority=1,actions=drop")
+	tr, err := f.d.trace("in_port=p1,tcp,nw_dst=10.1.2.3,tp_dst=80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, s := range tr.Steps {
+		switch s.Kind {
+		case api.StepTable:
+			words = append(words, s.Rule.Match)
+		default:
+			words = append(words, s.Action+s.Note)
+		}
+	}
+	want := []string{"tcp,in_port=p1", "mod_nw_tos:8", "resubmit(,3)", "tcp,nw_dst=10.0.0.0/8", "output:p3", "output:p1",
+		"not sent back to where it came from", "output:p2"}
+	if !slices.EqualFunc(words, want, strings.Contains) {
+		t.Errorf("steps %q, want %q", words, want)
+	}
+	if r := tr.Steps[0].Rule; r.Priority != 7 || r.Cookie != 5 || tr.Steps[3].Table != 3 {
+		t.Errorf("%+v", tr.Steps)
+	}
+	if tr.Flow != "tcp,in_port=p1,nw_dst=10.1.2.3,tp_dst=80" {
+		t.Errorf("flow %q", tr.Flow)
+	}
+	for _, word := range []string{"in_port=p1", "nw_dst=10.0.0.0/8"} {
+		if !strings.Contains(tr.Megaflow, word) || strings.Contains(tr.Megaflow, "tp_dst") {
+			t.Errorf("megaflow %q, want %q and no tp_dst", tr.Megaflow, word)
+		}
+	}
+	if strings.Count(tr.Actions, "tunnel") != 2 || tr.Drop != "" {
+		t.Errorf("%q, drop %q", tr.Actions, tr.Drop)
+	}
+
+	// A frame that is dropped, and one that nothing matches.
+	tr, err = f.d.trace("in_port=p2,udp")
+	if err != nil || tr.Drop != "table-miss" || len(tr.Steps) != 1 || tr.Steps[0].Rule != nil {
+		t.Errorf("%+v, %v", tr, err)
+	}
+	for _, c := range []struct{ flow, word string }{
+		{"", "missing"}, {"nw_sorc=1", "nw_sorc"}, {"in_port=p9", "p9"}, {"table=3", "table=3"},
+	} {
+		if _, err := f.d.trace(c.flow); err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("trace %q: %v, want %q", c.flow, err, c.word)
+		}
+	}
+	if n := f.d.megaflows.len(); n != 0 {
+		t.Errorf("a trace left %d megaflows", n)
+	}
+}
