@@ -43,4 +43,5 @@ type Action struct {
 	Mask     Value128
 	Sub      []Action
 	Text     string
+	Learn    *LearnSpec
 }

@@ -74,6 +74,8 @@ func formatAction(a *Action, names Names) string {
 		return "write_actions(" + FormatActions(a.Sub, names) + ")"
 	case ActClearActions:
 		return "clear_actions"
+	case ActLearn:
+		return a.Learn.format(names)
 	case ActNote:
 		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 	}

@@ -120,6 +120,7 @@ type interpreter struct {
 	sent    []string
 	budget  int
 	written []Action // into the action set
+	learned []string
 }
 
 func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
@@ -183,6 +184,8 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			in.list(a.Sub, table)
 			in.runSet()
 			in.f, in.tags, in.written = f, tags, set
+		case ActLearn:
+			in.learn(a.Learn)
 		case ActWriteActions:
 			in.written = append(append([]Action(nil), in.written...), a.Sub...)
 		case ActClearActions:
@@ -194,6 +197,56 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		}
 	}
 	return 0, false
+}
+
+// learn notes the flow as text, for it is compared as text.
+func (in *interpreter) learn(spec *LearnSpec) {
+	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
+	for _, item := range spec.Items {
+		v := item.Value
+		if item.Src.Bits != 0 {
+			v = item.Src.get(&in.f)
+		}
+		switch item.Kind {
+		case LearnMatch:
+			item.Dst.put(&m.Match.Value, v, item.Dst.ones())
+			item.Dst.put(&m.Match.Mask, item.Dst.ones(), item.Dst.ones())
+			if item.Dst == whole(FInPort) {
+				m.Match.Mask[flowtable.WPort] = 0xffffffff << 32
+			}
+		case LearnLoad:
+			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
+		case LearnOutput:
+			m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
+		}
+	}
+	n, there := 0, false
+	for _, r := range in.p.rules {
+		if r != nil && r.Table == spec.Table && r.Cookie == spec.Cookie {
+			n++
+		}
+		there = there || r != nil && r.Table == spec.Table && r.Priority == spec.Priority && r.Match == m.Match
+	}
+	allowed := spec.Limit == 0 || n < int(spec.Limit) || there
+	if spec.Result.Bits != 0 {
+		bit := uint64(0)
+		if allowed {
+			bit = 1
+		}
+		in.set(spec.Result, value64(bit), ones(1))
+	}
+	if allowed {
+		in.learned = append(in.learned, FormatFlowMod(&m, nil))
+	}
+}
+
+// learnedTexts are a translation's learnt flows as the interpreter notes them.
+func learnedTexts(tr *Translation) (texts []string) {
+	for _, m := range tr.Learned {
+		m.Command, m.Flags, m.IdleTimeout, m.HardTimeout = Add, 0, 0, 0
+		texts = append(texts, FormatFlowMod(&m, nil))
+	}
+	return texts
 }
 
 // runSet executes what was written, step by step as ovs-actions(7) lists them.
@@ -394,6 +447,9 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 			if got != want {
 				t.Fatalf("seed %d, frame %x\nmegaflow %s sends\n%s\nwant\n%s\nflows:\n%s", seed, k,
 					FormatDatapathActions(tr.Actions, nil), got, want, strings.Join(texts, "\n"))
+			}
+			if want, got := strings.Join(in.learned, "\n"), strings.Join(learnedTexts(&tr), "\n"); want != got {
+				t.Fatalf("seed %d, frame %x\nlearns\n%s\nwant\n%s\nflows:\n%s", seed, k, got, want, strings.Join(texts, "\n"))
 			}
 			o := randomKey(r)
 			for i := range o {

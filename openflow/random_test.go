@@ -207,6 +207,8 @@ var randomActions = []string{
 	"set_field:1->metadata", "move:eth_dst->eth_src", "move:tun_id[0..7]->reg0[0..7]", "note:00",
 	"move:reg0[0..15]->vlan_tci", "move:nw_ttl[0..2]->reg0[0..2]", "move:reg0[0..3]->nw_ttl[0..3]", "load:1->nw_ttl[1..2]",
 	"clone(mod_dl_src:00:00:00:00:00:02,1)", "move:nw_src[0..7]->reg0[0..7]", "move:ipv6_src[0..7]->reg1[0..7]",
+	"learn(table=3,in_port,eth_dst=eth_src,output:in_port)", "learn(table=9,vlan_tci[0..11],reg0[0..3]=reg1[4..7],load:eth_src[0..7]->reg2[0..7],load:3->reg1)",
+	"learn(table=2,priority=7,limit=3,metadata=5,result_dst=reg0[0])", "learn(table=3,limit=9,result_dst=vlan_tci[2],cookie=0,output:reg0[0..15])",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst",
 }
 
@@ -254,7 +256,7 @@ func randomSet(r *rand.Rand, table int) (w []string) {
 			set = append(set, fmt.Sprintf("resubmit(,%d)", table+1))
 		}
 		a := pick(r, randomActions...)
-		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "output:reg") {
+		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "learn") && !strings.HasPrefix(a, "output:reg") {
 			set = append(set, a)
 		}
 	}

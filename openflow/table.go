@@ -125,6 +125,8 @@ type Pipeline struct {
 	limit      int
 	config     [Tables]TableConfig
 	counts     [Tables]int
+	learnt     map[learnKey]*learnGroup // of learn actions that have a limit or delete_learned
+	orphans    []learnKey               // whose last learn action has gone
 	generation uint64
 }
 
@@ -179,9 +181,10 @@ func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 			for _, undo := range slices.Backward(b.undo) {
 				undo()
 			}
-			p.leaving = p.leaving[:0]
+			p.leaving, p.orphans = p.leaving[:0], nil
 			return Changes{}, &ApplyError{Index: i, Err: err}
 		}
+		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
 	}
 	b.settle()
 	return b.changes, nil
@@ -273,16 +276,28 @@ func quoteMatch(r *Rule) string {
 func (b *bundle) modify(r *Rule, m *FlowMod) {
 	was := *r
 	b.undo = append(b.undo, func() {
-		r.Actions, r.Cookie, r.ModifiedNS, r.Packets, r.Bytes = was.Actions, was.Cookie, was.ModifiedNS, was.Packets, was.Bytes
+		b.p.setActions(r, was.Actions, was.Cookie)
+		r.ModifiedNS, r.Packets, r.Bytes = was.ModifiedNS, was.Packets, was.Bytes
 	})
-	r.Actions, r.ModifiedNS = m.Actions, b.nowNS
+	cookie := r.Cookie
+	if m.ModifyCookie {
+		cookie = m.NewCookie
+	}
+	b.p.setActions(r, m.Actions, cookie)
+	r.ModifiedNS = b.nowNS
 	if m.Flags&ResetCounts != 0 {
 		r.Packets, r.Bytes = 0, 0
 	}
-	if m.ModifyCookie {
-		r.Cookie = m.NewCookie
-	}
 	b.changes.Modified = append(b.changes.Modified, r)
+}
+
+func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
+	old := r.Actions
+	p.noteLearnt(r, -1)
+	r.Actions, r.Cookie = actions, cookie
+	p.noteLearnt(r, 1)
+	p.noteLearners(actions, 1)
+	p.noteLearners(old, -1)
 }
 
 func (b *bundle) remove(r *Rule, why Why) {
@@ -308,6 +323,8 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.tables[r.Table].insert(r)
 	p.count++
 	p.counts[r.Table]++
+	p.noteLearnt(r, 1)
+	p.noteLearners(r.Actions, 1)
 }
 
 func (p *Pipeline) take(r *Rule, why Why) {
@@ -316,6 +333,8 @@ func (p *Pipeline) take(r *Rule, why Why) {
 	p.tables[r.Table].remove(r)
 	p.count--
 	p.counts[r.Table]--
+	p.noteLearners(r.Actions, -1)
+	p.noteLearnt(r, -1)
 }
 
 // Expire removes the rules whose hard timeout has passed since they were added
@@ -325,6 +344,11 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
 	p.releaseSlots()
+	take := func(r *Rule, why Why) {
+		p.take(r, why)
+		p.leaving = append(p.leaving, r.Slot)
+		gone = append(gone, r)
+	}
 	for _, r := range p.rules {
 		if r == nil || r.IdleTimeout == 0 && r.HardTimeout == 0 {
 			continue
@@ -340,10 +364,9 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 		default:
 			continue
 		}
-		p.take(r, why)
-		p.leaving = append(p.leaving, r.Slot)
-		gone = append(gone, r)
+		take(r, why)
 	}
+	p.takeOrphans(func(r *Rule) { take(r, WhyDeleted) })
 	if len(gone) > 0 {
 		p.generation++
 	}

@@ -42,9 +42,25 @@ type Translation struct {
 	// DropNone.
 	Drop  packet.DropReason
 	Learn Learn
+	// Learned are the flows of learn actions, in order, which control adds with
+	// the first frame, unless they are Learnt, and refreshes while frames come.
+	Learned []FlowMod
+	// Tables are those that were looked up.
+	Tables TableSet
 	// UsedMACs and UsedPorts tell that the result depends on the MAC table, and
 	// on which ports there are beyond those in Actions.
 	UsedMACs, UsedPorts bool
+}
+
+// TableSet is a set of tables.
+type TableSet [4]uint64
+
+// Add puts a table into the set.
+func (s *TableSet) Add(table uint8) { s[table/64] |= 1 << (table % 64) }
+
+// Meets tells whether the sets have a table in common.
+func (s *TableSet) Meets(o *TableSet) bool {
+	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
 }
 
 // TraceStep is one step of a translation.
@@ -109,6 +125,8 @@ type xlate struct {
 	sent      bool
 	drop      packet.DropReason // the first reason met
 	learn     Learn
+	learned   []FlowMod
+	tables    TableSet
 	usedMACs  bool
 	usedPorts bool
 }
@@ -128,7 +146,8 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result makes the megaflow.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
+	t := Translation{Learn: x.learn, Learned: x.learned, Tables: x.tables,
+		UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
 	case x.halted:
@@ -238,7 +257,7 @@ func (x *xlate) inPort() uint32 {
 // first: a miss is a table miss, not merely a resubmit without effect.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
-		rule := x.p.tables[table].lookup(&x.flow, x)
+		rule := x.lookup(table)
 		if x.hook != nil {
 			x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow})
 		}
@@ -254,6 +273,11 @@ func (x *xlate) pipeline(table uint8, first bool) {
 		}
 		table, first = next, true
 	}
+}
+
+func (x *xlate) lookup(table uint8) *Rule {
+	x.tables.Add(table)
+	return x.p.tables[table].lookup(&x.flow, x)
 }
 
 // execute runs a rule's actions; jump says that they end in goto_table next.
@@ -304,7 +328,7 @@ func (x *xlate) resubmit(a *Action) {
 	value, keep := x.flow[word], x.keep[word]
 	x.flow[word] = value&0xffffffff | uint64(a.Port)<<32
 	x.keep[word] &= 0xffffffff
-	rule := x.p.tables[table].lookup(&x.flow, x)
+	rule := x.lookup(table)
 	x.flow[word], x.keep[word] = value, keep
 	if x.hook != nil {
 		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "as from another port"})
@@ -346,6 +370,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.resubmit(a)
 		case ActClone:
 			x.clone(a)
+		case ActLearn:
+			x.learnFlow(a.Learn)
 		case ActWriteActions:
 			x.writeActions(a.Sub)
 		case ActClearActions:

@@ -1,0 +1,440 @@
+package openflow
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/packet"
+)
+
+// LearnSpec is a learn action: the flow that it makes of a frame. See
+// ovs-actions(7), "The learn action".
+type LearnSpec struct {
+	Table                    uint8
+	Priority                 uint16
+	Cookie                   uint64
+	IdleTimeout, HardTimeout uint16
+	// FinIdle and FinHard are kept as text; the flow gets no fin_timeout.
+	FinIdle, FinHard uint16
+	Flags            Flags
+	DeleteLearned    bool
+	Limit            uint32   // of flows of Table and Cookie; 0: none
+	Result           Subfield // one bit; Bits 0: none
+	Items            []LearnItem
+}
+
+// LearnKind is what a LearnItem makes.
+type LearnKind uint8
+
+// Kinds of LearnItem.
+const (
+	LearnMatch  LearnKind = iota // Dst must be Src, or Value
+	LearnLoad                    // an action: Src, or Value -> Dst
+	LearnOutput                  // an action: to the port that Src is
+)
+
+// LearnItem is one match or action of a learnt flow. Src.Bits of 0 stands for
+// Value.
+type LearnItem struct {
+	Kind     LearnKind
+	Dst, Src Subfield
+	Value    Value128
+}
+
+// maxLearned bounds the flows that one translation learns. Beyond it ends as
+// DropLoop.
+const maxLearned = 64
+
+// learnFlow makes the flow of a learn action, for control to add, and sets the
+// action's result.
+func (x *xlate) learnFlow(spec *LearnSpec) {
+	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
+		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags}
+	for i := range spec.Items {
+		item := &spec.Items[i]
+		v := item.Value
+		if item.Src.Bits != 0 {
+			v = x.read(item.Src)
+		}
+		switch item.Kind {
+		case LearnMatch:
+			setSubfield(&m.Match, item.Dst, v)
+		case LearnLoad:
+			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
+		case LearnOutput:
+			if v[0] == 0 && v[1] < uint64(PortNone) {
+				m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
+			}
+		}
+	}
+	allowed := x.p.mayLearn(spec, &m)
+	if spec.Result.Bits != 0 {
+		bit := uint64(0)
+		if allowed {
+			bit = 1
+		}
+		x.set(spec.Result, value64(bit), ones(1))
+	}
+	if !allowed {
+		x.note("not learnt: there are as many flows as limit allows")
+		return
+	}
+	if len(x.learned) == maxLearned {
+		x.halt(packet.DropLoop)
+		return
+	}
+	x.learned = append(x.learned, m)
+}
+
+// setSubfield makes m match v on a sub-field.
+func setSubfield(m *Match, s Subfield, v Value128) {
+	if s == whole(FInPort) || s == whole(FInPortOXM) {
+		setField(m, s.Field, v, ones(32))
+		return
+	}
+	word, hi, lo := s.words(v)
+	_, mhi, mlo := s.mask()
+	setBits(m, word, hi, mhi)
+	if mlo != 0 || fields[s.Field].bits > 64 {
+		setBits(m, word+1, lo, mlo)
+	}
+}
+
+// learnKey is what learnt flows have in common.
+type learnKey struct {
+	table  uint8
+	cookie uint64
+}
+
+// learnGroup counts, for flows that are learnt, and for those who learn them.
+type learnGroup struct {
+	learners int // learn actions with a limit or delete_learned
+	deleters int // those with delete_learned
+	flows    int // of the key, learnt or not
+}
+
+func (p *Pipeline) mayLearn(spec *LearnSpec, m *FlowMod) bool {
+	if spec.Limit == 0 {
+		return true
+	}
+	g := p.learnt[learnKey{spec.Table, spec.Cookie}]
+	return g == nil || g.flows < int(spec.Limit) || p.tables[spec.Table].find(&m.Match, m.Priority) != nil
+}
+
+// noteLearners counts the learn actions of a rule that comes, or with -1 goes.
+func (p *Pipeline) noteLearners(actions []Action, n int) {
+	for i := range actions {
+		a := &actions[i]
+		p.noteLearners(a.Sub, n)
+		if a.Kind != ActLearn || a.Learn.Limit == 0 && !a.Learn.DeleteLearned {
+			continue
+		}
+		key := learnKey{a.Learn.Table, a.Learn.Cookie}
+		g := p.learnt[key]
+		if g == nil {
+			g = &learnGroup{}
+			if p.learnt == nil {
+				p.learnt = make(map[learnKey]*learnGroup)
+			}
+			p.learnt[key] = g
+			for _, r := range p.rules {
+				if r != nil && r.Table == key.table && r.Cookie == key.cookie {
+					g.flows++
+				}
+			}
+		}
+		g.learners += n
+		if a.Learn.DeleteLearned {
+			if g.deleters += n; g.deleters == 0 {
+				p.orphans = append(p.orphans, key)
+			}
+		}
+		if g.learners == 0 {
+			delete(p.learnt, key)
+		}
+	}
+}
+
+// noteLearnt counts a rule that comes, or with -1 goes.
+func (p *Pipeline) noteLearnt(r *Rule, n int) {
+	if g := p.learnt[learnKey{r.Table, r.Cookie}]; g != nil {
+		g.flows += n
+	}
+}
+
+// takeOrphans calls remove for the rules that were learnt by actions with
+// delete_learned of which the last has gone.
+func (p *Pipeline) takeOrphans(remove func(*Rule)) {
+	for len(p.orphans) > 0 {
+		key := p.orphans[0]
+		p.orphans = p.orphans[1:]
+		if g := p.learnt[key]; g != nil && g.deleters > 0 {
+			continue
+		}
+		for _, r := range p.rules {
+			if r != nil && r.Table == key.table && r.Cookie == key.cookie {
+				remove(r)
+			}
+		}
+	}
+	p.orphans = nil
+}
+
+// Learnt tells whether the tables have the flow of a Translation's Learned as it
+// is to be.
+func (p *Pipeline) Learnt(m *FlowMod) bool {
+	r := p.tables[m.Table].find(&m.Match, m.Priority)
+	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
+}
+
+// RefreshLearnt restarts the timeouts of a learnt flow, whose frames came until
+// usedNS (CLOCK_MONOTONIC); it reports false if the tables do not have it.
+func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
+	if !p.Learnt(m) {
+		return false
+	}
+	r := p.tables[m.Table].find(&m.Match, m.Priority)
+	r.ModifiedNS = max(r.ModifiedNS, usedNS)
+	return true
+}
+
+// equalLearnt compares lists of loads and outputs.
+func equalLearnt(a, b []Action) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Kind != b[i].Kind || a[i].Port != b[i].Port || a[i].Dst != b[i].Dst || a[i].Value != b[i].Value {
+			return false
+		}
+	}
+	return true
+}
+
+// Text
+
+func (p *actionParser) learn(t token) (Action, error) {
+	l := learnParser{outer: p, spec: &LearnSpec{Table: 1, Priority: DefaultPriority}, text: t.text}
+	text := t.value
+	for {
+		word, rest, ok := nextToken(text)
+		if !ok {
+			return Action{Kind: ActLearn, Learn: l.spec}, nil
+		}
+		text = rest
+		if err := l.word(word); err != nil {
+			return Action{}, err
+		}
+	}
+}
+
+// learnParser is the state of one learn action.
+type learnParser struct {
+	outer *actionParser
+	spec  *LearnSpec
+	match Match // of the learnt flow, as far as it is known
+	text  string
+}
+
+func (l *learnParser) word(t token) error {
+	s := l.spec
+	switch t.key {
+	case "table":
+		v, ok := parseDecimal(t.value, Tables-1)
+		if !ok {
+			return wrong(t.text, "a table number from 0 to 254")
+		}
+		s.Table = uint8(v)
+	case "priority":
+		return parseUint16(t, &s.Priority)
+	case "idle_timeout":
+		return parseUint16(t, &s.IdleTimeout)
+	case "hard_timeout":
+		return parseUint16(t, &s.HardTimeout)
+	case "fin_idle_timeout":
+		return parseUint16(t, &s.FinIdle)
+	case "fin_hard_timeout":
+		return parseUint16(t, &s.FinHard)
+	case "cookie":
+		v, ok := parseSigned(t.value)
+		if !ok {
+			return wrong(t.text, "a 64-bit number for cookie")
+		}
+		s.Cookie = v
+	case "send_flow_rem":
+		s.Flags |= SendFlowRem
+	case "delete_learned":
+		s.DeleteLearned = true
+	case "limit":
+		v, ok := parseUint(t.value, 1<<32-1)
+		if !ok {
+			return wrong(t.text, "a number of flows for limit")
+		}
+		s.Limit = uint32(v)
+	case "result_dst":
+		dst, ok := parseSubfield(t.value)
+		if !ok || dst.Bits != 1 {
+			return wrong(t.text, "one bit of a field, such as reg0[0]")
+		}
+		s.Result = dst
+		return l.outer.writable(t, dst)
+	case "output":
+		src, ok := parseSubfield(t.value)
+		if !ok {
+			return wrong(t.text, "output:FIELD")
+		}
+		s.Items = append(s.Items, LearnItem{Kind: LearnOutput, Src: src})
+		return l.outer.readable(t, src)
+	case "load":
+		return l.load(t)
+	default:
+		return l.field(t)
+	}
+	return nil
+}
+
+// inner checks prerequisites against what is known of the learnt flow.
+func (l *learnParser) inner() *actionParser {
+	return &actionParser{names: l.outer.names, checked: true, match: l.match}
+}
+
+func (l *learnParser) load(t token) error {
+	value, name, err := splitArrow(t)
+	if err != nil {
+		return err
+	}
+	item := LearnItem{Kind: LearnLoad}
+	var ok bool
+	if item.Dst, ok = parseSubfield(name); !ok {
+		return wrong(name, expectedSubfield)
+	}
+	if item.Src, ok = parseSubfield(value); ok {
+		if item.Src.Bits != item.Dst.Bits {
+			return wrong(name, "as many bits as %s has, %d", value, item.Src.Bits)
+		}
+		if err := l.outer.readable(t, item.Src); err != nil {
+			return err
+		}
+	} else if item.Value, ok = parseNumber(value); !ok || item.Value.bitLen() > int(item.Dst.Bits) {
+		return wrong(value, "a field or a number of at most %d bits", item.Dst.Bits)
+	}
+	l.spec.Items = append(l.spec.Items, item)
+	return l.inner().writable(t, item.Dst)
+}
+
+// field takes field, field=src and field=value.
+func (l *learnParser) field(t token) error {
+	item := LearnItem{Kind: LearnMatch}
+	var ok bool
+	if item.Dst, ok = parseSubfield(t.key); !ok {
+		return wrong(t.text, "a field to match, load, output or a setting such as table or idle_timeout")
+	}
+	if len(fields[item.Dst.Field].oxm) == 0 {
+		return wrong(t.text, "a field of its own, such as vlan_tci[0..11], in place of %s", fields[item.Dst.Field].name)
+	}
+	switch {
+	case t.delim == 0:
+		item.Src = item.Dst
+	case t.delim != '=':
+		return wrong(t.text, "FIELD=VALUE or FIELD=FIELD")
+	default:
+		if item.Src, ok = parseSubfield(t.value); ok && item.Src.Bits != item.Dst.Bits {
+			return wrong(t.text, "as many bits as %s has, %d", t.key, item.Dst.Bits)
+		} else if !ok {
+			v, err := l.immediate(t, item.Dst)
+			if err != nil {
+				return err
+			}
+			item.Value = v
+		}
+	}
+	if err := l.inner().readable(t, item.Dst); err != nil {
+		return err
+	}
+	if item.Src.Bits != 0 {
+		if err := l.outer.readable(t, item.Src); err != nil {
+			return err
+		}
+	} else {
+		setSubfield(&l.match, item.Dst, item.Value)
+	}
+	l.spec.Items = append(l.spec.Items, item)
+	return nil
+}
+
+// immediate reads the value of a whole field in its own format, or of a part of
+// one as a number.
+func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
+	if dst != whole(dst.Field) {
+		v, ok := parseNumber(t.value)
+		if !ok || v.bitLen() > int(dst.Bits) {
+			return v, wrong(t.text, "a field or a number of at most %d bits", dst.Bits)
+		}
+		return v, nil
+	}
+	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
+	f := &fields[dst.Field]
+	switch {
+	case err != nil:
+		return v, err
+	case strings.Contains(t.value, "/") || mask != ones(8*uint(f.bytes)) && f.format != asTCPFlags && f.format != asFrag:
+		return v, wrong(t.text, "a field or a value without a mask")
+	case v.bitLen() > int(f.bits):
+		return v, wrong(t.text, "a field or a number of at most %d bits", f.bits)
+	}
+	return v, nil
+}
+
+func (s *LearnSpec) format(names Names) string {
+	words := []string{fmt.Sprintf("table=%d", s.Table)}
+	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
+	number := func(name string, v uint16) {
+		if v != 0 {
+			add("%s=%d", name, v)
+		}
+	}
+	number("idle_timeout", s.IdleTimeout)
+	number("hard_timeout", s.HardTimeout)
+	number("fin_idle_timeout", s.FinIdle)
+	number("fin_hard_timeout", s.FinHard)
+	if s.Priority != DefaultPriority {
+		add("priority=%d", s.Priority)
+	}
+	if s.Flags&SendFlowRem != 0 {
+		add("send_flow_rem")
+	}
+	if s.DeleteLearned {
+		add("delete_learned")
+	}
+	if s.Cookie != 0 {
+		add("cookie=0x%x", s.Cookie)
+	}
+	if s.Limit != 0 {
+		add("limit=%d", s.Limit)
+	}
+	if s.Result.Bits != 0 {
+		add("result_dst=%s", s.Result)
+	}
+	for i := range s.Items {
+		add("%s", s.Items[i].format(names))
+	}
+	return "learn(" + strings.Join(words, ",") + ")"
+}
+
+func (i *LearnItem) format(names Names) string {
+	switch {
+	case i.Kind == LearnOutput:
+		return "output:" + i.Src.String()
+	case i.Kind == LearnLoad && i.Src.Bits != 0:
+		return "load:" + i.Src.String() + "->" + i.Dst.String()
+	case i.Kind == LearnLoad:
+		return "load:" + i.Value.hex() + "->" + i.Dst.String()
+	case i.Src == i.Dst:
+		return i.Dst.String()
+	case i.Src.Bits != 0:
+		return i.Dst.String() + "=" + i.Src.String()
+	case i.Dst == whole(i.Dst.Field):
+		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.ones(), names)
+	}
+	return i.Dst.String() + "=" + i.Value.hex()
+}

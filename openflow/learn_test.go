@@ -1,0 +1,89 @@
+package openflow
+
+import "testing"
+
+// learnAll adds what a frame makes the tables learn.
+func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation {
+	t.Helper()
+	k := keyOfText(t, frame)
+	tr := p.Translate(&k, newEnv())
+	if _, err := p.Apply(tr.Learned, nowNS); err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// TestLearningSwitch is the one of ovs-actions(7) and the tutorial: addresses in
+// table 10, with timeouts that use restarts.
+func TestLearningSwitch(t *testing.T) {
+	p := pipelineOf(t, "actions=learn(table=10,hard_timeout=9,NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]),resubmit(,1)",
+		"table=1,actions=resubmit(,10),resubmit(,2)", "table=2,reg0=0,actions=flood", "table=2,priority=9,reg0=1,actions=1", "table=2,priority=9,reg0=2,actions=2")
+	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 1)
+	if len(tr.Learned) != 1 || !p.Learnt(&tr.Learned[0]) {
+		t.Fatalf("learnt %+v", tr.Learned)
+	}
+	back := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01", 1)
+	if got := FormatDatapathActions(back.Actions, nil); got != "1" {
+		t.Errorf("a learnt address goes to %s, want 1", got)
+	}
+	const second = 1_000_000_000
+	if !p.RefreshLearnt(&tr.Learned[0], 5*second) {
+		t.Error("a learnt flow is not there to be refreshed")
+	}
+	if gone := p.Expire(10 * second); len(gone) != 1 {
+		t.Errorf("%d flows expired, want the one that was not refreshed", len(gone))
+	}
+	moved := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 11*second)
+	if p.Learnt(&tr.Learned[0]) || !p.Learnt(&moved.Learned[0]) {
+		t.Error("an address that moved is where it was")
+	}
+}
+
+func TestLearnLimit(t *testing.T) {
+	p := pipelineOf(t, "actions=learn(table=5,cookie=7,limit=2,result_dst=reg0[0],eth_dst=eth_src),resubmit(,1)", "table=1,reg0=1,actions=2", "table=1,reg0=0,actions=4")
+	for n, want := range []string{"2", "2", "4", "4"} {
+		frame := "in_port=1,dl_src=00:00:00:00:00:0" + string(rune('1'+n))
+		if got := FormatDatapathActions(learnAll(t, p, frame, 1).Actions, nil); got != want {
+			t.Errorf("frame %d goes to %s, want %s", n, got, want)
+		}
+	}
+	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1).Actions, nil); got != "2" {
+		t.Errorf("what is learnt already goes to %s, want 2", got)
+	}
+	apply(t, p, 1, Delete, "table=5,dl_dst=00:00:00:00:00:01")
+	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:09", 1).Actions, nil); got != "2" {
+		t.Errorf("after a delete: %s, want 2", got)
+	}
+}
+
+func TestDeleteLearned(t *testing.T) {
+	const learner = "actions=learn(table=5,cookie=7,delete_learned,eth_dst=eth_src)"
+	p := pipelineOf(t, "in_port=1,"+learner, "in_port=2,actions=clone("+learner[8:]+")", "table=5,cookie=8,actions=drop")
+	learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1)
+	learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:02", 1)
+	if p.Len() != 5 {
+		t.Fatalf("%d rules, want 5", p.Len())
+	}
+	apply(t, p, 1, Delete, "in_port=1")
+	if p.Len() != 4 {
+		t.Errorf("one learner left: %d rules, want 4", p.Len())
+	}
+	before := dump(p)
+	bad := []FlowMod{mustMod(t, Delete, "in_port=2"), mustMod(t, Add, "check_overlap,table=5,actions=1"), mustMod(t, Add, "check_overlap,table=5,ip,actions=1")}
+	if _, err := p.Apply(bad, 1); err == nil {
+		t.Fatal("an overlap was taken")
+	}
+	if after := dump(p); len(after) != len(before) {
+		t.Errorf("a failed change left %d rules of %d", len(after), len(before))
+	}
+	c := apply(t, p, 1, Modify, "in_port=2,actions=drop")
+	if p.Len() != 2 || len(c.Removed) != 2 {
+		t.Errorf("no learner left: %d rules, %d removed; want 2 and 2", p.Len(), len(c.Removed))
+	}
+	// A learner that expires takes what it learnt along.
+	apply(t, p, 1, Add, "hard_timeout=1,in_port=3,"+learner)
+	learnAll(t, p, "in_port=3,dl_src=00:00:00:00:00:02", 1)
+	if gone := p.Expire(5_000_000_000); len(gone) != 2 {
+		t.Errorf("%d rules went, want 2", len(gone))
+	}
+}
