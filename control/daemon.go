@@ -100,6 +100,8 @@ type Daemon struct {
 
 	upcalls   *upcalls // change
 	macsStale chan struct{}
+	lessons   chan lesson   // to be learnt
+	unlearnt  atomic.Uint64 // flows that found no room
 	restarts  atomic.Uint64 // engines that died
 	refusals  atomic.Uint64 // misses executed without a megaflow
 
@@ -168,6 +170,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		terminated: map[uint32]tunnel.Termination{},
 		macs:       newMACs(),
 		macsStale:  make(chan struct{}, 1),
+		lessons:    make(chan lesson, learnQueue),
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
 	var err error
@@ -253,8 +256,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
-	d.done.Add(5)
+	d.done.Add(6)
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
+	go func() { defer d.done.Done(); d.learnFlows(ctx) }()
 	go func() { defer d.done.Done(); d.follow(ctx) }()
 	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
 	go func() { defer d.done.Done(); d.supervise(ctx) }()

@@ -25,6 +25,8 @@ type megaflow struct {
 	rules    []*openflow.Rule // that its frames count for
 	places   []uint32         // of rules, in the counter region
 	learn    openflow.Learn
+	learned  []openflow.FlowMod
+	tables   openflow.TableSet // looked up
 	usedMACs bool
 	usedNS   uint64 // last hit credited, madeNS before any
 }
@@ -179,11 +181,17 @@ func (d *Daemon) newMegaflow(key *flowtable.Key, t *openflow.Translation, nowNS 
 
 // setRules has m count for the rules of t from now on.
 func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
-	m.rules, m.learn, m.usedMACs = t.Rules, t.Learn, t.UsedMACs
+	m.rules = t.Rules
+	m.setEffects(t)
 	m.places = make([]uint32, len(t.Rules))
 	for i, r := range t.Rules {
 		m.places[i] = d.places[r.Slot]
 	}
+}
+
+// setEffects notes what depends on the tables and touches no counter.
+func (m *megaflow) setEffects(t *openflow.Translation) {
+	m.learn, m.usedMACs, m.learned, m.tables = t.Learn, t.UsedMACs, t.Learned, t.Tables
 }
 
 // install puts m into every worker's cache. Caller holds d.mu for reading or
@@ -249,6 +257,7 @@ func (d *Daemon) pull(m *megaflow) {
 		r.Credit(packets, bytes, usedNS)
 	}
 	m.usedNS = max(m.usedNS, usedNS)
+	d.learnOn(m, usedNS)
 	if _, exists := d.view.byNo[m.learn.Port]; m.learn.Valid && exists {
 		d.learn(m.learn, usedNS)
 	}

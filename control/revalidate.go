@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weft/flowtable"
+	"weft/openflow"
 )
 
 const (
@@ -88,7 +89,7 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 			d.counters.assign(m.slot, m.places)
 			continue
 		}
-		m.learn, m.usedMACs = t.Learn, t.UsedMACs
+		m.setEffects(&t)
 	}
 	return stale
 }
@@ -130,7 +131,9 @@ func (d *Daemon) sweep() {
 		if err := d.store.changeFlows(nil, places); err != nil {
 			d.log.Error("expired flows cannot be removed from the state", "error", err)
 		}
-		d.revalidate(func(*megaflow) bool { return true })
+		var tables openflow.TableSet
+		changedTables(&openflow.Changes{Removed: expired}, &tables)
+		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
 		d.releasePlaces(places)
 	} else if aged {
 		d.revalidate(func(m *megaflow) bool { return m.usedMACs })

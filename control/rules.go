@@ -184,7 +184,9 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 	d.mu.Unlock()
 
 	err = d.store.changeFlows(save, removed)
-	d.revalidate(func(*megaflow) bool { return true })
+	var tables openflow.TableSet
+	changedTables(&changes, &tables)
+	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	d.releasePlaces(removed)
 	if err != nil {
 		return 0, errors.New("the change is in force but could not be saved: " + err.Error())

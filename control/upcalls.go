@@ -107,6 +107,11 @@ func (u *upcalls) handle(worker int, msg []byte) {
 // megaflow that comes of it, and has the frame looked up again. Where there is
 // no room for the megaflow, the frame is executed by itself.
 func (d *Daemon) miss(w *workers, held heldFrame, up *datapath.Upcall) {
+	d.missLearnt(w, held, up, false)
+}
+
+// missLearnt is miss; learnt says that the frame has been learnt from.
+func (d *Daemon) missLearnt(w *workers, held heldFrame, up *datapath.Upcall, learnt bool) {
 	bytes := atomic.LoadUint32(&w.shared[held.worker].Held[up.Arg%uint32(len(w.shared[held.worker].Held))].Len)
 	d.mu.RLock()
 	if d.workers != w { // the engine has been replaced meanwhile
@@ -116,6 +121,10 @@ func (d *Daemon) miss(w *workers, held heldFrame, up *datapath.Upcall) {
 	generation := d.macs.generation()
 	env := d.env()
 	t := d.pipeline.Translate(&up.Key, env)
+	if !learnt && d.learnFirst(w, held, up, &t) {
+		d.mu.RUnlock()
+		return
+	}
 	m := d.newMegaflow(&up.Key, &t, monotonic())
 	verdict := d.install(m)
 	if verdict == refused {

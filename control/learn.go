@@ -1,0 +1,149 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"weft/datapath"
+	"weft/openflow"
+)
+
+// Flows that learn actions make. The first frame waits until what it taught is
+// in the tables, so that an answer to it finds that; later ones refresh it by
+// the megaflow's statistics. Learnt flows are not saved.
+
+const (
+	// learnQueue bounds the frames and megaflows that wait to be learnt from.
+	// Beyond it a frame goes its way, and its megaflow teaches by its statistics.
+	learnQueue = 1024
+	// learnBatch is the number of them that one revalidation answers.
+	learnBatch = 256
+)
+
+// lesson is what is to be learnt, and the frame that waits for it.
+type lesson struct {
+	flows   []openflow.FlowMod
+	workers *workers // nil: no frame waits
+	held    heldFrame
+	miss    *datapath.Upcall
+}
+
+// learnFirst hands a frame over that is to be learnt from; it reports false if
+// there is nothing to learn from it, or no room.
+func (d *Daemon) learnFirst(w *workers, held heldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	for i := range t.Learned {
+		if d.pipeline.Learnt(&t.Learned[i]) {
+			continue
+		}
+		miss := *up
+		select {
+		case d.lessons <- lesson{t.Learned, w, held, &miss}:
+			return true
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// learnOn refreshes what a megaflow's frames teach. Caller holds d.mu alone.
+func (d *Daemon) learnOn(m *megaflow, usedNS uint64) {
+	missing := false
+	for i := range m.learned {
+		missing = !d.pipeline.RefreshLearnt(&m.learned[i], usedNS) || missing
+	}
+	if !missing {
+		return
+	}
+	select {
+	case d.lessons <- lesson{flows: m.learned}:
+	default: // its next frames say so again
+	}
+}
+
+// learnFlows adds what is to be learnt until ctx ends, and spends as much time
+// on nothing as on that: each batch has megaflows translated anew.
+func (d *Daemon) learnFlows(ctx context.Context) {
+	for {
+		var batch []lesson
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-d.lessons:
+			batch = append(batch, l)
+		}
+		for more := true; more && len(batch) < learnBatch; {
+			select {
+			case l := <-d.lessons:
+				batch = append(batch, l)
+			default:
+				more = false
+			}
+		}
+		began := time.Now()
+		d.learnBatch(batch)
+		for i := range batch {
+			if l := &batch[i]; l.workers != nil {
+				d.missLearnt(l.workers, l.held, l.miss, true)
+			}
+		}
+		if !sleep(ctx, time.Since(began)) {
+			return
+		}
+	}
+}
+
+// learnBatch changes the tables; when it returns, no frame goes by the old rules
+// any more.
+func (d *Daemon) learnBatch(batch []lesson) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	var tables openflow.TableSet
+	var removed []uint32
+	now := monotonic()
+	d.mu.Lock()
+	d.pullAll()
+	for i := range batch {
+		for j := range batch[i].flows {
+			mod := &batch[i].flows[j]
+			if d.pipeline.Learnt(mod) {
+				continue
+			}
+			changes, err := d.pipeline.Apply([]openflow.FlowMod{*mod}, now)
+			if err != nil {
+				d.unlearnt.Add(1) // no room; the frame goes its way
+				continue
+			}
+			removed = append(removed, d.removePlaces(changes.Removed)...)
+			for _, r := range changes.Added {
+				place := d.rules.take()
+				d.setPlace(r, place)
+				d.note(r, place)
+			}
+			for _, r := range changes.Modified {
+				d.note(r, d.places[r.Slot])
+			}
+			changedTables(&changes, &tables)
+		}
+	}
+	d.mu.Unlock()
+	if len(removed) > 0 {
+		if err := d.store.changeFlows(nil, removed); err != nil {
+			d.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
+		}
+	}
+	if tables != (openflow.TableSet{}) {
+		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	}
+	d.releasePlaces(removed)
+}
+
+// changedTables adds the tables of changed rules to set: megaflows that looked at
+// no other come out as before.
+func changedTables(c *openflow.Changes, set *openflow.TableSet) {
+	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
+		for _, r := range list {
+			set.Add(r.Table)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package control
+
+import (
+	"testing"
+
+	"weft/api"
+)
+
+// The first frame teaches before it goes on, later ones by their megaflow's
+// statistics; a change that deletes the learner's flows is learnt again.
+func TestLearning(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(3)
+	f.add("actions=learn(table=10,idle_timeout=60,eth_dst=eth_src,output:in_port),resubmit(,10)")
+	w := f.worker()
+	there, back := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	w.frame(there, 100)
+	f.settle()
+	f.want("dl_dst=02:00:00:00:00:01", "0/0")
+	for range 5 {
+		w.frame(back, 100)
+	}
+	f.settle()
+	f.want("dl_dst=02:00:00:00:00:01", "5/500")
+	f.want("dl_dst=02:00:00:00:00:02", "0/0")
+	f.want("", "6/600")
+	// The first direction was translated before the second was learnt.
+	for range 3 {
+		w.frame(there, 100)
+	}
+	f.settle()
+	f.want("dl_dst=02:00:00:00:00:02", "3/300")
+
+	if _, err := f.d.deleteFlows("table=10", false); err != nil {
+		t.Fatal(err)
+	}
+	w.frame(there, 100)
+	f.settle()
+	eventually(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
+}
+
+// A megaflow that looked at none of the changed tables is left alone, and what
+// it learns is not saved.
+func TestLearntFlowsAreNotSaved(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=p1,actions=learn(table=10,eth_dst=eth_src,load:1->reg0),p2")
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	f.want("dl_dst=02:00:00:00:00:01", "0/0")
+	saved, err := f.d.store.load()
+	if err != nil || len(saved.flows) != 1 {
+		t.Errorf("%d flows saved, %v; want the learner alone", len(saved.flows), err)
+	}
+	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.d.megaflows.len(); n != 1 {
+		t.Errorf("%d megaflows after a change of another table, want 1", n)
+	}
+}
