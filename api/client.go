@@ -178,6 +178,12 @@ func (c *Client) DelFlows(match string, strict bool) (FlowsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/flows", query, nil, &n)
 }
 
+// DiffFlows compares flows.
+func (c *Client) DiffFlows(diff DiffFlows) (FlowsDiffer, error) {
+	var d FlowsDiffer
+	return d, c.Do(http.MethodPost, "/v1/flows/diff", nil, diff, &d)
+}
+
 // Megaflows lists the workers' caches.
 func (c *Client) Megaflows() ([]Megaflow, error) {
 	var flows []Megaflow

@@ -8,6 +8,7 @@
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
 //	GET    /v1/flows[?match=MATCH]           []Flow
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
+//	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/trace?flow=FLOW               Trace
 //	GET    /metrics                          Prometheus text
@@ -92,7 +93,9 @@ type AddPort struct {
 // ChangeFlows changes the flow tables: wholly or, when any line is wrong, not
 // at all.
 type ChangeFlows struct {
-	// Op is add, modify or modify-strict.
+	// Op is add, modify, modify-strict, delete or delete-strict; a line of a file
+	// may have one of its own before it. With replace, the flows of Text, a file,
+	// are all there will be.
 	Op string `json:"op"`
 	// Text is one flow or, with File, one flow a line with # comments; errors
 	// then begin with their line's number.
@@ -103,6 +106,19 @@ type ChangeFlows struct {
 // FlowsChanged is the number of flows added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
+}
+
+// DiffFlows asks how the flows of two files differ or, with Second null, how
+// those of First differ from the tables.
+type DiffFlows struct {
+	First  string  `json:"first"`
+	Second *string `json:"second"`
+}
+
+// FlowsDiffer has a line for each flow of one side alone, or different there: -
+// before one of the first file, or of the tables, + before one of the other.
+type FlowsDiffer struct {
+	Lines []string `json:"lines"`
 }
 
 // Flow is a flow with its statistics.

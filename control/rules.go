@@ -103,14 +103,18 @@ func (d *Daemon) note(r *openflow.Rule, place uint32) {
 
 var commands = map[string]openflow.Command{
 	"add": openflow.Add, "modify": openflow.Modify, "modify-strict": openflow.ModifyStrict,
+	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
 }
 
 // changeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
 func (d *Daemon) changeFlows(c api.ChangeFlows) (int, error) {
+	if c.Op == "replace" {
+		return d.replaceFlows(c.Text)
+	}
 	command, ok := commands[c.Op]
 	if !ok {
-		return 0, inputf("op %q: expected add, modify or modify-strict", c.Op)
+		return 0, inputf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
 	d.change.Lock()
 	defer d.change.Unlock()

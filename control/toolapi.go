@@ -2,10 +2,19 @@ package control
 
 import (
 	"net/http"
+
+	"weft/api"
 )
 
 // toolRoutes are the API's requests for an operator who looks for something:
 // traces, captures, events.
 func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("POST /v1/flows/diff", func(r *http.Request) (any, error) {
+		var c api.DiffFlows
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return d.diffFlows(c)
+	})
 	route("GET /v1/trace", func(r *http.Request) (any, error) { return d.trace(r.URL.Query().Get("flow")) })
 }

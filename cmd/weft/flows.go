@@ -11,43 +11,81 @@ import (
 )
 
 func (c *command) flowVerbs() []*cobra.Command {
-	change := func(verb, op, short string) *cobra.Command {
-		return &cobra.Command{
-			Use: verb + " FLOW", Short: short, Args: words(1, 1),
-			RunE: func(_ *cobra.Command, args []string) error {
-				return c.changeFlows(api.ChangeFlows{Op: op, Text: args[0]})
-			},
-		}
+	add := &cobra.Command{
+		Use: "add-flow FLOW|-", Short: "add a flow, or replace that of the same match and priority", Args: words(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error { return c.changeBy("add", args[0]) },
 	}
-	mod := change("mod-flows", "modify", "replace the actions of the flows a match selects")
-	strict := mod.Flags().Bool("strict", false, "only the flow with exactly this match and priority")
+	addAll := &cobra.Command{
+		Use: "add-flows FILE|-", Short: "add the flows of a file, all or none", Args: words(1, 1),
+		RunE: c.fileVerb("add"),
+	}
+	replace := &cobra.Command{
+		Use: "replace-flows FILE|-", Short: "make the flows of a file all there are; those that stay go on counting", Args: words(1, 1),
+		RunE: c.fileVerb("replace"),
+	}
+	mod := &cobra.Command{
+		Use: "mod-flows FLOW|-", Short: "replace the actions of the flows a match selects", Args: words(1, 1),
+	}
+	modStrict := strictFlag(mod)
 	mod.RunE = func(_ *cobra.Command, args []string) error {
-		op := "modify"
-		if *strict {
-			op = "modify-strict"
-		}
-		return c.changeFlows(api.ChangeFlows{Op: op, Text: args[0]})
+		return c.changeBy(strictly("modify", *modStrict), args[0])
 	}
 	del := &cobra.Command{
-		Use: "del-flows [MATCH]", Short: "delete the flows a match selects, or all", Args: words(0, 1),
+		Use: "del-flows [MATCH|-]", Short: "delete the flows a match selects, or all", Args: words(0, 1),
 	}
-	delStrict := del.Flags().Bool("strict", false, "only the flow with exactly this match and priority")
+	delStrict := strictFlag(del)
 	del.RunE = func(_ *cobra.Command, args []string) error { return c.delFlows(args, *delStrict) }
+	for _, verb := range []*cobra.Command{add, addAll, replace, mod, del} {
+		verb.Flags().Bool("bundle", false, "as ovs-ofctl has it: everything or nothing, which weft's changes always are")
+	}
 	return []*cobra.Command{
-		change("add-flow", "add", "add a flow, or replace that of the same match and priority"),
-		{
-			Use: "add-flows FILE|-", Short: "add the flows of a file, all or none", Args: words(1, 1),
-			RunE: c.addFlows,
-		},
-		mod, del,
+		add, addAll, replace, mod, del, c.diffVerb(),
 		{
 			Use: "dump-flows [MATCH]", Short: "print the flows, with statistics, as ovs-ofctl does", Args: words(0, 1),
 			RunE: c.dumpFlows,
 		},
 		{
-			Use: "dump-megaflows", Short: "print what the workers' caches hold", Args: words(0, 0),
+			Use: "dump-aggregate [MATCH]", Short: "print the sums over the flows a match selects", Args: words(0, 1),
+			RunE: c.dumpAggregate,
+		},
+		{
+			Use: "dump-megaflows", Short: "print what the workers' caches hold, with statistics", Args: words(0, 0),
 			RunE: c.dumpMegaflows,
 		},
+	}
+}
+
+func strictFlag(verb *cobra.Command) *bool {
+	return verb.Flags().Bool("strict", false, "only the flow with exactly this match and priority")
+}
+
+func strictly(op string, strict bool) string {
+	if strict {
+		return op + "-strict"
+	}
+	return op
+}
+
+// changeBy changes flows by one text or, for -, by the lines of standard input.
+func (c *command) changeBy(op, text string) error {
+	if text != "-" {
+		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
+	}
+	file, err := c.readFile(text)
+	if err != nil {
+		return err
+	}
+	return c.changeFlows(api.ChangeFlows{Op: op, Text: file, File: true})
+}
+
+// fileVerb changes flows by a file.
+func (c *command) fileVerb(op string) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		text, err := c.readFile(args[0])
+		if err != nil {
+			return err
+		}
+		return c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true})
 	}
 }
 
@@ -61,14 +99,6 @@ func (c *command) changeFlows(change api.ChangeFlows) error {
 		return err
 	}
 	return c.printJSON(n)
-}
-
-func (c *command) addFlows(_ *cobra.Command, args []string) error {
-	text, err := c.readFile(args[0])
-	if err != nil {
-		return err
-	}
-	return c.changeFlows(api.ChangeFlows{Op: "add", Text: text, File: true})
 }
 
 func (c *command) readFile(name string) (string, error) {
@@ -87,6 +117,9 @@ func (c *command) delFlows(args []string, strict bool) error {
 	match, err := optional(args), error(nil)
 	if strict && match == "" {
 		return usagef("del-flows: a word is missing; --strict expects MATCH")
+	}
+	if match == "-" {
+		return c.changeBy(strictly("delete", strict), match)
 	}
 	client, err := c.client()
 	if err != nil {

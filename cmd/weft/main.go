@@ -43,7 +43,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "weft: %s\n", oneLine(err))
+	if err != errDiffer {
+		fmt.Fprintf(errs, "weft: %s\n", oneLine(err))
+	}
 	return exitCode(err)
 }
 
@@ -51,6 +53,8 @@ func exitCode(err error) int {
 	var usage *usageError
 	var refused *api.Refused
 	switch {
+	case err == errDiffer:
+		return exitDiffer
 	case errors.As(err, &usage):
 		return exitInput
 	case errors.As(err, &refused) && refused.Input:
@@ -96,6 +100,12 @@ func (c *command) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
+	// ovs-ofctl's options come before the verb. Those that a verb has are known
+	// here so that they are told from words; the verb reads them.
+	for _, name := range []string{"bundle", "strict"} {
+		root.Flags().Bool(name, false, "")
+		_ = root.Flags().MarkHidden(name) // is there: it was made above
+	}
 	root.AddCommand(c.portVerbs()...)
 	root.AddCommand(c.flowVerbs()...)
 	root.AddCommand(c.toolVerbs()...)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// exitDiffer is diff-flows's code for flows that differ, as with ovs-ofctl; what
+// fails, wrong input included, ends as exitFailed there.
+const exitDiffer = 2
+
+// errDiffer ends diff-flows without a message.
+var errDiffer = errors.New("the flows differ")
+
+const diffHelp = `Prints the flows in which two files differ: - before those of the first, +
+before those of the second. With one file, those of the switch come first: what
+replace-flows would take away and add.
+
+Exit status: 0 if nothing differs, 2 if something does, 1 if it cannot be told.`
+
+func (c *command) diffVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "diff-flows FILE|- [FILE]", Short: "print how the flows of a file differ from the switch's, or another's",
+		Long: diffHelp, Args: words(1, 2),
+		RunE: func(_ *cobra.Command, args []string) error { return c.diffFlows(args) },
+	}
+}
+
+func (c *command) diffFlows(args []string) error {
+	var files [2]string
+	for i, name := range args {
+		var err error
+		if files[i], err = c.readFile(name); err != nil {
+			return errors.New(err.Error())
+		}
+	}
+	diff := api.DiffFlows{First: files[0]}
+	if len(args) == 2 {
+		diff.Second = &files[1]
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	d, err := client.DiffFlows(diff)
+	if err != nil {
+		return errors.New(err.Error()) // not as a refusal, whose exit code means a difference here
+	}
+	if c.json {
+		err = c.printJSON(d)
+	} else {
+		for _, line := range d.Lines {
+			fmt.Fprintln(c.out, line)
+		}
+	}
+	if err == nil && len(d.Lines) > 0 {
+		return errDiffer
+	}
+	return err
+}
+
+func (c *command) dumpAggregate(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	flows, err := client.Flows(optional(args))
+	if err != nil {
+		return err
+	}
+	var sum struct {
+		Packets uint64 `json:"packets"`
+		Bytes   uint64 `json:"bytes"`
+		Flows   int    `json:"flows"`
+	}
+	for i := range flows {
+		sum.Packets += flows[i].Packets
+		sum.Bytes += flows[i].Bytes
+		sum.Flows++
+	}
+	if c.json {
+		return c.printJSON(sum)
+	}
+	_, err = fmt.Fprintf(c.out, "packet_count=%d byte_count=%d flow_count=%d\n", sum.Packets, sum.Bytes, sum.Flows)
+	return err
+}
