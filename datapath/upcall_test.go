@@ -235,8 +235,8 @@ func TestBadCommands(t *testing.T) {
 	bad := [][]byte{
 		nil, {1, 2, 3},
 		AppendCommand(nil, 0, 0, nil), AppendCommand(nil, 99, 0, nil),
-		AppendCommand(nil, CmdInstall, 0, make([]byte, 319)),
-		AppendCommand(nil, CmdInstall, 0, make([]byte, 320+16*(flowtable.MaxActions+1))),
+		AppendCommand(nil, CmdInstall, 0, make([]byte, 2*8*flowtable.KeyWords-1)),
+		AppendCommand(nil, CmdInstall, 0, make([]byte, 2*8*flowtable.KeyWords+16*(flowtable.MaxActions+1))),
 		AppendCommand(nil, CmdRemove, 5, nil), AppendCommand(nil, CmdRemove, ^uint32(0), nil),
 		AppendCommand(nil, CmdRetry, ^uint32(0), nil), AppendCommand(nil, CmdExecute, ^uint32(0), nil),
 		AppendCommand(nil, CmdDropHeld, 1<<31, nil),

@@ -43,6 +43,15 @@ const (
 	// and mend its checksum.
 	OpSetTpSrc
 	OpSetTpDst
+	// OpCT takes the frame through connection tracking in zone U16 as the CT*
+	// bits in U32 say; U64 is mark 32 | mask of it 32. OpData records follow as
+	// CTRequest has them.
+	OpCT
+	// OpCTClear makes the frame untracked.
+	OpCTClear
+	// OpRecirc looks the frame up once more, with recirc_id U32 and the ct_*
+	// fields that OpCT has set. Actions behind it go on with the frame as it was.
+	OpRecirc
 
 	opCount
 )

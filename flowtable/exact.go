@@ -33,6 +33,8 @@ const (
 	groupTun                 // tun_id, tun_src, tun_dst
 	groupTunIPv6             // those of an IPv6 underlay
 	groupARP                 // arp and nd
+	groupCT                  // ct_state and what is in its word, ports, label
+	groupCTAddr              // addresses of the original direction
 )
 
 // exactEntry is one line.
@@ -44,7 +46,7 @@ type exactEntry struct {
 }
 
 // exactMore has the words of an entry's groups, those of the lowest group first.
-type exactMore [16]uint64
+type exactMore [32]uint64
 
 // digest is a key as the exact-match cache sees it.
 type digest struct {
@@ -84,8 +86,8 @@ func (c *Cache) digestGroups(k *Key, d *digest) (acc uint64) {
 	if c.groups&groupTun != 0 {
 		a, b := k[WTunID]&u[WTunID], k[WTunIPv4]&u[WTunIPv4]
 		if a|b != 0 {
-			j := d.n & 15
-			d.more[j], d.more[(j+1)&15] = a, b
+			j := d.n & 31
+			d.more[j], d.more[(j+1)&31] = a, b
 			d.n += 2
 			d.groups |= groupTun
 			acc ^= fold(a^c.seeds[WTunID], b^c.seeds[WTunIPv4])
@@ -99,6 +101,12 @@ func (c *Cache) digestGroups(k *Key, d *digest) (acc uint64) {
 		acc ^= c.group4(d, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
 			k[WNDTarget]&u[WNDTarget], k[WNDTarget+1]&u[WNDTarget+1])
 	}
+	if c.groups&groupCT != 0 {
+		acc ^= c.group4(d, groupCT, k[WCT]&u[WCT], k[WCTPorts]&u[WCTPorts], k[WCTLabel]&u[WCTLabel], k[WCTLabel+1]&u[WCTLabel+1])
+	}
+	if c.groups&groupCTAddr != 0 {
+		acc ^= c.group4(d, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
+	}
 	return acc
 }
 
@@ -107,11 +115,11 @@ func (c *Cache) group4(d *digest, group uint64, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
 	}
-	j := d.n & 15
-	d.more[j], d.more[(j+1)&15], d.more[(j+2)&15], d.more[(j+3)&15] = w0, w1, w2, w3
+	j := d.n & 31
+	d.more[j], d.more[(j+1)&31], d.more[(j+2)&31], d.more[(j+3)&31] = w0, w1, w2, w3
 	d.n += 4
 	d.groups |= group
-	s := (*[4]uint64)(c.groupSeeds[group&15][:])
+	s := (*[4]uint64)(c.groupSeeds[group%uint64(len(c.groupSeeds))][:])
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
@@ -287,4 +295,6 @@ var wordGroups = [KeyWords]uint64{
 	WTunID: groupTun, WTunIPv4: groupTun,
 	WTunIPv6Src: groupTunIPv6, WTunIPv6Src + 1: groupTunIPv6, WTunIPv6Dst: groupTunIPv6, WTunIPv6Dst + 1: groupTunIPv6,
 	WARPSha: groupARP, WARPTha: groupARP, WNDTarget: groupARP, WNDTarget + 1: groupARP,
+	WCT: groupCT, WCTPorts: groupCT, WCTLabel: groupCT, WCTLabel + 1: groupCT,
+	WCTSrc: groupCTAddr, WCTSrc + 1: groupCTAddr, WCTDst: groupCTAddr, WCTDst + 1: groupCTAddr,
 }

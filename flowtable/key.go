@@ -5,7 +5,7 @@
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
-const KeyWords = 20
+const KeyWords = 28
 
 // Key holds every field of a frame the switch can match, in words of host
 // order whose most significant bits hold the field named first, so that a
@@ -26,7 +26,14 @@ const KeyWords = 20
 //	WARPSha    arp_sha 48, or nd_sll 48 | 0 16
 //	WARPTha    arp_tha 48, or nd_tll 48 | 0 16
 //	WNDTarget  nd_target 128 (2 words)
+//	WCT        ct_mark 32 | ct_state 8 | ct_nw_proto 8 | ct_zone 16
+//	WCTPorts   ct_tp_src 16 | ct_tp_dst 16 | 0 32
+//	WCTLabel   ct_label 128 (2 words)
+//	WCTSrc     ct_ipv6_src 128 (2 words), or 0 96 | ct_nw_src 32
+//	WCTDst     ct_ipv6_dst 128 (2 words), or 0 96 | ct_nw_dst 32
 //
+// The words from WCT on, and recirc_id, are 0 until a ct action has tracked the
+// frame and sent it back.
 // As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set where a tag is
 // there, and is 0 otherwise; dl_type is that behind the tags, 0x05ff for frames
 // without one (802.3 without SNAP); nw_proto is the ARP operation for ARP;
@@ -52,7 +59,12 @@ const (
 	WARPSha     = WTunIPv6Dst + 2
 	WARPTha     = WARPSha + 1
 	WNDTarget   = WARPTha + 1
-	wEnd        = WNDTarget + 2
+	WCT         = WNDTarget + 2
+	WCTPorts    = WCT + 1
+	WCTLabel    = WCTPorts + 1
+	WCTSrc      = WCTLabel + 2
+	WCTDst      = WCTSrc + 2
+	wEnd        = WCTDst + 2
 )
 
 var _ = [1]struct{}{}[wEnd-KeyWords] // every word has a name
@@ -75,3 +87,15 @@ const TunnelWords = WARPSha - WTunID
 // Tunnel is the key's tunnel words, in place: tun_id; tun_src and tun_dst of an
 // IPv4 underlay; those of an IPv6 underlay.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
+
+// CTWords is the number of words that say what a ct action found.
+const CTWords = KeyWords - WCT
+
+// CT is the key's ct_* words, in place.
+func (k *Key) CT() *[CTWords]uint64 { return (*[CTWords]uint64)(k[WCT:]) }
+
+// Recirc is recirc_id.
+func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
+
+// SetRecirc sets recirc_id.
+func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id) }

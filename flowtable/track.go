@@ -1,0 +1,97 @@
+package flowtable
+
+// Bits of OpCT's U32.
+const (
+	CTCommit uint32 = 1 << iota
+	CTForce
+	// CTNAT translates as the connection was set up to be, and with CTNATSrc or
+	// CTNATDst sets new ones up.
+	CTNAT
+	CTNATSrc
+	CTNATDst
+	CTRandom
+	CTHash
+	CTPersistent
+	// CTIPv6: the addresses are IPv6.
+	CTIPv6
+	// CTLabel: label and its mask follow, four OpData.
+	CTLabel
+	// CTRange: addresses and ports follow, four OpData: lowest and highest
+	// address, upper and lower half each, of IPv4 the lower 32 bits of the lower
+	// half; the U32 of the first is lowest port 16 | highest port 16.
+	CTRange
+	// CTFTP and CTTFTP look for connections that the frame's own announces.
+	CTFTP
+	CTTFTP
+)
+
+// CTRecords is the number of actions that OpCT with these bits takes, itself
+// included.
+func CTRecords(bits uint32) int {
+	n := 1
+	if bits&CTLabel != 0 {
+		n += 4
+	}
+	if bits&CTRange != 0 {
+		n += 4
+	}
+	return n
+}
+
+// CTRequest is OpCT in one piece.
+type CTRequest struct {
+	Zone             uint16
+	Bits             uint32 // CT*
+	Mark, MarkMask   uint32
+	Label, LabelMask [2]uint64 // upper and lower half
+	Lo, Hi           [2]uint64
+	PortLo, PortHi   uint16
+}
+
+// AppendTo appends the actions that say r.
+func (r *CTRequest) AppendTo(list []Action) []Action {
+	list = append(list, Action{Op: OpCT, U16: r.Zone, U32: r.Bits, U64: uint64(r.Mark)<<32 | uint64(r.MarkMask)})
+	if r.Bits&CTLabel != 0 {
+		for _, v := range [4]uint64{r.Label[0], r.Label[1], r.LabelMask[0], r.LabelMask[1]} {
+			list = append(list, Action{Op: OpData, U64: v})
+		}
+	}
+	if r.Bits&CTRange != 0 {
+		ports := uint32(r.PortLo)<<16 | uint32(r.PortHi)
+		list = append(list, Action{Op: OpData, U32: ports, U64: r.Lo[0]}, Action{Op: OpData, U64: r.Lo[1]},
+			Action{Op: OpData, U64: r.Hi[0]}, Action{Op: OpData, U64: r.Hi[1]})
+	}
+	return list
+}
+
+// ReadCT reads the OpCT that the list begins with, and returns the number of
+// actions it takes. A list cut short reads as if zeros followed.
+func ReadCT(list []Action, r *CTRequest) int {
+	a := &list[0]
+	*r = CTRequest{Zone: a.U16, Bits: a.U32, Mark: uint32(a.U64 >> 32), MarkMask: uint32(a.U64)}
+	at := 1
+	four := func(into *[4]uint64) (first uint32) {
+		for i := range into {
+			if at < len(list) {
+				into[i] = list[at].U64
+				if i == 0 {
+					first = list[at].U32
+				}
+				at++
+			}
+		}
+		return first
+	}
+	var v [4]uint64
+	if r.Bits&CTLabel != 0 {
+		four(&v)
+		r.Label, r.LabelMask = [2]uint64{v[0], v[1]}, [2]uint64{v[2], v[3]}
+	}
+	if r.Bits&CTRange != 0 {
+		v = [4]uint64{}
+		ports := four(&v)
+		r.Lo, r.Hi = [2]uint64{v[0], v[1]}, [2]uint64{v[2], v[3]}
+		r.PortLo, r.PortHi = uint16(ports>>16), uint16(ports)
+	}
+	return at
+}
