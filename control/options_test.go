@@ -57,7 +57,7 @@ func TestOptionsAccepted(t *testing.T) {
 	}{
 		{"type=tap", map[string]string{"type": "tap", "offloads": "on"}},
 		{"type=tap offloads=off", map[string]string{"type": "tap", "offloads": "off"}},
-		{"type=vhost-user path=/x", map[string]string{"type": "vhost-user", "path": "/x", "mode": "server", "queues": "1"}},
+		{"type=vhost-user path=/x", map[string]string{"type": "vhost-user", "path": "/x", "mode": "server", "queues": "1", "offloads": "on"}},
 		{"type=af_xdp dev=eth0 queues=2", map[string]string{"type": "af_xdp", "dev": "eth0", "queues": "2", "mode": "auto"}},
 		{"type=vxlan vni=flow remote=flow", map[string]string{"type": "vxlan", "vni": "flow", "remote": "flow", "dst_port": "4789"}},
 		{"type=vxlan vni=0 remote=2001:db8::1 local=2001:db8::2", map[string]string{"type": "vxlan", "vni": "0",

@@ -23,6 +23,9 @@ func init() {
 			"path":   {required: true, check: socketPath},
 			"mode":   {value: "server", check: oneOf("client", "server")},
 			"queues": {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
+			// The guest is told of it (VIRTIO_NET_F_MTU).
+			"mtu":      {check: numberIn(68, 65535)},
+			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &vhostPort{portContext: c} },
 	}
@@ -44,7 +47,9 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
-	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues, Logger: p.log}
+	mtu, _ := strconv.Atoi(p.values["mtu"])       // likewise; absent: 0
+	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues,
+		MTU: mtu, NoOffloads: p.values["offloads"] == "off", Logger: p.log}
 	backend := (*vhostBackend)(p)
 	var err error
 	if kept != nil {

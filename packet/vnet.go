@@ -62,30 +62,31 @@ func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 }
 
 // EncodeVnet writes the virtio-net header that tells the receiver what is left to
-// do of f. The receiver takes it: see Offloads.Takes.
+// do of f. The receiver takes it: see Offloads.Takes. h may be foreign memory.
 func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
 	o := &f.Offload
-	*h = [VnetLen]byte{}
+	first, csumOffset := uint64(0), uint16(0)
 	if o.Flags&OffloadPartial != 0 {
-		h[0] = vnetNeedsCsum
-		binary.LittleEndian.PutUint16(h[6:], o.CsumStart)
-		binary.LittleEndian.PutUint16(h[8:], o.CsumOffset)
+		first = vnetNeedsCsum | uint64(o.CsumStart)<<48
+		csumOffset = o.CsumOffset
 	} else if o.Flags&OffloadValid != 0 {
-		h[0] = vnetDataValid
+		first = vnetDataValid
 	}
+	kind := uint64(0)
 	switch o.GSO {
-	case GSONone:
-		return
 	case GSOTCPv4:
-		h[1] = vnetTCPv4
+		kind = vnetTCPv4
 	case GSOTCPv6:
-		h[1] = vnetTCPv6
+		kind = vnetTCPv6
 	case GSOUDP:
-		h[1] = vnetUDP
+		kind = vnetUDP
 	}
-	if o.GSO != GSOUDP && f.congestion() != 0 {
-		h[1] |= vnetECN
+	if kind != 0 {
+		if o.GSO != GSOUDP && f.congestion() != 0 {
+			kind |= vnetECN
+		}
+		first |= kind<<8 | uint64(f.headersLen())<<16 | uint64(o.Size)<<32
 	}
-	binary.LittleEndian.PutUint16(h[2:], uint16(f.headersLen()))
-	binary.LittleEndian.PutUint16(h[4:], o.Size)
+	binary.LittleEndian.PutUint64(h[:8], first)
+	binary.LittleEndian.PutUint16(h[8:], csumOffset)
 }

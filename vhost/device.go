@@ -77,7 +77,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		header = 12
 	}
 	if v.Index%2 == 1 {
-		q := &rx{header: header, disabled: !v.Enabled}
+		q := &rx{header: header, disabled: !v.Enabled, allowed: fromGuest(s.Features)}
 		if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
 			return err
 		}
@@ -87,7 +87,8 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		d.rings, d.rx = append(d.rings, &q.ring), append(d.rx, q)
 		return nil
 	}
-	q := &tx{header: header, mergeable: s.Features&FeatureMergeable != 0, mtu: packet.MaxFrameLen}
+	q := &tx{header: header, mergeable: s.Features&FeatureMergeable != 0, mtu: packet.MaxFrameLen,
+		takes: toGuest(s.Features)}
 	if s.MTU > 0 {
 		q.mtu = min(q.mtu, s.MTU+ethernetOverhead)
 	}

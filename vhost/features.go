@@ -3,7 +3,15 @@ package vhost
 // Feature bits of virtio (virtio 1.2, sections 5.1.3 and 6) that the switch
 // offers, and the one vhost-user took for itself.
 const (
+	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device finishes checksums
+	FeatureGuestChecksum    = 1 << 1 // the driver does
 	FeatureNetMTU           = 1 << 3
+	FeatureGuestTSO4        = 1 << 7
+	FeatureGuestTSO6        = 1 << 8
+	FeatureGuestECN         = 1 << 9
+	FeatureHostTSO4         = 1 << 11
+	FeatureHostTSO6         = 1 << 12
+	FeatureHostECN          = 1 << 13
 	FeatureMergeable        = 1 << 15 // VIRTIO_NET_F_MRG_RXBUF
 	FeatureNetStatus        = 1 << 16
 	FeatureControlQueue     = 1 << 17
@@ -19,6 +27,9 @@ const (
 	FeatureVersion1         = 1 << 32
 	FeatureRingPacked       = 1 << 34
 	FeatureInOrder          = 1 << 35
+	FeatureGuestUSO4        = 1 << 54
+	FeatureGuestUSO6        = 1 << 55
+	FeatureHostUSO          = 1 << 56
 )
 
 // featureNames in the order of their bits, for people.
@@ -26,7 +37,15 @@ var featureNames = []struct {
 	bit  uint64
 	name string
 }{
+	{FeatureChecksum, "csum"},
+	{FeatureGuestChecksum, "guest_csum"},
 	{FeatureNetMTU, "mtu"},
+	{FeatureGuestTSO4, "guest_tso4"},
+	{FeatureGuestTSO6, "guest_tso6"},
+	{FeatureGuestECN, "guest_ecn"},
+	{FeatureHostTSO4, "host_tso4"},
+	{FeatureHostTSO6, "host_tso6"},
+	{FeatureHostECN, "host_ecn"},
 	{FeatureMergeable, "mrg_rxbuf"},
 	{FeatureNetStatus, "status"},
 	{FeatureControlQueue, "ctrl_vq"},
@@ -42,6 +61,9 @@ var featureNames = []struct {
 	{FeatureVersion1, "version_1"},
 	{FeatureRingPacked, "ring_packed"},
 	{FeatureInOrder, "in_order"},
+	{FeatureGuestUSO4, "guest_uso4"},
+	{FeatureGuestUSO6, "guest_uso6"},
+	{FeatureHostUSO, "host_uso"},
 }
 
 // FeatureNames lists the names of the bits set in features.

@@ -113,7 +113,7 @@ func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 		fds = append(fds, fd)
 		return len(fds) - 1
 	}
-	s := DeviceSpec{Features: f.Features & ringFeatures, MTU: mtu, Resume: resume}
+	s := DeviceSpec{Features: f.Features & (ringFeatures | offloadFeatures), MTU: mtu, Resume: resume}
 	if f.MTU > 0 {
 		s.MTU = f.MTU
 	}

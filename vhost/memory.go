@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"weft/packet"
 )
 
 // region is a piece of guest memory mapped into this process. Pointer-free: the
@@ -124,6 +126,11 @@ func (m *memory) close() {
 // foreignPointer is a pointer to mapped memory outside of the Go heap.
 func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
+}
+
+// readHeader copies the part of a virtio-net header that all of them have.
+func readHeader(at uintptr) (h [packet.VnetLen]byte) {
+	return *(*[packet.VnetLen]byte)(foreignPointer(at))
 }
 
 // writeHeader writes the virtio-net header of a frame in one chain: zero, and

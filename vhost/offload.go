@@ -2,5 +2,48 @@ package vhost
 
 import "weft/packet"
 
+// offloadFeatures are the feature bits about work left undone: offered unless the
+// port's offloads are off. UFO is not: see docs/decisions.
+const offloadFeatures uint64 = FeatureChecksum | FeatureGuestChecksum |
+	FeatureGuestTSO4 | FeatureGuestTSO6 | FeatureGuestECN | FeatureHostTSO4 | FeatureHostTSO6 | FeatureHostECN |
+	FeatureGuestUSO4 | FeatureGuestUSO6 | FeatureHostUSO
+
+// fromGuest is what a guest with these features may leave undone.
+func fromGuest(features uint64) packet.Offloads {
+	o := packet.Offloads(0)
+	if features&FeatureChecksum == 0 {
+		return 0 // the others depend on it (virtio 1.2 section 5.1.3.1)
+	}
+	return o | packet.TakesPartial |
+		having(features, FeatureHostTSO4, packet.TakesTCPv4) |
+		having(features, FeatureHostTSO6, packet.TakesTCPv6) |
+		having(features, FeatureHostECN, packet.TakesECN) |
+		having(features, FeatureHostUSO, packet.TakesUDP)
+}
+
+// toGuest is what a guest with these features takes undone.
+func toGuest(features uint64) packet.Offloads {
+	if features&FeatureGuestChecksum == 0 {
+		return 0
+	}
+	return packet.TakesPartial |
+		having(features, FeatureGuestTSO4, packet.TakesTCPv4) |
+		having(features, FeatureGuestTSO6, packet.TakesTCPv6) |
+		having(features, FeatureGuestECN, packet.TakesECN) |
+		having(features, FeatureGuestUSO4|FeatureGuestUSO6, packet.TakesUDP)
+}
+
+func having(features, bits uint64, o packet.Offloads) packet.Offloads {
+	if features&bits == bits {
+		return o
+	}
+	return 0
+}
+
 // Offloads implements port.Tx.
-func (q *tx) Offloads() packet.Offloads { return 0 }
+func (q *tx) Offloads() packet.Offloads { return q.takes }
+
+// undone tells whether the virtio-net header of f says anything.
+func (q *tx) undone(f *packet.Frame) bool {
+	return q.takes != 0 && (f.Offload.Flags != 0 || f.Offload.GSO != packet.GSONone)
+}

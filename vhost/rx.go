@@ -7,13 +7,14 @@ import (
 
 // rx receives from the guest: its transmit ring. Worker owns.
 //
-// The virtio-net header of a chain is skipped unread: no offload is negotiated,
-// so it must be zero (virtio 1.2 section 5.1.6.2.1), and a guest that asks for
-// one all the same sends a frame with an unfinished checksum, which its receiver
-// drops.
+// The virtio-net header of a chain is read only if the guest may leave something
+// undone; otherwise it must be zero (virtio 1.2 section 5.1.6.2.1), and a guest
+// that says something all the same sends a frame with an unfinished checksum,
+// which its receiver drops.
 type rx struct {
 	ring
 	header   uint32 // bytes of the virtio-net header
+	allowed  packet.Offloads
 	disabled bool
 }
 
@@ -34,7 +35,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	}
 	// What the loop needs lies in locals: the compiler must take every store
 	// into a frame for one into the queue.
-	last, skip := q.last, q.header
+	last, skip, allowed := q.last, q.header, q.allowed
 	for i := range q.heads[:n] {
 		h := &q.heads[i]
 		f, header := b.Next()
@@ -62,6 +63,10 @@ func (q *rx) Recv(b *packet.Batch) int {
 			}
 		}
 		copy(header[:k], packet.Foreign(at, k))
+		if allowed != 0 {
+			vnet := readHeader(last.base + uintptr(off))
+			f.DecodeVnet(&vnet, allowed, false)
+		}
 		b.Commit(f, int(k))
 		q.take(h.id, 0)
 	}
@@ -86,12 +91,15 @@ func (q *rx) chain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]b
 		return 0
 	}
 	skip, copied := q.header, uint32(0)
+	var vnet [12]byte
 	for _, s := range q.segments[:n] {
-		if skip >= s.n {
-			skip -= s.n
-			continue
+		if skip > 0 {
+			m := copy(vnet[q.header-skip:q.header], packet.Foreign(s.addr, s.n))
+			skip -= uint32(m)
+			if s.addr, s.n = s.addr+uintptr(m), s.n-uint32(m); s.n == 0 {
+				continue
+			}
 		}
-		s.addr, s.n, skip = s.addr+uintptr(skip), s.n-skip, 0
 		if room := packet.InnerHeader - copied; room > 0 {
 			m := min(room, s.n)
 			copy(header[copied:], packet.Foreign(s.addr, m))
@@ -101,6 +109,9 @@ func (q *rx) chain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]b
 		if s.n > 0 {
 			b.AddSpan(f, s.addr, s.n) // an empty batch holds maxSegments
 		}
+	}
+	if q.allowed != 0 {
+		f.DecodeVnet((*[packet.VnetLen]byte)(vnet[:]), q.allowed, false)
 	}
 	b.Commit(f, int(copied))
 	q.take(h.id, 0)

@@ -24,8 +24,10 @@ type Config struct {
 	// Queues is the number of queue pairs offered, 1 to MaxQueuePairs; 0 is 1.
 	Queues int
 	// MTU of the guest, Ethernet header not included; 0: not offered, not limited.
-	MTU    int
-	Logger *slog.Logger // nil: silent
+	MTU int
+	// NoOffloads leaves out what offloadFeatures says.
+	NoOffloads bool
+	Logger     *slog.Logger // nil: silent
 }
 
 // Backend is what the session gives the device to: the engine, by way of
@@ -108,6 +110,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
+	if !s.cfg.NoOffloads {
+		features |= offloadFeatures
+	}
 	if s.cfg.Queues > 1 {
 		features |= FeatureMultiQueue
 	}

@@ -12,6 +12,7 @@ type tx struct {
 	header    uint32 // bytes of the virtio-net header
 	mergeable bool
 	mtu       int
+	takes     packet.Offloads
 
 	chains [maxMerged]chainRef // of the frame being sent
 }
@@ -60,6 +61,9 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 		}
 		to := last.base + uintptr(off)
 		writeHeader(to, skip)
+		if q.undone(f) {
+			f.EncodeVnet((*[packet.VnetLen]byte)(packet.Foreign(to, packet.VnetLen)))
+		}
 		b.Gather(f, packet.Foreign(to+uintptr(skip), uint32(length)))
 		q.take(h.id, need)
 		used++
@@ -82,7 +86,7 @@ const maxMerged = 256
 // was not taken: too few chains are available, or the ring is broken.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
-	if f.Len() > q.mtu {
+	if f.SegmentLen() > q.mtu {
 		f.Drop = packet.DropOversizeFrame
 		return 0
 	}
@@ -119,6 +123,9 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 // The header may be split over them.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
+	if q.undone(f) {
+		f.EncodeVnet((*[packet.VnetLen]byte)(header[:]))
+	}
 	binary.LittleEndian.PutUint16(header[10:], uint16(count))
 	left := header[:q.header]
 	cursor := b.Cursor(f)

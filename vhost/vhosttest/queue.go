@@ -331,7 +331,10 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 
 // Send offers a frame on a transmit ring; false if no buffer is free. The frame
 // is not seen before Publish.
-func (q *Queue) Send(frame []byte) bool {
+func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
+
+// SendHeaded is Send with a virtio-net header.
+func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	q.Reclaim()
 	if len(q.free) == 0 {
 		return false
@@ -340,7 +343,7 @@ func (q *Queue) Send(frame []byte) bool {
 	q.free = q.free[:len(q.free)-1]
 	header := HeaderLen(q.g.Features)
 	buf := q.Slot(i)
-	clear(buf[:header])
+	copy(buf[:header], vnet[:])
 	copy(buf[header:], frame)
 	q.Offer(q.chain(i, header+len(frame), 0))
 	return true
