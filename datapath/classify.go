@@ -56,6 +56,9 @@ func (w *Worker) lookUp(tunneled uint32) {
 		i := bits.TrailingZeros32(tunneled)
 		*w.keys[i].Tunnel() = w.words[i]
 	}
+	if w.tracks.looped != 0 {
+		w.setTracked()
+	}
 	w.lookups = flowtable.LookupCounts{}
 	if w.taps.on {
 		w.tapLookup()

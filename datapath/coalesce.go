@@ -43,7 +43,7 @@ func (w *Worker) taken(actions []flowtable.Action) packet.Offloads {
 			}
 			takes &= w.ports[a.U32].takes
 			outputs++
-		case flowtable.OpTunnel, flowtable.OpDrop:
+		case flowtable.OpTunnel, flowtable.OpDrop, flowtable.OpRecirc:
 			return 0
 		}
 	}

@@ -70,6 +70,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdDropAllHeld:
 		w.dropAllHeld()
 		return true
+	case CmdEndConnections:
+		return w.endConnections(body)
 	case CmdTap:
 		return w.setTap(arg, body)
 	}
@@ -148,10 +150,12 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 		w.drop(f, why)
 	} else {
 		*w.keys[0].Tunnel() = w.words[0]
+		w.setTracked()
 		if w.taps.on {
 			w.tapHeld(h, actions)
 		}
-		w.perform(0, actions, tailOf(actions))
+		w.perform(0, actions, 0, tailOf(actions))
+		w.recirculated()
 	}
 	w.finish()
 }

@@ -5,10 +5,10 @@ import (
 	"weft/packet"
 )
 
-// execute carries out what classify found, in order of arrival. Consecutive
+// executeFound carries out what was found, in order of arrival. Consecutive
 // frames of one megaflow are a run: its statistics and its actions are touched
 // once.
-func (w *Worker) execute() {
+func (w *Worker) executeFound() {
 	b := &w.batch
 	for i := 0; i < b.N; {
 		w.cursor = i
@@ -53,10 +53,15 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	if packets > 1 && w.rxInUse != nil && w.rxInUse.tunnel {
 		w.coalesce(first, end, actions)
 	}
+	done := 0
+	if len(actions) > 0 && actions[0].Op == flowtable.OpCT {
+		w.cursor = first
+		done = w.trackRun(first, end, actions)
+	}
 	for i := first; i < end; i++ {
 		if w.live>>i&1 != 0 {
 			w.cursor = i
-			w.perform(i, actions, tail)
+			w.perform(i, actions, done, tail)
 		}
 	}
 	return end
@@ -76,12 +81,13 @@ func tailOf(actions []flowtable.Action) int {
 	return tail
 }
 
-// perform executes an action list on frame i. A frame that a list neither sends
-// nor drops is dropped: its flows have no output.
-func (w *Worker) perform(i int, actions []flowtable.Action, tail int) {
+// perform executes an action list on frame i, but for its first actions, which
+// are done. A frame that a list neither sends nor drops is dropped: its flows
+// have no output.
+func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false
-	for at := range actions {
+	for at := done; at < len(actions); at++ {
 		a := &actions[at]
 		switch a.Op {
 		case flowtable.OpOutput:
@@ -93,7 +99,21 @@ func (w *Worker) perform(i int, actions []flowtable.Action, tail int) {
 		case flowtable.OpDrop:
 			w.drop(f, dropReason(a.U32))
 			return
+		case flowtable.OpCT:
+			at += w.readRequest(actions[at:]) - 1
+			w.tracks.order[0] = uint8(i)
+			if w.track(w.tracks.order[:1]); w.live>>i&1 == 0 {
+				return
+			}
+		case flowtable.OpCTClear:
+			w.tracks.tracked &^= 1 << i
+		case flowtable.OpRecirc:
+			if !w.recirculate(i, a.U32, at+1 == len(actions)) {
+				return
+			}
+			sent = true
 		default:
+			w.tracks.rewritten |= 1 << i
 			lower := uint64(0)
 			if at+1 < len(actions) {
 				lower = actions[at+1].U64

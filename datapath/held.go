@@ -62,6 +62,12 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
 		Tunnel: *w.keys[i].Tunnel(), Then: then, Offload: f.Offload}
+	if t := &w.tracks; t.looped>>i&1 != 0 {
+		h.Track = HeldTrack{Recirc: t.recircs[i]}
+		if t.tracked>>i&1 != 0 {
+			h.Track.Tracked, h.Track.Meta = 1, t.metas[i]
+		}
+	}
 	p.tally(h, 1)
 	return slot, packet.DropNone
 }
@@ -107,6 +113,16 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	}
 	b.Commit(f, n)
 	w.words[i] = h.Tunnel
+	if i == 0 {
+		w.beginTracks()
+	}
+	t := &w.tracks
+	t.resumedAt[i] = h.Track.Recirc
+	if h.Track.Recirc != 0 {
+		t.recircs[i], t.metas[i] = h.Track.Recirc, h.Track.Meta
+		t.looped |= 1 << i
+		t.tracked |= h.Track.Tracked & 1 << i
+	}
 }
 
 // freeResumed frees the slots of the frames that the batch resumed.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"weft/conntrack"
 	"weft/flowtable"
 	"weft/packet"
 	"weft/tunnel"
@@ -46,6 +47,10 @@ const (
 	CmdDropAllHeld
 	// CmdTap sets tap Arg; body: Tap.
 	CmdTap
+	// CmdEndConnections ends connections; body: MaxEnds of conntrack.Ref at most,
+	// number and generation of 32 bits each. Those that have changed meanwhile
+	// stay.
+	CmdEndConnections
 )
 
 // UpcallOp is the operation of an upcall.
@@ -101,6 +106,20 @@ func AppendTemplate(buf []byte, index uint32, t *tunnel.Template) []byte {
 // AppendTermination encodes CmdTermination.
 func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
+}
+
+// MaxEnds bounds the connections that one CmdEndConnections ends, so that a pass
+// which executes maxCommandsPerPass of them takes less than a millisecond.
+const MaxEnds = 64
+
+// AppendEndConnections encodes CmdEndConnections.
+func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
+	buf = appendHeader(buf, uint32(CmdEndConnections), 0)
+	for _, r := range refs {
+		buf = binary.LittleEndian.AppendUint32(buf, r.Number)
+		buf = binary.LittleEndian.AppendUint32(buf, r.Generation)
+	}
+	return buf
 }
 
 // Upcall is a decoded upcall.

@@ -74,6 +74,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	b.Reset()
 	b.Port = q.port
 	w.cursor, w.live, w.undone = 0, 0, 0
+	w.beginTracks()
 	w.rxInUse = q
 	if w.taps.on {
 		w.tapBegin()

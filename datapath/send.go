@@ -70,7 +70,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 	}
 	p.pending[p.count] = uint8(i)
 	p.count++
-	if !last {
+	if !last || w.tracks.forked > 0 {
 		w.sendPending(p)
 	}
 }

@@ -133,6 +133,8 @@ type HeldFrame struct {
 	Then flowtable.Action
 	// Offload is what is left to do to the frame.
 	Offload packet.Offload
+	// Track is what a ct action has found of it.
+	Track HeldTrack
 }
 
 // Values of HeldFrame.State.

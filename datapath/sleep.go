@@ -160,7 +160,7 @@ func (w *Worker) sleepMS() int {
 	switch {
 	case w.queues.deaf > 0:
 		return deafSleepMS
-	case w.held.count > 0 || w.faults > 0:
+	case w.held.count > 0 || w.faults > 0 || w.sweeping:
 		return heldSweepNS / 1_000_000
 	}
 	return maxSleepMS

@@ -10,7 +10,7 @@ import (
 // miss holds frame i and asks control what to do with it.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
-	if f.Flags&packet.FrameResumed != 0 {
+	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
 		w.drop(f, packet.DropMissAgain)
 		return
 	}

@@ -5,6 +5,7 @@
 //	receive.go   a batch from one queue
 //	classify.go  decapsulate, extract, look up
 //	execute.go   the actions of a run of frames of one flow
+//	track.go     connection tracking, and looking up again behind it
 //	coalesce.go  one large frame of a run's segments
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
@@ -36,6 +37,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/conntrack"
 	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/internal/shm"
@@ -62,8 +64,13 @@ type Config struct {
 	SpinUS int
 	// CommandEvent wakes the worker, UpcallEvent control. They stay the caller's.
 	CommandEvent, UpcallEvent int
-	// Seed of the flow cache's hashes; random.
+	// Seed of the flow cache's hashes and of chosen ports; random.
 	Seed uint64
+	// Connections is the table of connections, which all workers share; nil: a ct
+	// action finds every frame invalid. One worker has Sweeps set, which ends
+	// those whose time has run out.
+	Connections *conntrack.Table
+	Sweeps      bool
 }
 
 // Worker is one thread of the data path. Only AddPort, RemovePort and Stop may be
@@ -102,6 +109,7 @@ type Worker struct {
 	faults  int // ports whose fault control has not been told of
 
 	held    heldPool
+	tracks  tracks
 	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
 	told    bool                                   // upcalls were written and not published
 	waiter  waiter
@@ -110,6 +118,7 @@ type Worker struct {
 	lastBusy  uint64 // clock of the last pass that did something
 	wasBusy   bool   // the last pass did
 	sweptHeld uint64 // clock of the last look for expired frames
+	sweeping  bool   // there are connections that may expire
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
 	mailing  sync.Mutex           // one letter at a time
@@ -126,6 +135,9 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.ends = tunnel.NewTerminations()
+	if c.Connections != nil {
+		w.tracks.tracker = conntrack.NewTracker(c.Connections, c.Seed)
+	}
 	clear(sh.Templates)
 	w.held.init(sh)
 	for i := range w.ports {
@@ -196,6 +208,9 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	w.sweepHeld()
+	if w.config.Sweeps && w.tracks.tracker != nil {
+		w.sweeping = w.tracks.tracker.Sweep(now)
+	}
 	w.lookForReady()
 	frames := 0
 	for at := 0; at < w.queues.count; at++ {

@@ -1,0 +1,268 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"weft/conntrack"
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// maxRounds bounds how often a frame is looked up again in one pass, forks
+// included; one that is to be looked up once more is dropped as DropLoop.
+const maxRounds = 16
+
+// tracks is the connection tracking of the batch in hand. The sets have a bit a
+// frame and begin empty with each batch.
+type tracks struct {
+	tracker *conntrack.Tracker // nil: nothing can be tracked
+	request conntrack.Request
+	order   [packet.BatchSize]uint8
+
+	tracked   uint32 // metas holds what a ct action has found
+	rewritten uint32 // the header is another than the key's
+	again     uint32 // to be looked up once more, under recircs
+	looped    uint32 // looked up under recircs
+	counted   uint32 // rounds is theirs
+	forked    int    // frames in forks: nothing sent may wait
+	metas     [packet.BatchSize]conntrack.Meta
+	recircs   [packet.BatchSize]uint32
+	resumedAt [packet.BatchSize]uint32 // recirc_id of the miss, of resumed frames
+	rounds    [packet.BatchSize]uint8  // look-ups again
+
+	forks [maxForks]fork
+}
+
+// maxForks bounds how deep actions behind a further look-up nest; what would nest
+// deeper is dropped as DropLoop.
+const maxForks = 4
+
+// fork is a frame as it was before it was looked up again, for the actions behind.
+type fork struct {
+	frame   packet.Frame
+	key     flowtable.Key
+	meta    conntrack.Meta
+	tracked uint32
+	others  uint32 // tracks.again of other frames
+	live    uint32
+}
+
+// HeldTrack is what a held frame keeps of its tracking.
+type HeldTrack struct {
+	Recirc  uint32
+	Tracked uint32 // 1: Meta is its
+	Meta    conntrack.Meta
+}
+
+func (w *Worker) beginTracks() {
+	t := &w.tracks
+	t.tracked, t.rewritten, t.again, t.looped, t.counted = 0, 0, 0, 0, 0
+}
+
+// execute carries out what classify found, and what is found for those frames
+// that are looked up again.
+func (w *Worker) execute() {
+	w.executeFound()
+	w.recirculated()
+}
+
+// recirculated looks frames up again, and carries out what is found, until none
+// is to be.
+func (w *Worker) recirculated() {
+	for w.tracks.again != 0 {
+		w.lookAgain()
+		w.executeFound()
+	}
+}
+
+// lookAgain looks those frames up that are to be.
+func (w *Worker) lookAgain() {
+	t := &w.tracks
+	w.live, t.again, w.cursor = t.again, 0, 0
+	for live := w.live; live != 0; live &= live - 1 {
+		i := bits.TrailingZeros32(live) % packet.BatchSize
+		why := packet.DropNone
+		if t.counted>>i&1 == 0 {
+			t.counted |= 1 << i
+			t.rounds[i] = 0
+		}
+		if t.rounds[i]++; t.rounds[i] > maxRounds {
+			why = packet.DropLoop
+		} else if t.rewritten>>i&1 != 0 {
+			why = w.extractAgain(i)
+		}
+		if why != packet.DropNone {
+			w.drop(&w.batch.Frames[i], why)
+			w.live &^= 1 << i
+		}
+	}
+	t.rewritten &^= w.live
+	t.looped |= w.live
+	w.lookUp(0)
+}
+
+// extractAgain makes the key that of the frame as it is now.
+func (w *Worker) extractAgain(i int) packet.DropReason {
+	k := &w.keys[i]
+	tunnel := *k.Tunnel()
+	why := flowtable.Extract(&w.batch, &w.batch.Frames[i], k)
+	*k.Tunnel() = tunnel
+	return why
+}
+
+// setTracked gives the live frames' keys what tracking knows of them.
+func (w *Worker) setTracked() {
+	t := &w.tracks
+	for set := t.looped & w.live; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set) % packet.BatchSize
+		k := &w.keys[i]
+		k.SetRecirc(t.recircs[i])
+		if t.tracked>>i&1 != 0 {
+			setCT(k.CT(), &t.metas[i])
+		} else {
+			*k.CT() = [flowtable.CTWords]uint64{}
+		}
+	}
+}
+
+// setCT writes the ct_* fields; see flowtable.Key.
+func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
+	o := &m.Orig
+	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
+	if o.Proto == packet.ProtoICMP || o.Proto == packet.ProtoICMPv6 {
+		src, dst = dst>>8, dst&0xff // type and code, not the identifier
+	}
+	words[0] = uint64(m.Mark)<<32 | uint64(m.State)<<24 | uint64(o.Proto)<<16 | uint64(m.Zone)
+	words[1] = src<<48 | dst<<32
+	words[2], words[3] = m.Label[0], m.Label[1]
+	words[4], words[5] = o.Src[0], o.Src[1]
+	words[6], words[7] = o.Dst[0], o.Dst[1]
+}
+
+// readRequest reads the OpCT that list begins with, and returns how many actions
+// it takes.
+func (w *Worker) readRequest(list []flowtable.Action) int {
+	var c flowtable.CTRequest
+	n := flowtable.ReadCT(list, &c)
+	q := &w.tracks.request
+	q.Zone, q.Commit, q.Force = c.Zone, c.Bits&flowtable.CTCommit != 0, c.Bits&flowtable.CTForce != 0
+	q.Mark, q.MarkMask, q.Label, q.LabelMask = c.Mark, c.MarkMask, c.Label, c.LabelMask
+	q.NAT = conntrack.NAT{
+		Random: c.Bits&flowtable.CTRandom != 0, Hash: c.Bits&flowtable.CTHash != 0,
+		Persistent: c.Bits&flowtable.CTPersistent != 0, IPv6: c.Bits&flowtable.CTIPv6 != 0,
+		Lo: c.Lo, Hi: c.Hi, PortLo: c.PortLo, PortHi: c.PortHi,
+	}
+	switch {
+	case c.Bits&flowtable.CTNATSrc != 0:
+		q.NAT.Kind = conntrack.NATSrc
+	case c.Bits&flowtable.CTNATDst != 0:
+		q.NAT.Kind = conntrack.NATDst
+	case c.Bits&flowtable.CTNAT != 0:
+		q.NAT.Kind = conntrack.NATBare
+	}
+	return n
+}
+
+// trackRun tracks the live frames of a run together, by the OpCT that its actions
+// begin with, and returns how many actions that takes.
+func (w *Worker) trackRun(first, end int, actions []flowtable.Action) int {
+	n := w.readRequest(actions)
+	count := 0
+	for i := first; i < end; i++ {
+		if w.live>>i&1 != 0 {
+			w.tracks.order[count%packet.BatchSize] = uint8(i)
+			count++
+		}
+	}
+	w.track(w.tracks.order[:count])
+	return n
+}
+
+// track takes frames through the request read last. Those that may not go on are
+// dropped.
+func (w *Worker) track(order []uint8) {
+	t := &w.tracks
+	for _, i := range order {
+		if t.tracked>>i&1 == 0 {
+			t.metas[i%packet.BatchSize] = conntrack.Meta{}
+			t.tracked |= 1 << i
+		}
+	}
+	if t.tracker == nil {
+		for _, i := range order {
+			t.metas[i%packet.BatchSize] = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
+		}
+		return
+	}
+	t.tracker.Process(&w.batch, order, &t.metas, &t.request, w.now)
+	for _, i := range order {
+		m := &t.metas[i%packet.BatchSize]
+		if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
+			t.rewritten |= 1 << i
+		}
+		if m.Drop != packet.DropNone {
+			w.drop(&w.batch.Frames[i], m.Drop)
+			w.live &^= 1 << i
+		}
+	}
+}
+
+// recirculate has frame i looked up under recirc_id id: later, with the others of
+// the batch, if last; else now, and the frame is then as it was. It reports false
+// if the frame was dropped.
+func (w *Worker) recirculate(i int, id uint32, last bool) bool {
+	t := &w.tracks
+	t.recircs[i] = id
+	if last {
+		t.again |= 1 << i
+		return true
+	}
+	b := &w.batch
+	f := &b.Frames[i]
+	if t.forked == maxForks {
+		w.drop(f, packet.DropLoop)
+		return false
+	}
+	// What is pulled up now does not change the spans while the copy is out.
+	b.Pullup(f, min(f.Len(), packet.InnerHeader))
+	k := &t.forks[t.forked]
+	t.forked++
+	k.frame, k.key, k.meta, k.tracked, k.others, k.live = *f, w.keys[i], t.metas[i], t.tracked, t.again, w.live
+	t.again = 1 << i
+	for t.again != 0 {
+		w.lookAgain()
+		if w.live != 0 {
+			w.executeFrame(i)
+		}
+	}
+	t.forked--
+	*f, w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.frame, k.key, k.meta, k.tracked, k.others, k.live
+	t.rewritten |= 1 << i // for all that is known
+	t.looped &^= 1 << i
+	if k.key.Recirc() != 0 {
+		t.looped |= 1 << i
+		t.recircs[i] = k.key.Recirc()
+	}
+	return true
+}
+
+// executeFrame carries out what was found for frame i alone.
+func (w *Worker) executeFrame(i int) {
+	if slot := w.slots[i]; slot == flowtable.NoSlot {
+		w.miss(i)
+	} else {
+		w.executeRun(i, slot)
+	}
+}
+
+// endConnections executes CmdEndConnections.
+func (w *Worker) endConnections(body []byte) bool {
+	if w.tracks.tracker == nil || len(body)%8 != 0 || len(body) > 8*MaxEnds {
+		return false
+	}
+	for ; len(body) > 0; body = body[8:] {
+		w.tracks.tracker.Flush(conntrack.Ref{Number: binary.LittleEndian.Uint32(body), Generation: binary.LittleEndian.Uint32(body[4:])})
+	}
+	return true
+}
