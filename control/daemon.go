@@ -15,7 +15,8 @@
 //     the workers; and what statistics are credited to: rules, counters. Misses
 //     hold it for reading from translation to installation, so that a megaflow
 //     is from before a change, and revalidated by it, or from after it.
-//     Nothing is waited for under it but room in a command ring.
+//     Nothing is waited for under it but room in a command ring, and, for the
+//     setting of a tap, the workers. captures.mu comes right before it.
 //  4. megaflows.mu (slots and the order of install and remove), tunnels.mu,
 //     underlay.mu, macs.mu.
 //  5. workers.mu: the command rings.
@@ -86,8 +87,8 @@ type Daemon struct {
 	places   []uint32                  // index: Rule.Slot; place in the counter region
 	byPlace  map[uint32]*openflow.Rule // used at the start only
 
-	ports    map[uint32]*switchPort // change
-	nextPort uint32                 // change
+	ports   map[uint32]*switchPort // change
+	numbers map[uint32]string      // last port's name by number, deleted ones too; change
 	// terminated are the rows of the workers' termination table, by index; change.
 	terminated map[uint32]tunnel.Termination
 	megaflows  *megaflows
@@ -98,6 +99,7 @@ type Daemon struct {
 	engineMu sync.Mutex
 	client   engineClient // nil: none
 
+	captures  *captures
 	upcalls   *upcalls // change
 	macsStale chan struct{}
 	lessons   chan lesson   // to be learnt
@@ -173,6 +175,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		lessons:    make(chan lesson, learnQueue),
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
+	d.captures = &captures{d: d}
 	var err error
 	if d.store, err = openStore(config.StateDir); err != nil {
 		return nil, err

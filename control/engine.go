@@ -196,7 +196,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 		}
 	}
 	d.loadFlows(saved.flows, in.counters != nil)
-	d.nextPort = saved.nextPort
+	d.numbers = saved.names
 	d.setEngine(in.client)
 	if in.memory != nil {
 		d.workers = newWorkers(in.memory)
@@ -224,6 +224,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
 	d.tunnels.setUplinks(d.uplinks())
+	d.captures.disarm(d.workers)
 	d.recoverMegaflows()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
 		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}

@@ -203,7 +203,7 @@ func (d *Daemon) newPort(saved savedPort) (*switchPort, error) {
 func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	number, err := d.freeNumber()
+	number, err := d.freeNumber(name)
 	if err != nil {
 		return api.Port{}, err
 	}
@@ -227,7 +227,7 @@ func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
 		p.driver.close()
 		return api.Port{}, err
 	}
-	d.nextPort = number + 1
+	d.numbers[number] = name
 	d.log.Info("port added", "port", name, "number", number, "type", p.kind)
 	return d.describe(p), nil
 }
@@ -258,16 +258,30 @@ func (d *Daemon) conflict(p *switchPort) error {
 // exclusive are the options whose value only one port of a kind can have.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}}
 
-// freeNumber is the next port number never used, or, once all were, the next
-// free one.
-func (d *Daemon) freeNumber() (uint32, error) {
-	for i := range uint32(port.MaxPorts - 1) {
-		n := (max(d.nextPort, 1)-1+i)%(port.MaxPorts-1) + 1
-		if d.ports[n] == nil {
+// freeNumber is the number that the last port of this name had, so that flows
+// that name it go on meaning it; else one that no port ever had; else the lowest
+// that is free.
+func (d *Daemon) freeNumber(name string) (uint32, error) {
+	fresh, free := uint32(0), uint32(0)
+	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
+		if d.ports[n] != nil {
+			continue
+		}
+		free = n
+		switch last, used := d.numbers[n]; {
+		case !used:
+			fresh = n
+		case last == name:
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("there are %d ports already, the most possible; delete one first", port.MaxPorts-1)
+	if fresh == 0 {
+		fresh = free
+	}
+	if fresh == 0 {
+		return 0, fmt.Errorf("there are %d ports already, the most possible; delete one first", port.MaxPorts-1)
+	}
+	return fresh, nil
 }
 
 // enterPort makes the port known to flows. Its statistics start at 0.

@@ -21,9 +21,9 @@ const stateVersion = 1
 var (
 	bucketMeta  = []byte("meta")
 	bucketPorts = []byte("ports") // port number, 32 bits big endian -> savedPort in JSON
+	bucketNames = []byte("names") // port number, 32 bits big endian -> name of its last port
 	bucketFlows = []byte("flows") // counter slot, 32 bits big endian -> age 64 bits, flow text
 	keyVersion  = []byte("version")
-	keyNextPort = []byte("next-port")
 )
 
 // savedPort is a port as it was asked for.
@@ -120,7 +120,7 @@ func cause(err error) error {
 
 func (s *store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketFlows} {
+		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -145,14 +145,14 @@ func (s *store) close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// savePort adds the port and moves the hint for the next number past it.
+// savePort adds the port, and remembers whose its number is.
 func (s *store) savePort(p savedPort) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		if err := tx.Bucket(bucketMeta).Put(keyNextPort, number(p.Number+1)); err != nil {
+		if err := tx.Bucket(bucketNames).Put(number(p.Number), []byte(p.Name)); err != nil {
 			return err
 		}
 		return tx.Bucket(bucketPorts).Put(number(p.Number), text)
@@ -184,18 +184,22 @@ func (s *store) changeFlows(save []savedFlow, remove []uint32) error {
 
 // loaded is all that a state file holds: ports by number, flows by age.
 type loaded struct {
-	ports    []savedPort
-	flows    []savedFlow
-	nextPort uint32
+	ports []savedPort
+	flows []savedFlow
+	names map[uint32]string // of the last port with each number, deleted ones too
 }
 
 func (s *store) load() (loaded, error) {
-	var l loaded
+	l := loaded{names: map[uint32]string{}}
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		if v := tx.Bucket(bucketMeta).Get(keyNextPort); v != nil {
-			l.nextPort = binary.BigEndian.Uint32(v)
+		err := tx.Bucket(bucketNames).ForEach(func(k, v []byte) error {
+			l.names[binary.BigEndian.Uint32(k)] = string(v)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		err := tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
+		err = tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
 			var p savedPort
 			if err := json.Unmarshal(v, &p); err != nil {
 				return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)

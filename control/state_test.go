@@ -24,7 +24,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
 	defer s.close()
-	want := loaded{nextPort: 3, ports: []savedPort{
+	want := loaded{names: map[uint32]string{1: "a", 2: "b"}, ports: []savedPort{
 		{Number: 1, Name: "a", Options: []string{"type=tap"}},
 		{Number: 2, Name: "b", Options: []string{"type=tap", "dev=x"}},
 	}}
@@ -59,7 +59,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	if err := next.deletePort(1); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := next.load(); err != nil || len(got.ports) != 1 || got.nextPort != 3 {
+	if got, err := next.load(); err != nil || len(got.ports) != 1 || got.names[1] != "a" {
 		t.Errorf("after a delete: %+v, %v", got, err)
 	}
 }

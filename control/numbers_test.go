@@ -1,0 +1,27 @@
+package control
+
+import "testing"
+
+// A port that was deleted and added again has its number back, so that flows
+// that were added by its name mean it still; another name gets another number.
+func TestNumbersStayWithNames(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(3)
+	if err := f.d.deletePort("p2"); err != nil {
+		t.Fatal(err)
+	}
+	add := func(name, vni string) uint32 {
+		t.Helper()
+		p, err := f.d.addPort(name, []string{"type=vxlan", "vni=" + vni, "remote=192.0.2.1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Number
+	}
+	if n := add("other", "20"); n != 4 {
+		t.Errorf("a new name has number %d, want 4: 2 is still meant by flows that named p2", n)
+	}
+	if n := add("p2", "21"); n != 2 {
+		t.Errorf("p2 has number %d after it was deleted and added again, want 2", n)
+	}
+}
