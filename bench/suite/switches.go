@@ -202,4 +202,3 @@ func weftVersion() string {
 	}
 	return strings.TrimSpace(out)
 }
-
