@@ -257,7 +257,7 @@ func TestRecall(t *testing.T) {
 			got = append(got, fmt.Sprint(r.Op, " ", r.Key, string(r.Blob), len(k.FDs)))
 		}
 	}
-	want := []string{"start 50 3", `attach 1{"ring":7}1`, "attach 2null1", `keep z"z"1`, `keep y"new"0`}
+	want := []string{"start 50 4", `attach 1{"ring":7}1`, "attach 2null1", `keep z"z"1`, `keep y"new"0`}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
@@ -320,7 +320,7 @@ func TestRefusals(t *testing.T) {
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes}}, fds)
 	refused(err, "0 workers")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, fds)
-	refused(err, "expected 3")
+	refused(err, "expected 4")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, []int{theirs, theirs, theirs})
 	refused(err, "worker 0")
 	small, err := NewMemory(Start{Cores: []int{0}, Sizes: testSizes})

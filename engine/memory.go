@@ -1,15 +1,20 @@
 package engine
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
+	"weft/conntrack"
 	"weft/datapath"
 	"weft/internal/shm"
 )
 
 // Memory is what the two processes share: a region and a command eventfd a
-// worker, and one upcall eventfd that wakes control. Control makes it, both map
-// it; each side closes its own.
+// worker, one upcall eventfd that wakes control, and the connection table.
+// Control makes it, both map it; each side closes its own.
 type Memory struct {
 	Regions []*shm.Region
 	// Shared are the workers' regions, laid out. Index: worker.
@@ -17,6 +22,9 @@ type Memory struct {
 	// CommandEvents wake the workers, UpcallEvent control.
 	CommandEvents []int
 	UpcallEvent   int
+	// Connections is the table, in a region of its own: it outlives the workers'.
+	Connections conntrack.Memory
+	table       *shm.Region
 }
 
 // regionSize is the size of one worker's region in bytes.
@@ -26,11 +34,20 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes empty memory for the workers of s.
-func NewMemory(s Start) (*Memory, error) {
+// NewMemory makes empty memory for the workers of s, with an empty table of
+// connections.
+func NewMemory(s Start) (*Memory, error) { return NewMemoryWith(s, nil) }
+
+// NewMemoryWith is NewMemory that goes on with the connections of old, whose
+// engine is gone, if there are as many records in s. old stays the caller's.
+func NewMemoryWith(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
+	if err = m.makeTable(s, old); err != nil {
+		return nil, fmt.Errorf("engine: connection table: %w", err)
+	}
 	if m.UpcallEvent, err = shm.NewEvent(); err != nil {
+		m.Close()
 		return nil, fmt.Errorf("engine: eventfd: %w", err)
 	}
 	for i := range s.Cores {
@@ -54,11 +71,16 @@ func NewMemory(s Start) (*Memory, error) {
 // OpStart, which it owns from then on, also when it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
-	if len(fds) != 2*workers+1 {
+	if len(fds) != 2*workers+2 {
 		closeAll(fds)
-		return nil, fmt.Errorf("%d descriptors for %d workers, expected %d", len(fds), workers, 2*workers+1)
+		return nil, fmt.Errorf("%d descriptors for %d workers, expected %d", len(fds), workers, 2*workers+2)
 	}
 	m := &Memory{CommandEvents: append([]int(nil), fds[workers:2*workers]...), UpcallEvent: fds[2*workers]}
+	if err := m.openTable(s, fds[2*workers+1]); err != nil {
+		closeAll(fds[:workers])
+		m.Close()
+		return nil, fmt.Errorf("connection table: %w", err)
+	}
 	for i, fd := range fds[:workers] {
 		r, err := shm.Open(fd)
 		if err == nil && len(r.Bytes()) < regionSize(s.Sizes) {
@@ -80,13 +102,71 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
+// tableSizes are s's, with the default filled in.
+func tableSizes(s Start) conntrack.Sizes {
+	if s.Connections.Connections == 0 {
+		s.Connections.Connections = conntrack.DefaultConnections
+	}
+	return s.Connections
+}
+
+func tableBytes(s conntrack.Sizes) int {
+	var l shm.Layout
+	conntrack.CarveMemory(&l, s)
+	return l.Off
+}
+
+// makeTable makes the table, or takes that of old over.
+func (m *Memory) makeTable(s Start, old *Memory) error {
+	sizes := tableSizes(s)
+	if !sizes.Valid() {
+		return fmt.Errorf("%d connections: expected a power of two from 64 to %d", sizes.Connections, conntrack.MaxConnections)
+	}
+	if old != nil && old.table != nil && old.Connections.Capacity() == sizes.Connections {
+		fd, err := unix.FcntlInt(uintptr(old.table.FD()), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return m.openTable(s, fd)
+	}
+	r, err := shm.Create("connections", tableBytes(sizes))
+	if err != nil {
+		return err
+	}
+	m.setTable(r, sizes)
+	var seed [8]byte
+	rand.Read(seed[:]) // never fails
+	conntrack.Init(m.Connections, binary.LittleEndian.Uint64(seed[:]))
+	return nil
+}
+
+// openTable maps the table behind fd, which it owns.
+func (m *Memory) openTable(s Start, fd int) error {
+	sizes := tableSizes(s)
+	r, err := shm.Open(fd)
+	if err != nil {
+		return err
+	}
+	if !sizes.Valid() || len(r.Bytes()) < tableBytes(sizes) {
+		r.Close()
+		return fmt.Errorf("region of %d bytes for %d connections", len(r.Bytes()), sizes.Connections)
+	}
+	m.setTable(r, sizes)
+	return nil
+}
+
+func (m *Memory) setTable(r *shm.Region, sizes conntrack.Sizes) {
+	m.table = r
+	m.Connections = conntrack.CarveMemory(&shm.Layout{Mem: r.Bytes()}, sizes)
+}
+
 // FDs are the descriptors in the order of OpStart. They stay m's.
 func (m *Memory) FDs() []int {
 	var fds []int
 	for _, r := range m.Regions {
 		fds = append(fds, r.FD())
 	}
-	return append(append(fds, m.CommandEvents...), m.UpcallEvent)
+	return append(append(fds, m.CommandEvents...), m.UpcallEvent, m.table.FD())
 }
 
 // Close unmaps the regions and closes all descriptors. Nothing of Shared may be
@@ -94,6 +174,9 @@ func (m *Memory) FDs() []int {
 func (m *Memory) Close() {
 	for _, r := range m.Regions {
 		r.Close()
+	}
+	if m.table != nil {
+		m.table.Close()
 	}
 	closeAll(m.CommandEvents)
 	if m.UpcallEvent >= 0 {

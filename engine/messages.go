@@ -10,6 +10,7 @@ package engine
 import (
 	"encoding/json"
 
+	"weft/conntrack"
 	"weft/datapath"
 )
 
@@ -26,7 +27,8 @@ const (
 // Request operations.
 const (
 	// OpStart starts the workers: Start; descriptors: one region a worker, then
-	// one command eventfd a worker, then the one upcall eventfd. Once only.
+	// one command eventfd a worker, the one upcall eventfd, the region of the
+	// connection table. Once only.
 	OpStart = "start"
 	// OpAttach opens a device and gives its queues to the workers: Attach, with
 	// the device's descriptors. A port that is attached already is detached
@@ -63,6 +65,8 @@ type Start struct {
 	Sizes datapath.Sizes `json:"sizes"`
 	// SpinUS is how long a worker polls empty queues before it sleeps, in µs.
 	SpinUS int `json:"spin_us"`
+	// Connections are the limits of the connection table; zero: the defaults.
+	Connections conntrack.Sizes `json:"connections"`
 }
 
 // Attach describes a device. Spec is the back end's own.

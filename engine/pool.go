@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"runtime"
 
+	"weft/conntrack"
 	"weft/datapath"
 	"weft/internal/cpu"
 	"weft/port"
 )
 
-// MaxWorkers is what fits into one OpStart: two descriptors a worker, and one.
-const MaxWorkers = (MaxDescriptors - 1) / 2
+// MaxWorkers is what fits into one OpStart: two descriptors a worker, and two.
+const MaxWorkers = (MaxDescriptors - 2) / 2
 
 // spareProcs is how many goroutines can run beside the workers: the one that
 // serves control, and the runtime's.
@@ -21,6 +22,7 @@ const spareProcs = 2
 // pool is the workers, each on a thread of its own.
 type pool struct {
 	memory  *Memory
+	table   *conntrack.Table
 	workers []*datapath.Worker
 }
 
@@ -34,7 +36,7 @@ func newPool(s Start, fds []int) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{memory: memory}
+	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
 	// A worker never gives its processor up, so the others need their own.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
 	// Every thread moves off the workers' cores before those are pinned to them;
@@ -58,6 +60,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
 		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
 		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
+		Connections: p.table, Sweeps: i == 0,
 	})
 	if err != nil {
 		return err
