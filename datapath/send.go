@@ -60,11 +60,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 		return
 	}
 	p := &w.ports[to]
-	if !p.touched {
-		p.touched = true
-		w.touched.ports[w.touched.count] = uint16(to)
-		w.touched.count++
-	}
+	w.touch(p)
 	if p.count == packet.BatchSize {
 		w.sendPending(p)
 	}
@@ -72,6 +68,15 @@ func (w *Worker) output(i int, to uint32, last bool) {
 	p.count++
 	if !last || w.tracks.forked > 0 {
 		w.sendPending(p)
+	}
+}
+
+// touch has the port flushed at the end of the batch.
+func (w *Worker) touch(p *txPort) {
+	if !p.touched {
+		p.touched = true
+		w.touched.ports[w.touched.count] = uint16(p.no)
+		w.touched.count++
 	}
 }
 

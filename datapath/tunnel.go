@@ -29,6 +29,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	}
 	size := f.Offload.Size
 	if t.State == tunnel.TemplateReady && !f.LimitSegments(int(t.MTU)-int(t.Len)) {
+		w.answerTooBig(i, int(t.MTU)-int(t.Len)-int(f.L3))
 		w.drop(f, packet.DropTooBigForTunnel)
 		return
 	}

@@ -10,6 +10,7 @@
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
 //	segment.go   what an output leaves to do: checksums, cutting large frames
+//	toobig.go    the answer to a frame too long for its tunnel
 //	upcall.go    what the worker tells control: misses, neighbours, faults
 //	held.go      frames that wait for control's answer
 //	command.go   control's commands
@@ -101,7 +102,8 @@ type Worker struct {
 	txInUse *txPort  // whose queue is being called
 
 	coalescer packet.Coalescer
-	segments  packet.Batch // of one large frame
+	segments  packet.Batch // of one large frame, or an answer
+	answers   uint64       // see mayTell
 
 	ports   [port.MaxPorts]txPort
 	touched touchedPorts

@@ -1,0 +1,207 @@
+package datapath
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// A frame too long for its tunnel is answered: ICMP "fragmentation needed" (RFC
+// 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2), back to the
+// port it came in on, with the MTU that fits. The switch has no address in the
+// overlay, so the answer comes from where the frame was to go, as Linux's own
+// tunnels have it (skb_tunnel_check_pmtu).
+//
+// Actions may have changed the frame on its way to the tunnel; the sender must
+// find its own connection in the answer. So addresses, ports, tags, TOS and TTL
+// are taken from the key, which has the frame as it came.
+
+const (
+	// answerEveryNS and answerBurst bound the answers of a worker: a thousand a
+	// second and 50 at once, as Linux's icmp_msgs_per_sec and icmp_msgs_burst.
+	answerEveryNS = 1_000_000
+	answerBurst   = 50
+	// maxQuote is how much of the frame is quoted, from the IP header on: what
+	// fits a private header behind two tags and an IPv6 and an ICMPv6 header. RFC
+	// 792 asks for the IP header and 8 bytes.
+	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
+
+	icmpLen         = 8
+	icmpUnreachable = 3
+	icmpFragNeeded  = 4
+	icmp6TooBig     = 2
+	internetControl = 0xc0 // TOS of what routers say (RFC 1812 section 4.3.2.5)
+	answerTTL       = 64
+	minMTUv4        = 68
+	minMTUv6        = 1280
+)
+
+// answerTooBig tells the sender of frame i that IP packets of mtu bytes fit.
+func (w *Worker) answerTooBig(i, mtu int) {
+	f, k := &w.batch.Frames[i], &w.keys[i]
+	p := &w.ports[f.InPort%uint32(len(w.ports))]
+	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !w.mayTell() {
+		return
+	}
+	b := &w.segments
+	b.Reset()
+	a, h := b.Next()
+	b.Commit(a, writeTooBig(h, f, k, mtu))
+	if a.Len() > p.tx.MTU() {
+		return
+	}
+	w.touch(p)
+	w.txInUse = p
+	if p.lock != nil {
+		p.lock.lock()
+	}
+	w.sendCut(p, overlay{}, false)
+	if p.lock != nil {
+		p.lock.unlock()
+	}
+	w.txInUse = nil
+}
+
+// mayTell takes one of the answers that the worker may give now.
+func (w *Worker) mayTell() bool {
+	// answers is the clock at which the last answer so far would have been given
+	// at an even pace; it may lie ahead of now by a burst.
+	next := max(w.answers, w.now) + answerEveryNS
+	if next > w.now+answerBurst*answerEveryNS {
+		return false
+	}
+	w.answers = next
+	return true
+}
+
+// mayAnswer tells whether the frame is one that is to be answered (RFC 1122 section
+// 3.2.2, RFC 4443 section 2.4): from one host to one host, no ICMP error, and for
+// IPv4 with DF set.
+func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
+	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
+		return false
+	}
+	proto, kind := uint8(k[flowtable.WIP]>>56), uint8(k[flowtable.WL4]>>48)
+	if ip := packet.IPv4(f.Header()[f.L3:]); ip.Version() == 4 {
+		src, dst := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
+		icmpError := proto == packet.ProtoICMP && kind >= 3 && kind <= 12 && kind != 8 && kind != 9 && kind != 10
+		return mtu >= minMTUv4 && ip.FlagsFrag() == 0x4000 && hostIPv4(src) && hostIPv4(dst) && !icmpError
+	}
+	src, dst := k[flowtable.WIPv6Src], k[flowtable.WIPv6Dst]
+	icmpError := proto == packet.ProtoICMPv6 && kind < 128
+	return mtu >= minMTUv6 && src>>56 != 0xff && dst>>56 != 0xff && src|k[flowtable.WIPv6Src+1] != 0 && !icmpError
+}
+
+// hostIPv4 is false for what is no host's address: this network, loopback,
+// multicast and beyond.
+func hostIPv4(a uint32) bool {
+	first := a >> 24
+	return first != 0 && first != 127 && first < 224
+}
+
+// writeTooBig writes the answer to f into h and returns its length.
+func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, mtu int) int {
+	packet.Ethernet(h[:]).SetDst(k[flowtable.WEthSrc] >> 16)
+	packet.Ethernet(h[:]).SetSrc(k[flowtable.WEthDst] >> 16)
+	at := writeTags(h[12:], uint16(k[flowtable.WEthSrc]), uint16(k[flowtable.WIP]>>16)) + 12
+	quote := f.Header()[f.L3:]
+	quote = quote[:min(len(quote), maxQuote)]
+	v4 := quote[0]>>4 == 4
+	binary.BigEndian.PutUint16(h[at:], uint16(k[flowtable.WEthDst]))
+	at += 2
+	l3 := at
+	if v4 {
+		at += writeAnswerIPv4(h[at:], k, icmpLen+len(quote))
+	} else {
+		at += writeAnswerIPv6(h[at:], k, icmpLen+len(quote))
+	}
+	icmp := h[at : at+icmpLen+len(quote)]
+	clear(icmp[:icmpLen])
+	copy(icmp[icmpLen:], quote)
+	restore(icmp[icmpLen:], int(f.L4)-int(f.L3), f, k)
+	if v4 {
+		icmp[0], icmp[1] = icmpUnreachable, icmpFragNeeded
+		binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
+		binary.BigEndian.PutUint16(icmp[2:], packet.Checksum(icmp))
+	} else {
+		icmp[0] = icmp6TooBig
+		binary.BigEndian.PutUint32(icmp[4:], uint32(mtu))
+		pseudo := packet.SumIPv6(h[l3+8:], h[l3+24:], packet.ProtoICMPv6, len(icmp))
+		binary.BigEndian.PutUint16(icmp[2:], ^packet.AddSums(pseudo, packet.Sum(icmp)))
+	}
+	return at + len(icmp)
+}
+
+// writeTags writes the tags that the frame came with and returns their length. The
+// key has no TPID: two are taken for a service's and a customer's.
+func writeTags(h []byte, outer, inner uint16) int {
+	if outer&flowtable.VLANPresent == 0 {
+		return 0
+	}
+	tpid, n := uint16(packet.EtherTypeVLAN), packet.VLANLen
+	if inner&flowtable.VLANPresent != 0 {
+		binary.BigEndian.PutUint16(h[4:], packet.EtherTypeVLAN)
+		binary.BigEndian.PutUint16(h[6:], inner&^flowtable.VLANPresent)
+		tpid, n = packet.EtherTypeSVLAN, 2*packet.VLANLen
+	}
+	binary.BigEndian.PutUint16(h, tpid)
+	binary.BigEndian.PutUint16(h[2:], outer&^flowtable.VLANPresent)
+	return n
+}
+
+func writeAnswerIPv4(h []byte, k *flowtable.Key, n int) int {
+	ip := packet.IPv4(h[:packet.IPv4Len])
+	clear(ip)
+	ip[0], ip[1], ip[8], ip[9] = 0x45, internetControl, answerTTL, packet.ProtoICMP
+	ip.SetTotalLen(packet.IPv4Len + n)
+	ip.SetFlagsFrag(0x4000)
+	binary.BigEndian.PutUint32(ip[12:], uint32(k[flowtable.WIPv4]))
+	binary.BigEndian.PutUint32(ip[16:], uint32(k[flowtable.WIPv4]>>32))
+	ip.SetChecksum(packet.Checksum(ip))
+	return packet.IPv4Len
+}
+
+func writeAnswerIPv6(h []byte, k *flowtable.Key, n int) int {
+	ip := packet.IPv6(h[:packet.IPv6Len])
+	clear(ip)
+	ip[0] = 0x60
+	ip.SetTrafficClass(internetControl)
+	ip.SetPayloadLen(n)
+	ip[6], ip[7] = packet.ProtoICMPv6, answerTTL
+	putAddresses(ip[8:], k[flowtable.WIPv6Dst:], k[flowtable.WIPv6Src:])
+	return packet.IPv6Len
+}
+
+// putAddresses writes two IPv6 addresses, source first.
+func putAddresses(h []byte, src, dst []uint64) {
+	for i, word := range [...]uint64{src[0], src[1], dst[0], dst[1]} {
+		binary.BigEndian.PutUint64(h[8*i:], word)
+	}
+}
+
+// restore gives the quoted headers back what the key knows of them. l4 is where
+// the transport header is, negative if there is none.
+func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
+	tos, ttl := uint8(k[flowtable.WIP]>>48), uint8(k[flowtable.WIP]>>40)
+	if quote[0]>>4 == 4 {
+		ip := packet.IPv4(quote)
+		ip[1], ip[8] = tos, ttl
+		binary.BigEndian.PutUint64(ip[12:], k[flowtable.WIPv4])
+		if n := ip.HeaderLen(); n <= len(ip) {
+			ip.SetChecksum(0)
+			ip.SetChecksum(packet.Checksum(ip[:n]))
+		}
+	} else {
+		ip := packet.IPv6(quote)
+		ip.SetTrafficClass(tos)
+		ip[7] = ttl
+		putAddresses(ip[8:], k[flowtable.WIPv6Src:], k[flowtable.WIPv6Dst:])
+	}
+	switch f.Proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP:
+		if l4 > 0 && l4+4 <= len(quote) {
+			binary.BigEndian.PutUint32(quote[l4:], uint32(k[flowtable.WL4]>>32))
+		}
+	}
+}
