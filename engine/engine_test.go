@@ -321,8 +321,8 @@ func TestRefusals(t *testing.T) {
 	refused(err, "0 workers")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, fds)
 	refused(err, "expected 4")
-	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, []int{theirs, theirs, theirs})
-	refused(err, "worker 0")
+	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, []int{theirs, theirs, theirs, theirs})
+	refused(err, "connection table")
 	small, err := NewMemory(Start{Cores: []int{0}, Sizes: testSizes})
 	if err != nil {
 		t.Fatal(err)
