@@ -52,6 +52,9 @@ const (
 	// OpRecirc looks the frame up once more, with recirc_id U32 and the ct_*
 	// fields that OpCT has set. Actions behind it go on with the frame as it was.
 	OpRecirc
+	// OpMeter drops the frame under packet.DropReason U64 if it exceeds meter U32,
+	// below MaxMeters.
+	OpMeter
 
 	opCount
 )
@@ -64,6 +67,9 @@ type Action struct {
 	U32 uint32
 	U64 uint64
 }
+
+// MaxMeters is the number of meters that OpMeter can name.
+const MaxMeters = 4096
 
 // MaxActions bounds the list of one megaflow. Flooding to all of port.MaxPorts
 // ports fits.

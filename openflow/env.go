@@ -25,6 +25,9 @@ type PortInfo struct {
 	No   uint32 // OpenFlow and datapath port number
 	Name string
 	Kind PortKind
+	// Down says that the port does not forward: buckets of groups that watch it
+	// are not live.
+	Down bool
 	// NoFlood leaves the port out of flood and of normal's flooding.
 	NoFlood bool
 	// NoSplitHorizon lets a tunnel's frames be flooded to this tunnel too.

@@ -76,6 +76,10 @@ func formatAction(a *Action, names Names) string {
 		return "clear_actions"
 	case ActLearn:
 		return a.Learn.format(names)
+	case ActGroup:
+		return "group:" + a.Value.decimal()
+	case ActMeter:
+		return "meter:" + a.Value.decimal()
 	case ActNote:
 		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 	}
@@ -183,6 +187,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return fmt.Sprintf("set(ip(ttl=%d))", a.U32)
 	case flowtable.OpDecTTL:
 		return "dec_ttl"
+	case flowtable.OpMeter:
+		return fmt.Sprintf("meter(%d)", a.U32)
 	case flowtable.OpSetTpSrc:
 		return fmt.Sprintf("set(tp(src=%d))", a.U32)
 	case flowtable.OpSetTpDst:

@@ -127,7 +127,7 @@ func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
 	in.run(0)
-	in.runSet()
+	in.runWritten()
 	return in
 }
 
@@ -182,8 +182,10 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 		case ActClone:
 			f, tags, set := in.f, in.tags, in.written
 			in.list(a.Sub, table)
-			in.runSet()
+			in.runWritten()
 			in.f, in.tags, in.written = f, tags, set
+		case ActGroup:
+			in.group(uint32(a.Value[1]))
 		case ActLearn:
 			in.learn(a.Learn)
 		case ActWriteActions:
@@ -249,10 +251,37 @@ func learnedTexts(tr *Translation) (texts []string) {
 	return texts
 }
 
-// runSet executes what was written, step by step as ovs-actions(7) lists them.
-func (in *interpreter) runSet() {
+// group executes buckets, each on the frame as it came to the group.
+func (in *interpreter) group(id uint32) {
+	g := in.p.groups[id]
+	buckets := g.Buckets
+	in.budget--
+	switch g.Type {
+	case GroupSelect: // which one is tested elsewhere
+		x, k := new(xlate), key(&in.f)
+		x.begin(in.p, &k, in.env, nil)
+		i := x.choose(g)
+		buckets = buckets[i : i+1]
+	case GroupFailover:
+		buckets = buckets[:1]
+	}
+	for _, b := range buckets {
+		f, tags := in.f, in.tags
+		if in.budget > 0 {
+			in.runSet(b.Actions)
+		}
+		in.f, in.tags = f, tags
+	}
+}
+
+func (in *interpreter) runWritten() {
 	set := in.written
 	in.written = nil
+	in.runSet(set)
+}
+
+// runSet executes a set, step by step as ovs-actions(7) lists them.
+func (in *interpreter) runSet(set []Action) {
 	last := func(kind ActionKind) (found []Action) {
 		for _, a := range set {
 			if a.Kind == kind {
@@ -264,12 +293,14 @@ func (in *interpreter) runSet() {
 	list := append(append(last(ActPopVLAN), last(ActPushVLAN)...), last(ActDecTTL)...)
 	for _, a := range set {
 		switch a.Kind {
-		case ActOutput, ActResubmit, ActPopVLAN, ActPushVLAN, ActDecTTL:
+		case ActOutput, ActResubmit, ActGroup, ActPopVLAN, ActPushVLAN, ActDecTTL:
 		default:
 			list = append(list, a)
 		}
 	}
-	if out := last(ActOutput); out != nil {
+	if g := last(ActGroup); g != nil {
+		in.list(append(list, g...), 0)
+	} else if out := last(ActOutput); out != nil {
 		in.list(append(list, out...), 0)
 	} else if re := last(ActResubmit); re != nil {
 		in.list(append(list, re...), 0)

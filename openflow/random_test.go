@@ -209,6 +209,7 @@ var randomActions = []string{
 	"clone(mod_dl_src:00:00:00:00:00:02,1)", "move:nw_src[0..7]->reg0[0..7]", "move:ipv6_src[0..7]->reg1[0..7]",
 	"learn(table=3,in_port,eth_dst=eth_src,output:in_port)", "learn(table=9,vlan_tci[0..11],reg0[0..3]=reg1[4..7],load:eth_src[0..7]->reg2[0..7],load:3->reg1)",
 	"learn(table=2,priority=7,limit=3,metadata=5,result_dst=reg0[0])", "learn(table=3,limit=9,result_dst=vlan_tci[2],cookie=0,output:reg0[0..15])",
+	"group:1", "group:2", "group:3",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst",
 }
 
@@ -269,10 +270,22 @@ func randomFlowText(r *rand.Rand) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s,actions=%s", table, r.IntN(5), randomMatchText(r), randomActionsText(r, table, 0))
 }
 
+const randomGroups = `group_id=1,type=all,bucket=mod_dl_dst:00:00:00:00:00:03,push_vlan:0x8100,2,bucket=dec_ttl,resubmit(,3),bucket=strip_vlan,4
+group_id=2,type=select,bucket=weight:3,mod_nw_src:10.1.0.2,1,bucket=group:3,bucket=set_field:2->reg0,normal
+group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
+`
+
 // randomPipeline has n random rules, and its text for error messages.
 func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	p := NewPipeline(Limits{})
 	var texts []string
+	mods, err := ParseGroupMods(strings.NewReader(randomGroups), GroupAdd, nil)
+	if err == nil {
+		_, err = p.ApplyGroups(mods, 0)
+	}
+	if err != nil {
+		panic(err)
+	}
 	for len(texts) < n {
 		text := randomFlowText(r)
 		mod, err := ParseFlowMod(text, Add, nil)

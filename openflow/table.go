@@ -125,6 +125,9 @@ type Pipeline struct {
 	limit      int
 	config     [Tables]TableConfig
 	counts     [Tables]int
+	groups     map[uint32]*Group
+	meters     map[uint32]*Meter
+	meterSlots meterTable               // its meters are those above
 	learnt     map[learnKey]*learnGroup // of learn actions that have a limit or delete_learned
 	orphans    []learnKey               // whose last learn action has gone
 	generation uint64
@@ -222,6 +225,9 @@ func (b *bundle) apply(m *FlowMod) error {
 		return b.add(m)
 	case Modify, ModifyStrict:
 		found := b.p.selectRules(m)
+		if err := b.p.checkReferences(m.Actions); err != nil {
+			return err
+		}
 		for _, r := range found {
 			b.modify(r, m)
 		}
@@ -250,6 +256,9 @@ func (b *bundle) add(m *FlowMod) error {
 			return fmt.Errorf("check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
 				m.Priority, table, quoteMatch(r))
 		}
+	}
+	if err := b.p.checkReferences(m.Actions); err != nil {
+		return err
 	}
 	if err := b.makeRoom(table, m); err != nil {
 		return err

@@ -370,6 +370,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.resubmit(a)
 		case ActClone:
 			x.clone(a)
+		case ActGroup:
+			x.group(uint32(a.Value[1]))
+		case ActMeter:
+			x.meter(uint32(a.Value[1]))
 		case ActLearn:
 			x.learnFlow(a.Learn)
 		case ActWriteActions:

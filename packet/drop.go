@@ -85,6 +85,8 @@ const (
 	// DropNATExhausted: a connection to be committed found no translation that
 	// is free, or its own tuple in use by a translated one.
 	DropNATExhausted
+	// DropMeter: a meter's rate was exceeded.
+	DropMeter
 
 	dropReasonCount
 )
@@ -99,7 +101,7 @@ var dropNames = [DropReasons]string{
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
-	"conn-limit", "nat-exhausted",
+	"conn-limit", "nat-exhausted", "meter",
 }
 
 // String is the name under which the reason is counted and shown.

@@ -1,0 +1,314 @@
+package openflow
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// GroupType is what a group does with its buckets.
+type GroupType uint8
+
+// Types, in the words of ovs-ofctl(8).
+const (
+	GroupAll      GroupType = iota // every bucket gets a copy
+	GroupSelect                    // one live bucket, by a hash of the connection and weight
+	GroupIndirect                  // the only bucket
+	GroupFailover                  // the first live bucket
+)
+
+var groupTypeWords = [...]string{"all", "select", "indirect", "ff"}
+
+// Limits of groups.
+const (
+	// MaxGroup is the highest number of a group.
+	MaxGroup = 0xffffff00
+	// GroupAny stands for every group in deletes and lists.
+	GroupAny = 0xffffffff
+	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of one.
+	// Adding beyond them fails.
+	MaxGroups  = 1 << 16
+	MaxBuckets = 1 << 10
+)
+
+// Bucket is a list of actions of a group, which are an action set.
+type Bucket struct {
+	ID     uint32
+	Weight uint16 // of GroupSelect
+	// WatchPort (PortNone: none) and WatchGroup (GroupAny: none) say when the
+	// bucket is live; with neither it always is.
+	WatchPort, WatchGroup uint32
+	Actions               []Action
+	set                   []Action // Actions in their order of execution
+}
+
+// Group is a row of the group table. It does not change once it is in a
+// pipeline: a modification replaces it.
+type Group struct {
+	ID      uint32
+	Type    GroupType
+	Buckets []Bucket
+	// Method is selection_method: "" or hash, and dp_hash, which is treated as
+	// the same. Param goes into the hash; Fields, if not "", are what it is of.
+	Method string
+	Param  uint64
+	Fields string
+	hashed []FieldID // Fields
+}
+
+// GroupCommand says what a GroupMod does.
+type GroupCommand uint8
+
+// Commands.
+const (
+	GroupAdd    GroupCommand = iota
+	GroupModify              // fails where there is none
+	GroupPut                 // adds or modifies
+	GroupDelete              // also the flows that use it; ID GroupAny: all groups
+)
+
+// GroupMod is one change of the group table.
+type GroupMod struct {
+	Command GroupCommand
+	Group   Group
+}
+
+// ApplyGroups does all of mods in order or, if it returns an error
+// (*ApplyError), nothing. Deleted groups take the flows with them that name
+// them. nowNS is CLOCK_MONOTONIC.
+func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
+	p.releaseSlots()
+	groups := maps.Clone(p.groups)
+	if groups == nil {
+		groups = make(map[uint32]*Group)
+	}
+	gone := make(map[uint32]bool)
+	for i := range mods {
+		if err := applyGroup(groups, gone, &mods[i]); err != nil {
+			return Changes{}, &ApplyError{Index: i, Err: err}
+		}
+	}
+	b := bundle{p: p, nowNS: nowNS}
+	p.groups = groups
+	p.generation++
+	if len(gone) == 0 {
+		return b.changes, nil
+	}
+	for _, r := range p.rules {
+		if r != nil && uses(r.Actions, ActGroup, func(id uint32) bool { return gone[id] && groups[id] == nil }) {
+			b.remove(r, WhyGroup)
+		}
+	}
+	p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
+	b.settle()
+	return b.changes, nil
+}
+
+func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) error {
+	g := m.Group
+	old := groups[g.ID]
+	switch {
+	case m.Command == GroupDelete && g.ID == GroupAny:
+		for id := range groups {
+			gone[id] = true
+		}
+		clear(groups)
+		return nil
+	case m.Command == GroupDelete:
+		gone[g.ID] = true
+		delete(groups, g.ID)
+		return nil
+	case m.Command == GroupAdd && old != nil:
+		return fmt.Errorf("group %d: expected a number that no group has", g.ID)
+	case m.Command == GroupModify && old == nil:
+		return fmt.Errorf("group %d: expected the number of a group", g.ID)
+	case old == nil && len(groups) >= MaxGroups:
+		return fmt.Errorf("group %d: expected at most %d groups", g.ID, MaxGroups)
+	}
+	groups[g.ID] = &g
+	return nil
+}
+
+// uses tells whether actions name a group or meter that wanted selects.
+func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
+	for i := range actions {
+		a := &actions[i]
+		if a.Kind == kind && wanted(uint32(a.Value[1])) || uses(a.Sub, kind, wanted) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkReferences refuses actions that name a group or meter that is not there.
+func (p *Pipeline) checkReferences(actions []Action) error {
+	var missing uint32
+	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
+		return fmt.Errorf("group:%d: expected the number of a group", missing)
+	}
+	if uses(actions, ActMeter, func(id uint32) bool { missing = id; return p.meters[id] == nil }) {
+		return fmt.Errorf("meter:%d: expected the number of a meter", missing)
+	}
+	return nil
+}
+
+// Groups lists the groups by number, or the one of that number.
+func (p *Pipeline) Groups(id uint32) []*Group {
+	var list []*Group
+	for _, g := range p.groups {
+		if id == GroupAny || g.ID == id {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Group) int { return int(int64(a.ID) - int64(b.ID)) })
+	return list
+}
+
+// Translation
+
+// group executes a group. What its buckets change ends with them.
+func (x *xlate) group(id uint32) {
+	g := x.p.groups[id]
+	if g == nil {
+		x.note("there is no such group")
+		return
+	}
+	if x.depth == MaxDepth {
+		x.halt(packet.DropLoop)
+	}
+	if x.halted || !x.countResubmit() {
+		return
+	}
+	x.depth++
+	defer func() { x.depth-- }()
+	switch g.Type {
+	case GroupSelect:
+		if i := x.choose(g); i >= 0 {
+			x.bucket(&g.Buckets[i])
+		}
+		return
+	case GroupFailover:
+		for i := range g.Buckets {
+			if x.live(&g.Buckets[i], 0) {
+				x.bucket(&g.Buckets[i])
+				return
+			}
+		}
+		x.note("no bucket of the group is live")
+		return
+	}
+	for i := range g.Buckets {
+		x.bucket(&g.Buckets[i])
+	}
+}
+
+func (x *xlate) bucket(b *Bucket) {
+	if x.halted {
+		return
+	}
+	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
+	x.list(b.set)
+	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs
+	x.dirty = true
+}
+
+// live tells whether a bucket is to be used: depth groups watch each other so
+// far.
+func (x *xlate) live(b *Bucket, depth int) bool {
+	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
+		return true
+	}
+	if b.WatchPort != PortNone {
+		x.usedPorts = true
+		if port, ok := x.env.Port(b.WatchPort); ok && !port.Down {
+			return true
+		}
+	}
+	if g := x.p.groups[b.WatchGroup]; g != nil && depth < MaxDepth {
+		for i := range g.Buckets {
+			if x.live(&g.Buckets[i], depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// choose takes a live bucket with a probability in proportion to its weight, the
+// same one for all frames of a connection, in both directions; -1: there is none.
+// Weighted rendezvous hashing: a bucket that dies or comes moves its own share
+// of the connections and no other.
+func (x *xlate) choose(g *Group) int {
+	best, most := -1, math.Inf(-1)
+	hash := x.hashed(g) + g.Param*0x9e3779b97f4a7c15
+	for i := range g.Buckets {
+		b := &g.Buckets[i]
+		if b.Weight == 0 || !x.live(b, 0) {
+			continue
+		}
+		u := float64(mix64(hash^mix64(uint64(b.ID)+1))>>11+1) / (1 << 53)
+		if score := float64(b.Weight) / -math.Log(u); score > most || best < 0 {
+			best, most = i, score
+		}
+	}
+	if best < 0 {
+		x.note("no bucket of the group is live")
+	}
+	return best
+}
+
+// hashed is a hash of the group's own fields, or of the connection.
+func (x *xlate) hashed(g *Group) (h uint64) {
+	if len(g.hashed) == 0 {
+		return x.connection()
+	}
+	for _, id := range g.hashed {
+		if x.has(id) {
+			v := x.read(whole(id))
+			h = mix64(h + mix64(v[0]+uint64(id)) + v[1])
+		}
+	}
+	return h
+}
+
+// connection is a hash of the addresses, protocol and ports, or of a frame
+// without IP of its Ethernet addresses, VLAN and EtherType; equal for both
+// directions. The megaflow looks at all of them: every connection has one of its
+// own.
+func (x *xlate) connection() uint64 {
+	eth := x.read(whole(FEthType))[1]
+	ends := func(src, dst FieldID) uint64 {
+		s, d := x.read(whole(src)), x.read(whole(dst))
+		return mix64(s[0]+mix64(s[1])) ^ mix64(d[0]+mix64(d[1]))
+	}
+	var h uint64
+	switch eth {
+	case ethIPv4:
+		h = ends(FIPSrc, FIPDst)
+	case ethIPv6:
+		h = ends(FIPv6Src, FIPv6Dst)
+	default:
+		x.look(flowtable.WEthSrc, vlanVID)
+		return mix64(ends(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID)
+	}
+	h += x.read(whole(FIPProto))[1]
+	if needPorts.met(x) {
+		x.look(frames, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
+		if x.flow[frames]>>fragAt&flowtable.FragAny == 0 { // all fragments go one way
+			h += ends(FTCPSrc, FTCPDst) * 3
+		}
+	}
+	return mix64(h)
+}
+
+// mix64 scatters the bits of v (the finisher of SplitMix64).
+func mix64(v uint64) uint64 {
+	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return bits.RotateLeft64(v^v>>31, 17)
+}

@@ -1,0 +1,254 @@
+package openflow
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func groups(t *testing.T, p *Pipeline, command GroupCommand, texts ...string) Changes {
+	t.Helper()
+	var mods []GroupMod
+	for _, text := range texts {
+		mod, err := ParseGroupMod(text, command, newEnv())
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		mods = append(mods, mod)
+	}
+	c, err := p.ApplyGroups(mods, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func actionsOf(p *Pipeline, env Env, t *testing.T, frame string) string {
+	t.Helper()
+	k := keyOfText(t, frame)
+	tr := p.Translate(&k, env)
+	return FormatDatapathActions(tr.Actions, nil)
+}
+
+// TestGroupText: what ovs-ofctl of Open vSwitch 3.1 takes, and how its
+// dump-groups shows it; "" is refused.
+func TestGroupText(t *testing.T) {
+	tests := []struct{ text, shown string }{
+		{"group_id=1,type=all,bucket=output:1,bucket=output:2", "group_id=1,type=all,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,actions=output:2"},
+		{"group_id=1,type=select,bucket=weight:10,actions=output:1,bucket=weight=5,output:2", "group_id=1,type=select,bucket=bucket_id:0,weight:10,actions=output:1,bucket=bucket_id:1,weight:5,actions=output:2"},
+		{"group_id=1,type=select,bucket=output:1,bucket=bucket_id=7,weight:0,output:2", "group_id=1,type=select,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:7,weight:0,actions=output:2"},
+		{"group_id=1,type=fast_failover,bucket=watch_port:1,actions=1,bucket=watch_group:2,2", "group_id=1,type=ff,bucket=bucket_id:0,watch_port:1,actions=output:1,bucket=bucket_id:1,watch_group:2,actions=output:2"},
+		{"group_id=1 type=all bucket=1", "group_id=1,type=all,bucket=bucket_id:0,actions=output:1"},
+		{"group_id=4294967040,type=all", "group_id=4294967040,type=all"},
+		{"group_id=1,type=select,selection_method=hash,fields(ip_src,tcp_src),bucket=1", "group_id=1,type=select,selection_method=hash,fields(ip_src,tcp_src),bucket=bucket_id:0,actions=output:1"},
+		{"group_id=1,type=select,selection_method=dp_hash,selection_method_param=5,bucket=1", "group_id=1,type=select,selection_method=dp_hash,selection_method_param=5,bucket=bucket_id:0,actions=output:1"},
+		{"group_id=1,type=all,bucket=drop", "group_id=1,type=all,bucket=bucket_id:0,actions=drop"},
+		{"group_id=1,type=all,bucket=actions=", "group_id=1,type=all,bucket=bucket_id:0,actions=drop"},
+		{"group_id=1,type=all,bucket=actions=set_field:1->reg0,resubmit(,5)", "group_id=1,type=all,bucket=bucket_id:0,actions=set_field:0x1->reg0,resubmit(,5)"},
+		{"group_id=1,type=all,bucket=actions=group:2", "group_id=1,type=all,bucket=bucket_id:0,actions=group:2"},
+		{"group_id=1,type=indirect,bucket=output:1,bucket=output:2", ""},
+		{"group_id=1,type=fast_failover,bucket=actions=1", ""},
+		{"group_id=1,bucket=1", ""}, {"type=all,bucket=1", ""}, {"group_id=all,type=all,bucket=1", ""},
+		{"group_id=4294967041,type=all,bucket=1", ""}, {"group_id=1,type=all,bucket=weight:5,1", ""},
+		{"group_id=1,type=select,selection_method=foo,bucket=1", ""}, {"group_id=1,type=nosuch,bucket=1", ""},
+		{"group_id=1,type=all,bucket=", ""}, {"group_id=1,type=all,nosuch=5,bucket=1", ""},
+		{"group_id=1,type=all,bucket=bucket_id:1,1,bucket=bucket_id:1,2", ""}, {"group_id=1,type=all,bucket=write_metadata:9,1", ""},
+		{"group_id=1,type=all,buckets=1", ""},
+	}
+	for _, tt := range tests {
+		mod, err := ParseGroupMod(tt.text, GroupAdd, nil)
+		if tt.shown == "" {
+			var pe *ParseError
+			if !errors.As(err, &pe) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v, want a ParseError", tt.text, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		shown := FormatGroup(&mod.Group, nil)
+		if shown != tt.shown {
+			t.Errorf("%s\n got %s\nwant %s", tt.text, shown, tt.shown)
+		}
+		if again, err := ParseGroupMod(shown, GroupAdd, nil); err != nil || !reflect.DeepEqual(again, mod) {
+			t.Errorf("%s: read again %+v, %v", shown, again, err)
+		}
+	}
+	mods, err := ParseGroupMods(strings.NewReader("# two\nadd group_id=1,type=all\n\ndelete group_id=all\ngroup_id=3,type=all,bucket=fly"), GroupAdd, nil)
+	if err == nil || !strings.HasPrefix(err.Error(), `line 5: "fly"`) {
+		t.Errorf("a file: %v, %v", mods, err)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	p := NewPipeline(Limits{})
+	env := newEnv()
+	if _, err := p.Apply([]FlowMod{mustMod(t, Add, "actions=group:1")}, 1); err == nil || !strings.Contains(err.Error(), "group:1") {
+		t.Errorf("a flow to a group that is not there: %v", err)
+	}
+	groups(t, p, GroupAdd, "group_id=1,type=all,bucket=mod_dl_dst:00:00:00:00:00:09,2,bucket=4,strip_vlan", "group_id=2,type=indirect,bucket=group:1",
+		"group_id=3,type=ff,bucket=watch_port:4,4,bucket=watch_group:4,2,bucket=watch_port:1,in_port", "group_id=4,type=select,bucket=watch_port:2,2")
+	apply(t, p, 1, Add, "in_port=1,actions=group:1,3", "in_port=2,actions=group:2", "in_port=3,actions=write_actions(group:3)")
+	frames := map[string]string{
+		"in_port=1,dl_dst=00:00:00:00:00:05": "set(eth(dst=00:00:00:00:00:09)),2,set(eth(dst=00:00:00:00:00:05)),4,3",
+		"in_port=2":                          "4", // not back to 2
+		"in_port=3":                          "4",
+	}
+	for frame, want := range frames {
+		if got := actionsOf(p, env, t, frame); got != want {
+			t.Errorf("%s: %s, want %s", frame, got, want)
+		}
+	}
+	for _, tt := range []struct{ down, want string }{{"d", "2"}, {"b", "3"}, {"a", "drop(flow-drop)"}} {
+		for i := range env.ports {
+			env.ports[i].Down = env.ports[i].Down || env.ports[i].Name == tt.down
+		}
+		if got := actionsOf(p, env, t, "in_port=3"); got != tt.want {
+			t.Errorf("with %s down: %s, want %s", tt.down, got, tt.want)
+		}
+	}
+	before := len(p.Groups(GroupAny))
+	bad := []GroupMod{{Command: GroupDelete, Group: Group{ID: GroupAny}}, {Command: GroupModify, Group: Group{ID: 1}}}
+	if _, err := p.ApplyGroups(bad, 1); err == nil || len(p.Groups(GroupAny)) != before || p.Len() != 3 {
+		t.Errorf("a failed change: %v, %d groups", err, len(p.Groups(GroupAny)))
+	}
+	c := groups(t, p, GroupDelete, "group_id=3")
+	if len(c.Removed) != 1 || c.Removed[0].Why != WhyGroup || p.Len() != 2 {
+		t.Errorf("deleting a group: %+v", c)
+	}
+	groups(t, p, GroupModify, "group_id=1,type=all,bucket=1,bucket=2")
+	if got := actionsOf(p, env, t, "in_port=1,dl_dst=00:00:00:00:00:05"); got != "2,3" {
+		t.Errorf("a modified group: %s, want 2,3", got)
+	}
+	groups(t, p, GroupPut, "group_id=1,type=indirect,bucket=group:1")
+	if got := actionsOf(p, env, t, "in_port=1"); got != "drop(loop)" {
+		t.Errorf("a group of itself: %s", got)
+	}
+}
+
+// TestSelectIsByWeightAndConnection: shares in proportion to weights, both
+// directions of a connection alike, and few connections moved by a bucket that
+// dies.
+func TestSelectIsByWeightAndConnection(t *testing.T) {
+	p := NewPipeline(Limits{})
+	env := newEnv()
+	groups(t, p, GroupAdd, "group_id=1,type=select,bucket=weight:1,watch_port:1,output:1,bucket=weight:3,watch_port:2,output:2,bucket=weight:4,watch_port:4,output:4,bucket=weight:0,output:3")
+	apply(t, p, 1, Add, "actions=group:1")
+	r := rand.New(rand.NewPCG(1, 9))
+	const n = 8000
+	count := map[string]int{}
+	moved := 0
+	for range n {
+		a, b, sp, dp := r.Uint32(), r.Uint32(), r.IntN(65536), r.IntN(65536)
+		frame := func(a, b uint32, sp, dp int) string {
+			return fmt.Sprintf("in_port=9,tcp,nw_src=%s,nw_dst=%s,tp_src=%d,tp_dst=%d", formatAddr(value64(uint64(a)), 32), formatAddr(value64(uint64(b)), 32), sp, dp)
+		}
+		there := actionsOf(p, env, t, frame(a, b, sp, dp))
+		if back := actionsOf(p, env, t, frame(b, a, dp, sp)); back != there {
+			t.Fatalf("one direction goes to %s, the other to %s", there, back)
+		}
+		count[there]++
+		env.ports[0].Down = true
+		if after := actionsOf(p, env, t, frame(a, b, sp, dp)); after != there {
+			moved++
+			if there != "1" || after == "3" {
+				t.Fatalf("a connection moved from %s to %s", there, after)
+			}
+		}
+		env.ports[0].Down = false
+	}
+	for out, weight := range map[string]float64{"1": 1, "2": 3, "4": 4} {
+		want := n * weight / 8
+		if got := float64(count[out]); math.Abs(got-want) > 5*math.Sqrt(want) {
+			t.Errorf("%s has %g connections, want about %g", out, got, want)
+		}
+	}
+	if moved != count["1"] {
+		t.Errorf("%d connections moved, want those of the dead bucket, %d", moved, count["1"])
+	}
+}
+
+func TestMeterText(t *testing.T) {
+	tests := []struct{ text, shown string }{
+		{"meter=1,kbps,band=type=drop,rate=1000", "meter=1 kbps bands=type=drop rate=1000"},
+		{"meter=1,kbps,burst,bands=type=drop,rate=1000,burst_size=100", "meter=1 kbps burst bands=type=drop rate=1000 burst_size=100"},
+		{"meter=1 pktps stats band=type=drop rate=5", "meter=1 pktps stats bands=type=drop rate=5"},
+		{"meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=1 pktps bands=type=drop rate=5 type=drop rate=7"},
+		{"meter=4294901760,pktps,band=type=drop,rate=5", "meter=4294901760 pktps bands=type=drop rate=5"},
+		{"meter=1,pktps,kbps,band=type=drop,rate=5", ""}, {"meter=1,band=type=drop,rate=5", ""}, {"meter=1,pktps,band=type=drop", ""},
+		{"meter=1,pktps", ""}, {"meter=1,pktps,band=rate=5", ""}, {"meter=1,pktps,band=type=dscp_remark,rate=5,prec_level=1", ""},
+		{"meter=1,pktps,band=type=drop,rate=5,burst_size=5", ""}, {"meter=1,pktps,burst,band=type=drop,rate=5", ""},
+		{"meter=0,pktps,band=type=drop,rate=5", ""}, {"pktps,band=type=drop,rate=5", ""}, {"meter=1,pktps,band=type=drop,rate=0", ""},
+		{"meter=1,pktps,band=type=drop,rate=5,band=type=drop,rate=7", ""}, {"meter=1,nosuch,band=type=drop,rate=5", ""},
+		{"meter=all,pktps,band=type=drop,rate=5", ""},
+	}
+	for _, tt := range tests {
+		mod, err := ParseMeterMod(tt.text, MeterAdd)
+		if tt.shown == "" {
+			if err == nil {
+				t.Errorf("%s was taken", tt.text)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.text, err)
+			continue
+		}
+		if got := FormatMeter(&mod.Meter); got != tt.shown {
+			t.Errorf("%s\n got %s\nwant %s", tt.text, got, tt.shown)
+		}
+		if again, err := ParseMeterMod(tt.shown, MeterAdd); err != nil || !reflect.DeepEqual(again, mod) {
+			t.Errorf("%s: read again %+v, %v", tt.shown, again, err)
+		}
+	}
+}
+
+func meters(t *testing.T, p *Pipeline, command MeterCommand, texts ...string) (Changes, []*Meter) {
+	t.Helper()
+	var mods []MeterMod
+	for _, text := range texts {
+		mod, err := ParseMeterMod(text, command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mods = append(mods, mod)
+	}
+	c, changed, err := p.ApplyMeters(mods, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, changed
+}
+
+func TestMeters(t *testing.T) {
+	p := NewPipeline(Limits{})
+	if _, err := p.Apply([]FlowMod{mustMod(t, Add, "actions=meter:1,2")}, 1); err == nil {
+		t.Error("a flow with a meter that is not there was taken")
+	}
+	_, changed := meters(t, p, MeterAdd, "meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=2,kbps,band=type=drop,rate=5")
+	if len(changed) != 2 || changed[1].Bands[0].Slot != 2 {
+		t.Errorf("changed %+v", changed)
+	}
+	apply(t, p, 1, Add, "in_port=1,actions=meter:1,2", "in_port=2,actions=meter:2,1")
+	if got := actionsOf(p, newEnv(), t, "in_port=1"); got != "meter(0),meter(1),2" {
+		t.Errorf("actions %s", got)
+	}
+	if _, _, err := p.ApplyMeters([]MeterMod{{Command: MeterDelete, Meter: Meter{ID: 1}}, {Command: MeterModify, Meter: Meter{ID: 9}}}, 1); err == nil || p.Len() != 2 {
+		t.Errorf("a failed change: %v", err)
+	}
+	if c, _ := meters(t, p, MeterDelete, "meter=1"); len(c.Removed) != 1 || c.Removed[0].Why != WhyMeter {
+		t.Errorf("deleting a meter: %+v", c)
+	}
+	if _, changed := meters(t, p, MeterAdd, "meter=3,kbps,band=type=drop,rate=5"); changed[0].Bands[0].Slot > 1 {
+		t.Errorf("slot %d, want one of those that are free", changed[0].Bands[0].Slot)
+	}
+	if c, _ := meters(t, p, MeterDelete, "meter=all"); len(c.Removed) != 1 || len(p.Meters(MeterAll)) != 0 {
+		t.Errorf("deleting all: %+v", c)
+	}
+}

@@ -1,0 +1,337 @@
+package openflow
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Limits of meters.
+const (
+	// MeterAll stands for every meter in deletes and lists.
+	MeterAll = 0xffffffff
+	// maxMeter is the highest number of a meter (OpenFlow 1.5, 7.3.2.5).
+	maxMeter = 0xffff0000
+	// MaxBands bounds the bands of all meters together, each of which is a token
+	// bucket of the data path. Adding beyond it fails.
+	MaxBands = flowtable.MaxMeters
+)
+
+// Meter drops what exceeds any of its bands. It does not change once it is in a
+// pipeline: a modification replaces it.
+type Meter struct {
+	ID uint32
+	// Packets: rates are packets, else kilobits, a second.
+	Packets bool
+	Burst   bool // burst_size was given
+	Stats   bool
+	Bands   []MeterBand
+}
+
+// MeterBand is a rate and how far a burst may exceed it. Its type is drop.
+type MeterBand struct {
+	Rate uint32 // packets or kilobits a second, not 0
+	// BurstSize is in packets or kilobits; without the flag burst it is 0, and a
+	// second's worth of Rate is taken.
+	BurstSize uint32
+	// Slot is that of the token bucket in the data path; chosen by the pipeline.
+	Slot uint32
+}
+
+// Depth is the band's bucket in packets or kilobits.
+func (b *MeterBand) Depth() uint32 {
+	if b.BurstSize == 0 {
+		return b.Rate
+	}
+	return b.BurstSize
+}
+
+// MeterCommand says what a MeterMod does.
+type MeterCommand uint8
+
+// Commands.
+const (
+	MeterAdd    MeterCommand = iota
+	MeterModify              // fails where there is none
+	MeterDelete              // also the flows that use it; ID MeterAll: all meters
+)
+
+// MeterMod is one change of the meters.
+type MeterMod struct {
+	Command MeterCommand
+	Meter   Meter
+}
+
+// meterTable is the meters with the slots of their bands.
+type meterTable struct {
+	meters map[uint32]*Meter
+	free   []uint32
+	next   uint32
+}
+
+// ApplyMeters does all of mods in order or, if it returns an error
+// (*ApplyError), nothing. Deleted meters take the flows with them that name
+// them. changed has the meters that are new or otherwise than before; the slots
+// of bands that go are used again. nowNS is CLOCK_MONOTONIC.
+func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
+	p.releaseSlots()
+	t := meterTable{maps.Clone(p.meters), slices.Clone(p.meterSlots.free), p.meterSlots.next}
+	if t.meters == nil {
+		t.meters = make(map[uint32]*Meter)
+	}
+	gone := make(map[uint32]bool)
+	for i := range mods {
+		m, err := t.apply(&mods[i], gone)
+		if err != nil {
+			return Changes{}, nil, &ApplyError{Index: i, Err: err}
+		}
+		if m != nil {
+			changed = append(changed, m)
+		}
+	}
+	changed = slices.DeleteFunc(changed, func(m *Meter) bool { return t.meters[m.ID] != m })
+	p.meters, p.meterSlots.free, p.meterSlots.next = t.meters, t.free, t.next
+	p.generation++
+	b := bundle{p: p, nowNS: nowNS}
+	if len(gone) > 0 {
+		for _, r := range p.rules {
+			if r != nil && uses(r.Actions, ActMeter, func(id uint32) bool { return gone[id] && t.meters[id] == nil }) {
+				b.remove(r, WhyMeter)
+			}
+		}
+		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
+		b.settle()
+	}
+	return b.changes, changed, nil
+}
+
+func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
+	id := m.Meter.ID
+	old := t.meters[id]
+	switch {
+	case m.Command == MeterDelete && id == MeterAll:
+		for id, old := range t.meters {
+			gone[id] = true
+			t.release(old)
+		}
+		clear(t.meters)
+		return nil, nil
+	case m.Command == MeterDelete:
+		gone[id] = true
+		if old != nil {
+			t.release(old)
+			delete(t.meters, id)
+		}
+		return nil, nil
+	case m.Command == MeterAdd && old != nil:
+		return nil, fmt.Errorf("meter %d: expected a number that no meter has", id)
+	case m.Command == MeterModify && old == nil:
+		return nil, fmt.Errorf("meter %d: expected the number of a meter", id)
+	}
+	if old != nil {
+		t.release(old)
+	}
+	fresh := m.Meter
+	fresh.Bands = slices.Clone(m.Meter.Bands)
+	for i := range fresh.Bands {
+		slot, ok := t.take()
+		if !ok {
+			return nil, fmt.Errorf("meter %d: expected at most %d bands in all meters", id, MaxBands)
+		}
+		fresh.Bands[i].Slot = slot
+	}
+	t.meters[id] = &fresh
+	return &fresh, nil
+}
+
+func (t *meterTable) take() (uint32, bool) {
+	if n := len(t.free); n > 0 {
+		slot := t.free[n-1]
+		t.free = t.free[:n-1]
+		return slot, true
+	}
+	t.next++
+	return t.next - 1, t.next <= MaxBands
+}
+
+func (t *meterTable) release(m *Meter) {
+	for i := range m.Bands {
+		t.free = append(t.free, m.Bands[i].Slot)
+	}
+}
+
+// Meters lists the meters by number, or the one of that number.
+func (p *Pipeline) Meters(id uint32) []*Meter {
+	var list []*Meter
+	for _, m := range p.meters {
+		if id == MeterAll || m.ID == id {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Meter) int { return int(int64(a.ID) - int64(b.ID)) })
+	return list
+}
+
+// meter has the datapath count the frame, as it is now, against each band.
+func (x *xlate) meter(id uint32) {
+	m := x.p.meters[id]
+	if m == nil {
+		x.note("there is no such meter")
+		return
+	}
+	for i := range m.Bands {
+		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: m.Bands[i].Slot, U64: uint64(packet.DropMeter)})
+	}
+}
+
+// Text
+
+// ParseMeterMod parses a meter as ovs-ofctl's add-meter, mod-meter and
+// del-meters take it. Errors are *ParseError.
+func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
+	mod := MeterMod{Command: command, Meter: Meter{ID: MeterAll}}
+	m := &mod.Meter
+	bandsText, kilobits, hasID, hasBands := "", false, false, false
+	for {
+		t, rest, ok := nextToken(text)
+		if !ok {
+			break
+		}
+		text = rest
+		switch t.key {
+		case "meter":
+			id, ok := parseUint(t.value, maxMeter)
+			switch {
+			case t.value == "all":
+				id = MeterAll
+			case !ok || id == 0:
+				return mod, wrong(t.text, "a meter number from 1 to %d", uint32(maxMeter))
+			}
+			m.ID, hasID = uint32(id), true
+		case "kbps":
+			kilobits = true
+		case "pktps":
+			m.Packets = true
+		case "burst":
+			m.Burst = true
+		case "stats":
+			m.Stats = true
+		case "band", "bands":
+			bandsText, hasBands, text = t.value+rest, true, ""
+		default:
+			return mod, wrong(t.text, "meter, kbps, pktps, burst, stats or bands")
+		}
+	}
+	switch {
+	case command == MeterDelete && (hasBands || kilobits || m.Packets):
+		return mod, wrong("bands", "only a meter's number here")
+	case command == MeterDelete:
+		return mod, nil
+	case !hasID || m.ID == MeterAll:
+		return mod, wrong("meter", "meter=NUMBER")
+	case kilobits == m.Packets:
+		return mod, wrong("meter", "either kbps or pktps")
+	case !hasBands:
+		return mod, wrong("meter", "bands=type=drop,rate=NUMBER")
+	}
+	return mod, m.parseBands(bandsText)
+}
+
+// parseBands reads bands, each of which begins with type.
+func (m *Meter) parseBands(text string) error {
+	for {
+		t, rest, ok := nextToken(text)
+		if !ok {
+			break
+		}
+		text = rest
+		if t.key == "type" {
+			if t.value != "drop" {
+				return wrong(t.text, "type=drop, which is all that weft has")
+			}
+			m.Bands = append(m.Bands, MeterBand{})
+			continue
+		}
+		if len(m.Bands) == 0 {
+			return wrong(t.text, "a band that begins with type=drop")
+		}
+		band := &m.Bands[len(m.Bands)-1]
+		v, ok := parseUint(t.value, 1<<32-1)
+		switch {
+		case t.key != "rate" && t.key != "burst_size":
+			return wrong(t.text, "type, rate or burst_size")
+		case !ok:
+			return wrong(t.text, "a number of at most 32 bits")
+		case t.key == "rate":
+			band.Rate = uint32(v)
+		case !m.Burst:
+			return wrong(t.text, "burst_size only where the meter has the flag burst")
+		default:
+			band.BurstSize = uint32(v)
+		}
+	}
+	for i := range m.Bands {
+		switch b := &m.Bands[i]; {
+		case b.Rate == 0:
+			return wrong("rate", "a rate in each band, not 0")
+		case m.Burst && b.BurstSize == 0:
+			return wrong("burst_size", "a burst_size in each band of a meter with burst, not 0")
+		}
+	}
+	if len(m.Bands) == 0 {
+		return wrong("bands", "bands=type=drop,rate=NUMBER")
+	}
+	return nil
+}
+
+// ParseMeterMods parses a file of meters, one a line; # begins a comment. The
+// first error ends it, and names its line.
+func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
+	var mods []MeterMod
+	err := eachLine(r, func(text string) error {
+		mod, err := ParseMeterMod(text, command)
+		mods = append(mods, mod)
+		return err
+	})
+	return mods, err
+}
+
+// FormatMeter is the meter in one line, which ParseMeterMod reads back.
+func FormatMeter(m *Meter) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "meter=%d", m.ID)
+	word := func(is bool, text string) {
+		if is {
+			b.WriteString(" " + text)
+		}
+	}
+	word(!m.Packets, "kbps")
+	word(m.Packets, "pktps")
+	word(m.Burst, "burst")
+	word(m.Stats, "stats")
+	b.WriteString(" bands=")
+	for i := range m.Bands {
+		if i > 0 {
+			b.WriteString(" ")
+		}
+		fmt.Fprintf(&b, "type=drop rate=%d", m.Bands[i].Rate)
+		if m.Burst {
+			fmt.Fprintf(&b, " burst_size=%d", m.Bands[i].BurstSize)
+		}
+	}
+	return b.String()
+}
+
+func (p *actionParser) meter(t token) (Action, error) {
+	v, ok := parseUint(t.value, maxMeter)
+	if !ok || v == 0 {
+		return Action{}, wrong(t.text, "meter:NUMBER, from 1 to %d", uint32(maxMeter))
+	}
+	p.strict = true
+	return Action{Kind: ActMeter, Value: value64(v)}, nil
+}
