@@ -12,13 +12,24 @@ import (
 	"weft/e2e/guest/agent"
 )
 
-// guestPrograms are the host's programs that a virtual machine takes along,
-// with the shared libraries they name.
-var guestPrograms = []string{"busybox", "ping", "iperf3"}
+// userland is what a virtual machine takes along.
+type userland struct {
+	// programs are the host's, taken with the shared libraries they name.
+	programs []string
+	// links are names of busybox.
+	links []string
+	// binaries are files of the host, put into /bin.
+	binaries []string
+	// modules are loaded, with those they depend on.
+	modules []string
+}
 
-// guestModules are the kernel modules a virtual machine loads, with those they
-// depend on: the network device, and VLAN tags.
-var guestModules = []string{"virtio_pci", "virtio_net", "8021q"}
+// guestUserland is that of a guest of the switch: the network device, VLAN tags.
+var guestUserland = userland{
+	programs: []string{"busybox", "ping", "iperf3"},
+	links:    []string{"sh", "ip"},
+	modules:  []string{"virtio_pci", "virtio_net", "8021q"},
+}
 
 // libraryDirs is where the loader looks, the multiarch folder of amd64 first.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
@@ -26,14 +37,14 @@ var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
 // buildInitramfs writes the first root file system of the virtual machines to
 // path: the agent as /init, programs, libraries, and modules from the unpacked
 // kernel package.
-func buildInitramfs(path, agentBinary, kernelDir string) error {
+func buildInitramfs(path, agentBinary, kernelDir string, u *userland) error {
 	out, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	c := newCpioWriter(out)
-	if err := addAll(c, agentBinary, kernelDir); err != nil {
+	if err := addAll(c, agentBinary, kernelDir, u); err != nil {
 		return fmt.Errorf("initramfs: %w", err)
 	}
 	if err := c.Close(); err != nil {
@@ -42,7 +53,7 @@ func buildInitramfs(path, agentBinary, kernelDir string) error {
 	return out.Close()
 }
 
-func addAll(c *cpioWriter, agentBinary, kernelDir string) error {
+func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	init, err := os.ReadFile(agentBinary)
 	if err != nil {
 		return err
@@ -52,7 +63,7 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string) error {
 	}
 	c.File("init", init)
 	done := map[string]bool{}
-	for _, name := range guestPrograms {
+	for _, name := range u.programs {
 		host, err := exec.LookPath(name)
 		if err != nil {
 			return fmt.Errorf("%w; run scripts/setup", err)
@@ -61,9 +72,17 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string) error {
 			return err
 		}
 	}
-	c.Symlink("bin/sh", "busybox")
-	c.Symlink("bin/ip", "busybox")
-	return addModules(c, kernelDir)
+	for _, name := range u.links {
+		c.Symlink("bin/"+name, "busybox")
+	}
+	for _, path := range u.binaries {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		c.File("bin/"+filepath.Base(path), data)
+	}
+	return addModules(c, kernelDir, u.modules)
 }
 
 // addProgram adds the ELF file at host as name, its interpreter at the path
@@ -123,8 +142,11 @@ func findLibrary(name string) (string, error) {
 
 // addModules adds the guest's modules and the list of them in an order in which
 // each follows what it depends on.
-func addModules(c *cpioWriter, kernelDir string) error {
+func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
+	if err == nil && len(found) == 0 { // packages since Debian 13
+		found, err = filepath.Glob(filepath.Join(kernelDir, "usr/lib/modules/*/kernel"))
+	}
 	if err != nil || len(found) != 1 {
 		return fmt.Errorf("want one kernel in %s, have %d", kernelDir, len(found))
 	}
@@ -164,7 +186,7 @@ func addModules(c *cpioWriter, kernelDir string) error {
 		list = append(list, at)
 		return nil
 	}
-	for _, name := range guestModules {
+	for _, name := range modules {
 		if err := add(name); err != nil {
 			return err
 		}

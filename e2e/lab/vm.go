@@ -69,7 +69,7 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 		return files, err
 	}
 	files.Kernel, files.Initramfs = kernels[0], filepath.Join(bin, "initramfs")
-	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir)
+	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &guestUserland)
 })
 
 // Accelerator is what the machines run under on this computer, "kvm" or "tcg"
@@ -123,17 +123,20 @@ func (h *Host) VM(c VMConfig) *VM {
 	return vm
 }
 
+func (h *Host) newVM(c VMConfig) *VM {
+	return &VM{VMConfig: c, host: h, Console: filepath.Join(h.lab.Dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
+}
+
 // launch starts QEMU and connects to the serial port of the agent to come. The
 // VM is not nil, also with an error.
 func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	h.lab.T.Helper()
-	dir := h.lab.Dir
-	vm := &VM{VMConfig: c, host: h, Console: filepath.Join(dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
+	vm := h.newVM(c)
 	files, err := image()
 	if err != nil {
 		return vm, err
 	}
-	serial := filepath.Join(dir, c.Name+".agent")
+	serial := filepath.Join(h.lab.Dir, c.Name+".agent")
 	os.Remove(serial)
 	cpu := "max"
 	if accel == "kvm" {

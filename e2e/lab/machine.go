@@ -1,0 +1,201 @@
+package lab
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MachineConfig is a virtual machine that is a host of the switch: two
+// processors, 512 MiB, the switch's programs, and one network card that is
+// joined to another machine's.
+type MachineConfig struct {
+	Name string
+	// Card is QEMU's name of the card: igb, virtio-net-pci.
+	Card string
+	MAC  string
+	// Cable is the path of the socket that joins two machines; Serve makes it.
+	// The machine that serves is to be started first.
+	Cable string
+	Serve bool
+}
+
+// Machine is such a virtual machine. eth0 is the card.
+type Machine struct {
+	*VM
+	monitor string // QEMU's
+}
+
+// machineUserland is a host's: real ip and ethtool, for namespaces and channels.
+var machineUserland = userland{
+	programs: []string{"busybox", "ping", "iperf3", "ip", "ethtool"},
+	links:    []string{"sh", "grep", "cat", "ls", "kill", "sleep", "tail"},
+	modules:  []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge"},
+}
+
+// emulator is a QEMU of version 10 or later: what scripts/setup nic fetched, or
+// the system's.
+type emulator struct {
+	command           []string
+	kernel, initramfs string
+}
+
+// machineImage is built once a process.
+var machineImage = sync.OnceValues(func() (*emulator, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(root, ".cache/nic")
+	e := &emulator{command: []string{"qemu-system-x86_64"}}
+	if qemu := filepath.Join(dir, "qemu/usr"); exists(qemu) {
+		e.command = []string{"env", "LD_LIBRARY_PATH=" + qemu + "/lib/x86_64-linux-gnu", qemu + "/bin/qemu-system-x86_64",
+			"-L", qemu + "/share/seabios", "-L", qemu + "/share/qemu"}
+	}
+	for _, pattern := range []string{"kernel/boot/vmlinuz-*", "kernel/usr/lib/modules/*/vmlinuz"} {
+		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) == 1 {
+			e.kernel = found[0]
+		}
+	}
+	if e.kernel == "" {
+		return nil, fmt.Errorf("want one kernel in %s/kernel; run scripts/setup nic", dir)
+	}
+	bin, err := builtGuest()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := builtSwitch(); err != nil {
+		return nil, err
+	}
+	u := machineUserland
+	u.binaries = []string{filepath.Join(bin, "weftd"), filepath.Join(bin, "weft")}
+	e.initramfs = filepath.Join(bin, "machine.initramfs")
+	return e, buildInitramfs(e.initramfs, filepath.Join(bin, "guest"), filepath.Join(dir, "kernel"), &u)
+})
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Machine boots a machine; Booted waits for it, so that several can boot at a
+// time.
+func (h *Host) Machine(c MachineConfig) *Machine {
+	h.lab.T.Helper()
+	accel, _ := h.lab.Accelerator()
+	e, err := machineImage()
+	if err != nil {
+		h.lab.T.Fatalf("lab: %v", err)
+	}
+	m := &Machine{VM: h.newVM(VMConfig{Name: c.Name, MAC: c.MAC}), monitor: filepath.Join(h.lab.Dir, c.Name+".monitor")}
+	serial := filepath.Join(h.lab.Dir, c.Name+".agent")
+	cable := "stream,id=cable,addr.type=unix,addr.path=" + c.Cable
+	if c.Serve {
+		cable += ",server=on"
+	} else {
+		cable += ",server=off"
+	}
+	cpu := "max"
+	if accel == "kvm" {
+		cpu = "host"
+	}
+	device := c.Card + ",id=card,netdev=cable,romfile=,mac=" + c.MAC
+	if c.Card != "igb" {
+		device += ",mq=on" // one queue pair: a socket netdev has no more
+	}
+	args := append([]string{}, e.command...)
+	args = append(args, "-nodefaults", "-no-user-config", "-display", "none",
+		"-machine", "q35,accel="+accel, "-cpu", cpu, "-smp", "2", "-m", "512",
+		"-kernel", e.kernel, "-initrd", e.initramfs, "-append", "console=ttyS0 quiet panic=-1",
+		"-chardev", "file,id=console,path="+m.Console, "-serial", "chardev:console",
+		"-chardev", "socket,id=agent,server=on,wait=off,path="+serial, "-serial", "chardev:agent",
+		"-monitor", "unix:"+m.monitor+",server=on,wait=off",
+		"-netdev", cable, "-device", device)
+	m.proc = h.Start(args...)
+	if m.conn, err = m.dial(serial); err == nil && c.Serve {
+		err = m.served(c.Cable)
+	}
+	if err != nil {
+		h.lab.T.Fatalf("machine %s (%s): %v%s", c.Name, accel, err, m.troubles())
+	}
+	h.lab.cleanup(func() { m.conn.Close() })
+	go m.listen(m.conn, m.replies)
+	return m
+}
+
+// served waits for QEMU to have made the cable's socket.
+func (m *Machine) served(path string) error {
+	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if exists(path) {
+			return nil
+		}
+		if !m.proc.Alive() {
+			return m.ended()
+		}
+	}
+	return fmt.Errorf("QEMU made no socket %s", path)
+}
+
+// Booted waits for the machine's agent.
+func (m *Machine) Booted() {
+	m.host.lab.T.Helper()
+	if err := m.greeted(bootLimit); err != nil {
+		m.host.lab.T.Fatalf("machine %s: %v%s", m.Name, err, m.troubles())
+	}
+}
+
+// Plug puts the cable into the card, or takes it out.
+func (m *Machine) Plug(in bool) {
+	m.host.lab.T.Helper()
+	state := "off"
+	if in {
+		state = "on"
+	}
+	conn, err := net.Dial("unix", m.monitor)
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(startLimit))
+		_, err = conn.Write([]byte("set_link card " + state + "\n"))
+	}
+	// The second prompt comes after the command.
+	for seen := ""; err == nil && strings.Count(seen, "(qemu) ") < 2; {
+		buf := make([]byte, 4096)
+		var n int
+		n, err = conn.Read(buf)
+		seen += string(buf[:n])
+	}
+	if err != nil {
+		m.host.lab.T.Fatalf("machine %s: set_link %s: %v", m.Name, state, err)
+	}
+}
+
+// Namespace is a guest of the machine: a network namespace in it.
+type Namespace struct {
+	Machine *Machine
+	Name    string
+}
+
+// Namespace adds a namespace.
+func (m *Machine) Namespace(name string) *Namespace {
+	m.host.lab.T.Helper()
+	m.Run("ip", "netns", "add", name)
+	n := &Namespace{Machine: m, Name: name}
+	n.Machine.Run("ip", "-n", name, "link", "set", "lo", "up")
+	return n
+}
+
+func (n *Namespace) String() string { return n.Machine.Name + "/" + n.Name }
+
+// Try, Spawn: as Guest.
+func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.enter(args)...) }
+func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.enter(args)...) }
+
+func (n *Namespace) enter(args []string) []string {
+	return append([]string{"ip", "netns", "exec", n.Name}, args...)
+}
+
+var _ = []Guest{(*Machine)(nil), (*Namespace)(nil)}
