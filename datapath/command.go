@@ -72,6 +72,8 @@ func (w *Worker) apply(msg []byte) bool {
 		return true
 	case CmdEndConnections:
 		return w.endConnections(body)
+	case CmdMeter:
+		return w.setMeter(arg, body)
 	case CmdTap:
 		return w.setTap(arg, body)
 	}

@@ -99,6 +99,11 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 		case flowtable.OpDrop:
 			w.drop(f, dropReason(a.U32))
 			return
+		case flowtable.OpMeter:
+			if !w.meter(f, a.U32) {
+				w.drop(f, dropReason(uint32(a.U64)))
+				return
+			}
 		case flowtable.OpCT:
 			at += w.readRequest(actions[at:]) - 1
 			w.tracks.order[0] = uint8(i)

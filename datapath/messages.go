@@ -51,6 +51,8 @@ const (
 	// number and generation of 32 bits each. Those that have changed meanwhile
 	// stay.
 	CmdEndConnections
+	// CmdMeter sets meter Arg, whose bucket is full then; body: cost, depth, frames.
+	CmdMeter
 )
 
 // UpcallOp is the operation of an upcall.

@@ -54,6 +54,9 @@ type Shared struct {
 	HeldBytes []byte // HeldBytes a slot
 	// Templates: worker owns (commands change them).
 	Templates []tunnel.Template
+	// Meters: worker owns (commands change them), control reads counts; of the
+	// first worker's all workers use Due.
+	Meters []Meter
 	// Taps: worker writes, control reads; index: tap. Captures: worker produces,
 	// control consumes.
 	Taps     []TapCounters
@@ -73,6 +76,7 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	}
 	sh.HeldBytes = shm.Carve[byte](l, s.Held*HeldBytes)
 	sh.Templates = shm.Carve[tunnel.Template](l, s.Templates)
+	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
 	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
 	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
 	if l.Mem != nil {

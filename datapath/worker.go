@@ -72,6 +72,8 @@ type Config struct {
 	// those whose time has run out.
 	Connections *conntrack.Table
 	Sweeps      bool
+	// Meters are those of the first worker; nil: its own.
+	Meters []Meter
 }
 
 // Worker is one thread of the data path. Only AddPort, RemovePort and Stop may be
@@ -141,6 +143,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 		w.tracks.tracker = conntrack.NewTracker(c.Connections, c.Seed)
 	}
 	clear(sh.Templates)
+	clear(sh.Meters)
 	w.held.init(sh)
 	for i := range w.ports {
 		w.ports[i].no, w.ports[i].counters = uint32(i), &sh.Ports[i]

@@ -60,7 +60,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
 		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
 		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
-		Connections: p.table, Sweeps: i == 0,
+		Connections: p.table, Sweeps: i == 0, Meters: p.memory.Shared[0].Meters,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,121 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Meter is one token bucket, one line. Its worker owns what is configured and
+// counted; control reads the counts.
+//
+// Workers share the bucket itself: Due of the first worker's region is that of
+// all of them. It is one word, the time at which what has passed so far would
+// have passed at the meter's rate (ITU-T I.371's virtual scheduling): so a frame
+// takes one compare-and-swap, and none is counted twice or lost. Several workers
+// together keep to the rate as one does, but for their clocks, which each reads
+// once a pass: the bucket is as much deeper as the longest pass is long.
+type Meter struct {
+	Cost   uint64 // of a frame, or of a bit, in 2^-16 ticks
+	Depth  uint64 // ticks that Due may lie ahead of the clock
+	Frames uint64 // 1: Cost is that of a frame; 0: of a bit
+	Due    uint64 // ticks, CLOCK_MONOTONIC; atomic
+	// What came, and what of it was dropped.
+	Packets, Bytes               uint64
+	DroppedPackets, DroppedBytes uint64
+}
+
+const (
+	// meterTicks is the number of ticks in a ns.
+	meterTicks = 16
+	meterShift = 16
+)
+
+// NewMeter is a meter of rate frames or kilobits a second, neither 0, in whose
+// bucket depth frames or kilobits fit.
+func NewMeter(frames bool, rate, depth uint32) Meter {
+	const second = meterTicks * 1_000_000_000 << meterShift
+	if frames {
+		cost := uint64(second) / uint64(rate)
+		return Meter{Cost: cost, Depth: ticks(uint64(depth), cost), Frames: 1}
+	}
+	cost := uint64(second/1000) / uint64(rate)
+	return Meter{Cost: cost, Depth: ticks(1000*uint64(depth), cost)}
+}
+
+// ticks is what n units cost, at most a tenth of what fits a word.
+func ticks(n, cost uint64) uint64 {
+	hi, lo := bits.Mul64(n, cost)
+	if hi >= 1<<meterShift>>4 {
+		return 1 << 60
+	}
+	return hi<<(64-meterShift) | lo>>meterShift
+}
+
+// meterBytes is the body of CmdMeter: cost, depth, frames.
+const meterBytes = 24
+
+// AppendMeter encodes CmdMeter.
+func AppendMeter(buf []byte, slot uint32, m *Meter) []byte {
+	buf = appendHeader(buf, uint32(CmdMeter), slot)
+	return appendWords(buf, []uint64{m.Cost, m.Depth, m.Frames})
+}
+
+// setMeter executes CmdMeter: the bucket is full, and nothing counted.
+func (w *Worker) setMeter(slot uint32, body []byte) bool {
+	if slot >= flowtable.MaxMeters || len(body) != meterBytes {
+		return false
+	}
+	m := &w.sh.Meters[slot]
+	m.Cost, m.Depth = binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:])
+	m.Frames = binary.LittleEndian.Uint64(body[16:])
+	m.Packets, m.Bytes, m.DroppedPackets, m.DroppedBytes = 0, 0, 0, 0
+	atomic.StoreUint64(&w.due(slot).Due, 0) // pairs with the swap in meter
+	return true
+}
+
+// due is the meter whose Due counts for all workers.
+func (w *Worker) due(slot uint32) *Meter {
+	if w.config.Meters != nil {
+		return &w.config.Meters[slot]
+	}
+	return &w.sh.Meters[slot]
+}
+
+// meter counts frame f against meter slot, and tells whether it may pass. One
+// that stands for several passes where the first of them may, and all of them
+// count: a bucket smaller than it does not shut it out for good.
+func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
+	slot %= flowtable.MaxMeters
+	m := &w.sh.Meters[slot]
+	if m.Cost == 0 {
+		return true // not known any more: its flows are about to go
+	}
+	n := uint64(max(1, f.SegmentCount()))
+	size := uint64(f.Len())
+	first, all := m.Cost, n*m.Cost
+	if m.Frames == 0 {
+		first, all = size*8/n*m.Cost, size*8*m.Cost
+	}
+	const half = 1 << (meterShift - 1) // rounded, so that errors do not add up
+	first, all = (first+half)>>meterShift, (all+half)>>meterShift
+	m.Packets += n
+	m.Bytes += size
+	due := &w.due(slot).Due
+	now := w.now * meterTicks
+	for {
+		was := atomic.LoadUint64(due)
+		from := max(was, now)
+		if from+first-now > m.Depth {
+			m.DroppedPackets += n
+			m.DroppedBytes += size
+			return false
+		}
+		if atomic.CompareAndSwapUint64(due, was, from+all) {
+			return true
+		}
+	}
+}
