@@ -26,7 +26,8 @@ const ethernetOverhead = 18
 // ring the guest transmits on, one Tx for each enabled ring it receives from.
 type Device struct {
 	mem    *memory
-	record *record // nil: none
+	record *record   // nil: none
+	log    *dirtyLog // nil: none
 	rings  []*ring
 	rx     []port.Rx
 	tx     []port.Tx
@@ -60,6 +61,9 @@ func (d *Device) open(s DeviceSpec) (err error) {
 			return err
 		}
 	}
+	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
+		return err
+	}
 	// A file truncated since its check faults on the first touch of a ring; the
 	// engine must not die of it.
 	defer recoverFault(&err)()
@@ -81,6 +85,10 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
 			return err
 		}
+		q.log = d.log
+		if v.Enabled && len(s.Announce) == 6 && len(d.rx) == 0 {
+			q.announce = announcement(s.Announce)
+		}
 		if q.kick >= 0 {
 			d.fault.wake = append(d.fault.wake, q.kick)
 		}
@@ -94,6 +102,10 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	}
 	if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
 		return err
+	}
+	q.log, q.quick = d.log, q.mtu
+	if d.log != nil {
+		q.quick = -1
 	}
 	d.rings = append(d.rings, &q.ring)
 	if v.Enabled { // a disabled ring is offered to nobody
@@ -132,6 +144,7 @@ func (d *Device) Close() {
 		d.mem.close()
 	}
 	d.record.close()
+	d.log.close()
 	closeAll(d.fds)
 }
 

@@ -20,6 +20,7 @@ const (
 	FeatureMultiQueue       = 1 << 22
 	FeatureControlMAC       = 1 << 23
 	FeatureNotifyOnEmpty    = 1 << 24 // legacy
+	FeatureLogAll           = 1 << 26 // VHOST_F_LOG_ALL
 	FeatureAnyLayout        = 1 << 27
 	FeatureIndirect         = 1 << 28
 	FeatureEventIndex       = 1 << 29
@@ -54,6 +55,7 @@ var featureNames = []struct {
 	{FeatureMultiQueue, "mq"},
 	{FeatureControlMAC, "ctrl_mac_addr"},
 	{FeatureNotifyOnEmpty, "notify_on_empty"},
+	{FeatureLogAll, "log_all"},
 	{FeatureAnyLayout, "any_layout"},
 	{FeatureIndirect, "indirect_desc"},
 	{FeatureEventIndex, "event_idx"},
@@ -84,6 +86,7 @@ const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirec
 // Protocol feature bits of vhost-user.
 const (
 	ProtocolMultiQueue  = 1 << 0
+	ProtocolLogMemory   = 1 << 1 // LOG_SHMFD
 	ProtocolRARP        = 1 << 2
 	ProtocolReplyAck    = 1 << 3
 	ProtocolMTU         = 1 << 4

@@ -13,7 +13,9 @@ type frontEnd struct {
 	Status      uint8        `json:"status,omitempty"`
 	Regions     []RegionSpec `json:"regions,omitempty"`
 	Vrings      []vringState `json:"vrings"`
-	Record      int          `json:"record"` // of the packed rings of a device that was started; -1: none
+	Log         LogSpec      `json:"log"`
+	Announce    []byte       `json:"announce,omitempty"` // by the device that is started next
+	Record      int          `json:"record"`             // of the packed rings of a device that was started; -1: none
 }
 
 // vringState is one ring; the index is its place.
@@ -62,6 +64,9 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	if f.Record >= 0 {
 		visit(&f.Record)
 	}
+	if f.Log.Size > 0 {
+		visit(&f.Log.FD)
+	}
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
 		for _, fd := range []*int{&v.Kick, &v.Call, &v.Err} {
@@ -93,6 +98,14 @@ func (f *frontEnd) close() {
 	f.closeRegions()
 	f.resetVrings()
 	closeFD(&f.Record)
+	f.closeLog()
+}
+
+func (f *frontEnd) closeLog() {
+	if f.Log.Size > 0 {
+		unix.Close(f.Log.FD)
+	}
+	f.Log = LogSpec{}
 }
 
 // clone copies everything but the descriptors themselves.
@@ -122,6 +135,13 @@ func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 		s.Regions = append(s.Regions, r)
 	}
 	s.Record = add(f.Record) + 1
+	if f.Features&FeatureLogAll != 0 && f.Log.Size > 0 {
+		s.Log = f.Log
+		s.Log.FD = add(f.Log.FD)
+	}
+	if len(f.Announce) == 6 {
+		s.Announce = f.Announce
+	}
 	for i := range f.Vrings {
 		if v := &f.Vrings[i]; v.usable() {
 			s.Vrings = append(s.Vrings, VringSpec{Index: i, Num: v.Num, Desc: v.Desc, Avail: v.Avail, Used: v.Used,

@@ -75,6 +75,7 @@ type ring struct {
 	callOnce          bool // call at the next publish, whatever the driver wants
 	kick, call        int  // -1: none
 	fault             *fault
+	log               *dirtyLog // nil: none
 	index             int
 
 	packedPlace
@@ -216,6 +217,9 @@ func (r *ring) publish() {
 	} else {
 		wanted = r.publishSplit()
 	}
+	if r.log != nil {
+		r.logRing()
+	}
 	if wanted {
 		r.callOnce = false
 		shm.Signal(r.call)
@@ -236,7 +240,20 @@ func (r *ring) arm() bool {
 	// Pairs with the driver's barrier between making a chain available and
 	// reading our wish (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
 	fence()
+	if r.log != nil {
+		r.logRing()
+	}
 	return r.look() != 0
+}
+
+// logRing marks all that the device writes of a ring: where in it matters little.
+func (r *ring) logRing() {
+	if r.packed {
+		r.log.mark(uintptr(r.used), 4)
+		r.log.mark(uintptr(r.desc), descSize*r.num)
+		return
+	}
+	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
 // disarm takes the wish back.

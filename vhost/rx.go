@@ -16,10 +16,14 @@ type rx struct {
 	header   uint32 // bytes of the virtio-net header
 	allowed  packet.Offloads
 	disabled bool
+	announce []byte // a frame to receive before any of the guest's; nil: none
 }
 
 // Recv implements port.Rx. Frames borrow guest memory until Release.
 func (q *rx) Recv(b *packet.Batch) int {
+	if q.announce != nil {
+		return q.announced(b)
+	}
 	n := q.waiting()
 	if n <= 0 {
 		return n
@@ -132,7 +136,7 @@ func (q *rx) discard(n int) int {
 func (q *rx) Release() { q.publish() }
 
 // Arm implements port.Rx. A guest without a kick descriptor must be polled.
-func (q *rx) Arm() bool { return q.arm() }
+func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }

@@ -46,10 +46,6 @@ type Backend interface {
 	Changed()
 }
 
-// Announcer is a Backend that can broadcast a RARP for a guest that was moved
-// (SEND_RARP); only then is the request offered.
-type Announcer interface{ Announce(mac [6]byte) }
-
 // startDelay is how long the front end must be quiet before the device starts:
 // rings come one by one, and each change of a running device costs a stop.
 const startDelay = time.Millisecond
@@ -108,7 +104,7 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 // offered are the virtio features of GET_FEATURES. The control queue's are
 // the front end's own work; without these bits it would not offer them.
 func (s *Session) offered() uint64 {
-	features := ringFeatures | FeatureProtocolFeatures | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
+	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
 	if !s.cfg.NoOffloads {
 		features |= offloadFeatures
@@ -123,11 +119,7 @@ func (s *Session) offered() uint64 {
 }
 
 func (s *Session) offeredProtocol() uint64 {
-	features := uint64(ProtocolMultiQueue | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus)
-	if _, ok := s.backend.(Announcer); ok {
-		features |= ProtocolRARP
-	}
-	return features
+	return ProtocolMultiQueue | ProtocolLogMemory | ProtocolRARP | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus
 }
 
 // Run serves front ends, one after the other, until ctx is done or Close is
@@ -325,6 +317,7 @@ func (s *Session) halt() {
 			}
 		}
 		closeFD(&f.Record) // says nothing any more
+		f.Announce = nil
 		s.running, s.resume = false, false
 	})
 }

@@ -307,7 +307,7 @@ func TestSessionRefuses(t *testing.T) {
 		want    string
 	}{
 		{"unknown", 99, 1, 0, nil, nil, "request 99 is unknown"},
-		{"hole in the table", 6, 1, 0, n(0), nil, "request 6 is unknown"},
+		{"hole in the table", 30, 1, 0, n(0), nil, "request 30 is unknown"},
 		{"huge", 5, 1, 1 << 30, nil, nil, "payload of 1073741824 bytes"},
 		{"version", 1, 2, 0, nil, nil, "protocol version 2"},
 		{"reply", 1, 5, 0, nil, nil, "marked as a reply"},
@@ -326,7 +326,7 @@ func TestSessionRefuses(t *testing.T) {
 		{"short file", 5, 1, 0, append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 1 << 40})...), many[:1], "is shorter than"},
 		{"enable", 18, 1, 0, p(0, 2), nil, "expected 0 or 1"},
 		{"status", 39, 1, 0, n(256), nil, "more than 8 bits"},
-		{"RARP", 19, 1, 0, n(0), nil, "was not offered"},
+		{"log", 6, 1, 0, append(n(1), n(0)...), nil, "0 descriptors"},
 		{"no such region", 38, 1, 0, make([]byte, 40), nil, "no region"},
 	}
 	r := newRig(t, false)

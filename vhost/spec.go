@@ -18,6 +18,11 @@ type DeviceSpec struct {
 	// The switch completes chains in order and publishes them only when it is
 	// through with them, so that what lies beyond was never dealt with.
 	Resume bool `json:"resume,omitempty"`
+	// Log has the pages marked that the switch writes; Size 0: they are not.
+	Log LogSpec `json:"log"`
+	// Announce is a MAC address for which the device broadcasts a RARP request, as
+	// if the guest had sent it, once it is opened (SEND_RARP after a move).
+	Announce []byte `json:"announce,omitempty"`
 	// Record is one more than the place of the record's descriptor; 0: none, and
 	// packed rings cannot be resumed.
 	Record int `json:"record,omitempty"`

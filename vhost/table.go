@@ -2,7 +2,6 @@ package vhost
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 
@@ -46,6 +45,8 @@ func init() {
 		3:  {"SET_OWNER", 0, 0, false, setOwner},
 		4:  {"RESET_OWNER", 0, 0, false, resetOwner},
 		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, setMemTable},
+		6:  {"SET_LOG_BASE", 16, 1, true, setLogBase},
+		7:  {"SET_LOG_FD", 0, 1, false, setLogFD},
 		8:  {"SET_VRING_NUM", 8, 0, false, setVringNum},
 		9:  {"SET_VRING_ADDR", 40, 0, false, setVringAddr},
 		10: {"SET_VRING_BASE", 8, 0, false, setVringBase},
@@ -377,16 +378,37 @@ func setVringEnable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-var errNoAnnouncer = errors.New("was not offered")
-
+// sendRARP has the device opened anew, and announce the guest when it is.
 func sendRARP(s *Session, m *message) ([]byte, error) {
-	a, ok := s.backend.(Announcer)
-	if !ok {
-		return nil, errNoAnnouncer
-	}
-	a.Announce([6]byte(m.payload[:6]))
+	mac := append([]byte{}, m.payload[:6]...)
+	s.halt()
+	s.change(func(f *frontEnd) { f.Announce = mac })
 	return nil, nil
 }
+
+// setLogBase is answered without a payload, as front ends expect.
+func setLogBase(s *Session, m *message) ([]byte, error) {
+	if len(m.fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
+	}
+	l := LogSpec{Size: m.u64(), Offset: binary.LittleEndian.Uint64(m.payload[8:])}
+	if err := checkLog(l, m.fds[0]); err != nil {
+		return nil, err
+	}
+	if s.front.Features&FeatureLogAll != 0 {
+		s.halt()
+	}
+	s.change(func(f *frontEnd) {
+		f.closeLog()
+		l.FD = m.takeFD(0)
+		f.Log = l
+	})
+	s.backend.Changed()
+	return nil, nil
+}
+
+// setLogFD: nobody waits for the bitmap to change; the descriptor is closed.
+func setLogFD(*Session, *message) ([]byte, error) { return nil, nil }
 
 // netSetMTU answers other than 0 if the guest's MTU is not the one it was given.
 func netSetMTU(s *Session, m *message) ([]byte, error) {

@@ -12,6 +12,7 @@ type tx struct {
 	header    uint32 // bytes of the virtio-net header
 	mergeable bool
 	mtu       int
+	quick     int // frames up to it may go the short way; -1: none, for what is written must be marked
 	takes     packet.Offloads
 
 	chains [maxMerged]chainRef // of the frame being sent
@@ -50,7 +51,7 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 		h := &q.heads[used]
 		off := h.addr - last.guest
 		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= last.size || uint64(h.n) > last.size-off ||
-			h.n < need || length > q.mtu {
+			h.n < need || length > q.quick {
 			got := q.scatter(b, f)
 			if got < 0 {
 				return i
@@ -110,6 +111,11 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 		}
 	}
 	q.copyOut(b, f, n, count)
+	if q.log != nil {
+		for _, s := range q.segments[:n] {
+			q.log.mark(s.addr, s.n)
+		}
+	}
 	left := uint32(need)
 	for _, c := range q.chains[:count] {
 		filled := min(left, c.room)

@@ -19,6 +19,7 @@ const (
 	SetFeatures         = 2
 	SetOwner            = 3
 	SetMemTable         = 5
+	SetLogBase          = 6
 	SetVringNum         = 8
 	SetVringAddr        = 9
 	SetVringBase        = 10
@@ -30,6 +31,7 @@ const (
 	SetProtocolFeatures = 16
 	GetQueueNum         = 17
 	SetVringEnable      = 18
+	SendRARP            = 19
 	NetSetMTU           = 20
 	AddMemReg           = 37
 	RemMemReg           = 38

@@ -251,6 +251,24 @@ func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	if change != nil {
 		change(&s)
 	}
+	return open(s, fds)
+}
+
+// OpenLogged opens the device with the dirty log in a file of size bytes.
+func (g *Guest) OpenLogged(fd int, size uint64) (*vhost.Device, error) {
+	s, fds, err := g.Spec()
+	if err != nil {
+		return nil, err
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	s.Log = vhost.LogSpec{Size: size, FD: len(fds)}
+	return open(s, append(fds, dup))
+}
+
+func open(s vhost.DeviceSpec, fds []int) (*vhost.Device, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err

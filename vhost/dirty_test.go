@@ -1,0 +1,162 @@
+package vhost_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+const logSize = 64 << 10 // covers 2 GiB
+
+// logFile makes the bitmap a front end hands over.
+func logFile(t *testing.T) (fd int, bitmap []byte) {
+	t.Helper()
+	fd, err := unix.MemfdCreate("dirty", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, logSize); err != nil {
+		t.Fatal(err)
+	}
+	if bitmap, err = unix.Mmap(fd, 0, logSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(bitmap) })
+	return fd, bitmap
+}
+
+// pages is a guest's memory, to be compared page by page.
+type pages struct {
+	mem, before []byte
+}
+
+func pagesOf(g *vhosttest.Guest) pages {
+	last := g.Regions()[len(g.Regions())-1]
+	mem := must(g.Bytes(vhosttest.GuestBase, last.GuestAddr+last.Size-vhosttest.GuestBase))
+	return pages{mem, bytes.Clone(mem)}
+}
+
+// check returns how many pages changed, having failed for each that is not marked.
+func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
+	t.Helper()
+	for off := 0; off < len(p.mem); off += 4096 {
+		if bytes.Equal(p.mem[off:off+4096], p.before[off:off+4096]) {
+			continue
+		}
+		changed++
+		page := (vhosttest.GuestBase + uint64(off)) / 4096
+		if bitmap[page/8]&(1<<(page%8)) == 0 {
+			t.Errorf("page at %#x was written and is not marked", off)
+		}
+	}
+	return changed
+}
+
+// TestDirtyLog compares guest memory before and after passes of the device: each
+// page that differs is marked, and few that do not.
+func TestDirtyLog(t *testing.T) {
+	for name, features := range featureSets {
+		for _, layout := range vhosttest.Layouts {
+			t.Run(fmt.Sprintf("%s/%v", name, layout), func(t *testing.T) {
+				o := vhosttest.Options{Num: 64, Features: features, Layout: layout, SplitRegions: true, Indirect: features&vhost.FeatureIndirect != 0}
+				from, to := guest(t, o), guest(t, o)
+				fd, bitmap := logFile(t)
+				d, err := to.OpenLogged(fd, logSize)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				a, b := open(t, from, nil), new(packet.Batch)
+				for i := range 7 {
+					from.Tx[0].Send(random(uint64(i), 60+i*200))
+					to.Tx[0].Send(random(uint64(i), 100))
+				}
+				from.Tx[0].Publish()
+				to.Tx[0].Publish()
+				p := pagesOf(to)
+				forward(t, b, a, d)
+				forward(t, b, d, a)
+				d.Rx()[0].Arm()
+				changed, marked := p.check(t, bitmap), 0
+				for _, v := range bitmap {
+					for ; v != 0; v &= v - 1 {
+						marked++
+					}
+				}
+				if changed < 3 || marked > 6*changed {
+					t.Fatalf("%d pages marked, %d written", marked, changed)
+				}
+			})
+		}
+	}
+}
+
+// TestSessionLog turns logging on and off while the device runs, as a front end
+// does at the start and at the end of a move, and announces the guest after it.
+func TestSessionLog(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features, Pairs: 2})
+	f := r.attach(t, g)
+	fd, bitmap := logFile(t)
+	if b, err := f.Call(vhosttest.SetLogBase, append(vhosttest.Number(logSize), vhosttest.Number(0)...), fd); err != nil || len(b) != 0 {
+		t.Fatalf("log: %v, %x", err, b)
+	}
+	logging := func(on uint64) {
+		t.Helper()
+		if _, err := f.U64(vhosttest.SetFeatures, vhosttest.Number(g.Features|vhost.FeatureProtocolFeatures|on)); err != nil {
+			t.Fatal(err)
+		}
+		r.waitRunning(t, true)
+	}
+	send := func() pages {
+		t.Helper()
+		g.Tx[0].Send(random(1, 500))
+		g.Tx[0].Publish()
+		p := pagesOf(g)
+		d := r.device()
+		r.engine.Lock()
+		defer r.engine.Unlock()
+		forward(t, new(packet.Batch), d, d)
+		return p
+	}
+	logging(vhost.FeatureLogAll)
+	if n := send().check(t, bitmap); n < 2 {
+		t.Fatalf("%d pages written", n)
+	}
+	logging(0)
+	clear(bitmap)
+	send()
+	if !bytes.Equal(bitmap, make([]byte, logSize)) {
+		t.Fatal("marked though nobody logs")
+	}
+	if err := f.Send(vhosttest.SendRARP, vhosttest.Version|vhosttest.NeedReply, []byte{2, 0, 0, 0, 0, 9, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := f.Reply(vhosttest.SendRARP); err != nil || binary.LittleEndian.Uint64(b) != 0 {
+		t.Fatalf("announce: %v, %x", err, b)
+	}
+	r.waitRunning(t, true)
+	b := new(packet.Batch)
+	r.engine.Lock()
+	defer r.engine.Unlock()
+	rx := r.engine.Device.Rx()[0]
+	if !rx.Arm() || rx.Recv(b) != 1 {
+		t.Fatal("no announcement")
+	}
+	want := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x80, 0x35}
+	if h := b.Frames[0].Header(); len(h) != 60 || !bytes.HasPrefix(h, want) {
+		t.Fatalf("announced %x", h)
+	}
+	b.Reset()
+	if n := rx.Recv(b); n != 0 {
+		t.Fatalf("announced again: %d", n)
+	}
+}
