@@ -1,0 +1,127 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"weft/e2e/lab"
+)
+
+// checksumErrors are what a guest's kernel counts of datagrams whose checksum it
+// found wrong, in IPv4 and IPv6, and of IP headers it did not understand.
+func checksumErrors(t *testing.T, g *lab.Host) (total int) {
+	t.Helper()
+	// /proc/net/snmp has a line of names and one of values for each protocol.
+	lines := strings.Split(g.Run("cat", "/proc/net/snmp"), "\n")
+	for i := 0; i+1 < len(lines); i += 2 {
+		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
+		for at := range names {
+			if names[at] == "InCsumErrors" || names[at] == "InHdrErrors" {
+				if n, _ := strconv.Atoi(values[at]); n > 0 {
+					t.Logf("%s: %s %s %d", g, names[0], names[at], n)
+					total += n
+				}
+			}
+		}
+	}
+	for line := range strings.Lines(g.Run("cat", "/proc/net/snmp6")) {
+		if f := strings.Fields(line); len(f) == 2 && (strings.HasSuffix(f[0], "InCsumErrors") || f[0] == "Ip6InHdrErrors") {
+			if n, _ := strconv.Atoi(f[1]); n > 0 {
+				t.Logf("%s: %s %d", g, f[0], n)
+				total += n
+			}
+		}
+	}
+	return total
+}
+
+// Large frames and unfinished checksums of a tap's kernel cross the overlay to
+// Linux's own vxlan device and back, and another tap that has none of that; every
+// receiver finds every checksum right.
+func TestOffloads(t *testing.T) {
+	s := newSite(t)
+	plain := s.lab.Host("plain")
+	s.weft.Weft("add-port", "plain", "type=tap", "dev=eth0", "netns="+plain.NS, "mac=02:00:00:00:00:03", "mtu=1500", "offloads=off")
+	plain.Address("eth0", "10.0.0.3/24")
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "actions=normal")
+	for i, g := range []*lab.Host{s.guest, s.remote, plain} {
+		g.EnableIPv6()
+		g.Address("eth0", fmt.Sprintf("fd00::%d/64", i+1))
+	}
+	reach(t, s.guest, remoteIP)
+	reach(t, s.guest, "10.0.0.3")
+	reach(t, s.guest, "fd00::2")
+	reach(t, plain, "fd00::1")
+	before := map[string]int{}
+	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
+		before[g.Name] = checksumErrors(t, g) // what bridges do while they come up
+	}
+
+	flood(t, s.guest, s.remote, remoteIP)
+	flood(t, s.guest, s.remote, "fd00::2")
+	if p := portOf(t, s.weft, "guest").Stats; p.RxBytes < 4000*p.RxPackets {
+		t.Errorf("the guest sent %d frames of %d bytes in all: no large ones", p.RxPackets, p.RxBytes)
+	}
+	was := portOf(t, s.weft, "guest").Stats
+	flood(t, s.remote, s.guest, guestIP)
+	flood(t, s.remote, s.guest, "fd00::1")
+	after := portOf(t, s.weft, "guest").Stats
+	if n, bytes := after.TxPackets-was.TxPackets, after.TxBytes-was.TxBytes; bytes < 2000*n {
+		t.Errorf("the guest got %d frames of %d bytes in all: nothing was coalesced", n, bytes)
+	}
+	flood(t, plain, s.guest, guestIP)
+	flood(t, s.guest, plain, "10.0.0.3")
+	flood(t, s.guest, plain, "fd00::3")
+	flood(t, s.remote, plain, "10.0.0.3")
+	flood(t, plain, s.remote, remoteIP, "-u", "-b", "50M")
+	flood(t, s.guest, plain, "10.0.0.3", "-u", "-b", "50M")
+	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
+		if n := checksumErrors(t, g) - before[g.Name]; n != 0 {
+			t.Errorf("%s found %d wrong checksums or headers", g, n)
+		}
+	}
+	for _, reason := range []string{"bad-offload", "bad-ipv4", "bad-ipv6", "bad-transport", "oversize-frame", "too-big-for-tunnel"} {
+		if n := drops(s.weft, reason); n != 0 {
+			t.Errorf("%d frames dropped as %s", n, reason)
+		}
+	}
+}
+
+// A guest whose frames do not fit the tunnel learns what does.
+func TestPathMTU(t *testing.T) {
+	s := newUnderlay(t)
+	for _, h := range []*lab.Host{s.host, s.peer} {
+		h.Run("ip", "link", "set", "u0", "mtu", "1500")
+	}
+	s.weft = s.host.Weftd()
+	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", guestMTU)
+	s.weft.Weft("add-flow", "actions=normal")
+	s.guest.EnableIPv6()
+	s.remote.EnableIPv6()
+	s.guest.Address("eth0", "fd00::1/64")
+	s.remote.Address("eth0", "fd00::2/64")
+	reach(t, s.guest, remoteIP)
+	reach(t, s.guest, "fd00::2")
+	const fits = 1500 - 50
+	for _, c := range []struct {
+		to      string
+		headers int
+	}{{remoteIP, 28}, {"fd00::2", 48}} {
+		if p, err := lab.Ping(s.guest, c.to, 2, "-s", fmt.Sprint(fits-c.headers+1), "-M", "do"); err != nil || p.Received != 0 {
+			t.Errorf("%s: %+v, %v with a packet too long by one", c.to, p, err)
+		}
+		if route := s.guest.Run("ip", "route", "get", c.to); !strings.Contains(route, fmt.Sprint("mtu ", fits)) {
+			t.Errorf("the guest has not learnt the MTU to %s: %s", c.to, route)
+		}
+		ping(t, s.guest, c.to, 2, "-s", fmt.Sprint(fits-c.headers), "-M", "do")
+		flood(t, s.guest, s.remote, c.to)
+	}
+	if n := drops(s.weft, "too-big-for-tunnel"); n == 0 {
+		t.Error("nothing was too big")
+	}
+}
