@@ -28,6 +28,8 @@ const (
 	ActGroup                    // Value: number of the group
 	ActMeter                    // Value: number of the meter
 	ActLearn                    // Learn
+	ActCT                       // CT
+	ActCTClear                  // makes the frame untracked
 )
 
 // Action is one parsed action. Value and Mask are in the least significant
@@ -44,4 +46,5 @@ type Action struct {
 	Sub      []Action
 	Text     string
 	Learn    *LearnSpec
+	CT       *CTSpec
 }

@@ -59,7 +59,7 @@ func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
 		return 1
-	case word == flowtable.WL4 || word >= flowtable.WARPSha && word < flowtable.KeyWords:
+	case word == flowtable.WL4 || word >= flowtable.WARPSha && word < flowtable.WCT:
 		return 3
 	case word == flowtable.WIP || word == flowtable.WIPv4 || word >= flowtable.WIPv6Src && word < flowtable.WTunID:
 		return 2

@@ -55,6 +55,17 @@ const (
 	FNDTarget
 	FNDSll
 	FNDTll
+	FCTState
+	FCTZone
+	FCTMark
+	FCTLabel
+	FCTNwSrc
+	FCTNwDst
+	FCTIPv6Src
+	FCTIPv6Dst
+	FCTNwProto
+	FCTTpSrc
+	FCTTpDst
 	FReg
 	FXReg      = FReg + 16
 	FXXReg     = FXReg + 8
@@ -75,6 +86,7 @@ const (
 	asPort
 	asFrag
 	asTCPFlags
+	asCTState
 )
 
 // field is a row of the table: everything that parsing, formatting, lookup and
@@ -170,6 +182,7 @@ var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
 	addRegisters()
+	addCTFields()
 	names, oxm = make(map[string]FieldID), make(map[string]FieldID)
 	for id := FTunID; id < fieldCount; id++ {
 		f := &fields[id]

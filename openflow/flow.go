@@ -10,7 +10,7 @@ const FlowWords = wFlowEnd
 // frame enters table 0.
 //
 //	word       63..............................................0
-//	0..19      flowtable.Key
+//	0..27      flowtable.Key
 //	WMetadata  metadata 64
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 type Flow [FlowWords]uint64

@@ -115,6 +115,7 @@ type matchWriter struct {
 // them.
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, left: m.Mask, m: m}
+	w.ct()
 	w.shorthand()
 	for n := range 16 {
 		w.field(FReg + FieldID(n))
@@ -122,7 +123,9 @@ func FormatMatch(m *Match, names Names) string {
 	for id := FTunID; id <= FMetadata; id++ {
 		w.field(id)
 	}
-	w.raw("recirc_id", flowtable.WPort, 0, 32)
+	if w.m.Value[flowtable.WPort]<<32 != 0 {
+		w.raw("recirc_id", flowtable.WPort, 0, 32)
+	}
 	w.inPort()
 	w.vlan()
 	w.raw("vlan_tci1", frames, innerTCI, 16)
@@ -303,6 +306,8 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 		return formatPort(uint32(v[1]), names)
 	case asTCPFlags:
 		return formatTCPFlags(v[1], mask[1])
+	case asCTState:
+		return formatCTState(v[1], mask[1])
 	case asEthernet:
 		if exact {
 			return formatEthernet(v[1])

@@ -80,6 +80,10 @@ func formatAction(a *Action, names Names) string {
 		return "group:" + a.Value.decimal()
 	case ActMeter:
 		return "meter:" + a.Value.decimal()
+	case ActCT:
+		return a.CT.format(names)
+	case ActCTClear:
+		return "ct_clear"
 	case ActNote:
 		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 	}
@@ -140,6 +144,12 @@ func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	for i := 0; i < len(actions); i++ {
 		a := &actions[i]
 		low := uint64(0)
+		if a.Op == flowtable.OpCT {
+			var r flowtable.CTRequest
+			i += flowtable.ReadCT(actions[i:], &r) - 1
+			texts = append(texts, formatCT(&r))
+			continue
+		}
 		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst {
 			if i+1 < len(actions) {
 				i++
@@ -187,6 +197,10 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return fmt.Sprintf("set(ip(ttl=%d))", a.U32)
 	case flowtable.OpDecTTL:
 		return "dec_ttl"
+	case flowtable.OpCTClear:
+		return "ct_clear"
+	case flowtable.OpRecirc:
+		return fmt.Sprintf("recirc(0x%x)", a.U32)
 	case flowtable.OpMeter:
 		return fmt.Sprintf("meter(%d)", a.U32)
 	case flowtable.OpSetTpSrc:

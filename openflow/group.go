@@ -94,7 +94,7 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 		}
 	}
 	b := bundle{p: p, nowNS: nowNS}
-	p.groups = groups
+	p.groups, p.watching = groups, watchesPorts(groups)
 	p.generation++
 	if len(gone) == 0 {
 		return b.changes, nil
@@ -311,4 +311,21 @@ func mix64(v uint64) uint64 {
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
 	v = (v ^ v>>27) * 0x94d049bb133111eb
 	return bits.RotateLeft64(v^v>>31, 17)
+}
+
+// String is the type's word.
+func (t GroupType) String() string { return groupTypeWords[t] }
+
+// WatchesPorts tells whether any group's bucket watches a port.
+func (p *Pipeline) WatchesPorts() bool { return p.watching }
+
+func watchesPorts(groups map[uint32]*Group) bool {
+	for _, g := range groups {
+		for i := range g.Buckets {
+			if g.Buckets[i].WatchPort != PortNone {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -465,7 +465,7 @@ func normalize(mod *FlowMod) error {
 		m.Value[l.word] &^= l.mask
 		mod.note(l)
 	}
-	return nil
+	return checkCT(m)
 }
 
 func (mod *FlowMod) note(l *location) {

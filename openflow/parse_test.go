@@ -30,7 +30,7 @@ func TestErrorsNameTheWord(t *testing.T) {
 		{"tcp,nw_frag=later,tp_src=1,actions=drop", "tp_src", "nw_frag=later"},
 		{"reg16=1,actions=drop", "reg16", "match field"},
 		{"reg0=0x100000000,actions=drop", "0x100000000", "32 bits"},
-		{"ct_state=+trk,actions=drop", "ct_state", "weft supports"},
+		{"ct_state=+trk-trk,actions=drop", "+trk-trk", "+trk-new"},
 		{"priority=65536,actions=drop", "65536", "65535 for priority"},
 		{"priority,actions=drop", "priority", "priority=VALUE"},
 		{"table=256,actions=drop", "256", "table number"},

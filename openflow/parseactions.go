@@ -44,6 +44,7 @@ type actionParser struct {
 	depth   int
 	nested  bool
 	inSet   bool   // within write_actions
+	inExec  bool   // within ct(exec())
 	last    string // the instruction that the list has come to
 	rank    int    // of last
 	// loose is an action of OpenFlow 1.0 that frames may lack the field for, and
@@ -73,12 +74,12 @@ func init() {
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
-		"learn": (*actionParser).learn, "group": (*actionParser).group, "meter": (*actionParser).meter,
+		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are actions of ovs-actions(7) that Weft does not have.
-const actionsNotYet = " controller enqueue set_queue pop_queue bundle bundle_load multipath ct ct_clear nat " +
+const actionsNotYet = " controller enqueue set_queue pop_queue bundle bundle_load multipath nat " +
 	"push pop exit fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
 
@@ -259,6 +260,9 @@ func (p *actionParser) writable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if f.readOnly {
 		return wrong(t.text, "a field that can be written: %s is read-only", f.name)
+	}
+	if (s.Field == FCTMark || s.Field == FCTLabel) && !p.inExec {
+		return wrong(t.text, "a field that can be written here: %s is written within ct(commit,exec())", f.name)
 	}
 	if f.unwritable {
 		return wrong(t.text, "a field that weft can write: %s is not among them yet", f.name)

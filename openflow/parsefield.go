@@ -124,6 +124,8 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 		return parseFrag(text)
 	case asTCPFlags:
 		return parseTCPFlags(text)
+	case asCTState:
+		return parseCTState(text)
 	}
 	value, maskText, masked := strings.Cut(text, "/")
 	if v, err = parseScalar(f, value, text); err != nil || !masked {

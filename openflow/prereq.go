@@ -23,6 +23,10 @@ const (
 	needNDAdvert
 	// needPorts: TCP, UDP or SCTP, for mod_tp_src.
 	needPorts
+	// needCT: IP and a valid connection's state.
+	needCT
+	needCTIPv4
+	needCTIPv6
 )
 
 var prereqTexts = [...]string{
@@ -30,6 +34,8 @@ var prereqTexts = [...]string{
 	needIP: "ip or ipv6", needTCP: "tcp or tcp6", needUDP: "udp or udp6", needSCTP: "sctp or sctp6", needICMP: "icmp",
 	needICMPv6: "icmp6", needND: "icmp6 with icmp_type 135 or 136", needNDSolicit: "icmp6 with icmp_type=135",
 	needNDAdvert: "icmp6 with icmp_type=136", needPorts: "tcp, udp or sctp",
+	needCT:     "ip or ipv6 and a valid ct_state such as +trk-inv or +est",
+	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
 // EtherTypes and protocols with a name of their own.
@@ -84,6 +90,12 @@ func (p prereq) met(q prober) bool {
 		return ip6
 	case needIP:
 		return ip4 || ip6
+	case needCT:
+		return (ip4 || ip6) && ctMet(q)
+	case needCTIPv4:
+		return ip4 && ctMet(q)
+	case needCTIPv6:
+		return ip6 && ctMet(q)
 	case needICMP:
 		return ip4 && hasProto(q, protoICMP) && notLater(q)
 	case needICMPv6, needND, needNDSolicit, needNDAdvert:

@@ -126,6 +126,7 @@ type Pipeline struct {
 	config     [Tables]TableConfig
 	counts     [Tables]int
 	groups     map[uint32]*Group
+	watching   bool // a group watches a port
 	meters     map[uint32]*Meter
 	meterSlots meterTable               // its meters are those above
 	learnt     map[learnKey]*learnGroup // of learn actions that have a limit or delete_learned

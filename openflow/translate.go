@@ -83,8 +83,12 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
-	x.pipeline(0, true)
-	x.runSet()
+	if table, ok := x.resume(); ok {
+		x.pipeline(table, true)
+		x.runSet()
+	} else {
+		x.because(packet.DropTableMiss)
+	}
 	t := x.result()
 	x.p, x.env, x.hook = nil, nil, nil
 	clear(x.rules)
@@ -123,6 +127,7 @@ type xlate struct {
 	table     uint8 // of the rule in execution
 	halted    bool  // a limit was reached
 	sent      bool
+	tracks    bool              // the datapath may know the frame as tracked
 	drop      packet.DropReason // the first reason met
 	learn     Learn
 	learned   []FlowMod
@@ -173,10 +178,14 @@ func (x *xlate) result() Translation {
 // trim takes off what follows the last output: half of a change, perhaps.
 func (x *xlate) trim() {
 	n := len(x.actions)
-	for n > 0 && x.actions[n-1].Op != flowtable.OpOutput && x.actions[n-1].Op != flowtable.OpTunnel {
+	for n > 0 && !sends(x.actions[n-1].Op) {
 		n--
 	}
 	x.actions = x.actions[:n]
+}
+
+func sends(op flowtable.Op) bool {
+	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpRecirc
 }
 
 // because notes why something was not sent; the first reason stays.
@@ -374,6 +383,10 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.group(uint32(a.Value[1]))
 		case ActMeter:
 			x.meter(uint32(a.Value[1]))
+		case ActCT:
+			x.ct(a.CT)
+		case ActCTClear:
+			x.ctClear()
 		case ActLearn:
 			x.learnFlow(a.Learn)
 		case ActWriteActions:

@@ -1,0 +1,173 @@
+package openflow
+
+import (
+	"strings"
+
+	"weft/flowtable"
+)
+
+// The ct_* fields of ovs-fields(7).
+
+// ctStateNames are the bits of ct_state, lowest first.
+var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
+
+// Where the parts of flowtable.WCT begin.
+const (
+	ctMarkAt  = 32
+	ctStateAt = 24
+	ctProtoAt = 16
+)
+
+// Bits of ct_state that matter to prerequisites.
+const (
+	ctStateInv   = 0x10
+	ctStateTrk   = 0x20
+	ctStateValid = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80
+)
+
+func addCTFields() {
+	row := func(id FieldID, f field) { fields[id] = f }
+	row(FCTState, field{name: "ct_state", oxm: []string{"NXM_NX_CT_STATE"}, word: flowtable.WCT, shift: ctStateAt, bits: 8, bytes: 4, format: asCTState, maskable: true, readOnly: true})
+	row(FCTZone, field{name: "ct_zone", oxm: []string{"NXM_NX_CT_ZONE"}, word: flowtable.WCT, bits: 16, bytes: 2, format: asDecimal, readOnly: true})
+	row(FCTMark, field{name: "ct_mark", oxm: []string{"NXM_NX_CT_MARK"}, word: flowtable.WCT, shift: ctMarkAt, bits: 32, bytes: 4, format: asHex, maskable: true})
+	row(FCTLabel, field{name: "ct_label", oxm: []string{"NXM_NX_CT_LABEL"}, word: flowtable.WCTLabel, bits: 128, bytes: 16, format: asHex, maskable: true})
+	row(FCTNwSrc, field{name: "ct_nw_src", oxm: []string{"NXM_NX_CT_NW_SRC"}, word: flowtable.WCTSrc + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, needs: needCTIPv4})
+	row(FCTNwDst, field{name: "ct_nw_dst", oxm: []string{"NXM_NX_CT_NW_DST"}, word: flowtable.WCTDst + 1, bits: 32, bytes: 4, format: asIPv4, maskable: true, readOnly: true, needs: needCTIPv4})
+	row(FCTIPv6Src, field{name: "ct_ipv6_src", oxm: []string{"NXM_NX_CT_IPV6_SRC"}, word: flowtable.WCTSrc, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, needs: needCTIPv6})
+	row(FCTIPv6Dst, field{name: "ct_ipv6_dst", oxm: []string{"NXM_NX_CT_IPV6_DST"}, word: flowtable.WCTDst, bits: 128, bytes: 16, format: asIPv6, maskable: true, readOnly: true, needs: needCTIPv6})
+	row(FCTNwProto, field{name: "ct_nw_proto", oxm: []string{"NXM_NX_CT_NW_PROTO"}, word: flowtable.WCT, shift: ctProtoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needCT})
+	row(FCTTpSrc, field{name: "ct_tp_src", oxm: []string{"NXM_NX_CT_TP_SRC"}, word: flowtable.WCTPorts, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
+	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
+}
+
+// ctMet is the prerequisite CT: a state that says the frame has a valid
+// connection, or that it was tracked and is not invalid.
+func ctMet(q prober) bool {
+	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
+		return true
+	}
+	trk, known := q.probe(flowtable.WCT, ctStateTrk<<ctStateAt)
+	inv, knownInv := q.probe(flowtable.WCT, ctStateInv<<ctStateAt)
+	return known && knownInv && trk != 0 && inv == 0
+}
+
+// checkCT refuses fields of the original direction without a valid state: what
+// they hold then means nothing.
+func checkCT(m *Match) error {
+	v4 := needCTIPv4.met(m)
+	for _, l := range []struct {
+		field FieldID
+		word  int
+		mask  uint64
+		needs prereq
+	}{
+		{FCTNwProto, flowtable.WCT, 0xff << ctProtoAt, needCT},
+		{FCTTpSrc, flowtable.WCTPorts, 0xffff << tpSrc, needCT}, {FCTTpDst, flowtable.WCTPorts, 0xffff << tpDst, needCT},
+		{FCTIPv6Src, flowtable.WCTSrc, ^uint64(0), needCTIPv6}, {FCTIPv6Dst, flowtable.WCTDst, ^uint64(0), needCTIPv6},
+		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
+	} {
+		bits := m.Mask[l.word] & l.mask
+		// IPv4 addresses lie where the lower halves of IPv6 ones do: what asks for
+		// those 32 bits alone was written as one.
+		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
+		if l.needs == needCTIPv6 {
+			alias = v4 && bits != 0
+		}
+		if bits != 0 && (!l.needs.met(m) || alias) {
+			return wrong(fields[l.field].name, "a match on %s beside it", prereqTexts[l.needs])
+		}
+	}
+	return nil
+}
+
+// parseCTState takes +trk-new (those bits), trk|est (all bits) and numbers.
+func parseCTState(text string) (v, mask Value128, err error) {
+	if text == "" || text == "0/0" {
+		return v, mask, nil
+	}
+	bad := wrong(text, "a connection's state as +trk-new, trk|est or a number of 8 bits for ct_state")
+	bit := func(name string) uint64 {
+		for i, n := range ctStateNames {
+			if n == name {
+				return 1 << i
+			}
+		}
+		return 0
+	}
+	if text[0] >= '0' && text[0] <= '9' {
+		value, maskText, masked := strings.Cut(text, "/")
+		n, ok := parseUint(value, 0xff)
+		m := uint64(0xff)
+		if masked && ok {
+			m, ok = parseUint(maskText, 1<<32-1)
+		}
+		if !ok || m&^0xff != 0 && m != 1<<32-1 {
+			return v, mask, bad
+		}
+		return value64(n), value64(m & 0xff), nil
+	}
+	if text[0] != '+' && text[0] != '-' {
+		for _, name := range strings.Split(text, "|") {
+			if bit(name) == 0 {
+				return v, mask, bad
+			}
+			v[1] |= bit(name)
+		}
+		return v, value64(0xff), nil
+	}
+	for text != "" {
+		sign := text[0]
+		end := strings.IndexAny(text[1:], "+-") + 1
+		if end == 0 {
+			end = len(text)
+		}
+		b := bit(text[1:end])
+		if b == 0 || mask[1]&b != 0 {
+			return v, mask, bad
+		}
+		mask[1] |= b
+		if sign == '+' {
+			v[1] |= b
+		}
+		text = text[end:]
+	}
+	return v, mask, nil
+}
+
+func formatCTState(v, mask uint64) string {
+	var b strings.Builder
+	for i, name := range ctStateNames {
+		bit := uint64(1) << i
+		switch {
+		case mask == 0xff && v&bit != 0:
+			if b.Len() > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(name)
+		case mask != 0xff && mask&bit != 0:
+			sign := "-"
+			if v&bit != 0 {
+				sign = "+"
+			}
+			b.WriteString(sign + name)
+		}
+	}
+	if b.Len() == 0 {
+		return "0"
+	}
+	return b.String()
+}
+
+// ct writes the ct_* fields, which dump-flows shows first.
+func (w *matchWriter) ct() {
+	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {
+		w.field(id)
+	}
+	if eth, _ := w.exact(flowtable.WEthDst, 0xffff); eth == ethIPv4 {
+		w.field(FCTNwSrc)
+		w.field(FCTNwDst)
+	}
+	for _, id := range []FieldID{FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst} {
+		w.field(id)
+	}
+}

@@ -1,0 +1,106 @@
+package openflow
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+
+	"weft/flowtable"
+)
+
+// Frozen is where the translation of a frame goes on after the datapath has done
+// what translation cannot know the outcome of. Equal values go on alike.
+type Frozen struct {
+	Table uint8
+	// State is what only the tables know: metadata and registers.
+	State [FlowWords - flowtable.KeyWords]uint64
+	// Tunnel are those bits of the tunnel fields that flows have set.
+	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
+	// ActionSet is the text of the action set, "" if it is empty.
+	ActionSet string
+}
+
+// Freezer is what an Env implements that can resume translations.
+type Freezer interface {
+	// Freeze returns the recirc_id under which f is found from now on; ok is false
+	// if there is no room.
+	Freeze(f *Frozen) (id uint32, ok bool)
+	// Frozen returns what is found under id.
+	Frozen(id uint32) (f Frozen, ok bool)
+}
+
+// maxFrozen bounds a RecircTable; beyond it, ct with a table drops.
+const maxFrozen = 1 << 16
+
+// RecircTable implements Freezer. An id comes of what it stands for, so that a
+// control process which translates the same flows finds the ids that an earlier
+// one has given.
+type RecircTable struct {
+	mu   sync.Mutex
+	byID map[uint32]*frozenEntry
+	ids  map[Frozen]uint32
+}
+
+type frozenEntry struct {
+	frozen Frozen
+	used   bool // since the last Collect
+}
+
+// NewRecircTable makes an empty table.
+func NewRecircTable() *RecircTable {
+	return &RecircTable{byID: map[uint32]*frozenEntry{}, ids: map[Frozen]uint32{}}
+}
+
+// Freeze implements Freezer.
+func (r *RecircTable) Freeze(f *Frozen) (uint32, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id, ok := r.ids[*f]; ok {
+		r.byID[id].used = true
+		return id, true
+	}
+	if len(r.ids) >= maxFrozen {
+		return 0, false
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%#v", *f)
+	id := h.Sum32()
+	for id == 0 || r.byID[id] != nil {
+		id++
+	}
+	r.byID[id], r.ids[*f] = &frozenEntry{frozen: *f, used: true}, id
+	return id, true
+}
+
+// Frozen implements Freezer.
+func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.byID[id]
+	if e == nil {
+		return Frozen{}, false
+	}
+	e.used = true
+	return e.frozen, true
+}
+
+// Collect forgets what was not used since the last Collect and is not needed.
+func (r *RecircTable) Collect(needed func(id uint32) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, e := range r.byID {
+		if !e.used && !needed(id) {
+			delete(r.byID, id)
+			delete(r.ids, e.frozen)
+			continue
+		}
+		e.used = false
+	}
+}
+
+// Len is the number of ids in use.
+func (r *RecircTable) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID)
+}

@@ -1,0 +1,191 @@
+package openflow
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Translation of ct. What tracking finds only the datapath knows: the translation
+// ends with a further look-up there, and goes on with the table that ct names
+// when that look-up misses (recirc.go).
+
+// ct emits a ct action and, if it names a table, the look-up behind it. What
+// follows goes on with the frame untracked.
+func (x *xlate) ct(c *CTSpec) {
+	r := flowtable.CTRequest{Zone: c.Zone}
+	if c.ZoneSrc.Field != FNone {
+		r.Zone = uint16(x.read(c.ZoneSrc)[1])
+	}
+	x.ctBits(c, &r)
+	x.ctExec(c.Exec, &r)
+	x.commit()
+	for _, a := range r.AppendTo(nil) {
+		x.emit(a)
+	}
+	x.tracks = true
+	x.sent = x.sent || c.Commit && !x.halted // an effect, if nothing more
+	if c.NAT != nil {
+		x.forgetEnds()
+	}
+	if c.Table != TableAll {
+		x.resumeAt(c.Table)
+	}
+	x.untrack()
+}
+
+func (x *xlate) ctBits(c *CTSpec, r *flowtable.CTRequest) {
+	for _, b := range []struct {
+		set bool
+		bit uint32
+	}{
+		{c.Commit, flowtable.CTCommit}, {c.Force, flowtable.CTForce},
+		{c.ALG == "ftp", flowtable.CTFTP}, {c.ALG == "tftp", flowtable.CTTFTP},
+	} {
+		if b.set {
+			r.Bits |= b.bit
+		}
+	}
+	n := c.NAT
+	if n == nil {
+		return
+	}
+	r.Bits |= flowtable.CTNAT
+	switch {
+	case n.Src:
+		r.Bits |= flowtable.CTNATSrc
+	case n.Dst:
+		r.Bits |= flowtable.CTNATDst
+	}
+	if n.Persistent {
+		r.Bits |= flowtable.CTPersistent
+	}
+	if n.Hash {
+		r.Bits |= flowtable.CTHash
+	}
+	if n.Random {
+		r.Bits |= flowtable.CTRandom
+	}
+	if n.Lo.IsValid() {
+		r.Bits |= flowtable.CTRange
+		if n.Lo.Is6() {
+			r.Bits |= flowtable.CTIPv6
+		}
+		r.Lo, r.Hi, r.PortLo, r.PortHi = addrValue(n.Lo), addrValue(n.Hi), n.PortLo, n.PortHi
+	}
+}
+
+// ctExec sums up what the actions of exec set.
+func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
+	for i := range list {
+		a := &list[i]
+		v, mask := a.Value, a.Mask
+		switch a.Kind {
+		case ActLoad:
+			mask = a.Dst.ones()
+		case ActMove:
+			if !x.has(a.Src.Field) {
+				continue
+			}
+			v, mask = x.read(a.Src), a.Dst.ones()
+		}
+		v, mask = v.and(mask).shl(uint(a.Dst.Offset)), mask.shl(uint(a.Dst.Offset))
+		if a.Dst.Field == FCTMark {
+			r.Mark = r.Mark&^uint32(mask[1]) | uint32(v[1])
+			r.MarkMask |= uint32(mask[1])
+			continue
+		}
+		r.Bits |= flowtable.CTLabel
+		r.Label = Value128(r.Label).andNot(mask).or(v)
+		r.LabelMask = Value128(r.LabelMask).or(mask)
+	}
+}
+
+// forgetEnds: addresses and ports may be others now. What flows have set of them
+// is in the frame already, and must not be set again.
+func (x *xlate) forgetEnds() {
+	forget := func(word int, mask uint64) {
+		x.keep[word] |= mask
+		x.baseKeep[word] |= mask
+	}
+	forget(flowtable.WIPv4, ^uint64(0))
+	forget(flowtable.WL4, 0xffffffff<<32)
+	for w := flowtable.WIPv6Src; w < flowtable.WTunID; w++ {
+		forget(w, ^uint64(0))
+	}
+}
+
+// resumeAt emits a further look-up that goes on in table.
+func (x *xlate) resumeAt(table uint8) {
+	freezer, ok := x.env.(Freezer)
+	if !ok {
+		x.halt(packet.DropLoop)
+		return
+	}
+	f := Frozen{Table: table}
+	copy(f.State[:], x.flow[flowtable.KeyWords:])
+	for i := range f.Tunnel {
+		f.TunnelSet[i] = ^x.keep[flowtable.WTunID+i]
+		f.Tunnel[i] = x.flow[flowtable.WTunID+i] & f.TunnelSet[i]
+	}
+	if len(x.actionSet) > 0 {
+		f.ActionSet = FormatActions(x.actionSet, nil)
+	}
+	id, ok := freezer.Freeze(&f)
+	if !ok {
+		x.halt(packet.DropLoop)
+		return
+	}
+	x.emit(flowtable.Action{Op: flowtable.OpRecirc, U32: id})
+	x.sent = x.sent || !x.halted
+	x.note("goes on in another table once it is tracked")
+}
+
+// untrack clears the ct_* fields, which are none of the frame's own from now on.
+func (x *xlate) untrack() {
+	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
+		x.flow[w], x.keep[w] = 0, 0
+	}
+}
+
+// ctClear makes the frame untracked.
+func (x *xlate) ctClear() {
+	if x.tracks {
+		x.emit(flowtable.Action{Op: flowtable.OpCTClear})
+	}
+	x.untrack()
+}
+
+// resume begins with what was frozen under the key's recirc_id. Every megaflow
+// holds for one recirc_id: 0 is that of frames that are looked up first.
+func (x *xlate) resume() (table uint8, ok bool) {
+	const word = flowtable.WPort
+	x.wc[word] |= 0xffffffff
+	id := uint32(x.flow[word])
+	if id == 0 {
+		return 0, true
+	}
+	x.tracks = true
+	freezer, ok := x.env.(Freezer)
+	if !ok {
+		return 0, false
+	}
+	f, ok := freezer.Frozen(id)
+	if !ok {
+		return 0, false
+	}
+	copy(x.flow[flowtable.KeyWords:], f.State[:])
+	for i, set := range f.TunnelSet {
+		w := flowtable.WTunID + i
+		x.flow[w] = x.flow[w]&^set | f.Tunnel[i]
+		x.keep[w] &^= set
+	}
+	x.base, x.baseKeep = x.flow, x.keep
+	if f.ActionSet != "" {
+		set, err := ParseActions(f.ActionSet, nil)
+		if err != nil {
+			return 0, false
+		}
+		x.actionSet = set
+	}
+	return f.Table, true
+}

@@ -1,0 +1,180 @@
+package openflow
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"weft/flowtable"
+)
+
+// recircEnv is fakeEnv with a table of recirc_ids.
+type recircEnv struct {
+	*fakeEnv
+	*RecircTable
+}
+
+func newRecircEnv() *recircEnv { return &recircEnv{newEnv(), NewRecircTable()} }
+
+func frameKey(t *testing.T, text string) flowtable.Key {
+	t.Helper()
+	k, err := ParseKey(text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+const trackFlows = `
+table=0,ip,ct_state=-trk,actions=set_field:7->reg3,set_field:9->tun_id,mod_nw_tos:4,ct(table=1,zone=5)
+table=1,in_port=1,ip,ct_state=+trk+new,actions=ct(commit,zone=5,exec(set_field:1->ct_mark,load:3->NXM_NX_CT_LABEL[4..7])),2
+table=1,in_port=1,ip,ct_state=+trk+est,reg3=7,tun_id=9,actions=output:2
+table=1,in_port=2,ip,ct_state=+trk+est,actions=ct_clear,resubmit(,3)
+table=3,ct_state=-trk,actions=1
+table=5,ip,actions=clone(ct(commit,nat(src=192.0.2.1-192.0.2.9:80-90,random)),3),mod_nw_src:10.9.9.9,4
+table=6,ip,actions=mod_nw_src:10.9.9.9,ct(commit,nat),3,mod_nw_dst:10.8.8.8,4
+`
+
+// The translation ends at ct and goes on where it was when the further look-up
+// misses: with registers and the tunnel's fields, and with what tracking found.
+func TestTranslationGoesOnBehindCT(t *testing.T) {
+	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(trackFlows), "\n")...), newRecircEnv()
+	k := frameKey(t, "in_port=1,tcp,nw_src=10.0.0.1,tp_dst=80")
+	first := p.Translate(&k, env)
+	if n := len(first.Actions); n != 3 || first.Actions[0].Op != flowtable.OpSetTOS || first.Actions[1].Op != flowtable.OpCT ||
+		first.Actions[1].U16 != 5 || first.Actions[2].Op != flowtable.OpRecirc {
+		t.Fatal(FormatDatapathActions(first.Actions, nil))
+	}
+	if first.Mask[flowtable.WPort]&0xffffffff != 0xffffffff {
+		t.Fatal("the megaflow does not ask for recirc_id 0")
+	}
+	id := first.Actions[2].U32
+	again := p.Translate(&k, env)
+	if !reflect.DeepEqual(first, again) || env.Len() != 1 {
+		t.Fatal("the same frame goes on elsewhere")
+	}
+	for _, v := range []struct{ key, actions string }{
+		{"in_port=1,tcp,nw_src=10.0.0.1,ct_state=new|trk", "ct(commit,zone=5,mark=0x1/0xffffffff,label=0x30/0xf0),2"},
+		{"in_port=1,tcp,nw_src=10.0.0.1,ct_state=est|trk", "2"},
+		{"in_port=2,tcp,nw_src=10.0.0.1,ct_state=est|trk|rpl", "ct_clear,1"},
+		{"in_port=2,tcp,nw_src=10.0.0.1,ct_state=new|trk", "drop(table-miss)"},
+	} {
+		k := frameKey(t, v.key)
+		k.SetRecirc(id)
+		if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
+			t.Errorf("%s: %s, expected %s", v.key, FormatDatapathActions(got.Actions, nil), v.actions)
+		}
+	}
+	k.SetRecirc(id + 1)
+	if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
+		t.Error("an unknown recirc_id goes on")
+	}
+	// Another table of ids, as of the next control process, has the same ones.
+	k.SetRecirc(0)
+	if other := p.Translate(&k, newRecircEnv()); !reflect.DeepEqual(other, first) {
+		t.Error("the next process has another recirc_id")
+	}
+}
+
+// What NAT may have changed is neither set again nor taken for known.
+func TestActionsBehindNAT(t *testing.T) {
+	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(strings.NewReplacer("table=0,", "table=8,", "table=5,", "table=0,in_port=5,", "table=6,", "table=0,in_port=6,").Replace(trackFlows)), "\n")...), newRecircEnv()
+	for _, v := range []struct{ key, actions string }{
+		{"in_port=5,tcp,nw_src=10.0.0.1", "ct(commit,nat(src=192.0.2.1-192.0.2.9:80-90,random)),3,set(ipv4(src=10.9.9.9)),4"},
+		{"in_port=6,tcp,nw_src=10.0.0.1", "set(ipv4(src=10.9.9.9)),ct(commit,nat),3,set(ipv4(dst=10.8.8.8)),4"},
+	} {
+		k := frameKey(t, v.key)
+		if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != v.actions {
+			t.Errorf("%s: %s, expected %s", v.key, FormatDatapathActions(got.Actions, nil), v.actions)
+		}
+	}
+}
+
+// Megaflows with ct are sound too, before it and behind it.
+func TestTrackedMegaflowsAreSound(t *testing.T) {
+	matches := []string{"ct_state=+trk", "ct_state=+new", "ct_state=-trk", "ct_mark=1", "ct_mark=2/2", "ct_label=4/4", "ct_zone=1", "",
+		"ip,ct_state=+est,ct_nw_src=10.0.0.0/8", "ip,ct_state=+trk-inv,ct_tp_dst=80", "reg0=1", "tcp"}
+	acts := []string{"ct(table=%d)", "ct(commit,table=%d,nat(src=10.0.0.1))", "ct(table=%d,zone=NXM_OF_IN_PORT[])", "ct_clear,resubmit(,%d)",
+		"set_field:1->reg0,ct(table=%d),mod_nw_dst:10.0.0.9,3", "clone(ct(commit),resubmit(,%d)),4", "move:NXM_NX_CT_MARK[]->NXM_NX_REG0[],resubmit(,%d),2", "1"}
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		p, env := NewPipeline(Limits{}), newRecircEnv()
+		var texts []string
+		for len(texts) < 15 {
+			text := "table=" + string('0'+rune(r.IntN(4))) + "," + matches[r.IntN(len(matches))]
+			if !strings.Contains(text, "ip") && !strings.Contains(text, "tcp") {
+				text += ",ip"
+			}
+			text += ",actions=" + strings.Replace(acts[r.IntN(len(acts))], "%d", string('0'+rune(r.IntN(4))), 1)
+			mod, err := ParseFlowMod(text, Add, nil)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if _, err := p.Apply([]FlowMod{mod}, 0); err == nil {
+				texts = append(texts, text)
+			}
+		}
+		ids := []uint32{0}
+		for range 60 {
+			k := randomKey(r)
+			k[flowtable.WEthDst] = k[flowtable.WEthDst]&^0xffff | ethIPv4
+			k.SetRecirc(ids[r.IntN(len(ids))])
+			ct := k.CT()
+			*ct = [flowtable.CTWords]uint64{}
+			if k.Recirc() != 0 {
+				ct[0] = uint64(r.IntN(4))<<32 | uint64(0x20|1<<r.IntN(5))<<24 | 6<<16 | uint64(r.IntN(2))
+				ct[1], ct[3], ct[5] = 80<<32, uint64(r.IntN(8)), 0x0a000001
+			}
+			got := p.Translate(&k, env)
+			for _, a := range got.Actions {
+				if a.Op == flowtable.OpRecirc {
+					ids = append(ids, a.U32)
+				}
+			}
+			for range 20 {
+				o := agreeing(r, &k, &got.Mask)
+				other := p.Translate(&o, env)
+				other.Mask = got.Mask
+				if !reflect.DeepEqual(got, other) {
+					t.Fatalf("seed %d: %x\n%x: %s\n%x: %s\n%s", seed, got.Mask, k, FormatDatapathActions(got.Actions, nil),
+						o, FormatDatapathActions(other.Actions, nil), strings.Join(texts, "\n"))
+				}
+			}
+		}
+	}
+}
+
+// Ids that nobody needs are forgotten, those in use are not.
+func TestRecircTableForgets(t *testing.T) {
+	r := NewRecircTable()
+	a, _ := r.Freeze(&Frozen{Table: 1})
+	b, _ := r.Freeze(&Frozen{Table: 2})
+	r.Collect(func(uint32) bool { return false })
+	if r.Len() != 2 {
+		t.Fatal("used just now, and forgotten")
+	}
+	r.Collect(func(id uint32) bool { return id == b })
+	if _, ok := r.Frozen(a); ok || r.Len() != 1 {
+		t.Fatal("not forgotten")
+	}
+	for i := range maxFrozen + 1 {
+		if _, ok := r.Freeze(&Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}); ok != (i < maxFrozen-1) {
+			t.Fatalf("number %d: %v", i, ok)
+		}
+	}
+}
+
+// ct's text is read back as it was written.
+func TestCTText(t *testing.T) {
+	for _, text := range []string{
+		"ct(commit,zone=5,nat(src=10.0.0.1-10.0.0.9:100-200,persistent,random),exec(set_field:0x5->ct_mark))",
+		"ct(table=1,zone=NXM_NX_REG0[0..15],nat)", "ct(commit,force,nat(dst=[fd00::1]-[fd00::9]:80))", "ct(commit,nat(src))",
+		"ct(commit,alg=ftp)", "ct_clear", "ct()",
+	} {
+		list, err := ParseActions(text, nil)
+		if err != nil || FormatActions(list, nil) != text {
+			t.Errorf("%s: %s, %v", text, FormatActions(list, nil), err)
+		}
+	}
+}
