@@ -30,6 +30,9 @@ const (
 	// identification (RFC 6864 section 4.1 allows it with DF); otherwise they
 	// count up from it.
 	OffloadFixedID
+	// OffloadOuter: the checksum of the UDP header at OuterL4 is to be made; see
+	// outer.go.
+	OffloadOuter
 )
 
 // GSO is the kind of a large frame.
@@ -203,6 +206,10 @@ const minSegment = 48
 // whose checksum is complete.
 func (b *Batch) FinishChecksum(f *Frame) {
 	o := &f.Offload
+	if o.Flags&OffloadOuter != 0 {
+		b.finishOuter(f)
+		return
+	}
 	if o.Flags&OffloadPartial == 0 {
 		return
 	}
@@ -284,6 +291,9 @@ func (f *Frame) pseudoSum(n int) uint16 {
 // must hold all of it.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	o := &f.Offload
+	if o.Flags&OffloadOuter != 0 {
+		return b.gatherSummed(f, dst)
+	}
 	if o.Flags&OffloadPartial == 0 {
 		return b.Gather(f, dst)
 	}

@@ -32,6 +32,9 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
+	if udp.Checksum() != 0 {
+		f.Offload.Flags |= packet.OffloadOuter
+	}
 	binary.BigEndian.PutUint32(h[t.VXLAN+4:], vni<<8)
 	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
 		t.finishIPv4(ip, length-int(t.IP), innerTOS, count)
@@ -70,6 +73,7 @@ func (t *Template) reason() packet.DropReason {
 // Pop takes off the header that Push put on.
 func (t *Template) Pop(f *packet.Frame) {
 	f.Pull(int(t.Len))
+	f.Offload.Flags &^= packet.OffloadOuter
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 

@@ -45,7 +45,9 @@ type Template struct {
 	ID uint16
 	// Header has every constant byte: addresses, ports, flags, TTL, DSCP.
 	// Lengths, UDP source port, IPv4 identification, ECN bits and VNI are 0; the
-	// IPv4 checksum is the sum over the header so far, not inverted.
+	// IPv4 checksum is the sum over the header so far, not inverted; the UDP
+	// checksum is 0, or where there is to be one the sum over the pseudo header
+	// without the length.
 	Header [MaxOuter]byte
 }
 
@@ -60,6 +62,9 @@ type Params struct {
 	TOS            uint8 // DSCP in the upper six bits; ECN comes from the frame
 	DontFragment   bool  // IPv4 only
 	UDPPort        uint16
+	// Checksum has the outer UDP header carry one. Linux drops VXLAN over IPv6
+	// without it unless told otherwise (udp6zerocsumrx).
+	Checksum bool
 	// PortBase and PortRange as in Template; PortRange 0: 49152 to 65535
 	// (RFC 7348 section 5).
 	PortBase, PortRange uint16
@@ -108,9 +113,13 @@ func Build(p Params) (Template, error) {
 	t.UDP = uint16(len(h))
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
-	// The UDP checksum is 0: RFC 7348 section 5 wants it so, RFC 6935 allows it
-	// over IPv6, and the inner frame has its own.
-	h = append(h, 0, 0, 0, 0)
+	// RFC 7348 section 5 wants a UDP checksum of 0, and RFC 6935 allows that over
+	// IPv6: the inner frame has its own.
+	sum := uint16(0)
+	if p.Checksum {
+		sum = pseudoSum(local, remote)
+	}
+	h = append(h, 0, 0, byte(sum>>8), byte(sum))
 	t.VXLAN = uint16(len(h))
 	h = append(h, vxlanValid, 0, 0, 0, 0, 0, 0, 0)
 	t.Len = uint16(len(h))
@@ -140,6 +149,16 @@ func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byt
 	h = append(h, 0, 0, packet.ProtoUDP, p.TTL)
 	h = append(h, local[:]...)
 	return append(h, remote[:]...)
+}
+
+// pseudoSum is never 0: the protocol is among what is summed.
+func pseudoSum(local, remote netip.Addr) uint16 {
+	if local.Is4() {
+		src, dst := local.As4(), remote.As4()
+		return packet.SumIPv4(binary.BigEndian.Uint32(src[:]), binary.BigEndian.Uint32(dst[:]), packet.ProtoUDP, 0)
+	}
+	src, dst := local.As16(), remote.As16()
+	return packet.SumIPv6(src[:], dst[:], packet.ProtoUDP, 0)
 }
 
 // TemplateBytes is the size of an encoded Template.
