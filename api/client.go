@@ -103,11 +103,7 @@ func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byt
 	if resp.StatusCode/100 == 2 {
 		return answer, nil
 	}
-	var refusal Error
-	if json.Unmarshal(answer, &refusal) != nil || refusal.Error == "" {
-		refusal.Error = fmt.Sprintf("%s %s: the daemon answered %s", method, path, resp.Status)
-	}
-	return nil, &Refused{Message: refusal.Error, Input: resp.StatusCode == http.StatusBadRequest}
+	return nil, refusal(method, path, resp, answer)
 }
 
 // unreachable says which socket failed and what to do about it.

@@ -11,7 +11,12 @@
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/trace?flow=FLOW               Trace
+//	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
+//	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
 //	GET    /metrics                          Prometheus text
+//
+// An answer with dots is a stream: values one after the other, as they come,
+// until the client has enough.
 //
 // An error is a JSON Error with status 400 (the input is wrong: nothing
 // changed), 404 (no such thing), or 500 (it was right and failed).

@@ -153,7 +153,13 @@ type fakeWorker struct {
 	dropped  map[uint32]uint32   // held slots dropped: reason
 	frames   map[uint32]fakeMiss // held
 	lost     int                 // frames that missed again
+	taps     [datapath.MaxTaps]fakeTap
 	installs int
+}
+
+type fakeTap struct {
+	kind datapath.TapKind
+	snap uint32
 }
 
 type fakeMiss struct {
@@ -221,6 +227,10 @@ func (w *fakeWorker) command(msg []byte) {
 	case datapath.CmdExecute:
 		w.executed[arg] = len(body) / 16
 		delete(w.frames, arg)
+	case datapath.CmdTap:
+		w.taps[arg] = fakeTap{
+			kind: datapath.TapKind(binary.LittleEndian.Uint32(body)), snap: binary.LittleEndian.Uint32(body[8:]),
+		}
 	case datapath.CmdDropHeld:
 		w.dropped[arg] = binary.LittleEndian.Uint32(body)
 	}

@@ -9,6 +9,7 @@ import (
 // toolRoutes are the API's requests for an operator who looks for something:
 // traces, captures, events.
 func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+	d.captureRoutes(mux)
 	route("POST /v1/flows/diff", func(r *http.Request) (any, error) {
 		var c api.DiffFlows
 		if err := body(r, &c); err != nil {

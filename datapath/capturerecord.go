@@ -67,6 +67,7 @@ const maxCaptureOutputs = 16
 
 // Capture is one decoded record.
 type Capture struct {
+	Worker  int // for the reader to fill in
 	Tap     uint8
 	Kind    CaptureKind
 	Cache   CaptureCache

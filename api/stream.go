@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// stream asks for path and calls each with the values of the answer, JSON one
+// after the other without end, until each returns an error, ctx ends or the
+// daemon ends it. It returns each's error, nil at the end of ctx or of the
+// answer.
+func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), each func(*T) error) error {
+	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		answer, _ := io.ReadAll(resp.Body)
+		return refusal(http.MethodGet, path, resp, answer)
+	}
+	if ready != nil {
+		ready()
+	}
+	dec := json.NewDecoder(resp.Body)
+	for {
+		v := new(T)
+		switch err := dec.Decode(v); {
+		case ctx.Err() != nil, errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return c.unreachable(err)
+		case err != nil:
+			return fmt.Errorf("the daemon's answer to GET %s makes no sense: %w", path, err)
+		}
+		if err := each(v); err != nil {
+			return err
+		}
+	}
+}
+
+// refusal is the error of an answer that is not a success.
+func refusal(method, path string, resp *http.Response, answer []byte) error {
+	var e Error
+	if json.Unmarshal(answer, &e) != nil || e.Error == "" {
+		e.Error = fmt.Sprintf("%s %s: the daemon answered %s", method, path, resp.Status)
+	}
+	return &Refused{Message: e.Error, Input: resp.StatusCode == http.StatusBadRequest}
+}

@@ -1,0 +1,248 @@
+package control
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// show writes a record to a worker's capture ring, as the worker would: tap,
+// kind, cache, verdict, reason, one output.
+func (w *fakeWorker) show(head [5]byte, port, output uint32, data []byte) {
+	w.on(func() {
+		msg := make([]byte, 104+len(data))
+		copy(msg, head[:])
+		msg[5] = 1
+		binary.LittleEndian.PutUint32(msg[8:], port)
+		binary.LittleEndian.PutUint32(msg[12:], port)
+		binary.LittleEndian.PutUint32(msg[24:], uint32(len(data)))
+		binary.LittleEndian.PutUint64(msg[32:], monotonic())
+		binary.LittleEndian.PutUint16(msg[68:], uint16(output))
+		copy(msg[104:], data)
+		if !shm.NewProducer(w.shared.Captures, -1).Push(msg) {
+			panic("capture ring is full")
+		}
+	})
+}
+
+// capturing is a capture over the API, in the background.
+type capturing struct {
+	ready  chan struct{}
+	frames chan *api.Captured
+	ended  chan error
+	stop   context.CancelFunc
+}
+
+func (f *fakes) capture(r api.CaptureRequest) *capturing {
+	f.t.Helper()
+	client, err := api.NewClient(f.config.Socket)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	c := &capturing{ready: make(chan struct{}), frames: make(chan *api.Captured, 100), ended: make(chan error, 1), stop: stop}
+	go func() {
+		c.ended <- client.Capture(ctx, r, func() { close(c.ready) }, func(p *api.Captured) error { c.frames <- p; return nil })
+		stop()
+	}()
+	f.t.Cleanup(stop)
+	select {
+	case <-c.ready:
+	case err := <-c.ended:
+		f.t.Fatal(err)
+	}
+	return c
+}
+
+// tapsSet is the number of taps that the daemon has set.
+func (f *fakes) tapsSet() int {
+	f.d.captures.mu.Lock()
+	defer f.d.captures.mu.Unlock()
+	return f.d.captures.active
+}
+
+// udpFrame is an IPv4 UDP frame of n bytes.
+func udpFrame(n int) []byte {
+	f := make([]byte, n)
+	packet.Ethernet(f).SetDst(0x020000000002)
+	packet.Ethernet(f).SetSrc(0x020000000001)
+	packet.Ethernet(f).SetType(packet.EtherTypeIPv4)
+	copy(f[14:], []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 9})
+	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
+	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
+	return f
+}
+
+func TestCapture(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
+	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
+	f.worker().show([5]byte{datapath.VoidTap, in}, 1, 2, udpFrame(60))
+	f.worker().show([5]byte{5, in}, 1, 2, udpFrame(60)) // nobody's
+	f.worker().show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, udpFrame(60))
+	f.worker().show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, udpFrame(1400))
+	a, b := <-c.frames, <-c.frames
+	if a.Kind != "in" || a.Port != "p1" || a.Verdict != "sent" || a.Reason != "" || !reflect.DeepEqual(a.Outputs, []string{"p2"}) || a.Len != 60 || len(a.Data) != 60 {
+		t.Errorf("%+v", a)
+	}
+	if b.Kind != "out" || b.Verdict != "dropped" || b.Reason != "tx-full" || !reflect.DeepEqual(b.Outputs, []string{"9"}) || b.Len != 1400 {
+		t.Errorf("%+v", b)
+	}
+	const flow = "udp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=7,tp_dst=9"
+	if a.Flow != flow || b.Flow != flow {
+		t.Errorf("flows %q and %q", a.Flow, b.Flow)
+	}
+	if since := time.Since(a.Time); since < 0 || since > time.Minute {
+		t.Errorf("captured at %v", a.Time)
+	}
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
+}
+
+// A capture goes on with the engine that takes the place of one that died, and
+// ends with its client.
+func TestCaptureOutlivesTheEngine(t *testing.T) {
+	f := newFakes(t)
+	c := f.capture(api.CaptureRequest{Drops: true})
+	before := f.last()
+	_ = before.Kill()
+	eventually(t, "another engine", func() bool { return f.last() != before })
+	drop := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
+	eventually(t, "the tap in the other engine", func() bool {
+		set := false
+		f.worker().on(func() { set = f.worker().taps[0].kind == datapath.TapDrops })
+		return set
+	})
+	f.worker().show(drop, 7, 0, []byte{1, 2, 3})
+	if got := <-c.frames; got.Kind != "drop" || got.Reason != "flow-drop" || got.Port != "7" || got.Flow != "" {
+		t.Errorf("%+v", got)
+	}
+	c.stop()
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the tap is taken away", func() bool {
+		set := true
+		f.worker().on(func() { set = f.worker().taps[0].kind != datapath.TapNone })
+		return !set
+	})
+}
+
+// The tap that a killed daemon left is taken away by the next one.
+func TestCaptureLeftBehind(t *testing.T) {
+	f := newFakes(t)
+	f.d.workers.broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	f.die()
+	tap := func() (tap fakeTap) {
+		f.worker().on(func() { tap = f.worker().taps[3] })
+		return tap
+	}
+	if got := tap(); got.kind != datapath.TapDrops || got.snap != 40 {
+		t.Fatalf("tap %+v", got)
+	}
+	f.begin()
+	eventually(t, "the tap is taken away", func() bool { return tap().kind == datapath.TapNone })
+}
+
+// A client that does not read loses frames, and is told how many.
+func TestCaptureLoses(t *testing.T) {
+	f := newFakes(t)
+	s, err := f.d.captures.begin(datapath.Tap{Kind: datapath.TapDrops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const extra = 100
+	head := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
+	for range captureBacklog + extra {
+		f.worker().show(head, 1, 0, nil)
+	}
+	eventually(t, "all are read", func() bool { return f.d.captures.lostNow(s) == extra })
+	f.d.captures.end(s)
+	if n := f.d.captures.lost.Load(); n != extra {
+		t.Errorf("%d lost", n)
+	}
+}
+
+func TestCaptureRefusals(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	client := overSocket(f.config.Socket)
+	for _, c := range []struct{ path, word string }{
+		{"capture", "port"}, {"capture?port=p2", "p2"}, {"capture?port=p1&snap=x", "snap=x"},
+		{"capture?drops=maybe", "drops=maybe"}, {"capture?drops=true&limit=-1", "limit=-1"}, {"capture?drops=true&port=p3", "p3"},
+		{"trace/live?match=nw_sorc%3D1", "nw_sorc"}, {"trace/live?match=table%3D1", "table"},
+		{"trace/live?match=reg0%3D1", "registers"}, {"trace/live?limit=x", "limit=x"},
+	} {
+		resp, err := client.Get("http://weft/v1/" + c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		var refusal api.Error
+		if json.Unmarshal(text, &refusal) != nil || resp.StatusCode != http.StatusBadRequest || !strings.Contains(refusal.Error, c.word) {
+			t.Errorf("%s: %d %s, want %q", c.path, resp.StatusCode, text, c.word)
+		}
+	}
+	for range datapath.MaxTaps {
+		f.capture(api.CaptureRequest{Port: "p1"})
+	}
+	if _, err := f.d.captures.begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// A live trace's match becomes key and mask of the tap.
+func TestTraceTap(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	req, err := http.NewRequest(http.MethodGet, "http://weft/?limit=3&match=in_port%3Dp1,udp,nw_dst%3D10.0.0.0/8", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap, err := f.d.traceTap(req)
+	if err != nil || tap.Kind != datapath.TapTrace || tap.Limit != 3 {
+		t.Fatalf("%+v, %v", tap, err)
+	}
+	yes, no := udpKey(1, 1, 2, 9), udpKey(2, 1, 2, 9)
+	for k, want := range map[*flowtable.Key]bool{&yes: true, &no: false} {
+		got := true
+		for i := range k {
+			got = got && k[i]&tap.Mask[i] == tap.Key[i]
+		}
+		if got != want {
+			t.Errorf("key %x: %v", *k, got)
+		}
+	}
+}
+
+// Summaries survive frames that make no sense, or are there in part.
+func TestSummary(t *testing.T) {
+	f := newFakes(t)
+	whole := udpFrame(9000)
+	for n := range 300 {
+		got := f.d.summary(&datapath.Capture{Len: len(whole), Data: whole[:n]})
+		if n >= 42 && !strings.Contains(got, "tp_dst=9") {
+			t.Fatalf("of %d bytes: %q", n, got)
+		}
+		if got := f.d.summary(&datapath.Capture{Len: n, Data: whole[:n]}); n < 42 && n > 14 && got != "" {
+			t.Fatalf("of a frame of %d bytes: %q", n, got)
+		}
+	}
+}
