@@ -259,6 +259,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
+	notify(d.underlay.moved) // devices may have changed since their ports were set up
 	d.done.Add(6)
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
 	go func() { defer d.done.Done(); d.learnFlows(ctx) }()

@@ -223,7 +223,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 // takeOver goes on with the engine that lives.
 func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
-	d.tunnels.setUplinks(d.uplinks())
+	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.captures.disarm(d.workers)
 	d.recoverMegaflows()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
@@ -314,7 +314,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	}
 	d.mu.Unlock()
 	d.setEngine(client)
-	d.tunnels.setUplinks(d.uplinks())
+	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.updateEndpointsLocked()
 	for _, p := range d.ports {
 		d.attachPort(p, resume)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,15 +19,17 @@ const kindVXLAN = "vxlan"
 const maxVNI = 1<<24 - 1
 
 func init() {
+	options := optionTable{
+		"vni":      {required: true, check: either("flow", numberIn(0, maxVNI))},
+		"remote":   {required: true, check: either("flow", address)},
+		"local":    {check: address},
+		"dst_port": {value: "4789", check: numberIn(1, 65535)},
+	}
+	maps.Copy(options, outerOptions)
 	portKinds[kindVXLAN] = portKind{
-		kind: openflow.PortTunnel,
-		options: optionTable{
-			"vni":      {required: true, check: either("flow", numberIn(0, maxVNI))},
-			"remote":   {required: true, check: either("flow", address)},
-			"local":    {check: address},
-			"dst_port": {value: "4789", check: numberIn(1, 65535)},
-		},
-		make: func(c portContext) portDriver { return &vxlanPort{portContext: c} },
+		kind:    openflow.PortTunnel,
+		options: options,
+		make:    func(c portContext) portDriver { return &vxlanPort{portContext: c} },
 	}
 }
 
@@ -122,6 +125,7 @@ func (d *Daemon) uplinks() map[string]uint32 {
 func (d *Daemon) updateEndpoints() {
 	d.change.Lock()
 	defer d.change.Unlock()
+	d.followDevices()
 	d.updateEndpointsLocked()
 }
 

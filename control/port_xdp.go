@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -33,6 +34,10 @@ type xdpPort struct {
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
+	// linkTrouble is why the device does not forward, empty if it does; linkDowns
+	// counts how often it has ceased to.
+	linkTrouble string
+	linkDowns   int
 }
 
 func (p *xdpPort) open(kept *engine.Kept) error {
@@ -57,6 +62,10 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 func (p *xdpPort) attach(bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.attachLocked()
+}
+
+func (p *xdpPort) attachLocked() error {
 	spec, err := p.uplink.Spec()
 	if err != nil {
 		return err
@@ -98,6 +107,13 @@ func (p *xdpPort) status() portStatus {
 	}
 	s := p.uplink.Status()
 	st := portStatus{state: stateUp, mode: s.Mode}
+	if p.linkTrouble != "" {
+		st.state = stateDown
+		s.Notes = append([]string{p.linkTrouble}, s.Notes...)
+	}
+	if p.linkDowns > 0 {
+		s.Notes = append(s.Notes, fmt.Sprintf("link down %d times", p.linkDowns))
+	}
 	var reasons []string
 	for _, r := range s.Refused {
 		reasons = append(reasons, r.Mode+" refused: "+r.Reason)

@@ -129,6 +129,7 @@ type switchPort struct {
 	driver  portDriver
 	problem atomic.Pointer[string] // why open or attach failed; nil: it did not
 	opened  bool
+	lost    bool // the device went; change
 }
 
 func (p *switchPort) fail(err error) {
@@ -313,8 +314,9 @@ func (d *Daemon) portsChanged() {
 	w := d.workers
 	d.mu.RUnlock()
 	d.sendTerminations(w)
-	d.tunnels.setUplinks(d.uplinks())
+	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.updateEndpointsLocked()
+	notify(d.underlay.moved) // what the devices are like now
 	d.revalidate(func(*megaflow) bool { return true })
 }
 
@@ -413,10 +415,7 @@ func (d *Daemon) portFault(number uint32, why string) {
 		if p.driver.fault(why) {
 			return
 		}
-		p.driver.close()
-		p.opened = false
-		p.fail(errors.New(why))
-		d.tunnels.setUplinks(d.uplinks())
+		d.failPort(p, errors.New(why))
 	}
 }
 

@@ -69,6 +69,7 @@ type tunnels struct {
 	mu      sync.Mutex
 	workers *workers
 	uplinks map[string]uint32 // device name -> datapath port
+	outers  map[uint32]outer  // settings by vxlan port
 	byKey   map[tunnelKey]*tunnelEntry
 	byIndex []*tunnelEntry // nil: free
 	records []tunnelRecord // in the counter region
@@ -167,7 +168,7 @@ func (t *tunnels) refreshEntry(e *tunnelEntry, now time.Time) {
 		e.hop.why = "the route to " + e.remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
 	}
 	t.pursue(e, now)
-	next := e.build(uplink)
+	next := e.build(uplink, t.outers[e.port])
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
 			t.log.Warn("tunnel is down", "remote", e.remote, "why", e.hop.why)
@@ -211,7 +212,7 @@ func (t *tunnels) pursue(e *tunnelEntry, now time.Time) {
 }
 
 // build makes the template as it should be.
-func (e *tunnelEntry) build(uplink uint32) tunnel.Template {
+func (e *tunnelEntry) build(uplink uint32, set outer) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:
 		return tunnel.Template{State: tunnel.TemplateNoRoute}
@@ -221,12 +222,11 @@ func (e *tunnelEntry) build(uplink uint32) tunnel.Template {
 	default:
 		return tunnel.Template{State: tunnel.TemplatePending}
 	}
-	built, err := tunnel.Build(tunnel.Params{
-		Port: uplink, MTU: uint16(min(e.hop.mtu+outerOverhead, 1<<16-1)),
-		SrcMAC: e.hop.srcMAC, DstMAC: e.hop.dstMAC,
-		Local: e.hop.local, Remote: e.remote,
-		UDPPort: e.udpPort,
-	})
+	p := set.params(e.remote, e.udpPort)
+	p.Port, p.MTU = uplink, uint16(min(e.hop.mtu+outerOverhead, 1<<16-1))
+	p.SrcMAC, p.DstMAC = e.hop.srcMAC, e.hop.dstMAC
+	p.Local, p.Remote = e.hop.local, e.remote
+	built, err := tunnel.Build(p)
 	if err != nil {
 		e.hop.why = err.Error()
 		return tunnel.Template{State: tunnel.TemplateNoRoute}
@@ -333,10 +333,11 @@ func (t *tunnels) drop(no uint32) {
 	}
 }
 
-// setUplinks replaces the map of devices that are af_xdp ports.
-func (t *tunnels) setUplinks(uplinks map[string]uint32) {
+// setPorts replaces the map of devices that are af_xdp ports, and the settings
+// of vxlan ports.
+func (t *tunnels) setPorts(uplinks map[string]uint32, outers map[uint32]outer) {
 	t.mu.Lock()
-	t.uplinks = uplinks
+	t.uplinks, t.outers = uplinks, outers
 	t.mu.Unlock()
 	t.refresh(true)
 }

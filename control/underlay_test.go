@@ -204,7 +204,7 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 		t.Fatal(why)
 	}
 	eventually(t, "no uplink, no route", state(good, tunnel.TemplateNoRoute))
-	tu.setUplinks(map[string]uint32{"u0": 7})
+	tu.setPorts(map[string]uint32{"u0": 7}, nil)
 	eventually(t, "the peer is resolved", state(good, tunnel.TemplateReady))
 	tmpl := ts.last[good]
 	if got := tmpl.Header[:12]; string(got) != string(append(l.peerMAC[:], l.hostMAC[:]...)) || tmpl.Port != 7 || tmpl.MTU != 1514 {

@@ -53,7 +53,7 @@ func (u *Uplink) Status() Status {
 		s.Endpoints = append(s.Endpoints, k.addrPort().String())
 	}
 	slices.Sort(s.Endpoints)
-	if info, err := u.link.Info(); err == nil && info.XDP() != nil && info.XDP().Ifindex == 0 {
+	if !u.Attached() {
 		s.Notes = append(s.Notes, "the device is gone, or the program was detached from it: delete the port and add it again")
 	}
 	memory, _ := u.spec.carve(u.region.Bytes())

@@ -18,6 +18,8 @@ type MachineConfig struct {
 	// Card is QEMU's name of the card: igb, virtio-net-pci.
 	Card string
 	MAC  string
+	// Options are further ones of the card, each after a comma.
+	Options string
 	// Cable is the path of the socket that joins two machines; Serve makes it.
 	// The machine that serves is to be started first.
 	Cable string
@@ -30,11 +32,11 @@ type Machine struct {
 	monitor string // QEMU's
 }
 
-// machineUserland is a host's: real ip and ethtool, for namespaces and channels.
+// machineUserland is a host's: the real ip and ss, for namespaces and AF_XDP sockets.
 var machineUserland = userland{
-	programs: []string{"busybox", "ping", "iperf3", "ip", "ethtool"},
-	links:    []string{"sh", "grep", "cat", "ls", "kill", "sleep", "tail"},
-	modules:  []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge"},
+	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool"},
+	links:    []string{"sh", "cat", "grep", "kill", "tail"},
+	modules:  []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge", "xsk_diag"},
 }
 
 // emulator is a QEMU of version 10 or later: what scripts/setup nic fetched, or
@@ -103,10 +105,7 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	if accel == "kvm" {
 		cpu = "host"
 	}
-	device := c.Card + ",id=card,netdev=cable,romfile=,mac=" + c.MAC
-	if c.Card != "igb" {
-		device += ",mq=on" // one queue pair: a socket netdev has no more
-	}
+	device := c.Card + ",id=card,netdev=cable,romfile=,mac=" + c.MAC + c.Options
 	args := append([]string{}, e.command...)
 	args = append(args, "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel="+accel, "-cpu", cpu, "-smp", "2", "-m", "512",

@@ -1,0 +1,135 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// An uplink's device is the kernel's: it goes down and up, is given another MTU,
+// is removed, and comes back under its name. Whoever is told of such an event
+// compares what is there with what the port was set up on.
+
+// deviceFollower is a driver whose device may change under it.
+type deviceFollower interface {
+	// follow compares; an error says that the port must be set up anew, and why.
+	follow(u *underlay) error
+	// present tells whether there is a device to set the port up on.
+	present(u *underlay) bool
+}
+
+// followDevices has the ports follow their devices, and sets up at once those
+// whose device has come back. Caller holds change.
+func (d *Daemon) followDevices() {
+	for _, p := range d.ports {
+		f, ok := p.driver.(deviceFollower)
+		if !ok {
+			continue
+		}
+		if p.opened && p.problem.Load() == nil {
+			if err := f.follow(d.underlay); err != nil {
+				d.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
+				d.failPort(p, err)
+				p.lost = true
+			}
+		}
+		// Only once, for an attempt may cause further events; then at intervals.
+		if p.lost && f.present(d.underlay) {
+			p.lost = false
+			d.retryPort(p)
+		}
+	}
+}
+
+// failPort closes a port's device; it is tried again. Caller holds change.
+func (d *Daemon) failPort(p *switchPort, why error) {
+	p.driver.close()
+	p.opened = false
+	p.fail(why)
+	d.tunnels.setPorts(d.uplinks(), d.outers())
+}
+
+// deviceState is what the kernel says of a device.
+type deviceState struct {
+	index, mtu  int
+	up, carrier bool
+}
+
+// state asks the kernel about a device: what has been heard by subscription may
+// be behind what a caller has done since. ok is false where there is none.
+func (u *underlay) state(name string) (s deviceState, ok bool, err error) {
+	l, err := u.handle.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, err
+	}
+	a := l.Attrs()
+	return deviceState{
+		index: a.Index, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0,
+	}, true, nil
+}
+
+// follow is deviceFollower's. A device that is down keeps its sockets; one with
+// another MTU keeps program and sockets, for a program that is attached anew
+// takes the links of some cards down for seconds.
+func (p *xdpPort) follow(u *underlay) error {
+	dev := p.values["dev"]
+	now, there, err := u.state(dev)
+	if err != nil {
+		p.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
+		return nil // what is there goes on
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !there:
+		return fmt.Errorf("device %s is gone", dev)
+	case now.index != p.uplink.Index():
+		return fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, p.uplink.Index())
+	case !p.uplink.Attached():
+		return fmt.Errorf("the XDP program was taken off %s", dev)
+	}
+	p.noteLink(now)
+	if now.mtu == p.uplink.MTU() {
+		return nil
+	}
+	if err := p.uplink.SetMTU(now.mtu); err != nil {
+		return err
+	}
+	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
+	_, _ = p.detach() // an engine that is gone has let go of it
+	if err := p.attachLocked(); err != nil {
+		p.log.Warn("attaching with the new MTU", "error", err)
+		return err
+	}
+	return nil
+}
+
+func (p *xdpPort) present(u *underlay) bool {
+	_, there, err := u.state(p.values["dev"])
+	return there && err == nil
+}
+
+// noteLink keeps and counts the link's state. Caller holds mu.
+func (p *xdpPort) noteLink(now deviceState) {
+	trouble := ""
+	switch dev := p.values["dev"]; {
+	case !now.up:
+		trouble = "device " + dev + " is down"
+	case !now.carrier:
+		trouble = "device " + dev + " has no carrier"
+	}
+	if trouble == p.linkTrouble {
+		return
+	}
+	if p.linkTrouble == "" {
+		p.linkDowns++
+	}
+	p.log.Info("link", "up", trouble == "", "trouble", trouble, "times down", p.linkDowns)
+	p.linkTrouble = trouble
+}

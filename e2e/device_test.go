@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"weft/e2e/lab"
+)
+
+// uplinkState waits for the uplink to be in a state, with words in its detail.
+func uplinkState(t *testing.T, s *site, state, words string) {
+	t.Helper()
+	eventually(t, func() error {
+		p := portOf(t, s.weft, "uplink")
+		if p.State != state || !strings.Contains(p.Detail, words) {
+			return fmt.Errorf("the uplink is %s (%s), want %s with %q", p.State, p.Detail, state, words)
+		}
+		return nil
+	})
+}
+
+// The uplink's device goes and comes back under its name: the port is failed
+// meanwhile, says why, and is picked up again by itself.
+func TestUplinkDeviceRemoved(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	for range 2 {
+		s.host.Run("ip", "link", "delete", "u0")
+		uplinkState(t, s, "failed", "u0")
+		if p, err := lab.Ping(s.guest, remoteIP, 1); err != nil || p.Received != 0 {
+			t.Fatalf("pings without an uplink: %+v, %v", p, err)
+		}
+		s.lab.Wire(s.host, "u0", s.peer, "u0", underlayMTU)
+		s.host.Address("u0", hostIP+"/24")
+		s.peer.Address("u0", peerIP+"/24")
+		s.peer.NoOffloads("u0")
+		uplinkState(t, s, "up", "")
+		// Linux's vxlan device went with the device it was on.
+		s.peer.Try("ip", "link", "delete", fmt.Sprint("vx", siteVNI))
+		s.peer.Run("ip", "link", "add", fmt.Sprint("vx", siteVNI), "type", "vxlan", "id", fmt.Sprint(siteVNI),
+			"local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0")
+		s.peer.Run("ip", "link", "set", fmt.Sprint("vx", siteVNI), "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")
+		reach(t, s.guest, remoteIP)
+		kernelTraffic(t, s, "the device is back")
+	}
+}
+
+// Link down and up, from this side and from the other, shown and counted.
+func TestUplinkLinkFlap(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	s.host.Run("ip", "link", "set", "u0", "down")
+	uplinkState(t, s, "down", "device u0 is down")
+	s.host.Run("ip", "link", "set", "u0", "up")
+	uplinkState(t, s, "up", "link down 1 times")
+	reach(t, s.guest, remoteIP)
+	s.peer.Run("ip", "link", "set", "u0", "down")
+	uplinkState(t, s, "down", "no carrier")
+	s.peer.Run("ip", "link", "set", "u0", "up")
+	uplinkState(t, s, "up", "link down 2 times")
+	reach(t, s.guest, remoteIP)
+}
+
+// A larger MTU is used, a smaller one kept to, without a new program: that would
+// take the links of some cards down.
+func TestUplinkMTU(t *testing.T) {
+	s := newUnderlay(t)
+	for _, h := range []*lab.Host{s.host, s.peer} {
+		h.Run("ip", "link", "set", "u0", "mtu", "1400")
+	}
+	s.weft = s.host.Weftd()
+	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", guestMTU)
+	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
+	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
+	reach(t, s.guest, remoteIP)
+	program := s.host.Run("ip", "-d", "link", "show", "u0")
+	program = program[strings.Index(program, "prog/xdp"):]
+	big := []string{"-s", "1472", "-M", "do"}
+	if p, err := lab.Ping(s.guest, remoteIP, 1, big...); err == nil && p.Received != 0 {
+		t.Error("a frame of 1514 bytes crossed an underlay of MTU 1400")
+	}
+	for _, h := range []*lab.Host{s.peer, s.host} {
+		h.Run("ip", "link", "set", "u0", "mtu", fmt.Sprint(underlayMTU))
+	}
+	s.guest.Run("ip", "route", "flush", "cache") // what it learnt of the path
+	reach(t, s.guest, remoteIP, big...)
+	if now := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(now, strings.SplitN(program, "\n", 2)[0]) {
+		t.Errorf("another XDP program than %s:\n%s", program, now)
+	}
+	uplinkState(t, s, "up", "")
+}
+
+// The program is held by a link of its own kind: another tool does not take it
+// off by mistake.
+func TestUplinkProgramStays(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	if _, err := s.host.Try("ip", "link", "set", "u0", "xdp", "off"); err == nil {
+		t.Error("ip link could take a program off that a bpf_link holds")
+	}
+	reach(t, s.guest, remoteIP)
+}

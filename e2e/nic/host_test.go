@@ -1,0 +1,199 @@
+// Package nic tests the uplink on drivers of network cards, which QEMU emulates:
+// two virtual machines with Debian's kernel are hosts of the switch, joined by a
+// cable between their cards.
+package nic
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+func TestMain(m *testing.M) {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupts
+		lab.CloseAll()
+		os.Exit(130)
+	}()
+	code := m.Run()
+	lab.CloseAll()
+	os.Exit(code)
+}
+
+// settle is how long something that happens at once may take in a machine under
+// software emulation.
+const settle = 30 * time.Second
+
+// host is a machine with a weftd and a guest behind it.
+//
+//	guest ──tap── weftd ── AF_XDP eth0 ══cable══ eth0 AF_XDP ── weftd ──tap── guest
+//	10.0.0.1      left     172.16.0.1          172.16.0.2       right      10.0.0.2
+type host struct {
+	*lab.Machine
+	t       *testing.T
+	ip      string // of eth0
+	guestIP string
+	guest   *lab.Namespace
+	weftd   int // process id
+}
+
+const (
+	vni         = 7
+	underlayMTU = 1600
+	guestMTU    = 1500
+)
+
+// pair boots the two hosts with cards of a kind.
+func pair(t *testing.T, card, options string) (left, right *host) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("end-to-end tests need root")
+	}
+	l := lab.New(t)
+	t.Cleanup(l.Close)
+	accel, why := l.Accelerator()
+	t.Logf("virtual machines under %s: %s", accel, why)
+	outside := l.Host("outside")
+	cable := filepath.Join(l.Dir, "cable")
+	began := time.Now()
+	var hosts []*host
+	for i, name := range []string{"left", "right"} {
+		m := outside.Machine(lab.MachineConfig{
+			Name: name, Card: card, Options: options, MAC: fmt.Sprintf("02:00:00:00:01:%02x", i+1), Cable: cable, Serve: i == 0,
+		})
+		hosts = append(hosts, &host{Machine: m, t: t, ip: fmt.Sprint("172.16.0.", i+1), guestIP: fmt.Sprint("10.0.0.", i+1)})
+	}
+	for _, h := range hosts {
+		h.Booted()
+		h.Run("ip", "address", "add", h.ip+"/24", "dev", "eth0")
+		h.Run("ip", "link", "set", "eth0", "mtu", strconv.Itoa(underlayMTU), "up")
+	}
+	t.Logf("both hosts are up after %.1f s, kernel %s", time.Since(began).Seconds(),
+		strings.TrimSpace(hosts[0].Run("busybox", "uname", "-r")))
+	return hosts[0], hosts[1]
+}
+
+// start starts weftd and waits until it answers.
+func (h *host) start() {
+	h.t.Helper()
+	out := h.Run("sh", "-c", "weftd --socket /run/weft.sock --state /run/weft >>/tmp/weftd.log 2>&1 </dev/null & echo $!")
+	var err error
+	if h.weftd, err = strconv.Atoi(strings.TrimSpace(out)); err != nil {
+		h.t.Fatal(err)
+	}
+	eventually(h.t, func() error { _, err := h.Try("weft", "--socket", "/run/weft.sock", "show"); return err })
+}
+
+func (h *host) weft(args ...string) string {
+	h.t.Helper()
+	out, err := h.Try(append([]string{"weft", "--socket", "/run/weft.sock"}, args...)...)
+	if err != nil {
+		h.t.Fatalf("%s: weft: %v\n%s", h.Name, err, h.log())
+	}
+	return out
+}
+
+func (h *host) log() string {
+	out, _ := h.Try("tail", "-n", "40", "/tmp/weftd.log")
+	return out
+}
+
+// configure adds the three ports and the flows between guest and overlay.
+func (h *host) configure(peer *host) {
+	h.t.Helper()
+	h.guest = h.Namespace("guest")
+	h.weft("add-port", "uplink", "type=af_xdp", "dev=eth0")
+	h.weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", vni), "remote="+peer.ip)
+	h.weft("add-port", "guest", "type=tap", "dev=eth0", "netns=guest", "mac=02:00:00:00:00:0"+h.ip[len(h.ip)-1:],
+		fmt.Sprint("mtu=", guestMTU))
+	h.weft("add-flow", "in_port=guest,actions=output:overlay")
+	h.weft("add-flow", "in_port=overlay,actions=output:guest")
+	h.address()
+}
+
+// address gives the guest its address, where it has none: a tap that nobody
+// held was made anew.
+func (h *host) address() {
+	h.t.Helper()
+	eventually(h.t, func() error {
+		out, err := h.guest.Try("ip", "address", "show", "dev", "eth0")
+		if err != nil || strings.Contains(out, h.guestIP) {
+			return err
+		}
+		if _, err = h.guest.Try("ip", "address", "add", h.guestIP+"/24", "dev", "eth0"); err != nil {
+			return err
+		}
+		_, err = h.guest.Try("ip", "link", "set", "eth0", "up")
+		return err
+	})
+}
+
+func (h *host) show() (s api.Show) {
+	h.t.Helper()
+	if err := json.Unmarshal([]byte(h.weft("show", "--json")), &s); err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func (h *host) port(name string) api.Port {
+	h.t.Helper()
+	for _, p := range h.show().Ports {
+		if p.Name == name {
+			return p
+		}
+	}
+	h.t.Fatalf("%s: no port %s in:\n%s", h.Name, name, h.weft("show"))
+	return api.Port{}
+}
+
+// kill ends one of weftd's processes as kill -9 does.
+func (h *host) kill(pid int) {
+	h.t.Helper()
+	h.Run("kill", "-9", strconv.Itoa(pid))
+}
+
+// engine is the engine's process id, 0 if there is none.
+func (h *host) engine() int {
+	h.t.Helper()
+	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do busybox tr '\0' ' ' </proc/$p/cmdline | grep -q ' *[^ ]*weftd engine' && echo $p; done`)
+	pid, _ := strconv.Atoi(strings.TrimSpace(out))
+	return pid
+}
+
+// program is the XDP program attached to eth0, "" if there is none.
+func (h *host) program() string {
+	h.t.Helper()
+	out := h.Run("ip", "-d", "link", "show", "dev", "eth0")
+	_, after, found := strings.Cut(out, "prog/xdp")
+	if !found {
+		return ""
+	}
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.TrimSpace(line)
+}
+
+// eventually waits for f to hold and fails the test with its last words if that
+// does not come about.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(settle); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("after %v: %v", settle, err)
+}
