@@ -26,6 +26,7 @@ type LoadConfig struct {
 	InFlight  int    // frames started by each guest; 256 if 0; at most Num/4
 	Flows     int    // different UDP port pairs; 1 if 0
 	Check     bool   // compare every byte and the order of frames
+	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core      int    // to pin Run to; -1: none
 }
@@ -67,6 +68,7 @@ type end struct {
 	received uint64
 	stamp    uint64 // of the next frame, under Check
 	expect   uint64 // of the next frame received
+	repeated uint64
 	flow     uint32
 }
 
@@ -205,11 +207,16 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	f := e.rx.Slot(buffer)[header:]
 	stamp := binary.LittleEndian.Uint64(f[loadPayload:])
 	ports := binary.BigEndian.Uint32(f[loadPorts:])
-	ok := n == header+l.config.FrameSize && stamp >= e.expect && ports>>16-1024 < 1<<14 &&
+	repeated := stamp < e.expect
+	ok := n == header+l.config.FrameSize && (l.config.Repeats || !repeated) && ports>>16-1024 < 1<<14 &&
 		bytes.Equal(f[:loadPorts], l.frame[:loadPorts]) &&
 		bytes.Equal(f[loadPorts+4:loadPayload], l.frame[loadPorts+4:loadPayload]) &&
 		bytes.Equal(f[loadPayload+8:l.config.FrameSize], l.frame[loadPayload+8:])
-	e.expect = stamp + 1
+	if repeated {
+		e.repeated++
+	} else {
+		e.expect = stamp + 1
+	}
 	return ok
 }
 
@@ -327,6 +334,29 @@ func (l *Load) lost() int64 {
 	}
 	return n
 }
+
+// LoadTotals are what a load that is stepped by hand has seen.
+type LoadTotals struct {
+	Received uint64
+	Repeated uint64 // of them
+	Lost     int64  // taken by the switch and received by nobody, repeated ones set off against them
+	Misused  int    // used elements that name no chain in flight
+}
+
+// Totals counts since the start.
+func (l *Load) Totals() LoadTotals {
+	t := LoadTotals{Lost: l.lost()}
+	for _, e := range l.ends {
+		t.Received += e.received
+		t.Repeated += e.repeated
+		t.Misused += e.rx.Misused + e.tx.Misused
+	}
+	return t
+}
+
+// Replace starts a new frame for each lost since replaced, and returns the number
+// replaced in all. Run does so by itself.
+func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
 // replace starts a new frame for each lost since replaced, and returns the
 // number replaced in all.

@@ -1,0 +1,163 @@
+// Command soak kills the switch again and again while frames flow between two
+// guests, and says what that cost: no descriptor may be lost or used twice, no
+// byte may change, and the pause is bounded.
+//
+//	go run ./bench/soak -kills 1000
+//
+// The guests are vhosttest's load generator, attached through vhost-user like any
+// other. Each kill is a SIGKILL, of the engine, of control, or of both at once.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+var (
+	kills   = flag.Int("kills", 100, "how often to kill")
+	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
+	least   = flag.Duration("least", 1200*time.Millisecond, "least time between two kills")
+	spread  = flag.Duration("spread", 500*time.Millisecond, "random time on top of it")
+	packed  = flag.Bool("packed", false, "packed rings")
+	flows   = flag.Int("flows", 16, "flows of the load")
+	size    = flag.Int("size", 64, "bytes of a frame")
+	bin     = flag.String("bin", "", "folder of weftd and weft; built if empty")
+	core    = flag.Int("core", -1, "core of the load; -1: any")
+	limit   = flag.Duration("limit", 50*time.Millisecond, "how long a pause after the engine's death may be")
+	verbose = flag.Bool("v", false, "print the end of what the switch has logged")
+	within  = flag.Float64("within", 1, "share of the pauses that must keep the limit")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	ok, err := run(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (ok bool, err error) {
+	dir, err := os.MkdirTemp("", "weft-soak")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	s, err := newSwitch(ctx, dir, *bin)
+	if err != nil {
+		return false, err
+	}
+	defer s.stop()
+	load, err := newLoad()
+	if err != nil {
+		return false, err
+	}
+	defer load.Close()
+	fronts, err := attach(s, load, dir)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range fronts {
+		defer f.Close()
+	}
+	g := startGenerator(load, *core)
+	time.Sleep(500 * time.Millisecond)
+	if g.totals().Received == 0 {
+		g.end()
+		return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
+	}
+	g.begin()
+	pauses, err := soak(ctx, s, g)
+	time.Sleep(300 * time.Millisecond)
+	g.end()
+	if err != nil {
+		return false, fmt.Errorf("%w\n%s", err, s.output())
+	}
+	if *verbose {
+		ports, _ := s.run("dump-ports")
+		fmt.Println(string(ports))
+		fmt.Println(s.output())
+	}
+	return report(g, pauses), nil
+}
+
+func newLoad() (*vhosttest.Load, error) {
+	features := uint64(vhost.FeatureVersion1 | vhost.FeatureMergeable)
+	if *packed {
+		features |= vhost.FeatureRingPacked
+	}
+	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
+}
+
+// attach makes two ports with a flow each way, and connects the guests.
+func attach(s *weft, load *vhosttest.Load, dir string) (fronts []*vhosttest.FrontEnd, err error) {
+	for _, name := range []string{"a", "b"} {
+		if err := s.command("add-port", name, "type=vhost-user", "mode=server", "path="+filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	for _, flow := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
+		if err := s.command("add-flow", flow); err != nil {
+			return nil, err
+		}
+	}
+	for i, name := range []string{"a", "b"} {
+		f, err := vhosttest.Dial(filepath.Join(dir, name))
+		if err != nil {
+			return fronts, err
+		}
+		fronts = append(fronts, f)
+		if err := f.Attach(load.Guests[i]); err != nil {
+			return fronts, err
+		}
+	}
+	return fronts, nil
+}
+
+// patience is how long no frame may come before the soak is given up.
+const patience = 10 * time.Second
+
+// soak kills at random moments and returns the longest gap between two frames
+// around each kill, by victim.
+func soak(ctx context.Context, s *weft, g *generator) (map[string][]time.Duration, error) {
+	pauses := map[string][]time.Duration{}
+	victims := []string{*victim}
+	if *victim == "any" {
+		victims = []string{"engine", "control", "both"}
+	}
+	for range *kills {
+		if ctx.Err() != nil {
+			break
+		}
+		g.longest(true)
+		who := victims[rand.IntN(len(victims))]
+		if err := s.kill(who); err != nil {
+			return pauses, err
+		}
+		time.Sleep(*least + rand.N(*spread))
+		gap, flowing := g.longest(false)
+		for end := time.Now().Add(patience); !flowing; time.Sleep(time.Millisecond) {
+			if gap, flowing = g.longest(false); time.Now().After(end) {
+				return pauses, fmt.Errorf("no frame has come for %v after the death of %s, kill %d", gap, who, len(pauses[who])+1)
+			}
+		}
+		pauses[who] = append(pauses[who], gap)
+	}
+	return pauses, nil
+}

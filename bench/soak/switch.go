@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// weft is a weftd on a state of its own, and the client's way to it.
+type weft struct {
+	ctx     context.Context
+	bin     string
+	dir     string
+	control *exec.Cmd
+	log     *os.File
+	engine  int // process id
+}
+
+func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
+	s := &weft{ctx: ctx, bin: bin, dir: dir}
+	if bin == "" {
+		s.bin = dir
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/weftd", "./cmd/weft").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("go build, from the root of the module: %w: %s", err, out)
+		}
+	}
+	var err error
+	if s.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+// start starts control, and with it the engine if none lives, and waits until it
+// answers.
+func (s *weft) start() error {
+	s.control = exec.Command(filepath.Join(s.bin, "weftd"), "--socket", s.dir+"/socket", "--state", s.dir+"/state")
+	s.control.Stdout, s.control.Stderr = s.log, s.log
+	if err := s.control.Start(); err != nil {
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := s.refresh()
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+func (s *weft) run(args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(s.ctx, filepath.Join(s.bin, "weft"), append([]string{"--socket", s.dir + "/socket"}, args...)...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("weft %v: %w: %s", args, err, bytes.TrimSpace(errs.Bytes()))
+	}
+	return out, nil
+}
+
+func (s *weft) command(args ...string) error {
+	_, err := s.run(args...)
+	return err
+}
+
+// refresh asks for the engine's process id.
+func (s *weft) refresh() error {
+	out, err := s.run("show", "--json")
+	if err != nil {
+		return err
+	}
+	var about struct {
+		EnginePID int `json:"engine_pid"`
+	}
+	if err := json.Unmarshal(out, &about); err != nil {
+		return fmt.Errorf("weft show: %w", err)
+	}
+	if about.EnginePID == 0 {
+		return errors.New("weft show names no engine")
+	}
+	s.engine = about.EnginePID
+	return nil
+}
+
+// kill ends processes without warning, and starts control again if it was among
+// them. The engine is control's to start.
+func (s *weft) kill(who string) error {
+	if who != "control" {
+		if err := s.refresh(); err != nil {
+			return err
+		}
+		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
+			return fmt.Errorf("kill the engine, %d: %w", s.engine, err)
+		}
+	}
+	if who == "engine" {
+		return nil
+	}
+	if err := s.control.Process.Kill(); err != nil {
+		return err
+	}
+	_ = s.control.Wait()
+	return s.start()
+}
+
+func (s *weft) stop() {
+	_ = s.control.Process.Signal(unix.SIGTERM)
+	_ = s.control.Wait()
+	s.log.Close()
+}
+
+// output is the end of what the switch has logged.
+func (s *weft) output() string {
+	text, _ := os.ReadFile(s.log.Name())
+	return string(text[max(0, len(text)-4000):])
+}
