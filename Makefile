@@ -15,7 +15,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 UNIT := $$(go list ./... | grep -v '/e2e')
 FUZZTIME ?= 20s
 
-.PHONY: build demo test lint unit race e2e bench fuzz setup clean
+.PHONY: build demo test lint unit race e2e test-nic bench fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft
@@ -43,7 +43,13 @@ race:
 	CGO_ENABLED=1 go test -race -count=1 -short $(UNIT)
 
 e2e:
-	go test -count=1 -v -timeout 12m -p 1 ./e2e/...
+	go test -count=1 -v -timeout 12m -p 1 $$(go list ./e2e/... | grep -v /e2e/nic)
+
+# The uplink on the igb and virtio_net drivers, in virtual machines of QEMU 10
+# with a recent kernel, which are fetched first.
+test-nic:
+	@scripts/setup nic
+	go test -count=1 -v -timeout 10m ./e2e/nic
 
 bench: build
 	@scripts/setup bench
