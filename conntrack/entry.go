@@ -28,13 +28,20 @@ const readTries = 100
 // returns false. Workers go on meanwhile: a connection is seen as it was at one
 // moment, the table is not. The entry is valid during the call.
 func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
+	m.EachIn(0, uint32(len(m.conns)), now, visit)
+}
+
+// EachIn is Each for the records from number from to before to. It reports false
+// once visit has, or where there are none behind.
+func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
-	for n := range fresh {
+	for n := from; n < min(to, fresh); n++ {
 		if m.entry(n, now, &e) && !visit(&e) {
-			return
+			return false
 		}
 	}
+	return to < fresh
 }
 
 // entry reads connection n; it reports false if none lives there.

@@ -1,6 +1,9 @@
 package conntrack
 
-import "sync/atomic"
+import (
+	"strings"
+	"sync/atomic"
+)
 
 // Class is a state of a connection that has a timeout of its own. The names are
 // those of the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
@@ -66,15 +69,18 @@ var DefaultTimeouts = Timeouts{
 	SCTPInit: 30, SCTPEstablished: 86400, SCTPShutdown: 30, OtherFirst: 60, OtherMultiple: 600,
 }
 
-// maxTimeout bounds a timeout in seconds: a year.
-const maxTimeout = 365 * 86400
+// MaxTimeout bounds a timeout in seconds: a year.
+const MaxTimeout = 365 * 86400
+
+// ClassNames lists the names of the classes.
+func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
 // policy has timeouts in nanoseconds. Control writes, workers read.
 type policy [Classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
 	for i := range p {
-		p[i].Store(uint64(min(t[i], maxTimeout)) * 1_000_000_000)
+		p[i].Store(uint64(min(t[i], MaxTimeout)) * 1_000_000_000)
 	}
 }
 

@@ -93,6 +93,7 @@ type Daemon struct {
 	terminated map[uint32]tunnel.Termination
 	megaflows  *megaflows
 	macs       *macs
+	recircs    *openflow.RecircTable
 	tunnels    *tunnels
 	underlay   *underlay
 
@@ -171,6 +172,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		ports:      map[uint32]*switchPort{},
 		terminated: map[uint32]tunnel.Termination{},
 		macs:       newMACs(),
+		recircs:    openflow.NewRecircTable(),
 		macsStale:  make(chan struct{}, 1),
 		lessons:    make(chan lesson, learnQueue),
 	}

@@ -258,7 +258,6 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		d.pullAll()
 		d.foldCounters()
 		d.megaflows = newMegaflows(d.start.Sizes.Cache)
-		in.memory.Close()
 		d.workers = nil
 	}
 	if in.counters != nil {
@@ -266,7 +265,10 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		clear(d.counters.tunnels)
 	}
 	d.tunnels = newTunnels(d.underlay, d.log)
-	client, w, err := d.spawn()
+	client, w, err := d.spawn(in.memory)
+	if in.memory != nil {
+		in.memory.Close()
+	}
 	if err != nil {
 		return err
 	}
@@ -275,9 +277,10 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine with fresh memory.
-func (d *Daemon) spawn() (engineClient, *workers, error) {
-	memory, err := engine.NewMemory(d.start)
+// spawn starts an engine with fresh memory, and the connections of old, if that
+// is not nil.
+func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
+	memory, err := engine.NewMemoryWith(d.start, old)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -378,7 +381,7 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	if err := dead.Kill(); err != nil { // it must not touch the devices any more
 		d.log.Error("the old engine", "error", err)
 	}
-	client, w, err := d.spawn()
+	client, w, err := d.spawn(d.workers.mem)
 	if err != nil {
 		d.log.Error("no engine can be started, trying again", "error", err)
 		return false

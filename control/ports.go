@@ -161,10 +161,13 @@ type env struct {
 	view    *portView
 	tunnels *tunnels
 	macs    *macs
+	*openflow.RecircTable
 }
 
 // env is that of now. Caller holds mu.
-func (d *Daemon) env() *env { return &env{view: d.view, tunnels: d.tunnels, macs: d.macs} }
+func (d *Daemon) env() *env {
+	return &env{view: d.view, tunnels: d.tunnels, macs: d.macs, RecircTable: d.recircs}
+}
 
 func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
 	info, ok := e.view.byNo[no]

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"iter"
 	"slices"
 	"sync/atomic"
 
@@ -18,6 +19,8 @@ func (d *Daemon) recoverMegaflows() {
 	var stale []uint32
 	for slot := range used {
 		d.creditRecovered(slot)
+	}
+	for slot := range d.recoverable(used) {
 		if !d.recoverSlot(slot) {
 			stale = append(stale, slot)
 		}
@@ -33,6 +36,39 @@ func (d *Daemon) recoverMegaflows() {
 		// in the middle of telling them, is left unused.
 		if _, ok := d.workers.sameGeneration(slot); ok {
 			d.megaflows.release(slot)
+		}
+	}
+}
+
+// recoverable are the slots below used, those last whose frames were looked up
+// before: what goes on under a recirc_id is known once the translation that ends
+// with it has been done again.
+func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		var later []uint32
+		for slot := range used {
+			key, _, _, installed := d.workers.shared[0].Cache.Read(slot)
+			if installed && key.Recirc() != 0 {
+				later = append(later, slot)
+			} else if !yield(slot) {
+				return
+			}
+		}
+		// A look-up behind a look-up behind a look-up may be known only in the next
+		// round.
+		for len(later) > 0 {
+			before := len(later)
+			later = slices.DeleteFunc(later, func(slot uint32) bool {
+				key, _, _, _ := d.workers.shared[0].Cache.Read(slot)
+				_, known := d.recircs.Frozen(key.Recirc())
+				return known && yield(slot)
+			})
+			if len(later) == before {
+				break
+			}
+		}
+		for _, slot := range later {
+			yield(slot)
 		}
 	}
 }

@@ -124,6 +124,7 @@ func (d *Daemon) sweep() {
 	places := d.removePlaces(expired)
 	aged := d.macs.expire(now)
 	d.tunnels.use(list)
+	d.collectRecircs(list)
 	d.mu.Unlock()
 
 	d.evict(idle)

@@ -1,0 +1,140 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// Connection tracking.
+//
+//	GET    /v1/conntrack[?arg=ARG...][&more=true][&statistics=true][&json=true]
+//	       a line a connection, as ovs-dpctl dump-conntrack prints it, or a line
+//	       of JSON each: Connection
+//	DELETE /v1/conntrack[?arg=ARG...]        -> ConnectionsChanged
+//	GET    /v1/conntrack/settings            Conntrack
+//	POST   /v1/conntrack/settings            ChangeConntrack
+//
+// ARG are the arguments of dump-conntrack and flush-conntrack in ovs-dpctl(8), in
+// their order: zone=N, the original tuple, the reply tuple.
+
+// Connection is one connection.
+type Connection struct {
+	Protocol string `json:"protocol"`
+	Orig     Tuple  `json:"orig"`
+	Reply    Tuple  `json:"reply"`
+	Zone     uint16 `json:"zone"`
+	Mark     uint32 `json:"mark"`
+	Replied  bool   `json:"replied"`
+	Timer    string `json:"timer"` // name of the timeout that runs
+	TimeoutS uint32 `json:"timeout_s"`
+	// Line is all of it in the format of ovs-dpctl dump-conntrack.
+	Line string `json:"line"`
+}
+
+// Tuple is one direction. Of ICMP SrcPort is the identifier, and DstPort type
+// and code of 8 bits each.
+type Tuple struct {
+	Src     string `json:"src"`
+	Dst     string `json:"dst"`
+	SrcPort uint16 `json:"src_port"`
+	DstPort uint16 `json:"dst_port"`
+}
+
+// ConnectionsChanged is the number of connections ended.
+type ConnectionsChanged struct {
+	Connections int `json:"connections"`
+}
+
+// Conntrack is the state of the table.
+type Conntrack struct {
+	Connections    int               `json:"connections"`
+	MaxConnections int               `json:"max_connections"`
+	DefaultLimit   uint32            `json:"default_limit"` // of zones; 0: none
+	SequenceChecks bool              `json:"sequence_checks"`
+	Timeouts       map[string]uint32 `json:"timeouts_s"`
+	Zones          []Zone            `json:"zones"` // that have connections or settings
+	Created        uint64            `json:"created"`
+	Expired        uint64            `json:"expired"`
+	Evicted        uint64            `json:"evicted"`
+	RefusedLimit   uint64            `json:"refused_limit"`
+	RefusedNAT     uint64            `json:"refused_nat"`
+}
+
+// Zone is one zone of the table.
+type Zone struct {
+	Zone        uint16            `json:"zone"`
+	Connections int               `json:"connections"`
+	Limit       *uint32           `json:"limit,omitempty"`      // of its own; 0: unlimited
+	Timeouts    map[string]uint32 `json:"timeouts_s,omitempty"` // of its own
+}
+
+// ZoneLimit limits a zone to Limit connections, 0: not at all.
+type ZoneLimit struct {
+	Zone  uint16 `json:"zone"`
+	Limit uint32 `json:"limit"`
+}
+
+// ChangeConntrack changes what is set in it.
+type ChangeConntrack struct {
+	MaxConnections *uint32     `json:"max_connections,omitempty"`
+	SequenceChecks *bool       `json:"sequence_checks,omitempty"`
+	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
+	Limits         []ZoneLimit `json:"limits,omitempty"`
+	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
+	// Timeouts in seconds by name, of TimeoutZone, or of all zones without some of
+	// their own. ClearTimeouts, without any, takes the defaults again.
+	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
+	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
+	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
+}
+
+// DumpConntrack says what Client.Connections writes.
+type DumpConntrack struct {
+	Args                   []string
+	More, Statistics, JSON bool
+}
+
+// Connections writes a line a connection to w, as it comes.
+func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
+	query := url.Values{"arg": d.Args}
+	for name, set := range map[string]bool{"more": d.More, "statistics": d.Statistics, "json": d.JSON} {
+		if set {
+			query.Set(name, "true")
+		}
+	}
+	const path = "/v1/conntrack"
+	resp, err := c.http.Get("http://weftd" + path + "?" + query.Encode())
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return c.unreachable(err)
+		}
+		return refusal(http.MethodGet, path, resp, answer)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return c.unreachable(err)
+	}
+	return nil
+}
+
+// FlushConnections ends the connections that args choose.
+func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
+	var n ConnectionsChanged
+	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
+}
+
+// Conntrack asks for the state of the table.
+func (c *Client) Conntrack() (Conntrack, error) {
+	var s Conntrack
+	return s, c.Do(http.MethodGet, "/v1/conntrack/settings", nil, nil, &s)
+}
+
+// ChangeConntrack changes settings of the table.
+func (c *Client) ChangeConntrack(change ChangeConntrack) error {
+	return c.Do(http.MethodPost, "/v1/conntrack/settings", nil, change, nil)
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// conntrackVerbs are those of ovs-dpctl(8) about connections, with its arguments
+// and output, and ct-timeout.
+func (c *command) conntrackVerbs() []*cobra.Command {
+	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 4)}
+	more := dump.Flags().BoolP("more", "m", false, "with number and status")
+	statistics := dump.Flags().BoolP("statistics", "s", false, "with what is left of the timeout")
+	dump.RunE = func(_ *cobra.Command, args []string) error {
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		return client.Connections(c.out, api.DumpConntrack{Args: noDatapath(args), More: *more, Statistics: *statistics, JSON: c.json})
+	}
+	stats := &cobra.Command{Use: "ct-stats-show [zone=N]", Short: "print the number of connections by protocol", Args: words(0, 2)}
+	states := stats.Flags().BoolP("more", "m", false, "by state too")
+	stats.RunE = func(_ *cobra.Command, args []string) error { return c.ctStats(args, *states) }
+	timeout := &cobra.Command{Use: "ct-timeout [zone=N] [NAME=SECONDS...]", Short: "print or set the timeouts of a zone, or of all others", Args: words(0, -1)}
+	reset := timeout.Flags().Bool("reset", false, "take the defaults again")
+	timeout.RunE = func(_ *cobra.Command, args []string) error { return c.ctTimeout(args, *reset) }
+	return []*cobra.Command{
+		dump, stats, timeout,
+		{Use: "flush-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "end connections: all, or those of a zone and of original and reply tuple", Args: words(0, 4), RunE: c.flushConntrack},
+		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
+		{Use: "ct-get-maxconns", Short: "print how many connections there can be", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
+		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: to the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
+		{Use: "ct-get-tcp-seq-chk", Short: "tell whether TCP sequence numbers are checked", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string {
+			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
+		})},
+		{Use: "ct-enable-tcp-seq-chk", Short: "check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(true)},
+		{Use: "ct-disable-tcp-seq-chk", Short: "do not check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(false)},
+		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones; 0: not at all", Args: words(1, -1), RunE: c.ctSetLimits},
+		{Use: "ct-del-limits zone=N[,N...]", Short: "have the default limit apply to zones", Args: words(1, 2), RunE: c.ctDelLimits},
+		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print limits and counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
+	}
+}
+
+// noDatapath leaves out the name of a datapath, which ovs-dpctl takes first.
+func noDatapath(args []string) []string {
+	if len(args) > 0 && strings.Contains(args[0], "@") && !strings.Contains(args[0], "=") {
+		return args[1:]
+	}
+	return args
+}
+
+func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	n, err := client.FlushConnections(noDatapath(args))
+	if err != nil || !c.json {
+		return err
+	}
+	return c.printJSON(n)
+}
+
+// ctShow prints a word about the table.
+func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		s, err := c.conntrack()
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return c.printJSON(s)
+		}
+		fmt.Fprintln(c.out, word(&s))
+		return nil
+	}
+}
+
+func (c *command) conntrack() (api.Conntrack, error) {
+	client, err := c.client()
+	if err != nil {
+		return api.Conntrack{}, err
+	}
+	return client.Conntrack()
+}
+
+func (c *command) changeConntrack(change api.ChangeConntrack, done string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if err := client.ChangeConntrack(change); err != nil || done == "" || c.json {
+		return err
+	}
+	fmt.Fprintln(c.out, done)
+	return nil
+}
+
+func (c *command) ctSetMaxConns(_ *cobra.Command, args []string) error {
+	args = noDatapath(args)
+	if len(args) != 1 {
+		return usagef("ct-set-maxconns: expected N")
+	}
+	n, err := number32(args[0])
+	if err != nil {
+		return usagef("ct-set-maxconns: %s: expected a number", args[0])
+	}
+	return c.changeConntrack(api.ChangeConntrack{MaxConnections: &n}, "setting maxconns successful")
+}
+
+func (c *command) ctCheck(on bool) func(*cobra.Command, []string) error {
+	return func(*cobra.Command, []string) error {
+		word := map[bool]string{true: "Enabled", false: "Disabled"}[on]
+		return c.changeConntrack(api.ChangeConntrack{SequenceChecks: &on}, word+" TCP sequence checking successful")
+	}
+}
+
+func number32(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 0, 32)
+	return uint32(n), err
+}
+
+func zoneNumber(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 0, 16)
+	if err != nil {
+		return 0, usagef("zone %s: expected a number from 0 to 65535", text)
+	}
+	return uint16(n), nil
+}
+
+func (c *command) ctSetLimits(_ *cobra.Command, args []string) error {
+	var change api.ChangeConntrack
+	for _, arg := range noDatapath(args) {
+		zone, limit, ok := strings.Cut(arg, ",")
+		if value, found := strings.CutPrefix(arg, "default="); found {
+			n, err := number32(value)
+			if err != nil {
+				return usagef("%s: expected default=N", arg)
+			}
+			change.DefaultLimit = &n
+			continue
+		}
+		n, err := number32(strings.TrimPrefix(limit, "limit="))
+		if !ok || err != nil || !strings.HasPrefix(zone, "zone=") || !strings.HasPrefix(limit, "limit=") {
+			return usagef("%s: expected zone=N,limit=N", arg)
+		}
+		z, err := zoneNumber(zone[len("zone="):])
+		if err != nil {
+			return err
+		}
+		change.Limits = append(change.Limits, api.ZoneLimit{Zone: z, Limit: n})
+	}
+	return c.changeConntrack(change, "")
+}
+
+// zoneList parses zone=N[,N...].
+func zoneList(args []string) ([]uint16, error) {
+	args = noDatapath(args)
+	if len(args) == 0 {
+		return nil, nil
+	}
+	list, ok := strings.CutPrefix(args[0], "zone=")
+	if !ok || len(args) > 1 {
+		return nil, usagef("%s: expected zone=N[,N...]", strings.Join(args, " "))
+	}
+	var zones []uint16
+	for _, text := range strings.Split(list, ",") {
+		z, err := zoneNumber(text)
+		if err != nil {
+			return nil, err
+		}
+		zones = append(zones, z)
+	}
+	return zones, nil
+}
+
+func (c *command) ctDelLimits(_ *cobra.Command, args []string) error {
+	zones, err := zoneList(args)
+	if err != nil {
+		return err
+	}
+	return c.changeConntrack(api.ChangeConntrack{ClearLimits: zones}, "")
+}
+
+func (c *command) ctGetLimits(_ *cobra.Command, args []string) error {
+	zones, err := zoneList(args)
+	if err != nil {
+		return err
+	}
+	s, err := c.conntrack()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(s)
+	}
+	fmt.Fprintf(c.out, "default limit=%d\n", s.DefaultLimit)
+	byNumber := map[uint16]api.Zone{}
+	for _, z := range s.Zones {
+		byNumber[z.Zone] = z
+		if len(zones) == 0 && z.Limit != nil {
+			fmt.Fprintf(c.out, "zone=%d,limit=%d,count=%d\n", z.Zone, *z.Limit, z.Connections)
+		}
+	}
+	for _, n := range zones {
+		limit := s.DefaultLimit
+		if z := byNumber[n]; z.Limit != nil {
+			limit = *z.Limit
+		}
+		fmt.Fprintf(c.out, "zone=%d,limit=%d,count=%d\n", n, limit, byNumber[n].Connections)
+	}
+	return nil
+}
+
+// ctTimeout prints or sets timeouts.
+func (c *command) ctTimeout(args []string, reset bool) error {
+	change := api.ChangeConntrack{ClearTimeouts: reset, Timeouts: map[string]uint32{}}
+	for _, arg := range noDatapath(args) {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return usagef("%s: expected zone=N or NAME=SECONDS", arg)
+		}
+		if name == "zone" {
+			z, err := zoneNumber(value)
+			if err != nil {
+				return err
+			}
+			change.TimeoutZone = &z
+			continue
+		}
+		n, err := number32(value)
+		if err != nil {
+			return usagef("%s: expected NAME=SECONDS", arg)
+		}
+		change.Timeouts[name] = n
+	}
+	if len(change.Timeouts) > 0 || reset {
+		return c.changeConntrack(change, "")
+	}
+	s, err := c.conntrack()
+	if err != nil {
+		return err
+	}
+	timeouts := s.Timeouts
+	for _, z := range s.Zones {
+		if change.TimeoutZone != nil && z.Zone == *change.TimeoutZone && z.Timeouts != nil {
+			timeouts = z.Timeouts
+		}
+	}
+	if c.json {
+		return c.printJSON(timeouts)
+	}
+	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
+		fmt.Fprintf(c.out, "%s=%d\n", name, timeouts[name])
+	}
+	return nil
+}
+
+// ctStats counts connections by protocol as ct-stats-show prints them.
+func (c *command) ctStats(args []string, states bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := client.Connections(&text, api.DumpConntrack{Args: noDatapath(args), JSON: true}); err != nil {
+		return err
+	}
+	protocols, byState, total := map[string]int{}, map[string]int{}, 0
+	for dec := json.NewDecoder(&text); dec.More(); total++ {
+		var e api.Connection
+		if err := dec.Decode(&e); err != nil {
+			return err
+		}
+		name, known := map[string]string{"tcp": "TCP", "udp": "UDP", "icmp": "ICMP", "icmpv6": "ICMP", "sctp": "SCTP"}[e.Protocol]
+		if !known {
+			name = "Other"
+		}
+		protocols[name]++
+		if _, rest, ok := strings.Cut(e.Line, "protoinfo=(state="); ok && name == "TCP" {
+			byState[rest[:strings.IndexAny(rest, ",)")]]++
+		}
+	}
+	if c.json {
+		return c.printJSON(protocols)
+	}
+	fmt.Fprintf(c.out, "Connections Stats:\n    Total: %d\n", total)
+	for _, name := range []string{"TCP", "UDP", "SCTP", "ICMP", "Other"} {
+		if protocols[name] == 0 {
+			continue
+		}
+		fmt.Fprintf(c.out, "  %s: %d\n", name, protocols[name])
+		if name == "TCP" && states {
+			fmt.Fprintln(c.out, "    Conn per TCP states:")
+			for _, s := range slices.Sorted(maps.Keys(byState)) {
+				fmt.Fprintf(c.out, "      [%s]: %d\n", s, byState[s])
+			}
+		}
+	}
+	return nil
+}

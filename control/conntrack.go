@@ -1,0 +1,281 @@
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"weft/api"
+	"weft/conntrack"
+	"weft/datapath"
+	"weft/flowtable"
+)
+
+// The connection table lies in memory shared with the engine: control reads it,
+// writes its settings, and has worker 0 end connections.
+
+// dumpChunk is the number of records read before others get a chance at
+// Daemon.mu.
+const dumpChunk = 8192
+
+// eachConnection calls visit with all connections that filter chooses, until it
+// returns false.
+func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry) bool) {
+	for from, more := uint32(0), true; more; from += dumpChunk {
+		d.mu.RLock()
+		if d.workers == nil {
+			d.mu.RUnlock()
+			return
+		}
+		more = d.workers.mem.Connections.EachIn(from, from+dumpChunk, monotonic(), func(e *conntrack.Entry) bool {
+			return !filter.Match(e) || visit(e)
+		})
+		d.mu.RUnlock()
+	}
+}
+
+// connections is the table, for settings. Caller holds mu.
+func (d *Daemon) connections() (conntrack.Memory, error) {
+	if d.workers == nil {
+		return conntrack.Memory{}, errEngineGone
+	}
+	return d.workers.mem.Connections, nil
+}
+
+// flushConnections ends the connections that filter chooses, and returns how many
+// it asked for once they have ended.
+func (d *Daemon) flushConnections(filter *conntrack.Filter) int {
+	n := 0
+	var refs []conntrack.Ref
+	send := func() {
+		d.mu.RLock()
+		if d.workers != nil && len(refs) > 0 {
+			d.workers.push(0, datapath.AppendEndConnections(nil, refs))
+		}
+		d.mu.RUnlock()
+		refs = refs[:0]
+	}
+	var all []conntrack.Ref
+	d.eachConnection(filter, func(e *conntrack.Entry) bool {
+		all = append(all, e.Ref)
+		return true
+	})
+	for _, ref := range all {
+		n++
+		if refs = append(refs, ref); len(refs) == datapath.MaxEnds {
+			send()
+		}
+	}
+	send()
+	d.change.Lock() // settle must not outlive the workers
+	defer d.change.Unlock()
+	_ = d.workers.settle()
+	return n
+}
+
+// collectRecircs forgets the recirc_ids that no megaflow needs. Caller holds mu.
+func (d *Daemon) collectRecircs(list []*megaflow) {
+	needed := map[uint32]bool{}
+	for _, m := range list {
+		needed[m.key.Recirc()] = true
+		for i := range m.actions {
+			if m.actions[i].Op == flowtable.OpRecirc {
+				needed[m.actions[i].U32] = true
+			}
+		}
+	}
+	d.recircs.Collect(func(id uint32) bool { return needed[id] })
+}
+
+func (d *Daemon) conntrackRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
+	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
+		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
+		if err != nil {
+			return nil, asInput(err)
+		}
+		return api.ConnectionsChanged{Connections: d.flushConnections(&filter)}, nil
+	})
+	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.conntrackSettings() })
+	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
+		var c api.ChangeConntrack
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return struct{}{}, d.changeConntrack(&c)
+	})
+}
+
+// dumpConnections answers with a line a connection as ovs-dpctl dump-conntrack
+// prints it, or a line of JSON.
+func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	filter, err := conntrack.ParseFilter(q["arg"])
+	if err != nil {
+		d.reply(w, nil, asInput(err))
+		return
+	}
+	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
+	out := bufio.NewWriterSize(w, 1<<16)
+	defer out.Flush()
+	var line []byte
+	d.eachConnection(&filter, func(e *conntrack.Entry) bool {
+		line = e.AppendTo(line[:0], options)
+		if q.Get("json") == "true" {
+			line, _ = json.Marshal(connectionJSON(e, string(line)))
+		}
+		_, err := out.Write(append(line, '\n'))
+		return err == nil
+	})
+}
+
+func connectionJSON(e *conntrack.Entry, line string) api.Connection {
+	c := api.Connection{
+		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
+		Replied: e.Replied, Timer: e.Class.String(), Line: line,
+	}
+	side := func(t *conntrack.Tuple) api.Tuple {
+		src, dst := t.Addrs()
+		return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
+	}
+	c.Orig, c.Reply = side(&e.Orig), side(&e.Reply)
+	return c
+}
+
+func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
+	m := map[string]uint32{}
+	for c, v := range t {
+		m[conntrack.Class(c).String()] = v
+	}
+	return m
+}
+
+func (d *Daemon) conntrackSettings() (api.Conntrack, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	m, err := d.connections()
+	if err != nil {
+		return api.Conntrack{}, err
+	}
+	base := m.Policy(0)
+	counts := m.Counters()
+	s := api.Conntrack{
+		Connections: m.Count(), MaxConnections: m.Limit(), DefaultLimit: m.DefaultZoneLimit(), SequenceChecks: !m.Liberal(),
+		Timeouts: timeoutsJSON(&base), Zones: []api.Zone{},
+		Created: counts.Created, Expired: counts.Expired, Evicted: counts.Evicted,
+		RefusedLimit: counts.RefusedLimit, RefusedNAT: counts.RefusedNAT,
+	}
+	for n := range conntrack.Zones {
+		limit, set := m.ZoneLimit(uint16(n))
+		policy, count := m.ZonePolicy(uint16(n)), m.ZoneCount(uint16(n))
+		if !set && policy == 0 && count == 0 {
+			continue
+		}
+		z := api.Zone{Zone: uint16(n), Connections: count}
+		if set {
+			z.Limit = &limit
+		}
+		if policy != 0 {
+			t := m.Policy(policy)
+			z.Timeouts = timeoutsJSON(&t)
+		}
+		s.Zones = append(s.Zones, z)
+	}
+	return s, nil
+}
+
+func (d *Daemon) changeConntrack(c *api.ChangeConntrack) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, err := d.connections()
+	if err != nil {
+		return err
+	}
+	// First all that can be refused.
+	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
+		return inputf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())
+	}
+	if err := setTimeouts(m, c); err != nil {
+		return err
+	}
+	if c.MaxConnections != nil {
+		m.SetLimit(*c.MaxConnections)
+	}
+	if c.SequenceChecks != nil {
+		m.SetLiberal(!*c.SequenceChecks)
+	}
+	if c.DefaultLimit != nil {
+		m.SetDefaultZoneLimit(*c.DefaultLimit)
+	}
+	for _, l := range c.Limits {
+		m.SetZoneLimit(l.Zone, l.Limit)
+	}
+	for _, zone := range c.ClearLimits {
+		m.ClearZoneLimit(zone)
+	}
+	return nil
+}
+
+// setTimeouts changes the timeouts of a zone, or of all that have none of their
+// own.
+func setTimeouts(m conntrack.Memory, c *api.ChangeConntrack) error {
+	if len(c.Timeouts) == 0 {
+		if c.TimeoutZone != nil && c.ClearTimeouts {
+			m.SetZonePolicy(*c.TimeoutZone, 0)
+		} else if c.ClearTimeouts {
+			m.SetPolicy(0, &conntrack.DefaultTimeouts)
+		}
+		return nil
+	}
+	policy := uint8(0)
+	if c.TimeoutZone != nil {
+		policy = m.ZonePolicy(*c.TimeoutZone)
+	}
+	t := m.Policy(policy)
+	for _, name := range slices.Sorted(maps.Keys(c.Timeouts)) {
+		class, ok := conntrack.ParseClass(name)
+		if !ok {
+			return inputf("timeout %s: expected one of %s", name, conntrack.ClassNames())
+		}
+		if c.Timeouts[name] == 0 || c.Timeouts[name] > conntrack.MaxTimeout {
+			return inputf("timeout %s=%d: expected seconds from 1 to %d", name, c.Timeouts[name], conntrack.MaxTimeout)
+		}
+		t[class] = c.Timeouts[name]
+	}
+	if c.TimeoutZone == nil {
+		m.SetPolicy(0, &t)
+		return nil
+	}
+	policy, ok := policyFor(m, *c.TimeoutZone, &t)
+	if !ok {
+		return inputf("zone %d: expected at most %d different sets of timeouts", *c.TimeoutZone, conntrack.MaxPolicies-1)
+	}
+	m.SetPolicy(policy, &t)
+	m.SetZonePolicy(*c.TimeoutZone, policy)
+	return nil
+}
+
+// policyFor finds a policy for a zone with timeouts t: one that has them, the
+// zone's own if no other zone has that, or a free one.
+func policyFor(m conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
+	var users [conntrack.MaxPolicies]int
+	for n := range conntrack.Zones {
+		users[m.ZonePolicy(uint16(n))]++
+	}
+	for i := 1; i < conntrack.MaxPolicies; i++ {
+		if users[i] > 0 && m.Policy(uint8(i)) == *t {
+			return uint8(i), true
+		}
+	}
+	if own := m.ZonePolicy(zone); own != 0 && users[own] == 1 {
+		return own, true
+	}
+	for i := 1; i < conntrack.MaxPolicies; i++ {
+		if users[i] == 0 {
+			return uint8(i), true
+		}
+	}
+	return 0, false
+}
