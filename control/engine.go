@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/datapath"
 	"weft/engine"
 	"weft/port"
 	"weft/tunnel"
@@ -236,6 +237,7 @@ func (d *Daemon) takeOver(in *inheritance) error {
 			d.attachPort(p, true)
 		}
 	}
+	d.receive(d.workers)
 	if d.upcalls, err = d.startUpcalls(d.workers); err != nil {
 		return err
 	}
@@ -307,6 +309,8 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 // adoptEngine makes a fresh engine the present one and sends it all there is:
 // templates, terminations, megaflows, and then the ports. Caller holds change.
 func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
+	// What comes in on the first port must find the last one there.
+	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	d.tunnels.replay(w, d.counters.tunnels)
 	d.mu.Lock()
 	d.workers = w
@@ -322,6 +326,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	for _, p := range d.ports {
 		d.attachPort(p, resume)
 	}
+	d.receive(w)
 	up, err := d.startUpcalls(w)
 	if err != nil {
 		d.log.Error("upcalls", "error", err)
@@ -330,12 +335,19 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	d.upcalls = up
 }
 
+// receive ends the hold that adoptEngine, of this process or of one before it,
+// has put on the workers.
+func (d *Daemon) receive(w *workers) {
+	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
+	_ = w.settle() // a dead engine's successor is told anew
+}
+
 // Times between two attempts to start an engine that does not start, or dies at
 // once.
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
-	soundAfter        = 10 * time.Second
+	soundAfter        = time.Second
 )
 
 // supervise replaces the engine whenever it dies, until ctx ends.

@@ -74,6 +74,9 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.endConnections(body)
 	case CmdMeter:
 		return w.setMeter(arg, body)
+	case CmdHold:
+		w.holding = arg != 0
+		return arg <= 1
 	case CmdTap:
 		return w.setTap(arg, body)
 	}

@@ -39,6 +39,8 @@ func FuzzCommands(f *testing.F) {
 			r.inject(1, ethernet(0xa, 60, 9))
 			r.turn()
 		}
+		r.command(AppendCommand(nil, CmdHold, 0, nil))
+		r.turn()
 		waiting := 0
 		for i := range r.sh.Held {
 			if r.sh.Held[i].State == HeldWaiting {
@@ -55,6 +57,23 @@ func FuzzCommands(f *testing.F) {
 			t.Fatalf("%d frames accounted for", total)
 		}
 	})
+}
+
+// A worker on hold leaves its queues alone; then nothing is lost.
+func TestHold(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.addPort(1, porttest.Options{}, false)
+	r.command(AppendCommand(nil, CmdHold, 1, nil))
+	r.inject(1, ethernet(0xa, 300, 1))
+	r.turn()
+	if n := r.sh.Ports[1].RxPackets; n != 0 {
+		t.Fatalf("%d frames received on hold", n)
+	}
+	r.command(AppendCommand(nil, CmdHold, 0, nil))
+	r.turn()
+	if n := r.sh.Ports[1].RxPackets; n != 1 {
+		t.Fatalf("%d frames received after it", n)
+	}
 }
 
 // An action list cut off in the middle of a record has no such record.

@@ -53,6 +53,9 @@ const (
 	CmdEndConnections
 	// CmdMeter sets meter Arg, whose bucket is full then; body: cost, depth, frames.
 	CmdMeter
+	// CmdHold with Arg 1 leaves the receive queues alone until one with Arg 0:
+	// nothing is received before every port is there that it may go to.
+	CmdHold
 )
 
 // UpcallOp is the operation of an upcall.

@@ -115,6 +115,7 @@ type Worker struct {
 	held    heldPool
 	tracks  tracks
 	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
+	holding bool                                   // see CmdHold
 	told    bool                                   // upcalls were written and not published
 	waiter  waiter
 	taps    taps
@@ -218,7 +219,7 @@ func (w *Worker) pass() {
 	}
 	w.lookForReady()
 	frames := 0
-	for at := 0; at < w.queues.count; at++ {
+	for at := 0; at < w.queues.count && !w.holding; at++ {
 		n := w.receive(w.queues.at(at))
 		if n < 0 {
 			break // the table has changed
