@@ -16,14 +16,30 @@ workers do with the frames it covers.
 
 FLOW is a match without masks, as in in_port=vm1,tcp,nw_dst=10.0.0.2,tp_dst=80;
 fields not named are 0. The frame is made up: nothing counts it, nothing is
-learnt from it.`
+learnt from it.
+
+With --live it waits for the next real frames that match (MATCH may have masks,
+and be left out) and prints which cache knew them, what was done to them, how
+long each stage of the pass took and what became of them.`
 
 func (c *command) traceVerb() *cobra.Command {
 	verb := &cobra.Command{
-		Use: "trace FLOW", Short: "follow a frame through the tables",
-		Long: traceHelp, Args: words(1, 1),
+		Use: "trace FLOW | trace --live [MATCH]", Short: "follow a frame through the tables, or real ones through the workers",
+		Long: traceHelp, Args: words(0, 1),
 	}
-	verb.RunE = func(_ *cobra.Command, args []string) error { return c.trace(args[0]) }
+	live := verb.Flags().Bool("live", false, "the next real frames that match")
+	count := verb.Flags().IntP("count", "c", 1, "with --live: how many frames; 0: until Ctrl-C")
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *count < 0:
+			return usagef("-c %d: expected a number of frames", *count)
+		case *live:
+			return c.traceLive(cmd.ErrOrStderr(), optional(args), *count)
+		case len(args) == 0:
+			return usagef("trace: a word is missing; expected FLOW")
+		}
+		return c.trace(args[0])
+	}
 	return verb
 }
 

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+const captureHelp = `Shows the frames that a port receives and sends or, for drops, those that are
+dropped, each with what became of it: where it was sent, or why it was dropped.
+
+Without -w it prints a line a frame; with -w it writes pcapng, which Wireshark
+opens: interfaces are ports, and the comment of a packet has the verdict. Frames
+are as they came in and as they go out: on an uplink with the tunnel's headers,
+on a vxlan port without. Nothing waits for a capture: frames that it could not
+take are counted, not shown. It ends with -c frames, or Ctrl-C.`
+
+func (c *command) captureVerb() *cobra.Command {
+	var file string
+	var r api.CaptureRequest
+	verb := &cobra.Command{
+		Use: "capture PORT|drops", Short: "show the frames of a port, or those dropped, as pcapng or a line each",
+		Long: captureHelp, Args: words(1, 1),
+	}
+	verb.Flags().StringVarP(&file, "write", "w", "", "write pcapng to a file, or - for standard output")
+	verb.Flags().IntVarP(&r.Limit, "count", "c", 0, "end after that many frames")
+	verb.Flags().IntVarP(&r.Snap, "snap", "s", 0, "take no more than that many bytes of a frame")
+	verb.Flags().StringVar(&r.Port, "port", "", "with drops: only those of this port")
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case r.Limit < 0 || r.Snap < 0:
+			return usagef("capture: -c and -s expect a number of 1 or more")
+		case args[0] == "drops":
+			r.Drops = true
+		case r.Port != "":
+			return usagef("--port: expected with drops alone")
+		default:
+			r.Port = args[0]
+		}
+		return c.capture(cmd.ErrOrStderr(), r, file)
+	}
+	return verb
+}
+
+// untilSignal ends with Ctrl-C, as commands that go on do.
+func untilSignal() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
+
+func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	out := c.out
+	if file != "" && file != "-" {
+		f, err := os.Create(file)
+		if err != nil {
+			return usagef("%v; expected a file to write to, or - for standard output", err)
+		}
+		defer f.Close()
+		out = f
+	}
+	write, finish := c.captureLine, func() error { return nil }
+	if file != "" {
+		p, err := newPcapng(out)
+		if err != nil {
+			return err
+		}
+		write, finish = p.frame, p.close
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	frames, lost := 0, uint64(0)
+	err = client.Capture(ctx, r, func() { fmt.Fprintln(errs, "capturing; Ctrl-C ends it") }, func(f *api.Captured) error {
+		frames++
+		lost = f.Lost
+		return write(f)
+	})
+	if err == nil {
+		err = finish()
+	}
+	fmt.Fprintf(errs, "%d frames captured, %d lost\n", frames, lost)
+	return err
+}
+
+// printLine prints a value of a stream: JSON on one line.
+func (c *command) printLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
+
+const clock = "15:04:05.000000"
+
+func (c *command) captureLine(f *api.Captured) error {
+	if c.json {
+		return c.printLine(f)
+	}
+	flow := f.Flow
+	if flow == "" {
+		flow = fmt.Sprintf("%x", f.Data[:min(len(f.Data), 14)])
+	}
+	_, err := fmt.Fprintf(c.out, "%s %s, %d bytes, %s\n", f.Time.Format(clock), comment(f), f.Len, flow)
+	return err
+}
+
+// traceLive prints what happens to the next frames that match.
+func (c *command) traceLive(errs io.Writer, match string, limit int) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	first := true
+	return client.TraceLive(ctx, match, limit, func() { fmt.Fprintln(errs, "waiting for a frame; Ctrl-C ends it") },
+		func(f *api.Captured) error {
+			if c.json {
+				return c.printLine(f)
+			}
+			if !first {
+				fmt.Fprintln(c.out)
+			}
+			first = false
+			return printLive(c.out, f)
+		})
+}
+
+func printLive(out io.Writer, f *api.Captured) error {
+	var b strings.Builder
+	t := f.Trace
+	if t == nil {
+		t = &api.LiveTrace{}
+	}
+	fmt.Fprintf(&b, "Frame of %d bytes from port %s at %s, worker %d\n", f.Len, f.InPort, f.Time.Format(clock), f.Worker)
+	fmt.Fprintf(&b, "Flow: %s\n", f.Flow)
+	switch t.Cache {
+	case "exact":
+		fmt.Fprintln(&b, "Cache: exact match")
+	case "megaflow":
+		fmt.Fprintf(&b, "Cache: megaflow, masks searched: %d\n", t.Masks)
+	case "control":
+		fmt.Fprintln(&b, "Cache: none; control executed the frame by itself")
+	default:
+		fmt.Fprintln(&b, "Cache: none")
+	}
+	if f.HeldUS > 0 {
+		fmt.Fprintf(&b, "Held: %.0f µs since it missed\n", f.HeldUS)
+	}
+	if t.Megaflow != "" {
+		fmt.Fprintf(&b, "Megaflow: %s\n", t.Megaflow)
+	}
+	fmt.Fprintf(&b, "Datapath actions: %s\n", t.Actions)
+	var stages []string
+	total := uint64(0)
+	for _, s := range t.Stages {
+		if s.NS != 0 {
+			stages = append(stages, fmt.Sprintf("%s %d", s.Name, s.NS))
+			total += uint64(s.NS)
+		}
+	}
+	fmt.Fprintf(&b, "Stages, ns for a batch of %d: %s, all %d\n", t.Frames, strings.Join(stages, ", "), total)
+	fmt.Fprintf(&b, "Verdict: %s\n", verdict(&api.Captured{
+		Kind: f.Kind, Verdict: f.Verdict, Reason: f.Reason, Outputs: f.Outputs, OutputCount: f.OutputCount}))
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"weft/api"
+)
+
+// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng: one
+// interface a port, one enhanced packet block a frame, whose comment has what
+// the format has no field for.
+type pcapng struct {
+	w          io.Writer
+	interfaces map[string]uint32 // by port
+	lost       uint64
+	last       time.Time
+	buf        []byte
+}
+
+// Block types (sections 4.1 to 4.6) and options (3.5 and those of the blocks).
+const (
+	blockSection    = 0x0a0d0d0a
+	blockInterface  = 1
+	blockStatistics = 5
+	blockPacket     = 6
+
+	optEnd         = 0
+	optComment     = 1
+	optUserAppl    = 4 // of a section
+	optName        = 2 // of an interface
+	optResolution  = 9 // the same
+	optPacketFlags = 2 // of a packet
+	optIfDrop      = 5 // of statistics
+
+	linkEthernet = 1
+	byteOrder    = 0x1a2b3c4d
+	nanoseconds  = 9
+	inbound      = 1
+	outbound     = 2
+)
+
+func newPcapng(w io.Writer) (*pcapng, error) {
+	p := &pcapng{w: w, interfaces: map[string]uint32{}}
+	p.begin(blockSection)
+	p.u32(byteOrder)
+	p.u32(1) // version 1.0
+	p.u32(0xffffffff)
+	p.u32(0xffffffff) // a section of unknown length
+	p.option(optUserAppl, []byte("weft "+api.Version()))
+	return p, p.end()
+}
+
+func (p *pcapng) u32(v uint32) { p.buf = binary.LittleEndian.AppendUint32(p.buf, v) }
+
+func (p *pcapng) padded(data []byte) {
+	p.buf = append(p.buf, data...)
+	for len(p.buf)%4 != 0 {
+		p.buf = append(p.buf, 0)
+	}
+}
+
+// maxOption is the longest value of an option in bytes.
+const maxOption = 1<<16 - 1
+
+func (p *pcapng) option(code uint16, value []byte) {
+	value = value[:min(len(value), maxOption)]
+	p.buf = binary.LittleEndian.AppendUint16(p.buf, code)
+	p.buf = binary.LittleEndian.AppendUint16(p.buf, uint16(len(value)))
+	p.padded(value)
+}
+
+func (p *pcapng) begin(block uint32) {
+	p.buf = p.buf[:0]
+	p.u32(block)
+	p.u32(0) // length, see end
+}
+
+// end closes the options and writes the block.
+func (p *pcapng) end() error {
+	p.option(optEnd, nil)
+	length := uint32(len(p.buf) + 4)
+	p.u32(length)
+	binary.LittleEndian.PutUint32(p.buf[4:], length)
+	_, err := p.w.Write(p.buf)
+	return err
+}
+
+func (p *pcapng) time(t time.Time) {
+	ns := uint64(t.UnixNano())
+	p.u32(uint32(ns >> 32))
+	p.u32(uint32(ns))
+}
+
+func (p *pcapng) port(name string) (uint32, error) {
+	if no, ok := p.interfaces[name]; ok {
+		return no, nil
+	}
+	no := uint32(len(p.interfaces))
+	p.interfaces[name] = no
+	p.begin(blockInterface)
+	p.u32(linkEthernet)
+	p.u32(0) // frames of any length
+	p.option(optName, []byte(name))
+	p.option(optResolution, []byte{nanoseconds})
+	return no, p.end()
+}
+
+// frame writes one frame.
+func (p *pcapng) frame(f *api.Captured) error {
+	no, err := p.port(f.Port)
+	if err != nil {
+		return err
+	}
+	p.lost, p.last = f.Lost, f.Time
+	p.begin(blockPacket)
+	p.u32(no)
+	p.time(f.Time)
+	p.u32(uint32(len(f.Data)))
+	p.u32(uint32(f.Len))
+	p.padded(f.Data)
+	switch f.Kind {
+	case api.CapturedIn:
+		p.option(optPacketFlags, binary.LittleEndian.AppendUint32(nil, inbound))
+	case api.CapturedOut:
+		p.option(optPacketFlags, binary.LittleEndian.AppendUint32(nil, outbound))
+	}
+	p.option(optComment, []byte(comment(f)))
+	return p.end()
+}
+
+// close writes how many frames were lost.
+func (p *pcapng) close() error {
+	for _, no := range p.interfaces {
+		p.begin(blockStatistics)
+		p.u32(no)
+		p.time(p.last)
+		p.option(optIfDrop, binary.LittleEndian.AppendUint64(nil, p.lost))
+		if err := p.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// comment says of a frame where it was seen and what became of it.
+func comment(f *api.Captured) string {
+	text := "port " + f.Port
+	switch f.Kind {
+	case api.CapturedIn:
+		text += " in"
+	case api.CapturedOut:
+		text += " out"
+	}
+	if f.InPort != f.Port {
+		text += ", from port " + f.InPort
+	}
+	return text + ": " + verdict(f)
+}
+
+func verdict(f *api.Captured) string {
+	text := map[string]string{
+		api.VerdictDropped:   "dropped: " + f.Reason,
+		api.VerdictControl:   "held until control has translated its flow",
+		api.VerdictNeighbour: "held until the tunnel's next hop is known",
+		api.VerdictMerged:    "went on in one frame with the segment before it",
+	}[f.Verdict]
+	if f.Verdict == api.VerdictSent {
+		text = "sent"
+		if f.Kind != api.CapturedOut {
+			text += " to " + strings.Join(f.Outputs, ", ")
+			if n := f.OutputCount - len(f.Outputs); n > 0 {
+				text += fmt.Sprintf(" and %d more", n)
+			}
+		}
+		if f.Reason != "" {
+			text += ", dropped on the way to others: " + f.Reason
+		}
+	}
+	if f.HeldUS > 0 {
+		text += fmt.Sprintf(", %.0f µs after it missed", f.HeldUS)
+	}
+	return text
+}
