@@ -421,7 +421,7 @@ func (w *Worker) tapFinish() {
 	for at := range p.pending[:p.count] {
 		r := p.pending[at].record
 		if r.verdict() == VerdictNone {
-			w.tapUnsettled(r, w.live>>p.pending[at].frame&1 != 0)
+			w.tapUnsettled(r, int(p.pending[at].frame))
 		}
 		for stage := range Stages {
 			if from, to := p.marks[stage], p.marks[stage+1]; from != 0 && to > from {
@@ -440,15 +440,15 @@ func (w *Worker) tapFinish() {
 
 // tapUnsettled settles a record that no output and no drop has. What waits for
 // control is seen, and counted, once that has answered.
-func (w *Worker) tapUnsettled(r captureRecord, live bool) {
+func (w *Worker) tapUnsettled(r captureRecord, i int) {
 	switch {
-	case !live:
+	case w.live>>i&1 == 0:
 		r.setVerdict(VerdictMerged)
 	case r.slot() != flowtable.NoSlot || r.cache() == CacheControl:
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == r.inPort() {
+		if r.port() == w.batch.Frames[i].InPort { // else it was in a tunnel then
 			w.sh.Taps[r[0]].Written--
 			r[0] = VoidTap
 		}

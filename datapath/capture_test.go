@@ -230,6 +230,18 @@ func TestTapOfTunnel(t *testing.T) {
 		{CaptureIn, uplinkPort, VerdictDropped, packet.DropNotTunnel, nil, other},
 		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
 	})
+
+	// What misses out of a tunnel was seen once with it, and is once without it.
+	inner := ethernet(0xd, 300, 0)
+	missed := append(bytes.Clone(wire[:len(wire)-len(f)]), inner...)
+	r.inject(uplinkPort, missed)
+	r.turn()
+	r.command(AppendExecute(nil, r.mustUpcall(UpMiss).Arg, []flowtable.Action{output(2)}))
+	r.turn()
+	r.mustSee(r.captures(), []seen{
+		{CaptureIn, uplinkPort, VerdictMissed, packet.DropNone, nil, missed},
+		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, inner},
+	})
 }
 
 // The neighbour that a tunnel waits for is a verdict of its own.

@@ -122,9 +122,8 @@ func (r captureRecord) setCache(c CaptureCache)     { r[2] = byte(c) }
 func (r captureRecord) verdict() CaptureVerdict     { return CaptureVerdict(r[3]) }
 func (r captureRecord) setVerdict(v CaptureVerdict) { r[3] = byte(v) }
 
-func (r captureRecord) port() uint32   { return binary.LittleEndian.Uint32(r[8:]) }
-func (r captureRecord) inPort() uint32 { return binary.LittleEndian.Uint32(r[12:]) }
-func (r captureRecord) slot() uint32   { return binary.LittleEndian.Uint32(r[16:]) }
+func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
+func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
 // fill writes what is known of the frame from the start.
 func (r captureRecord) fill(no, inPort uint32, length int, at, held uint64) {
