@@ -185,6 +185,7 @@ func (d *Daemon) handler() http.Handler {
 		n, err := d.deleteFlows(q.Get("match"), strict)
 		return api.FlowsChanged{Flows: n}, err
 	})
+	d.tableRoutes(route)
 	route("GET /v1/megaflows", func(*http.Request) (any, error) { return d.dumpMegaflows(), nil })
 	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())

@@ -262,7 +262,8 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	notify(d.underlay.moved) // devices may have changed since their ports were set up
-	d.done.Add(6)
+	d.done.Add(7)
+	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
 	go func() { defer d.done.Done(); d.learnFlows(ctx) }()
 	go func() { defer d.done.Done(); d.follow(ctx) }()

@@ -196,6 +196,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 			return err
 		}
 	}
+	d.loadTables(saved.groups, saved.meters)
 	d.loadFlows(saved.flows, in.counters != nil)
 	d.numbers = saved.names
 	d.setEngine(in.client)
@@ -226,6 +227,7 @@ func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
 	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.captures.disarm(d.workers)
+	d.sendMeters(d.workers)
 	d.recoverMegaflows()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
 		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -316,6 +318,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	d.workers = w
 	d.terminated = map[uint32]tunnel.Termination{}
 	d.sendTerminations(w)
+	d.sendMeters(w)
 	for _, m := range d.megaflows.list() {
 		d.installSlot(m)
 	}

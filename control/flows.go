@@ -22,13 +22,14 @@ type megaflow struct {
 	// statistics are not its own.
 	generation uint32
 
-	rules    []*openflow.Rule // that its frames count for
-	places   []uint32         // of rules, in the counter region
-	learn    openflow.Learn
-	learned  []openflow.FlowMod
-	tables   openflow.TableSet // looked up
-	usedMACs bool
-	usedNS   uint64 // last hit credited, madeNS before any
+	rules     []*openflow.Rule // that its frames count for
+	places    []uint32         // of rules, in the counter region
+	learn     openflow.Learn
+	learned   []openflow.FlowMod
+	tables    openflow.TableSet // looked up
+	usedMACs  bool
+	usedPorts bool
+	usedNS    uint64 // last hit credited, madeNS before any
 }
 
 // flowID finds a megaflow by what it matches.
@@ -191,7 +192,8 @@ func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
 
 // setEffects notes what depends on the tables and touches no counter.
 func (m *megaflow) setEffects(t *openflow.Translation) {
-	m.learn, m.usedMACs, m.learned, m.tables = t.Learn, t.UsedMACs, t.Learned, t.Tables
+	m.learn, m.usedMACs, m.usedPorts = t.Learn, t.UsedMACs, t.UsedPorts
+	m.learned, m.tables = t.Learned, t.Tables
 }
 
 // install puts m into every worker's cache. Caller holds d.mu for reading or

@@ -19,11 +19,13 @@ import (
 const stateVersion = 1
 
 var (
-	bucketMeta  = []byte("meta")
-	bucketPorts = []byte("ports") // port number, 32 bits big endian -> savedPort in JSON
-	bucketNames = []byte("names") // port number, 32 bits big endian -> name of its last port
-	bucketFlows = []byte("flows") // counter slot, 32 bits big endian -> age 64 bits, flow text
-	keyVersion  = []byte("version")
+	bucketMeta   = []byte("meta")
+	bucketPorts  = []byte("ports")  // port number, 32 bits big endian -> savedPort in JSON
+	bucketNames  = []byte("names")  // port number, 32 bits big endian -> name of its last port
+	bucketGroups = []byte("groups") // group number, 32 bits big endian -> group text
+	bucketMeters = []byte("meters") // meter number, the same
+	bucketFlows  = []byte("flows")  // counter slot, 32 bits big endian -> age 64 bits, flow text
+	keyVersion   = []byte("version")
 )
 
 // savedPort is a port as it was asked for.
@@ -120,7 +122,7 @@ func cause(err error) error {
 
 func (s *store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows} {
+		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -182,11 +184,45 @@ func (s *store) changeFlows(save []savedFlow, remove []uint32) error {
 	})
 }
 
+// changeTables saves what groups and meters there are now, by number, and
+// deletes flows, in one transaction.
+func (s *store) changeTables(groups, meters map[uint32]string, remove []uint32) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		for _, slot := range remove {
+			if err := tx.Bucket(bucketFlows).Delete(number(slot)); err != nil {
+				return err
+			}
+		}
+		if err := replaceBucket(tx, bucketGroups, groups); err != nil {
+			return err
+		}
+		return replaceBucket(tx, bucketMeters, meters)
+	})
+}
+
+func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
+	if err := tx.DeleteBucket(name); err != nil {
+		return err
+	}
+	b, err := tx.CreateBucket(name)
+	if err != nil {
+		return err
+	}
+	for n, text := range rows {
+		if err := b.Put(number(n), []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // loaded is all that a state file holds: ports by number, flows by age.
 type loaded struct {
-	ports []savedPort
-	flows []savedFlow
-	names map[uint32]string // of the last port with each number, deleted ones too
+	ports  []savedPort
+	flows  []savedFlow
+	groups []string
+	meters []string
+	names  map[uint32]string // of the last port with each number, deleted ones too
 }
 
 func (s *store) load() (loaded, error) {
@@ -209,6 +245,18 @@ func (s *store) load() (loaded, error) {
 		})
 		if err != nil {
 			return err
+		}
+		for _, table := range []struct {
+			bucket []byte
+			into   *[]string
+		}{{bucketGroups, &l.groups}, {bucketMeters, &l.meters}} {
+			err := tx.Bucket(table.bucket).ForEach(func(_, v []byte) error {
+				*table.into = append(*table.into, string(v))
+				return nil
+			})
+			if err != nil {
+				return err
+			}
 		}
 		return tx.Bucket(bucketFlows).ForEach(func(k, v []byte) error {
 			if len(k) != 4 || len(v) < 8 {

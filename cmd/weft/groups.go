@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// tableVerbs are those about groups and meters.
+func (c *command) tableVerbs() []*cobra.Command {
+	groups := func(client *api.Client, change api.ChangeTable) (api.TableChanged, error) {
+		return client.ChangeGroups(change)
+	}
+	meters := func(client *api.Client, change api.ChangeTable) (api.TableChanged, error) {
+		return client.ChangeMeters(change)
+	}
+	type changer = func(*api.Client, api.ChangeTable) (api.TableChanged, error)
+	verb := func(use, op, short string, least int, do changer) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: words(least, 1), RunE: func(_ *cobra.Command, args []string) error {
+			return c.changeTable(do, api.ChangeTable{Op: op, Text: optional(args)})
+		}}
+	}
+	file := func(use, short string, do changer) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: words(1, 1), RunE: func(_ *cobra.Command, args []string) error {
+			text, err := c.readFile(args[0])
+			if err != nil {
+				return err
+			}
+			return c.changeTable(do, api.ChangeTable{Op: "add", Text: text, File: true})
+		}}
+	}
+	mod := verb("mod-group GROUP", "modify", "replace a group", 1, groups)
+	mayCreate := mod.Flags().Bool("may-create", false, "add the group if there is none")
+	mod.RunE = func(_ *cobra.Command, args []string) error {
+		op := "modify"
+		if *mayCreate {
+			op = "put"
+		}
+		return c.changeTable(groups, api.ChangeTable{Op: op, Text: args[0]})
+	}
+	return []*cobra.Command{
+		verb("add-group GROUP", "add", "add a group: group_id=N,type=all|select|indirect|ff,bucket=...", 1, groups),
+		file("add-groups FILE|-", "add the groups of a file, all or none", groups), mod,
+		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
+		{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups},
+		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=type=drop,rate=R[,burst_size=B]", 1, meters),
+		verb("mod-meter METER", "modify", "replace a meter", 1, meters),
+		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
+		{Use: "dump-meters [meter=N]", Short: "print the meters", Args: words(0, 1), RunE: c.dumpMeters},
+		{Use: "meter-stats [meter=N]", Short: "print what meters have counted and dropped", Args: words(0, 1), RunE: c.meterStats},
+	}
+}
+
+func (c *command) changeTable(do func(*api.Client, api.ChangeTable) (api.TableChanged, error), change api.ChangeTable) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	n, err := do(client, change)
+	if err != nil || !c.json {
+		return err
+	}
+	return c.printJSON(n)
+}
+
+func (c *command) dumpGroups(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Groups(optional(args))
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	for _, g := range list {
+		fmt.Fprintln(c.out, " "+g.Line)
+	}
+	return nil
+}
+
+func (c *command) meters(args []string, show func(api.Meter)) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Meters(optional(args))
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	for _, m := range list {
+		show(m)
+	}
+	return nil
+}
+
+func (c *command) dumpMeters(_ *cobra.Command, args []string) error {
+	return c.meters(args, func(m api.Meter) { fmt.Fprintln(c.out, m.Line) })
+}
+
+func (c *command) meterStats(_ *cobra.Command, args []string) error {
+	return c.meters(args, func(m api.Meter) {
+		fmt.Fprintf(c.out, "meter:%d flow_count:%d packet_in_count:%d byte_in_count:%d bands:\n", m.ID, m.Flows, m.Packets, m.Bytes)
+		for i, b := range m.Bands {
+			fmt.Fprintf(c.out, "%d: packet_count:%d byte_count:%d\n", i, b.Packets, b.Bytes)
+		}
+	})
+}

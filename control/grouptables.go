@@ -1,0 +1,251 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/openflow"
+)
+
+// Groups and meters: the tables beside those of flows.
+
+// tableRoutes are the API's requests about them.
+func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
+		route(pattern, func(r *http.Request) (any, error) {
+			var c api.ChangeTable
+			if err := body(r, &c); err != nil {
+				return nil, err
+			}
+			return do(c)
+		})
+	}
+	change("POST /v1/groups", d.changeGroups)
+	change("POST /v1/meters", d.changeMeters)
+	route("GET /v1/groups", func(r *http.Request) (any, error) { return d.listGroups(r.URL.Query().Get("select")) })
+	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.listMeters(r.URL.Query().Get("select")) })
+}
+
+var groupCommands = map[string]openflow.GroupCommand{
+	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
+}
+
+var meterCommands = map[string]openflow.MeterCommand{
+	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
+}
+
+// changeGroups does all of a change or nothing. When it returns, no frame goes
+// by the old groups any more.
+func (d *Daemon) changeGroups(c api.ChangeTable) (api.TableChanged, error) {
+	command, ok := groupCommands[c.Op]
+	if !ok {
+		return api.TableChanged{}, inputf("op %q: expected add, modify, put or delete", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mods []openflow.GroupMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, d.view)
+	} else {
+		mods = make([]openflow.GroupMod, 1)
+		mods[0], err = openflow.ParseGroupMod(c.Text, command, d.view)
+	}
+	if err != nil {
+		return api.TableChanged{}, asInput(err)
+	}
+	return d.changeTable(len(mods), func() (openflow.Changes, error) {
+		return d.pipeline.ApplyGroups(mods, monotonic())
+	})
+}
+
+func (d *Daemon) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
+	command, ok := meterCommands[c.Op]
+	if !ok {
+		return api.TableChanged{}, inputf("op %q: expected add, modify or delete", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mods []openflow.MeterMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
+	} else {
+		mods = make([]openflow.MeterMod, 1)
+		mods[0], err = openflow.ParseMeterMod(c.Text, command)
+	}
+	if err != nil {
+		return api.TableChanged{}, asInput(err)
+	}
+	return d.changeTable(len(mods), func() (openflow.Changes, error) {
+		changes, changed, err := d.pipeline.ApplyMeters(mods, monotonic())
+		for _, m := range changed {
+			sendMeter(d.workers, m)
+		}
+		return changes, err
+	})
+}
+
+// changeTable applies a change of groups or meters with the flows that go with
+// it, saves and revalidates. Caller holds change.
+func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
+	d.mu.Lock()
+	d.pullAll()
+	changes, err := apply()
+	if err != nil {
+		d.mu.Unlock()
+		return api.TableChanged{}, asInput(err)
+	}
+	removed := d.removePlaces(changes.Removed)
+	groups, meters := d.tableTexts()
+	d.mu.Unlock()
+
+	err = d.store.changeTables(groups, meters, removed)
+	d.updateLiveness()
+	d.revalidate(func(*megaflow) bool { return true })
+	d.releasePlaces(removed)
+	if err != nil {
+		return api.TableChanged{}, fmt.Errorf("the change is in force but could not be saved: %w", err)
+	}
+	return api.TableChanged{Changed: n, Flows: len(changes.Removed)}, nil
+}
+
+// tableTexts is groups and meters as they are saved, by number.
+func (d *Daemon) tableTexts() (groups, meters map[uint32]string) {
+	groups, meters = map[uint32]string{}, map[uint32]string{}
+	for _, g := range d.pipeline.Groups(openflow.GroupAny) {
+		groups[g.ID] = openflow.FormatGroup(g, nil)
+	}
+	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
+		meters[m.ID] = openflow.FormatMeter(m)
+	}
+	return groups, meters
+}
+
+// loadTables makes groups and meters as they were saved, before the flows that
+// name them. Nothing else runs yet.
+func (d *Daemon) loadTables(groups, meters []string) {
+	for _, text := range meters {
+		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
+		if err == nil {
+			_, _, err = d.pipeline.ApplyMeters([]openflow.MeterMod{mod}, monotonic())
+		}
+		if err != nil {
+			d.log.Error("a saved meter is left out", "meter", text, "error", err)
+		}
+	}
+	var mods []openflow.GroupMod
+	for _, text := range groups {
+		mod, err := openflow.ParseGroupMod(text, openflow.GroupAdd, nil)
+		if err != nil {
+			d.log.Error("a saved group is left out", "group", text, "error", err)
+			continue
+		}
+		mods = append(mods, mod)
+	}
+	if _, err := d.pipeline.ApplyGroups(mods, monotonic()); err != nil {
+		d.log.Error("the saved groups are left out", "error", err)
+	}
+}
+
+// sendMeters has workers that know of none meter.
+func (d *Daemon) sendMeters(w *workers) {
+	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
+		sendMeter(w, m)
+	}
+}
+
+func sendMeter(w *workers, m *openflow.Meter) {
+	for i := range m.Bands {
+		b := &m.Bands[i]
+		meter := datapath.NewMeter(m.Packets, b.Rate, b.Depth())
+		w.broadcast(datapath.AppendMeter(nil, b.Slot, &meter))
+	}
+}
+
+func (d *Daemon) listGroups(text string) ([]api.Group, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
+	if err != nil {
+		return nil, asInput(err)
+	}
+	list := []api.Group{}
+	for _, g := range d.pipeline.Groups(mod.Group.ID) {
+		list = append(list, api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.view)})
+	}
+	return list, nil
+}
+
+func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
+	if err != nil {
+		return nil, asInput(err)
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	list := []api.Meter{}
+	for _, m := range d.pipeline.Meters(mod.Meter.ID) {
+		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: d.pipeline.MeterFlows(m.ID)}
+		for i := range m.Bands {
+			var band api.MeterBand
+			var packets, bytes uint64
+			for _, sh := range d.workers.shared {
+				c := &sh.Meters[m.Bands[i].Slot]
+				packets += atomic.LoadUint64(&c.Packets)
+				bytes += atomic.LoadUint64(&c.Bytes)
+				band.Packets += atomic.LoadUint64(&c.DroppedPackets)
+				band.Bytes += atomic.LoadUint64(&c.DroppedBytes)
+			}
+			if i == 0 { // what a band drops does not come to the next
+				shown.Packets, shown.Bytes = packets, bytes
+			}
+			shown.Bands = append(shown.Bands, band)
+		}
+		list = append(list, shown)
+	}
+	return list, nil
+}
+
+// Liveness of ports, for buckets that watch them
+
+// livenessInterval is how long a port may have been down before groups that
+// watch it are told.
+const livenessInterval = 50 * time.Millisecond
+
+// watchPorts tells groups of ports that come and go until ctx ends.
+func (d *Daemon) watchPorts(ctx context.Context) {
+	for sleep(ctx, livenessInterval) {
+		d.change.Lock()
+		if d.updateLiveness() {
+			d.revalidate(func(m *megaflow) bool { return m.usedPorts })
+		}
+		d.change.Unlock()
+	}
+}
+
+// updateLiveness notes which ports are down, if a group wants to know, and
+// reports whether that has changed. Caller holds change.
+func (d *Daemon) updateLiveness() (changed bool) {
+	if !d.pipeline.WatchesPorts() {
+		return false
+	}
+	for _, p := range d.ports {
+		down := p.problem.Load() != nil || p.driver.status().state != stateUp
+		if down != p.info.Down {
+			p.info.Down, changed = down, true
+		}
+	}
+	if changed {
+		d.updateView()
+	}
+	return changed
+}

@@ -1,0 +1,96 @@
+package control
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"weft/api"
+)
+
+func (f *fakes) group(op, text string) {
+	f.t.Helper()
+	if _, err := f.d.changeGroups(api.ChangeTable{Op: op, Text: text}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// megaflowActions is the actions of the only megaflow.
+func (f *fakes) megaflowActions() string {
+	f.t.Helper()
+	list := f.d.dumpMegaflows()
+	if len(list) != 1 {
+		return ""
+	}
+	return list[0].Actions
+}
+
+// A bucket follows the port it watches, and a change of the group its flows.
+func TestFailover(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(3)
+	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
+	f.add("in_port=p1,actions=group:1")
+	w := f.worker()
+	w.frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	first := f.megaflowActions()
+	f.d.change.Lock()
+	f.d.ports[2].fail(errors.New("unplugged"))
+	f.d.change.Unlock()
+	eventually(t, "the megaflow of a bucket that died goes", func() bool { return f.d.megaflows.len() == 0 })
+	w.frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	if second := f.megaflowActions(); first == "" || second == "" || first == second {
+		t.Errorf("actions %q, and %q once the port has failed", first, second)
+	}
+	f.group("modify", "group_id=1,type=all")
+	w.frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	if got := f.megaflowActions(); got != "drop(flow-drop)" {
+		t.Errorf("an empty group: %q", got)
+	}
+}
+
+// Groups and meters are there again after a restart, before the flows that name
+// them; deleting them takes those along.
+func TestGroupsAndMetersStay(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.group("add", "group_id=7,type=indirect,bucket=output:p2")
+	if _, err := f.d.changeMeters(api.ChangeTable{Op: "add", File: true, Text: "meter=3,pktps,band=type=drop,rate=5\nmeter=4 kbps burst bands=type=drop rate=9 burst_size=8"}); err != nil {
+		t.Fatal(err)
+	}
+	f.add("in_port=p1,actions=meter:4,group:7", "in_port=p2,actions=group:7", "priority=1,actions=drop")
+	f.end()
+	f.begin()
+	groups, err := f.d.listGroups("")
+	if err != nil || len(groups) != 1 || groups[0].Line != "group_id=7,type=indirect,bucket=bucket_id:0,actions=output:p2" {
+		t.Errorf("groups %+v, %v", groups, err)
+	}
+	meters, err := f.d.listMeters("meter=4")
+	if err != nil || len(meters) != 1 || meters[0].Flows != 1 || meters[0].Line != "meter=4 kbps burst bands=type=drop rate=9 burst_size=8" {
+		t.Errorf("meters %+v, %v", meters, err)
+	}
+	if n := len(f.counts()); n != 3 {
+		t.Errorf("%d flows after a restart, want 3", n)
+	}
+	n, err := f.d.changeMeters(api.ChangeTable{Op: "delete", Text: "meter=4"})
+	if err != nil || n.Flows != 1 || len(f.counts()) != 2 {
+		t.Errorf("deleting a meter: %+v, %v, %d flows left", n, err, len(f.counts()))
+	}
+	for _, tt := range []struct{ op, text, want string }{
+		{"add", "group_id=7,type=all", "group 7"}, {"modify", "group_id=9,type=all", "group 9"}, {"fly", "", "expected add"}, {"add", "group_id=8,type=all,bucket=fly", "fly"},
+	} {
+		var input *InputError
+		if _, err := f.d.changeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %s: %v, want ...%s...", tt.op, tt.text, err, tt.want)
+		}
+	}
+	f.group("delete", "")
+	f.end()
+	f.begin()
+	if groups, _ := f.d.listGroups(""); len(groups) != 0 || len(f.counts()) != 1 {
+		t.Errorf("%d groups and %d flows after the delete of all", len(groups), len(f.counts()))
+	}
+}
