@@ -45,6 +45,7 @@ type message struct {
 	flags   uint32
 	payload []byte
 	fds     []int
+	unread  int // bytes that are still in the socket, see wire.next
 }
 
 // close closes the descriptors that nobody has taken.
@@ -95,7 +96,7 @@ type wire struct {
 	stop context.Context // done: the connection is no longer to be read
 	// patience is messageTimeout, but for tests.
 	patience time.Duration
-	body     [maxPayload]byte
+	body     [messageHeaderLen + maxPayload]byte
 	oob      [256]byte
 }
 
@@ -104,7 +105,103 @@ var errQuiet = errors.New("no message")
 
 // next reads one message. Until its first byte it waits for the time given (0:
 // without end); from then on messageTimeout holds.
+//
+// A message that is there as a whole stays in the socket until consume: if this
+// process is killed meanwhile, its successor finds it, and the front end gets its
+// answer. One that comes in pieces is taken out piece by piece.
 func (w *wire) next(quiet time.Duration) (message, *row, error) {
+	m, r, whole, err := w.peek(quiet)
+	if whole || err != nil {
+		return m, r, err
+	}
+	return w.take(quiet)
+}
+
+// peek looks at a message without taking it out.
+func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err error) {
+	n, fds, err := w.look(w.body[:messageHeaderLen], quiet)
+	closeAll(fds) // they come along with every look
+	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) && w.stop.Err() == nil {
+			err = errQuiet
+		}
+		return m, nil, false, err
+	}
+	if n < messageHeaderLen {
+		return m, nil, false, nil
+	}
+	var size int
+	if m, r, size, err = parseHeader((*[messageHeaderLen]byte)(w.body[:])); err != nil {
+		return m, r, false, err
+	}
+	want := messageHeaderLen + size // and no more: what follows has descriptors of its own
+	if n, fds, err = w.look(w.body[:want], w.patience); err != nil || n < want {
+		closeAll(fds)
+		return m, r, false, err
+	}
+	m.payload, m.unread = w.body[messageHeaderLen:want], want
+	// The kernel adds the descriptors of the next message to a message without.
+	if r.bare(m.payload) {
+		closeAll(fds)
+		fds = nil
+	}
+	if m.fds = fds; len(fds) > r.fds {
+		m.close()
+		return m, r, false, fmt.Errorf("%s: %d descriptors, expected at most %d", r.name, len(fds), r.fds)
+	}
+	return m, r, true, nil
+}
+
+// look returns what is in the socket, up to len(b) bytes, and duplicates of the
+// descriptors that came with it.
+func (w *wire) look(b []byte, timeout time.Duration) (n int, fds []int, err error) {
+	if err := w.deadline(timeout); err != nil {
+		return 0, nil, err
+	}
+	raw, err := w.conn.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	var oobn, flags int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), b, w.oob[:], unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			if failed != unix.EINTR {
+				return failed != unix.EAGAIN
+			}
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return 0, nil, err
+	}
+	if n == 0 {
+		return 0, nil, io.EOF
+	}
+	if err = takeRights(w.oob[:oobn], &fds); err == nil && (flags&unix.MSG_CTRUNC != 0 || len(fds) > maxMessageFDs) {
+		err = fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
+	}
+	return n, fds, err
+}
+
+// consume takes a message that was looked at out of the socket.
+func (w *wire) consume(m *message, r *row) error {
+	var fds []int
+	defer func() { closeAll(fds) }()
+	n := m.unread
+	m.unread = 0
+	var waste [messageHeaderLen + maxPayload]byte
+	if err := w.readRest(waste[:n], &fds); err != nil {
+		return err
+	}
+	if len(fds) > r.fds {
+		return fmt.Errorf("%d descriptors, expected at most %d", len(fds), r.fds)
+	}
+	return nil
+}
+
+// take reads a message.
+func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
 	fail := func(err error) (message, *row, error) {
@@ -155,16 +252,7 @@ func (w *wire) readRest(b []byte, fds *[]int) error {
 
 // read reads up to len(b) bytes and the descriptors that come with them.
 func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
-	deadline := time.Time{}
-	if timeout > 0 {
-		deadline = time.Now().Add(timeout)
-	}
-	if err := w.conn.SetReadDeadline(deadline); err != nil {
-		return 0, err
-	}
-	// interrupt stops first and sets the deadline then; here it is the other way
-	// round, so that one of the two has its effect.
-	if err := w.stop.Err(); err != nil {
+	if err := w.deadline(timeout); err != nil {
 		return 0, err
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
@@ -181,6 +269,20 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 		return n, fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
 	}
 	return n, nil
+}
+
+// deadline bounds the next read; 0: without end.
+func (w *wire) deadline(timeout time.Duration) error {
+	deadline := time.Time{}
+	if timeout > 0 {
+		deadline = time.Now().Add(timeout)
+	}
+	if err := w.conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	// interrupt stops first and sets the deadline then; here it is the other way
+	// round, so that one of the two has its effect.
+	return w.stop.Err()
 }
 
 // takeRights appends the descriptors of a control message.

@@ -63,6 +63,7 @@ type Session struct {
 	listener  *net.UnixListener // server mode
 	running   bool              // the engine has the device, or is to have it
 	resume    bool              // the next start goes on from guest memory
+	again     bool              // the next message may have been dealt with by an earlier process
 	closed    bool
 	broken    string             // Break's reason, until it is dealt with
 	end       context.CancelFunc // ends Run
@@ -208,6 +209,11 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	defer m.close()
 	reply, err := r.run(s, m)
+	again := s.again && m.unread > 0
+	s.again = false
+	if again && err != nil && r.once {
+		err = nil // the process before has done it, and was killed before it could say so
+	}
 	var refused refusal
 	if errors.As(err, &refused) {
 		s.log.Warn("vhost-user: refused", "request", r.name, "error", err)
@@ -221,6 +227,11 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 		s.backend.Changed()
 	case err != nil:
 		reply = u64Payload(1)
+	}
+	if m.unread > 0 { // from here on a successor does not see it: only the answer is left to do
+		if cerr := w.consume(m, r); cerr != nil {
+			return fmt.Errorf("%s: %w", r.name, cerr)
+		}
 	}
 	if r.reply && err == nil || ack {
 		if werr := w.reply(m.request, reply); werr != nil && err == nil {

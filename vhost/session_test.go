@@ -476,6 +476,56 @@ func TestSessionRestore(t *testing.T) {
 	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
 }
 
+// stuck is an engine that never gives the device back.
+type stuck struct {
+	*vhosttest.Engine
+	reached, release chan struct{}
+}
+
+func (s *stuck) Stop() ([]byte, error) {
+	close(s.reached)
+	<-s.release
+	return nil, io.EOF
+}
+
+// TestSessionUnanswered kills control between a request and its answer: the
+// process that comes after gives it.
+func TestSessionUnanswered(t *testing.T) {
+	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
+	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}
+	var err error
+	if r.Session, err = vhost.NewSession(r.config(false), first); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	cancel, ended := r.cancel, r.ended
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	r.echo(t, g, 1)
+	blob, fds := r.Snapshot()
+	if err := f.Send(vhosttest.GetVringBase, vhosttest.Version, vhosttest.Pair(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	<-first.reached
+	second, err := vhost.Restore(r.config(false), r.engine, blob, fds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Session = second
+	r.run(t)
+	if b, err := f.Reply(vhosttest.GetVringBase); err != nil || binary.LittleEndian.Uint32(b[4:]) != 1 {
+		t.Fatalf("position %x, %v", b, err)
+	}
+	cancel() // the first process, which is no more
+	close(first.release)
+	<-ended
+	if err := f.SetVring(g.Tx[0], 1); err != nil {
+		t.Fatal(err)
+	}
+	r.waitRunning(t, true)
+	r.echo(t, g, 2)
+}
+
 // TestSessionReplay opens the device in another engine after the first died, and
 // asks for the ring's position while none is left at all.
 func TestSessionReplay(t *testing.T) {

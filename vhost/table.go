@@ -16,6 +16,7 @@ type row struct {
 	size  int // bytes of payload; sizeTable: a memory table
 	fds   int // at most
 	reply bool
+	once  bool // fails when it is repeated
 	run   func(*Session, *message) ([]byte, error)
 }
 
@@ -27,6 +28,14 @@ func (r *row) sizeText() string {
 	}
 	return fmt.Sprint(r.size)
 }
+
+// bare tells whether a message brings no descriptors.
+func (r *row) bare(payload []byte) bool {
+	return r.fds == 0 || r.size == 8 && binary.LittleEndian.Uint64(payload)&noDescriptor != 0
+}
+
+// noDescriptor is the bit of SET_VRING_KICK, _CALL and _ERR that says so.
+const noDescriptor = 1 << 8
 
 // refusal is an answer other than 0 to a message that is well formed; the
 // connection lives on.
@@ -40,32 +49,32 @@ var table [41]row
 
 func init() {
 	table = [41]row{
-		1:  {"GET_FEATURES", 0, 0, true, getFeatures},
-		2:  {"SET_FEATURES", 8, 0, false, setFeatures},
-		3:  {"SET_OWNER", 0, 0, false, setOwner},
-		4:  {"RESET_OWNER", 0, 0, false, resetOwner},
-		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, setMemTable},
-		6:  {"SET_LOG_BASE", 16, 1, true, setLogBase},
-		7:  {"SET_LOG_FD", 0, 1, false, setLogFD},
-		8:  {"SET_VRING_NUM", 8, 0, false, setVringNum},
-		9:  {"SET_VRING_ADDR", 40, 0, false, setVringAddr},
-		10: {"SET_VRING_BASE", 8, 0, false, setVringBase},
-		11: {"GET_VRING_BASE", 8, 0, true, getVringBase},
-		12: {"SET_VRING_KICK", 8, 1, false, setVringKick},
-		13: {"SET_VRING_CALL", 8, 1, false, setVringCall},
-		14: {"SET_VRING_ERR", 8, 1, false, setVringErr},
-		15: {"GET_PROTOCOL_FEATURES", 0, 0, true, getProtocolFeatures},
-		16: {"SET_PROTOCOL_FEATURES", 8, 0, false, setProtocolFeatures},
-		17: {"GET_QUEUE_NUM", 0, 0, true, getQueueNum},
-		18: {"SET_VRING_ENABLE", 8, 0, false, setVringEnable},
-		19: {"SEND_RARP", 8, 0, false, sendRARP},
-		20: {"NET_SET_MTU", 8, 0, false, netSetMTU},
-		34: {"RESET_DEVICE", 0, 0, false, resetDevice},
-		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, getMaxMemSlots},
-		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, addMemReg},
-		38: {"REM_MEM_REG", 8 + regionLen, 1, false, remMemReg},
-		39: {"SET_STATUS", 8, 0, false, setStatus},
-		40: {"GET_STATUS", 0, 0, true, getStatus},
+		1:  {"GET_FEATURES", 0, 0, true, false, getFeatures},
+		2:  {"SET_FEATURES", 8, 0, false, false, setFeatures},
+		3:  {"SET_OWNER", 0, 0, false, false, setOwner},
+		4:  {"RESET_OWNER", 0, 0, false, false, resetOwner},
+		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, false, setMemTable},
+		6:  {"SET_LOG_BASE", 16, 1, true, false, setLogBase},
+		7:  {"SET_LOG_FD", 0, 1, false, false, setLogFD},
+		8:  {"SET_VRING_NUM", 8, 0, false, false, setVringNum},
+		9:  {"SET_VRING_ADDR", 40, 0, false, false, setVringAddr},
+		10: {"SET_VRING_BASE", 8, 0, false, false, setVringBase},
+		11: {"GET_VRING_BASE", 8, 0, true, false, getVringBase},
+		12: {"SET_VRING_KICK", 8, 1, false, false, setVringKick},
+		13: {"SET_VRING_CALL", 8, 1, false, false, setVringCall},
+		14: {"SET_VRING_ERR", 8, 1, false, false, setVringErr},
+		15: {"GET_PROTOCOL_FEATURES", 0, 0, true, false, getProtocolFeatures},
+		16: {"SET_PROTOCOL_FEATURES", 8, 0, false, false, setProtocolFeatures},
+		17: {"GET_QUEUE_NUM", 0, 0, true, false, getQueueNum},
+		18: {"SET_VRING_ENABLE", 8, 0, false, false, setVringEnable},
+		19: {"SEND_RARP", 8, 0, false, false, sendRARP},
+		20: {"NET_SET_MTU", 8, 0, false, false, netSetMTU},
+		34: {"RESET_DEVICE", 0, 0, false, false, resetDevice},
+		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, false, getMaxMemSlots},
+		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, true, addMemReg},
+		38: {"REM_MEM_REG", 8 + regionLen, 1, false, true, remMemReg},
+		39: {"SET_STATUS", 8, 0, false, false, setStatus},
+		40: {"GET_STATUS", 0, 0, true, false, getStatus},
 	}
 }
 
@@ -306,7 +315,7 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if v&(1<<8) != 0 {
+	if v&noDescriptor != 0 {
 		if len(m.fds) != 0 {
 			return 0, 0, fmt.Errorf("vring %d: a descriptor came though bit 8 says none does", vring)
 		}
