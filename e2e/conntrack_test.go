@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"weft/e2e/lab"
+)
+
+// tracked is the layout of the tests of connection tracking: two guests of one
+// switch, whose addresses each test chooses.
+type tracked struct {
+	t               *testing.T
+	weft            *lab.Daemon
+	inside, outside *lab.Host
+}
+
+const (
+	insideMAC  = "02:00:00:00:00:01"
+	outsideMAC = "02:00:00:00:00:02"
+)
+
+// newTracked has inside at 10.0.0.1 and fd00::1, outside at 192.0.2.2 and
+// 2001:db8::2, each with a route to the other's network, and both believing that
+// 192.0.2.1, 192.0.2.9, 2001:db8::1 and 2001:db8::9 are the other. flows are added.
+func newTracked(t *testing.T, flows string) *tracked {
+	t.Helper()
+	l := newLab(t)
+	s := &tracked{t: t, weft: l.Host("host").Weftd(), inside: l.Host("inside"), outside: l.Host("outside")}
+	s.inside.EnableIPv6()
+	s.outside.EnableIPv6()
+	s.weft.Tap(s.inside, insideMAC, "10.0.0.1/24", guestMTU)
+	s.weft.Tap(s.outside, outsideMAC, "192.0.2.2/24", guestMTU)
+	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
+	s.outside.Run("ip", "address", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
+	s.inside.Run("ip", "route", "add", "192.0.2.0/24", "dev", "eth0")
+	s.inside.Run("ip", "route", "add", "2001:db8::/64", "dev", "eth0")
+	s.outside.Run("ip", "route", "add", "10.0.0.0/24", "dev", "eth0")
+	s.outside.Run("ip", "route", "add", "fd00::/64", "dev", "eth0")
+	for _, ip := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.9", "2001:db8::1", "2001:db8::2", "2001:db8::9"} {
+		s.inside.Run("ip", "neighbour", "replace", ip, "lladdr", outsideMAC, "dev", "eth0", "nud", "permanent")
+	}
+	for _, ip := range []string{"10.0.0.1", "192.0.2.1", "192.0.2.9", "fd00::1", "2001:db8::1", "2001:db8::9"} {
+		s.outside.Run("ip", "neighbour", "replace", ip, "lladdr", insideMAC, "dev", "eth0", "nud", "permanent")
+	}
+	for _, f := range strings.Split(strings.TrimSpace(flows), "\n") {
+		s.weft.Weft("add-flow", f)
+	}
+	return s
+}
+
+// serve answers every TCP connection to host on port with the address it comes
+// from, and then with what it is sent.
+func serve(t *testing.T, host *lab.Host, address string, port int) {
+	t.Helper()
+	host.Start("python3", "-c", fmt.Sprintf(`
+import socket, threading
+s = socket.create_server((%q, %d), family=socket.AF_INET6 if ":" in %q else socket.AF_INET)
+def echo(c, a):
+    c.sendall((a[0] + "\n").encode())
+    while True:
+        b = c.recv(4096)
+        if not b: break
+        c.sendall(b)
+    c.close()
+while True:
+    c, a = s.accept()
+    threading.Thread(target=echo, args=(c, a), daemon=True).start()
+`, address, port, address))
+}
+
+// caller is what serve says of whoever connects from host to address and port.
+func caller(host *lab.Host, address string, port int) (string, error) {
+	out, err := host.Try("python3", "-c", fmt.Sprintf(`
+import socket
+c = socket.create_connection((%q, %d), timeout=2)
+print(c.makefile().readline(), end="")
+c.close()
+`, address, port))
+	return strings.TrimSpace(out), err
+}
+
+// calls fails unless host reaches the server, which sees it as from.
+func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
+	s.t.Helper()
+	eventually(s.t, func() error {
+		got, err := caller(host, address, port)
+		if err != nil {
+			return fmt.Errorf("%s does not reach %s: %v\n%s", host, address, err, s.weft.Weft("dump-conntrack"))
+		}
+		if got != from {
+			return fmt.Errorf("%s is seen as %s, expected %s", host, got, from)
+		}
+		return nil
+	})
+}
+
+func (s *tracked) refused(host *lab.Host, address string, port int) {
+	s.t.Helper()
+	if got, err := caller(host, address, port); err == nil {
+		s.t.Fatalf("%s reaches %s, as %s", host, address, got)
+	}
+}
+
+// dumped fails unless dump-conntrack prints a line that matches.
+func (s *tracked) dumped(pattern string, args ...string) {
+	s.t.Helper()
+	re := regexp.MustCompile("(?m)^" + pattern + "$")
+	eventually(s.t, func() error {
+		if out := s.weft.Weft(append([]string{"dump-conntrack"}, args...)...); !re.MatchString(out) {
+			return fmt.Errorf("no line %s in\n%s", pattern, out)
+		}
+		return nil
+	})
+}
+
+// The stateful firewall of ovs-actions(7), as it is written there.
+func TestConntrackFirewall(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=1,action=drop
+table=0,priority=10,arp,action=normal
+table=0,priority=100,ip,ct_state=-trk,action=ct(table=1)
+table=1,in_port=1,ip,ct_state=+trk+new,action=ct(commit),2
+table=1,in_port=1,ip,ct_state=+trk+est,action=2
+table=1,in_port=2,ip,ct_state=+trk+new,action=drop
+table=1,in_port=2,ip,ct_state=+trk+est,action=1
+`)
+	serve(t, s.inside, "10.0.0.1", 80)
+	serve(t, s.outside, "192.0.2.2", 80)
+	s.calls(s.inside, "192.0.2.2", 80, "10.0.0.1")
+	s.refused(s.outside, "10.0.0.1", 80)
+	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
+	ping(t, s.inside, "192.0.2.2", 3)
+	if p, err := lab.Ping(s.outside, "10.0.0.1", 2); err == nil && p.Received != 0 {
+		t.Fatalf("from outside: %+v", p)
+	}
+	s.dumped(`icmp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,id=\d+,type=8,code=0\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,id=\d+,type=0,code=0\)`)
+	s.weft.Weft("flush-conntrack")
+	if out := s.weft.Weft("dump-conntrack"); out != "" {
+		t.Fatalf("after flush-conntrack:\n%s", out)
+	}
+	if err := iperf(s.inside, s.outside, "192.0.2.2"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// iperf has a second of TCP from one guest to another; it fails if nothing goes.
+func iperf(from, to *lab.Host, address string) error {
+	f, err := lab.Iperf(from, to, address, 1)
+	if err == nil && f.String() == "" {
+		err = fmt.Errorf("nothing")
+	}
+	return err
+}
+
+const snatFlows = `
+table=0,priority=10,arp,actions=normal
+table=0,in_port=1,ip,actions=ct(commit,zone=5,nat(src=192.0.2.1-192.0.2.1:20000-20999),exec(set_field:0x7->ct_mark,set_field:0x9->ct_label)),2
+table=0,in_port=2,ip,actions=ct(zone=5,nat,table=1)
+table=1,in_port=2,ip,ct_state=+est+rpl,ct_mark=7,ct_label=9/0xf,ct_nw_src=10.0.0.1,actions=1
+table=1,in_port=2,ip,ct_state=+rel,actions=1
+table=0,in_port=1,ipv6,actions=ct(commit,zone=6,nat(src=2001:db8::1)),2
+table=0,in_port=2,ipv6,actions=ct(zone=6,nat,table=2)
+table=2,in_port=2,ipv6,ct_state=+est,actions=1
+table=2,in_port=2,ipv6,ct_state=+rel,actions=1
+`
+
+// Source translation: the server sees the switch's address, answers find their
+// way, and errors about datagrams come back translated inside.
+func TestConntrackSNAT(t *testing.T) {
+	s := newTracked(t, snatFlows)
+	serve(t, s.outside, "192.0.2.2", 80)
+	serve(t, s.outside, "2001:db8::2", 80)
+	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")
+	s.calls(s.inside, "2001:db8::2", 80, "2001:db8::1")
+	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=192\.0\.2\.1,sport=80,dport=20\d\d\d\),zone=5,mark=7,labels=0x9,protoinfo=\(state=TIME_WAIT\)`, "zone=5")
+	s.dumped(`tcp,orig=\(src=fd00::1,dst=2001:db8::2,sport=\d+,dport=80\),reply=\(src=2001:db8::2,dst=2001:db8::1,sport=80,dport=\d+\),zone=6,protoinfo=\(state=TIME_WAIT\)`, "zone=6")
+	ping(t, s.inside, "192.0.2.2", 3)
+	ping(t, s.inside, "2001:db8::2", 3)
+	for _, address := range []string{"192.0.2.2", "2001:db8::2"} {
+		out, err := s.inside.Try("python3", "-c", fmt.Sprintf(`
+import socket
+s = socket.socket(socket.AF_INET6 if ":" in %q else socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(3)
+s.connect((%q, 9))
+s.send(b"x")
+try:
+    s.recv(10)
+except ConnectionRefusedError:
+    print("refused")
+`, address, address))
+		if strings.TrimSpace(out) != "refused" {
+			t.Errorf("%s: the error about a datagram does not come back: %v %s\n%s", address, err, out, s.weft.Weft("dump-conntrack"))
+		}
+	}
+	s.refused(s.outside, "10.0.0.1", 80)
+	if err := iperf(s.inside, s.outside, "192.0.2.2"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Destination translation, and both at once for a guest that calls its own
+// service (hairpin).
+func TestConntrackDNAT(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,priority=20,in_port=2,ip,nw_dst=192.0.2.9,actions=ct(commit,zone=1,nat(dst=10.0.0.1:8080)),1
+table=0,priority=1,in_port=2,ip,actions=drop
+table=0,priority=1,in_port=1,ip,actions=ct(zone=1,nat,table=1)
+table=1,in_port=1,ip,ct_state=+est,actions=2
+table=0,priority=20,in_port=2,ipv6,ipv6_dst=2001:db8::9,actions=ct(commit,zone=1,nat(dst=[fd00::1]:8080)),1
+table=0,in_port=1,ipv6,actions=ct(zone=1,nat,table=1)
+table=1,in_port=1,ipv6,ct_state=+est,actions=2
+table=0,priority=30,in_port=1,ip,nw_dst=192.0.2.9,actions=ct(commit,zone=2,nat(dst=10.0.0.1:8080)),ct(commit,zone=3,nat(src=192.0.2.9)),set_field:02:00:00:00:00:01->eth_dst,in_port
+table=0,priority=40,in_port=1,tcp,nw_src=10.0.0.1,nw_dst=192.0.2.9,tp_src=8080,actions=ct(zone=3,nat,table=3)
+table=3,ip,actions=ct(zone=2,nat,table=4)
+table=4,ip,ct_state=+est,actions=set_field:02:00:00:00:00:01->eth_dst,in_port
+`)
+	serve(t, s.inside, "10.0.0.1", 8080)
+	serve(t, s.inside, "fd00::1", 8080)
+	s.calls(s.outside, "192.0.2.9", 80, "192.0.2.2")
+	s.calls(s.outside, "2001:db8::9", 80, "2001:db8::2")
+	s.dumped(`tcp,orig=\(src=192\.0\.2\.2,dst=192\.0\.2\.9,sport=\d+,dport=80\),reply=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=8080,dport=\d+\),zone=1,protoinfo=\(state=TIME_WAIT\)`)
+	s.refused(s.outside, "10.0.0.1", 8080)
+	s.calls(s.inside, "192.0.2.9", 80, "192.0.2.9")
+}
+
+// craftUDP is a small datagram.
+func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort int) []byte {
+	t.Helper()
+	frame := crafted(layers.EthernetTypeIPv4)
+	frame.SrcMAC, _ = net.ParseMAC(srcMAC)
+	frame.DstMAC, _ = net.ParseMAC(dstMAC)
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.ParseIP(src), DstIP: net.ParseIP(dst)}
+	udp := &layers.UDP{SrcPort: layers.UDPPort(srcPort), DstPort: layers.UDPPort(dstPort)}
+	udp.SetNetworkLayerForChecksum(ip)
+	return serialize(t, frame, ip, udp, gopacket.Payload("weft"))
+}
+
+// echoes keeps one TCP connection and has it echo n lines, one each 50 ms.
+func echoes(host *lab.Host, address string, port, n int) *lab.Process {
+	return host.Start("python3", "-c", fmt.Sprintf(`
+import socket, time
+c = socket.create_connection((%q, %d), timeout=20)
+f = c.makefile("rw")
+print(f.readline())
+for i in range(%d):
+    f.write("%%d\n" %% i); f.flush()
+    assert f.readline() == "%%d\n" %% i
+    time.sleep(0.05)
+print("done")
+`, address, port, n))
+}
+
+// Connections through NAT survive the death of either process.
+func TestConntrackSurvivesKills(t *testing.T) {
+	s := newTracked(t, snatFlows)
+	serve(t, s.outside, "192.0.2.2", 80)
+	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")
+	p := echoes(s.inside, "192.0.2.2", 80, 100)
+	s.dumped(`tcp,orig=.*,zone=5,.*protoinfo=\(state=ESTABLISHED\)`)
+	time.Sleep(500 * time.Millisecond)
+	s.weft.KillEngine()
+	time.Sleep(2 * time.Second)
+	s.weft.Control().Kill()
+	s.weft.Start()
+	if err := p.Wait(3 * settle); err != nil || !strings.Contains(p.Output(), "done") {
+		t.Fatalf("%v\n%s\n%s", err, p.Output(), s.weft.Weft("dump-conntrack"))
+	}
+}
+
+// Limits, timeouts and the rest of ovs-dpctl's verbs.
+func TestConntrackSettings(t *testing.T) {
+	s := newTracked(t, snatFlows)
+	s.weft.Weft("ct-set-limits", "default=5", "zone=5,limit=2", "zone=7,limit=0")
+	if out := s.weft.Weft("ct-get-limits"); out != "default limit=5\nzone=5,limit=2,count=0\nzone=7,limit=0,count=0\n" {
+		t.Errorf("ct-get-limits:\n%s", out)
+	}
+	s.weft.Weft("ct-del-limits", "zone=7")
+	raw := s.inside.Raw("eth0")
+	for port := range 20 {
+		f := craftUDP(t, insideMAC, outsideMAC, "10.0.0.1", "192.0.2.2", 3000+port, 53)
+		if err := raw.Send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		if out := s.weft.Weft("ct-get-limits", "zone=5,7"); out != "default limit=5\nzone=5,limit=2,count=2\nzone=7,limit=5,count=0\n" {
+			return fmt.Errorf("ct-get-limits:\n%s", out)
+		}
+		return nil
+	})
+	s.weft.Weft("ct-timeout", "zone=5", "udp_first=1", "udp_single=1")
+	if out := s.weft.Weft("ct-timeout", "zone=5"); !strings.Contains(out, "udp_first=1\n") || strings.Contains(s.weft.Weft("ct-timeout"), "udp_first=1\n") {
+		t.Errorf("ct-timeout:\n%s", out)
+	}
+	s.weft.Weft("flush-conntrack", "zone=5")
+	if err := raw.Send(craftUDP(t, insideMAC, outsideMAC, "10.0.0.1", "192.0.2.2", 4000, 53)); err != nil {
+		t.Fatal(err)
+	}
+	s.dumped(`udp,.*`)
+	eventually(t, func() error {
+		if out := s.weft.Weft("dump-conntrack"); out != "" {
+			return fmt.Errorf("not expired: %s", out)
+		}
+		return nil
+	})
+	if _, stderr, code := s.weft.TryWeft("ct-timeout", "udp_frist=1"); code != 2 || !strings.Contains(stderr, "udp_first") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if _, _, code := s.weft.TryWeft("flush-conntrack", "zone=99999"); code != 2 {
+		t.Errorf("code %d", code)
+	}
+	s.weft.Weft("ct-disable-tcp-seq-chk")
+	if out := s.weft.Weft("ct-get-tcp-seq-chk"); out != "TCP sequence checking: disabled\n" {
+		t.Errorf("%q", out)
+	}
+}
