@@ -33,7 +33,7 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vxlan vni=1", "remote=", "missing"},
 		{"type=vxlan vni=16777216 remote=1.2.3.4", "vni=16777216", "0 to 16777215, or flow"},
 		{"type=vxlan vni=x remote=1.2.3.4", "vni=x", "or flow"},
-		{"type=vxlan vni=1 remote=1.2.3", "remote=1.2.3", "IPv4 or IPv6 address, or flow"},
+		{"type=vxlan vni=1 remote=1.2.3", "remote=1.2.3", "IPv4 or IPv6 address, or several with commas between, or flow"},
 		{"type=vxlan vni=1 remote=224.0.0.1", "remote=224.0.0.1", "unicast"},
 		{"type=vxlan vni=1 remote=flow local=flow", "local=flow", "address"},
 		{"type=vxlan vni=1 remote=flow dst_port=0", "dst_port=0", "1 to 65535"},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"weft/datapath"
 	"weft/engine"
@@ -21,7 +22,7 @@ const maxVNI = 1<<24 - 1
 func init() {
 	options := optionTable{
 		"vni":      {required: true, check: either("flow", numberIn(0, maxVNI))},
-		"remote":   {required: true, check: either("flow", address)},
+		"remote":   {required: true, check: either("flow", addresses)},
 		"local":    {check: address},
 		"dst_port": {value: "4789", check: numberIn(1, 65535)},
 	}
@@ -39,11 +40,16 @@ type vxlanPort struct{ portContext }
 
 func (p *vxlanPort) open(kept *engine.Kept) error {
 	local, remote := p.values["local"], p.values["remote"]
-	if local == "" || remote == "flow" {
+	if remote == "flow" {
 		return nil
 	}
-	if netip.MustParseAddr(local).Is4() != netip.MustParseAddr(remote).Is4() { // checked by the option table
-		return inputf("local=%s: expected an address of the same family as remote=%s", local, remote)
+	if strings.Contains(remote, ",") && p.values["vni"] == "flow" {
+		return inputf("remote=%s: expected a vni of the port's own for a list of remotes", remote)
+	}
+	for word := range strings.SplitSeq(remote, ",") {
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // checked by the option table
+			return inputf("local=%s: expected an address of the same family as remote=%s", local, remote)
+		}
 	}
 	return nil
 }
@@ -62,7 +68,7 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 		info.VNI = uint32(vni)
 	}
 	if info.FlowRemote = values["remote"] == "flow"; !info.FlowRemote {
-		info.Remote = netip.MustParseAddr(values["remote"])
+		info.Remote, info.Remotes = parseRemotes(values["remote"])
 	}
 	if values["local"] != "" {
 		info.Local = netip.MustParseAddr(values["local"])

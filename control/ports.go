@@ -180,6 +180,8 @@ func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.Dro
 	return e.tunnels.template(tunnelKey{port: no, local: local, remote: remote}, e.view.udpPort[no])
 }
 
+func (e *env) VTEP(vlan uint16, mac uint64) netip.Addr { return e.macs.vtep(vlan, mac) }
+
 func (e *env) MAC(vlan uint16, mac uint64) (uint32, bool) { return e.macs.lookup(vlan, mac) }
 
 // newPort makes a port, checked, without its device.

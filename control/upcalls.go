@@ -1,6 +1,7 @@
 package control
 
 import (
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -196,6 +197,12 @@ func (m *macs) lookup(vlan uint16, mac uint64) (uint32, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.table.Lookup(vlan, mac)
+}
+
+func (m *macs) vtep(vlan uint16, mac uint64) netip.Addr {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.VTEP(vlan, mac)
 }
 
 func (m *macs) expire(nowNS uint64) bool {

@@ -141,6 +141,10 @@ func (x *xlate) sendTo(port *PortInfo) {
 	if x.halted {
 		return
 	}
+	if port.Kind == PortTunnel && len(port.Remotes) > 0 {
+		x.replicate(port)
+		return
+	}
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: port.No}
 	if port.Kind == PortTunnel {
 		var why packet.DropReason

@@ -40,6 +40,10 @@ type PortInfo struct {
 	FlowVNI, FlowRemote, FlowLocal bool
 	VNI                            uint32
 	Remote, Local                  netip.Addr
+	// Remotes, where there are any, stand in place of Remote: a frame goes to
+	// each of them (head-end replication), but one of normal's whose destination
+	// was learnt behind one of them to that one alone.
+	Remotes []netip.Addr
 }
 
 // Names resolves port names in flow text. A nil Names knows none.
@@ -63,6 +67,9 @@ type Env interface {
 	// MAC returns the port behind which normal has learnt the address.
 	// vlan is 0 to 4095, mac has 48 bits.
 	MAC(vlan uint16, mac uint64) (port uint32, ok bool)
+	// VTEP returns the remote of a port with Remotes behind which normal has
+	// learnt the address; it is invalid for any other address.
+	VTEP(vlan uint16, mac uint64) netip.Addr
 }
 
 // Reserved port numbers, as ovs-ofctl shows them (OpenFlow 1.0, 16 bits).

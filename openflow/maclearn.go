@@ -1,6 +1,9 @@
 package openflow
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // MACTable is the table of addresses that normal has learnt. The owner guards
 // it: only Lookup, Generation and Len may run concurrently with each other.
@@ -19,6 +22,7 @@ type macKey uint64
 type macEntry struct {
 	key          macKey
 	port         uint32
+	remote       netip.Addr // Learn.Remote
 	seenNS       uint64
 	older, newer *macEntry
 }
@@ -54,8 +58,16 @@ func (t *MACTable) Lookup(vlan uint16, mac uint64) (port uint32, ok bool) {
 	return e.port, true
 }
 
+// VTEP is Env.VTEP.
+func (t *MACTable) VTEP(vlan uint16, mac uint64) netip.Addr {
+	if e := t.entries[keyOf(vlan, mac)]; e != nil {
+		return e.remote
+	}
+	return netip.Addr{}
+}
+
 // Learn notes that the address was seen at nowNS (CLOCK_MONOTONIC), and reports
-// whether that changes forwarding: it is new, or has moved to another port. An
+// whether that changes forwarding: it is new, or has moved to another port or remote. An
 // l that is not valid changes nothing.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
@@ -67,13 +79,13 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		if len(t.entries) >= t.limit {
 			t.remove(t.oldest)
 		}
-		e = &macEntry{key: key, port: l.Port}
+		e = &macEntry{key: key, port: l.Port, remote: l.Remote}
 		t.entries[key] = e
 		changed = true
 	} else {
 		t.unlink(e)
-		changed = e.port != l.Port
-		e.port = l.Port
+		changed = e.port != l.Port || e.remote != l.Remote
+		e.port, e.remote = l.Port, l.Remote
 	}
 	e.seenNS = nowNS
 	t.link(e)
@@ -119,14 +131,15 @@ type MACEntry struct {
 	VLAN   uint16
 	MAC    uint64
 	Port   uint32
-	SeenNS uint64 // CLOCK_MONOTONIC
+	SeenNS uint64     // CLOCK_MONOTONIC
+	Remote netip.Addr // behind a tunnel with several; invalid otherwise
 }
 
 // Entries lists the table, the address seen longest ago first.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, len(t.entries))
 	for e := t.oldest; e != nil; e = e.newer {
-		list = append(list, MACEntry{uint16(e.key >> 48), uint64(e.key) & (1<<48 - 1), e.port, e.seenNS})
+		list = append(list, MACEntry{uint16(e.key >> 48), uint64(e.key) & (1<<48 - 1), e.port, e.seenNS, e.remote})
 	}
 	return list
 }

@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-func learnt(vlan uint16, port uint32, mac uint64) Learn { return Learn{true, vlan, port, mac} }
+func learnt(vlan uint16, port uint32, mac uint64) Learn {
+	return Learn{Valid: true, VLAN: vlan, Port: port, MAC: mac}
+}
 
 func TestMACTable(t *testing.T) {
 	tab := NewMACTable(0, 0)

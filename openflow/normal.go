@@ -38,7 +38,8 @@ func (x *xlate) flood(withFlags bool) {
 // normal is a learning switch: per VLAN, one table of addresses.
 func (x *xlate) normal() {
 	in := x.inPort()
-	if port, ok := x.env.Port(in); !ok || port.Kind == PortUplink {
+	from, ok := x.env.Port(in)
+	if !ok || from.Kind == PortUplink {
 		x.usedPorts = true
 		x.because(packet.DropNoPort)
 		return
@@ -52,7 +53,7 @@ func (x *xlate) normal() {
 	x.look(flowtable.WEthSrc, vlanVID)
 	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
 	if src&multicastBit == 0 {
-		x.learn = Learn{Valid: true, VLAN: vlan, Port: in, MAC: src}
+		x.learn = Learn{Valid: true, VLAN: vlan, Port: in, MAC: src, Remote: x.origin(&from)}
 	}
 	if dst&multicastBit != 0 {
 		x.flood(true)
@@ -70,7 +71,7 @@ func (x *xlate) normal() {
 	}
 	x.usedPorts = true
 	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink {
-		x.sendTo(&port)
+		x.sendLearnt(&port, vlan, dst)
 		return
 	}
 	x.flood(true)

@@ -36,7 +36,8 @@ func (e *fakeEnv) Port(no uint32) (PortInfo, bool) {
 	}
 	return PortInfo{}, false
 }
-func (e *fakeEnv) Ports() []PortInfo { return e.ports }
+func (e *fakeEnv) Ports() []PortInfo                       { return e.ports }
+func (e *fakeEnv) VTEP(vlan uint16, mac uint64) netip.Addr { return e.macs.VTEP(vlan, mac) }
 func (e *fakeEnv) MAC(vlan uint16, mac uint64) (uint32, bool) {
 	return e.macs.Lookup(vlan, mac)
 }

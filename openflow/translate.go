@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"math/bits"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -25,6 +26,8 @@ type Learn struct {
 	VLAN  uint16
 	Port  uint32
 	MAC   uint64 // 48 bits
+	// Remote is where in the underlay the frame came from, on a port with Remotes.
+	Remote netip.Addr
 }
 
 // Translation is a megaflow and what comes with it. It shares nothing with the

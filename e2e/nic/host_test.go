@@ -168,9 +168,18 @@ func (h *host) kill(pid int) {
 // engine is the engine's process id, 0 if there is none.
 func (h *host) engine() int {
 	h.t.Helper()
-	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do busybox tr '\0' ' ' </proc/$p/cmdline | grep -q ' *[^ ]*weftd engine' && echo $p; done`)
-	pid, _ := strconv.Atoi(strings.TrimSpace(out))
+	pid, _ := strconv.Atoi(h.processes(" engine"))
 	return pid
+}
+
+// processes are the ids of weftd's processes whose arguments begin with text.
+// What was killed and has no parent to ask for it is left out: it has no
+// command line.
+func (h *host) processes(text string) string {
+	h.t.Helper()
+	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do
+		busybox tr '\0' ' ' </proc/$p/cmdline | grep -q 'weftd`+text+`' && echo $p; done`)
+	return strings.TrimSpace(out)
 }
 
 // program is the XDP program attached to eth0, "" if there is none.

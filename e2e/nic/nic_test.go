@@ -26,7 +26,7 @@ func TestIGB(t *testing.T) {
 // The same on virtio_net, zero-copy on one queue: a socket netdev of QEMU's has
 // no more.
 func TestVirtioNet(t *testing.T) {
-	uplink(t, "virtio-net-pci", ",iommu_platform=on", func(t *testing.T, h *host) {
+	uplink(t, "virtio-net-pci", ",iommu_platform=on,disable-legacy=on", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
 			t.Errorf("%s: mode %s on virtio_net, want zerocopy:\n%s", h.Name, mode, h.weft("show"))
 		}
@@ -234,7 +234,7 @@ func portAgain(t *testing.T, left, right *host) {
 func nothingLeft(t *testing.T, left, right *host) {
 	left.Run("kill", fmt.Sprint(left.weftd))
 	eventually(t, func() error {
-		if out, _ := left.Try("busybox", "pidof", "weftd"); strings.TrimSpace(out) != "" {
+		if out := left.processes(""); out != "" {
 			return fmt.Errorf("processes %s", out)
 		}
 		return nil

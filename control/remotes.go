@@ -1,0 +1,42 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// maxRemotes bounds the list of a vxlan port: a frame for all is sent once to
+// each.
+const maxRemotes = 256
+
+// addresses checks a list of addresses, each once, with commas between.
+func addresses(value string) string {
+	seen := map[netip.Addr]bool{}
+	for word := range strings.SplitSeq(value, ",") {
+		if expected := address(word); expected != "" {
+			return expected + ", or several with commas between"
+		}
+		seen[netip.MustParseAddr(word)] = true
+	}
+	switch n := strings.Count(value, ",") + 1; {
+	case n > maxRemotes:
+		return fmt.Sprintf("at most %d addresses", maxRemotes)
+	case n > len(seen):
+		return "each address once"
+	}
+	return ""
+}
+
+// parseRemotes reads a checked list: one is the port's remote, several are those
+// it replicates to.
+func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
+	words := strings.Split(value, ",")
+	if len(words) == 1 {
+		return netip.MustParseAddr(value), nil
+	}
+	for _, w := range words {
+		several = append(several, netip.MustParseAddr(w))
+	}
+	return netip.Addr{}, several
+}

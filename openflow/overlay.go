@@ -1,0 +1,40 @@
+package openflow
+
+import "net/netip"
+
+// A vxlan port with a list of remotes is an overlay without a control plane, as
+// RFC 7348 section 4 has it without multicast in the underlay: what is for all
+// goes to each remote, and where an address is, its frames tell.
+
+// replicate sends to every remote of the port.
+func (x *xlate) replicate(port *PortInfo) {
+	for _, remote := range port.Remotes {
+		x.sendTo(port.towards(remote))
+	}
+}
+
+// towards is the port with one remote.
+func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
+	one := *p
+	one.Remote, one.Remotes, one.FlowRemote = remote, nil, false
+	return &one
+}
+
+// origin is the remote that a frame of a port with Remotes came from, to be
+// learnt; invalid for other ports.
+func (x *xlate) origin(port *PortInfo) netip.Addr {
+	if port.Kind != PortTunnel || len(port.Remotes) == 0 {
+		return netip.Addr{}
+	}
+	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
+}
+
+// sendLearnt sends to the port behind which normal has learnt the address.
+func (x *xlate) sendLearnt(port *PortInfo, vlan uint16, mac uint64) {
+	if len(port.Remotes) > 0 {
+		if remote := x.env.VTEP(vlan, mac); remote.IsValid() {
+			port = port.towards(remote)
+		}
+	}
+	x.sendTo(port)
+}

@@ -1,0 +1,102 @@
+package openflow
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"math/rand/v2"
+
+	"weft/flowtable"
+)
+
+// overlayEnv has a port 8 with three remotes.
+func overlayEnv() *fakeEnv {
+	env := newEnv()
+	var remotes []netip.Addr
+	for _, a := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::3"} {
+		remotes = append(remotes, netip.MustParseAddr(a))
+	}
+	env.ports = append(env.ports, PortInfo{No: 8, Name: "many", Kind: PortTunnel, VNI: 88, Remotes: remotes})
+	return env
+}
+
+// tunnelsOf counts the tunnel actions of a translation through port no.
+func tunnelsOf(t *Translation, no uint32) (templates []uint32) {
+	for _, a := range t.Actions {
+		if a.Op == flowtable.OpTunnel && uint32(a.U16) == no && a.U64 == 88 {
+			templates = append(templates, a.U32)
+		}
+	}
+	return templates
+}
+
+func TestReplication(t *testing.T) {
+	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
+	run := func(frame string) Translation {
+		k := keyOfText(t, frame)
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return tr
+	}
+	all := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff")
+	sent := tunnelsOf(&all, 8)
+	if len(sent) != 3 || sent[0] == sent[1] || sent[1] == sent[2] {
+		t.Fatalf("a broadcast takes templates %v, want three", sent)
+	}
+	// An answer teaches where its sender is, and looks at that alone.
+	answer := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
+	if got := answer.Learn.Remote.String(); got != "192.0.2.2" || answer.Learn.Port != 8 {
+		t.Errorf("learnt %+v", answer.Learn)
+	}
+	if got := FormatDatapathActions(answer.Actions, nil); got != "1" {
+		t.Errorf("the answer goes to %s, want 1", got)
+	}
+	known := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
+	if got := tunnelsOf(&known, 8); len(known.Actions) != 1 || len(got) != 1 || got[0] != sent[1] {
+		t.Errorf("a known address takes templates %v, want %d alone", got, sent[1])
+	}
+	// It moves to another remote of the same port.
+	before := env.macs.Generation()
+	run("in_port=8,tun_id=88,tun_ipv6_src=2001:db8::3,tun_ipv6_dst=2001:db8::9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
+	if env.macs.Generation() == before {
+		t.Error("a move from remote to remote changes no generation")
+	}
+	moved := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
+	if got := tunnelsOf(&moved, 8); len(got) != 1 || got[0] != sent[2] {
+		t.Errorf("after the move it takes templates %v, want %d", got, sent[2])
+	}
+	// What came from a tunnel goes to none: neither back nor on.
+	flood := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=ff:ff:ff:ff:ff:ff")
+	for _, a := range flood.Actions {
+		if a.Op == flowtable.OpTunnel {
+			t.Errorf("what came from a tunnel goes into one: %s", FormatDatapathActions(flood.Actions, nil))
+		}
+	}
+	// A flow's output goes to all remotes.
+	direct, k := pipelineOf(t, "actions=output:8"), keyOfText(t, "in_port=1")
+	if tr := direct.Translate(&k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
+		t.Errorf("output takes templates %v, want %v", tunnelsOf(&tr, 8), sent)
+	}
+}
+
+// Whatever agrees with a megaflow of such a port comes out as it did.
+func TestReplicationIsSound(t *testing.T) {
+	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
+	for mac := range uint64(6) {
+		env.macs.Learn(Learn{Valid: true, Port: 8, MAC: mac, Remote: netip.MustParseAddr("192.0.2.1")}, 0)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		k := randomKey(r)
+		got := p.Translate(&k, env)
+		for range 10 {
+			o := agreeing(r, &k, &got.Mask)
+			other := p.Translate(&o, env)
+			other.Mask = got.Mask
+			if !reflect.DeepEqual(got, other) {
+				t.Fatalf("%x and %x agree on the mask %x and come out as\n%+v\n%+v", k, o, got.Mask, got, other)
+			}
+		}
+	}
+}
