@@ -51,7 +51,12 @@ const (
 // explain puts an errno of a step into words: the cause, and what to do.
 func explain(at step, mode string, n *netdev, queue int, err error) error {
 	var words string
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		words = explainDriver(at, mode, n, errno)
+	}
 	switch is := func(e ...unix.Errno) bool { return isAny(err, e) }; {
+	case words != "":
 	case at == stepSocket && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: AF_XDP sockets need CAP_NET_RAW"
 	case at == stepSocket && is(unix.EAFNOSUPPORT):
@@ -78,8 +83,6 @@ func explain(at step, mode string, n *netdev, queue int, err error) error {
 		words = fmt.Sprintf("driver %s has no AF_XDP zero-copy, or not with this configuration of %s", n.driver, n.name)
 	case at == stepBind && is(unix.EBUSY):
 		words = fmt.Sprintf("queue %d of %s has an AF_XDP socket already, of another process", queue, n.name)
-	case at == stepBind && is(unix.EINVAL) && mode == ModeZeroCopy && n.driver == "virtio_net":
-		words = fmt.Sprintf("virtio_net has zero-copy only on a device that offers VIRTIO_F_ACCESS_PLATFORM: have the hypervisor offer it to %s (QEMU: iommu_platform=on)", n.name)
 	case at == stepBind && is(unix.EINVAL) && mode == ModeZeroCopy:
 		words = fmt.Sprintf("driver %s refused zero-copy on queue %d: often the MTU (%d), or the frame or ring size", n.driver, queue, n.mtu)
 	case is(unix.ENODEV, unix.ENXIO):

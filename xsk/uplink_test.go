@@ -711,7 +711,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 
 // TestErrnosHaveWords: what this machine does not refuse.
 func TestErrnosHaveWords(t *testing.T) {
-	dev := &netdev{name: "eth0", driver: "ixgbe", mtu: 3000}
+	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000}
 	for _, c := range []struct {
 		at    step
 		mode  string
@@ -725,10 +725,10 @@ func TestErrnosHaveWords(t *testing.T) {
 		{stepRings, ModeCopy, unix.EOPNOTSUPP, "the kernel is too old"},
 		{stepLoad, ModeCopy, unix.EPERM, "CAP_BPF"},
 		{stepAttach, ModeCopy, unix.EPERM, "CAP_NET_ADMIN"},
-		{stepAttach, ModeCopy, unix.EOPNOTSUPP, "driver ixgbe runs no XDP programs"},
+		{stepAttach, ModeCopy, unix.EOPNOTSUPP, "driver ice runs no XDP programs"},
 		{stepAttach, ModeCopy, unix.ERANGE, "lower the MTU of eth0"},
 		{stepAttach, ModeCopy, unix.EINVAL, "the MTU (3000)"},
-		{stepBind, ModeZeroCopy, unix.EINVAL, "driver ixgbe refused zero-copy on queue 1"},
+		{stepBind, ModeZeroCopy, unix.EINVAL, "driver ice refused zero-copy on queue 1"},
 		{stepBind, ModeCopy, unix.ENODEV, "device eth0 is gone"},
 		{stepBind, ModeCopy, unix.EINVAL, "bind to queue 1: deep: invalid argument"},
 		{stepMap, ModeCopy, unix.ENOMEM, "out of memory"},

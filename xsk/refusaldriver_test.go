@@ -1,0 +1,41 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a driver means by an errno is told in one line with what to do; other
+// drivers have the words of the step.
+func TestDriversHaveWords(t *testing.T) {
+	for _, c := range []struct {
+		at     step
+		mode   string
+		driver string
+		errno  unix.Errno
+		words  []string
+	}{
+		{stepAttach, ModeZeroCopy, "ixgbe", unix.EINVAL, []string{"virtual functions", "sriov_numvfs", "DCB", "lro off", "1500"}},
+		{stepAttach, ModeZeroCopy, "ixgbe", unix.ENOMEM, []string{"128 processors"}},
+		{stepAttach, ModeZeroCopy, "igb", unix.EINVAL, []string{"MTU (1500)", "receive buffer"}},
+		{stepBind, ModeZeroCopy, "igb", unix.EOPNOTSUPP, []string{"Linux 6.14"}},
+		{stepBind, ModeZeroCopy, "other", unix.EOPNOTSUPP, []string{"no AF_XDP zero-copy"}},
+		{stepBind, ModeZeroCopy, "virtio_net", unix.EINVAL, []string{"VIRTIO_F_ACCESS_PLATFORM", "iommu_platform=on"}},
+	} {
+		name := fmt.Sprint(c.driver, " ", c.at.words(3), " ", c.errno)
+		n := &netdev{name: "nic0", index: 1, mtu: 1500, driver: c.driver, rx: 4, tx: 4}
+		err := explain(c.at, c.mode, n, 3, fmt.Errorf("wrapped: %w", c.errno))
+		for _, w := range append(c.words, c.errno.Error()) {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q does not say %q", name, err, w)
+			}
+		}
+		if !errors.Is(err, c.errno) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %q", name, err)
+		}
+	}
+}
