@@ -174,6 +174,8 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 		f.SetTpSrc(uint16(a.U32))
 	case flowtable.OpSetTpDst:
 		f.SetTpDst(uint16(a.U32))
+	default:
+		rewriteNear(f, a, lower)
 	}
 	return packet.DropNone
 }

@@ -55,6 +55,24 @@ const (
 	// OpMeter drops the frame under packet.DropReason U64 if it exceeds meter U32,
 	// below MaxMeters.
 	OpMeter
+	// OpSetARP* set a field of ARP: U32, the addresses of hardware the low 48 bits
+	// of U64.
+	OpSetARPOp
+	OpSetARPSpa
+	OpSetARPTpa
+	OpSetARPSha
+	OpSetARPTha
+	// OpSetICMPType and OpSetICMPCode set U32 in ICMP or ICMPv6.
+	OpSetICMPType
+	OpSetICMPCode
+	// OpSetNDTarget sets the target of neighbour discovery as OpSetIPv6Src does an
+	// address, OpSetNDSll and OpSetNDTll the low 48 bits of U64 in an option that
+	// is there.
+	OpSetNDTarget
+	OpSetNDSll
+	OpSetNDTll
+	// OpSetIPv6Label sets the low 20 bits of U32.
+	OpSetIPv6Label
 
 	opCount
 )

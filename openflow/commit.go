@@ -16,16 +16,24 @@ func (x *xlate) emit(a flowtable.Action) {
 	x.actions = append(x.actions, a)
 }
 
-// setOps are the header fields the datapath can set, each as a whole.
+// setOps are the header fields the datapath can set, each as a whole, in the
+// order in which it is told. Some share bits: needs says which of them the frame
+// has. Neighbour discovery comes before the ICMP type that makes a frame one.
 var setOps = []struct {
 	field FieldID
 	op    flowtable.Op
+	needs prereq
 }{
-	{FEthDst, flowtable.OpSetEthDst}, {FEthSrc, flowtable.OpSetEthSrc},
-	{FIPSrc, flowtable.OpSetIPv4Src}, {FIPDst, flowtable.OpSetIPv4Dst},
-	{FIPv6Src, flowtable.OpSetIPv6Src}, {FIPv6Dst, flowtable.OpSetIPv6Dst},
-	{FNwTOS, flowtable.OpSetTOS},
-	{FTCPSrc, flowtable.OpSetTpSrc}, {FTCPDst, flowtable.OpSetTpDst},
+	{FEthDst, flowtable.OpSetEthDst, needNothing}, {FEthSrc, flowtable.OpSetEthSrc, needNothing},
+	{FIPSrc, flowtable.OpSetIPv4Src, needIPv4}, {FIPDst, flowtable.OpSetIPv4Dst, needIPv4},
+	{FIPv6Src, flowtable.OpSetIPv6Src, needIPv6}, {FIPv6Dst, flowtable.OpSetIPv6Dst, needIPv6},
+	{FIPv6Label, flowtable.OpSetIPv6Label, needIPv6}, {FNwTOS, flowtable.OpSetTOS, needIP},
+	{FTCPSrc, flowtable.OpSetTpSrc, needPorts}, {FTCPDst, flowtable.OpSetTpDst, needPorts},
+	{FNDTarget, flowtable.OpSetNDTarget, needICMPv6}, {FNDSll, flowtable.OpSetNDSll, needICMPv6}, {FNDTll, flowtable.OpSetNDTll, needICMPv6},
+	{FICMPType, flowtable.OpSetICMPType, needICMP}, {FICMPCode, flowtable.OpSetICMPCode, needICMP},
+	{FICMPv6Type, flowtable.OpSetICMPType, needICMPv6}, {FICMPv6Code, flowtable.OpSetICMPCode, needICMPv6},
+	{FARPOp, flowtable.OpSetARPOp, needARP}, {FARPSpa, flowtable.OpSetARPSpa, needARP}, {FARPTpa, flowtable.OpSetARPTpa, needARP},
+	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
 // commit emits what makes the base the flow. Fields that were only set, never
@@ -35,28 +43,28 @@ func (x *xlate) commit() {
 		return
 	}
 	for i := range setOps {
-		x.commitField(setOps[i].field, setOps[i].op)
+		x.commitField(setOps[i].field, setOps[i].op, setOps[i].needs)
 	}
 	x.commitTTL()
 	x.commitTags()
 	x.dirty = false
 }
 
-func (x *xlate) commitField(id FieldID, op flowtable.Op) {
+func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	s := whole(id)
 	word, hi, lo := s.mask()
 	differs := x.differs(word, hi)
 	if lo != 0 {
 		differs = x.differs(word+1, lo) || differs
 	}
-	if !differs {
+	if !differs || !needs.met(x) {
 		return
 	}
 	v := x.read(s) // the datapath sets all of the field
 	x.follow(word, hi)
 	if lo == 0 {
 		a := flowtable.Action{Op: op, U32: uint32(v[1])}
-		if op == flowtable.OpSetEthDst || op == flowtable.OpSetEthSrc {
+		if fields[id].bits == 48 {
 			a.U32, a.U64 = 0, v[1]
 		}
 		x.emit(a)

@@ -103,9 +103,7 @@ type field struct {
 	format   format
 	maskable bool
 	readOnly bool
-	// unwritable fields could be set by OpenFlow, and not yet by the datapath.
-	unwritable bool
-	needs      prereq
+	needs    prereq
 }
 
 const (
@@ -148,18 +146,18 @@ var fields = [fieldCount]field{
 	FIPDst:      {name: "ip_dst", alias: "nw_dst", oxm: []string{"NXM_OF_IP_DST", "OXM_OF_IPV4_DST"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needIPv4},
 	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
 	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
-	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, unwritable: true, needs: needIPv6},
+	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, needs: needIPv6},
 	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: frames, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needIP},
 	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: frames, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
 	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: frames, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, needs: needIP},
 	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: frames, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
 	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: frames, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
 	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: frames, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
-	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 8, bytes: 2, format: asDecimal, unwritable: true, needs: needARP},
-	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, unwritable: true, needs: needARP},
-	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, unwritable: true, needs: needARP},
-	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needARP},
-	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needARP},
+	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 8, bytes: 2, format: asDecimal, needs: needARP},
+	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
+	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
+	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
+	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
 	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
 	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
 	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: frames, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, needs: needTCP},
@@ -167,13 +165,13 @@ var fields = [fieldCount]field{
 	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
 	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
 	FSCTPDst:    {name: "sctp_dst", oxm: []string{"OXM_OF_SCTP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},
-	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMP},
-	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMP},
-	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMPv6},
-	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, unwritable: true, needs: needICMPv6},
-	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, unwritable: true, needs: needND},
-	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needNDSolicit},
-	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, unwritable: true, needs: needNDAdvert},
+	FICMPType:   {name: "icmp_type", oxm: []string{"NXM_OF_ICMP_TYPE", "OXM_OF_ICMPV4_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, needs: needICMP},
+	FICMPCode:   {name: "icmp_code", oxm: []string{"NXM_OF_ICMP_CODE", "OXM_OF_ICMPV4_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, needs: needICMP},
+	FICMPv6Type: {name: "icmpv6_type", oxm: []string{"NXM_NX_ICMPV6_TYPE", "OXM_OF_ICMPV6_TYPE"}, word: flowtable.WL4, shift: tpSrc, bits: 8, bytes: 1, format: asDecimal, needs: needICMPv6},
+	FICMPv6Code: {name: "icmpv6_code", oxm: []string{"NXM_NX_ICMPV6_CODE", "OXM_OF_ICMPV6_CODE"}, word: flowtable.WL4, shift: tpDst, bits: 8, bytes: 1, format: asDecimal, needs: needICMPv6},
+	FNDTarget:   {name: "nd_target", oxm: []string{"NXM_NX_ND_TARGET", "OXM_OF_IPV6_ND_TARGET"}, word: flowtable.WNDTarget, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needND},
+	FNDSll:      {name: "nd_sll", oxm: []string{"NXM_NX_ND_SLL", "OXM_OF_IPV6_ND_SLL"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDSolicit},
+	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDAdvert},
 }
 
 // fieldNames finds a field by its name or alias, oxmNames by the names that are

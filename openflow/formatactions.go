@@ -150,7 +150,7 @@ func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 			texts = append(texts, formatCT(&r))
 			continue
 		}
-		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst {
+		if a.Op == flowtable.OpSetIPv6Src || a.Op == flowtable.OpSetIPv6Dst || a.Op == flowtable.OpSetNDTarget {
 			if i+1 < len(actions) {
 				i++
 				low = actions[i].U64
@@ -207,6 +207,37 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return fmt.Sprintf("set(tp(src=%d))", a.U32)
 	case flowtable.OpSetTpDst:
 		return fmt.Sprintf("set(tp(dst=%d))", a.U32)
+	}
+	return formatNear(a, low)
+}
+
+// formatNear is formatDatapathAction for ARP, neighbour discovery, ICMP and the
+// flow label.
+func formatNear(a *flowtable.Action, low uint64) string {
+	num := value64(uint64(a.U32))
+	switch a.Op {
+	case flowtable.OpSetARPOp:
+		return "set(arp(op=" + num.decimal() + "))"
+	case flowtable.OpSetARPSpa:
+		return "set(arp(sip=" + formatAddr(num, 32) + "))"
+	case flowtable.OpSetARPTpa:
+		return "set(arp(tip=" + formatAddr(num, 32) + "))"
+	case flowtable.OpSetARPSha:
+		return "set(arp(sha=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetARPTha:
+		return "set(arp(tha=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetICMPType:
+		return "set(icmp(type=" + num.decimal() + "))"
+	case flowtable.OpSetICMPCode:
+		return "set(icmp(code=" + num.decimal() + "))"
+	case flowtable.OpSetNDTarget:
+		return "set(nd(target=" + formatAddr(Value128{a.U64, low}, 128) + "))"
+	case flowtable.OpSetNDSll:
+		return "set(nd(sll=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetNDTll:
+		return "set(nd(tll=" + formatEthernet(a.U64) + "))"
+	case flowtable.OpSetIPv6Label:
+		return fmt.Sprintf("set(ipv6(label=0x%05x))", a.U32)
 	}
 	return fmt.Sprintf("op(%d)", a.Op)
 }

@@ -34,6 +34,8 @@ type slowFrame struct {
 	ipSrc, ipDst           uint64
 	v6Src, v6Dst           Value128
 	tos, ttl, tpSrc, tpDst uint64
+	label, proto, sha, tha uint64
+	target                 Value128
 }
 
 func frameOf(k *flowtable.Key) slowFrame {
@@ -42,7 +44,8 @@ func frameOf(k *flowtable.Key) slowFrame {
 	get := func(id FieldID) uint64 { return whole(id).get(&f)[1] }
 	s := slowFrame{dst: get(FEthDst), src: get(FEthSrc), ipSrc: get(FIPSrc), ipDst: get(FIPDst),
 		v6Src: whole(FIPv6Src).get(&f), v6Dst: whole(FIPv6Dst).get(&f), tos: get(FNwTOS), ttl: get(FIPTTL),
-		tpSrc: get(FTCPSrc), tpDst: get(FTCPDst)}
+		tpSrc: get(FTCPSrc), tpDst: get(FTCPDst), label: get(FIPv6Label), proto: get(FIPProto), sha: get(FARPSha), tha: get(FARPTha),
+		target: whole(FNDTarget).get(&f)}
 	if tci := uint16(get(FVLANTCI)); tci&vlanCFI != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
 		if tci := uint16(f[frames] >> innerTCI); tci&vlanCFI != 0 {
@@ -93,6 +96,24 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 			f.v6Src = Value128{a.U64, actions[i+1].U64}
 		case flowtable.OpSetIPv6Dst:
 			f.v6Dst = Value128{a.U64, actions[i+1].U64}
+		case flowtable.OpSetARPSpa:
+			f.ipSrc = uint64(a.U32)
+		case flowtable.OpSetARPTpa:
+			f.ipDst = uint64(a.U32)
+		case flowtable.OpSetARPOp:
+			f.proto = uint64(a.U32)
+		case flowtable.OpSetARPSha, flowtable.OpSetNDSll:
+			f.sha = a.U64
+		case flowtable.OpSetARPTha, flowtable.OpSetNDTll:
+			f.tha = a.U64
+		case flowtable.OpSetNDTarget:
+			f.target = Value128{a.U64, actions[i+1].U64}
+		case flowtable.OpSetICMPType:
+			f.tpSrc = uint64(a.U32)
+		case flowtable.OpSetICMPCode:
+			f.tpDst = uint64(a.U32)
+		case flowtable.OpSetIPv6Label:
+			f.label = uint64(a.U32)
 		case flowtable.OpSetTOS:
 			f.tos = uint64(a.U32)
 		case flowtable.OpSetTTL:
@@ -236,6 +257,7 @@ func (in *interpreter) learn(spec *LearnSpec) {
 			bit = 1
 		}
 		in.set(spec.Result, value64(bit), ones(1))
+		in.sync()
 	}
 	if allowed {
 		in.learned = append(in.learned, FormatFlowMod(&m, nil))

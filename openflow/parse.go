@@ -361,8 +361,8 @@ func (p *flowParser) settings() map[string]func(token) error {
 }
 
 func parseUint16(t token, to *uint16) error {
-	v, ok := parseUint(t.value, 0xffff)
-	if !ok {
+	v, ok := parseSigned(t.value) // -0 is 0
+	if !ok || v > 0xffff {
 		return wrong(t.value, "a number from 0 to 65535 for %s", t.key)
 	}
 	*to = uint16(v)

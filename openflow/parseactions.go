@@ -264,9 +264,6 @@ func (p *actionParser) writable(t token, s Subfield) error {
 	if (s.Field == FCTMark || s.Field == FCTLabel) && !p.inExec {
 		return wrong(t.text, "a field that can be written here: %s is written within ct(commit,exec())", f.name)
 	}
-	if f.unwritable {
-		return wrong(t.text, "a field that weft can write: %s is not among them yet", f.name)
-	}
 	return p.readable(t, s)
 }
 

@@ -95,6 +95,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 		put(FARPSpa, v4())
 		put(FARPTpa, v4())
 		put(FARPSha, uint64(r.IntN(3)))
+		put(FARPTha, uint64(r.IntN(3)))
 		return key(&f)
 	case ethIPv4:
 		put(FIPSrc, v4())
@@ -116,6 +117,14 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	}
 	put(FTCPSrc, uint64(pick(r, 80, 81, 443, 135, 136)))
 	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
+	if eth == ethIPv6 && r.IntN(2) == 0 {
+		put(FIPv6Label, uint64(r.IntN(4)))
+	}
+	if eth == ethIPv6 && proto == protoICMPv6 && f[flowtable.WL4]>>tpSrc >= ndSolicit {
+		whole(FNDTarget).put(&f, Value128{0xfe80 << 48, uint64(r.IntN(3))}, ones(128))
+		put(FNDSll, uint64(r.IntN(3)))
+		put(FNDTll, uint64(r.IntN(3)))
+	}
 	if proto == protoTCP {
 		put(FTCPFlags, uint64(r.IntN(4)))
 	}
@@ -181,7 +190,9 @@ func randomMatchText(r *rand.Rand) string {
 			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
 		} else {
 			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
-			if proto == "icmp" {
+			if proto == "icmp" && v6 {
+				add(1, "icmp_type=%d", pick(r, 80, 135, 136, 135, 136))
+			} else if proto == "icmp" {
 				add(3, "icmp_type=%d", pick(r, 80, 135))
 			}
 		}
@@ -211,6 +222,10 @@ var randomActions = []string{
 	"learn(table=3,in_port,eth_dst=eth_src,output:in_port)", "learn(table=9,vlan_tci[0..11],reg0[0..3]=reg1[4..7],load:eth_src[0..7]->reg2[0..7],load:3->reg1)",
 	"learn(table=2,priority=7,limit=3,metadata=5,result_dst=reg0[0])", "learn(table=3,limit=9,result_dst=vlan_tci[2],cookie=0,output:reg0[0..15])",
 	"group:1", "group:2", "group:3",
+	"set_field:2->arp_op", "set_field:10.3.0.0/255.255.0.0->arp_spa", "load:0x0a000001->arp_tpa", "set_field:00:00:00:00:00:02->arp_sha",
+	"move:arp_sha->arp_tha", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
+	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",
+	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst",
 }
 

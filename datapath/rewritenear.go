@@ -1,0 +1,34 @@
+package datapath
+
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// rewriteNear is rewrite for ARP, neighbour discovery, ICMP and the flow label.
+func rewriteNear(f *packet.Frame, a *flowtable.Action, lower uint64) {
+	switch a.Op {
+	case flowtable.OpSetARPOp:
+		f.SetARPOp(uint16(a.U32))
+	case flowtable.OpSetARPSpa:
+		f.SetARPSpa(a.U32)
+	case flowtable.OpSetARPTpa:
+		f.SetARPTpa(a.U32)
+	case flowtable.OpSetARPSha:
+		f.SetARPSha(a.U64)
+	case flowtable.OpSetARPTha:
+		f.SetARPTha(a.U64)
+	case flowtable.OpSetICMPType:
+		f.SetICMPType(uint8(a.U32))
+	case flowtable.OpSetICMPCode:
+		f.SetICMPCode(uint8(a.U32))
+	case flowtable.OpSetNDTarget:
+		f.SetNDTarget(a.U64, lower)
+	case flowtable.OpSetNDSll:
+		f.SetNDSll(a.U64)
+	case flowtable.OpSetNDTll:
+		f.SetNDTll(a.U64)
+	case flowtable.OpSetIPv6Label:
+		f.SetIPv6Label(a.U32)
+	}
+}

@@ -1,0 +1,162 @@
+package packet
+
+import "encoding/binary"
+
+// Rewrites of what neighbours ask each other: ARP, neighbour discovery, and the
+// ICMP header; and of the flow label. As in rewrite.go, a header that the frame
+// does not have is not changed, and checksums follow.
+
+// arp is the ARP packet of IPv4 over Ethernet in the frame, nil if it is none.
+func (f *Frame) arp() []byte {
+	h := f.Header()
+	at := 12
+	for at+VLANLen+2 <= len(h) && IsVLAN(binary.BigEndian.Uint16(h[at:])) {
+		at += VLANLen
+	}
+	if at+2 > len(h) {
+		return nil
+	}
+	if length := binary.BigEndian.Uint16(h[at:]); length < 0x600 { // 802.3: LLC and SNAP (RFC 1042)
+		at += 8
+	}
+	if at+2+ARPLen > len(h) {
+		return nil
+	}
+	if t := binary.BigEndian.Uint16(h[at:]); t != EtherTypeARP && t != EtherTypeRARP {
+		return nil
+	}
+	arp := h[at+2 : at+2+ARPLen]
+	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // Ethernet, IPv4, 6, 4
+		return nil
+	}
+	return arp
+}
+
+// SetARPOp sets the operation.
+func (f *Frame) SetARPOp(op uint16) {
+	if arp := f.arp(); arp != nil {
+		binary.BigEndian.PutUint16(arp[6:], op)
+	}
+}
+
+// SetARPSha and SetARPTha set the hardware addresses of sender and target to the
+// low 48 bits.
+func (f *Frame) SetARPSha(mac uint64) { f.setARPHardware(8, mac) }
+
+// SetARPTha is SetARPSha of the target.
+func (f *Frame) SetARPTha(mac uint64) { f.setARPHardware(18, mac) }
+
+func (f *Frame) setARPHardware(off int, mac uint64) {
+	if arp := f.arp(); arp != nil {
+		putMAC(arp[off:], mac)
+	}
+}
+
+// SetARPSpa and SetARPTpa set the IPv4 addresses of sender and target, most
+// significant byte first.
+func (f *Frame) SetARPSpa(addr uint32) { f.setARPAddress(14, addr) }
+
+// SetARPTpa is SetARPSpa of the target.
+func (f *Frame) SetARPTpa(addr uint32) { f.setARPAddress(24, addr) }
+
+func (f *Frame) setARPAddress(off int, addr uint32) {
+	if arp := f.arp(); arp != nil {
+		binary.BigEndian.PutUint32(arp[off:], addr)
+	}
+}
+
+func putMAC(b []byte, mac uint64) {
+	binary.BigEndian.PutUint16(b, uint16(mac>>32))
+	binary.BigEndian.PutUint32(b[2:], uint32(mac))
+}
+
+// SetICMPType and SetICMPCode set the type and the code of ICMP or ICMPv6.
+func (f *Frame) SetICMPType(v uint8) { f.setICMP(0, v) }
+
+// SetICMPCode is SetICMPType of the code.
+func (f *Frame) SetICMPCode(v uint8) { f.setICMP(1, v) }
+
+func (f *Frame) setICMP(off int, v uint8) {
+	if f.L4 == 0 || f.Proto != ProtoICMP && f.Proto != ProtoICMPv6 {
+		return
+	}
+	l4 := f.Header()[f.L4:]
+	before := binary.BigEndian.Uint16(l4)
+	l4[off] = v
+	after := binary.BigEndian.Uint16(l4)
+	if f.Proto == ProtoICMPv6 {
+		f.mendTransport(before, after)
+		return
+	}
+	binary.BigEndian.PutUint16(l4[2:], MendChecksum(binary.BigEndian.Uint16(l4[2:]), before, after))
+}
+
+// Neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6.1).
+const (
+	ndSolicitation = 135
+	ndAdvertisment = 136
+	ndSourceLink   = 1
+	ndTargetLink   = 2
+	ndOptions      = 24 // of the header, where they begin
+)
+
+// nd is the neighbour solicitation or advertisement, from its ICMPv6 header to
+// the end of the private header; nil if there is none.
+func (f *Frame) nd() []byte {
+	if f.L4 == 0 || f.Proto != ProtoICMPv6 {
+		return nil
+	}
+	l4 := f.Header()[f.L4:]
+	if len(l4) < ndOptions || l4[0] != ndSolicitation && l4[0] != ndAdvertisment || l4[1] != 0 {
+		return nil
+	}
+	return l4
+}
+
+// SetNDTarget sets the target: upper and lower half.
+func (f *Frame) SetNDTarget(hi, lo uint64) {
+	nd := f.nd()
+	if nd == nil {
+		return
+	}
+	target := nd[8:ndOptions]
+	before := Sum(target)
+	binary.BigEndian.PutUint64(target, hi)
+	binary.BigEndian.PutUint64(target[8:], lo)
+	f.mendTransport(before, Sum(target))
+}
+
+// SetNDSll sets the source link-layer address option to the low 48 bits, where
+// there is one, SetNDTll that of the target.
+func (f *Frame) SetNDSll(mac uint64) { f.setNDOption(ndSourceLink, mac) }
+
+// SetNDTll is SetNDSll of the target.
+func (f *Frame) SetNDTll(mac uint64) { f.setNDOption(ndTargetLink, mac) }
+
+func (f *Frame) setNDOption(kind byte, mac uint64) {
+	nd := f.nd()
+	if nd == nil {
+		return
+	}
+	for opts := nd[ndOptions:]; len(opts) >= 8; {
+		size := int(opts[1]) * 8
+		if size == 0 || size > len(opts) {
+			return
+		}
+		if opts[0] == kind && size == 8 {
+			before := Sum(opts[2:8])
+			putMAC(opts[2:], mac)
+			f.mendTransport(before, Sum(opts[2:8]))
+			return
+		}
+		opts = opts[size:]
+	}
+}
+
+// SetIPv6Label sets the flow label to the low 20 bits.
+func (f *Frame) SetIPv6Label(label uint32) {
+	if ip := f.ipv6(); ip != nil {
+		const bits = 0xfffff
+		binary.BigEndian.PutUint32(ip, binary.BigEndian.Uint32(ip)&^bits|label&bits)
+	}
+}
