@@ -12,6 +12,7 @@
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/trace?flow=FLOW               Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
+//	GET    /v1/monitor[?flows=true][&ports=true][&match=MATCH][&initial=true]  Event, ...
 //	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
 //	GET    /metrics                          Prometheus text
 //

@@ -101,6 +101,7 @@ type Daemon struct {
 	client   engineClient // nil: none
 
 	captures  *captures
+	monitors  monitors
 	upcalls   *upcalls // change
 	macsStale chan struct{}
 	lessons   chan lesson   // to be learnt

@@ -109,6 +109,7 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 	err = d.store.changeTables(groups, meters, removed)
 	d.updateLiveness()
 	d.revalidate(func(*megaflow) bool { return true })
+	d.tell(&changes)
 	d.releasePlaces(removed)
 	if err != nil {
 		return api.TableChanged{}, fmt.Errorf("the change is in force but could not be saved: %w", err)

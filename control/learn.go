@@ -100,6 +100,7 @@ func (d *Daemon) learnBatch(batch []lesson) {
 	defer d.change.Unlock()
 	var tables openflow.TableSet
 	var removed []uint32
+	var all openflow.Changes
 	now := monotonic()
 	d.mu.Lock()
 	d.pullAll()
@@ -124,6 +125,9 @@ func (d *Daemon) learnBatch(batch []lesson) {
 				d.note(r, d.places[r.Slot])
 			}
 			changedTables(&changes, &tables)
+			all.Added = append(all.Added, changes.Added...)
+			all.Modified = append(all.Modified, changes.Modified...)
+			all.Removed = append(all.Removed, changes.Removed...)
 		}
 	}
 	d.mu.Unlock()
@@ -135,6 +139,7 @@ func (d *Daemon) learnBatch(batch []lesson) {
 	if tables != (openflow.TableSet{}) {
 		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	}
+	d.tell(&all)
 	d.releasePlaces(removed)
 }
 

@@ -135,6 +135,7 @@ func (d *Daemon) sweep() {
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
 		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
+		d.tell(&openflow.Changes{Removed: expired})
 		d.releasePlaces(places)
 	} else if aged {
 		d.revalidate(func(m *megaflow) bool { return m.usedMACs })

@@ -191,6 +191,7 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
 	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	d.tell(&changes)
 	d.releasePlaces(removed)
 	if err != nil {
 		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
@@ -228,17 +229,22 @@ func (d *Daemon) dumpFlows(match string) ([]api.Flow, error) {
 	now := monotonic()
 	flows := []api.Flow{}
 	for _, r := range d.pipeline.Select(&filter) {
-		flows = append(flows, api.Flow{
-			Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
-			Match:     openflow.FormatMatch(&r.Match, d.view),
-			Actions:   openflow.FormatActions(r.Actions, d.view),
-			DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
-			IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
-			Packets: r.Packets, Bytes: r.Bytes,
-			Line: openflow.FormatRule(r, now, d.view),
-		})
+		flows = append(flows, d.flowOf(r, now))
 	}
 	return flows, nil
+}
+
+// flowOf describes a rule. Caller holds mu.
+func (d *Daemon) flowOf(r *openflow.Rule, now uint64) api.Flow {
+	return api.Flow{
+		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
+		Match:     openflow.FormatMatch(&r.Match, d.view),
+		Actions:   openflow.FormatActions(r.Actions, d.view),
+		DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+		Packets: r.Packets, Bytes: r.Bytes,
+		Line: openflow.FormatRule(r, now, d.view),
+	}
 }
 
 func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }

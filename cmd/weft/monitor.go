@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+const monitorHelp = `Prints changes of the flow tables (added, modified, deleted, expired, with the
+reason and the flow's last counts) and of the ports (added, deleted, and their
+state), as they happen, until Ctrl-C. MATCH selects flows as in dump-flows.`
+
+func (c *command) monitorVerb() *cobra.Command {
+	var r api.MonitorRequest
+	verb := &cobra.Command{
+		Use: "monitor [MATCH]", Short: "print changes of flows and ports as they happen",
+		Long: monitorHelp, Args: words(0, 1),
+	}
+	verb.Flags().BoolVar(&r.Flows, "flows", false, "flows alone")
+	verb.Flags().BoolVar(&r.Ports, "ports", false, "ports alone")
+	verb.Flags().BoolVar(&r.Initial, "initial", false, "what is there already, first")
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		r.Match = optional(args)
+		if r.Match != "" && r.Ports && !r.Flows {
+			return usagef("monitor: %s selects flows, and --ports leaves them out", r.Match)
+		}
+		client, err := c.client()
+		if err != nil {
+			return err
+		}
+		ctx, stop := untilSignal()
+		defer stop()
+		return client.Monitor(ctx, r, func() { fmt.Fprintln(cmd.ErrOrStderr(), "monitoring; Ctrl-C ends it") }, c.event)
+	}
+	return verb
+}
+
+func (c *command) event(e *api.Event) error {
+	if c.json {
+		return c.printLine(e)
+	}
+	what := e.Event
+	switch {
+	case e.Flow != nil:
+		if e.Reason != "" {
+			what += " (" + e.Reason + ")"
+		}
+		what = fmt.Sprintf("flow %s: %s", what, e.Flow.Line)
+	case e.Port != nil:
+		p := e.Port
+		what = fmt.Sprintf("port %s %s", p.Name, what)
+		if e.Event == api.EventInitial || e.Event == api.EventAdded {
+			what += fmt.Sprintf(", number %d, type %s, %s", p.Number, p.Type, p.State)
+		}
+		if p.Detail != "" {
+			what += ": " + p.Detail
+		}
+	case e.Kind == api.EventLost:
+		what = fmt.Sprintf("%d events were lost", e.Lost)
+	}
+	_, err := fmt.Fprintf(c.out, "%s %s\n", e.Time.Format(clock), what)
+	return err
+}
