@@ -11,7 +11,8 @@ const addPortHelp = `Adds a port. Options by type:
   type=vhost-user path=SOCKET [mode=client|server] [queues=N]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
-  type=vxlan      vni=N|flow remote=IP|flow [local=IP] [dst_port=4789]`
+  type=vxlan      vni=N|flow remote=IP[,IP...]|flow [local=IP] [dst_port=4789]
+                  [udp_csum=on|off] [ttl=N] [tos=N] [df=on|off] [src_port=LOW-HIGH]`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{
