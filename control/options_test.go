@@ -10,7 +10,7 @@ import (
 // Every refusal names the word and what was expected.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_xdp|tap|vhost-user|vxlan"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|tap|vhost-user|vxlan"},
 		{"type=tun", "type=tun", "af_xdp, tap, vhost-user, vxlan"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},

@@ -115,12 +115,12 @@ func (d *Daemon) sendTerminations(w *workers) {
 	}
 }
 
-// uplinks maps the devices of af_xdp ports to their numbers. Caller holds
+// uplinks maps the devices of uplink ports to their numbers. Caller holds
 // change.
 func (d *Daemon) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range d.ports {
-		if p.kind == kindXDP && p.opened {
+		if p.info.Kind == openflow.PortUplink && p.opened {
 			devices[p.values["dev"]] = no
 		}
 	}

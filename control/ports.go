@@ -262,7 +262,7 @@ func (d *Daemon) conflict(p *switchPort) error {
 }
 
 // exclusive are the options whose value only one port of a kind can have.
-var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}}
+var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}}
 
 // freeNumber is the number that the last port of this name had, so that flows
 // that name it go on meaning it; else one that no port ever had; else the lowest

@@ -194,7 +194,8 @@ func (f *Frame) Push(n int) []byte {
 }
 
 // Pull takes n bytes off the front of the header; it reports false where the
-// private header is shorter. L3 and L4 move along, to 0 if they are passed.
+// private header is shorter. L3, L4 and the offload's offset move along; what is
+// passed is forgotten.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false
@@ -203,7 +204,9 @@ func (f *Frame) Pull(n int) bool {
 	f.L3 = pulled(f.L3, n)
 	f.L4 = pulled(f.L4, n)
 	if f.Offload.Flags&OffloadPartial != 0 {
-		f.Offload.CsumStart = pulled(f.Offload.CsumStart, n)
+		if f.Offload.CsumStart = pulled(f.Offload.CsumStart, n); f.Offload.CsumStart == 0 {
+			f.Offload.Flags &^= OffloadPartial // went with its header
+		}
 	}
 	return true
 }

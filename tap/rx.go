@@ -3,6 +3,7 @@ package tap
 import (
 	"golang.org/x/sys/unix"
 
+	"weft/internal/iovec"
 	"weft/packet"
 )
 
@@ -10,7 +11,7 @@ import (
 type rxQueue struct {
 	fd      int
 	mem     []byte // vectors, then buffers; outside of the Go heap
-	iov     []vector
+	iov     []iovec.Vector
 	iovAt   uintptr
 	buffers uintptr // address of the first buffer
 	length  int     // of a buffer
@@ -26,7 +27,7 @@ type rxQueue struct {
 // buffers, one cache line.
 const (
 	vectorBytes = 64
-	vnetAt      = 3 * 16
+	vnetAt      = 3 * iovec.Size
 )
 
 func newRx(fd int, s spec) (*rxQueue, error) {
@@ -34,13 +35,13 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	if s.Vnet {
 		length, before = largeBufferLen, packet.VnetLen
 	}
-	mem, err := anonymous(vectorBytes + buffers*length)
+	mem, err := iovec.Map(vectorBytes + buffers*length)
 	if err != nil {
 		return nil, err
 	}
-	q := &rxQueue{fd: fd, mem: mem, iov: vectors(mem, 3), iovAt: address(mem), buffers: address(mem) + vectorBytes,
+	q := &rxQueue{fd: fd, mem: mem, iov: iovec.View(mem, 3), iovAt: iovec.Address(mem), buffers: iovec.Address(mem) + vectorBytes,
 		length: length, before: before, takes: s.Takes, vnet: (*[packet.VnetLen]byte)(mem[vnetAt:])}
-	q.iov[0] = vector{base: address(q.vnet[:]), len: uintptr(before)}
+	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: uintptr(before)}
 	return q, nil
 }
 
@@ -55,9 +56,9 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	for ; !b.Full() && q.lent < buffers && q.read < passBytes && b.SpansLeft() > 0; n++ {
 		f, header := b.Next()
 		buffer := q.buffers + uintptr(q.lent*q.length)
-		q.iov[1] = vector{base: address(header[:]), len: headerLen}
-		q.iov[2] = vector{base: buffer, len: uintptr(q.length)}
-		got, errno := readv(q.fd, q.iovAt, 3)
+		q.iov[1] = iovec.Vector{Base: iovec.Address(header[:]), Len: headerLen}
+		q.iov[2] = iovec.Vector{Base: buffer, Len: uintptr(q.length)}
+		got, errno := iovec.Readv(q.fd, q.iovAt, 3)
 		if errno != 0 {
 			if !q.goesOn(errno) && n == 0 {
 				return -1

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/iovec"
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
@@ -195,7 +196,7 @@ func fill(b *packet.Batch, sizes []int) [][]byte {
 	for i, size := range sizes {
 		whole := frame(size, uint64(i)+100)
 		frames = append(frames, whole)
-		mem, err := anonymous(size)
+		mem, err := iovec.Map(size)
 		if err != nil {
 			panic(err)
 		}
@@ -204,7 +205,7 @@ func fill(b *packet.Batch, sizes []int) [][]byte {
 		n := copy(header[:headerLen], whole)
 		for at, piece := n, 1; at < size; piece *= 20 {
 			l := min(piece, size-at)
-			b.AddSpan(f, address(mem[at:]), uint32(l))
+			b.AddSpan(f, iovec.Address(mem[at:]), uint32(l))
 			at += l
 		}
 		b.Commit(f, n)

@@ -5,33 +5,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/iovec"
 	"weft/packet"
 )
 
 // maxVectors is what one writev takes (UIO_MAXIOV): a virtio-net header, a header
 // and the spans.
-const maxVectors = 1024
+const maxVectors = iovec.Max
 
 // txQueue writes frames to one descriptor of a tap. Worker owns.
 type txQueue struct {
 	fd    int
 	mtu   int    // longest frame, Ethernet header and a tag included
 	mem   []byte // vectors; outside of the Go heap
-	iov   []vector
+	iov   []iovec.Vector
 	iovAt uintptr
 	vnet  *[packet.VnetLen]byte // nil: frames have none
 	takes packet.Offloads
 }
 
 func newTx(fd int, s spec) (*txQueue, error) {
-	const size = maxVectors*16 + packet.VnetLen
-	mem, err := anonymous(size)
+	const size = maxVectors*iovec.Size + packet.VnetLen
+	mem, err := iovec.Map(size)
 	if err != nil {
 		return nil, err
 	}
-	q := &txQueue{fd: fd, mtu: s.MTU + overhead, mem: mem, iov: vectors(mem, maxVectors), iovAt: address(mem), takes: s.Takes}
+	q := &txQueue{fd: fd, mtu: s.MTU + overhead, mem: mem, iov: iovec.View(mem, maxVectors), iovAt: iovec.Address(mem), takes: s.Takes}
 	if s.Vnet {
-		q.vnet = (*[packet.VnetLen]byte)(mem[maxVectors*16:])
+		q.vnet = (*[packet.VnetLen]byte)(mem[maxVectors*iovec.Size:])
 	}
 	return q, nil
 }
@@ -50,7 +51,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			f.Drop = packet.DropTxFailed
 			continue
 		}
-		_, errno := writev(q.fd, q.iovAt, n)
+		_, errno := iovec.Writev(q.fd, q.iovAt, n)
 		switch errno {
 		case 0:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
@@ -75,15 +76,15 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	n := 0
 	if q.vnet != nil {
 		f.EncodeVnet(q.vnet)
-		q.iov[0] = vector{base: address(q.vnet[:]), len: packet.VnetLen}
+		q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
 		n = 1
 	}
 	if len(header) > 0 {
-		q.iov[n] = vector{base: address(header), len: uintptr(len(header))}
+		q.iov[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
 		n++
 	}
 	for _, s := range spans {
-		q.iov[n] = vector{base: s.Addr, len: uintptr(s.Len)}
+		q.iov[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
 		n++
 	}
 	return n

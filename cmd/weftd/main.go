@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"weft/afpacket"
 	"weft/api"
 	"weft/control"
 	"weft/engine"
@@ -114,6 +115,7 @@ func engineCommand() *cobra.Command {
 				"vhost-user": vhost.Open,
 				"tap":        tap.Open,
 				"af_xdp":     xsk.Open,
+				"af_packet":  afpacket.Open,
 			})
 		},
 	}

@@ -32,11 +32,13 @@ var mayImport = map[string][]string{
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
 	"vhost":             {"packet", "port", "internal/shm"},
 	"vhost/vhosttest":   {"packet", "port", "vhost", "internal/shm", "internal/cpu"},
-	"tap":               {"packet", "port", "internal/shm"},
+	"tap":               {"packet", "port", "internal/iovec"},
+	"afpacket":          {"packet", "port", "internal/iovec"},
+	"internal/iovec":    {"internal/shm"},
 	"xsk":               {"packet", "port", "internal/shm"},
 	"openflow":          {"packet", "port", "flowtable"},
-	"engine":            {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "internal/shm", "internal/cpu"},
-	"control":           {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "openflow", "engine", "api", "internal/shm", "internal/cpu"},
+	"engine":            {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "internal/shm", "internal/cpu"},
+	"control":           {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api", "internal/shm", "internal/cpu"},
 	"internal/shm":      {},
 	"internal/cpu":      {},
 	"internal/testnet":  {},
@@ -46,7 +48,7 @@ var mayImport = map[string][]string{
 
 // mayImportTree is the same for whole folders; "" stands for any package.
 var mayImportTree = map[string][]string{
-	"control": {"control", "packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "openflow", "engine", "api", "internal/shm", "internal/cpu"},
+	"control": {"control", "packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api", "internal/shm", "internal/cpu"},
 	"cmd":     {""},
 	"bench":   {""},
 	"e2e":     {"e2e", "api"}, // sees the product only through its programs
@@ -57,7 +59,7 @@ var mayImportTree = map[string][]string{
 var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
-	"tap/vector.go", // the arguments of readv and writev
+	"internal/iovec/*.go", // the arguments of readv and writev
 	"vhost/ring*.go", "vhost/memory*.go",
 	"vhost/rx.go", // the one copy of a header out of guest memory
 	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",

@@ -1,0 +1,353 @@
+package afpacket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/testnet"
+	"weft/packet"
+	"weft/packet/packettest"
+	"weft/port"
+	"weft/tunnel"
+)
+
+// rig is two hosts with an uplink each, on one wire.
+type rig struct {
+	t    *testing.T
+	ns   [2]*testnet.Namespace
+	up   [2]*Uplink
+	dev  [2]port.Device
+	mac  [2][6]byte
+	addr [2][2]netip.Addr // IPv4, IPv6
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, ns: [2]*testnet.Namespace{testnet.New(t), testnet.New(t)}}
+	testnet.Join(r.ns[0], "u0", r.ns[1], "u0")
+	for i, n := range r.ns {
+		n.Exec("ip", "link", "set", "u0", "mtu", "1600")
+		r.addr[i] = [2]netip.Addr{netip.MustParseAddr(fmt.Sprint("10.9.0.", i+1)), netip.MustParseAddr(fmt.Sprint("fd09::", i+1))}
+		n.Exec("ip", "addr", "add", r.addr[i][0].String()+"/24", "dev", "u0")
+		n.Exec("ip", "addr", "add", r.addr[i][1].String()+"/64", "dev", "u0", "nodad")
+	}
+	for i, n := range r.ns {
+		n.Do(func() {
+			ifi, err := net.InterfaceByName("u0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(r.mac[i][:], ifi.HardwareAddr)
+			if r.up[i], err = Setup(Config{Dev: "u0"}); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(r.up[i].Close)
+			if err := r.up[i].SetEndpoints([]netip.AddrPort{
+				netip.AddrPortFrom(r.addr[i][0], 4789), netip.AddrPortFrom(r.addr[i][1], 4789), {},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		r.dev[i] = r.open(i)
+	}
+	return r
+}
+
+func (r *rig) open(i int) port.Device {
+	r.t.Helper()
+	text, err := r.up[i].Spec()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var fds []int
+	for _, fd := range r.up[i].FDs() {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		fds = append(fds, dup)
+	}
+	d, err := Open(text, fds)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(d.Close)
+	return d
+}
+
+// template is the tunnel from host 0 to host 1.
+func (r *rig) template(v6 bool) tunnel.Template {
+	at := 0
+	if v6 {
+		at = 1
+	}
+	tmpl, err := tunnel.Build(tunnel.Params{Port: 1, MTU: 1614, SrcMAC: r.mac[0], DstMAC: r.mac[1],
+		Local: r.addr[0][at], Remote: r.addr[1][at], UDPPort: 4789})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return tmpl
+}
+
+// receive takes n frames off host i.
+func (r *rig) receive(i, n int) (frames [][]byte) {
+	r.t.Helper()
+	rx := r.dev[i].Rx()[0]
+	b := new(packet.Batch)
+	for end := time.Now().Add(5 * time.Second); len(frames) < n && time.Now().Before(end); {
+		b.Reset()
+		if rx.Recv(b) < 0 {
+			r.t.Fatal(rx.Fault())
+		}
+		for k := range b.Frames[:b.N] {
+			f := &b.Frames[k]
+			if f.Offload.GSO != packet.GSONone || f.Drop != packet.DropNone {
+				r.t.Fatalf("frame %d: %+v, %v", k, f.Offload, f.Drop)
+			}
+			frames = append(frames, packettest.Bytes(b, f))
+		}
+		rx.Release()
+	}
+	return frames
+}
+
+var inOrder = func() (order [packet.BatchSize]uint8) {
+	for i := range order {
+		order[i] = uint8(i)
+	}
+	return order
+}()
+
+// comparable clears what a train may change of a datagram.
+func comparable(f []byte) []byte {
+	f = bytes.Clone(f)
+	if f[12] == 8 {
+		clear(f[18:20]) // identification
+		clear(f[24:26])
+		clear(f[40:42])
+	} else {
+		clear(f[60:62])
+	}
+	return f
+}
+
+// Frames of any lengths, in trains or not, arrive as they were sent, in order.
+func TestTrains(t *testing.T) {
+	r := newRig(t)
+	a := packettest.NewArena(t, 1<<18)
+	for seed := range int64(60) {
+		rng := rand.New(rand.NewSource(seed))
+		tmpl := r.template(seed%2 == 1)
+		b := new(packet.Batch)
+		a.Reset()
+		var want [][]byte
+		size := 60 + rng.Intn(1440)
+		n := 1 + rng.Intn(packet.BatchSize)
+		hash := uint32(rng.Intn(2)) << 31
+		for range n {
+			length := size
+			switch rng.Intn(20) {
+			case 0:
+				length = 60 + rng.Intn(1440)
+			case 1:
+				hash = rng.Uint32()
+			}
+			data := make([]byte, length)
+			rng.Read(data)
+			f := a.Add(b, data, 128, rng.Intn(2)*(50+rng.Intn(600)))
+			if why := tmpl.Push(f, 5, hash, uint8(rng.Intn(30)/29)); why != packet.DropNone {
+				t.Fatal(why)
+			}
+			want = append(want, packettest.Bytes(b, f))
+		}
+		if got := r.dev[0].Tx()[0].Send(b, inOrder[:n]); got != n {
+			t.Fatalf("seed %d: took %d of %d", seed, got, n)
+		}
+		got := r.receive(1, n)
+		if len(got) != n {
+			t.Fatalf("seed %d: %d of %d frames arrived", seed, len(got), n)
+		}
+		ends := tunnel.NewTerminations()
+		ends.Set(0, &tunnel.Termination{Port: 9, VNI: 5, UDPPort: 4789})
+		for i := range want {
+			if !bytes.Equal(comparable(got[i]), comparable(want[i])) {
+				t.Fatalf("seed %d: frame %d of %d differs:\n% x\n% x", seed, i, n, got[i][:80], want[i][:80])
+			}
+			var words [6]uint64
+			b.Reset()
+			a.Reset()
+			if why := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words); why != packet.DropNone {
+				t.Fatalf("seed %d: frame %d: %v", seed, i, why)
+			}
+		}
+	}
+}
+
+// A full batch of one flow is one call each way, and a train longer than a batch
+// waits for the next one.
+func TestTrainIsOneCall(t *testing.T) {
+	r := newRig(t)
+	a := packettest.NewArena(t, 1<<18)
+	tmpl := r.template(false)
+	b := new(packet.Batch)
+	for range packet.BatchSize {
+		f := a.Add(b, make([]byte, 1400), 128, 0)
+		tmpl.Push(f, 5, 0, 0)
+	}
+	if n := r.dev[0].Tx()[0].Send(b, inOrder[:]); n != packet.BatchSize {
+		t.Fatalf("took %d", n)
+	}
+	rx := r.dev[1].Rx()[0].(*rxQueue)
+	got := new(packet.Batch)
+	got.N = 10 // as if another queue had filled it so far
+	for end := time.Now().Add(5 * time.Second); got.N == 10 && time.Now().Before(end); {
+		rx.Recv(got)
+	}
+	if got.N != packet.BatchSize || rx.lent != 1 || !rx.Arm() {
+		t.Fatalf("%d frames out of %d buffers", got.N-10, rx.lent)
+	}
+	rx.Release()
+	got.Reset()
+	if n := rx.Recv(got); n != 10 || rx.Arm() {
+		t.Fatalf("%d frames left of the train", n)
+	}
+	rx.Release()
+	if rx.lent != 0 {
+		t.Fatal("a buffer is lent to nobody")
+	}
+}
+
+// What is for no endpoint is not taken, and the kernel does not answer what is.
+func TestOnlyEndpoints(t *testing.T) {
+	r := newRig(t)
+	send := func(port int) {
+		r.ns[0].Do(func() {
+			c, err := net.Dial("udp", fmt.Sprintf("%v:%d", r.addr[1][0], port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for range 3 {
+				c.Write(make([]byte, 30))
+				time.Sleep(5 * time.Millisecond)
+			}
+			c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			_, err = c.Read(make([]byte, 1))
+			refused := err != nil && strings.Contains(err.Error(), "refused")
+			if refused != (port != 4789) {
+				t.Errorf("port %d: %v", port, err)
+			}
+		})
+	}
+	send(4789)
+	send(4790)
+	got := r.receive(1, 3)
+	for _, f := range got {
+		if binary.BigEndian.Uint16(f[36:]) != 4789 {
+			t.Fatalf("frame % x", f)
+		}
+	}
+	if len(got) != 3 {
+		t.Fatalf("%d frames", len(got))
+	}
+	if err := r.up[1].SetEndpoints(nil); err != nil {
+		t.Fatal(err)
+	}
+	r.ns[0].Do(func() {
+		c, _ := net.Dial("udp", fmt.Sprintf("%v:4789", r.addr[1][0]))
+		c.Write(make([]byte, 30))
+		c.Close()
+	})
+	time.Sleep(20 * time.Millisecond)
+	if b := new(packet.Batch); r.dev[1].Rx()[0].Recv(b) != 0 {
+		t.Error("a datagram for no endpoint was taken")
+	}
+}
+
+// An endpoint that somebody else has is refused by name, and the old ones stay.
+func TestEndpointInUse(t *testing.T) {
+	r := newRig(t)
+	taken := netip.AddrPortFrom(r.addr[0][0], 4800)
+	r.ns[0].Do(func() {
+		c, err := net.ListenPacket("udp", taken.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		err = r.up[0].SetEndpoints([]netip.AddrPort{taken})
+		if err == nil || !strings.Contains(err.Error(), taken.String()) || len(r.up[0].endpoints) != 2 {
+			t.Errorf("%v, %d endpoints", err, len(r.up[0].endpoints))
+		}
+	})
+}
+
+// An uplink outlives the process that set it up.
+func TestSnapshot(t *testing.T) {
+	r := newRig(t)
+	blob, fds, err := r.up[1].Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dups []int
+	for _, fd := range fds {
+		dup, _ := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		dups = append(dups, dup)
+	}
+	again, err := Restore(blob, dups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	r.up[1].Close()
+	if err := again.SetEndpoints(again.endpoints[:1]); err != nil || len(again.sinks) != 1 {
+		t.Fatalf("%v, %d sinks", err, len(again.sinks))
+	}
+	if _, err := Restore([]byte("{}"), []int{}); err == nil {
+		t.Error("a snapshot of nothing was taken")
+	}
+	if _, err := Open([]byte(`{"queues":2,"mtu":1500}`), nil); err == nil {
+		t.Error("two queues were opened without a descriptor")
+	}
+}
+
+func TestAllocatesNothing(t *testing.T) {
+	r := newRig(t)
+	a := packettest.NewArena(t, 1<<18)
+	tmpl := r.template(false)
+	b, got := new(packet.Batch), new(packet.Batch)
+	for range packet.BatchSize {
+		f := a.Add(b, make([]byte, 1400), 128, 0)
+		tmpl.Push(f, 5, 0, 0)
+	}
+	tx, rx := r.dev[0].Tx()[0], r.dev[1].Rx()[0]
+	if n := testing.AllocsPerRun(20, func() {
+		tx.Send(b, inOrder[:])
+		tx.Flush()
+		got.Reset()
+		rx.Recv(got)
+		rx.Release()
+	}); n != 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}
+
+func TestSetupRefuses(t *testing.T) {
+	n := testnet.New(t)
+	n.Do(func() {
+		if _, err := Setup(Config{Dev: "none0"}); err == nil || !strings.Contains(err.Error(), "none0") {
+			t.Error(err)
+		}
+		if _, err := Setup(Config{Dev: "lo", Queues: MaxQueues + 1}); err == nil {
+			t.Error("too many queues were set up")
+		}
+	})
+}

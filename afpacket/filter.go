@@ -1,0 +1,114 @@
+package afpacket
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Filters in classic BPF (Documentation/networking/filter.rst). The kernel has no
+// compiler for them, and they need none.
+
+func statement(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
+
+func jump(code uint16, k uint32, yes, no int) unix.SockFilter {
+	return unix.SockFilter{Code: code, Jt: uint8(yes), Jf: uint8(no), K: k}
+}
+
+const (
+	loadHalf = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
+	loadByte = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
+	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+	equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	ret      = unix.BPF_RET | unix.BPF_K
+	whole    = 1 << 18 // longer than any frame
+)
+
+// takeNothing is a filter that drops all.
+var takeNothing = []unix.SockFilter{statement(ret, 0)}
+
+// takeEndpoints is a filter that takes UDP over IPv4 without options, and over IPv6
+// without extension headers, to the endpoints; all else is dropped. What has them
+// is no tunnel's.
+func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
+	var f []unix.SockFilter
+	for _, e := range endpoints {
+		if e.Addr().Is4() {
+			addr := e.Addr().As4()
+			f = append(f,
+				statement(loadHalf, 12), jump(equal, unix.ETH_P_IP, 0, 9),
+				statement(loadByte, 14), jump(equal, 0x45, 0, 7),
+				statement(loadByte, 23), jump(equal, unix.IPPROTO_UDP, 0, 5),
+				statement(loadWord, 30), jump(equal, binary.BigEndian.Uint32(addr[:]), 0, 3),
+				statement(loadHalf, 36), jump(equal, uint32(e.Port()), 0, 1),
+				statement(ret, whole))
+			continue
+		}
+		addr := e.Addr().As16()
+		f = append(f,
+			statement(loadHalf, 12), jump(equal, unix.ETH_P_IPV6, 0, 13),
+			statement(loadByte, 20), jump(equal, unix.IPPROTO_UDP, 0, 11))
+		for i := range 4 {
+			f = append(f, statement(loadWord, uint32(38+4*i)), jump(equal, binary.BigEndian.Uint32(addr[4*i:]), 0, 9-2*i))
+		}
+		f = append(f, statement(loadHalf, 56), jump(equal, uint32(e.Port()), 0, 1), statement(ret, whole))
+	}
+	return append(f, takeNothing...)
+}
+
+func setFilter(fd int, f []unix.SockFilter) error {
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
+}
+
+// sink is a UDP socket bound to an endpoint that takes nothing, so that the kernel
+// does not say that nobody does.
+func sink(e netip.AddrPort) (fd int, err error) {
+	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()})
+	if e.Addr().Is4() {
+		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(e.Port()), Addr: e.Addr().As4()}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("endpoint %v: socket: %w", e, err)
+	}
+	if family == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
+	}
+	if err == nil { // else a train is cut for it, to be dropped piece by piece
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	}
+	if err == nil {
+		err = setFilter(fd, takeNothing)
+	}
+	if err == nil {
+		err = unix.Bind(fd, addr)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("endpoint %v: %w", e, err)
+	}
+	return fd, nil
+}
+
+// sorted is a copy of the endpoints that can be one, in order.
+func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
+	var list []netip.AddrPort
+	for _, e := range endpoints {
+		switch {
+		case !e.Addr().IsValid() || e.Addr().IsUnspecified():
+		case e.Port() == 0:
+			return nil, fmt.Errorf("endpoint %v: a port is missing", e)
+		default:
+			list = append(list, netip.AddrPortFrom(e.Addr().Unmap(), e.Port()))
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	list = slices.Compact(list)
+	if len(list) > MaxEndpoints {
+		return nil, fmt.Errorf("%d endpoints, at most %d are possible", len(list), MaxEndpoints)
+	}
+	return list, nil
+}

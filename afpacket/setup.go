@@ -1,0 +1,208 @@
+package afpacket
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Config says which uplink is wanted.
+type Config struct {
+	// Dev is the network device, in the process's network namespace.
+	Dev string
+	// Queues is the number of sockets, among which the kernel spreads what is
+	// received by flow; 0: one.
+	Queues int
+}
+
+// Uplink is a set-up uplink as control holds it. Control owns; one goroutine at a
+// time.
+type Uplink struct {
+	spec      spec
+	ifindex   int
+	sockets   []int
+	endpoints []netip.AddrPort // sorted
+	sinks     []int            // one an endpoint
+}
+
+// Setup makes an uplink of a network device. It takes nothing until SetEndpoints.
+// An error is one line; nothing stays behind.
+func Setup(cfg Config) (*Uplink, error) {
+	if cfg.Queues == 0 {
+		cfg.Queues = 1
+	}
+	if cfg.Queues < 0 || cfg.Queues > MaxQueues {
+		return nil, fmt.Errorf("af_packet on %s: %d queues: expected 1 to %d", cfg.Dev, cfg.Queues, MaxQueues)
+	}
+	link, err := netlink.LinkByName(cfg.Dev)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, fmt.Errorf("af_packet: no network device %q", cfg.Dev)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
+	}
+	a := link.Attrs()
+	u := &Uplink{ifindex: a.Index, spec: spec{Dev: cfg.Dev, Queues: cfg.Queues, MTU: a.MTU, Trains: takesTrains()}}
+	for range cfg.Queues {
+		if err := u.open(); err != nil {
+			u.Close()
+			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
+		}
+	}
+	return u, nil
+}
+
+// takesTrains asks the kernel's version: nothing else tells before the first frame.
+func takesTrains() bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); n != 2 {
+		return false
+	}
+	return major > 6 || major == 6 && minor >= 2
+}
+
+// open adds a socket. It is bound last, with a filter that takes nothing.
+func (u *Uplink) open() error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("packet socket: missing privilege: CAP_NET_RAW is needed")
+	}
+	if err != nil {
+		return fmt.Errorf("packet socket: %w", err)
+	}
+	u.sockets = append(u.sockets, fd)
+	if err := setFilter(fd, takeNothing); err != nil {
+		return fmt.Errorf("filter: %w", err)
+	}
+	// Not PACKET_QDISC_BYPASS: that way drops what the device cannot segment.
+	for _, o := range []struct{ level, name, value int }{
+		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
+		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
+		{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBytes},
+		{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBytes},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return fmt.Errorf("socket option %d: %w", o.name, err)
+		}
+	}
+	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: u.ifindex}); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if u.spec.Queues > 1 {
+		group := u.ifindex&0xffff | unix.PACKET_FANOUT_HASH<<16
+		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, group); err != nil {
+			return fmt.Errorf("fanout: %w", err)
+		}
+	}
+	return nil
+}
+
+// Spec is what Open needs besides the descriptors.
+func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
+
+// FDs are the descriptors Open needs, one socket a queue. The uplink owns them:
+// send duplicates.
+func (u *Uplink) FDs() []int { return u.sockets }
+
+// MTU of the device when it was set up, in bytes without Ethernet header.
+func (u *Uplink) MTU() int { return u.spec.MTU }
+
+// SetMTU says that the device has another MTU, for the next Spec.
+func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
+
+// Index is the device's ifindex.
+func (u *Uplink) Index() int { return u.ifindex }
+
+// SetEndpoints says which datagrams are taken from now on: those to these local
+// addresses and UDP ports, which must be the switch's own tunnel endpoints on this
+// host. An unspecified address stands for no endpoint. On an error the old ones
+// stay. An endpoint that another socket is bound to, Linux's own vxlan device say,
+// is an error.
+func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
+	list, err := sorted(endpoints)
+	if err != nil {
+		return fmt.Errorf("af_packet on %s: %w", u.spec.Dev, err)
+	}
+	var sinks, fresh []int
+	for _, e := range list {
+		if at, have := slices.BinarySearchFunc(u.endpoints, e, netip.AddrPort.Compare); have {
+			sinks = append(sinks, u.sinks[at])
+			continue
+		}
+		fd, err := sink(e)
+		if err != nil {
+			closeAll(fresh)
+			return fmt.Errorf("af_packet on %s: %w", u.spec.Dev, err)
+		}
+		sinks, fresh = append(sinks, fd), append(fresh, fd)
+	}
+	filter := takeEndpoints(list)
+	for _, fd := range u.sockets {
+		if err := setFilter(fd, filter); err != nil {
+			closeAll(fresh)
+			return fmt.Errorf("af_packet on %s: filter: %w", u.spec.Dev, err)
+		}
+	}
+	for i, fd := range u.sinks {
+		if _, keep := slices.BinarySearchFunc(list, u.endpoints[i], netip.AddrPort.Compare); !keep {
+			unix.Close(fd)
+		}
+	}
+	u.endpoints, u.sinks = list, sinks
+	return nil
+}
+
+// Close closes control's descriptors.
+func (u *Uplink) Close() {
+	closeAll(u.sockets)
+	closeAll(u.sinks)
+	u.sockets, u.sinks, u.endpoints = nil, nil, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// snapshot is what outlives the process that set the uplink up, in JSON. Its
+// descriptors are the sockets and the sinks.
+type snapshot struct {
+	Spec      spec             `json:"spec"`
+	Index     int              `json:"ifindex"`
+	Endpoints []netip.AddrPort `json:"endpoints"`
+}
+
+// Snapshot returns what Restore needs in another process: a text, and the
+// descriptors, which the uplink goes on owning.
+func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Index: u.ifindex, Endpoints: u.endpoints})
+	return blob, append(slices.Clone(u.sockets), u.sinks...), err
+}
+
+// Restore takes an uplink over from what Snapshot gave. It owns the descriptors,
+// also when it fails.
+func Restore(blob []byte, fds []int) (*Uplink, error) {
+	var s snapshot
+	err := json.Unmarshal(blob, &s)
+	if err == nil && (s.Spec.Queues < 1 || len(fds) != s.Spec.Queues+len(s.Endpoints)) {
+		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.Queues, len(s.Endpoints))
+	}
+	if err != nil {
+		closeAll(fds)
+		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
+	}
+	n := s.Spec.Queues
+	return &Uplink{spec: s.Spec, ifindex: s.Index, endpoints: s.Endpoints,
+		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:])}, nil
+}

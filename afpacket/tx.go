@@ -1,0 +1,207 @@
+package afpacket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/iovec"
+	"weft/packet"
+)
+
+// txQueue writes to one packet socket. Worker owns.
+type txQueue struct {
+	fd     int
+	mtu    int // longest frame, Ethernet header included
+	trains bool
+	mem    []byte // vectors, virtio-net header, outer headers of a train
+	iov    []iovec.Vector
+	iovAt  uintptr
+	vnet   []byte
+	outer  []byte
+}
+
+// maxTrain is the longest payload of a large UDP datagram over IPv4 or IPv6.
+const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
+
+func newTx(fd int, s spec) (*txQueue, error) {
+	const vectors = iovec.Max * iovec.Size
+	mem, err := iovec.Map(vectors + packet.VnetLen + maxOuter)
+	if err != nil {
+		return nil, err
+	}
+	return &txQueue{fd: fd, mtu: s.MTU + ethernetLen, trains: s.Trains, mem: mem, iov: iovec.View(mem, iovec.Max), iovAt: iovec.Address(mem),
+		vnet: mem[vectors : vectors+packet.VnetLen], outer: mem[vectors+packet.VnetLen:]}, nil
+}
+
+// Send writes trains of frames as long as they can be, with one system call each.
+// It stops, and leaves the rest, where the kernel is out of buffers.
+func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
+	for n := 0; n < len(order); {
+		f := &b.Frames[order[n]]
+		if f.Len() > q.mtu {
+			f.Drop = packet.DropOversizeFrame
+			n++
+			continue
+		}
+		count, vectors := 1, 0
+		if q.trains && f.OuterL4 != 0 {
+			count, vectors = q.gatherTrain(b, order[n:])
+		}
+		if count == 1 {
+			vectors = q.gather(b, f)
+		}
+		if why := q.write(vectors); why == packet.DropTxFull {
+			return n
+		} else if why != packet.DropNone {
+			for _, i := range order[n : n+count] {
+				b.Frames[i].Drop = why
+			}
+		}
+		n += count
+	}
+	runtime.KeepAlive(b)
+	return len(order)
+}
+
+// write hands over what the first vectors say; DropTxFull: not now.
+func (q *txQueue) write(vectors int) packet.DropReason {
+	if vectors == 0 {
+		return packet.DropTxFailed // in too many pieces, or empty
+	}
+	_, errno := iovec.Writev(q.fd, q.iovAt, vectors)
+	switch errno {
+	case 0:
+		return packet.DropNone
+	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+		return packet.DropTxFull
+	}
+	return packet.DropTxFailed // ENETDOWN, ENXIO: the device is down or gone
+}
+
+// gather points the vectors to one frame and returns their number.
+func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
+	if f.Offload.Flags&packet.OffloadOuter != 0 {
+		b.FinishChecksum(f) // a tunnel's own, which comes off with its header
+	}
+	clear(q.vnet)
+	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
+	return q.add(1, b, f, 0)
+}
+
+// add points vectors from number n on to f without its first skip bytes and returns
+// the number of vectors in use; 0 if they do not suffice.
+func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
+	header, spans := f.Header()[skip:], b.Spans(f)
+	if n+1+len(spans) > len(q.iov) || len(header) == 0 {
+		return 0
+	}
+	q.iov[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
+	n++
+	for _, s := range spans {
+		q.iov[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
+		n++
+	}
+	return n
+}
+
+// gatherTrain points the vectors to as many of the frames as make a train: from the
+// first on, all with its outer header and length, the last perhaps shorter.
+func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
+	f := &b.Frames[order[0]]
+	outer := int(f.OuterL4) + packet.UDPLen
+	size := f.Len() - outer
+	total := 0
+	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
+	q.iov[1] = iovec.Vector{Base: iovec.Address(q.outer), Len: uintptr(outer)}
+	vectors = 2
+	for _, i := range order {
+		g := &b.Frames[i]
+		n := g.Len() - outer
+		if n > size || n <= 0 || total+n > maxTrain || count > 0 && !sameOuter(f, g) {
+			break
+		}
+		more := q.add(vectors, b, g, outer)
+		if more == 0 {
+			break
+		}
+		vectors = more
+		total += n
+		count++
+		if n < size {
+			break
+		}
+	}
+	if count < 2 {
+		return 1, 0
+	}
+	q.finishOuter(f, outer, size, total)
+	return count, vectors
+}
+
+// sameOuter tells whether two outer headers differ in nothing but lengths, IPv4
+// identification and the checksum that covers them.
+func sameOuter(f, g *packet.Frame) bool {
+	if f.OuterL3 != g.OuterL3 || f.OuterL4 != g.OuterL4 {
+		return false
+	}
+	l3, l4 := f.OuterL3, f.OuterL4
+	a, z := f.Header(), g.Header()
+	if !bytes.Equal(a[:l3+2], z[:l3+2]) || !bytes.Equal(a[l4:l4+4], z[l4:l4+4]) {
+		return false
+	}
+	if a[l3]>>4 == 4 { // flags, TTL and protocol, addresses
+		return bytes.Equal(a[l3+6:l3+10], z[l3+6:l3+10]) && bytes.Equal(a[l3+12:l4], z[l3+12:l4])
+	}
+	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
+}
+
+// finishOuter writes the virtio-net and outer header of a train of total bytes of
+// UDP payload. Segmentation needs a UDP checksum, to be finished by the device: it
+// is not 0 then, which RFC 7348 section 5 allows.
+func (q *txQueue) finishOuter(f *packet.Frame, outer, size, total int) {
+	h := q.outer[:copy(q.outer, f.Header()[:outer])]
+	l3, l4 := int(f.OuterL3), int(f.OuterL4)
+	length := packet.UDPLen + total
+	var pseudo uint16
+	if h[l3]>>4 == 4 {
+		ip := packet.IPv4(h[l3:l4])
+		ip.SetTotalLen(packet.IPv4Len + length)
+		ip.SetChecksum(0)
+		ip.SetChecksum(packet.Checksum(ip))
+		pseudo = packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoUDP, length)
+	} else {
+		ip := packet.IPv6(h[l3:l4])
+		ip.SetPayloadLen(length)
+		pseudo = packet.SumIPv6(ip[8:], ip[24:], packet.ProtoUDP, length)
+	}
+	udp := packet.UDP(h[l4:])
+	udp.SetLen(length)
+	udp.SetChecksum(pseudo)
+	const needsChecksum = 1
+	q.vnet[0], q.vnet[1] = needsChecksum, vnetUDP
+	binary.LittleEndian.PutUint16(q.vnet[2:], uint16(outer))
+	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
+	binary.LittleEndian.PutUint16(q.vnet[6:], uint16(l4))
+	binary.LittleEndian.PutUint16(q.vnet[8:], 6)
+}
+
+// Flush has nothing to publish: Send has handed the frames over.
+func (q *txQueue) Flush() {}
+
+// MTU is the device's when control set it up, with the Ethernet header.
+func (q *txQueue) MTU() int { return q.mtu }
+
+// Offloads: none; inner checksums are finished before, large frames cut, and their
+// segments put together again as what the device understands.
+func (q *txQueue) Offloads() packet.Offloads { return 0 }
+
+// Close unmaps the vectors. The socket is the device's.
+func (q *txQueue) Close() {
+	if q.mem != nil {
+		_ = unix.Munmap(q.mem)
+		q.mem, q.iov, q.vnet, q.outer = nil, nil, nil, nil
+	}
+}

@@ -1,0 +1,164 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+
+	"weft/afpacket"
+	"weft/engine"
+	"weft/openflow"
+)
+
+const kindPacket = "af_packet"
+
+func init() {
+	portKinds[kindPacket] = portKind{
+		kind: openflow.PortUplink,
+		options: optionTable{
+			"dev":    {required: true, check: deviceName},
+			"queues": {value: "1", check: numberIn(1, afpacket.MaxQueues)},
+		},
+		make: func(c portContext) portDriver { return &packetPort{portContext: c} },
+	}
+}
+
+// packetPort is an uplink through packet sockets, which outlive the engine.
+type packetPort struct {
+	portContext
+	mu        sync.Mutex
+	uplink    *afpacket.Uplink // nil: not open
+	endpoints []netip.AddrPort
+	down      string // why the device does not forward, empty if it does
+	problem   string // why the endpoints are not what they should be
+}
+
+func (p *packetPort) open(kept *engine.Kept) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	if kept != nil {
+		if p.uplink, err = afpacket.Restore(kept.Request.Blob, kept.FDs); err == nil {
+			return nil
+		}
+		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
+	}
+	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
+	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues}); err != nil {
+		p.uplink = nil
+		return err
+	}
+	return nil
+}
+
+func (p *packetPort) attach(bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.attachLocked()
+}
+
+func (p *packetPort) attachLocked() error {
+	spec, err := p.uplink.Spec()
+	if err != nil {
+		return err
+	}
+	if err := p.keepUplink(); err != nil {
+		return err
+	}
+	return p.portContext.attach(spec, p.uplink.FDs(), true)
+}
+
+// keepUplink has the engine keep the uplink as it is now. Caller holds mu.
+func (p *packetPort) keepUplink() error {
+	blob, fds, err := p.uplink.Snapshot()
+	if err != nil {
+		return err
+	}
+	return p.keep(blob, fds)
+}
+
+func (p *packetPort) fault(string) bool { return false }
+
+// follow is deviceFollower's: the sockets outlive all but the device.
+func (p *packetPort) follow(u *underlay) error {
+	dev := p.values["dev"]
+	now, there, err := u.state(dev)
+	if err != nil {
+		p.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
+		return nil // what is there goes on
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !there:
+		return fmt.Errorf("device %s is gone", dev)
+	case now.index != p.uplink.Index():
+		return fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, p.uplink.Index())
+	}
+	switch p.down = ""; {
+	case !now.up:
+		p.down = "device " + dev + " is down"
+	case !now.carrier:
+		p.down = "device " + dev + " has no carrier"
+	}
+	if now.mtu == p.uplink.MTU() {
+		return nil
+	}
+	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
+	p.uplink.SetMTU(now.mtu)
+	_, _ = p.detach() // an engine that is gone has let go of it
+	return p.attachLocked()
+}
+
+func (p *packetPort) present(u *underlay) bool {
+	_, there, err := u.state(p.values["dev"])
+	return there && err == nil
+}
+
+// network has the sockets take the datagrams of these endpoints.
+func (p *packetPort) network(endpoints []netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.uplink == nil || slices.Equal(endpoints, p.endpoints) && p.problem == "" {
+		return
+	}
+	if err := p.uplink.SetEndpoints(endpoints); err != nil {
+		if p.problem != err.Error() {
+			p.log.Error("tunnel endpoints cannot be set", "error", err)
+		}
+		p.problem = err.Error()
+		return
+	}
+	p.problem, p.endpoints = "", slices.Clone(endpoints)
+	p.log.Info("tunnel endpoints", "endpoints", endpoints)
+	if err := p.keepUplink(); err != nil {
+		p.log.Warn("the uplink cannot be kept for the next control process", "error", err)
+	}
+}
+
+func (p *packetPort) status() portStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.uplink == nil:
+		return portStatus{state: stateFailed}
+	case p.problem != "":
+		return portStatus{state: stateDown, detail: p.problem}
+	case p.down != "":
+		return portStatus{state: stateDown, detail: p.down}
+	}
+	return portStatus{state: stateUp, mode: "packet", reason: "asked for"}
+}
+
+func (p *packetPort) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = p.detach() // an engine that is gone has let go of it
+	p.forget()
+	if p.uplink != nil {
+		p.uplink.Close()
+		p.uplink = nil
+	}
+}
