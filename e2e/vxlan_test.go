@@ -127,21 +127,27 @@ func TestTunnelOfFlows(t *testing.T) {
 	})
 }
 
-// Two weftds and the wire between them: AF_XDP at both ends.
+// Two weftds and the wire between them: AF_XDP or a packet socket at each end.
 //
 //	ga ──tap── weftd a ── AF_XDP u0 ══veth══ u0 AF_XDP ── weftd b ──tap── gb
 func TestWeftToWeft(t *testing.T) {
+	for _, uplinks := range [][2]string{{"af_xdp", "af_xdp"}, {"af_packet", "af_packet"}, {"af_packet", "af_xdp"}} {
+		t.Run(uplinks[0]+" to "+uplinks[1], func(t *testing.T) { weftToWeft(t, uplinks) })
+	}
+}
+
+func weftToWeft(t *testing.T, uplinks [2]string) {
 	l := newLab(t)
 	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
 	l.Wire(a, "u0", b, "u0", underlayMTU)
 	a.Address("u0", "172.16.0.1/24")
 	b.Address("u0", "172.16.0.2/24")
-	for _, end := range []struct {
+	for i, end := range []struct {
 		host, guest       *lab.Host
 		remote, mac, addr string
 	}{{a, ga, "172.16.0.2", "02:00:00:00:00:0a", "10.0.0.1/24"}, {b, gb, "172.16.0.1", "02:00:00:00:00:0b", "10.0.0.2/24"}} {
 		d := end.host.Weftd()
-		d.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+		d.Weft("add-port", "uplink", "type="+uplinks[i], "dev=u0")
 		d.Weft("add-port", "overlay", "type=vxlan", "vni=100", "remote="+end.remote)
 		d.Tap(end.guest, end.mac, end.addr, guestMTU)
 		d.Weft("add-flow", "actions=normal")
