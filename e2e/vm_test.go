@@ -160,7 +160,19 @@ func TestTwoMachines(t *testing.T) {
 	other.Address(otherIP+"/24", guestMTU)
 	reach(t, vm, otherIP)
 	ping(t, vm, otherIP, 5, "-s", "1472", "-M", "do")
+	was := portOf(t, s.weft, "vm").Stats
 	flood(t, vm, other, otherIP)
+	flood(t, s.guest, other, otherIP)
+	flood(t, s.remote, other, otherIP) // coalesced out of the tunnel
+	now := portOf(t, s.weft, "vm").Stats
+	if n, bytes := now.RxPackets-was.RxPackets, now.RxBytes-was.RxBytes; bytes < 4000*n {
+		t.Errorf("the machine sent %d frames of %d bytes in all: no large ones", n, bytes)
+	}
+	for _, m := range []*lab.VM{vm, other} {
+		if n := checksumErrors(t, m, "busybox", "cat"); n != 0 {
+			t.Errorf("%s found %d wrong checksums or headers", m, n)
+		}
+	}
 
 	for i, m := range []*lab.VM{vm, other} {
 		m.Run("ip", "link", "add", "link", "eth0", "name", "eth0.5", "type", "vlan", "id", "5")
