@@ -17,6 +17,7 @@ type megaflow struct {
 	key, mask flowtable.Key // key is masked
 	actions   []flowtable.Action
 	madeNS    uint64
+	owner     uint32 // port whose share it counts against
 	// generation is what Flow.Generation of its slot is in every worker while it
 	// is installed; it is one more once it is removed. Under another value the
 	// statistics are not its own.
@@ -53,14 +54,18 @@ type megaflows struct {
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
 	actions  int
+	// Of them, by the port that they count against.
+	ownMasks, ownFlows map[uint32]int
 }
 
 type maskUse struct {
 	id, flows uint32
+	owner     uint32 // of its first megaflow
 }
 
 func newMegaflows(limits flowtable.Sizes) *megaflows {
-	return &megaflows{limits: limits, index: map[flowID]*megaflow{}, masks: map[flowtable.Key]*maskUse{}}
+	return &megaflows{limits: limits, index: map[flowID]*megaflow{}, masks: map[flowtable.Key]*maskUse{},
+		ownMasks: map[uint32]int{}, ownFlows: map[uint32]int{}}
 }
 
 // admission says what became of a translation.
@@ -72,14 +77,16 @@ const (
 	refused                   // a limit is reached: slots, masks, actions
 )
 
-// admit gives m a slot unless an equal one is there or there is no room.
+// admit gives m, translated from key, a slot unless an equal one is there or there is no room.
 // Caller holds f.mu.
-func (f *megaflows) admit(m *megaflow) admission {
+func (f *megaflows) admit(m *megaflow, key *flowtable.Key) admission {
+	f.fit(m, key)
 	use := f.masks[m.mask]
 	if use != nil && f.index[flowID{m.key, use.id}] != nil {
 		return present
 	}
 	full := use == nil && len(f.masks) >= f.limits.Masks
+	full = full || !mayHave(f.ownFlows[m.owner], f.count, f.limits.Megaflows)
 	full = full || len(m.actions) > flowtable.MaxActions
 	// The action store may be in pieces: part of it is left unused.
 	full = full || f.actions+len(m.actions) > f.limits.Actions/4*3
@@ -108,13 +115,15 @@ func (f *megaflows) enter(m *megaflow) {
 	use := f.masks[m.mask]
 	if use == nil {
 		f.nextMask++
-		use = &maskUse{id: f.nextMask}
+		use = &maskUse{id: f.nextMask, owner: m.owner}
 		f.masks[m.mask] = use
+		f.ownMasks[m.owner]++
 	}
 	use.flows++
 	f.index[flowID{m.key, use.id}] = m
 	f.slots[m.slot] = m
 	f.actions += len(m.actions)
+	f.ownFlows[m.owner]++
 	f.count++
 }
 
@@ -141,9 +150,11 @@ func (f *megaflows) forget(m *megaflow) bool {
 	delete(f.index, flowID{m.key, use.id})
 	if use.flows--; use.flows == 0 {
 		delete(f.masks, m.mask)
+		tally(f.ownMasks, use.owner)
 	}
 	f.slots[m.slot] = nil
 	f.actions -= len(m.actions)
+	tally(f.ownFlows, m.owner)
 	f.count--
 	return true
 }
@@ -172,7 +183,7 @@ func (f *megaflows) len() int {
 
 // newMegaflow is the megaflow of a translation, without a slot.
 func (d *Daemon) newMegaflow(key *flowtable.Key, t *openflow.Translation, nowNS uint64) *megaflow {
-	m := &megaflow{mask: t.Mask, actions: t.Actions, madeNS: nowNS, usedNS: nowNS}
+	m := &megaflow{mask: t.Mask, actions: t.Actions, madeNS: nowNS, usedNS: nowNS, owner: ownerOf(key)}
 	for i := range key {
 		m.key[i] = key[i] & t.Mask[i]
 	}
@@ -199,11 +210,11 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 // install puts m into every worker's cache. Caller holds d.mu for reading or
 // alone: what was translated under it is installed under it, so that a change
 // of the tables comes before the one or after the other.
-func (d *Daemon) install(m *megaflow) admission {
+func (d *Daemon) install(m *megaflow, key *flowtable.Key) admission {
 	f := d.megaflows
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	verdict := f.admit(m)
+	verdict := f.admit(m, key)
 	if verdict == admitted {
 		d.installSlot(m)
 	}

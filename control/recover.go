@@ -138,7 +138,7 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	_, _, usedNS := d.workers.slotStatistics(slot, generation)
 	m := &megaflow{
 		slot: slot, key: key, mask: mask, actions: actions, generation: generation,
-		madeNS: monotonic(), usedNS: usedNS,
+		madeNS: monotonic(), usedNS: usedNS, owner: ownerOf(&key),
 	}
 	for i := range m.key {
 		m.key[i] &= mask[i]

@@ -127,7 +127,7 @@ func (d *Daemon) missLearnt(w *workers, held heldFrame, up *datapath.Upcall, lea
 		return
 	}
 	m := d.newMegaflow(&up.Key, &t, monotonic())
-	verdict := d.install(m)
+	verdict := d.install(m, &up.Key)
 	if verdict == refused {
 		w.push(held.worker, datapath.AppendExecute(nil, held.slot, t.Actions))
 	} else {

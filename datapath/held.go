@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// heldShare: frames of one port take at most one heldShare-th of the slots,
-	// so that a port that only misses leaves room for the others.
-	heldShare = 2
 	// maxHeldPerTemplate bounds the frames that wait for one neighbour.
 	maxHeldPerTemplate = 128
 	// heldSweepNS is how often the worker looks for frames held too long.
@@ -46,11 +43,13 @@ func (p *heldPool) tally(h *HeldFrame, by int) {
 	}
 }
 
-// hold copies frame i, as it is now, into a slot.
+// hold copies frame i, as it is now, into a slot. A port may take as many as are
+// left free, so that ports that only miss leave some for the others: one gets
+// half of them at most, two a third each.
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
-	if len(p.free) == 0 || length > HeldBytes || int(p.byPort[f.InPort%port.MaxPorts]) >= (len(w.sh.Held)+heldShare-1)/heldShare {
+	if len(p.free) == 0 || length > HeldBytes || int(p.byPort[f.InPort%port.MaxPorts]) >= len(p.free) {
 		return 0, packet.DropHeldFull
 	}
 	if then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {

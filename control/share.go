@@ -1,0 +1,61 @@
+package control
+
+import "weft/flowtable"
+
+// What one port may take of the workers' caches, so that frames made up on it
+// leave room for the flows of the others: as much as is left free, of masks and
+// of slots. One port so gets half at most, two a third each, and there always is
+// some for the next.
+//
+// A flow whose mask finds no room is installed under a narrow mask that is kept
+// free for that: it then matches more bits than it would have to, which is sound,
+// and no frame is executed by control for want of a mask.
+
+// narrowMasks is the number of rows of masks kept for narrow ones.
+const narrowMasks = 2
+
+// Bits that a connection's frames differ in, and few rules look at.
+var changing = flowtable.Key{
+	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
+	flowtable.WL4: 0xffffffff,                   // ipv6_label
+}
+
+// narrow is the mask kept free for one that has no room: all bits, but for those
+// that change within a connection unless it has one of them.
+func narrow(mask *flowtable.Key) flowtable.Key {
+	var all, most flowtable.Key
+	changes := false
+	for i := range mask {
+		all[i], most[i] = ^uint64(0), ^changing[i]
+		changes = changes || mask[i]&changing[i] != 0
+	}
+	if changes {
+		return all
+	}
+	return most
+}
+
+// mayHave tells whether a port that has some of count in use out of limit may
+// have one more.
+func mayHave(has, count, limit int) bool { return has < limit-count }
+
+// fit gives m, translated from key, a mask that there is room for.
+func (f *megaflows) fit(m *megaflow, key *flowtable.Key) {
+	if f.masks[m.mask] != nil || mayHave(f.ownMasks[m.owner], len(f.masks), f.limits.Masks-narrowMasks) {
+		return
+	}
+	m.mask = narrow(&m.mask)
+	for i := range key {
+		m.key[i] = key[i] & m.mask[i]
+	}
+}
+
+// ownerOf is the port that a key counts for.
+func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
+
+// tally takes one off a port's count.
+func tally(own map[uint32]int, owner uint32) {
+	if own[owner]--; own[owner] == 0 {
+		delete(own, owner)
+	}
+}
