@@ -10,6 +10,7 @@
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
+//	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
 //	GET    /v1/trace?flow=FLOW               Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
 //	GET    /v1/monitor[?flows=true][&ports=true][&match=MATCH][&initial=true]  Event, ...
@@ -62,6 +63,10 @@ type Worker struct {
 	Syscalls      uint64            `json:"syscalls"`
 	HeartbeatNS   uint64            `json:"heartbeat_ns"` // CLOCK_MONOTONIC of the last pass
 	Drops         map[string]uint64 `json:"drops"`        // by reason, zeros left out
+
+	CommandsRefused uint64 `json:"commands_refused"` // of Commands: they made no sense
+	InstallsRefused uint64 `json:"installs_refused"` // megaflows that found no room
+	Batches         uint64 `json:"batches"`          // of frames received
 }
 
 // Port is a port with its state.

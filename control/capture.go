@@ -209,6 +209,22 @@ func (d *Daemon) capture(ctx context.Context, tap datapath.Tap, ready, idle func
 	return idle()
 }
 
+// counts returns how many sessions there are, and how many frames all that ever
+// were have lost.
+func (c *captures) counts() (active int, lost uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost = c.lost.Load()
+	c.d.mu.RLock()
+	defer c.d.mu.RUnlock()
+	for _, s := range c.sessions {
+		if s != nil && c.workers == c.d.workers {
+			lost += c.lostOf(s)
+		}
+	}
+	return c.active, lost
+}
+
 func (c *captures) lostNow(s *captureSession) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weft/api"
+	"weft/openflow"
 )
 
 // metricsHandler answers in Prometheus's text format, from the counters as they
@@ -31,7 +32,14 @@ var (
 	metricMegaflows = describe("megaflows", "Megaflows in the workers' caches.")
 	metricMACs      = describe("macs", "Addresses learnt by normal.")
 	metricRefused   = describe("megaflows_refused_total", "Misses executed singly for want of room in the caches.")
+	metricTable     = describe("table_flows", "Flows in a table that has any.", "table")
+	metricBuild     = describe("build_info", "1, labelled with the version.", "version")
+	metricUptime    = describe("uptime_seconds", "Time since the control process started.")
+	metricTaps      = describe("captures", "Captures and live traces at work.")
+	metricTapsLost  = describe("capture_lost_frames_total", "Frames that captures, those at work included, could not take.")
+	metricMonitors  = describe("monitors", "Clients that follow the flow tables.")
 
+	metricPortInfo    = describe("port_info", "1, labelled with number, state and, of af_xdp, mode.", "port", "type", "number", "state", "mode")
 	metricPortUp      = describe("port_up", "1 if the port forwards.", "port", "type")
 	metricPortPackets = describe("port_packets_total", "Frames, by direction.", "port", "type", "direction")
 	metricPortBytes   = describe("port_bytes_total", "Bytes of frames, by direction.", "port", "type", "direction")
@@ -40,9 +48,13 @@ var (
 	metricWorkerBusy    = describe("worker_busy_seconds_total", "Time in passes that found frames.", "worker", "core")
 	metricWorkerPasses  = describe("worker_passes_total", "Passes, by whether they found frames.", "worker", "core", "found")
 	metricWorkerSleeps  = describe("worker_sleeps_total", "Times the worker slept.", "worker", "core")
+	metricWorkerBatches = describe("worker_batches_total", "Batches of frames received.", "worker", "core")
 	metricWorkerFrames  = describe("worker_frames_total", "Frames received.", "worker", "core")
 	metricWorkerLookups = describe("worker_lookups_total", "Lookups, by what answered: exact, megaflow, miss.", "worker", "core", "result")
 	metricWorkerMasks   = describe("worker_masks_searched_total", "Masks tried in megaflow lookups.", "worker", "core")
+	metricWorkerOrders  = describe("worker_commands_total", "Commands of control, by result: done, refused.", "worker", "core", "result")
+	metricWorkerNoRoom  = describe("worker_installs_refused_total", "Megaflows that a worker had no room for.", "worker", "core")
+	metricWorkerBeat    = describe("worker_heartbeat_age_seconds", "Time since the last pass began; half a second at most while it is sound.", "worker", "core")
 	metricWorkerCalls   = describe("worker_syscalls_total", "System calls made.", "worker", "core")
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
@@ -62,13 +74,35 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricMACs, float64(s.MACs))
 	counter(out, metricRestarts, float64(s.Restarts))
 	counter(out, metricRefused, float64(c.d.refusals.Load()))
+	gauge(metricBuild, 1, s.Version)
+	gauge(metricUptime, s.UptimeS)
+	c.d.collectTools(out)
 	for i := range s.Ports {
 		p := &s.Ports[i]
+		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
 		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
 		collectPort(out, p)
 	}
+	now := monotonic()
 	for i := range s.Workers {
+		w := &s.Workers[i]
+		gauge(metricWorkerBeat, seconds(now, w.HeartbeatNS), strconv.Itoa(i), strconv.Itoa(w.Core))
 		collectWorker(out, strconv.Itoa(i), &s.Workers[i])
+	}
+}
+
+// collectTools counts flows by table, and who looks on.
+func (d *Daemon) collectTools(out chan<- prometheus.Metric) {
+	captures, lost := d.captures.counts()
+	out <- prometheus.MustNewConstMetric(metricTaps, prometheus.GaugeValue, float64(captures))
+	counter(out, metricTapsLost, float64(lost))
+	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.count.Load()))
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for table := range uint8(openflow.Tables) {
+		if _, flows := d.pipeline.Config(table); flows > 0 {
+			out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
+		}
 	}
 }
 
@@ -101,6 +135,10 @@ func collectWorker(out chan<- prometheus.Metric, i string, w *api.Worker) {
 	counter(out, metricWorkerPasses, float64(w.IdlePasses), i, core, "nothing")
 	counter(out, metricWorkerSleeps, float64(w.Sleeps), i, core)
 	counter(out, metricWorkerFrames, float64(w.Frames), i, core)
+	counter(out, metricWorkerBatches, float64(w.Batches), i, core)
+	counter(out, metricWorkerOrders, float64(w.Commands-min(w.CommandsRefused, w.Commands)), i, core, "done")
+	counter(out, metricWorkerOrders, float64(w.CommandsRefused), i, core, "refused")
+	counter(out, metricWorkerNoRoom, float64(w.InstallsRefused), i, core)
 	counter(out, metricWorkerLookups, float64(w.ExactHits), i, core, "exact")
 	counter(out, metricWorkerLookups, float64(w.MegaflowHits), i, core, "megaflow")
 	counter(out, metricWorkerLookups, float64(w.Misses), i, core, "miss")

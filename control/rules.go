@@ -258,18 +258,23 @@ func (d *Daemon) dumpMegaflows() []api.Megaflow {
 	now := monotonic()
 	flows := []api.Megaflow{}
 	for _, m := range d.megaflows.list() {
-		packets, bytes, usedNS := d.workers.statistics(m)
-		match := openflow.MatchOf(&m.key, &m.mask)
-		f := api.Megaflow{
-			Slot: m.slot, Packets: packets, Bytes: bytes,
-			Match:   openflow.FormatMatch(&match, d.view),
-			Actions: openflow.FormatDatapathActions(m.actions, d.view),
-		}
-		if usedNS != 0 {
-			used := seconds(now, usedNS)
-			f.UsedS = &used
-		}
-		flows = append(flows, f)
+		flows = append(flows, d.describeMegaflow(m, now))
 	}
 	return flows
+}
+
+// describeMegaflow tells what m is and has counted. Caller holds mu.
+func (d *Daemon) describeMegaflow(m *megaflow, now uint64) api.Megaflow {
+	packets, bytes, usedNS := d.workers.statistics(m)
+	match := openflow.MatchOf(&m.key, &m.mask)
+	f := api.Megaflow{
+		Slot: m.slot, Packets: packets, Bytes: bytes,
+		Match:   openflow.FormatMatch(&match, d.view),
+		Actions: openflow.FormatDatapathActions(m.actions, d.view),
+	}
+	if usedNS != 0 {
+		used := seconds(now, usedNS)
+		f.UsedS = &used
+	}
+	return f
 }

@@ -81,6 +81,7 @@ func (d *Daemon) workerStats() []api.Worker {
 			Core: d.start.Cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
+			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,
 			Drops: dropsByName(&c.Drops),
 		})
 	}

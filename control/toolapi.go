@@ -10,6 +10,7 @@ import (
 // traces, captures, events.
 func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
 	d.captureRoutes(mux)
+	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
 	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
 	d.conntrackRoutes(mux, route)
 	route("POST /v1/flows/diff", func(r *http.Request) (any, error) {

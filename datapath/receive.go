@@ -118,6 +118,7 @@ func (w *Worker) countReceived(n int) {
 		bytes += uint64(w.batch.Frames[i].Len())
 	}
 	w.sh.Counters.Frames += uint64(n)
+	w.sh.Counters.Batches++
 	p := &w.sh.Ports[w.batch.Port%port.MaxPorts]
 	p.RxPackets += uint64(n)
 	p.RxBytes += bytes

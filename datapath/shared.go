@@ -108,6 +108,7 @@ type Counters struct {
 	// room: their slot's Flow.Generation stays even.
 	CommandsRefused uint64
 	InstallsRefused uint64
+	Batches         uint64 // received, of at least one frame
 }
 
 // PortCounters of one port in one worker. Same rules as Counters.

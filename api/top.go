@@ -1,0 +1,23 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Hot is a megaflow with what it counted in an interval.
+type Hot struct {
+	Megaflow
+	PacketsPerS float64 `json:"packets_per_s"`
+	BytesPerS   float64 `json:"bytes_per_s"`
+}
+
+// Hottest watches the megaflows for an interval, a minute at most, and returns
+// the n that counted most packets in it, the hottest first.
+func (c *Client) Hottest(n int, interval time.Duration) ([]Hot, error) {
+	var hot []Hot
+	q := url.Values{"n": {strconv.Itoa(n)}, "interval_ms": {strconv.FormatInt(interval.Milliseconds(), 10)}}
+	return hot, c.Do(http.MethodGet, "/v1/hottest", q, nil, &hot)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+)
+
+const topHelp = `Shows what the switch does at the moment: workers (the share of the time they
+are busy, time a frame, frames a batch, what their caches answer), the busiest
+ports, drops by reason, and the hottest megaflows. All are rates over the interval.
+Ctrl-C ends it.`
+
+const (
+	// topFlows is the number of megaflows asked for.
+	topFlows = 40
+	// leastInterval bounds how often the daemon is asked.
+	leastInterval = 100 * time.Millisecond
+)
+
+func (c *command) topVerb() *cobra.Command {
+	verb := &cobra.Command{
+		Use: "top", Short: "watch workers, ports, drops and the hottest flows", Long: topHelp, Args: words(0, 0),
+	}
+	once := verb.Flags().Bool("once", false, "print one interval and end")
+	interval := verb.Flags().Duration("interval", time.Second, "time between two looks")
+	verb.RunE = func(*cobra.Command, []string) error {
+		if *interval < leastInterval || *interval > time.Minute {
+			return usagef("--interval %v: expected %v to %v", *interval, leastInterval, time.Minute)
+		}
+		return c.top(*interval, *once)
+	}
+	return verb
+}
+
+func (c *command) top(interval time.Duration, once bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	before, err := client.Show()
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal()
+	defer stop()
+	began := time.Now()
+	live := !once && !c.json
+	if live {
+		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // no cursor, empty screen
+		defer fmt.Fprint(c.out, "\x1b[?25h\n")
+	}
+	for {
+		hot, err := watch(ctx, client, interval)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		after, err := client.Show()
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		view := topOf(&before, &after, hot, now.Sub(began).Seconds())
+		before, began = after, now
+		if err := c.printTop(view, live, once); err != nil || once {
+			return err
+		}
+	}
+}
+
+// watch asks for the hottest megaflows of the interval, or returns early with
+// ctx.
+func watch(ctx context.Context, client *api.Client, interval time.Duration) ([]api.Hot, error) {
+	type answer struct {
+		hot []api.Hot
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		hot, err := client.Hottest(topFlows, interval)
+		done <- answer{hot, err}
+	}()
+	select {
+	case a := <-done:
+		return a.hot, a.err
+	case <-ctx.Done():
+		return nil, nil
+	}
+}
+
+func (c *command) printTop(view *topView, live, once bool) error {
+	switch {
+	case c.json && once:
+		return c.printJSON(view)
+	case c.json:
+		return c.printLine(view)
+	}
+	width, height := terminalSize(c.out)
+	lines := view.lines(width, height)
+	if !live {
+		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
+		return err
+	}
+	// Over what was there, so that nothing flickers; then what is left of it.
+	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
+	return err
+}
+
+// terminalSize is that of out, 80 by 24 if it is no terminal.
+func terminalSize(out io.Writer) (width, height int) {
+	width, height = 80, 24
+	if f, ok := out.(*os.File); ok {
+		if ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && ws.Col > 0 && ws.Row > 0 {
+			width, height = int(ws.Col), int(ws.Row)
+		}
+	}
+	return width, height
+}

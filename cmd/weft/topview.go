@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"weft/api"
+)
+
+// topView is what weft top shows: rates a second over an interval.
+type topView struct {
+	IntervalS float64     `json:"interval_s"`
+	Version   string      `json:"version"`
+	EnginePID int         `json:"engine_pid"`
+	Restarts  uint64      `json:"engine_restarts"`
+	UptimeS   float64     `json:"uptime_s"`
+	Flows     int         `json:"flows"`
+	Megaflows int         `json:"megaflows"`
+	MACs      int         `json:"macs"`
+	Workers   []topWorker `json:"workers"`
+	Ports     []topPort   `json:"ports"` // the busiest first
+	Drops     []topDrop   `json:"drops"` // the most frequent first
+	Hottest   []api.Hot   `json:"hottest"`
+}
+
+// topWorker is one worker's row. Shares are of 1.
+type topWorker struct {
+	Core        int     `json:"core"`
+	Busy        float64 `json:"busy"`
+	FramesPerS  float64 `json:"frames_per_s"`
+	NSPerFrame  float64 `json:"ns_per_frame"` // of the time it was busy
+	PerBatch    float64 `json:"frames_per_batch"`
+	Exact       float64 `json:"exact"`
+	Megaflow    float64 `json:"megaflow"`
+	Miss        float64 `json:"miss"`
+	Masks       float64 `json:"masks_per_search"`
+	DropsPerS   float64 `json:"drops_per_s"`
+	SleepsPerS  float64 `json:"sleeps_per_s"`
+	SyscallsPer float64 `json:"syscalls_per_s"`
+}
+
+type topPort struct {
+	Name      string  `json:"name"`
+	Type      string  `json:"type"`
+	State     string  `json:"state"`
+	RxPerS    float64 `json:"rx_packets_per_s"`
+	RxBits    float64 `json:"rx_bits_per_s"`
+	TxPerS    float64 `json:"tx_packets_per_s"`
+	TxBits    float64 `json:"tx_bits_per_s"`
+	DropsPerS float64 `json:"drops_per_s"`
+}
+
+type topDrop struct {
+	Reason string  `json:"reason"`
+	PerS   float64 `json:"per_s"`
+	Total  uint64  `json:"total"`
+}
+
+// grown is what a counter has grown by; one that began anew has grown from 0.
+func grown(before, after uint64) float64 {
+	if after < before {
+		return float64(after)
+	}
+	return float64(after - before)
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// topOf compares two states of the daemon, seconds apart.
+func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
+	v := &topView{
+		IntervalS: seconds, Version: after.Version, EnginePID: after.EnginePID, Restarts: after.Restarts, UptimeS: after.UptimeS,
+		Flows: after.Flows, Megaflows: after.Megaflows, MACs: after.MACs, Hottest: hot,
+		Workers: []topWorker{}, Ports: []topPort{}, Drops: []topDrop{},
+	}
+	drops, totals := map[string]float64{}, map[string]uint64{}
+	for i := range after.Workers {
+		now := &after.Workers[i]
+		was := &api.Worker{}
+		if i < len(before.Workers) {
+			was = &before.Workers[i]
+		}
+		w := workerOf(was, now, seconds)
+		for reason, n := range now.Drops {
+			d := grown(was.Drops[reason], n)
+			drops[reason] += d
+			totals[reason] += n
+			w.DropsPerS += d / seconds
+		}
+		v.Workers = append(v.Workers, w)
+	}
+	for reason, n := range drops {
+		v.Drops = append(v.Drops, topDrop{Reason: reason, PerS: n / seconds, Total: totals[reason]})
+	}
+	slices.SortFunc(v.Drops, func(a, b topDrop) int {
+		return cmp.Or(cmp.Compare(b.PerS, a.PerS), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Reason, b.Reason))
+	})
+	old := map[uint32]*api.Port{}
+	for i := range before.Ports {
+		old[before.Ports[i].Number] = &before.Ports[i]
+	}
+	for i := range after.Ports {
+		v.Ports = append(v.Ports, portOf(old[after.Ports[i].Number], &after.Ports[i], seconds))
+	}
+	slices.SortStableFunc(v.Ports, func(a, b topPort) int { return cmp.Compare(b.RxPerS+b.TxPerS, a.RxPerS+a.TxPerS) })
+	return v
+}
+
+func workerOf(was, now *api.Worker, seconds float64) topWorker {
+	frames := grown(was.Frames, now.Frames)
+	exact, megaflow, miss := grown(was.ExactHits, now.ExactHits), grown(was.MegaflowHits, now.MegaflowHits), grown(was.Misses, now.Misses)
+	busy := grown(was.BusyNS, now.BusyNS)
+	return topWorker{
+		Core: now.Core, Busy: min(busy/1e9/seconds, 1), FramesPerS: frames / seconds,
+		NSPerFrame: ratio(busy, frames), PerBatch: ratio(frames, grown(was.Batches, now.Batches)),
+		Exact: ratio(exact, exact+megaflow+miss), Megaflow: ratio(megaflow, exact+megaflow+miss), Miss: ratio(miss, exact+megaflow+miss),
+		Masks:      ratio(grown(was.MasksSearched, now.MasksSearched), megaflow+miss),
+		SleepsPerS: grown(was.Sleeps, now.Sleeps) / seconds, SyscallsPer: grown(was.Syscalls, now.Syscalls) / seconds,
+	}
+}
+
+func portOf(was, now *api.Port, seconds float64) topPort {
+	if was == nil || was.Name != now.Name {
+		was = &api.Port{}
+	}
+	a, b := &was.Stats, &now.Stats
+	return topPort{
+		Name: now.Name, Type: now.Type, State: now.State,
+		RxPerS: grown(a.RxPackets, b.RxPackets) / seconds, RxBits: 8 * grown(a.RxBytes, b.RxBytes) / seconds,
+		TxPerS: grown(a.TxPackets, b.TxPackets) / seconds, TxBits: 8 * grown(a.TxBytes, b.TxBytes) / seconds,
+		DropsPerS: (grown(total(a.RxDrops), total(b.RxDrops)) + grown(a.TxDrops, b.TxDrops)) / seconds,
+	}
+}
+
+// lines lays the view out for a screen. What has no room is left out from the
+// end of its list: half of what workers and head leave is the ports'.
+func (v *topView) lines(width, height int) []string {
+	engine := "no engine"
+	if v.EnginePID != 0 {
+		engine = fmt.Sprintf("engine %d", v.EnginePID)
+	}
+	out := []string{
+		fmt.Sprintf("weft %s, up %.0fs, %s, restarts %d, flows %d, megaflows %d, addresses %d",
+			v.Version, v.UptimeS, engine, v.Restarts, v.Flows, v.Megaflows, v.MACs),
+		"",
+		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
+	}
+	rows := max(height, 16) - len(out) - 8 // headings and gaps of the other parts
+	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
+		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
+			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))
+		rows--
+	}
+	out = append(out, "", "PORT             STATE      RX/S RX-BIT/S     TX/S TX-BIT/S  DROPS/S")
+	ports := v.Ports[:min(len(v.Ports), max(rows/2, 1))]
+	for _, p := range ports {
+		out = append(out, fmt.Sprintf("%-16.16s %-7.7s %7s %8s %8s %8s %8s", p.Name, p.State, short(p.RxPerS), short(p.RxBits),
+			short(p.TxPerS), short(p.TxBits), short(p.DropsPerS)))
+	}
+	rows -= len(ports)
+	out = append(out, "", "DROPS/S   "+v.dropText(), "", "FRAMES/S    BIT/S HOTTEST FLOWS")
+	for _, h := range v.Hottest[:min(len(v.Hottest), max(rows, 1))] {
+		out = append(out, fmt.Sprintf("%8s %8s %s actions:%s", short(h.PacketsPerS), short(8*h.BytesPerS), orAny(h.Match), h.Actions))
+	}
+	for i, line := range out {
+		out[i] = cut(line, width)
+	}
+	return out[:min(len(out), height)]
+}
+
+func (v *topView) dropText() string {
+	var words []string
+	for _, d := range v.Drops {
+		if d.PerS > 0 {
+			words = append(words, d.Reason+" "+short(d.PerS))
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// percent is a share in six columns.
+func percent(share float64) string { return fmt.Sprintf("%5.1f%%", 100*share) }
+
+// short is a number in at most six columns.
+func short(v float64) string {
+	for _, unit := range []string{"", "k", "M", "G", "T"} {
+		switch {
+		case v < 10 && unit != "":
+			return fmt.Sprintf("%.2f%s", v, unit)
+		case v < 100 && unit != "":
+			return fmt.Sprintf("%.1f%s", v, unit)
+		case v < 999.5:
+			return fmt.Sprintf("%.0f%s", v, unit)
+		}
+		v /= 1000
+	}
+	return fmt.Sprintf("%.0fP", v)
+}
+
+// cut shortens a line to a width in characters.
+func cut(line string, width int) string {
+	runes := []rune(line)
+	if len(runes) <= width {
+		return line
+	}
+	return string(runes[:width])
+}
