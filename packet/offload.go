@@ -126,6 +126,9 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 		return DropDeepHeader
 	}
 	if o.GSO == GSONone {
+		if f.partial() && f.Proto != ProtoTCP && f.Proto != ProtoUDP {
+			b.FinishChecksum(f) // rare, and rewrites know but those two
+		}
 		return DropNone
 	}
 	if f.L4 == 0 || f.Flags&FrameFragment != 0 || o.CsumStart != f.L4 || o.Size == 0 {
