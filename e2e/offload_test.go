@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"weft/e2e/lab"
 )
@@ -145,5 +150,79 @@ func TestPathMTU(t *testing.T) {
 	}
 	if n := drops(s.weft, "too-big-for-tunnel"); n == 0 {
 		t.Error("nothing was too big")
+	}
+}
+
+// Datagrams that an application hands over as one (UDP_SEGMENT) arrive one by one
+// and whole, at a guest of Linux's and at one that takes them joined.
+func TestUDPSegmentation(t *testing.T) {
+	s := newSite(t)
+	second := s.lab.Host("second")
+	s.weft.Weft("add-port", "second", "type=tap", "dev=eth0", "netns="+second.NS, "mac=02:00:00:00:00:03", "mtu=1500")
+	second.Address("eth0", "10.0.0.3/24")
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "actions=normal")
+	reach(t, s.guest, remoteIP)
+	reach(t, s.guest, "10.0.0.3")
+	reach(t, s.remote, "10.0.0.3")
+	for _, way := range []struct {
+		from, to *lab.Host
+		addr     string
+	}{{s.guest, s.remote, remoteIP}, {s.remote, s.guest, guestIP}, {s.guest, second, "10.0.0.3"}, {s.remote, second, "10.0.0.3"}} {
+		segmentsArrive(t, way.from, way.to, way.addr)
+	}
+	if p := portOf(t, s.weft, "guest").Stats; p.RxBytes < 4000*p.RxPackets {
+		t.Logf("the guest sent %d frames of %d bytes in all: its kernel cuts by itself", p.RxPackets, p.RxBytes)
+	}
+	for _, g := range []*lab.Host{s.guest, s.remote, second} {
+		if n := checksumErrors(t, g, "cat"); n > 2 { // see offloads
+			t.Errorf("%s found %d wrong checksums or headers", g, n)
+		}
+	}
+}
+
+func segmentsArrive(t *testing.T, from, to *lab.Host, addr string) {
+	t.Helper()
+	const size, count = 1400, 20
+	var in, out net.Conn
+	if err := to.Do(func() error {
+		c, err := net.ListenUDP("udp", &net.UDPAddr{Port: 9000})
+		in = c
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := from.Do(func() (err error) {
+		out, err = net.Dial("udp", addr+":9000")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	raw, err := out.(*net.UDPConn).SyscallConn()
+	if err == nil {
+		raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, size*count-100)
+	for i := range data {
+		data[i] = byte(i/size + i)
+	}
+	if _, err := out.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 2000)
+	for i := range count {
+		in.SetReadDeadline(time.Now().Add(settle))
+		n, err := in.Read(got)
+		if err != nil {
+			t.Fatalf("%s to %s: datagram %d of %d: %v", from, to, i, count, err)
+		}
+		if want := data[i*size : min((i+1)*size, len(data))]; !bytes.Equal(got[:n], want) {
+			t.Fatalf("%s to %s: datagram %d of %d bytes differs", from, to, i, n)
+		}
 	}
 }
