@@ -212,3 +212,83 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 		t.Errorf("%d flows after a refusal, %d before", n, before)
 	}
 }
+
+// A monitor tells of flows as they come, change, time out and go, with their last
+// counts, and of ports.
+func TestMonitor(t *testing.T) {
+	s := newSite(t)
+	p := background(t, s.weft, "monitoring", "monitor")
+	told := func(word string) {
+		t.Helper()
+		eventually(t, func() error {
+			if !strings.Contains(p.Output(), word) {
+				return fmt.Errorf("no %q in\n%s", word, p.Output())
+			}
+			return nil
+		})
+	}
+	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,idle_timeout=1,actions=drop")
+	told("flow added: ")
+	send(t, s.guest.Raw("eth0"), udpFrame(t, 1001, 100), 7)
+	told("flow expired (idle): ")
+	told("n_packets=7, n_bytes=700")
+	s.weft.Weft("mod-flows", "in_port=overlay,actions=drop")
+	told("flow modified: ")
+	s.weft.Weft("del-flows")
+	told("flow deleted (delete): ")
+	s.weft.Weft("add-port", "other", "type=tap", "dev=other")
+	told("port other added, number ")
+	s.host.Run("ip", "link", "set", "u0", "down")
+	told("port uplink down")
+	s.weft.Weft("del-port", "other")
+	told("port other deleted")
+	p.Signal(syscall.SIGINT)
+	finished(t, p)
+}
+
+// top shows what is under way, and metrics count it.
+func TestTop(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	s.guest.Spawn("ping", "-i", "0.01", remoteIP)
+	var view struct {
+		Workers []struct {
+			FramesPerS float64 `json:"frames_per_s"`
+			PerBatch   float64 `json:"frames_per_batch"`
+		} `json:"workers"`
+		Ports []struct {
+			Name   string  `json:"name"`
+			RxPerS float64 `json:"rx_packets_per_s"`
+		} `json:"ports"`
+		Hottest []api.Hot `json:"hottest"`
+	}
+	eventually(t, func() error {
+		s.weft.WeftJSON(&view, "top", "--once", "--interval", "500ms")
+		if len(view.Workers) != 1 || view.Workers[0].FramesPerS < 10 || view.Workers[0].PerBatch < 1 || len(view.Ports) != 3 || view.Ports[0].RxPerS < 5 ||
+			len(view.Hottest) == 0 || !strings.Contains(view.Hottest[0].Match, "in_port=") || view.Hottest[0].PacketsPerS < 5 {
+			return fmt.Errorf("%+v", view)
+		}
+		return nil
+	})
+	text := s.weft.Weft("top", "--once")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > 24 {
+		t.Errorf("%d lines:\n%s", len(lines), text)
+	}
+	for _, line := range lines {
+		if len(line) > 80 {
+			t.Errorf("longer than 80: %s", line)
+		}
+	}
+	for _, word := range []string{"WORKER", "guest", "overlay", "uplink", "HOTTEST FLOWS"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("no %q in\n%s", word, text)
+		}
+	}
+	metrics := s.host.Run("curl", "-s", "--unix-socket", s.weft.Socket, "http://weft/metrics")
+	for _, line := range []string{"\nweft_worker_batches_total{", "\nweft_table_flows{table=\"0\"} 2", "\nweft_port_info{"} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("no %q in\n%s", line, metrics)
+		}
+	}
+}
