@@ -97,7 +97,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("state directory %s: in use by weftd with pid %s; stop it, or give another with --state",
 			dir, strings.TrimSpace(string(owner[:n])))
 	}
-	if err := f.Truncate(0); err == nil {
+	if err = f.Truncate(0); err == nil {
 		_, err = f.WriteAt([]byte(fmt.Sprintln(os.Getpid())), 0)
 	}
 	if err != nil {

@@ -73,8 +73,6 @@ const (
 	OpSetNDTll
 	// OpSetIPv6Label sets the low 20 bits of U32.
 	OpSetIPv6Label
-
-	opCount
 )
 
 // Action is one step, 16 bytes, no pointers.

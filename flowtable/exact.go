@@ -259,9 +259,7 @@ func (c *Cache) enter(d *digest, slot uint32) {
 	at := number*ways + way
 	e := &c.m.exact[at]
 	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
-	for i := range d.words {
-		e.words[i] = d.words[i]
-	}
+	e.words = d.words
 	if d.n != 0 {
 		c.m.more[at] = d.more
 	}
