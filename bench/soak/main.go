@@ -69,21 +69,23 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer load.Close()
-	fronts, err := attach(s, load, dir)
-	if err != nil {
+	if err := addPorts(s, dir); err != nil {
 		return false, err
 	}
-	for _, f := range fronts {
-		defer f.Close()
+	c := &connection{dir: dir, load: load}
+	defer c.close()
+	if err := c.open((*vhosttest.FrontEnd).Attach); err != nil {
+		return false, err
 	}
 	g := startGenerator(load, *core)
-	time.Sleep(500 * time.Millisecond)
-	if g.totals().Received == 0 {
-		g.end()
-		return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
+	for end := time.Now().Add(patience); g.totals().Received == 0; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			g.end()
+			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
+		}
 	}
 	g.begin()
-	pauses, err := soak(ctx, s, g)
+	pauses, err := soak(ctx, s, g, c)
 	time.Sleep(300 * time.Millisecond)
 	g.end()
 	if err != nil {
@@ -105,29 +107,55 @@ func newLoad() (*vhosttest.Load, error) {
 	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
 }
 
-// attach makes two ports with a flow each way, and connects the guests.
-func attach(s *weft, load *vhosttest.Load, dir string) (fronts []*vhosttest.FrontEnd, err error) {
+// addPorts makes two ports with a flow each way.
+func addPorts(s *weft, dir string) error {
 	for _, name := range []string{"a", "b"} {
 		if err := s.command("add-port", name, "type=vhost-user", "mode=server", "path="+filepath.Join(dir, name)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, flow := range []string{"in_port=a,actions=output:b", "in_port=b,actions=output:a"} {
 		if err := s.command("add-flow", flow); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	return nil
+}
+
+// connection is the guests' front ends.
+type connection struct {
+	dir    string
+	load   *vhosttest.Load
+	fronts []*vhosttest.FrontEnd
+}
+
+func (c *connection) open(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
 	for i, name := range []string{"a", "b"} {
-		f, err := vhosttest.Dial(filepath.Join(dir, name))
+		f, err := vhosttest.Dial(filepath.Join(c.dir, name))
 		if err != nil {
-			return fronts, err
+			return err
 		}
-		fronts = append(fronts, f)
-		if err := f.Attach(load.Guests[i]); err != nil {
-			return fronts, err
+		c.fronts = append(c.fronts, f)
+		if err := attach(f, c.load.Guests[i]); err != nil {
+			return err
 		}
 	}
-	return fronts, nil
+	return nil
+}
+
+func (c *connection) close() {
+	for _, f := range c.fronts {
+		f.Close()
+	}
+	c.fronts = nil
+}
+
+// again connects once more, to a switch of which nothing was left.
+func (c *connection) again(g *generator) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.close()
+	return c.open((*vhosttest.FrontEnd).AttachAgain)
 }
 
 // patience is how long no frame may come before the soak is given up.
@@ -135,7 +163,7 @@ const patience = 10 * time.Second
 
 // soak kills at random moments and returns the longest gap between two frames
 // around each kill, by victim.
-func soak(ctx context.Context, s *weft, g *generator) (map[string][]time.Duration, error) {
+func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string][]time.Duration, error) {
 	pauses := map[string][]time.Duration{}
 	victims := []string{*victim}
 	if *victim == "any" {
@@ -149,6 +177,11 @@ func soak(ctx context.Context, s *weft, g *generator) (map[string][]time.Duratio
 		who := victims[rand.IntN(len(victims))]
 		if err := s.kill(who); err != nil {
 			return pauses, err
+		}
+		if who == "both" {
+			if err := c.again(g); err != nil {
+				return pauses, err
+			}
 		}
 		time.Sleep(*least + rand.N(*spread))
 		gap, flowing := g.longest(false)

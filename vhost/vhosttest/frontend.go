@@ -241,7 +241,13 @@ func (f *FrontEnd) Enable(q *Queue, on bool) error {
 }
 
 // Attach does all of it: the guest's device runs a moment later.
-func (f *FrontEnd) Attach(g *Guest) error {
+func (f *FrontEnd) Attach(g *Guest) error { return f.attach(g, (*Queue).Start) }
+
+// AttachAgain is Attach for a guest in use, whose switch is another now: as QEMU,
+// it has the rings go on after what was used.
+func (f *FrontEnd) AttachAgain(g *Guest) error { return f.attach(g, (*Queue).Position) }
+
+func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	if err := f.Negotiate(g); err != nil {
 		return err
 	}
@@ -250,7 +256,7 @@ func (f *FrontEnd) Attach(g *Guest) error {
 	}
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {
-			if err := f.SetVring(q, q.Start()); err != nil {
+			if err := f.SetVring(q, position(q)); err != nil {
 				return fmt.Errorf("vring %d: %w", q.index, err)
 			}
 		}

@@ -170,24 +170,26 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	return id, n, ok
 }
 
-// usedAhead is the number of used elements that were not taken.
-func (p *packed) usedAhead() (n uint16) {
-	for at := p.used; ; n++ {
+// ahead is the position after the used elements that were not taken, and their
+// number.
+func (p *packed) ahead() (at, n uint16) {
+	for at = p.used; ; n++ {
 		id, _, ok := p.usedAt(at)
 		if !ok {
-			return n
+			return at, n
 		}
 		at = p.after(at, p.counts[id])
 	}
 }
 
+func (p *packed) usedAhead() uint16 {
+	_, n := p.ahead()
+	return n
+}
+
 // withdraw makes all descriptors that are not used unavailable.
 func (p *packed) withdraw() {
-	at := p.used
-	for range p.usedAhead() {
-		id, _, _ := p.usedAt(at)
-		at = p.after(at, p.counts[id])
-	}
+	at, _ := p.ahead()
 	p.heads = p.heads[:0]
 	end := p.next
 	p.next, p.shown = at, at

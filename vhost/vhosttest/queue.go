@@ -145,6 +145,16 @@ func (q *Queue) Start() uint16 {
 	return q.g.Seed
 }
 
+// Position is where a device goes on that knows nothing but the ring: after the
+// last element used.
+func (q *Queue) Position() uint16 {
+	if q.packed != nil {
+		at, _ := q.packed.ahead()
+		return at
+	}
+	return q.UsedIndex()
+}
+
 // Index is the vring's index.
 func (q *Queue) Index() int { return q.index }
 
