@@ -39,6 +39,8 @@ type VMConfig struct {
 	Serve bool
 	// Queues is the number of queue pairs, 0 for 1.
 	Queues int
+
+	incoming string // socket on which the machine waits to be moved here
 }
 
 // VM is a running virtual machine. Its methods are for one goroutine.
@@ -148,6 +150,10 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet",
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
+	args = append(args, "-qmp", "unix:"+vm.qmp()+",server=on,wait=off")
+	if c.incoming != "" {
+		args = append(args, "-incoming", "unix:"+c.incoming)
+	}
 	vm.proc = h.Start(append(args, c.network(accel)...)...)
 	vm.conn, err = vm.dial(serial)
 	if err != nil {

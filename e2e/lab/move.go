@@ -1,0 +1,108 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// moveLimit is how long a live migration may take.
+const moveLimit = 60 * time.Second
+
+// qmp is the path of QEMU's control socket.
+func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
+
+// Move moves the running machine to another host, where c is what it is from
+// then on: a name and a socket of its own. vm is gone afterwards.
+func (vm *VM) Move(to *Host, c VMConfig) *VM {
+	to.lab.T.Helper()
+	c.incoming = filepath.Join(to.lab.Dir, c.Name+".incoming")
+	os.Remove(c.incoming)
+	accel, _ := to.lab.Accelerator()
+	moved, err := to.launch(c, accel)
+	if err == nil {
+		err = vm.migrate(c.incoming)
+	}
+	if err != nil {
+		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
+	}
+	vm.Kill()
+	moved.lastID = vm.lastID // answers to requests of before may still come
+	return moved
+}
+
+// migrate has QEMU send the machine, and waits until it is over.
+func (vm *VM) migrate(path string) error {
+	conn, err := net.Dial("unix", vm.qmp())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(moveLimit)); err != nil {
+		return err
+	}
+	q := qmpClient{json.NewEncoder(conn), json.NewDecoder(conn)}
+	if _, err := q.call("qmp_capabilities", nil); err != nil {
+		return err
+	}
+	for range 500 { // until the other one listens
+		if _, err = os.Stat(path); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := q.call("migrate", map[string]any{"uri": "unix:" + path}); err != nil {
+		return err
+	}
+	for {
+		var status struct{ Status, ErrorDesc string }
+		answer, err := q.call("query-migrate", nil)
+		if err == nil {
+			err = json.Unmarshal(answer, &status)
+		}
+		switch {
+		case err != nil:
+			return err
+		case status.Status == "completed":
+			return nil
+		case status.Status == "failed" || status.Status == "cancelled":
+			return fmt.Errorf("migration %s: %s", status.Status, answer)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// qmpClient speaks QEMU's machine protocol.
+type qmpClient struct {
+	out *json.Encoder
+	in  *json.Decoder
+}
+
+func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessage, error) {
+	request := map[string]any{"execute": command}
+	if arguments != nil {
+		request["arguments"] = arguments
+	}
+	if err := q.out.Encode(request); err != nil {
+		return nil, err
+	}
+	for { // greeting and events come in between
+		var answer struct {
+			Return json.RawMessage
+			Error  json.RawMessage
+		}
+		if err := q.in.Decode(&answer); err != nil {
+			return nil, fmt.Errorf("%s: %w", command, err)
+		}
+		if answer.Error != nil {
+			return nil, errors.New(command + ": " + string(answer.Error))
+		}
+		if answer.Return != nil {
+			return answer.Return, nil
+		}
+	}
+}
