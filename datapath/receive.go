@@ -14,9 +14,10 @@ type rxQueue struct {
 	port   uint32
 	slot   uint16 // index in the table, which epoll returns
 	waitFD int32
-	polled bool // Recv costs a system call: only when ready
-	ready  bool // seen readable, and not read to the end since
-	tunnel bool // an uplink: frames are decapsulated
+	polled bool   // Recv costs a system call: only when ready
+	ready  bool   // seen readable, and not read to the end since
+	tunnel bool   // an uplink: frames are decapsulated
+	debtNS uint64 // see fair.go
 }
 
 // queueTable holds the receive queues: slots that stay where they are, and the
@@ -103,9 +104,11 @@ func (w *Worker) receive(q *rxQueue) int {
 	if q.tunnel {
 		tunneled = w.decapsulate()
 	}
+	before := w.costs()
 	w.classify(tunneled)
 	w.execute()
 	w.finish()
+	w.charge(q, n, before)
 	return n
 }
 

@@ -113,6 +113,7 @@ type Worker struct {
 	faults  int // ports whose fault control has not been told of
 
 	held    heldPool
+	fair    fairness
 	tracks  tracks
 	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
 	holding bool                                   // see CmdHold
@@ -220,7 +221,11 @@ func (w *Worker) pass() {
 	w.lookForReady()
 	frames := 0
 	for at := 0; at < w.queues.count && !w.holding; at++ {
-		n := w.receive(w.queues.at(at))
+		q := w.queues.at(at)
+		if w.leaveOut(q) {
+			continue
+		}
+		n := w.receive(q)
 		if n < 0 {
 			break // the table has changed
 		}
@@ -232,10 +237,12 @@ func (w *Worker) pass() {
 		c.IdlePasses++
 	}
 	w.wasBusy = frames > 0
+	waits := w.fair.leftOut > 0
+	w.settleDebts()
 	if w.faults > 0 {
 		w.tellFaults()
 	}
-	if frames+did > 0 {
+	if frames+did > 0 || waits {
 		w.lastBusy = now
 		return
 	}

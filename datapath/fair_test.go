@@ -1,0 +1,150 @@
+package datapath
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port/porttest"
+)
+
+// attacked is a worker with known flows on port 1, frames that miss on port 3,
+// and as many masks as there may be, all of which they go through.
+func attacked(t testing.TB, masks int) *rig {
+	sizes := testSizes
+	sizes.Cache.Masks = 128
+	sizes.Held = 1024
+	r := newRig(t, sizes)
+	for no := uint32(1); no <= 3; no++ {
+		r.addPort(no, porttest.Options{}, false)
+	}
+	r.tx(2).Discard.Store(true)
+	for i := range 100 {
+		r.inject(1, ethernet(0x020000000000+uint64(i), 60, uint32(i)))
+		r.install(uint32(i), 1, 0x020000000000+uint64(i), output(2))
+	}
+	for i := range masks - 1 {
+		key := flowtable.Key{flowtable.WPort: 3 << 32, flowtable.WEthSrc: 1 << 63}
+		mask := flowtable.Key{flowtable.WPort: 0xffffffff << 32, flowtable.WEthSrc: 1<<63 | uint64(i)<<20}
+		r.command(AppendInstall(nil, uint32(200+i), &key, &mask, []flowtable.Action{output(2)}))
+		r.turn()
+	}
+	for range 4 {
+		r.turn() // the established flows are cached
+	}
+	return r
+}
+
+// answer is control that refuses a megaflow to each frame.
+func (r *rig) answer() {
+	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
+		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
+	}
+}
+
+// TestCostlyQueuesAreLeftOut: while another queue has frames, one whose frames
+// all miss gets a share of visits; alone, it is visited all the time.
+func TestCostlyQueuesAreLeftOut(t *testing.T) {
+	r := attacked(t, 128)
+	for i := range 200 {
+		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
+	}
+	r.rx(1).Replay(1 << 50)
+	r.rx(3).Replay(1 << 50)
+	visits, slow := r.sh.Ports[3].RxPackets, 0
+	for range 3000 {
+		r.turn()
+		if n := r.sh.Ports[3].RxPackets; n > visits {
+			visits = n
+			slow++
+		}
+		r.answer()
+	}
+	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
+		t.Errorf("port %d owes %d ns", q.port, q.debtNS)
+	}
+	if slow == 0 || slow > 1500 {
+		t.Errorf("the queue that misses was visited in %d of 3000 passes", slow)
+	}
+	if n := r.sh.Ports[1].RxPackets; n < 3000*packet.BatchSize/2 {
+		t.Errorf("%d frames of the other queue", n)
+	}
+	r.rx(1).Replay(0)
+	for range 100 {
+		r.turn()
+		r.answer()
+	}
+	before, alone := r.sh.Ports[3].RxPackets, 0
+	for range 100 {
+		r.turn()
+		if n := r.sh.Ports[3].RxPackets; n > before {
+			before = n
+			alone++
+		}
+		r.answer()
+	}
+	if alone != 100 {
+		t.Errorf("alone it was visited in %d of 100 passes", alone)
+	}
+}
+
+// TestOrdinaryQueuesOweNothing: what the caches know costs no queue anything,
+// and a connection that is new is no reason to leave a queue out.
+func TestOrdinaryQueuesOweNothing(t *testing.T) {
+	r := attacked(t, 8)
+	r.rx(1).Replay(1 << 50)
+	for i := range 64 {
+		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
+		r.turn()
+		r.answer()
+	}
+	if q := r.w.queues.at(0); q.debtNS != 0 {
+		t.Errorf("a queue of known flows owes %d ns", q.debtNS)
+	}
+	if n := r.sh.Ports[3].RxPackets; n != 64 {
+		t.Errorf("%d of 64 frames were received", n)
+	}
+}
+
+// BenchmarkUnderAttack is processor time a frame of known flows, without and
+// with another port's frames that go through all masks and miss; and what that
+// would be if no queue owed anything.
+func BenchmarkUnderAttack(b *testing.B) {
+	for _, masks := range []int{1, 16, 128} {
+		for _, attack := range []string{"none", "bounded", "unbounded"} {
+			b.Run(fmt.Sprintf("masks=%d/attack=%s", masks, attack), func(b *testing.B) { benchmarkUnderAttack(b, masks, attack) })
+		}
+	}
+}
+
+func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
+	r := attacked(b, masks)
+	r.w.config.SpinUS = forever
+	for i := range 200 {
+		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
+	}
+	r.rx(1).Replay(1 << 50)
+	if attack != "none" {
+		r.rx(3).Replay(1 << 50)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	spent := int64(0)
+	start := r.sh.Ports[1].RxPackets
+	other := r.sh.Ports[3].RxPackets
+	for r.sh.Ports[1].RxPackets-start < uint64(b.N) {
+		before := threadNS(b)
+		for range 8 {
+			if attack == "unbounded" {
+				r.w.queues.at(2).debtNS = 0
+			}
+			r.turn()
+		}
+		spent += threadNS(b) - before
+		r.answer() // control's time is another core's
+	}
+	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")
+}
