@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,6 +250,24 @@ func TestMonitor(t *testing.T) {
 	finished(t, p)
 }
 
+// metricsOf is what the daemon tells Prometheus over its socket.
+func metricsOf(t *testing.T, d *lab.Daemon) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", d.Socket) },
+	}}
+	resp, err := client.Get("http://weft/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // top shows what is under way, and metrics count it.
 func TestTop(t *testing.T) {
 	s := newSite(t)
@@ -285,7 +307,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("no %q in\n%s", word, text)
 		}
 	}
-	metrics := s.host.Run("curl", "-s", "--unix-socket", s.weft.Socket, "http://weft/metrics")
+	metrics := metricsOf(t, s.weft)
 	for _, line := range []string{"\nweft_worker_batches_total{", "\nweft_table_flows{table=\"0\"} 2", "\nweft_port_info{"} {
 		if !strings.Contains(metrics, line) {
 			t.Errorf("no %q in\n%s", line, metrics)
