@@ -191,8 +191,10 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	choice := tr.random()
 	if !nat.Random {
-		choice = fold(fold(want.Src[1]^tr.head.seeds[10], want.Dst[1]^tr.head.seeds[11]),
-			uint64(plain.SrcPort)<<16^uint64(plain.DstPort)^tr.head.seeds[12])
+		// Of the frame as it came: guests that share an address begin elsewhere.
+		s := &tr.head.seeds
+		choice = fold(fold(plain.Src[0]^s[10], plain.Src[1]^s[11])^fold(plain.Dst[0]^s[11], plain.Dst[1]^s[12]),
+			uint64(plain.SrcPort)<<16^uint64(plain.DstPort)^s[13])
 	}
 	first, _ := bits.Mul64(choice, span)
 	for i := range min(span, maxNATPorts) {

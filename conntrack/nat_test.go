@@ -104,6 +104,18 @@ func TestNATCollision(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
+// Many guests with one port behind one address: the ports are all over the range,
+// so that the search is short.
+func TestNATSpreads(t *testing.T) {
+	r := newRig(t, 4096)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
+	for i := range 3000 {
+		from := "10." + port(i/256) + ".0." + port(i%256) + ":1000"
+		r.expect(udpFrame(from, server, 8), req, Tracked|New|SNAT)
+	}
+	check(t, r.tr.Table)
+}
+
 // A range of ports is all that is used, and when it is used up the connection is
 // refused.
 func TestNATPortRange(t *testing.T) {

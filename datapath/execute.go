@@ -56,7 +56,7 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	done := 0
 	if len(actions) > 0 && actions[0].Op == flowtable.OpCT {
 		w.cursor = first
-		done = w.trackRun(first, end, actions)
+		done = w.trackRun(first, end, slot, actions)
 	}
 	for i := first; i < end; i++ {
 		if w.live>>i&1 != 0 {

@@ -79,8 +79,8 @@ func (w *Worker) abandon() {
 	}
 	w.txInUse = nil
 	b := &w.batch
-	lost := w.live&^(1<<w.cursor-1) | w.tracks.again
-	w.tracks.again, w.tracks.forked = 0, 0
+	lost := w.live&^(1<<w.cursor-1) | w.tracks.again | w.fused.waiting
+	w.tracks.again, w.tracks.forked, w.fused.waiting = 0, 0, 0
 	for _, no := range w.touched.ports[:w.touched.count] {
 		p := &w.ports[no]
 		for _, i := range p.pending[:p.count] {

@@ -17,6 +17,7 @@ const maxRounds = 16
 // frame and begin empty with each batch.
 type tracks struct {
 	tracker *conntrack.Tracker // nil: nothing can be tracked
+	plain   bool               // connections are not fused: tests compare
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
@@ -58,6 +59,7 @@ type HeldTrack struct {
 func (w *Worker) beginTracks() {
 	t := &w.tracks
 	t.tracked, t.rewritten, t.again, t.looped, t.counted = 0, 0, 0, 0, 0
+	w.fused.wanted = 0
 }
 
 // execute carries out what classify found, and what is found for those frames
@@ -100,6 +102,9 @@ func (w *Worker) lookAgain() {
 	t.rewritten &^= w.live
 	t.looped |= w.live
 	w.lookUp(0)
+	if w.fused.wanted != 0 {
+		w.fuse()
+	}
 }
 
 // extractAgain makes the key that of the frame as it is now.
@@ -165,9 +170,19 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 }
 
 // trackRun tracks the live frames of a run together, by the OpCT that its actions
-// begin with, and returns how many actions that takes.
-func (w *Worker) trackRun(first, end int, actions []flowtable.Action) int {
+// begin with, and returns how many actions that takes. Frames of connections that
+// are fused have been executed when it returns, or only tracking is done for them.
+func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
+	kind, done := fuseNot, uint32(0)
+	if w.fuses() {
+		kind = kindOf(actions, n)
+	}
+	if kind != fuseNot {
+		done = w.runFused(first, end, slot, kind)
+	}
+	live := w.live
+	w.live &^= done
 	count := 0
 	for i := first; i < end; i++ {
 		if w.live>>i&1 != 0 {
@@ -175,8 +190,25 @@ func (w *Worker) trackRun(first, end int, actions []flowtable.Action) int {
 			count++
 		}
 	}
-	w.track(w.tracks.order[:count])
+	order := w.tracks.order[:count]
+	if kind == fuseThen && done != 0 {
+		w.live = live
+		w.executeFused(first, end, done)
+		w.readRequest(actions)
+		done = 0
+	}
+	w.track(order)
+	if kind != fuseNot {
+		w.wantFused(order, slot, kind)
+	}
+	w.live |= done
 	return n
+}
+
+// fuses tells whether connections may be fused now: not while captures want to
+// see every look-up, nor in a fork, nor behind a look-up.
+func (w *Worker) fuses() bool {
+	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
 // track takes frames through the request read last. Those that may not go on are
@@ -265,4 +297,15 @@ func (w *Worker) endConnections(body []byte) bool {
 		w.tracks.tracker.Flush(conntrack.Ref{Number: binary.LittleEndian.Uint32(body), Generation: binary.LittleEndian.Uint32(body[4:])})
 	}
 	return true
+}
+
+// setConnections gives the worker the table of connections.
+func (w *Worker) setConnections(table *conntrack.Table) {
+	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
+	n := w.config.Fused
+	if n == 0 {
+		n = DefaultFused
+	}
+	w.fused.entries = make([]fusedEntry, n)
+	w.fused.seeds = [2]uint64{w.config.Seed*0x9e3779b97f4a7c15 ^ 0xbf58476d1ce4e5b9, bits.RotateLeft64(w.config.Seed, 31)*0x94d049bb133111eb ^ 0x2545f4914f6cdd1d}
 }

@@ -30,7 +30,8 @@ func ctTable(t testing.TB) *conntrack.Table {
 // port 1 alone, with mark 7.
 func firewall(t testing.TB) *rig {
 	r := newRig(t, testSizes)
-	r.w.tracks.tracker = conntrack.NewTracker(ctTable(t), 1)
+	r.w.config.Fused = 1 << 10
+	r.w.setConnections(ctTable(t))
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{}, false)
 	r.megaflow(0, 1, 0, 0, 0, flowtable.Action{Op: flowtable.OpCT, U16: 5}, flowtable.Action{Op: flowtable.OpRecirc, U32: 9})

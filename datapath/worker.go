@@ -6,6 +6,7 @@
 //	classify.go  decapsulate, extract, look up
 //	execute.go   the actions of a run of frames of one flow
 //	track.go     connection tracking, and looking up again behind it
+//	fuse.go      both look-ups and tracking in one, for established connections
 //	coalesce.go  one large frame of a run's segments
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
@@ -72,6 +73,9 @@ type Config struct {
 	// those whose time has run out.
 	Connections *conntrack.Table
 	Sweeps      bool
+	// Fused is the number of entries of fused connections, a power of two; 0:
+	// DefaultFused.
+	Fused int
 	// Meters are those of the first worker; nil: its own.
 	Meters []Meter
 }
@@ -89,6 +93,7 @@ type Worker struct {
 	clockBase  uint64 // CLOCK_MONOTONIC at clockStart
 	clockStart time.Time
 	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
+	fixed      uint64 // what tests have the clock say; else 0
 
 	// The batch in hand.
 	batch   packet.Batch
@@ -115,6 +120,7 @@ type Worker struct {
 	held    heldPool
 	fair    fairness
 	tracks  tracks
+	fused   fused
 	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
 	holding bool                                   // see CmdHold
 	told    bool                                   // upcalls were written and not published
@@ -142,7 +148,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.ends = tunnel.NewTerminations()
 	if c.Connections != nil {
-		w.tracks.tracker = conntrack.NewTracker(c.Connections, c.Seed)
+		w.setConnections(c.Connections)
 	}
 	clear(sh.Templates)
 	clear(sh.Meters)
@@ -165,7 +171,12 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 func (w *Worker) Close() { w.waiter.close() }
 
 // clock is CLOCK_MONOTONIC in ns, which is what Go's monotonic clock reads.
-func (w *Worker) clock() uint64 { return w.clockBase + uint64(time.Since(w.clockStart)) }
+func (w *Worker) clock() uint64 {
+	if w.fixed != 0 {
+		return w.fixed
+	}
+	return w.clockBase + uint64(time.Since(w.clockStart))
+}
 
 // Run is the worker's loop, on a thread of its own, until Stop. It fails only if
 // the thread cannot be pinned.

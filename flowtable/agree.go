@@ -1,0 +1,16 @@
+package flowtable
+
+// Agrees tells whether slot still holds what it held under generation, and k is
+// one of its keys but for the bits of except.
+func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
+	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
+		return false
+	}
+	m, stored := &c.m.masks[c.m.Flows[slot].Mask], &c.m.keys[slot]
+	var diff uint64
+	for j := uint32(0); j < m.n && j < KeyWords; j++ {
+		at := m.at[j] % KeyWords
+		diff |= (k[at] ^ stored[at]) & m.bits[j] &^ except[at]
+	}
+	return diff == 0
+}
