@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"weft/api"
@@ -78,7 +79,7 @@ func (d *Daemon) workerStats() []api.Worker {
 		heartbeat := c.HeartbeatNS
 		addWords(shm.Words(&c), shm.Words(&d.counters.workers[i]), 1)
 		list = append(list, api.Worker{
-			Core: d.start.Cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, Sleeps: c.Sleeps, BusyNS: c.BusyNS,
+			Core: d.start.Cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
 			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,

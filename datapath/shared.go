@@ -109,7 +109,13 @@ type Counters struct {
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // received, of at least one frame
+	// Gaps counts passes by the time since the one before, sleep not included:
+	// bucket i holds those of less than 1<<i ns, the last one all others.
+	Gaps [GapBuckets]uint64
 }
+
+// GapBuckets go up to 2 s.
+const GapBuckets = 32
 
 // PortCounters of one port in one worker. Same rules as Counters.
 type PortCounters struct {

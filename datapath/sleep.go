@@ -136,8 +136,9 @@ func (w *Worker) sleep() {
 		q.rx.Disarm()
 	}
 	w.rxInUse = nil
+	w.now = w.clock() // the next pass is not counted as one that came late
 	if woken {
-		w.lastBusy = w.clock()
+		w.lastBusy = w.now
 	}
 }
 

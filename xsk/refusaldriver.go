@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a driver's errno means for that driver, from its source in Linux 7.0:
+// What a driver's errno means for that driver, from its source in Linux:
 // ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c),
 // virtnet_xsk_pool_enable (virtio_net.c). Errors of others are explained by the
 // step alone.

@@ -16,6 +16,8 @@ import (
 type userland struct {
 	// programs are the host's, taken with the shared libraries they name.
 	programs []string
+	// libraries are what the programs load by path while they run.
+	libraries []string
 	// links are names of busybox.
 	links []string
 	// binaries are files of the host, put into /bin.
@@ -69,6 +71,11 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 			return fmt.Errorf("%w; run scripts/setup", err)
 		}
 		if err := addProgram(c, host, "bin/"+name, done); err != nil {
+			return err
+		}
+	}
+	for _, path := range u.libraries {
+		if err := addProgram(c, path, path, done); err != nil {
 			return err
 		}
 	}

@@ -34,9 +34,12 @@ type Machine struct {
 
 // machineUserland is a host's: the real ip and ss, for namespaces and AF_XDP sockets.
 var machineUserland = userland{
-	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool"},
-	links:    []string{"sh", "cat", "grep", "kill", "tail"},
-	modules:  []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge", "xsk_diag"},
+	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
+	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
+		"/usr/lib/x86_64-linux-gnu/xtables/libxt_MASQUERADE.so"},
+	links: []string{"sh", "cat", "grep", "kill", "tail"},
+	modules: []string{"virtio_pci", "virtio_net", "igb", "tun", "veth", "vxlan", "bridge", "xsk_diag",
+		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE"},
 }
 
 // emulator is a QEMU of version 10 or later: what scripts/setup nic fetched, or
@@ -95,6 +98,12 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	}
 	m := &Machine{VM: h.newVM(VMConfig{Name: c.Name, MAC: c.MAC}), monitor: filepath.Join(h.lab.Dir, c.Name+".monitor")}
 	serial := filepath.Join(h.lab.Dir, c.Name+".agent")
+	for _, stale := range []string{serial, m.monitor} {
+		os.Remove(stale)
+	}
+	if c.Serve {
+		os.Remove(c.Cable)
+	}
 	cable := "stream,id=cable,addr.type=unix,addr.path=" + c.Cable
 	if c.Serve {
 		cable += ",server=on"
@@ -109,7 +118,7 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	args := append([]string{}, e.command...)
 	args = append(args, "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel="+accel, "-cpu", cpu, "-smp", "2", "-m", "512",
-		"-kernel", e.kernel, "-initrd", e.initramfs, "-append", "console=ttyS0 quiet panic=-1",
+		"-kernel", e.kernel, "-initrd", e.initramfs, "-append", "console=ttyS0 quiet panic=-1 tsc=reliable",
 		"-chardev", "file,id=console,path="+m.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path="+serial, "-serial", "chardev:agent",
 		"-monitor", "unix:"+m.monitor+",server=on,wait=off",
@@ -139,12 +148,14 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits for the machine's agent.
-func (m *Machine) Booted() {
-	m.host.lab.T.Helper()
-	if err := m.greeted(bootLimit); err != nil {
-		m.host.lab.T.Fatalf("machine %s: %v%s", m.Name, err, m.troubles())
+// Booted waits for the machine's agent. Under software emulation a kernel with
+// two processors now and then hangs in its own start, so that a caller may want
+// to try again.
+func (m *Machine) Booted(limit time.Duration) error {
+	if err := m.greeted(limit); err != nil {
+		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
 	}
+	return nil
 }
 
 // Plug puts the cable into the card, or takes it out.
@@ -190,10 +201,11 @@ func (m *Machine) Namespace(name string) *Namespace {
 func (n *Namespace) String() string { return n.Machine.Name + "/" + n.Name }
 
 // Try, Spawn: as Guest.
-func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.enter(args)...) }
-func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.enter(args)...) }
+func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.Command(args...)...) }
+func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.Command(args...)...) }
 
-func (n *Namespace) enter(args []string) []string {
+// Command is the command that runs another in the namespace.
+func (n *Namespace) Command(args ...string) []string {
 	return append([]string{"ip", "netns", "exec", n.Name}, args...)
 }
 

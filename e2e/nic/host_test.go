@@ -5,6 +5,7 @@ package nic
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -66,9 +67,37 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	accel, why := l.Accelerator()
 	t.Logf("virtual machines under %s: %s", accel, why)
 	outside := l.Host("outside")
-	cable := filepath.Join(l.Dir, "cable")
 	began := time.Now()
 	var hosts []*host
+	for try := 1; ; try++ {
+		var err error
+		if hosts, err = boot(t, outside, card, options, filepath.Join(l.Dir, "cable")); err == nil {
+			break
+		}
+		if try == boots {
+			t.Fatal(err)
+		}
+		t.Logf("boot %d of at most %d: %v", try, boots, err)
+		for _, h := range hosts {
+			h.Kill()
+		}
+	}
+	for _, h := range hosts {
+		h.Run("ip", "address", "add", h.ip+"/24", "dev", "eth0")
+		h.Run("ip", "link", "set", "eth0", "mtu", strconv.Itoa(underlayMTU), "up")
+	}
+	t.Logf("both hosts are up after %.1f s, kernel %s", time.Since(began).Seconds(),
+		strings.TrimSpace(hosts[0].Run("busybox", "uname", "-r")))
+	return hosts[0], hosts[1]
+}
+
+// boots is the number of attempts, each of bootLimit.
+const (
+	boots     = 3
+	bootLimit = 60 * time.Second
+)
+
+func boot(t *testing.T, outside *lab.Host, card, options, cable string) (hosts []*host, err error) {
 	for i, name := range []string{"left", "right"} {
 		m := outside.Machine(lab.MachineConfig{
 			Name: name, Card: card, Options: options, MAC: fmt.Sprintf("02:00:00:00:01:%02x", i+1), Cable: cable, Serve: i == 0,
@@ -76,13 +105,9 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 		hosts = append(hosts, &host{Machine: m, t: t, ip: fmt.Sprint("172.16.0.", i+1), guestIP: fmt.Sprint("10.0.0.", i+1)})
 	}
 	for _, h := range hosts {
-		h.Booted()
-		h.Run("ip", "address", "add", h.ip+"/24", "dev", "eth0")
-		h.Run("ip", "link", "set", "eth0", "mtu", strconv.Itoa(underlayMTU), "up")
+		err = errors.Join(err, h.Booted(bootLimit))
 	}
-	t.Logf("both hosts are up after %.1f s, kernel %s", time.Since(began).Seconds(),
-		strings.TrimSpace(hosts[0].Run("busybox", "uname", "-r")))
-	return hosts[0], hosts[1]
+	return hosts, err
 }
 
 // start starts weftd and waits until it answers.
