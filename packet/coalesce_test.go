@@ -249,11 +249,11 @@ func checkCoalesce(t *testing.T, a *packettest.Arena, seed int64) (merged int) {
 // A run, coalesced as Linux would and cut again, is the run.
 func TestCoalesce(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
-	merged := 0
-	for seed := range int64(4000) {
-		merged += checkCoalesce(t, a, seed)
+	merged, seeds := int64(0), seeds(4000)
+	for seed := range seeds {
+		merged += int64(checkCoalesce(t, a, seed))
 	}
-	if merged < 4000 {
+	if merged < seeds {
 		t.Fatalf("only %d frames were merged: the test shows nothing", merged)
 	}
 }

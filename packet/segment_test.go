@@ -292,9 +292,17 @@ func compareFrames(t *testing.T, seed int64, got, want [][]byte) {
 
 func TestSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
-	for seed := range int64(1500) {
+	for seed := range seeds(1500) {
 		checkSegments(t, a, seed)
 	}
+}
+
+// seeds is n, or a tenth of it where time is short, as under the race detector.
+func seeds(n int64) int64 {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
 }
 
 func FuzzSegments(f *testing.F) {
@@ -333,7 +341,7 @@ func TestLimitSegments(t *testing.T) {
 // What contradicts the frame is refused, without a look beyond it.
 func TestCheckOffloadRefuses(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
-	for seed := range int64(20000) {
+	for seed := range seeds(20000) {
 		rng := rand.New(rand.NewSource(seed))
 		s := randomStream(rng)
 		a.Reset()
