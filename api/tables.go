@@ -76,3 +76,29 @@ func selectQuery(text string) url.Values {
 	}
 	return query
 }
+
+// ModTable bounds a flow table: settings are evict, noevict and limit:N (0:
+// none).
+type ModTable struct {
+	Table    int      `json:"table"` // 0 to 254; -1: all
+	Settings []string `json:"settings"`
+}
+
+// Table is a flow table that has flows or settings.
+type Table struct {
+	Table int  `json:"table"`
+	Flows int  `json:"flows"`
+	Limit int  `json:"limit"` // 0: none of its own
+	Evict bool `json:"evict"`
+}
+
+// ModTable bounds a flow table.
+func (c *Client) ModTable(mod ModTable) error {
+	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
+}
+
+// Tables lists the flow tables that have flows or settings.
+func (c *Client) Tables() ([]Table, error) {
+	var tables []Table
+	return tables, c.Do(http.MethodGet, "/v1/tables", nil, nil, &tables)
+}

@@ -186,6 +186,7 @@ func (d *Daemon) handler() http.Handler {
 		return api.FlowsChanged{Flows: n}, err
 	})
 	d.tableRoutes(route)
+	d.modTableRoutes(route)
 	route("GET /v1/megaflows", func(*http.Request) (any, error) { return d.dumpMegaflows(), nil })
 	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())

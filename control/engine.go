@@ -196,6 +196,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 			return err
 		}
 	}
+	d.loadTableConfigs(saved.tables)
 	d.loadTables(saved.groups, saved.meters)
 	d.loadFlows(saved.flows, in.counters != nil)
 	d.numbers = saved.names

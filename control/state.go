@@ -25,6 +25,7 @@ var (
 	bucketGroups = []byte("groups") // group number, 32 bits big endian -> group text
 	bucketMeters = []byte("meters") // meter number, the same
 	bucketFlows  = []byte("flows")  // counter slot, 32 bits big endian -> age 64 bits, flow text
+	bucketTables = []byte("tables") // flow table, the same -> settings
 	keyVersion   = []byte("version")
 )
 
@@ -122,7 +123,7 @@ func cause(err error) error {
 
 func (s *store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters} {
+		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -200,6 +201,11 @@ func (s *store) changeTables(groups, meters map[uint32]string, remove []uint32) 
 	})
 }
 
+// saveTableConfigs saves the settings of flow tables, by number.
+func (s *store) saveTableConfigs(texts map[uint32]string) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
+}
+
 func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	if err := tx.DeleteBucket(name); err != nil {
 		return err
@@ -222,6 +228,7 @@ type loaded struct {
 	flows  []savedFlow
 	groups []string
 	meters []string
+	tables map[uint32]string // settings
 	names  map[uint32]string // of the last port with each number, deleted ones too
 }
 
@@ -241,6 +248,16 @@ func (s *store) load() (loaded, error) {
 				return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)
 			}
 			l.ports = append(l.ports, p)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		err = tx.Bucket(bucketTables).ForEach(func(k, v []byte) error {
+			if l.tables == nil {
+				l.tables = map[uint32]string{}
+			}
+			l.tables[binary.BigEndian.Uint32(k)] = string(v)
 			return nil
 		})
 		if err != nil {

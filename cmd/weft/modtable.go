@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// modTableVerbs are those about the flow tables themselves.
+func (c *command) modTableVerbs() []*cobra.Command {
+	return []*cobra.Command{
+		{
+			Use:   "mod-table TABLE|all evict|noevict|limit:N ...",
+			Short: "bound a flow table: how many flows it takes, and whether less important ones make room",
+			Args:  words(2, 3), RunE: c.modTable,
+		},
+		{Use: "dump-tables", Short: "print the flow tables that have flows or settings", Args: words(0, 0), RunE: c.dumpTables},
+	}
+}
+
+func (c *command) modTable(_ *cobra.Command, args []string) error {
+	mod := api.ModTable{Table: -1, Settings: args[1:]}
+	if args[0] != "all" {
+		n, err := strconv.Atoi(args[0])
+		if err != nil || n < 0 {
+			return usagef("%s: expected the number of a table, or all", args[0])
+		}
+		mod.Table = n
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return client.ModTable(mod)
+}
+
+func (c *command) dumpTables(*cobra.Command, []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.Tables()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	w := c.table("TABLE\tFLOWS\tLIMIT\tEVICTION")
+	for _, t := range list {
+		limit, evict := "none", "no"
+		if t.Limit > 0 {
+			limit = strconv.Itoa(t.Limit)
+		}
+		if t.Evict {
+			evict = "yes"
+		}
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\n", t.Table, t.Flows, limit, evict)
+	}
+	return w.Flush()
+}

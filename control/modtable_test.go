@@ -1,0 +1,42 @@
+package control
+
+import (
+	"errors"
+	"testing"
+
+	"weft/api"
+)
+
+// A table's limit and eviction hold, also after a restart.
+func TestModTable(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	if err := f.d.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
+		t.Fatal(err)
+	}
+	f.end()
+	f.begin()
+	f.add("table=3,importance=1,in_port=1,actions=drop", "table=3,importance=2,in_port=2,actions=drop", "table=3,importance=3,in_port=3,actions=drop")
+	if c := f.counts(); len(c) != 2 || c["in_port=p1"] != "" {
+		t.Errorf("flows %v, want those of importance 2 and 3", c)
+	}
+	if list := f.d.listTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
+		t.Errorf("tables %+v", list)
+	}
+	saved, err := f.d.store.load()
+	if err != nil || len(saved.flows) != 2 {
+		t.Errorf("%d flows saved, %v", len(saved.flows), err)
+	}
+	if err := f.d.modTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	var input *InputError
+	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	for _, bad := range []api.ModTable{{Table: 255}, {Table: 1, Settings: []string{"fly"}}, {Table: 1, Settings: []string{"limit:x"}}} {
+		if err := f.d.modTable(bad); !errors.As(err, &input) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
