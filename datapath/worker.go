@@ -31,6 +31,7 @@ package datapath
 
 import (
 	"fmt"
+	"math/bits"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -190,7 +191,8 @@ func (w *Worker) Run() error {
 	}
 	// Memory of a guest that truncates its file faults: see fault.go.
 	debug.SetPanicOnFault(true)
-	w.lastBusy = w.clock()
+	w.now = w.clock()
+	w.lastBusy = w.now
 	for !w.stopping.Load() {
 		w.passes()
 	}
@@ -220,6 +222,7 @@ func (w *Worker) pass() {
 	if w.wasBusy {
 		c.BusyNS += now - w.now
 	}
+	c.Gaps[min(bits.Len64(now-w.now), GapBuckets-1)]++
 	w.now = now
 	c.HeartbeatNS = now
 
