@@ -16,6 +16,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/shm"
+	"weft/openflow"
 	"weft/packet"
 )
 
@@ -228,6 +229,28 @@ func TestTraceTap(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("key %x: %v", *k, got)
+		}
+	}
+}
+
+// A frame is told by the fields it has, and no others.
+func TestFrameMatch(t *testing.T) {
+	f := newFakes(t)
+	udp := udpKey(1, 1, 2, 9)
+	icmp, tagged := udp, udp
+	icmp[flowtable.WIP] = 1<<56 | 64<<40
+	icmp[flowtable.WL4] = 8 << 48
+	tagged[flowtable.WEthSrc] |= 0x1005
+	for _, c := range []struct {
+		key  *flowtable.Key
+		want string
+	}{
+		{&udp, "udp,in_port=1,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,tp_src=1000,tp_dst=9"},
+		{&icmp, "icmp,in_port=1,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,icmp_type=8,icmp_code=0"},
+		{&tagged, "udp,in_port=1,dl_vlan=5,dl_vlan_pcp=0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,tp_src=1000,tp_dst=9"},
+	} {
+		if got := openflow.FormatMatch(frameMatch(c.key), f.d.view); got != c.want {
+			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 		c.Flow = d.summary(f)
 		return c
 	}
-	c.Flow = openflow.FormatMatch(allOf(&f.Key), d.view)
+	c.Flow = openflow.FormatMatch(frameMatch(&f.Key), d.view)
 	c.Trace = &api.LiveTrace{
 		Cache: captureCaches[f.Cache], Masks: int(f.Masks), Megaflow: d.megaflowText(f),
 		Actions: openflow.FormatDatapathActions(f.Actions, d.view), Frames: f.Frames,
@@ -203,14 +203,39 @@ func (d *Daemon) megaflowText(f *datapath.Capture) string {
 	return openflow.FormatMatch(&match, d.view)
 }
 
-// allOf is a match of the words of k that are not 0.
-func allOf(k *flowtable.Key) *openflow.Match {
+// Parts of a key's words, as package flowtable lays them out.
+const (
+	keyVLAN      = 0xffff
+	keyProto     = 0xff << 56
+	keyFrag      = 0xff << 32
+	keyVLAN2     = 0xffff << 16
+	keyTCPFlags  = 0xffff
+	keyICMP      = 0x00ff00ff << 32 // type and code
+	keyIPv6Label = 0xffffffff
+)
+
+// frameMatch is a match of all that a frame has.
+func frameMatch(k *flowtable.Key) *openflow.Match {
 	var mask flowtable.Key
 	for i, word := range k {
 		if word != 0 {
 			mask[i] = ^uint64(0)
 		}
 	}
+	unless := func(is bool, word int, bits uint64) {
+		if !is {
+			mask[word] &^= bits
+		}
+	}
+	etherType, proto := uint16(k[flowtable.WEthDst]), uint8(k[flowtable.WIP]>>56)
+	ipv6 := etherType == packet.EtherTypeIPv6
+	icmp := !ipv6 && proto == packet.ProtoICMP || ipv6 && proto == packet.ProtoICMPv6
+	unless(k[flowtable.WEthSrc]&keyVLAN != 0, flowtable.WEthSrc, keyVLAN)
+	unless(k[flowtable.WIP]&keyVLAN2 != 0, flowtable.WIP, keyVLAN2)
+	unless(k[flowtable.WIP]&keyFrag != 0, flowtable.WIP, keyFrag)
+	unless(proto == packet.ProtoTCP, flowtable.WIP, keyTCPFlags)
+	unless(ipv6, flowtable.WL4, keyIPv6Label)
+	unless(!icmp, flowtable.WL4, ^uint64(keyICMP)&^keyIPv6Label)
 	m := openflow.MatchOf(k, &mask)
 	return &m
 }
@@ -230,18 +255,13 @@ func (d *Daemon) summary(f *datapath.Capture) string {
 	if flowtable.Extract(&b, frame, &key) != packet.DropNone {
 		return ""
 	}
+	// Who and what, not how: the port is told anyway.
 	key[flowtable.WPort] = 0
-	const proto, vlan = 0xff << 56, 0xffff
-	key[flowtable.WIP] &= proto
-	m := allOf(&key)
-	m.Mask[flowtable.WIP] &= proto
-	m.Mask[flowtable.WL4] &^= 0xffffffff // the flow label
-	if key[flowtable.WEthSrc]&vlan == 0 {
-		m.Mask[flowtable.WEthSrc] &^= vlan
-	}
-	for i := range m.Value {
-		m.Value[i] &= m.Mask[i]
-	}
+	key[flowtable.WIP] &= keyProto | keyVLAN2
+	key[flowtable.WL4] &^= keyIPv6Label
+	m := frameMatch(&key)
+	m.Mask[flowtable.WIP] &= keyProto | keyVLAN2
+	m.Mask[flowtable.WL4] &^= keyIPv6Label
 	return openflow.FormatMatch(m, d.view)
 }
 
