@@ -295,6 +295,7 @@ func (d *Daemon) end() {
 			}
 		}
 		c.Close()
+		d.saveConnections()
 		// Its socket is in this process's directory, and nobody answers it now.
 		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
 	}

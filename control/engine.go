@@ -289,6 +289,9 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if old == nil {
+		d.loadConnections(memory)
+	}
 	client, err := spawnEngine(d.config.Exe, d.config.StateDir)
 	if err != nil {
 		memory.Close()

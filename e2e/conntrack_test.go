@@ -38,6 +38,16 @@ func newTracked(t *testing.T, flows string) *tracked {
 	s.outside.EnableIPv6()
 	s.weft.Tap(s.inside, insideMAC, "10.0.0.1/24", guestMTU)
 	s.weft.Tap(s.outside, outsideMAC, "192.0.2.2/24", guestMTU)
+	s.configure()
+	for _, f := range strings.Split(strings.TrimSpace(flows), "\n") {
+		s.weft.Weft("add-flow", f)
+	}
+	return s
+}
+
+// configure gives the guests' devices what goes with them when they are made anew.
+func (s *tracked) configure() {
+	s.t.Helper()
 	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
 	s.outside.Run("ip", "address", "add", "2001:db8::2/64", "dev", "eth0", "nodad")
 	s.inside.Run("ip", "route", "add", "192.0.2.0/24", "dev", "eth0")
@@ -50,10 +60,6 @@ func newTracked(t *testing.T, flows string) *tracked {
 	for _, ip := range []string{"10.0.0.1", "192.0.2.1", "192.0.2.9", "fd00::1", "2001:db8::1", "2001:db8::9"} {
 		s.outside.Run("ip", "neighbour", "replace", ip, "lladdr", insideMAC, "dev", "eth0", "nud", "permanent")
 	}
-	for _, f := range strings.Split(strings.TrimSpace(flows), "\n") {
-		s.weft.Weft("add-flow", f)
-	}
-	return s
 }
 
 // serve answers every TCP connection to host on port with the address it comes
@@ -259,7 +265,8 @@ print("done")
 `, address, port, n))
 }
 
-// Connections through NAT survive the death of either process.
+// Connections through NAT survive the death of either process, and a restart of
+// both.
 func TestConntrackSurvivesKills(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -271,6 +278,12 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	s.weft.Control().Kill()
 	s.weft.Start()
+	time.Sleep(time.Second)
+	s.weft.Stop() // in good order: the engine ends too, and the taps
+	s.weft.Start()
+	s.inside.Address("eth0", "10.0.0.1/24")
+	s.outside.Address("eth0", "192.0.2.2/24")
+	s.configure()
 	if err := p.Wait(3 * settle); err != nil || !strings.Contains(p.Output(), "done") {
 		t.Fatalf("%v\n%s\n%s", err, p.Output(), s.weft.Weft("dump-conntrack"))
 	}

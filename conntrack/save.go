@@ -1,0 +1,191 @@
+package conntrack
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Saving and loading, for the time between two daemons. Times are CLOCK_MONOTONIC:
+// connections hold until the machine starts anew, settings for longer.
+
+// saveMagic begins a saved table; it changes with what follows.
+const saveMagic = "weft connections 1\n"
+
+// bootBytes bounds the text that tells one run of the machine from another.
+const bootBytes = 64
+
+// savedConn is the size of a connection: 26 words, those of addresses included.
+const savedConn = 26 * 8
+
+// Save writes settings and connections; no engine has the table. boot identifies
+// the run of the machine, at most 64 bytes.
+func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
+	out := bufio.NewWriterSize(w, 1<<20)
+	var id [bootBytes]byte
+	copy(id[:], boot)
+	buf := append([]byte(saveMagic), id[:]...)
+	le := binary.LittleEndian
+	for _, s := range m.head.seeds {
+		buf = le.AppendUint64(buf, s)
+	}
+	s := m.settings
+	for _, v := range []uint32{s.liberal.Load(), s.limit.Load(), s.zoneDefault.Load()} {
+		buf = le.AppendUint32(buf, v)
+	}
+	for i := range m.policies {
+		for c := range m.policies[i] {
+			buf = le.AppendUint64(buf, m.policies[i][c].Load())
+		}
+	}
+	for i := range m.zones {
+		buf = le.AppendUint32(buf, m.zones[i].limit.Load())
+		buf = append(buf, byte(m.zones[i].policy.Load()))
+	}
+	if _, err := out.Write(buf); err != nil {
+		return err
+	}
+	for n := range min(m.head.fresh, uint32(len(m.conns))) {
+		c := &m.conns[n]
+		if c.meta.Load()&1 == 0 || c.expired(now) {
+			continue
+		}
+		if _, err := out.Write(appendConn(buf[:0], c, &m.long[n])); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func appendConn(buf []byte, c *conn, long *addresses) []byte {
+	le := binary.LittleEndian
+	for _, v := range []uint64{
+		c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b, c.expiresNS,
+		uint64(c.mark)<<32 | uint64(c.flags)<<16 | uint64(c.policy)<<8 | uint64(c.class), c.label[0], c.label[1], uint64(c.list),
+	} {
+		buf = le.AppendUint64(buf, v)
+	}
+	for i := range c.peers {
+		p := &c.peers[i]
+		for _, v := range []uint64{
+			uint64(p.end)<<32 | uint64(p.maxEnd), uint64(p.maxWin)<<32 | uint64(p.scale)<<16 | uint64(p.flags)<<8 | uint64(p.phase),
+		} {
+			buf = le.AppendUint64(buf, v)
+		}
+	}
+	var none addresses
+	if !c.tuples[0].ipv6() {
+		long = &none
+	}
+	for _, v := range long {
+		buf = le.AppendUint64(buf, v)
+	}
+	for len(buf) < savedConn {
+		buf = append(buf, 0)
+	}
+	return buf
+}
+
+// Load fills an empty table with what Save wrote, if anything: the connections
+// only if boot is the same. It returns how many it took. No engine has the table.
+func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)
+	if _, err := io.ReadFull(in, head); err != nil || string(head[:len(saveMagic)]) != saveMagic {
+		return 0, fmt.Errorf("saved connections of another version: %w", errors.Join(err, nil))
+	}
+	le := binary.LittleEndian
+	head = head[len(saveMagic):]
+	var id [bootBytes]byte
+	copy(id[:], boot)
+	same := string(head[:bootBytes]) == string(id[:])
+	head = head[bootBytes:]
+	for i := range m.head.seeds {
+		m.head.seeds[i] = le.Uint64(head[8*i:])
+	}
+	head = head[8*len(m.head.seeds):]
+	m.settings.liberal.Store(le.Uint32(head))
+	m.settings.limit.Store(le.Uint32(head[4:]))
+	m.settings.zoneDefault.Store(le.Uint32(head[8:]))
+	head = head[12:]
+	for i := range m.policies {
+		for c := range m.policies[i] {
+			m.policies[i][c].Store(le.Uint64(head))
+			head = head[8:]
+		}
+	}
+	for i := range m.zones {
+		m.zones[i].limit.Store(le.Uint32(head))
+		m.zones[i].policy.Store(uint32(head[4]))
+		head = head[5:]
+	}
+	if !same {
+		return 0, nil
+	}
+	t := Open(*m, 1)
+	buf := make([]byte, savedConn)
+	for n := 0; ; n++ {
+		if _, err := io.ReadFull(in, buf); err != nil {
+			if err == io.EOF {
+				return n, nil
+			}
+			return n, err
+		}
+		if !t.adopt(buf) {
+			return n, errors.New("more saved connections than there is room for")
+		}
+	}
+}
+
+// adopt takes a saved connection up; it reports false if there is no room.
+func (t *Table) adopt(buf []byte) bool {
+	t.lock()
+	defer t.unlock()
+	n := t.take()
+	if n == none {
+		return false
+	}
+	word := func() uint64 {
+		v := binary.LittleEndian.Uint64(buf)
+		buf = buf[8:]
+		return v
+	}
+	c := &t.conns[n]
+	c.tuples = [2]words{{word(), word()}, {word(), word()}}
+	c.expiresNS = word()
+	v := word()
+	c.mark, c.flags, c.policy, c.class = uint32(v>>32), uint16(v>>16), uint8(v>>8), Class(v)%Classes
+	c.label = [2]uint64{word(), word()}
+	list := uint8(word())
+	for i := range c.peers {
+		a, b := word(), word()
+		c.peers[i] = peer{end: uint32(a >> 32), maxEnd: uint32(a), maxWin: uint32(b >> 32), scale: uint8(b >> 16), flags: uint8(b >> 8), phase: phase(b)}
+	}
+	for i := range t.long[n] {
+		if v := word(); c.tuples[0].ipv6() {
+			t.long[n][i] = v
+		}
+	}
+	c.flags &^= connRelated // the parent has another number now
+	c.parent, c.parentBorn = 0, 0
+	if !t.insert(t.hashOf(n, 0), n) {
+		t.give(n)
+		return false
+	}
+	if c.flags&connTranslated != 0 && !t.insert(t.hashOf(n, 1), n) {
+		t.remove(t.hashOf(n, 0), n)
+		t.give(n)
+		return false
+	}
+	c.born = c.generation() + 1
+	c.meta.Store(uint64(c.born))
+	t.zones[c.tuples[0].zone()].count++
+	t.head.count++
+	c.list, c.prev, c.next = listNone, 0, 0
+	if list < lists {
+		t.join(n, list)
+	}
+	return true
+}
