@@ -440,9 +440,11 @@ func TestSessionStalls(t *testing.T) {
 
 // TestSessionRestore hands a live session to another control process: the front
 // end stays connected, the device is not started again, frames go on.
-func TestSessionRestore(t *testing.T) {
+func TestSessionRestore(t *testing.T) { eachLayout(t, sessionRestore) }
+
+func sessionRestore(t *testing.T, layout uint64) {
 	r := newRig(t, false)
-	g := guest(t, vhosttest.Options{Features: features, Interrupts: true})
+	g := guest(t, vhosttest.Options{Features: features | layout, Interrupts: true})
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
 	blob, fds := r.Snapshot()
@@ -462,8 +464,9 @@ func TestSessionRestore(t *testing.T) {
 	if r.engine.Starts != starts {
 		t.Fatal("the device was started again")
 	}
+	r.engine.Kill() // the record has come along, too
 	base, err := f.Stop(g.Tx[0])
-	if err != nil || base != 2 {
+	if err != nil || base != g.Tx[0].Start()+2 {
 		t.Fatalf("stopped at %d, %v", base, err)
 	}
 	if err := f.SetVring(g.Tx[0], base); err != nil {
@@ -528,9 +531,11 @@ func TestSessionUnanswered(t *testing.T) {
 
 // TestSessionReplay opens the device in another engine after the first died, and
 // asks for the ring's position while none is left at all.
-func TestSessionReplay(t *testing.T) {
+func TestSessionReplay(t *testing.T) { eachLayout(t, sessionReplay) }
+
+func sessionReplay(t *testing.T, layout uint64) {
 	r := newRig(t, false)
-	g := guest(t, vhosttest.Options{Features: features, Seed: 100})
+	g := guest(t, vhosttest.Options{Features: features | layout, Seed: 100})
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
 	r.engine.Kill()
@@ -551,8 +556,42 @@ func TestSessionReplay(t *testing.T) {
 	}
 	r.echo(t, g, 2)
 	r.engine.Kill()
-	if base, err := f.Stop(g.Tx[0]); err != nil || base != 102 {
-		t.Fatalf("stopped at %d, %v; expected 102, from guest memory", base, err)
+	if base, err := f.Stop(g.Tx[0]); err != nil || base != g.Tx[0].Start()+2 {
+		t.Fatalf("stopped at %d, %v; expected %d, from guest memory or the record", base, err, g.Tx[0].Start()+2)
+	}
+}
+
+// TestSessionReset resets the device under its driver, with RESET_DEVICE and with
+// a status of 0; it is set up again over the same connection.
+func TestSessionReset(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	r.echo(t, g, 1)
+	for _, reset := range []struct {
+		request uint32
+		payload []byte
+	}{{vhosttest.ResetDevice, nil}, {vhosttest.SetStatus, vhosttest.Number(0)}} {
+		if v, err := f.U64(reset.request, reset.payload); err != nil || v != 0 {
+			t.Fatalf("reset by %d: %d, %v", reset.request, v, err)
+		}
+		r.waitRunning(t, false)
+		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+			if err := f.SetVring(q, q.Position()); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Enable(q, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v, err := f.U64(vhosttest.SetStatus, vhosttest.Number(15)); err != nil || v != 0 {
+			t.Fatalf("status: %d, %v", v, err)
+		}
+		if v, err := f.U64(vhosttest.GetStatus, nil); err != nil || v != 15 {
+			t.Fatalf("status %d, %v", v, err)
+		}
+		r.waitRunning(t, true)
+		r.echo(t, g, 2)
 	}
 }
 

@@ -33,8 +33,11 @@ const (
 	SetVringEnable      = 18
 	SendRARP            = 19
 	NetSetMTU           = 20
+	ResetDevice         = 34
 	AddMemReg           = 37
 	RemMemReg           = 38
+	SetStatus           = 39
+	GetStatus           = 40
 )
 
 // Flags of a message.
