@@ -538,18 +538,27 @@ func TestDisabled(t *testing.T) {
 // error must name.
 func TestOpenRefuses(t *testing.T) {
 	tests := map[string]func(*vhost.DeviceSpec){
-		"shorter than":           func(s *vhost.DeviceSpec) { s.Regions[0].Size += 4096 },
-		"wraps around":           func(s *vhost.DeviceSpec) { s.Regions[0].GuestAddr = ^uint64(0) - 4096 },
-		"overlaps":               func(s *vhost.DeviceSpec) { s.Regions = append(s.Regions, s.Regions[0]) },
-		"0 regions":              func(s *vhost.DeviceSpec) { s.Regions = nil },
-		"descriptor 99":          func(s *vhost.DeviceSpec) { s.Regions[0].FD = 99 },
-		"100 descriptors":        func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 100 },
-		"65536 descriptors":      func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 65536 },
-		"not aligned":            func(s *vhost.DeviceSpec) { s.Vrings[0].Used++ },
-		"not in one memory":      func(s *vhost.DeviceSpec) { s.Vrings[1].Avail = 4096 },
-		"descriptors: user":      func(s *vhost.DeviceSpec) { s.Vrings[1].Desc += s.Regions[0].Size - 64*4096 + 1<<30 },
-		"expected an index":      func(s *vhost.DeviceSpec) { s.Vrings[0].Index = 999 },
-		"vring 0: descriptor 50": func(s *vhost.DeviceSpec) { s.Vrings[0].Kick = 50 },
+		"shorter than":      func(s *vhost.DeviceSpec) { s.Regions[0].Size += 4096 },
+		"wraps around":      func(s *vhost.DeviceSpec) { s.Regions[0].GuestAddr = ^uint64(0) - 4096 },
+		"overlaps":          func(s *vhost.DeviceSpec) { s.Regions = append(s.Regions, s.Regions[0]) },
+		"0 regions":         func(s *vhost.DeviceSpec) { s.Regions = nil },
+		"descriptor 99":     func(s *vhost.DeviceSpec) { s.Regions[0].FD = 99 },
+		"100 descriptors":   func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 100 },
+		"65536 descriptors": func(s *vhost.DeviceSpec) { s.Vrings[0].Num = 65536 },
+		"not aligned":       func(s *vhost.DeviceSpec) { s.Vrings[0].Used++ },
+		"not in one memory": func(s *vhost.DeviceSpec) { s.Vrings[1].Avail = 4096 },
+		"descriptors: user": func(s *vhost.DeviceSpec) { s.Vrings[1].Desc += s.Regions[0].Size - 64*4096 + 1<<30 },
+		"expected an index": func(s *vhost.DeviceSpec) { s.Vrings[0].Index = 999 },
+		"leaves it unaligned": func(s *vhost.DeviceSpec) {
+			s.Regions[0].MmapOffset, s.Regions[0].Size = 1, s.Regions[0].Size-4096
+		},
+		"position 300 of 256": func(s *vhost.DeviceSpec) {
+			s.Features, s.Vrings[1].LastAvail = vhost.FeatureVersion1|vhost.FeatureRingPacked, 300
+		},
+		"record: descriptor 70":   func(s *vhost.DeviceSpec) { s.Record = 71 },
+		"dirty log: descriptor 9": func(s *vhost.DeviceSpec) { s.Log = vhost.LogSpec{Size: 4096, FD: 9} },
+		"dirty log of 4 bytes":    func(s *vhost.DeviceSpec) { s.Log = vhost.LogSpec{Size: 4} },
+		"vring 0: descriptor 50":  func(s *vhost.DeviceSpec) { s.Vrings[0].Kick = 50 },
 	}
 	for want, change := range tests {
 		g := guest(t, vhosttest.Options{})
