@@ -31,6 +31,9 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 		d.mu.RLock()
 		no, ok := d.view.byName[name]
 		d.mu.RUnlock()
+		if !ok && name == "controller" {
+			no, ok = datapath.ControllerPort, true
+		}
 		if !ok {
 			d.change.Lock()
 			defer d.change.Unlock()
@@ -178,6 +181,9 @@ func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api
 func (d *Daemon) portWord(no uint32) string {
 	if name, ok := d.view.PortName(no); ok {
 		return name
+	}
+	if no == datapath.ControllerPort {
+		return "controller"
 	}
 	return strconv.FormatUint(uint64(no), 10)
 }

@@ -99,6 +99,8 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 		case flowtable.OpDrop:
 			w.drop(f, dropReason(a.U32))
 			return
+		case flowtable.OpController:
+			sent = w.toController(i) || sent
 		case flowtable.OpMeter:
 			if !w.meter(f, a.U32) {
 				w.drop(f, dropReason(uint32(a.U64)))

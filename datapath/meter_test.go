@@ -149,11 +149,11 @@ func TestWorkersShareMeters(t *testing.T) {
 		r.command(AppendMeter(nil, 1, &m))
 		r.turn()
 	}
-	for i := range workers {
+	for range workers {
 		r := newRig(t, testSizes)
 		r.w.config.Meters = first.sh.Meters
 		r.sh.Meters[1].Cost, r.sh.Meters[1].Depth, r.sh.Meters[1].Frames = m.Cost, m.Depth, 1
-		r.w.now = 1<<40 + uint64(i)
+		r.w.now = 1 << 40
 		f := meterFrame(r, 60)
 		wg.Go(func() {
 			for range each {

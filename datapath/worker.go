@@ -118,15 +118,16 @@ type Worker struct {
 	queues  queueTable
 	faults  int // ports whose fault control has not been told of
 
-	held    heldPool
-	fair    fairness
-	tracks  tracks
-	fused   fused
-	scratch [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
-	holding bool                                   // see CmdHold
-	told    bool                                   // upcalls were written and not published
-	waiter  waiter
-	taps    taps
+	held          heldPool
+	fair          fairness
+	controllerDue uint64 // see toController
+	tracks        tracks
+	fused         fused
+	scratch       [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
+	holding       bool                                   // see CmdHold
+	told          bool                                   // upcalls were written and not published
+	waiter        waiter
+	taps          taps
 
 	lastBusy  uint64 // clock of the last pass that did something
 	wasBusy   bool   // the last pass did

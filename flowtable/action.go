@@ -73,6 +73,8 @@ const (
 	OpSetNDTll
 	// OpSetIPv6Label sets the low 20 bits of U32.
 	OpSetIPv6Label
+	// OpController shows the frame to those who follow the controller.
+	OpController
 )
 
 // Action is one step, 16 bytes, no pointers.

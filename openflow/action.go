@@ -28,6 +28,7 @@ const (
 	ActGroup                    // Value: number of the group
 	ActMeter                    // Value: number of the meter
 	ActLearn                    // Learn
+	ActController               // Controller
 	ActCT                       // CT
 	ActCTClear                  // makes the frame untracked
 )
@@ -38,13 +39,14 @@ type Action struct {
 	Kind  ActionKind
 	Table uint8
 	// Wide tells set_tunnel64 from set_tunnel.
-	Wide     bool
-	Port     uint32
-	Src, Dst Subfield
-	Value    Value128
-	Mask     Value128
-	Sub      []Action
-	Text     string
-	Learn    *LearnSpec
-	CT       *CTSpec
+	Wide       bool
+	Port       uint32
+	Src, Dst   Subfield
+	Value      Value128
+	Mask       Value128
+	Sub        []Action
+	Text       string
+	Learn      *LearnSpec
+	Controller *Controller
+	CT         *CTSpec
 }

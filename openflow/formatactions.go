@@ -74,6 +74,8 @@ func formatAction(a *Action, names Names) string {
 		return "write_actions(" + FormatActions(a.Sub, names) + ")"
 	case ActClearActions:
 		return "clear_actions"
+	case ActController:
+		return a.Controller.format()
 	case ActLearn:
 		return a.Learn.format(names)
 	case ActGroup:
@@ -201,6 +203,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return "ct_clear"
 	case flowtable.OpRecirc:
 		return fmt.Sprintf("recirc(0x%x)", a.U32)
+	case flowtable.OpController:
+		return fmt.Sprintf("controller(max_len=%d)", a.U32)
 	case flowtable.OpMeter:
 		return fmt.Sprintf("meter(%d)", a.U32)
 	case flowtable.OpSetTpSrc:

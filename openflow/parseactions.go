@@ -74,12 +74,12 @@ func init() {
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
-		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "meter": (*actionParser).meter,
+		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are actions of ovs-actions(7) that Weft does not have.
-const actionsNotYet = " controller enqueue set_queue pop_queue bundle bundle_load multipath nat " +
+const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
 	"push pop exit fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
 
@@ -147,7 +147,7 @@ func (p *actionParser) order(t token, kind ActionKind) error {
 	switch {
 	case rank != orderActions && p.nested:
 		return wrong(t.text, "no %s within another action", t.key)
-	case p.inSet && setRank(kind) == rankNone:
+	case p.inSet && setRank(kind) == rankNone && kind != ActController:
 		return wrong(t.text, "an action that an action set can have")
 	case rank < p.rank && rank == orderMeter, rank == orderMeter && p.last != "":
 		return wrong(t.text, "meter once, before all else")
@@ -181,7 +181,9 @@ func (p *actionParser) one(t token) (Action, error) {
 
 func outputTo(no uint32, t token) (Action, error) {
 	switch {
-	case no == PortController || no == PortTable:
+	case no == PortController:
+		return Action{Kind: ActController, Controller: &Controller{MaxLen: wholeFrame}}, nil
+	case no == PortTable:
 		return Action{}, wrong(t.text, "an output that weft supports")
 	case no == PortNone || no >= PortMax && no < PortInPort:
 		return Action{}, wrong(t.text, "a port that frames can be sent to")

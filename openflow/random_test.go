@@ -221,7 +221,7 @@ var randomActions = []string{
 	"clone(mod_dl_src:00:00:00:00:00:02,1)", "move:nw_src[0..7]->reg0[0..7]", "move:ipv6_src[0..7]->reg1[0..7]",
 	"learn(table=3,in_port,eth_dst=eth_src,output:in_port)", "learn(table=9,vlan_tci[0..11],reg0[0..3]=reg1[4..7],load:eth_src[0..7]->reg2[0..7],load:3->reg1)",
 	"learn(table=2,priority=7,limit=3,metadata=5,result_dst=reg0[0])", "learn(table=3,limit=9,result_dst=vlan_tci[2],cookie=0,output:reg0[0..15])",
-	"group:1", "group:2", "group:3",
+	"group:1", "group:2", "group:3", "controller", "controller(id=3,max_len=9)",
 	"set_field:2->arp_op", "set_field:10.3.0.0/255.255.0.0->arp_spa", "load:0x0a000001->arp_tpa", "set_field:00:00:00:00:00:02->arp_sha",
 	"move:arp_sha->arp_tha", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
 	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",

@@ -421,7 +421,7 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 
 func outputsTo(actions []Action, port uint32) bool {
 	for i := range actions {
-		if actions[i].Kind == ActOutput && actions[i].Port == port || outputsTo(actions[i].Sub, port) {
+		if actions[i].Kind == ActOutput && actions[i].Port == port || actions[i].Kind == ActController && port == PortController || outputsTo(actions[i].Sub, port) {
 			return true
 		}
 	}

@@ -382,6 +382,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.resubmit(a)
 		case ActClone:
 			x.clone(a)
+		case ActController:
+			x.controller(a.Controller)
 		case ActGroup:
 			x.group(uint32(a.Value[1]))
 		case ActMeter:

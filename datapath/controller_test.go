@@ -1,0 +1,69 @@
+package datapath
+
+import (
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// What is sent to the controller is seen by those who capture it, at a limited
+// rate; what nobody sees and no port gets is dropped by the flow.
+func TestController(t *testing.T) {
+	r := twoPorts(t)
+	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController})
+	r.inject(1, ethernet(0xa, 60, 0))
+	r.turn()
+	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 1})
+	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.turn()
+	const frames = controllerBurst + 20
+	for i := range frames {
+		r.inject(1, ethernet(0xa, 60, uint32(i)))
+		if i%packet.BatchSize == packet.BatchSize-1 || i == frames-1 {
+			r.turn()
+		}
+	}
+	got := r.captures()
+	if len(got) < controllerBurst || len(got) > frames {
+		t.Fatalf("%d of %d frames seen, want a burst of %d", len(got), frames, controllerBurst)
+	}
+	if r.w.controllerDue < r.w.now {
+		t.Error("a burst left nothing on the account")
+	}
+	for i := range got {
+		if no := number(got[i].Data); no != uint32(i) || got[i].Data[11] != 7 || got[i].Port != ControllerPort {
+			t.Fatalf("capture %d is frame %d to port %d", i, no, got[i].Port)
+		}
+	}
+	if sum := uint64(len(got)) + r.sh.Counters.Drops[packet.DropFlow]; sum != 1+frames {
+		t.Errorf("%d seen or dropped, want %d", sum, 1+frames)
+	}
+}
+
+func TestControllerRate(t *testing.T) {
+	r := twoPorts(t)
+	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	r.turn()
+	r.inject(2, ethernet(0xb, 60, 0))
+	r.turn() // a batch to show frames of
+	r.w.batch.N = 1
+	r.w.now = 1 << 50
+	show := func() (n int) {
+		for range 2 * controllerBurst {
+			if r.w.taps.count = 0; r.w.toController(0) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := show(); n != controllerBurst {
+		t.Errorf("%d at once, want %d", n, controllerBurst)
+	}
+	r.w.now += 5 * controllerIntervalNS
+	if n := show(); n != 5 {
+		t.Errorf("%d after the time of 5, want 5", n)
+	}
+	r.w.batch.Reset()
+	r.w.taps.count = 0
+}

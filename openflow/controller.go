@@ -1,0 +1,98 @@
+package openflow
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"weft/flowtable"
+)
+
+// Controller is what a controller action says of its message. Weft has no
+// OpenFlow controller: what is sent to it is shown to those who capture the port
+// of that name, at a limited rate, and of all this only MaxLen matters.
+type Controller struct {
+	MaxLen   uint16
+	ID       uint16
+	Reason   string // "" for action
+	Userdata string // bytes
+}
+
+// wholeFrame is the MaxLen of an action that names none.
+const wholeFrame = 0xffff
+
+// controller hands the frame as it is now to those who follow.
+func (x *xlate) controller(c *Controller) {
+	x.commit()
+	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen)})
+	x.sent = x.sent || !x.halted
+}
+
+// controllerReasons are OpenFlow's reasons for a message to the controller.
+const controllerReasons = " no_match action invalid_ttl action_set group packet_out "
+
+func (p *actionParser) controller(t token) (Action, error) {
+	c := &Controller{MaxLen: wholeFrame}
+	if t.delim == ':' || t.delim == '=' {
+		v, ok := parseUint(t.value, 0xffff)
+		if !ok {
+			return Action{}, wrong(t.text, "controller:LENGTH, at most 65535")
+		}
+		c.MaxLen = uint16(v)
+		return Action{Kind: ActController, Controller: c}, nil
+	}
+	for text := t.value; ; {
+		word, rest, ok := nextToken(text)
+		if !ok {
+			return Action{Kind: ActController, Controller: c}, nil
+		}
+		text = rest
+		if err := c.word(word); err != nil {
+			return Action{}, err
+		}
+	}
+}
+
+func (c *Controller) word(t token) error {
+	switch t.key {
+	case "max_len":
+		return parseUint16(t, &c.MaxLen)
+	case "id":
+		return parseUint16(t, &c.ID)
+	case "reason":
+		if !strings.Contains(controllerReasons, " "+t.value+" ") {
+			return wrong(t.text, "a reason such as no_match or action")
+		}
+		if c.Reason = t.value; t.value == "action" {
+			c.Reason = ""
+		}
+	case "userdata":
+		b, err := hex.DecodeString(strings.ReplaceAll(t.value, ".", ""))
+		if err != nil {
+			return wrong(t.text, "pairs of hexadecimal digits")
+		}
+		c.Userdata = string(b)
+	case "pause", "meter_id":
+		return wrong(t.text, "a controller action that weft supports")
+	default:
+		return wrong(t.text, "max_len, id, reason or userdata")
+	}
+	return nil
+}
+
+func (c *Controller) format() string {
+	if *c == (Controller{MaxLen: c.MaxLen}) {
+		return fmt.Sprintf("CONTROLLER:%d", c.MaxLen)
+	}
+	var words []string
+	add := func(is bool, format string, arg any) {
+		if is {
+			words = append(words, fmt.Sprintf(format, arg))
+		}
+	}
+	add(c.Reason != "", "reason=%s", c.Reason)
+	add(c.MaxLen != wholeFrame, "max_len=%d", c.MaxLen)
+	add(c.ID != 0, "id=%d", c.ID)
+	add(c.Userdata != "", "userdata=%s", strings.ReplaceAll(fmt.Sprintf("% x", c.Userdata), " ", "."))
+	return "controller(" + strings.Join(words, ",") + ")"
+}
