@@ -124,9 +124,10 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 	return true
 }
 
-// mark notes the time at which a stage ended; 0 is before the first.
+// mark notes the time at which a stage ended first, for tracking looks frames up
+// again; 0 is before the first stage.
 func (w *Worker) mark(stage int) {
-	if w.taps.tracing {
+	if w.taps.tracing && w.taps.marks[stage] == 0 {
 		w.taps.marks[stage] = w.clock()
 	}
 }
