@@ -3,11 +3,15 @@
 //
 //	worker.go    the loop: clock, commands, mailbox, queues
 //	receive.go   a batch from one queue
+//	fair.go      queues whose frames cost too much wait
 //	classify.go  decapsulate, extract, look up
 //	execute.go   the actions of a run of frames of one flow
 //	track.go     connection tracking, and looking up again behind it
 //	fuse.go      both look-ups and tracking in one, for established connections
+//	fragment.go  fragments that wait for the rest of their datagram
 //	coalesce.go  one large frame of a run's segments
+//	meter.go     rates
+//	controller.go  frames that flows show to the operator
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
 //	segment.go   what an output leaves to do: checksums, cutting large frames
@@ -149,6 +153,8 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.ends = tunnel.NewTerminations()
+	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
+	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
 	if c.Connections != nil {
 		w.setConnections(c.Connections)
 	}
@@ -230,6 +236,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	w.sweepHeld()
+	w.sweepFragments()
 	if w.config.Sweeps && w.tracks.tracker != nil {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
@@ -245,6 +252,9 @@ func (w *Worker) pass() {
 			break // the table has changed
 		}
 		frames += n
+	}
+	if len(w.fragments.whole) > 0 {
+		w.sendWhole()
 	}
 	if frames > 0 {
 		c.Passes++
