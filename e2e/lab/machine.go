@@ -118,7 +118,7 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	args := append([]string{}, e.command...)
 	args = append(args, "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,accel="+accel, "-cpu", cpu, "-smp", "2", "-m", "512",
-		"-kernel", e.kernel, "-initrd", e.initramfs, "-append", "console=ttyS0 quiet panic=-1 tsc=reliable",
+		"-kernel", e.kernel, "-initrd", e.initramfs, "-append", "console=ttyS0 quiet panic=-1 tsc=reliable lsm=landlock",
 		"-chardev", "file,id=console,path="+m.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path="+serial, "-serial", "chardev:agent",
 		"-monitor", "unix:"+m.monitor+",server=on,wait=off",

@@ -1,0 +1,167 @@
+package nic
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// One datagram of 1,400 bytes, traced through the kernel function by function:
+// first on Linux's own way into VXLAN, from a socket of a host that has iptables
+// rules with connection tracking and NAT, then from a guest of the switch on the
+// same host, with the same rules, over the same card. WEFT_TRACES names a folder
+// to keep both traces in.
+func TestTraces(t *testing.T) {
+	left, right := pair(t, "igb", "")
+	left.start()
+	right.start()
+	left.configure(right)
+	right.configure(left)
+	for _, rule := range []string{
+		"-A OUTPUT -m conntrack --ctstate NEW,ESTABLISHED,RELATED -j ACCEPT",
+		"-A INPUT -m conntrack --ctstate NEW,ESTABLISHED,RELATED -j ACCEPT",
+		"-t nat -A POSTROUTING -o vx9 -j MASQUERADE",
+	} {
+		left.Run(append([]string{"iptables-legacy"}, strings.Fields(rule)...)...)
+	}
+	for i, h := range []*host{left, right} {
+		peer := []*host{right, left}[i]
+		h.Run("ip", "link", "add", "vx9", "type", "vxlan", "id", "9", "local", h.ip, "remote", peer.ip, "dstport", "4790", "dev", "eth0")
+		h.Run("ip", "address", "add", fmt.Sprintf("10.9.0.%d/24", i+1), "dev", "vx9")
+		h.Run("ip", "link", "set", "vx9", "up")
+	}
+	reach(t, left, "10.9.0.2")
+	reach(t, left.guest, right.guestIP)
+
+	linux := functions(left.trace(left.send("10.9.0.2"), "udp_sendmsg"))
+	weft := functions(left.trace(left.guest.Command(left.send(right.guestIP)...),
+		"udp_sendmsg", "tun_chr_read_iter", "xsk_sendmsg", "__xsk_sendmsg", "igb_poll"))
+	t.Logf("Linux: %s", byHop(linux))
+	t.Logf("Weft:  %s", byHop(weft))
+	for _, want := range []string{"nf_hook_slow", "nf_conntrack_in", "vxlan_xmit", "igb_xmit_frame"} {
+		if count(linux, want) == 0 {
+			t.Errorf("Linux's way has no %s: what is compared?", want)
+		}
+	}
+	if n := count(linux, "ip_output"); n < 2 {
+		t.Errorf("Linux's way has %d IP outputs, want two", n)
+	}
+	for _, want := range []string{"udp_sendmsg", "tun_net_xmit", "igb_xmit_zc"} {
+		if count(weft, want) == 0 {
+			t.Errorf("Weft's way has no %s: was it traced?", want)
+		}
+	}
+	for _, f := range weft {
+		if unwanted.MatchString(f) {
+			t.Errorf("Weft's way has %s", f)
+		}
+	}
+	if n := count(weft, "ip_output"); n != 1 {
+		t.Errorf("Weft's way has %d IP outputs, want the guest's own", n)
+	}
+}
+
+// unwanted is netfilter, connection tracking, NAT, segmentation in software and
+// the kernel's tunnel.
+var unwanted = regexp.MustCompile(`^(nf_|ipt_|nft_|xt_|skb_segment|__skb_gso_segment|skb_udp_tunnel_segment|skb_mac_gso_segment|vxlan_)`)
+
+// send is a command that sends a datagram of 1,400 bytes.
+func (h *host) send(to string) []string {
+	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
+}
+
+// trace runs a command while function_graph records what the kernel calls below
+// the functions named, and keeps what it recorded.
+func (h *host) trace(command []string, below ...string) string {
+	h.t.Helper()
+	const dir = "/sys/kernel/tracing"
+	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
+		h.Run("busybox", "mount", "-t", "tracefs", "tracefs", dir)
+	}
+	script := "cd " + dir + "; echo 0 >tracing_on; echo nop >current_tracer; echo >set_graph_function\n"
+	for _, f := range below {
+		// Not every kernel has each.
+		script += "echo " + f + " >>set_graph_function || echo '# no " + f + "'\n"
+	}
+	// By its path: a busybox shell has commands of its own by the names of others.
+	script += "echo function_graph >current_tracer; echo 1 >tracing_on; echo \"# tracer $(cat current_tracer)\"\n" +
+		"/bin/" + strings.Join(command, " ") + " 2>&1 | busybox sed 's/^/# /'\n" +
+		"echo 0 >tracing_on; cat trace; echo nop >current_tracer\n"
+	out, err := h.Try("sh", "-c", script)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if to := os.Getenv("WEFT_TRACES"); to != "" {
+		name := "linux"
+		if len(below) > 1 {
+			name = "weft"
+		}
+		if err := os.WriteFile(filepath.Join(to, "udp_sendmsg-"+name+"-igb.funcgraph.txt"), []byte(out), 0o644); err != nil {
+			h.t.Error(err)
+		}
+	}
+	return out
+}
+
+// called matches a line that calls a function; the closing line of one has none.
+var called = regexp.MustCompile(`\|\s+([A-Za-z_][A-Za-z0-9_.]*)(?: \[\w+\])?\(`)
+
+func functions(trace string) (list []string) {
+	for _, m := range called.FindAllStringSubmatch(trace, -1) {
+		name, _, _ := strings.Cut(m[1], ".") // what the compiler made of it
+		list = append(list, name)
+	}
+	return list
+}
+
+func count(list []string, name string) (n int) {
+	for _, f := range list {
+		if f == name {
+			n++
+		}
+	}
+	return n
+}
+
+// hops tell a function's part of the way by its name, first match.
+var hops = []struct {
+	name string
+	is   *regexp.Regexp
+}{
+	{"netfilter", regexp.MustCompile(`^(nf_|ipt_|nft_|xt_)`)},
+	{"tunnel", regexp.MustCompile(`vxlan|udp_tunnel|iptunnel`)},
+	{"AF_XDP", regexp.MustCompile(`xsk_|^xp_|_zc$`)},
+	{"driver", regexp.MustCompile(`^igb_|^e1000`)},
+	{"tap", regexp.MustCompile(`^tun_`)},
+	{"UDP, IP", regexp.MustCompile(`^_*(udp|ip|ipv4|fib|rt|neigh|sock|sk)_`)},
+	{"device layer", regexp.MustCompile(`dev_|qdisc|sch_|xmit|netif|gso|features`)},
+	{"buffers, memory", regexp.MustCompile(`skb|alloc|free|slab|page|memcg|kmem|copy`)},
+}
+
+func byHop(list []string) string {
+	counts := map[string]int{}
+	for _, f := range list {
+		name := "other"
+		for _, h := range hops {
+			if h.is.MatchString(f) {
+				name = h.name
+				break
+			}
+		}
+		counts[name]++
+	}
+	var names []string
+	for name := range counts {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool { return counts[names[i]] > counts[names[j]] })
+	text := fmt.Sprint(len(list), " functions")
+	for _, name := range names {
+		text += fmt.Sprintf(", %s %d", name, counts[name])
+	}
+	return text
+}
