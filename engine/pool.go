@@ -88,7 +88,9 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 // assign shares the queues of port no out among the workers. Receive queue i goes
 // to worker (no+i) modulo their number, so that ports of one queue spread too.
 // Every worker can send to every port: where workers outnumber transmit queues,
-// they share them, under a lock.
+// they share them, under a lock. A worker that has receive queue i sends on queue i:
+// a tap, or a guest, sends a connection where it was last heard from, and would
+// otherwise go back and forth between two workers, its frames out of order.
 func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -103,8 +105,9 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 		if i+len(tx) < workers { // the next worker that has this queue
 			lock = new(datapath.TxLock)
 		}
-		for w := i; w < workers; w += len(tx) {
-			all[w].Tx, all[w].Lock = tx[i], lock
+		for k := i; k < workers; k += len(tx) {
+			q := &all[(int(no)+k)%workers]
+			q.Tx, q.Lock = tx[i], lock
 		}
 	}
 	return all

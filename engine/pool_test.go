@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 
 	"weft/port"
@@ -23,6 +24,9 @@ func TestAssign(t *testing.T) {
 					t.Fatalf("worker %d of %d, %d queues: %+v", w, workers, queues, q)
 				}
 				txUsers[q.Tx]++
+				if len(q.Rx) > 0 && slices.Index(d.Rx(), q.Rx[0]) != slices.Index(d.Tx(), q.Tx) {
+					t.Fatalf("worker %d of %d, %d queues: receives on another queue than it sends on", w, workers, queues)
+				}
 			}
 			for _, rx := range d.Rx() {
 				if rxOwners[rx] != 1 {
