@@ -55,8 +55,8 @@ func TestOptionsAccepted(t *testing.T) {
 		words string
 		want  map[string]string
 	}{
-		{"type=tap", map[string]string{"type": "tap", "offloads": "on"}},
-		{"type=tap offloads=off", map[string]string{"type": "tap", "offloads": "off"}},
+		{"type=tap", map[string]string{"type": "tap", "offloads": "on", "queues": "1"}},
+		{"type=tap offloads=off queues=2", map[string]string{"type": "tap", "offloads": "off", "queues": "2"}},
 		{"type=vhost-user path=/x", map[string]string{"type": "vhost-user", "path": "/x", "mode": "server", "queues": "1", "offloads": "on"}},
 		{"type=af_xdp dev=eth0 queues=2", map[string]string{"type": "af_xdp", "dev": "eth0", "queues": "2", "mode": "auto"}},
 		{"type=vxlan vni=flow remote=flow", map[string]string{"type": "vxlan", "vni": "flow", "remote": "flow", "dst_port": "4789"}},

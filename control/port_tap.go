@@ -21,6 +21,8 @@ func init() {
 			"netns": {check: namespaceName},
 			"mac":   {check: macAddress},
 			"mtu":   {check: numberIn(68, tap.MaxMTU)},
+			// More than one makes the device with multi_queue.
+			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
 			// Checksums and segmentation are left to whoever can do without them.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
@@ -56,6 +58,7 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		cfg.MAC, _ = net.ParseMAC(mac) // checked by the option table
 	}
 	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // likewise; absent: 0
+	cfg.Queues, _ = strconv.Atoi(p.values["queues"])
 	p.tap, err = tap.Create(cfg)
 	return err
 }
