@@ -45,8 +45,9 @@ type Meta struct {
 // Tracker is one worker's way into the table.
 type Tracker struct {
 	*Table
-	rng    uint64
-	probes [packet.BatchSize]probe
+	rng     uint64
+	missing uint32 // payload that is in other fragments than the one in hand
+	probes  [packet.BatchSize]probe
 	// Of the batch in hand, what was found before the first frame is dealt with.
 	numbers [packet.BatchSize]uint32
 	dirs    [packet.BatchSize]uint8
@@ -256,7 +257,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 		return
 	}
 	var g begun
-	if !begin(b, f, p.proto(), &g) {
+	if !tr.begin(b, f, p.proto(), &g) {
 		return
 	}
 	m.State = Tracked | New
@@ -276,11 +277,12 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 
 // begin fills g for a connection that begins with f; it reports false if none
 // begins like that.
-func begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun) bool {
+func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
 		var s segment
 		parseTCP(b, f, &s)
+		s.length += tr.missing
 		if !beginTCP(&g.peers, &s) {
 			return false
 		}
@@ -309,6 +311,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 	case proto == packet.ProtoTCP && f.L4 != 0:
 		var s segment
 		parseTCP(b, f, &s)
+		s.length += tr.missing
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}

@@ -43,6 +43,9 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 		packets++
 		bytes += uint64(b.Frames[end].Len())
 	}
+	if w.fragments.uncounted != 0 {
+		w.counted(first, end, &packets, &bytes)
+	}
 	flow := w.cache.Flow(slot)
 	flow.Packets += packets
 	flow.Bytes += bytes

@@ -148,6 +148,8 @@ func (w *Worker) sweepHeld() {
 }
 
 func (w *Worker) dropAllHeld() {
+	w.fragments.Clear()
+	w.fragments.whole = w.fragments.whole[:0]
 	for slot := range w.sh.Held {
 		if w.sh.Held[slot].State == HeldWaiting {
 			w.dropHeld(uint32(slot), packet.DropHeldExpired)

@@ -53,13 +53,17 @@ type fork struct {
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is its
-	Meta    conntrack.Meta
+	// Datagram is the number, plus one, of the datagram of which the frame is a
+	// fragment that waits; Fresh is 1 if it has not been held before.
+	Datagram, Fresh uint32
+	Meta            conntrack.Meta
 }
 
 func (w *Worker) beginTracks() {
 	t := &w.tracks
 	t.tracked, t.rewritten, t.again, t.looped, t.counted = 0, 0, 0, 0, 0
 	w.fused.wanted = 0
+	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
 // execute carries out what classify found, and what is found for those frames
@@ -175,6 +179,7 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
+	pieces := w.trackFragments(first, end)
 	if w.fuses() {
 		kind = kindOf(actions, n)
 	}
@@ -182,7 +187,8 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 		done = w.runFused(first, end, slot, kind)
 	}
 	live := w.live
-	w.live &^= done
+	pieces &= live
+	w.live &^= done | pieces
 	count := 0
 	for i := first; i < end; i++ {
 		if w.live>>i&1 != 0 {
@@ -192,7 +198,7 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	}
 	order := w.tracks.order[:count]
 	if kind == fuseThen && done != 0 {
-		w.live = live
+		w.live = live &^ pieces
 		w.executeFused(first, end, done)
 		w.readRequest(actions)
 		done = 0
@@ -201,7 +207,7 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	if kind != fuseNot {
 		w.wantFused(order, slot, kind)
 	}
-	w.live |= done
+	w.live |= done | pieces
 	return n
 }
 

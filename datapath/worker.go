@@ -127,6 +127,7 @@ type Worker struct {
 	controllerDue uint64 // see toController
 	tracks        tracks
 	fused         fused
+	fragments     fragments
 	scratch       [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
 	holding       bool                                   // see CmdHold
 	told          bool                                   // upcalls were written and not published

@@ -87,6 +87,9 @@ const (
 	DropNATExhausted
 	// DropMeter: a meter's rate was exceeded.
 	DropMeter
+	// DropBadFragment: a fragment that overlaps another, comes twice, contradicts
+	// the rest of its datagram, or belongs to one of too many.
+	DropBadFragment
 
 	dropReasonCount
 )
@@ -101,7 +104,7 @@ var dropNames = [DropReasons]string{
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
-	"conn-limit", "nat-exhausted", "meter",
+	"conn-limit", "nat-exhausted", "meter", "bad-fragment",
 }
 
 // String is the name under which the reason is counted and shown.

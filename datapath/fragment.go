@@ -1,0 +1,180 @@
+package datapath
+
+import (
+	"math/bits"
+
+	"weft/conntrack"
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Fragments of a datagram are tracked as one and sent on as they came. A fragment
+// that meets a ct action is held until all are there; then they are looked up
+// again, in order, and meet the action together: the first one, with the
+// transport header, for all. Only a list that begins with the action can hold its
+// frame, as nothing has been done to it yet; elsewhere, later fragments are
+// invalid. Fragments of one datagram must come by queues of one worker.
+
+// fragments are the fragments that a worker holds.
+type fragments struct {
+	conntrack.Fragments
+	whole     []uint32 // datagrams to be sent on, numbers
+	slots     []uint32 // of one of them
+	sweptNS   uint64
+	assembled uint32                   // frames of the batch that belong to a whole datagram
+	uncounted uint32                   // of those, what was counted before it was held
+	of        [packet.BatchSize]uint32 // datagram of an assembled frame
+	first     [conntrack.MaxDatagrams]conntrack.Meta
+	tracked   [conntrack.MaxDatagrams]bool // first is what the first fragment got
+}
+
+// trackFragments deals with those frames of a run that are fragments, and returns
+// them: they are held, or tracked as parts of a whole.
+func (w *Worker) trackFragments(first, end int) (all uint32) {
+	for i := first; i < end; i++ {
+		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
+			continue
+		}
+		all |= 1 << i
+		if w.fragments.assembled>>i&1 != 0 {
+			w.trackAssembled(i)
+		} else {
+			w.live &^= 1 << i
+			w.collect(i)
+		}
+	}
+	return all
+}
+
+// collect holds a fragment.
+func (w *Worker) collect(i int) {
+	f, r := &w.batch.Frames[i], &w.fragments
+	fr, ok := conntrack.FragmentOf(f, w.tracks.request.Zone)
+	if !ok {
+		w.drop(f, packet.DropBadFragment)
+		return
+	}
+	slot, why := w.hold(i, flowtable.Action{})
+	if why != packet.DropNone {
+		w.drop(f, why)
+		return
+	}
+	number, verdict := r.Add(&fr, slot, w.now)
+	h := &w.sh.Held[slot]
+	h.Track.Datagram = uint32(number) + 1
+	// As if it had never been looked up: what it misses is for control.
+	h.Track.Fresh = 1
+	if f.Flags&packet.FrameResumed != 0 {
+		h.Track.Fresh = 0
+	}
+	switch verdict {
+	case conntrack.FragmentCompletes:
+		r.whole = append(r.whole, uint32(number))
+	case conntrack.FragmentTwice, conntrack.FragmentNoRoom:
+		h.Track.Datagram = 0
+		w.dropHeld(slot, packet.DropBadFragment)
+	case conntrack.FragmentBad:
+		h.Track.Datagram = 0
+		w.dropHeld(slot, packet.DropBadFragment)
+		w.giveUp(number, packet.DropBadFragment)
+		r.Empty(number)
+	}
+}
+
+// giveUp drops what is held of a datagram.
+func (w *Worker) giveUp(number int, why packet.DropReason) {
+	r := &w.fragments
+	r.slots = r.Slots(number, r.slots[:0])
+	for _, slot := range r.slots {
+		if h := w.waiting(slot); h != nil && h.Track.Datagram == uint32(number)+1 {
+			w.dropHeld(slot, why)
+		}
+	}
+}
+
+// trackAssembled tracks frame i, a fragment of a whole datagram.
+func (w *Worker) trackAssembled(i int) {
+	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
+	n := r.of[i]
+	m := &t.metas[i]
+	if t.tracked>>i&1 == 0 {
+		*m = conntrack.Meta{}
+		t.tracked |= 1 << i
+	}
+	switch {
+	case t.tracker == nil:
+		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
+	case f.L4 != 0:
+		total, own := r.Total(int(n))
+		t.tracker.TrackFirst(&w.batch, uint8(i), total-own, &t.metas, &t.request, w.now)
+		r.first[n], r.tracked[n] = *m, true
+	case r.tracked[n]:
+		*m = r.first[n]
+		if m.Drop == packet.DropNone {
+			t.tracker.TrackLater(&w.batch, f, m)
+		}
+	default: // the first went elsewhere
+		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
+	}
+	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
+		t.rewritten |= 1 << i
+	}
+	if m.Drop != packet.DropNone {
+		w.drop(f, m.Drop)
+		w.live &^= 1 << i
+	}
+}
+
+// sendWhole sends on the datagrams that have become whole.
+func (w *Worker) sendWhole() {
+	r := &w.fragments
+	for at := 0; at < len(r.whole); at++ {
+		number := r.whole[at]
+		r.tracked[number] = false
+		r.slots = r.Slots(int(number), r.slots[:0])
+		for _, slot := range r.slots {
+			h := w.waiting(slot)
+			if h == nil || h.Track.Datagram != number+1 {
+				continue // dropped meanwhile
+			}
+			w.resume(slot, h)
+			i := w.batch.N - 1
+			r.of[i] = number
+			r.assembled |= 1 << i
+			r.uncounted |= 1 << i
+			if h.Track.Fresh != 0 {
+				w.batch.Frames[i].Flags &^= packet.FrameResumed
+			}
+			if w.batch.Full() {
+				w.runResumed()
+			}
+		}
+		w.runResumed()
+		r.Free(int(number))
+	}
+	r.whole = r.whole[:0]
+}
+
+// sweepFragments gives up datagrams that wait too long.
+func (w *Worker) sweepFragments() {
+	r := &w.fragments
+	if r.Count == 0 || w.now-r.sweptNS < heldSweepNS {
+		return
+	}
+	r.sweptNS = w.now
+	for n := r.Expired(w.now); n >= 0; n = r.Expired(w.now) {
+		w.giveUp(n, packet.DropHeldExpired)
+		r.Free(n)
+	}
+}
+
+// counted takes what was counted before it was held off a run's counts.
+func (w *Worker) counted(first, end int, packets, bytes *uint64) {
+	r := &w.fragments
+	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set) % packet.BatchSize
+		*packets--
+		*bytes -= uint64(w.batch.Frames[i].Len())
+		r.uncounted &^= 1 << i
+	}
+}
