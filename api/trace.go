@@ -15,6 +15,8 @@ type Trace struct {
 	Actions  string `json:"actions"`
 	// Drop is why nothing is sent, or, as loop, why not all.
 	Drop string `json:"drop,omitempty"`
+	// Then is how the frame goes on behind each ct action that names a table.
+	Then []Trace `json:"then,omitempty"`
 }
 
 // Kinds of TraceStep.
@@ -42,8 +44,13 @@ type TraceRule struct {
 	Actions  string `json:"actions"`
 }
 
-// Trace follows a made-up frame through the tables.
-func (c *Client) Trace(flow string) (Trace, error) {
+// Trace follows a made-up frame through the tables. ctNext is the ct_state that
+// tracking finds, as in a match; "": that of a new connection.
+func (c *Client) Trace(flow, ctNext string) (Trace, error) {
 	var t Trace
-	return t, c.Do(http.MethodGet, "/v1/trace", url.Values{"flow": {flow}}, nil, &t)
+	q := url.Values{"flow": {flow}}
+	if ctNext != "" {
+		q.Set("ct_next", ctNext)
+	}
+	return t, c.Do(http.MethodGet, "/v1/trace", q, nil, &t)
 }

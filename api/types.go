@@ -11,7 +11,7 @@
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
-//	GET    /v1/trace?flow=FLOW               Trace
+//	GET    /v1/trace?flow=FLOW[&ct_next=STATE]  Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
 //	GET    /v1/monitor[?flows=true][&ports=true][&match=MATCH][&initial=true]  Event, ...
 //	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]

@@ -20,5 +20,7 @@ func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answe
 		}
 		return d.diffFlows(c)
 	})
-	route("GET /v1/trace", func(r *http.Request) (any, error) { return d.trace(r.URL.Query().Get("flow")) })
+	route("GET /v1/trace", func(r *http.Request) (any, error) {
+		return d.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
+	})
 }

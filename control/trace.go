@@ -2,14 +2,22 @@ package control
 
 import (
 	"weft/api"
+	"weft/flowtable"
 	"weft/openflow"
 )
 
-// trace follows a made-up frame through the tables. Nothing counts it and
+// maxTracked bounds how often a traced frame is looked up again behind tracking.
+const maxTracked = 16
+
+// trace follows a made-up frame through the tables; ctNext is the ct_state that
+// each tracking finds, "" for a new connection. Nothing counts the frame and
 // nothing is learnt from it.
-func (d *Daemon) trace(flow string) (api.Trace, error) {
+func (d *Daemon) trace(flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, inputf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
+	}
+	if ctNext == "" {
+		ctNext = "+new+trk"
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -21,15 +29,47 @@ func (d *Daemon) trace(flow string) (api.Trace, error) {
 	if err != nil {
 		return api.Trace{}, asInput(err)
 	}
-	out := api.Trace{Flow: openflow.FormatMatch(&given.Match, d.view), Steps: []api.TraceStep{}}
-	t := d.pipeline.Trace(&key, d.env(), func(s openflow.TraceStep) { out.Steps = append(out.Steps, d.traceStep(&s)) })
-	match := openflow.MatchOf(&key, &t.Mask)
+	state, err := openflow.ParseFilter("ct_state="+ctNext, d.view)
+	if err != nil {
+		return api.Trace{}, asInput(err)
+	}
+	left := maxTracked
+	out := d.traceKey(&key, state.Match.Value[flowtable.WCT], &left)
+	out.Flow = openflow.FormatMatch(&given.Match, d.view)
+	return out, nil
+}
+
+// traceKey is trace of a key, and of what it becomes behind tracking, left times
+// at most. Caller holds mu.
+func (d *Daemon) traceKey(key *flowtable.Key, ctState uint64, left *int) api.Trace {
+	out := api.Trace{Steps: []api.TraceStep{}}
+	var tracked []flowtable.Key // of ct actions that name a table, as they were then
+	t := d.pipeline.Trace(key, d.env(), func(s openflow.TraceStep) {
+		out.Steps = append(out.Steps, d.traceStep(&s))
+		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
+			k := flowtable.Key(s.Flow[:flowtable.KeyWords])
+			k[flowtable.WCT] = ctState | uint64(s.Action.CT.Zone)
+			tracked = append(tracked, k)
+		}
+	})
+	match := openflow.MatchOf(key, &t.Mask)
 	out.Megaflow = openflow.FormatMatch(&match, d.view)
 	out.Actions = openflow.FormatDatapathActions(t.Actions, d.view)
 	if t.Drop != 0 {
 		out.Drop = t.Drop.String()
 	}
-	return out, nil
+	for i := range t.Actions {
+		if a := &t.Actions[i]; a.Op == flowtable.OpRecirc && len(tracked) > 0 && *left > 0 {
+			*left--
+			next := tracked[0]
+			tracked = tracked[1:]
+			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
+			then := d.traceKey(&next, ctState, left)
+			then.Flow = openflow.FormatMatch(frameMatch(&next), d.view)
+			out.Then = append(out.Then, then)
+		}
+	}
+	return out
 }
 
 // traceStep puts a step into words. Caller holds mu.

@@ -16,7 +16,8 @@ workers do with the frames it covers.
 
 FLOW is a match without masks, as in in_port=vm1,tcp,nw_dst=10.0.0.2,tp_dst=80;
 fields not named are 0. The frame is made up: nothing counts it, nothing is
-learnt from it.
+learnt from it. Behind a ct action that names a table it goes on as a frame of a
+new connection, or as --ct-next says.
 
 With --live it waits for the next real frames that match (MATCH may have masks,
 and be left out) and prints which cache knew them, what was done to them, how
@@ -28,6 +29,7 @@ func (c *command) traceVerb() *cobra.Command {
 		Long: traceHelp, Args: words(0, 1),
 	}
 	live := verb.Flags().Bool("live", false, "the next real frames that match")
+	ctNext := verb.Flags().String("ct-next", "", "the ct_state that tracking finds, as in +est+trk (default +new+trk)")
 	count := verb.Flags().IntP("count", "c", 1, "with --live: how many frames; 0: until Ctrl-C")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -38,17 +40,17 @@ func (c *command) traceVerb() *cobra.Command {
 		case len(args) == 0:
 			return usagef("trace: a word is missing; expected FLOW")
 		}
-		return c.trace(args[0])
+		return c.trace(args[0], *ctNext)
 	}
 	return verb
 }
 
-func (c *command) trace(flow string) error {
+func (c *command) trace(flow, ctNext string) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	t, err := client.Trace(flow)
+	t, err := client.Trace(flow, ctNext)
 	if err != nil {
 		return err
 	}
@@ -81,8 +83,18 @@ func printTrace(out io.Writer, t *api.Trace) error {
 		}
 	}
 	fmt.Fprintf(&b, "\nMegaflow: %s\nDatapath actions: %s\n", orAny(t.Megaflow), t.Actions)
-	_, err := io.WriteString(out, b.String())
-	return err
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return err
+	}
+	for i := range t.Then {
+		if _, err := io.WriteString(out, "\nOnce it is tracked:\n"); err != nil {
+			return err
+		}
+		if err := printTrace(out, &t.Then[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func orAny(match string) string {
