@@ -21,6 +21,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == driveVerb {
+		if err := driveUplink(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var (
 		only    = flag.String("scenario", "", "run only scenarios whose title contains this")
 		peers   = flag.String("peers", "weft,ovs-dpdk,testpmd", "switches to compare, in this order")
@@ -113,6 +120,9 @@ func once(id string, sc *scenario, p peer, report *report, keep bool) (float64, 
 		return 0, err
 	}
 	defer p.down()
+	if sc.way != "" {
+		return measureUplink(dir, sc, p, report.Seconds)
+	}
 	if err := p.up(dir, sc); err != nil {
 		return 0, err
 	}

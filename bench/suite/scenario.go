@@ -18,6 +18,9 @@ type scenario struct {
 	size  int
 	flows func(a, b, tunnel string) []string
 
+	// way is send or receive where the uplink alone is measured, see uplink.go.
+	way string
+
 	// With a tunnel: the namespace in which the switch runs, its uplink (a
 	// veth), and the other end, whose XDP program counts and drops.
 	tunnel        bool
@@ -41,6 +44,7 @@ func scenarios(sizes []int) []*scenario {
 		list = append(list,
 			&scenario{title: fmt.Sprintf("vhost-vhost/%d", size), size: size, flows: pair},
 			&scenario{title: fmt.Sprintf("vhost-vxlan-afxdp/%d", size), size: size, flows: overlay, tunnel: true})
+		list = append(list, uplinkScenarios(size)...)
 	}
 	return list
 }
