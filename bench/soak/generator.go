@@ -84,7 +84,7 @@ func (g *generator) longest(anew bool) (gap time.Duration, flowing bool) {
 	if anew {
 		g.gap = 0
 	}
-	return gap, since < 100*time.Millisecond
+	return gap, since < 50*time.Millisecond
 }
 
 func (g *generator) totals() vhosttest.LoadTotals {

@@ -28,7 +28,7 @@ import (
 var (
 	kills   = flag.Int("kills", 100, "how often to kill")
 	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
-	least   = flag.Duration("least", 1200*time.Millisecond, "least time between two kills")
+	least   = flag.Duration("least", 1200*time.Millisecond, "least time from the end of a pause to the next kill")
 	spread  = flag.Duration("spread", 500*time.Millisecond, "random time on top of it")
 	packed  = flag.Bool("packed", false, "packed rings")
 	flows   = flag.Int("flows", 16, "flows of the load")
@@ -183,13 +183,19 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 				return pauses, err
 			}
 		}
-		time.Sleep(*least + rand.N(*spread))
-		gap, flowing := g.longest(false)
-		for end := time.Now().Add(patience); !flowing; time.Sleep(time.Millisecond) {
-			if gap, flowing = g.longest(false); time.Now().After(end) {
+		time.Sleep(100 * time.Millisecond) // by now what was under way has arrived
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			gap, flowing := g.longest(false)
+			if flowing {
+				break
+			}
+			if time.Now().After(end) {
 				return pauses, fmt.Errorf("no frame has come for %v after the death of %s, kill %d", gap, who, len(pauses[who])+1)
 			}
 		}
+		// An engine that dies young makes control wait before it starts the next.
+		time.Sleep(*least + rand.N(*spread))
+		gap, _ := g.longest(false)
 		pauses[who] = append(pauses[who], gap)
 	}
 	return pauses, nil
