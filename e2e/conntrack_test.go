@@ -212,6 +212,38 @@ except ConnectionRefusedError:
 	}
 }
 
+// Datagrams in fragments, both ways and through NAT.
+func TestConntrackFragments(t *testing.T) {
+	s := newTracked(t, snatFlows)
+	ping(t, s.inside, "192.0.2.2", 3, "-s", "4000")
+	ping(t, s.inside, "2001:db8::2", 3, "-s", "4000")
+	s.outside.Start("python3", "-c", `
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("192.0.2.2", 5000))
+while True:
+    b, a = s.recvfrom(65536)
+    s.sendto(b, a)
+`)
+	eventually(t, func() error {
+		out, err := s.inside.Try("python3", "-c", `
+import os, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(3)
+s.connect(("192.0.2.2", 5000))
+for n in (2000, 9000, 20000):
+    b = os.urandom(n)
+    s.send(b)
+    assert s.recv(65536) == b
+print("same")
+`)
+		if strings.TrimSpace(out) != "same" {
+			return fmt.Errorf("%v: %s\n%s", err, out, s.weft.Weft("dump-conntrack"))
+		}
+		return nil
+	})
+}
+
 // Destination translation, and both at once for a guest that calls its own
 // service (hairpin).
 func TestConntrackDNAT(t *testing.T) {
