@@ -21,7 +21,8 @@ func TestHottest(t *testing.T) {
 		}
 		f.settle()
 	}
-	frames(1, 500)
+	frames(1, 1) // and then they are hits, which no worker holds
+	frames(1, 499)
 	frames(2, 1)
 	before := f.d.hotCounts()
 	frames(1, 10)
