@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"weft/engine"
 )
 
 // An uplink's device is the kernel's: it goes down and up, is given another MTU,
@@ -103,7 +105,7 @@ func (p *xdpPort) follow(u *underlay) error {
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
 	_, _ = p.detach() // an engine that is gone has let go of it
-	if err := p.attachLocked(); err != nil {
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // the next engine is given it as it is
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}

@@ -101,7 +101,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 
 	t.Run("no copy to others once learnt", func(t *testing.T) {
 		before := f.arrived(3)
-		flood(t, f.guests[0], f.guests[1], f.address(2), "-u", "-b", "5M")
+		flood(t, f.guests[0], f.guests[1], f.address(2), "-u", "-b", "50M")
 		if after := f.arrived(3); after-before > 100 {
 			t.Errorf("%d frames between others arrived at host 3", after-before)
 		}
