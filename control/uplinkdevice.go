@@ -104,7 +104,7 @@ func (p *xdpPort) follow(u *underlay) error {
 		return err
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
-	_, _ = p.detach() // an engine that is gone has let go of it
+	_, _ = p.detach()                                                           // an engine that is gone has let go of it
 	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // the next engine is given it as it is
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
