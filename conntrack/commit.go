@@ -168,6 +168,7 @@ type begun struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the connection it is related to, as it began
+	alg     ALG
 }
 
 // create makes the connection of p with the translation of nat. It returns its
@@ -211,6 +212,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, pac
 	}
 	if g.related.Generation != 0 {
 		c.flags |= connRelated
+	}
+	switch g.alg {
+	case ALGFTP:
+		c.flags |= connFTP
+	case ALGTFTP:
+		c.flags |= connTFTP
 	}
 	c.parent, c.parentBorn = g.related.Number, g.related.Generation
 	c.policy = t.ZonePolicy(p.zone())
@@ -256,7 +263,7 @@ func (t *Table) give(n uint32) {
 // erase ends live connection n. Lock held.
 func (t *Table) erase(n uint32) {
 	c := &t.conns[n]
-	c.meta.Store(uint64(c.generation() + 1)) // even: nobody finds it any more
+	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
 	if c.flags&connTranslated != 0 {
 		t.remove(t.hashOf(n, 1), n)

@@ -40,6 +40,8 @@ const (
 	connLabelled                      // mark and label were ever set
 	connRelated
 	connSeen // more than one frame was seen
+	connFTP  // its gateway
+	connTFTP
 )
 
 // peer is what is known of one side of a connection.
@@ -106,6 +108,22 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 
 // unlockConn gives the lock back, with the generation the connection has now.
 func (t *Table) unlockConn(c *conn, g uint32) { c.meta.Store(uint64(g)) }
+
+// kill makes c's generation even: nobody finds it any more. Whoever holds its lock
+// gives it back first, for that would bring it to life again; nobody takes the
+// table's lock with a connection's in hand.
+func (t *Table) kill(c *conn) {
+	for n := 0; ; n++ {
+		meta := c.meta.Load()
+		if meta>>32 == t.epoch {
+			wait(n)
+			continue
+		}
+		if c.meta.CompareAndSwap(meta, uint64(uint32(meta)+1)) { // pairs with lockConn
+			return
+		}
+	}
+}
 
 // view is what a frame gets to see of a connection, read consistently.
 type view struct {

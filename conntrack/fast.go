@@ -15,7 +15,7 @@ import (
 func (tr *Tracker) Fast(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, req *Request, now uint64) (state uint8, ok bool) {
 	t := tr.Table
 	c := &t.conns[ref.Number&uint32(len(t.conns)-1)]
-	if c.generation() != ref.Generation || c.expired(now) || !t.carries(c, ref.Number, f, dir, req.Zone) {
+	if c.generation() != ref.Generation || c.flags&(connFTP|connTFTP) != 0 || c.expired(now) || !t.carries(c, ref.Number, f, dir, req.Zone) {
 		return 0, false
 	}
 	class := UDPMultiple

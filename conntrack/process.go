@@ -25,6 +25,7 @@ type Request struct {
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT
+	ALG              ALG // with Commit, of the connections that begin
 }
 
 // Meta is what the tracker says of a frame, the ct_* fields. The zero Meta is
@@ -162,6 +163,9 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 		state |= Reply
 	}
 	m.State, m.Dir = state, dir
+	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && p.kind != kindError {
+		tr.announce(b, f, n, dir, now)
+	}
 	return tr.apply(b, f, p, n, g, m, req)
 }
 
@@ -262,15 +266,30 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	}
 	m.State = Tracked | New
 	m.Orig = p.words.tuple(&p.long)
+	var v view
+	parent, related := tr.expected(p, now, req.Commit)
+	if related {
+		m.State |= Related
+		up := &tr.conns[parent.Number]
+		if tr.read(up, up.generation(), &v) && v.flags&connLabelled != 0 {
+			m.Mark = v.mark
+		}
+		m.Orig = up.tuples[0].tuple(tr.longOf(parent.Number, 0))
+		g.related = parent
+	}
 	if !req.Commit {
 		return
 	}
-	g.mark, g.label = merge(0, [2]uint64{}, req)
+	g.alg = req.ALG
+	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
 	n, why := tr.create(p, &req.NAT, &g, now)
 	if why != packet.DropNone {
 		m.Drop = why
 		return
+	}
+	if tr.conns[n].flags&connTFTP != 0 { // the first frame is the request
+		tr.announce(b, f, n, 0, now)
 	}
 	tr.apply(b, f, p, n, tr.conns[n].generation(), m, req)
 }

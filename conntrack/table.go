@@ -12,8 +12,12 @@
 //	nat.go        which translation a new connection gets
 //	translate.go  translating a frame, ICMP errors included
 //	commit.go     connections come and go; limits, eviction
+//	alg.go        connections that others announce
+//	fast.go       a frame whose connection is known
+//	fragment.go   fragments of one datagram
 //	timeout.go    policies; sweep.go: expiry
 //	recover.go    a table that a killed process left behind
+//	save.go       the time between two daemons
 //	entry.go, format.go, filter.go   what control shows and flushes
 //
 // Invariants:
@@ -68,6 +72,8 @@ type Memory struct {
 	buckets  []bucket    // index: hash
 	conns    []conn      // index: number of the connection
 	long     []addresses // the same: addresses of an IPv6 connection
+
+	expectations []expectation
 }
 
 // CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
@@ -80,6 +86,8 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		buckets:  shm.Carve[bucket](l, s.Connections/2),
 		conns:    shm.Carve[conn](l, s.Connections),
 		long:     shm.Carve[addresses](l, s.Connections),
+
+		expectations: shm.Carve[expectation](l, MaxExpectations),
 	}
 	if l.Mem != nil {
 		m.head, m.settings = &head[0], &set[0]
@@ -88,7 +96,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740001
+const magic = 0x7765667463740002
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.
@@ -106,9 +114,10 @@ type header struct {
 	free     uint32 // first free record, plus one
 	heaviest uint32 // a zone with many unreplied connections
 	hand     uint32 // where the next sweep begins
-	_        [4]byte
-	sweptNS  uint64
-	counters Counters
+	// expecting is 0 if there are no expectations.
+	expecting atomic.Uint32
+	sweptNS   uint64
+	counters  Counters
 }
 
 // Counters of a table since it began. Workers write under the lock; control reads

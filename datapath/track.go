@@ -162,6 +162,12 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 		Persistent: c.Bits&flowtable.CTPersistent != 0, IPv6: c.Bits&flowtable.CTIPv6 != 0,
 		Lo: c.Lo, Hi: c.Hi, PortLo: c.PortLo, PortHi: c.PortHi,
 	}
+	q.ALG = conntrack.ALGNone
+	if c.Bits&flowtable.CTFTP != 0 {
+		q.ALG = conntrack.ALGFTP
+	} else if c.Bits&flowtable.CTTFTP != 0 {
+		q.ALG = conntrack.ALGTFTP
+	}
 	switch {
 	case c.Bits&flowtable.CTNATSrc != 0:
 		q.NAT.Kind = conntrack.NATSrc

@@ -1,0 +1,89 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// withPayload is a segment of an established connection that carries text.
+func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
+	r.t.Helper()
+	f := tcpFrame(src, dst, tcpSegment{flags: "AP", seq: seq, ack: ack, window: 60000, scale: -1, payload: len(text)})
+	copy(f[len(f)-len(text):], text)
+	r.expect(f, look, state)
+}
+
+// Data connections that the control connection of FTP announces are related to
+// it, committed by themselves, and inherit its mark; others are not.
+func TestFTP(t *testing.T) {
+	for _, v := range []struct {
+		client, server, text string
+		reply                bool
+		from, to             string
+		related              bool
+	}{
+		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,1,19,137\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
+		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,2,19,137\r\n", false, "10.0.1.1:20", "10.0.0.2:5001", false}, // of a third
+		{"10.0.0.1:1000", "10.0.1.1:21", "eprt |1|10.0.0.1|5001|\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
+		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", true, "10.0.0.1:999", "10.0.1.1:5001", true},
+		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", false, "10.0.0.1:999", "10.0.1.1:5001", false},
+		{"10.0.0.1:1000", "10.0.1.1:21", "229 Entering Extended Passive Mode (|||5001|)\r\n", true, "10.0.0.1:999", "10.0.1.1:5001", true},
+		{"[fd00::1]:1000", "[fd01::1]:21", "229 Entering Extended Passive Mode (|||5001|)\r\n", true, "[fd00::1]:999", "[fd01::1]:5001", true},
+		{"[fd00::1]:1000", "[fd01::1]:21", "EPRT |2|fd00::1|5001|\r\n", false, "[fd01::1]:20", "[fd00::1]:5001", true},
+		{"10.0.0.1:1000", "10.0.1.1:21", "229 Entering Extended Passive Mode (|||5001|)\r\n", true, "10.0.0.1:999", "10.0.1.1:5002", false},
+	} {
+		r := newRig(t, 64)
+		req := commit
+		req.ALG, req.Mark, req.MarkMask = ALGFTP, 6, ^uint32(0)
+		r.expect(tcpFrame(v.client, v.server, tcpSegment{flags: "S", seq: 100, window: 60000, scale: -1}), req, Tracked|New)
+		r.expect(tcpFrame(v.server, v.client, tcpSegment{flags: "SA", seq: 500, ack: 101, window: 60000, scale: -1}), look, Tracked|Established|Reply)
+		r.expect(tcpFrame(v.client, v.server, tcpSegment{flags: "A", seq: 101, ack: 501, window: 60000, scale: -1}), look, Tracked|Established)
+		if v.reply {
+			r.tell(v.server, v.client, 501, 101, v.text, Tracked|Established|Reply)
+		} else {
+			r.tell(v.client, v.server, 101, 501, v.text, Tracked|Established)
+		}
+		syn := tcpFrame(v.from, v.to, tcpSegment{flags: "S", seq: 1, window: 60000, scale: -1})
+		want := uint8(Tracked | New)
+		if v.related {
+			want |= Related
+		}
+		r.expect(syn, look, want)
+		m, _ := r.send(syn, commit)
+		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Orig.DstPort == 21) {
+			t.Errorf("%s: %s, mark %d, original port %d", v.text, stateText(m.State), m.Mark, m.Orig.DstPort)
+		}
+		want = want&^New | Established | Reply
+		m, _ = r.send(tcpFrame(v.to, v.from, tcpSegment{flags: "SA", seq: 9, ack: 2, window: 60000, scale: -1}), look)
+		if m.State != want || v.related != (m.Orig.DstPort == 21) {
+			t.Errorf("%s: answer %s, original port %d", v.text, stateText(m.State), m.Orig.DstPort)
+		}
+		check(t, r.tr.Table)
+	}
+}
+
+// A request of TFTP is answered from another port.
+func TestTFTP(t *testing.T) {
+	r := newRig(t, 64)
+	req := commit
+	req.ALG = ALGTFTP
+	r.expect(udpFrame("10.0.0.1:3000", "10.0.1.1:69", 20), req, Tracked|New)
+	answer := udpFrame("10.0.1.1:4444", "10.0.0.1:3000", 20)
+	r.expect(udpFrame("10.0.1.2:4444", "10.0.0.1:3000", 20), look, Tracked|New)
+	r.expect(answer, commit, Tracked|New|Related)
+	r.expect(udpFrame("10.0.0.1:3000", "10.0.1.1:4444", 20), look, Tracked|Established|Related|Reply)
+	r.now += 200 * second
+	r.expect(udpFrame("10.0.1.1:5555", "10.0.0.1:3000", 20), look, Tracked|New)
+}
+
+func FuzzReadFTP(f *testing.F) {
+	for _, text := range []string{"PORT 1,2,3,4,5,6\r\n", "EPRT |1|1.2.3.4|5|\r\n", "227 =1,2,3,4,5,6\r\n", "229 x (|||5|)\r\n"} {
+		f.Add([]byte(text), true)
+		f.Add([]byte(text), false)
+	}
+	f.Fuzz(func(t *testing.T, line []byte, reply bool) {
+		if a, _, ok := readFTP(line, reply); !ok && a != (netip.Addr{}) && a.Zone() != "" {
+			t.Fatal("an address with a zone")
+		}
+	})
+}
