@@ -212,6 +212,60 @@ except ConnectionRefusedError:
 	}
 }
 
+// With alg=ftp the data connection that a control connection announces may pass;
+// without, it may not.
+func TestConntrackFTP(t *testing.T) {
+	for _, alg := range []string{",alg=ftp", ""} {
+		s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,priority=10,ip,ct_state=-trk,actions=ct(table=1)
+table=1,ip,ct_state=+est,in_port=1,actions=2
+table=1,ip,ct_state=+est,in_port=2,actions=1
+table=1,in_port=1,tcp,tp_dst=21,ct_state=+new,actions=ct(commit`+alg+`),2
+table=1,in_port=1,ip,ct_state=+new+rel,actions=ct(commit),2
+table=1,priority=1,actions=drop
+`)
+		s.outside.Start("python3", "-c", `
+import socket
+s = socket.create_server(("192.0.2.2", 21))
+while True:
+    c, a = s.accept()
+    f = c.makefile("rw", newline="")
+    f.write("220 hello\r\n"); f.flush()
+    assert f.readline().strip() == "EPSV"
+    d = socket.create_server(("192.0.2.2", 0))
+    d.settimeout(5)
+    f.write("229 Entering Extended Passive Mode (|||%d|)\r\n" % d.getsockname()[1]); f.flush()
+    try:
+        e, _ = d.accept()
+        e.sendall(b"data"); e.close()
+    except OSError: pass
+    d.close(); c.close()
+`)
+		transfer := func() string {
+			out, _ := s.inside.Try("python3", "-c", `
+import socket, re
+c = socket.create_connection(("192.0.2.2", 21), timeout=2)
+f = c.makefile("rw", newline="")
+f.readline()
+f.write("EPSV\r\n"); f.flush()
+port = int(re.search(r"\|\|\|(\d+)\|", f.readline()).group(1))
+print("control")
+print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode())
+`)
+			return out
+		}
+		want := "control\ndata\n"
+		eventually(t, func() error {
+			out := transfer()
+			if alg == "" && strings.HasPrefix(out, "control\n") && out != want || alg != "" && out == want {
+				return nil
+			}
+			return fmt.Errorf("%q\n%s", out, s.weft.Weft("dump-conntrack"))
+		})
+	}
+}
+
 // Datagrams in fragments, both ways and through NAT.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)
