@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"weft/packet"
 )
@@ -19,24 +20,28 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	if flags&connTranslated == 0 {
 		return 0
 	}
-	// What the frame is to become: the reverse of the other direction's tuple.
-	other := c.tuples[1-dir&1].tuple(t.longOf(n, 1-dir&1)).Reverse()
 	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
 	if dir == 1 {
 		src, dst = dst, src
-	}
-	if p.kind == kindError {
-		t.translateError(b, f, int(p.inner), &other)
-		setAddresses(f, &other, src, dst)
-	} else {
-		setAddresses(f, &other, src, dst)
-		setPorts(f, &other, src, dst)
 	}
 	if src {
 		state |= SNAT
 	}
 	if dst {
 		state |= DNAT
+	}
+	// What the frame is to become: the reverse of the other direction's tuple.
+	if w := &c.tuples[1-dir&1]; p.kind != kindError && !w.ipv6() &&
+		f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16)) {
+		return state
+	}
+	other := c.tuples[1-dir&1].tuple(t.longOf(n, 1-dir&1)).Reverse()
+	if p.kind == kindError {
+		t.translateError(b, f, int(p.inner), &other)
+		setAddresses(f, &other, src, dst)
+	} else {
+		setAddresses(f, &other, src, dst)
+		setPorts(f, &other, src, dst)
 	}
 	return state
 }

@@ -30,7 +30,7 @@ type fusedEntry struct {
 	then, thenGeneration uint32 // of the one behind; slot itself: none is looked up
 	ref                  conntrack.Ref
 	dir                  uint8
-	translated           bool
+	_                    uint8
 	tag                  uint16 // of the frame's hash
 	_                    [4]byte
 }
@@ -51,20 +51,19 @@ const (
 	fuseItself          // tracking, and then actions that know nothing of it
 )
 
-// Bits of a key that a connection determines, or that are known from it: those of
-// a frame that is not translated, and of one that is.
-var knownBits, knownTranslated = func() (plain, translated flowtable.Key) {
-	plain[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow's
-	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
-		plain[w] = ^uint64(0)
-	}
-	translated = plain
-	translated[flowtable.WIPv4] = ^uint64(0)
-	translated[flowtable.WL4] = 0xffffffff << 32
+// knownBits are those of a key that an entry determines: what it was made of agreed
+// with the second megaflow, and had the same connection and first megaflow.
+var knownBits = func() (k flowtable.Key) {
+	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow's
+	k[flowtable.WIPv4] = ^uint64(0)
+	k[flowtable.WL4] = 0xffffffff << 32
 	for w := flowtable.WIPv6Src; w < flowtable.WTunID; w++ {
-		translated[w] = ^uint64(0)
+		k[w] = ^uint64(0)
 	}
-	return plain, translated
+	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
+		k[w] = ^uint64(0)
+	}
+	return k
 }()
 
 // fused is the entries of a worker, and what they say of the batch in hand.
@@ -73,6 +72,7 @@ type fused struct {
 	seeds   [2]uint64
 	waiting uint32 // frames of the run in hand that are to be executed after it
 	wanted  uint32 // frames whose second look-up makes an entry
+	agreed  agreement
 	hits    uint64 // frames that had an entry
 	touched uint64 // keeps fetches from being optimised away
 	at      [packet.BatchSize]uint32
@@ -145,6 +145,7 @@ func (w *Worker) runFused(first, end int, slot uint32, kind fuseKind) (done uint
 		}
 	}
 	waiting := t.again
+	u.agreed.key = nil
 	for set := run; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		if e := u.found[i]; e != nil && w.follows(i, e, kind, waiting) {
@@ -164,13 +165,13 @@ func (w *Worker) follows(i int, e *fusedEntry, kind fuseKind, waiting uint32) bo
 		return false
 	}
 	k, t := &w.keys[i], &w.tracks
-	if kind == fuseThen {
-		known := &knownBits
-		if e.translated {
-			known = &knownTranslated
-		}
-		if !w.cache.Agrees(e.then, e.thenGeneration, k, known) {
+	if kind == fuseThen && !w.fused.agreed.holds(e, k) {
+		if !w.cache.Agrees(e.then, e.thenGeneration, k, &knownBits) {
 			return false
+		}
+		w.fused.agreed = agreement{then: e.then, generation: e.thenGeneration, key: k}
+		if beyondBase(w.cache.MaskOf(e.then)) {
+			w.fused.agreed.key = nil
 		}
 	}
 	state, ok := t.tracker.Fast(&w.batch, &w.batch.Frames[i], e.ref, e.dir, &t.request, w.now)
@@ -195,6 +196,34 @@ func tunnels(actions []flowtable.Action) bool {
 		}
 	}
 	return false
+}
+
+// agreement is a key of the run in hand that agrees with a second megaflow, so that
+// keys like it need no more than a comparison.
+type agreement struct {
+	then, generation uint32
+	key              *flowtable.Key // nil: none
+}
+
+// holds tells whether k agrees too: it is like the other in all words that the
+// connection does not determine and the megaflow may look at.
+func (a *agreement) holds(e *fusedEntry, k *flowtable.Key) bool {
+	o := a.key
+	if o == nil || a.then != e.then || a.generation != e.thenGeneration {
+		return false
+	}
+	return k[flowtable.WPort]^o[flowtable.WPort]|k[flowtable.WEthDst]^o[flowtable.WEthDst]|
+		k[flowtable.WEthSrc]^o[flowtable.WEthSrc]|k[flowtable.WIP]^o[flowtable.WIP]|
+		(k[flowtable.WL4]^o[flowtable.WL4])&0xffffffff == 0
+}
+
+// beyondBase tells whether a mask looks at words that agreement leaves out.
+func beyondBase(mask *flowtable.Key) bool {
+	bits := uint64(0)
+	for w := flowtable.WTunID; w < flowtable.WCT; w++ {
+		bits |= mask[w]
+	}
+	return bits != 0
 }
 
 // overtakes tells whether a frame that waits may be of the same connection.
@@ -238,8 +267,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 		if m.State&mask != want || m.Drop != packet.DropNone || w.batch.Frames[i].L4 == 0 || proto != packet.ProtoTCP && proto != packet.ProtoUDP {
 			continue
 		}
-		e := fusedEntry{tag: u.tags[i], slot: slot, generation: w.cache.Flow(slot).Generation, then: slot, ref: m.Ref, dir: m.Dir,
-			translated: m.State&(conntrack.SNAT|conntrack.DNAT) != 0}
+		e := fusedEntry{tag: u.tags[i], slot: slot, generation: w.cache.Flow(slot).Generation, then: slot, ref: m.Ref, dir: m.Dir}
 		if kind == fuseItself {
 			w.putFused(int(i), &e)
 			continue

@@ -14,3 +14,7 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	}
 	return diff == 0
 }
+
+// MaskOf is the mask of an installed slot, in place. Valid until the next Install
+// or Remove.
+func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.Flows[slot].Mask].key }
