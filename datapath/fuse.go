@@ -5,6 +5,7 @@ import (
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -68,6 +69,7 @@ var knownBits = func() (k flowtable.Key) {
 
 // fused is the entries of a worker, and what they say of the batch in hand.
 type fused struct {
+	region  *shm.Region
 	entries []fusedEntry // pairs
 	seeds   [2]uint64
 	waiting uint32 // frames of the run in hand that are to be executed after it

@@ -6,6 +6,7 @@ import (
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -311,13 +312,21 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections gives the worker the table of connections.
-func (w *Worker) setConnections(table *conntrack.Table) {
+// setConnections gives the worker the table of connections. What it remembers of
+// them lies in mapped memory, out of the collector's count.
+func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	n := w.config.Fused
 	if n == 0 {
 		n = DefaultFused
 	}
-	w.fused.entries = make([]fusedEntry, n)
+	var l shm.Layout
+	shm.Carve[fusedEntry](&l, n)
+	region, err := shm.Create("fused", l.Off)
+	if err != nil {
+		return err
+	}
+	w.fused.region, w.fused.entries = region, shm.View[fusedEntry](region.Bytes(), 0, n)
 	w.fused.seeds = [2]uint64{w.config.Seed*0x9e3779b97f4a7c15 ^ 0xbf58476d1ce4e5b9, bits.RotateLeft64(w.config.Seed, 31)*0x94d049bb133111eb ^ 0x2545f4914f6cdd1d}
+	return nil
 }

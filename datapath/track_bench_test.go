@@ -28,7 +28,9 @@ func benchmarkTracked(b *testing.B, how string, connections int) {
 	sizes := testSizes
 	r := newRig(b, sizes)
 	r.w.config.SpinUS = forever
-	r.w.setConnections(ctTable(b))
+	if err := r.w.setConnections(ctTable(b)); err != nil {
+		b.Fatal(err)
+	}
 	r.w.tracks.plain = how == "plain"
 	for no := uint32(1); no <= 2; no++ {
 		r.addPort(no, porttest.Options{Slots: 1024}, false)

@@ -31,7 +31,9 @@ func ctTable(t testing.TB) *conntrack.Table {
 func firewall(t testing.TB) *rig {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
-	r.w.setConnections(ctTable(t))
+	if err := r.w.setConnections(ctTable(t)); err != nil {
+		t.Fatal(err)
+	}
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{}, false)
 	r.megaflow(0, 1, 0, 0, 0, flowtable.Action{Op: flowtable.OpCT, U16: 5}, flowtable.Action{Op: flowtable.OpRecirc, U32: 9})

@@ -157,7 +157,9 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
 	if c.Connections != nil {
-		w.setConnections(c.Connections)
+		if err := w.setConnections(c.Connections); err != nil {
+			return nil, fmt.Errorf("worker: %w", err)
+		}
 	}
 	clear(sh.Templates)
 	clear(sh.Meters)
@@ -177,7 +179,13 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 }
 
 // Close frees the worker's own descriptors. Run has returned, or was never called.
-func (w *Worker) Close() { w.waiter.close() }
+func (w *Worker) Close() {
+	w.waiter.close()
+	if w.fused.region != nil {
+		w.fused.region.Close()
+		w.fused.region, w.fused.entries = nil, nil
+	}
+}
 
 // clock is CLOCK_MONOTONIC in ns, which is what Go's monotonic clock reads.
 func (w *Worker) clock() uint64 {
