@@ -212,6 +212,34 @@ except ConnectionRefusedError:
 	}
 }
 
+// A stateful firewall in front of a tunnel: what a guest begins passes both ways
+// through VXLAN, what the other side begins does not; the outer header is never
+// tracked.
+func TestConntrackOverTunnel(t *testing.T) {
+	s := newSite(t)
+	s.weft.Weft("del-flows")
+	for _, f := range []string{
+		"priority=10,arp,actions=normal",
+		"priority=5,ip,ct_state=-trk,actions=ct(table=1,zone=3)",
+		"table=1,in_port=guest,ip,ct_state=+new,actions=ct(commit,zone=3),output:overlay",
+		"table=1,in_port=guest,ip,ct_state=+est,actions=output:overlay",
+		"table=1,in_port=overlay,ip,ct_state=+est,actions=output:guest",
+	} {
+		s.weft.Weft("add-flow", f)
+	}
+	ping(t, s.guest, remoteIP, 5)
+	if p, err := lab.Ping(s.remote, guestIP, 2); err == nil && p.Received != 0 {
+		t.Fatalf("from the other side: %+v", p)
+	}
+	if err := iperf(s.guest, s.remote, remoteIP); err != nil {
+		t.Fatal(err)
+	}
+	out := s.weft.Weft("dump-conntrack")
+	if strings.Contains(out, hostIP) || !strings.Contains(out, "tcp,orig=(src="+guestIP+",dst="+remoteIP) {
+		t.Errorf("connections:\n%s", out)
+	}
+}
+
 // With alg=ftp the data connection that a control connection announces may pass;
 // without, it may not.
 func TestConntrackFTP(t *testing.T) {
