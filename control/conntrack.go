@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"weft/api"
 	"weft/conntrack"
 	"weft/datapath"
@@ -336,4 +338,28 @@ func (d *Daemon) loadConnections(m *engine.Memory) {
 	}
 	// What a later crash leaves behind would be older than it looks.
 	_ = os.Remove(path)
+}
+
+var (
+	metricConnections        = describe("connections", "Connections that are tracked.")
+	metricConnectionsCreated = describe("connections_created_total", "Connections that were committed.")
+	metricConnectionsEnded   = describe("connections_ended_total", "Connections that ended, by what ended them.", "by")
+	metricConnectionsRefused = describe("connections_refused_total", "Connections that could not be committed, by what was missing.", "missing")
+)
+
+// collectConnections counts connections. Caller holds mu.
+func (d *Daemon) collectConnections(out chan<- prometheus.Metric) {
+	m, err := d.connections()
+	if err != nil {
+		return
+	}
+	c := m.Counters()
+	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(m.Count()))
+	counter(out, metricConnectionsCreated, float64(c.Created))
+	counter(out, metricConnectionsEnded, float64(c.Expired), "timeout")
+	counter(out, metricConnectionsEnded, float64(c.Evicted), "eviction")
+	counter(out, metricConnectionsEnded, float64(c.Flushed), "flush")
+	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
+	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
+	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
 }

@@ -99,6 +99,7 @@ func (d *Daemon) collectTools(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.count.Load()))
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	d.collectConnections(out)
 	for table := range uint8(openflow.Tables) {
 		if _, flows := d.pipeline.Config(table); flows > 0 {
 			out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
