@@ -51,7 +51,6 @@ type Tracker struct {
 	probes  [packet.BatchSize]probe
 	// Of the batch in hand, what was found before the first frame is dealt with.
 	numbers [packet.BatchSize]uint32
-	dirs    [packet.BatchSize]uint8
 }
 
 // NewTracker makes a tracker for one worker; seed is random.

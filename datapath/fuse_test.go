@@ -50,7 +50,6 @@ type twins struct {
 	rng   *rand.Rand
 	rigs  [2]*rig // that fuses, that does not
 	slots map[uint32]bool
-	fused uint64
 }
 
 func newTwins(t *testing.T, seed int64) *twins {

@@ -134,7 +134,7 @@ func (p *pcapng) frame(f *api.Captured) error {
 
 // close writes how many frames were lost.
 func (p *pcapng) close() error {
-	for _, no := range p.interfaces {
+	for no := range uint32(len(p.interfaces)) {
 		p.begin(blockStatistics)
 		p.u32(no)
 		p.time(p.last)
