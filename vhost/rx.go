@@ -40,6 +40,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	// What the loop needs lies in locals: the compiler must take every store
 	// into a frame for one into the queue.
 	last, skip, allowed := q.last, q.header, q.allowed
+	prefetchRead(&q.heads[0], n, last.base-uintptr(last.guest))
 	for i := range q.heads[:n] {
 		h := &q.heads[i]
 		f, header := b.Next()

@@ -41,6 +41,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	used := 0
 	last, skip := q.last, q.header // as in Recv
+	prefetchWrite(&q.heads[0], n, last.base-uintptr(last.guest))
 	for i, at := range order {
 		if used >= n {
 			return i

@@ -60,7 +60,7 @@ var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
 	"internal/iovec/*.go", // the arguments of readv and writev
-	"vhost/ring*.go", "vhost/memory*.go",
+	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"vhost/rx.go", // the one copy of a header out of guest memory
 	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",
 	"flowtable/emc*.go", "flowtable/megaflow*.go",

@@ -1,0 +1,18 @@
+package vhost
+
+import "unsafe"
+
+const _ = -(unsafe.Sizeof(head{}) - 24) // as in prefetch_amd64.s
+
+// prefetchRead asks for the first two lines of each head's buffer, as if all lay
+// in the region whose guest addresses are delta away from ours. Where they do
+// not, nothing is fetched that helps, and nothing faults.
+//
+//go:noescape
+func prefetchRead(heads *head, n int, delta uintptr)
+
+// prefetchWrite is prefetchRead for lines that will be written: they are taken
+// away from the guest's core, all at once instead of one after another.
+//
+//go:noescape
+func prefetchWrite(heads *head, n int, delta uintptr)

@@ -1,0 +1,42 @@
+#include "textflag.h"
+
+// A head is 24 bytes and begins with its guest address (prefetch.go).
+
+// func prefetchRead(heads *head, n int, delta uintptr)
+TEXT ·prefetchRead(SB), NOSPLIT, $0-24
+	MOVQ heads+0(FP), AX
+	MOVQ n+8(FP), CX
+	MOVQ delta+16(FP), BX
+	JMP  check
+
+next:
+	MOVQ       (AX), DX
+	PREFETCHT0 (DX)(BX*1)
+	PREFETCHT0 64(DX)(BX*1)
+	ADDQ       $24, AX
+	DECQ       CX
+
+check:
+	TESTQ CX, CX
+	JG    next
+	RET
+
+// func prefetchWrite(heads *head, n int, delta uintptr)
+TEXT ·prefetchWrite(SB), NOSPLIT, $0-24
+	MOVQ heads+0(FP), AX
+	MOVQ n+8(FP), CX
+	MOVQ delta+16(FP), BX
+	JMP  check
+
+next:
+	MOVQ (AX), DX
+	ADDQ BX, DX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x0a             // PREFETCHW (DX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x4a; BYTE $0x40 // PREFETCHW 64(DX)
+	ADDQ $24, AX
+	DECQ CX
+
+check:
+	TESTQ CX, CX
+	JG    next
+	RET

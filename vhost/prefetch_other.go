@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package vhost
+
+func prefetchRead(*head, int, uintptr) {}
+
+func prefetchWrite(*head, int, uintptr) {}
