@@ -63,7 +63,6 @@ type Session struct {
 	listener  *net.UnixListener // server mode
 	running   bool              // the engine has the device, or is to have it
 	resume    bool              // the next start goes on from guest memory
-	again     bool              // the next message may have been dealt with by an earlier process
 	closed    bool
 	broken    string             // Break's reason, until it is dealt with
 	end       context.CancelFunc // ends Run
@@ -209,11 +208,6 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	defer m.close()
 	reply, err := r.run(s, m)
-	again := s.again && m.unread > 0
-	s.again = false
-	if again && err != nil && r.once {
-		err = nil // the process before has done it, and was killed before it could say so
-	}
 	var refused refusal
 	if errors.As(err, &refused) {
 		s.log.Warn("vhost-user: refused", "request", r.name, "error", err)

@@ -16,7 +16,6 @@ type row struct {
 	size  int // bytes of payload; sizeTable: a memory table
 	fds   int // at most
 	reply bool
-	once  bool // fails when it is repeated
 	run   func(*Session, *message) ([]byte, error)
 }
 
@@ -49,32 +48,32 @@ var table [41]row
 
 func init() {
 	table = [41]row{
-		1:  {"GET_FEATURES", 0, 0, true, false, getFeatures},
-		2:  {"SET_FEATURES", 8, 0, false, false, setFeatures},
-		3:  {"SET_OWNER", 0, 0, false, false, setOwner},
-		4:  {"RESET_OWNER", 0, 0, false, false, resetOwner},
-		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, false, setMemTable},
-		6:  {"SET_LOG_BASE", 16, 1, true, false, setLogBase},
-		7:  {"SET_LOG_FD", 0, 1, false, false, setLogFD},
-		8:  {"SET_VRING_NUM", 8, 0, false, false, setVringNum},
-		9:  {"SET_VRING_ADDR", 40, 0, false, false, setVringAddr},
-		10: {"SET_VRING_BASE", 8, 0, false, false, setVringBase},
-		11: {"GET_VRING_BASE", 8, 0, true, false, getVringBase},
-		12: {"SET_VRING_KICK", 8, 1, false, false, setVringKick},
-		13: {"SET_VRING_CALL", 8, 1, false, false, setVringCall},
-		14: {"SET_VRING_ERR", 8, 1, false, false, setVringErr},
-		15: {"GET_PROTOCOL_FEATURES", 0, 0, true, false, getProtocolFeatures},
-		16: {"SET_PROTOCOL_FEATURES", 8, 0, false, false, setProtocolFeatures},
-		17: {"GET_QUEUE_NUM", 0, 0, true, false, getQueueNum},
-		18: {"SET_VRING_ENABLE", 8, 0, false, false, setVringEnable},
-		19: {"SEND_RARP", 8, 0, false, false, sendRARP},
-		20: {"NET_SET_MTU", 8, 0, false, false, netSetMTU},
-		34: {"RESET_DEVICE", 0, 0, false, false, resetDevice},
-		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, false, getMaxMemSlots},
-		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, true, addMemReg},
-		38: {"REM_MEM_REG", 8 + regionLen, 1, false, true, remMemReg},
-		39: {"SET_STATUS", 8, 0, false, false, setStatus},
-		40: {"GET_STATUS", 0, 0, true, false, getStatus},
+		1:  {"GET_FEATURES", 0, 0, true, getFeatures},
+		2:  {"SET_FEATURES", 8, 0, false, setFeatures},
+		3:  {"SET_OWNER", 0, 0, false, setOwner},
+		4:  {"RESET_OWNER", 0, 0, false, resetOwner},
+		5:  {"SET_MEM_TABLE", sizeTable, maxMessageRegions, false, setMemTable},
+		6:  {"SET_LOG_BASE", 16, 1, true, setLogBase},
+		7:  {"SET_LOG_FD", 0, 1, false, setLogFD},
+		8:  {"SET_VRING_NUM", 8, 0, false, setVringNum},
+		9:  {"SET_VRING_ADDR", 40, 0, false, setVringAddr},
+		10: {"SET_VRING_BASE", 8, 0, false, setVringBase},
+		11: {"GET_VRING_BASE", 8, 0, true, getVringBase},
+		12: {"SET_VRING_KICK", 8, 1, false, setVringKick},
+		13: {"SET_VRING_CALL", 8, 1, false, setVringCall},
+		14: {"SET_VRING_ERR", 8, 1, false, setVringErr},
+		15: {"GET_PROTOCOL_FEATURES", 0, 0, true, getProtocolFeatures},
+		16: {"SET_PROTOCOL_FEATURES", 8, 0, false, setProtocolFeatures},
+		17: {"GET_QUEUE_NUM", 0, 0, true, getQueueNum},
+		18: {"SET_VRING_ENABLE", 8, 0, false, setVringEnable},
+		19: {"SEND_RARP", 8, 0, false, sendRARP},
+		20: {"NET_SET_MTU", 8, 0, false, netSetMTU},
+		34: {"RESET_DEVICE", 0, 0, false, resetDevice},
+		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, getMaxMemSlots},
+		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, addMemReg},
+		38: {"REM_MEM_REG", 8 + regionLen, 1, false, remMemReg},
+		39: {"SET_STATUS", 8, 0, false, setStatus},
+		40: {"GET_STATUS", 0, 0, true, getStatus},
 	}
 }
 
@@ -187,6 +186,8 @@ func checkTable(regions []RegionSpec, fds []int) error {
 	return nil
 }
 
+// addMemReg adds a region. A front end with several queue pairs says so once for
+// each pair: a region that is there already, of the same file, stays as it is.
 func addMemReg(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -194,6 +195,12 @@ func addMemReg(s *Session, m *message) ([]byte, error) {
 	r := parseRegion(m.payload[8:])
 	if _, err := checkFile(r, m.fds[0]); err != nil {
 		return nil, err
+	}
+	for _, have := range s.front.Regions {
+		r.FD = have.FD
+		if r == have && sameFile(have.FD, m.fds[0]) {
+			return nil, nil
+		}
 	}
 	regions := append(append([]RegionSpec{}, s.front.Regions...), r)
 	if err := checkRegions(regions); err != nil {
@@ -207,8 +214,14 @@ func addMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
+// sameFile tells whether two descriptors are of one file.
+func sameFile(a, b int) bool {
+	var x, y unix.Stat_t
+	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
+}
+
 // remMemReg finds the region by its addresses and size; a descriptor that comes
-// along is closed unused.
+// along is closed unused. One that is not there is gone already: see addMemReg.
 func remMemReg(s *Session, m *message) ([]byte, error) {
 	r := parseRegion(m.payload[8:])
 	for i, have := range s.front.Regions {
@@ -221,7 +234,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 			return nil, nil
 		}
 	}
-	return nil, fmt.Errorf("no region of %#x bytes at guest address %#x, user address %#x", r.Size, r.GuestAddr, r.UserAddr)
+	return nil, nil
 }
 
 // vring returns the index of a message's vring, once it is checked.
