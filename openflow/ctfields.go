@@ -134,30 +134,6 @@ func parseCTState(text string) (v, mask Value128, err error) {
 	return v, mask, nil
 }
 
-func formatCTState(v, mask uint64) string {
-	var b strings.Builder
-	for i, name := range ctStateNames {
-		bit := uint64(1) << i
-		switch {
-		case mask == 0xff && v&bit != 0:
-			if b.Len() > 0 {
-				b.WriteByte('|')
-			}
-			b.WriteString(name)
-		case mask != 0xff && mask&bit != 0:
-			sign := "-"
-			if v&bit != 0 {
-				sign = "+"
-			}
-			b.WriteString(sign + name)
-		}
-	}
-	if b.Len() == 0 {
-		return "0"
-	}
-	return b.String()
-}
-
 // ct writes the ct_* fields, which dump-flows shows first.
 func (w *matchWriter) ct() {
 	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {

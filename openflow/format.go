@@ -305,9 +305,9 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	case asPort:
 		return formatPort(uint32(v[1]), names)
 	case asTCPFlags:
-		return formatTCPFlags(v[1], mask[1])
+		return formatFlags(tcpFlagNames[:], 0xfff, v[1], mask[1])
 	case asCTState:
-		return formatCTState(v[1], mask[1])
+		return formatFlags(ctStateNames[:], 0xff, v[1], mask[1])
 	case asEthernet:
 		if exact {
 			return formatEthernet(v[1])
@@ -355,17 +355,19 @@ func formatEthernet(v uint64) string {
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
-func formatTCPFlags(v, mask uint64) string {
+// formatFlags writes a set of named bits: a|b where all of them are matched, else
+// +a-b for those that are.
+func formatFlags(names []string, all, v, mask uint64) string {
 	var b strings.Builder
-	for i, name := range tcpFlagNames {
+	for i, name := range names {
 		bit := uint64(1) << i
 		switch {
-		case mask == 0xfff && v&bit != 0:
+		case mask == all && v&bit != 0:
 			if b.Len() > 0 {
 				b.WriteByte('|')
 			}
 			b.WriteString(name)
-		case mask != 0xfff && mask&bit != 0:
+		case mask != all && mask&bit != 0:
 			sign := "-"
 			if v&bit != 0 {
 				sign = "+"
