@@ -1,0 +1,22 @@
+package main
+
+import "github.com/spf13/cobra"
+
+const benchHelp = `Measures: what a path carries, and where its time goes. make bench runs the
+comparisons with other switches.`
+
+// benchVerb groups what measures.
+func (c *command) benchVerb() *cobra.Command {
+	verb := &cobra.Command{
+		Use: "bench", Short: "measure what a path carries and where its time goes", Long: benchHelp,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("%s: no such verb; expected one of %s", args[0], verbs(cmd))
+			}
+			return cmd.Help()
+		},
+	}
+	verb.AddCommand(c.benchHopsCommand())
+	return verb
+}
