@@ -49,10 +49,13 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
+// Below this the cores share a cache.
+const nearBelow = 200 * time.Nanosecond
+
 // RegimeName tells near (the cores share a cache) from far.
 func RegimeName(d time.Duration) string {
 	switch {
-	case d < 200*time.Nanosecond:
+	case d < nearBelow:
 		return "near"
 	case d > 300*time.Nanosecond:
 		return "far"

@@ -49,6 +49,12 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
+// startIn starts a program on the site's host.
+func startIn(r *run, w *site, name string, args ...string) (*process, error) {
+	args = w.in(args...)
+	return start(r.dir, name, args[0], args[1:]...)
+}
+
 // say writes a line to the program's standard input.
 func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
 
@@ -91,8 +97,8 @@ func (p *process) tail() string {
 	return strings.Join(lines[max(0, len(lines)-4):], " / ")
 }
 
-// run executes a program to its end and returns what it printed.
-func run(env []string, program string, args ...string) (string, error) {
+// command executes a program to its end and returns what it printed.
+func command(env []string, program string, args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), env...)
 	var out, errOut bytes.Buffer
@@ -106,7 +112,7 @@ func run(env []string, program string, args ...string) (string, error) {
 // all runs commands one after another until one fails.
 func all(env []string, commands [][]string) error {
 	for _, c := range commands {
-		if _, err := run(env, c[0], c[1:]...); err != nil {
+		if _, err := command(env, c[0], c[1:]...); err != nil {
 			return err
 		}
 	}

@@ -1,112 +1,43 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"os"
-	"runtime"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"weft/bench"
 )
 
-// report is what a run of the suite found.
-type report struct {
-	Version string   `json:"version"`
-	When    string   `json:"when"`
-	Machine machine  `json:"machine"`
-	Runs    int      `json:"runs"`
-	Seconds int      `json:"seconds"`
-	Bursts  int      `json:"bursts"`
-	Rows    []*rowOf `json:"rows"`
+func newReport(runs int, length time.Duration) *report {
+	return &report{bench.Report{Version: weftVersion(), When: time.Now().UTC().Format(time.RFC3339), Machine: thisMachine(),
+		Runs: runs, Seconds: length.Seconds()}}
 }
 
-type machine struct {
-	CPU    string `json:"cpu"`
-	Cores  int    `json:"cores"`
-	Kernel string `json:"kernel"`
-	Go     string `json:"go"`
-	MHz    string `json:"mhz"`
-}
+// report collects what a run of the suite finds.
+type report struct{ bench.Report }
 
-// rowOf is one scenario: a sample for each switch, frames a second.
-type rowOf struct {
-	Title    string                  `json:"title"`
-	Size     int                     `json:"size"`
-	Order    []string                `json:"order"`
-	Samples  map[string]bench.Sample `json:"frames_per_second"`
-	RegimeNS []int64                 `json:"regime_ns"`
-	Failures map[string]string       `json:"failures,omitempty"`
-}
+type rowOf struct{ *bench.Row }
 
-func newReport(runs, seconds, bursts int) *report {
-	return &report{Version: weftVersion(), When: time.Now().UTC().Format(time.RFC3339), Machine: thisMachine(), Runs: runs, Seconds: seconds, Bursts: bursts}
-}
-
-func thisMachine() machine {
-	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version()}
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(info)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "model name":
-			m.CPU = strings.TrimSpace(value)
-		case "cpu MHz":
-			m.MHz = strings.TrimSpace(value)
-		}
-	}
-	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	m.Kernel = strings.TrimSpace(string(release))
-	return m
-}
-
-func (r *report) row(title string, size int) *rowOf {
-	row := &rowOf{Title: title, Size: size, Samples: map[string]bench.Sample{}, Failures: map[string]string{}}
+func (r *report) row(e *experiment) rowOf {
+	row := &bench.Row{Name: e.name, Unit: e.unit, Less: e.less, Peers: e.peers, Samples: map[string]bench.Sample{},
+		Regimes: map[string][]int64{}, Also: map[string]map[string]bench.Extra{}, Failures: map[string]string{}}
 	r.Rows = append(r.Rows, row)
-	return row
+	return rowOf{row}
 }
 
-func (row *rowOf) add(name string, rate float64, regime time.Duration, err error) {
-	if _, seen := row.Samples[name]; !seen && row.Failures[name] == "" {
-		row.Order = append(row.Order, name)
-	}
-	row.RegimeNS = append(row.RegimeNS, regime.Nanoseconds())
+// add keeps one run of one peer.
+func (row rowOf) add(peer string, figure float64, also map[string]extra, regime time.Duration, err error) {
 	if err != nil {
-		row.Failures[name] = err.Error()
+		row.Failures[peer] = err.Error()
 		return
 	}
-	row.Samples[name] = append(row.Samples[name], rate)
-}
-
-// print writes the table for people: median, spread, and Weft's ratio to each
-// peer, run by run.
-func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %d s\n\n",
-		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SCENARIO\tSWITCH\tMEDIAN Mpps\tMIN\tMAX\tRUNS\tWEFT IS\tNOTE")
-	for _, row := range r.Rows {
-		for _, name := range row.Order {
-			s := row.Samples[name]
-			ratio := ""
-			if name != "weft" {
-				if q := row.Samples["weft"].Ratio(s); len(q) > 0 {
-					ratio = fmt.Sprintf("%.2f times (%.2f to %.2f)", q.Median(), q.Min(), q.Max())
-				}
-			}
-			fmt.Fprintf(t, "%s\t%s\t%.2f\t%.2f\t%.2f\t%d\t%s\t%s\n", row.Title, name, s.Median()/1e6, s.Min()/1e6, s.Max()/1e6, len(s), ratio, row.Failures[name])
+	row.Samples[peer] = append(row.Samples[peer], figure)
+	row.Regimes[peer] = append(row.Regimes[peer], regime.Nanoseconds())
+	for name, x := range also {
+		if row.Also[peer] == nil {
+			row.Also[peer] = map[string]bench.Extra{}
 		}
+		kept := row.Also[peer][name]
+		kept.Unit = x.unit
+		kept.Samples = append(kept.Samples, x.value)
+		row.Also[peer][name] = kept
 	}
-	t.Flush()
-}
-
-func (r *report) write(file string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(b, '\n'), 0o644)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -23,122 +22,94 @@ import (
 // sends or receives what it can, beside DPDK's net_af_xdp doing the same. Both
 // bind as the device allows, which is copy mode on a veth.
 
-// driver is a peer that has an uplink of its own to measure.
-type driver interface {
-	// drive sends or receives through the scenario's uplink and returns frames a
-	// second: those that reached the far end, or that it received.
-	drive(dir string, sc *scenario, seconds int) (float64, error)
+func uplinkFamily() []*experiment {
+	var list []*experiment
+	for _, size := range []int{64, 1500} {
+		for _, way := range []string{"send", "receive"} {
+			list = append(list, &experiment{name: fmt.Sprintf("uplink-%s/%d", way, size), unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
+				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size) }})
+		}
+	}
+	return list
 }
 
-func uplinkScenarios(size int) []*scenario {
-	return []*scenario{
-		{title: fmt.Sprintf("uplink-send/%d", size), size: size, tunnel: true, way: "send"},
-		{title: fmt.Sprintf("uplink-receive/%d", size), size: size, tunnel: true, way: "receive"},
-	}
-}
-
-// measureUplink is once for a scenario of the uplink alone.
-func measureUplink(dir string, sc *scenario, p peer, seconds int) (float64, error) {
-	d, ok := p.(driver)
-	if !ok {
-		return 0, errors.New("is not measured here")
-	}
-	if sc.way == "send" {
-		return d.drive(dir, sc, seconds)
-	}
-	sc.attached.Close() // the generator brings a program of its own
-	generator, err := start(dir, "generator", "ip", append([]string{"netns", "exec", sc.sink},
-		testpmdUplink("u2", "generator", "txonly", sc)...)...)
+func measureUplink(r *run, peer, way string, size int) (float64, error) {
+	w, err := newSite(r.id)
 	if err != nil {
 		return 0, err
 	}
-	defer generator.stop()
-	if err := prompt(generator); err != nil {
+	defer w.clear()
+	if way == "receive" {
+		w.attached.Close() // the generator brings a program of its own
+		generator, err := start(r.dir, "generator", "ip", append([]string{"netns", "exec", w.sink},
+			testpmdUplink(w, farEnd, "txonly", size)...)...)
+		if err != nil {
+			return 0, err
+		}
+		defer generator.stop()
+		if err := prompt(generator); err != nil {
+			return 0, err
+		}
+		generator.say("start")
+	}
+	if peer == weftPeer {
+		return weftUplink(r, w, way, size)
+	}
+	mode := map[string]string{"send": "txonly", "receive": "rxonly"}[way]
+	p, err := startIn(r, w, "testpmd-uplink", testpmdUplink(w, w.uplink, mode, size)...)
+	if err != nil {
 		return 0, err
 	}
-	generator.say("start")
-	return d.drive(dir, sc, seconds)
+	defer p.stop()
+	if err := prompt(p); err != nil {
+		return 0, err
+	}
+	p.say("start")
+	time.Sleep(warmUp)
+	if way == "send" {
+		return w.rateAtPeer(r.length)
+	}
+	return receivedRate(p, 1, r.length)
 }
 
-// testpmdUplink is a testpmd on one AF_XDP queue. Its frames are VXLAN to the
-// scenario's host, by their addresses.
-func testpmdUplink(dev, prefix, mode string, sc *scenario) []string {
+// testpmdUplink is a testpmd on one AF_XDP queue: of the uplink, on switchCore,
+// or of its far end, on guestCore. Its frames are VXLAN to the site's host, by
+// their addresses.
+func testpmdUplink(w *site, dev, mode string, size int) []string {
 	worker, other := switchCore, guestCore
-	if mode == "txonly" && dev != sc.uplink {
+	if dev == farEnd {
 		worker, other = guestCore, switchCore
 	}
 	return []string{"dpdk-testpmd", "-l", fmt.Sprintf("%d,%d", worker, other), "--main-lcore", fmt.Sprint(other),
-		"--no-pci", "--in-memory", "--socket-mem", "256", "--file-prefix=weft-" + prefix,
+		"--no-pci", "--in-memory", "--socket-mem", "256", "--file-prefix=weft-" + dev,
 		"--vdev=net_af_xdp0,iface=" + dev, "--", "-i", "--nb-cores=1", "--rxd=1024", "--txd=1024", "--forward-mode=" + mode,
-		"--tx-ip=" + sc.remote + "," + sc.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", sc.size)}
+		"--tx-ip=" + w.remote + "," + w.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", size)}
 }
 
-func prompt(p *process) error {
-	return eventually(20*time.Second, func() error {
-		if err := p.alive(); err != nil {
-			return err
-		}
-		if !regexp.MustCompile(`testpmd> `).MatchString(p.output()) {
-			return fmt.Errorf("testpmd is not ready: %s", p.tail())
-		}
-		return nil
-	})
-}
-
-func (t *testpmdSwitch) drive(dir string, sc *scenario, seconds int) (float64, error) {
-	mode := "rxonly"
-	if sc.way == "send" {
-		mode = "txonly"
-	}
-	args := sc.inNamespace(testpmdUplink(sc.uplink, "uplink", mode, sc)...)
-	var err error
-	if t.proc, err = start(dir, "testpmd-uplink", args[0], args[1:]...); err != nil {
-		return 0, err
-	}
-	if err := prompt(t.proc); err != nil {
-		return 0, err
-	}
-	t.proc.say("start")
-	time.Sleep(2 * time.Second)
-	if sc.way == "send" {
-		return sc.rateAtPeer(time.Duration(seconds) * time.Second)
-	}
-	t.proc.say("show port stats all")
-	time.Sleep(time.Duration(seconds) * time.Second)
-	t.proc.say("show port stats all")
-	t.proc.say("stop")
-	t.proc.say("quit") // what it prints into a file comes only as it ends
-	t.proc.wait(10 * time.Second)
-	rates := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(t.proc.output(), -1)
-	if len(rates) != 2 {
-		return 0, fmt.Errorf("testpmd printed %d rates, want 2: %s", len(rates), t.proc.tail())
-	}
-	return strconv.ParseFloat(rates[1][1], 64)
-}
-
-// drive has this program itself, in the uplink's namespace, do what a worker
-// does with an uplink's queues.
-func (w *weft) drive(dir string, sc *scenario, seconds int) (float64, error) {
+// weftUplink has this program itself, in the uplink's namespace, do what a
+// worker does with an uplink's queues.
+func weftUplink(r *run, w *site, way string, size int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	args := sc.inNamespace(self, driveVerb, "-dev", sc.uplink, "-way", sc.way, "-size", fmt.Sprint(sc.size),
-		"-local", sc.local, "-seconds", fmt.Sprint(seconds))
-	if w.daemon, err = start(dir, "weft-uplink", args[0], args[1:]...); err != nil {
+	p, err := startIn(r, w, "weft-uplink", self, driveVerb, "-dev", w.uplink, "-way", way, "-size", fmt.Sprint(size),
+		"-local", w.local, "-length", r.length.String())
+	if err != nil {
 		return 0, err
 	}
-	if sc.way == "send" {
-		time.Sleep(2 * time.Second)
-		if err := w.daemon.alive(); err != nil {
+	defer p.stop()
+	if way == "send" {
+		time.Sleep(warmUp)
+		if err := p.alive(); err != nil {
 			return 0, err
 		}
-		return sc.rateAtPeer(time.Duration(seconds) * time.Second)
+		return w.rateAtPeer(r.length)
 	}
-	w.daemon.wait(time.Duration(seconds+10) * time.Second)
-	m := regexp.MustCompile(`frames a second: (\d+)`).FindStringSubmatch(w.daemon.output())
+	p.wait(r.length + 10*time.Second)
+	m := regexp.MustCompile(`frames a second: (\d+)`).FindStringSubmatch(p.output())
 	if m == nil {
-		return 0, fmt.Errorf("no rate: %s", w.daemon.tail())
+		return 0, fmt.Errorf("no rate: %s", p.tail())
 	}
 	return strconv.ParseFloat(m[1], 64)
 }
@@ -152,7 +123,7 @@ func driveUplink(args []string) error {
 	way := flags.String("way", "", "send or receive")
 	size := flags.Int("size", 64, "bytes of a frame")
 	local := flags.String("local", "", "address of the tunnel endpoint")
-	seconds := flags.Int("seconds", 3, "length of a measurement of receiving")
+	length := flags.Duration("length", time.Second, "of a measurement of receiving")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -202,9 +173,9 @@ func driveUplink(args []string) error {
 		done <- nil
 	}()
 	if *way == "receive" {
-		time.Sleep(2 * time.Second)
+		time.Sleep(warmUp)
 		before, from := count.Load(), time.Now()
-		time.Sleep(time.Duration(*seconds) * time.Second)
+		time.Sleep(*length)
 		fmt.Printf("frames a second: %.0f\n", float64(count.Load()-before)/time.Since(from).Seconds())
 	} else {
 		select {

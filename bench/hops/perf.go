@@ -1,0 +1,216 @@
+package hops
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// perf shows call graphs in two ways. A report has an entry for each function,
+// its own share of the cycles and below it who called it:
+//
+//	2.25%  replica  [kernel.kallsyms]  [k] select_estimate_accuracy
+//	        |
+//	         --2.14%--select_estimate_accuracy
+//	                   |
+//	                    --2.07%--ep_poll
+//	                              do_epoll_wait
+//
+// The tree of its browser goes the other way, a share being a function's with all
+// that it calls; one without a share has its caller's:
+//
+//   - 8.74% handle_rx
+//   - 3.72% tun_recvmsg
+//     2.74% vhost_add_used_and_signal_n
+
+var (
+	reportEntry = regexp.MustCompile(`^\s+([0-9.]+)%\s+(\S+)\s+(\S+)\s+\[([k.ugH])\]\s+(.+)$`)
+	reportStep  = regexp.MustCompile(`^[\s|]*(?:(--)([0-9.]+)%--|(---))?([^\s|-].*)$`)
+	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
+)
+
+// chain is a branch of the callers below an entry: column of its names, share,
+// and the functions up to where it forks, with those of its own callees first.
+type chain struct {
+	column int
+	share  float64
+	path   []Function
+}
+
+func parseReport(lines []string) (*Recording, error) {
+	r := &Recording{Unit: UnitShare}
+	call := Call{Function: "all"}
+	var entry *reported
+	flush := func() {
+		if entry != nil {
+			call.Own = append(call.Own, entry.own()...)
+		}
+	}
+	for i, line := range lines {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if m := reportEntry.FindStringSubmatch(line); m != nil {
+			share, err := strconv.ParseFloat(m[1], 64)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", i+1, err)
+			}
+			flush()
+			f := Function{Name: m[5]}
+			if m[4] != "k" {
+				f.Object = m[3]
+			}
+			entry = &reported{function: f, share: share}
+			call.Total += share
+			continue
+		}
+		if m := reportStep.FindStringSubmatchIndex(line); m != nil && entry != nil {
+			entry.step(line, m)
+		}
+	}
+	flush()
+	r.Total, r.Calls = call.Total, []Call{call}
+	return r, nil
+}
+
+// reported is an entry of a report with the branches of its callers; open ones
+// are those that the next line may belong to.
+type reported struct {
+	function Function
+	share    float64
+	open     []*chain
+	all      []*chain
+}
+
+// step takes a line of the graph below the entry, m being reportStep's match.
+func (e *reported) step(line string, m []int) {
+	name, column := line[m[8]:m[9]], len([]rune(line[:m[8]]))
+	mark := column
+	branch := &chain{column: column, share: e.share}
+	switch {
+	case m[2] >= 0: // a share
+		mark = len([]rune(line[:m[2]])) - 1
+		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // digits and points
+	case m[6] >= 0:
+		mark = len([]rune(line[:m[6]]))
+	}
+	for len(e.open) > 0 && e.open[len(e.open)-1].column > mark {
+		e.open = e.open[:len(e.open)-1]
+	}
+	if m[2] < 0 && m[6] < 0 { // goes on with a branch
+		if len(e.open) > 0 {
+			last := e.open[len(e.open)-1]
+			last.path = append(last.path, Function{Name: name})
+		}
+		return
+	}
+	if len(e.open) > 0 { // a fork: what is known so far is shared
+		from := e.open[len(e.open)-1]
+		branch.path = append(branch.path, from.path...)
+		from.share -= branch.share
+	}
+	branch.path = append(branch.path, Function{Name: name})
+	e.open, e.all = append(e.open, branch), append(e.all, branch)
+}
+
+// own splits the entry's share among its callers; what no branch has stays with
+// the function alone.
+func (e *reported) own() (list []Own) {
+	rest := e.share
+	for _, c := range e.all {
+		path := c.path
+		if len(path) == 0 || path[0].Name != e.function.Name {
+			path = append([]Function{e.function}, path...)
+		}
+		outermostFirst := make([]Function, len(path))
+		for i, f := range path {
+			outermostFirst[len(path)-1-i] = f
+		}
+		outermostFirst[len(path)-1] = e.function
+		list = append(list, Own{outermostFirst, c.share})
+		rest -= c.share
+	}
+	return append(list, Own{[]Function{e.function}, rest})
+}
+
+// node is a function of a tree. Its callees are kept in order of appearance.
+type node struct {
+	column  int
+	name    string
+	share   float64
+	callees []*node
+}
+
+// parseTree reads the browser's tree. The same tree may follow again with other
+// branches open; they are put together.
+func parseTree(lines []string) (*Recording, error) {
+	root := &node{column: -1, share: math.NaN()}
+	open := []*node{root}
+	for i, line := range lines {
+		m := treeLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		n := &node{column: len(m[1]), name: m[3], share: math.NaN()}
+		if m[2] != "" {
+			var err error
+			if n.share, err = strconv.ParseFloat(m[2], 64); err != nil {
+				return nil, fmt.Errorf("line %d: %w", i+1, err)
+			}
+		}
+		for open[len(open)-1].column >= n.column {
+			open = open[:len(open)-1]
+		}
+		caller := open[len(open)-1]
+		if math.IsNaN(n.share) {
+			n.share = caller.share
+		}
+		open = append(open, caller.callee(n))
+	}
+	r := &Recording{Unit: UnitShare}
+	for _, n := range root.callees {
+		call := Call{Function: n.name}
+		n.settle()
+		n.own(nil, &call.Own)
+		call.Total = n.share
+		r.Total += call.Total
+		r.Calls = append(r.Calls, call)
+	}
+	return r, nil
+}
+
+// callee adds n, or finds the same one from before, at n's column now.
+func (n *node) callee(c *node) *node {
+	for _, known := range n.callees {
+		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {
+			known.column = c.column
+			return known
+		}
+	}
+	n.callees = append(n.callees, c)
+	return c
+}
+
+// settle gives a node that shows no share (the outermost one) its callees'.
+func (n *node) settle() {
+	if !math.IsNaN(n.share) {
+		return
+	}
+	n.share = 0
+	for _, c := range n.callees {
+		c.settle()
+		n.share += c.share
+	}
+}
+
+func (n *node) own(path []Function, into *[]Own) {
+	path = append(path[:len(path):len(path)], Function{Name: n.name})
+	rest := n.share
+	for _, c := range n.callees {
+		rest -= c.share
+		c.own(path, into)
+	}
+	*into = append(*into, Own{path, rest})
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+)
+
+// experiment is one row of the report: one job that each peer does in turn.
+type experiment struct {
+	name  string   // family/variant, unique; -scenario selects by it
+	unit  string   // of the figure: frames/s, bit/s, s, cycles/frame, ...; a prefix such as M is the report's matter
+	less  bool     // a smaller figure is the better one
+	peers []string // that do it, Weft first; one that cannot start here is reported as failed
+
+	// do has one peer do the job once and returns the figure. It ends all that it
+	// started, also when it fails.
+	do func(r *run, peer string) (float64, error)
+}
+
+// The names of the peers.
+const (
+	weftPeer    = "weft"
+	ovsPeer     = "ovs-dpdk" // Open vSwitch's userspace datapath on DPDK
+	testpmdPeer = "testpmd"  // DPDK's forwarding, which looks at nothing: the limit
+)
+
+// experiments lists every family in the order of the report.
+func experiments() []*experiment {
+	var list []*experiment
+	for _, family := range [][]*experiment{
+		vhostFamily(),
+		tunnelFamily(),
+		uplinkFamily(),
+	} {
+		list = append(list, family...)
+	}
+	return list
+}
+
+// run is one peer's turn at one experiment.
+type run struct {
+	ctx    context.Context
+	id     string        // unique on this machine while it lasts, short enough for a namespace's name
+	dir    string        // scratch folder, removed afterwards
+	bin    string        // folder of weftd and weft
+	length time.Duration // of what is measured
+	also   map[string]extra
+}
+
+// extra is a second figure of a run, beside the one that is compared.
+type extra struct {
+	unit  string
+	value float64
+}
+
+// note keeps a second figure: a percentile, seconds of CPU, cycles a frame.
+func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
+
+// socket is where guest i listens for the switch.
+func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A vswitch is a peer that switches vhost-user guests. Its one busy core is
+// switchCore; the guests' is guestCore.
+type vswitch interface {
+	// up starts the switch, which connects to the guests' sockets as a client once
+	// they are there.
+	up(r *run, s setup) error
+	// down ends all that up started, also after up has failed half-way.
+	down()
+}
+
+// setup is what a switch is started with.
+type setup struct {
+	guests int   // ports of vhost-user guests, guestName(0) and on
+	site   *site // has the uplink of the tunnel; nil: guests only
+	// flows in the language of ovs-ofctl, by the switch's own names of its ports.
+	flows func(guest func(i int) string, tunnel string) []string
+}
+
+const (
+	switchCore = 0
+	guestCore  = 1
+)
+
+func guestName(i int) string { return fmt.Sprint("vh", i) }
+
+// newSwitch is the peer of that name, not started yet.
+func newSwitch(peer string) vswitch {
+	switch peer {
+	case weftPeer:
+		return new(weft)
+	case ovsPeer:
+		return new(ovs)
+	case testpmdPeer:
+		return new(testpmdSwitch)
+	}
+	panic("no switch is called " + peer)
+}
+
+// writeFlows keeps a set-up's flows in a file, for add-flows.
+func writeFlows(r *run, s setup, guest func(i int) string, tunnel string) (string, error) {
+	file := filepath.Join(r.dir, "flows")
+	return file, os.WriteFile(file, []byte(strings.Join(s.flows(guest, tunnel), "\n")+"\n"), 0o644)
+}
