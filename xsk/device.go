@@ -58,9 +58,12 @@ func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
 	umem := d.region.Bytes()[:s.umemBytes()]
 	rx := &rxQueue{
 		fd: fd, record: m.record, umem: umem, umemAt: address(umem),
-		first: m.rx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize),
+		first: m.rx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize), wait: -1,
 	}
 	d.rx = append(d.rx, rx)
+	if rx.wait, err = newWaitSet(); err != nil {
+		return fmt.Errorf("epoll: %w", err)
+	}
 	if rx.rx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_RX_RING, off.Rx, s.RingSize); err != nil {
 		return fmt.Errorf("rx: %w", err)
 	}

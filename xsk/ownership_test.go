@@ -78,7 +78,7 @@ func newModel(t *testing.T, start uint32) *model {
 func (m *model) open() {
 	m.t.Helper()
 	m.rx = &rxQueue{
-		fd: -1, rx: m.rxRing, fill: m.fill, record: m.mem.record, umem: m.umem, umemAt: address(m.umem),
+		fd: -1, wait: -1, rx: m.rxRing, fill: m.fill, record: m.mem.record, umem: m.umem, umemAt: address(m.umem),
 		first: m.mem.rx, bytes: m.mem.tx - m.mem.rx, frameSize: modelFrame,
 	}
 	m.tx = &txQueue{

@@ -97,6 +97,13 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
+// epollControl puts a socket into an epoll set or takes it out. Errors are those of a
+// descriptor that is there already, or gone.
+func epollControl(set, op, fd int) {
+	event := unix.EpollEvent{Events: unix.EPOLLIN}
+	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)
+}
+
 // mmapOffsets asks where the parts of the rings lie.
 func mmapOffsets(fd int) (unix.XDPMmapOffsets, error) {
 	var off unix.XDPMmapOffsets

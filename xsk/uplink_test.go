@@ -477,6 +477,32 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
+// While the worker is awake nobody waits on the socket: the kernel would look
+// for whom to wake with every frame sent.
+func TestNobodyWaitsWhileAwake(t *testing.T) {
+	r := newRig(t, 1)
+	rx := open(t, r.setup(Config{})).Rx()[0]
+	waits := func() bool {
+		info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", rx.WaitFD()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(info), "tfd:")
+	}
+	for range 2 {
+		if waits() {
+			t.Error("the socket is waited on while the worker is awake")
+		}
+		rx.Arm()
+		rx.Arm() // again: nothing
+		if !waits() {
+			t.Error("the socket is not waited on while the worker sleeps")
+		}
+		rx.Disarm()
+		rx.Disarm()
+	}
+}
+
 func TestStatusTellsModeAndReasons(t *testing.T) {
 	r := newRig(t, 2)
 	u := r.setup(Config{Queues: 1})
