@@ -77,9 +77,15 @@ func (c *Client) Do(method, path string, query url.Values, in, out any) error {
 	return nil
 }
 
+// plainText is a body that is sent as it is.
+type plainText string
+
 func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byte, error) {
 	var body io.Reader
-	if in != nil {
+	text, plain := in.(plainText)
+	if plain {
+		body = strings.NewReader(string(text))
+	} else if in != nil {
 		text, err := json.Marshal(in)
 		if err != nil {
 			return nil, err
@@ -90,6 +96,9 @@ func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byt
 	req, err := http.NewRequest(method, target.String(), body)
 	if err != nil {
 		return nil, err
+	}
+	if plain {
+		req.Header.Set("Content-Type", "text/plain")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -155,6 +164,9 @@ func (c *Client) DelPort(name string) error {
 // ChangeFlows adds or modifies flows.
 func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	var n FlowsChanged
+	if change.File {
+		return n, c.Do(http.MethodPost, "/v1/flows", url.Values{"op": {change.Op}}, plainText(change.Text), &n)
+	}
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 

@@ -6,6 +6,7 @@
 //	POST   /v1/ports                         AddPort -> Port
 //	DELETE /v1/ports/NAME
 //	POST   /v1/flows                         ChangeFlows -> FlowsChanged
+//	POST   /v1/flows?op=OP                   a file of flows, as text/plain -> FlowsChanged
 //	GET    /v1/flows[?match=MATCH]           []Flow
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
@@ -110,9 +111,10 @@ type ChangeFlows struct {
 	// are all there will be.
 	Op string `json:"op"`
 	// Text is one flow or, with File, one flow a line with # comments; errors
-	// then begin with their line's number.
+	// then begin with their line's number. A file is sent as it is: text/plain,
+	// Op in the query.
 	Text string `json:"text"`
-	File bool   `json:"file,omitempty"`
+	File bool   `json:"-"`
 }
 
 // FlowsChanged is the number of flows added, changed or deleted.

@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -169,8 +170,8 @@ func (d *Daemon) handler() http.Handler {
 	})
 	route("GET /v1/flows", func(r *http.Request) (any, error) { return d.dumpFlows(r.URL.Query().Get("match")) })
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
-		var change api.ChangeFlows
-		if err := body(r, &change); err != nil {
+		change, err := changeOf(r)
+		if err != nil {
 			return nil, err
 		}
 		n, err := d.changeFlows(change)
@@ -218,6 +219,22 @@ func body(r *http.Request, into any) error {
 		return inputf("body: %v; expected JSON as in package api", err)
 	}
 	return nil
+}
+
+// changeOf is a change of flows: JSON or, as plain text, a file.
+func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
+	if r.Header.Get("Content-Type") != "text/plain" {
+		return c, body(r, &c)
+	}
+	var text strings.Builder
+	text.Grow(int(min(max(r.ContentLength, 0), maxBody)))
+	if _, err = io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
+		return c, inputf("body: %v; expected a file of flows", err)
+	}
+	if text.Len() > maxBody {
+		return c, inputf("body: expected at most %d bytes", maxBody)
+	}
+	return api.ChangeFlows{Op: r.URL.Query().Get("op"), Text: text.String(), File: true}, nil
 }
 
 func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {

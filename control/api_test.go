@@ -44,13 +44,17 @@ func TestAPIRefusals(t *testing.T) {
 		{"POST", "/v1/ports", `{"name":"p9","options":["type=af_xdp","dev=nosuchdev"]}`, 500, "nosuchdev"},
 		{"POST", "/v1/flows", `{"op":"frob","text":"actions=drop"}`, 400, "frob"},
 		{"POST", "/v1/flows", `{"op":"add","text":"in_port=p7,actions=drop"}`, 400, "p7"},
-		{"POST", "/v1/flows", `{"op":"add","file":true,"text":"actions=drop\n\n# x\nip,nw_sorc=1,actions=drop"}`, 400, "line 4"},
+		{"POST", "/v1/flows?op=add", "actions=drop\n\n# x\nip,nw_sorc=1,actions=drop", 400, "line 4"},
+		{"POST", "/v1/flows?op=frob", "actions=drop", 400, "frob"},
 		{"GET", "/v1/flows?match=nw_sorc%3D1", "", 400, "nw_sorc"},
 		{"DELETE", "/v1/flows?match=&strict=yes", "", 400, "strict=yes"},
 	} {
 		req, err := http.NewRequest(c.method, "http://weft"+c.path, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if strings.Contains(c.path, "op=") {
+			req.Header.Set("Content-Type", "text/plain")
 		}
 		resp, err := client.Do(req)
 		if err != nil {

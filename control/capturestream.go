@@ -63,10 +63,11 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	if mod.Table != openflow.TableAll || mod.CookieMask != 0 || mod.ByOutPort {
 		return tap, inputf("match %s: expected fields of frames, no table, cookie or out_port", q.Get("match"))
 	}
-	for i, mask := range mod.Match.Mask {
+	match := mod.Match.Unpack()
+	for i, mask := range match.Mask {
 		switch {
 		case i < flowtable.KeyWords:
-			tap.Mask[i], tap.Key[i] = mask, mod.Match.Value[i]
+			tap.Mask[i], tap.Key[i] = mask, match.Value[i]
 		case mask != 0:
 			return tap, inputf("match %s: expected fields of frames, which have neither registers nor metadata", q.Get("match"))
 		}

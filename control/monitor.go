@@ -96,8 +96,8 @@ func (d *Daemon) tellFlow(now time.Time, event, reason string, r *openflow.Rule)
 }
 
 func (m *monitor) wants(r *openflow.Rule) bool {
-	f := &m.filter
-	return (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&f.Match)
+	f, within := &m.filter, m.filter.Match.Unpack()
+	return (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
 }
 
 // monitorRequest is what a GET /v1/monitor asks for.

@@ -12,7 +12,7 @@ import (
 type ruleID struct {
 	table    uint8
 	priority uint16
-	match    openflow.Match
+	match    openflow.PackedMatch
 }
 
 // flowSet is flows by identity, the later of two of the same counting.
@@ -137,7 +137,7 @@ func (d *Daemon) diffFlows(c api.DiffFlows) (api.FlowsDiffer, error) {
 func (d *Daemon) diffLines(ids []ruleID, from, to flowSet) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
-			slices.Compare(a.match.Value[:], b.match.Value[:]), slices.Compare(a.match.Mask[:], b.match.Mask[:]))
+			a.match.Compare(b.match))
 	})
 	lines := []string{}
 	for _, id := range ids {

@@ -1,9 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"errors"
+	"iter"
 	"slices"
-	"strings"
 
 	"weft/api"
 	"weft/openflow"
@@ -129,7 +130,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 	var mods []openflow.FlowMod
 	var err error
 	if c.File {
-		mods, err = openflow.ParseFlowMods(strings.NewReader(c.Text), command, names)
+		mods, err = openflow.ParseFlowMods(c.Text, command, names)
 	} else {
 		mods = make([]openflow.FlowMod, 1)
 		mods[0], err = openflow.ParseFlowMod(c.Text, command, names)
@@ -172,22 +173,20 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 		return 0, asInput(err)
 	}
 	removed := d.removePlaces(changes.Removed)
-	var save []savedFlow
 	for _, r := range changes.Added {
 		d.setPlace(r, d.rules.take())
 	}
+	save := make([]*openflow.Rule, 0, len(changes.Added)+len(changes.Modified))
 	for _, r := range slices.Concat(changes.Added, changes.Modified) {
 		if r.Removed {
 			continue // by a later line of the same change
 		}
-		place := d.places[r.Slot]
-		d.note(r, place)
-		mod := r.FlowMod()
-		save = append(save, savedFlow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)})
+		d.note(r, d.places[r.Slot])
+		save = append(save, r)
 	}
 	d.mu.Unlock()
 
-	err = d.store.changeFlows(save, removed)
+	err = d.store.changeFlows(d.savedFlows(save), removed)
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
 	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
@@ -197,6 +196,21 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
 	}
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
+}
+
+// savedFlows are rules as they are saved, by place. Caller holds change: nothing
+// that is saved of a rule changes meanwhile.
+func (d *Daemon) savedFlows(rules []*openflow.Rule) iter.Seq[savedFlow] {
+	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(d.places[a.Slot], d.places[b.Slot]) })
+	return func(yield func(savedFlow) bool) {
+		for _, r := range rules {
+			place := d.places[r.Slot]
+			mod := r.FlowMod()
+			if !yield(savedFlow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
+				return
+			}
+		}
+	}
 }
 
 // removePlaces are the places of removed rules, which stay taken until
@@ -238,7 +252,7 @@ func (d *Daemon) dumpFlows(match string) ([]api.Flow, error) {
 func (d *Daemon) flowOf(r *openflow.Rule, now uint64) api.Flow {
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
-		Match:     openflow.FormatMatch(&r.Match, d.view),
+		Match:     r.Match.Format(d.view),
 		Actions:   openflow.FormatActions(r.Actions, d.view),
 		DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -62,7 +64,7 @@ func openStore(dir string) (*store, error) {
 		return nil, err
 	}
 	path := filepath.Join(dir, "state.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes})
 	if err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("state file %s: %w", path, cause(err))
@@ -74,6 +76,11 @@ func openStore(dir string) (*store, error) {
 	}
 	return s, nil
 }
+
+// stateMapBytes is how much of the state file is mapped at once. When it grows
+// beyond that in the middle of a transaction, all that was written so far in it
+// is copied once more.
+const stateMapBytes = 1 << 30
 
 // lockPatience is how long a daemon that was just killed may take to be gone.
 const lockPatience = time.Second
@@ -166,17 +173,20 @@ func (s *store) deletePort(no uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
 }
 
-// changeFlows saves and deletes flows in one transaction.
-func (s *store) changeFlows(save []savedFlow, remove []uint32) error {
+// changeFlows deletes and saves flows, both by rising slot, in one transaction:
+// in another order a large change takes time that grows with its square.
+func (s *store) changeFlows(save iter.Seq[savedFlow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)
-		for _, slot := range remove {
-			if err := flows.Delete(number(slot)); err != nil {
-				return err
-			}
+		if err := deleteFlows(flows, remove); err != nil {
+			return err
 		}
-		for _, f := range save {
-			value := append(binary.BigEndian.AppendUint64(nil, f.Age), f.Text...)
+		if save == nil {
+			return nil
+		}
+		for f := range save {
+			value := make([]byte, 0, 8+len(f.Text))
+			value = append(binary.BigEndian.AppendUint64(value, f.Age), f.Text...)
 			if err := flows.Put(number(f.Slot), value); err != nil {
 				return err
 			}
@@ -185,14 +195,21 @@ func (s *store) changeFlows(save []savedFlow, remove []uint32) error {
 	})
 }
 
+func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
+	for _, slot := range slices.Sorted(slices.Values(remove)) {
+		if err := flows.Delete(number(slot)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // changeTables saves what groups and meters there are now, by number, and
 // deletes flows, in one transaction.
 func (s *store) changeTables(groups, meters map[uint32]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, slot := range remove {
-			if err := tx.Bucket(bucketFlows).Delete(number(slot)); err != nil {
-				return err
-			}
+		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
+			return err
 		}
 		if err := replaceBucket(tx, bucketGroups, groups); err != nil {
 			return err

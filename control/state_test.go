@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,10 +35,10 @@ func TestStateSurvivesKill(t *testing.T) {
 		}
 	}
 	flows := []savedFlow{{Slot: 9, Age: 1, Text: "actions=drop"}, {Slot: 3, Age: 2, Text: "ip actions=NORMAL"}, {Slot: 5, Age: 3, Text: "arp"}}
-	if err := s.changeFlows(flows, nil); err != nil {
+	if err := s.changeFlows(slices.Values(flows), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.changeFlows([]savedFlow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}, []uint32{5}); err != nil {
+	if err := s.changeFlows(slices.Values([]savedFlow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
 		t.Fatal(err)
 	}
 	want.flows = []savedFlow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // by age

@@ -34,8 +34,8 @@ func (d *Daemon) trace(flow, ctNext string) (api.Trace, error) {
 		return api.Trace{}, asInput(err)
 	}
 	left := maxTracked
-	out := d.traceKey(&key, state.Match.Value[flowtable.WCT], &left)
-	out.Flow = openflow.FormatMatch(&given.Match, d.view)
+	out := d.traceKey(&key, state.Match.Unpack().Value[flowtable.WCT], &left)
+	out.Flow = given.Match.Format(d.view)
 	return out, nil
 }
 
@@ -81,7 +81,7 @@ func (d *Daemon) traceStep(s *openflow.TraceStep) api.TraceStep {
 		if s.Rule != nil {
 			step.Rule = &api.TraceRule{
 				Priority: int(s.Rule.Priority), Cookie: s.Rule.Cookie,
-				Match:   openflow.FormatMatch(&s.Rule.Match, d.view),
+				Match:   s.Rule.Match.Format(d.view),
 				Actions: openflow.FormatActions(s.Rule.Actions, d.view),
 			}
 		}

@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"slices"
+	"unique"
 
 	"weft/flowtable"
 )
@@ -23,19 +24,21 @@ import (
 // prefixes (prefix.go) may tell from a few bits that nothing is there to find.
 type classifier struct {
 	subtables []*subtable
-	byMask    map[Flow]*subtable
+	byMask    map[unique.Handle[Flow]]*subtable
 	tries     [len(prefixFields)]prefixTrie
 }
 
 // subtable holds the rules of one mask.
 type subtable struct {
 	mask   Flow
-	words  []uint8 // those of mask that are not 0, in the order of stages
-	stages []stage // each but the last can end a search
-	max    int     // highest priority, -1 if empty
-	// rules by hash of their value on words; those of one hash by falling
-	// priority.
-	rules      map[uint64][]*Rule
+	shared unique.Handle[Flow] // the same, as rules have it
+	words  []uint8             // those of mask that are not 0, in the order of stages
+	packed []uint8             // where each of words is in a PackedMatch
+	stages []stage             // each but the last can end a search
+	max    int                 // highest priority, -1 if empty
+	// rules by hash of their value on words, the first of those of one hash:
+	// Rule.next leads to the others, by falling priority.
+	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules
 }
 
@@ -69,13 +72,24 @@ func stageOf(word int) int {
 
 const stageCount = 4
 
-func newSubtable(mask *Flow) *subtable {
-	s := &subtable{mask: *mask, max: -1, rules: make(map[uint64][]*Rule), priorities: make(map[uint16]int)}
+func newSubtable(shared unique.Handle[Flow]) *subtable {
+	s := &subtable{shared: shared, max: -1, rules: make(map[uint64]*Rule), priorities: make(map[uint16]int)}
+	if shared != (unique.Handle[Flow]{}) {
+		s.mask = shared.Value()
+	}
+	mask, place, places := &s.mask, uint8(0), [FlowWords]uint8{}
+	for i, m := range mask {
+		places[i] = place
+		if m != 0 {
+			place++
+		}
+	}
 	for n := range stageCount {
 		first := len(s.words)
 		for i, m := range mask {
 			if m != 0 && stageOf(i) == n {
 				s.words = append(s.words, uint8(i))
+				s.packed = append(s.packed, places[i])
 			}
 		}
 		if len(s.words) > first {
@@ -124,24 +138,36 @@ func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	return h
 }
 
-// hash is of all the words of f that the subtable looks at.
-func (s *subtable) hash(f *Flow) uint64 { return s.mix(1, s.words, f) }
+// hash is of all the words of m, a match of the subtable's mask.
+func (s *subtable) hash(m PackedMatch) uint64 {
+	f := s.expand(m)
+	return s.mix(1, s.words, &f)
+}
 
-// note counts a rule in, or with -1 out of, the stages before the last.
-func (s *subtable) note(r *Rule, n int) {
+// expand is the value of m, a match of the subtable's mask.
+func (s *subtable) expand(m PackedMatch) (f Flow) {
+	for i, w := range s.words {
+		f[w] = m.word(int(s.packed[i]))
+	}
+	return f
+}
+
+// note counts a rule of that value in, or with -1 out of, the stages before the
+// last.
+func (s *subtable) note(f *Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
 		st := &s.stages[i]
-		h = s.mix(h, st.words, &r.Match.Value)
+		h = s.mix(h, st.words, f)
 		if st.seen[h] += n; st.seen[h] == 0 {
 			delete(st.seen, h)
 		}
 	}
 }
 
-// find returns the rules f may match by its hash, having told v of each stage
-// it had to look at.
-func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) []*Rule {
+// find returns the first of the rules f may match by its hash, having told v of
+// each stage it had to look at.
+func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
 		st := &s.stages[i]
@@ -159,8 +185,8 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) []*Rule {
 
 // matches tells whether f agrees with r, a rule of s.
 func (s *subtable) matches(r *Rule, f *Flow) bool {
-	for _, w := range s.words {
-		if (f[w]^r.Match.Value[w])&s.mask[w] != 0 {
+	for i, w := range s.words {
+		if f[w]&s.mask[w] != r.Match.word(int(s.packed[i])) {
 			return false
 		}
 	}
@@ -215,7 +241,7 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 		if best != nil && int(best.Priority) >= s.max {
 			break
 		}
-		for _, r := range s.find(f, v, &l) {
+		for r := s.find(f, v, &l); r != nil; r = r.next {
 			if best != nil && r.Priority <= best.Priority {
 				break
 			}
@@ -229,13 +255,13 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 }
 
 // find returns the rule of exactly this match and priority.
-func (c *classifier) find(m *Match, priority uint16) *Rule {
-	s := c.byMask[m.Mask]
+func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
+	s := c.byMask[m.mask]
 	if s == nil {
 		return nil
 	}
-	for _, r := range s.rules[s.hash(&m.Value)] {
-		if r.Priority == priority && r.Match == *m {
+	for r := s.rules[s.hash(m)]; r != nil; r = r.next {
+		if r.Priority == priority && r.Match == m {
 			return r
 		}
 	}
@@ -244,14 +270,18 @@ func (c *classifier) find(m *Match, priority uint16) *Rule {
 
 // overlapping returns a rule of that priority that some frame matches together
 // with m.
-func (c *classifier) overlapping(m *Match, priority uint16) *Rule {
+func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
+	wanted := m.Unpack()
 	for _, s := range c.subtables {
 		if s.priorities[priority] == 0 {
 			continue
 		}
-		for _, rules := range s.rules {
-			for _, r := range rules {
-				if r.Priority == priority && overlap(&r.Match, m) {
+		for _, r := range s.rules {
+			for ; r != nil; r = r.next {
+				if r.Priority != priority {
+					continue
+				}
+				if match := r.Match.Unpack(); overlap(&match, &wanted) {
 					return r
 				}
 			}
@@ -279,21 +309,30 @@ func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 }
 
 func (c *classifier) insert(r *Rule) {
-	s := c.byMask[r.Match.Mask]
+	s := c.byMask[r.Match.mask]
 	if s == nil {
 		if c.byMask == nil {
-			c.byMask = make(map[Flow]*subtable)
+			c.byMask = make(map[unique.Handle[Flow]]*subtable)
 		}
-		s = newSubtable(&r.Match.Mask)
-		c.byMask[s.mask] = s
+		s = newSubtable(r.Match.mask)
+		c.byMask[s.shared] = s
 		c.subtables = append(c.subtables, s)
 	}
-	h := s.hash(&r.Match.Value)
-	list := s.rules[h]
-	at, _ := slices.BinarySearchFunc(list, r.Priority, func(o *Rule, p uint16) int { return int(p) - int(o.Priority) })
-	s.rules[h] = slices.Insert(list, at, r)
-	s.note(r, 1)
-	s.eachPrefix(func(i int, length uint8) { c.tries[i].add(prefixFields[i].value(&r.Match.Value), length) })
+	f := s.expand(r.Match)
+	h := s.mix(1, s.words, &f)
+	first := s.rules[h]
+	if first == nil || first.Priority <= r.Priority {
+		r.next = first
+		s.rules[h] = r
+	} else {
+		before := first
+		for before.next != nil && before.next.Priority > r.Priority {
+			before = before.next
+		}
+		before.next, r.next = r, before.next
+	}
+	s.note(&f, 1)
+	s.eachPrefix(func(i int, length uint8) { c.tries[i].add(prefixFields[i].value(&f), length) })
 	s.priorities[r.Priority]++
 	if int(r.Priority) > s.max {
 		c.setMax(s, int(r.Priority))
@@ -301,22 +340,29 @@ func (c *classifier) insert(r *Rule) {
 }
 
 func (c *classifier) remove(r *Rule) {
-	s := c.byMask[r.Match.Mask]
-	h := s.hash(&r.Match.Value)
-	list := s.rules[h]
-	list = slices.Delete(list, slices.Index(list, r), slices.Index(list, r)+1)
-	s.rules[h] = list
-	if len(list) == 0 {
+	s := c.byMask[r.Match.mask]
+	f := s.expand(r.Match)
+	h := s.mix(1, s.words, &f)
+	if first := s.rules[h]; first == r && r.next == nil {
 		delete(s.rules, h)
+	} else if first == r {
+		s.rules[h] = r.next
+	} else {
+		before := first
+		for before.next != r {
+			before = before.next
+		}
+		before.next = r.next
 	}
-	s.note(r, -1)
-	s.eachPrefix(func(i int, length uint8) { c.tries[i].remove(prefixFields[i].value(&r.Match.Value), length) })
+	r.next = nil
+	s.note(&f, -1)
+	s.eachPrefix(func(i int, length uint8) { c.tries[i].remove(prefixFields[i].value(&f), length) })
 	if s.priorities[r.Priority]--; s.priorities[r.Priority] > 0 {
 		return
 	}
 	delete(s.priorities, r.Priority)
 	if len(s.priorities) == 0 {
-		delete(c.byMask, s.mask)
+		delete(c.byMask, s.shared)
 		c.subtables = slices.Delete(c.subtables, slices.Index(c.subtables, s), slices.Index(c.subtables, s)+1)
 		return
 	}

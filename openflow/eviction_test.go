@@ -40,7 +40,7 @@ func TestEviction(t *testing.T) {
 		if tt.name == "replaced instead" {
 			want = WhyDeleted
 		}
-		if got := FormatMatch(&c.Removed[0].Match, nil); got != "in_port="+tt.gone || c.Removed[0].Why != want {
+		if got := c.Removed[0].Match.Format(nil); got != "in_port="+tt.gone || c.Removed[0].Why != want {
 			t.Errorf("%s: %s went (%v), want in_port=%s (%v)", tt.name, got, c.Removed[0].Why, tt.gone, want)
 		}
 	}
@@ -71,8 +71,8 @@ func TestEvictionInBundles(t *testing.T) {
 		t.Fatalf("%v: %d removed, %d there", err, len(c.Removed), p.Len())
 	}
 	for i, r := range c.Removed {
-		if want := fmt.Sprintf("in_port=%d", 9-i); FormatMatch(&r.Match, nil) != want {
-			t.Errorf("removal %d is %s, want %s", i, FormatMatch(&r.Match, nil), want)
+		if want := fmt.Sprintf("in_port=%d", 9-i); r.Match.Format(nil) != want {
+			t.Errorf("removal %d is %s, want %s", i, r.Match.Format(nil), want)
 		}
 	}
 	if _, n := p.Config(0); n != 5-2+4 {

@@ -32,7 +32,7 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	if r.ModifiedNS != r.CreatedNS {
 		fmt.Fprintf(&b, "hard_age=%d, ", (nowNS-min(nowNS, r.ModifiedNS))/second)
 	}
-	match := formatPriority(r.Priority, &r.Match, names)
+	match := formatPriority(r.Priority, r.Match, names)
 	if match != "" {
 		b.WriteString(match + " ")
 	}
@@ -57,8 +57,8 @@ func formatDuration(ns uint64) string {
 	return fmt.Sprintf("%d.%03ds", ms/1000, ms%1000)
 }
 
-func formatPriority(priority uint16, m *Match, names Names) string {
-	match := FormatMatch(m, names)
+func formatPriority(priority uint16, packed PackedMatch, names Names) string {
+	match := packed.Format(names)
 	if priority == DefaultPriority {
 		return match
 	}
@@ -69,6 +69,7 @@ func formatPriority(priority uint16, m *Match, names Names) string {
 // names, makes an equal FlowMod: for keeping flows in files.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
+	b.Grow(192)
 	if m.Table != TableAll && !(m.Table == 0 && m.Command == Add) {
 		fmt.Fprintf(&b, "table=%d,", m.Table)
 	}
@@ -95,7 +96,7 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	if m.ByOutPort {
 		fmt.Fprintf(&b, "out_port=%s,", formatPort(m.OutPort, names))
 	}
-	b.WriteString(formatPriority(m.Priority, &m.Match, names))
+	b.WriteString(formatPriority(m.Priority, m.Match, names))
 	if m.Command >= Delete {
 		return strings.TrimSuffix(b.String(), ",")
 	}
@@ -115,6 +116,7 @@ type matchWriter struct {
 // them.
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, left: m.Mask, m: m}
+	w.Grow(128)
 	w.ct()
 	w.shorthand()
 	for n := range 16 {
@@ -144,6 +146,13 @@ func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 
 func (w *matchWriter) add(format string, args ...any) { fmt.Fprintf(w, format+",", args...) }
 
+func (w *matchWriter) is(name, value string) {
+	w.WriteString(name)
+	w.WriteByte('=')
+	w.WriteString(value)
+	w.WriteByte(',')
+}
+
 // shorthand writes the word that stands for the EtherType and the protocol.
 func (w *matchWriter) shorthand() {
 	eth, known := w.exact(flowtable.WEthDst, 0xffff)
@@ -161,7 +170,8 @@ func (w *matchWriter) shorthand() {
 	if best < 0 {
 		return
 	}
-	w.add("%s", shorthands[best].name)
+	w.WriteString(shorthands[best].name)
+	w.WriteByte(',')
 	w.left[flowtable.WEthDst] &^= 0xffff
 	if shorthands[best].proto != 0 {
 		w.left[frames] &^= 0xff << protoAt
@@ -173,6 +183,9 @@ func (w *matchWriter) shorthand() {
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
+	if f := &fields[id]; w.left[f.word] == 0 && (f.bits <= 64 || w.left[f.word+1] == 0) {
+		return
+	}
 	s := whole(id)
 	mask := s.get(&w.left)
 	if mask.isZero() {
@@ -186,7 +199,7 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	if fields[id].alias != "" && shownByAlias[id] {
 		name = fields[id].alias
 	}
-	w.add("%s=%s", name, formatField(id, s.get(&w.m.Value), mask, w.names))
+	w.is(name, formatField(id, s.get(&w.m.Value), mask, w.names))
 }
 
 // shownByAlias are fields that dump-flows shows under their older name.
@@ -214,7 +227,7 @@ func (w *matchWriter) inPort() {
 		return
 	}
 	w.left[flowtable.WPort] &^= 0xffffffff << 32
-	w.add("in_port=%s", formatPort(uint32(v>>32), w.names))
+	w.is("in_port", formatPort(uint32(v>>32), w.names))
 }
 
 // vlan writes the outer tag in the words of dl_vlan and dl_vlan_pcp where they

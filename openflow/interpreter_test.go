@@ -225,6 +225,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 // learn notes the flow as text, for it is compared as text.
 func (in *interpreter) learn(spec *LearnSpec) {
 	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
+	var match Match
 	for _, item := range spec.Items {
 		v := item.Value
 		if item.Src.Bits != 0 {
@@ -232,10 +233,10 @@ func (in *interpreter) learn(spec *LearnSpec) {
 		}
 		switch item.Kind {
 		case LearnMatch:
-			item.Dst.put(&m.Match.Value, v, item.Dst.ones())
-			item.Dst.put(&m.Match.Mask, item.Dst.ones(), item.Dst.ones())
+			item.Dst.put(&match.Value, v, item.Dst.ones())
+			item.Dst.put(&match.Mask, item.Dst.ones(), item.Dst.ones())
 			if item.Dst == whole(FInPort) {
-				m.Match.Mask[flowtable.WPort] = 0xffffffff << 32
+				match.Mask[flowtable.WPort] = 0xffffffff << 32
 			}
 		case LearnLoad:
 			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
@@ -243,6 +244,7 @@ func (in *interpreter) learn(spec *LearnSpec) {
 			m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
 		}
 	}
+	m.Match = match.Pack()
 	n, there := 0, false
 	for _, r := range in.p.rules {
 		if r != nil && r.Table == spec.Table && r.Cookie == spec.Cookie {

@@ -50,6 +50,7 @@ const maxLearned = 64
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags}
+	var match Match
 	for i := range spec.Items {
 		item := &spec.Items[i]
 		v := item.Value
@@ -58,7 +59,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		}
 		switch item.Kind {
 		case LearnMatch:
-			setSubfield(&m.Match, item.Dst, v)
+			setSubfield(&match, item.Dst, v)
 		case LearnLoad:
 			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
 		case LearnOutput:
@@ -67,6 +68,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 			}
 		}
 	}
+	m.Match = match.Pack()
 	allowed := x.p.mayLearn(spec, &m)
 	if spec.Result.Bits != 0 {
 		bit := uint64(0)
@@ -118,7 +120,7 @@ func (p *Pipeline) mayLearn(spec *LearnSpec, m *FlowMod) bool {
 		return true
 	}
 	g := p.learnt[learnKey{spec.Table, spec.Cookie}]
-	return g == nil || g.flows < int(spec.Limit) || p.tables[spec.Table].find(&m.Match, m.Priority) != nil
+	return g == nil || g.flows < int(spec.Limit) || p.tables[spec.Table].find(m.Match, m.Priority) != nil
 }
 
 // noteLearners counts the learn actions of a rule that comes, or with -1 goes.
@@ -183,7 +185,7 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 // Learnt tells whether the tables have the flow of a Translation's Learned as it
 // is to be.
 func (p *Pipeline) Learnt(m *FlowMod) bool {
-	r := p.tables[m.Table].find(&m.Match, m.Priority)
+	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
 }
 
@@ -193,7 +195,7 @@ func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	if !p.Learnt(m) {
 		return false
 	}
-	r := p.tables[m.Table].find(&m.Match, m.Priority)
+	r := p.tables[m.Table].find(m.Match, m.Priority)
 	r.ModifiedNS = max(r.ModifiedNS, usedNS)
 	return true
 }

@@ -134,7 +134,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 			continue
 		}
 		texts = append(texts, strings.TrimRight(match, " ,")+" actions=drop")
-		ours = append(ours, formatPriority(mod.Priority, &mod.Match, nil))
+		ours = append(ours, formatPriority(mod.Priority, mod.Match, nil))
 	}
 	compareShown(t, texts, ours)
 }
@@ -186,7 +186,7 @@ func TestGeneratedTextIsOVSs(t *testing.T) {
 			t.Fatalf("%s: %v", match, err)
 		}
 		matches = append(matches, match+" actions=drop")
-		shown = append(shown, formatPriority(mod.Priority, &mod.Match, nil))
+		shown = append(shown, formatPriority(mod.Priority, mod.Match, nil))
 	}
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"

@@ -1,9 +1,7 @@
 package openflow
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"strings"
 
 	"weft/flowtable"
@@ -67,15 +65,19 @@ type token struct {
 
 const separators = ", \t\r\n"
 
+func isSeparator(c byte) bool { return c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
 // nextToken takes the first token off s; ok is false at the end.
 func nextToken(s string) (t token, rest string, ok bool) {
-	s = strings.TrimLeft(s, separators)
+	for s != "" && isSeparator(s[0]) {
+		s = s[1:]
+	}
 	if s == "" {
 		return token{}, "", false
 	}
 	n := keyEnd(s)
 	t.key, t.text = s[:n], s[:n]
-	if n == len(s) || strings.IndexByte(separators, s[n]) >= 0 {
+	if n == len(s) || isSeparator(s[n]) {
 		return t, s[n:], true
 	}
 	t.delim = s[n]
@@ -106,8 +108,10 @@ func keyEnd(s string) int {
 	if s[0] == '"' {
 		return quotedEnd(s, 0)
 	}
-	if n := strings.IndexAny(s, ":=("+separators); n >= 0 {
-		return n
+	for n := range len(s) {
+		if c := s[n]; c == '=' || c == ':' || c == '(' || isSeparator(c) {
+			return n
+		}
 	}
 	return len(s)
 }
@@ -121,7 +125,7 @@ func valueEnd(s string, at int, delims string) int {
 		case c == '"':
 			at = quotedEnd(s, at)
 			continue
-		case depth == 0 && strings.IndexByte(delims, c) >= 0:
+		case depth == 0 && (isSeparator(c) && delims == separators || c == ')' && delims == ")"):
 			return at
 		case c == '(':
 			depth++
@@ -176,43 +180,48 @@ var commandWords = map[string]Command{
 // ParseFlowMods parses a file of flows, one a line; # begins a comment. A line
 // may begin with add, modify, modify_strict, delete or delete_strict, as those
 // of ovs-ofctl --bundle; without, it is a command. The first error ends it, and
-// names its line.
-func ParseFlowMods(r io.Reader, command Command, names Names) ([]FlowMod, error) {
-	var mods []FlowMod
-	scan := bufio.NewScanner(r)
-	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
-	line := 0
-	for scan.Scan() {
-		line++
-		text, _, _ := strings.Cut(scan.Text(), "#")
-		text = strings.TrimSpace(text)
-		if text == "" {
+// names its line. What it returns does not hold on to text.
+func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
+	// Room for as many as there are lines that can be flows.
+	mods := make([]FlowMod, 0, min(strings.Count(text, "\n")+1, len(text)/shortestFlow+1))
+	lists := actionLists{}
+	for number := 1; text != ""; number++ {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		if len(line) > maxLine {
+			return nil, &ParseError{Line: number, Word: "line", Expected: fmt.Sprintf("at most %d bytes", maxLine)}
+		}
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		mod, err := parseLine(text, command, names)
+		p := flowParser{names: names, lists: lists}
+		mod, err := p.line(line, command)
 		if err != nil {
 			if pe, ok := err.(*ParseError); ok {
-				pe.Line = line
+				pe.Line = number
 			}
 			return nil, err
 		}
 		mods = append(mods, mod)
 	}
-	if err := scan.Err(); err != nil {
-		return nil, &ParseError{Line: line + 1, Word: "line", Expected: fmt.Sprintf("at most %d bytes: %v", maxLine, err)}
-	}
 	return mods, nil
 }
+
+// shortestFlow is the number of bytes of the shortest flow that can be added,
+// with its newline.
+const shortestFlow = len("action=1\n")
 
 // maxLine bounds a line of a file of flows, in bytes.
 const maxLine = 1 << 20
 
-func parseLine(text string, command Command, names Names) (FlowMod, error) {
+func (p *flowParser) line(text string, command Command) (FlowMod, error) {
 	word, rest, _ := strings.Cut(text, " ")
 	if c, ok := commandWords[word]; ok {
-		return ParseFlowMod(rest, c, names)
+		text, command = rest, c
 	}
-	return ParseFlowMod(text, command, names)
+	p.mode = parseMode{command: command, filter: command >= Delete}
+	return p.parse(text)
 }
 
 // flowParser is the state of one flow text.
@@ -220,6 +229,28 @@ type flowParser struct {
 	names Names
 	mode  parseMode
 	mod   FlowMod
+	match Match // of mod
+	lists actionLists
+}
+
+// actionLists are lists of actions by their text, of those that mean the same
+// behind every match: flows of one file share them. nil: nothing is shared.
+type actionLists map[string][]Action
+
+// maxActionLists bounds the lists that one file's flows share.
+const maxActionLists = 1024
+
+// keep notes a list, unless what it means depends on more than its text.
+func (l actionLists) keep(text string, list []Action) {
+	if l == nil || len(l) >= maxActionLists {
+		return
+	}
+	for i := range list {
+		if list[i].Kind != ActOutput {
+			return
+		}
+	}
+	l[strings.Clone(text)] = list
 }
 
 func (p *flowParser) parse(text string) (FlowMod, error) {
@@ -252,7 +283,7 @@ func cutActions(text string) (match, actions string, found bool, err error) {
 			at = quotedEnd(text, at) - 1
 			continue
 		}
-		if !strings.HasPrefix(text[at:], word) {
+		if text[at] != word[0] || !strings.HasPrefix(text[at:], word) {
 			continue
 		}
 		_, actions, ok := strings.Cut(text[at:], "=")
@@ -266,9 +297,10 @@ func cutActions(text string) (match, actions string, found bool, err error) {
 
 func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	mod := &p.mod
-	if err := normalize(mod); err != nil {
+	if err := p.normalize(); err != nil {
 		return FlowMod{}, err
 	}
+	mod.Match = p.match.Pack()
 	if p.mode.filter {
 		return *mod, nil
 	}
@@ -282,10 +314,14 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	if mod.Command == Add && mod.CookieMask != 0 {
 		return FlowMod{}, wrong("cookie", "a value without a mask when adding a flow")
 	}
-	a := actionParser{names: p.names, match: mod.Match, table: mod.Table, checked: true}
-	list, err := a.whole(actions)
-	if err != nil {
-		return FlowMod{}, err
+	list, known := p.lists[actions]
+	if !known {
+		a := actionParser{names: p.names, match: p.match, table: mod.Table, checked: true}
+		var err error
+		if list, err = a.whole(actions); err != nil {
+			return FlowMod{}, err
+		}
+		p.lists.keep(actions, list)
 	}
 	if mod.Table == TableAll && mod.Command == Add {
 		mod.Table = 0
@@ -298,9 +334,9 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 func (p *flowParser) word(t token) error {
 	for i := range shorthands {
 		if s := &shorthands[i]; s.name == t.key {
-			setField(&p.mod.Match, FEthType, value64(s.eth), ones(16))
+			setField(&p.match, FEthType, value64(s.eth), ones(16))
 			if s.proto != 0 {
-				setField(&p.mod.Match, FIPProto, value64(s.proto), ones(8))
+				setField(&p.match, FIPProto, value64(s.proto), ones(8))
 			}
 			return nil
 		}
@@ -325,39 +361,55 @@ func (p *flowParser) keyValue(t token) error {
 	if isField {
 		// Text may write nothing where a value was meant, and only tcp_flags
 		// reads that as a value; the field's own parser decides.
-		return parseMatchField(&p.mod.Match, id, t, p.names)
+		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
 		return wrong(t.key, "a field that weft supports")
 	}
-	set, known := p.settings()[t.key]
-	if !known {
+	set := p.setting(t.key)
+	if set == nil {
 		return wrong(t.key, expectedKeyword)
 	}
 	if t.value == "" {
 		return wrong(t.text, "%s=VALUE", t.key)
 	}
-	return set(t)
+	return set(p, t)
 }
 
-func (p *flowParser) settings() map[string]func(token) error {
-	m := &p.mod
-	s := map[string]func(token) error{"table": p.table, "cookie": p.cookie}
-	if m.Command != Delete {
-		s["priority"] = func(t token) error { return parseUint16(t, &m.Priority) }
+// setting is what takes a word that is no match field; nil: nothing does.
+func (p *flowParser) setting(key string) func(*flowParser, token) error {
+	switch key {
+	case "table":
+		return (*flowParser).table
+	case "cookie":
+		return (*flowParser).cookie
+	case "priority":
+		if p.mod.Command != Delete {
+			return func(p *flowParser, t token) error { return parseUint16(t, &p.mod.Priority) }
+		}
+	case "out_port":
+		if p.mode.filter {
+			return (*flowParser).outPort
+		}
 	}
 	if p.mode.filter {
-		s["out_port"] = func(t token) (err error) {
-			m.OutPort, err = parsePort(t.value, p.names)
-			m.ByOutPort = true
-			return err
-		}
-		return s
+		return nil
 	}
-	s["idle_timeout"] = func(t token) error { return parseUint16(t, &m.IdleTimeout) }
-	s["hard_timeout"] = func(t token) error { return parseUint16(t, &m.HardTimeout) }
-	s["importance"] = func(t token) error { return parseUint16(t, &m.Importance) }
-	return s
+	switch key {
+	case "idle_timeout":
+		return func(p *flowParser, t token) error { return parseUint16(t, &p.mod.IdleTimeout) }
+	case "hard_timeout":
+		return func(p *flowParser, t token) error { return parseUint16(t, &p.mod.HardTimeout) }
+	case "importance":
+		return func(p *flowParser, t token) error { return parseUint16(t, &p.mod.Importance) }
+	}
+	return nil
+}
+
+func (p *flowParser) outPort(t token) (err error) {
+	p.mod.OutPort, err = parsePort(t.value, p.names)
+	p.mod.ByOutPort = true
+	return err
 }
 
 func parseUint16(t token, to *uint16) error {
@@ -444,8 +496,8 @@ var locations = []location{
 
 // normalize takes out of the match what lacks its prerequisites, in the order
 // in which they build on each other.
-func normalize(mod *FlowMod) error {
-	m := &mod.Match
+func (p *flowParser) normalize() error {
+	m := &p.match
 	for i := range locations {
 		l := &locations[i]
 		if m.Mask[l.word]&l.mask == 0 {
@@ -455,15 +507,15 @@ func normalize(mod *FlowMod) error {
 			return wrong(fields[l.field].alias, "no transport field, as nw_frag=later selects frames without one")
 		}
 		met := false
-		for _, p := range l.anyOf {
-			met = met || p.met(m)
+		for _, need := range l.anyOf {
+			met = met || need.met(m)
 		}
 		if met {
 			continue
 		}
 		m.Mask[l.word] &^= l.mask
 		m.Value[l.word] &^= l.mask
-		mod.note(l)
+		p.mod.note(l)
 	}
 	return checkCT(m)
 }
@@ -490,6 +542,7 @@ func ParseKey(text string, names Names) (flowtable.Key, error) {
 	if mod.Table != TableAll || mod.CookieMask != 0 || mod.ByOutPort {
 		return k, wrong(text, "only match fields")
 	}
-	copy(k[:], mod.Match.Value[:])
+	match := mod.Match.Unpack()
+	copy(k[:], match.Value[:])
 	return k, nil
 }

@@ -118,14 +118,14 @@ func TestFilterText(t *testing.T) {
 	if strict, err := ParseFlowMod("priority=3,ip", DeleteStrict, nil); err != nil || strict.Priority != 3 {
 		t.Errorf("strict delete: %+v, %v", strict, err)
 	}
-	if all, err := ParseFilter("", nil); err != nil || all.Table != TableAll || all.Match != (Match{}) {
+	if all, err := ParseFilter("", nil); err != nil || all.Table != TableAll || all.Match != (PackedMatch{}) {
 		t.Errorf("empty filter: %+v, %v", all, err)
 	}
 }
 
 func TestFileOfFlows(t *testing.T) {
 	text := "# a comment\n\nin_port=1,actions=2 # behind\n delete table=3\nmodify in_port=2,actions=drop\n"
-	mods, err := ParseFlowMods(strings.NewReader(text), Add, nil)
+	mods, err := ParseFlowMods(text, Add, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,18 +137,18 @@ func TestFileOfFlows(t *testing.T) {
 		t.Errorf("commands %v, want %v", commands, want)
 	}
 	long := strings.Repeat("in_port=1,actions=2\n", 69_999) + "in_port=1,actions=flyy\n"
-	_, err = ParseFlowMods(strings.NewReader(long), Add, nil)
+	_, err = ParseFlowMods(long, Add, nil)
 	if want := `line 70000: "flyy": expected a port or an action`; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s...", err, want)
 	}
-	if _, err := ParseFlowMods(strings.NewReader("in_port=1\n"+strings.Repeat("x", maxLine+1)), Add, nil); err == nil {
+	if _, err := ParseFlowMods("in_port=1\n"+strings.Repeat("x", maxLine+1), Add, nil); err == nil {
 		t.Error("an endless line was taken")
 	}
 }
 
 func TestNotesOnFieldsLeftOut(t *testing.T) {
 	mod, err := ParseFlowMod("nw_src=1.2.3.4,actions=drop", Add, nil)
-	if err != nil || mod.Match != (Match{}) {
+	if err != nil || mod.Match != (PackedMatch{}) {
 		t.Fatalf("%+v, %v; want a match of everything", mod.Match, err)
 	}
 	if len(mod.Notes) != 1 || !strings.Contains(mod.Notes[0], "ip_src is ignored") {
@@ -201,7 +201,9 @@ func TestQuotedPortNames(t *testing.T) {
 	env.ports = append(env.ports, PortInfo{No: 20, Name: "normal"}, PortInfo{No: 21, Name: "a,b"}, PortInfo{No: 22, Name: "1"}, PortInfo{No: 23, Name: `q"uote`})
 	for _, p := range env.ports {
 		mod := FlowMod{Priority: DefaultPriority, ModifyCookie: true, Actions: []Action{{Kind: ActOutput, Port: p.No}}}
-		setField(&mod.Match, FInPort, value64(uint64(p.No)), ones(32))
+		var match Match
+		setField(&match, FInPort, value64(uint64(p.No)), ones(32))
+		mod.Match = match.Pack()
 		roundTrip(t, mod, env)
 	}
 }

@@ -209,34 +209,28 @@ func valueAddr(v Value128, width uint) netip.Addr {
 }
 
 func parseEthernet(text string) (Value128, bool) {
-	parts := strings.Split(text, ":")
-	if len(parts) != 6 {
-		return Value128{}, false
-	}
 	var v uint64
-	for _, part := range parts {
+	for n := range 6 {
+		part, rest, more := strings.Cut(text, ":")
 		b, err := strconv.ParseUint(part, 16, 8)
-		if err != nil {
+		if err != nil || more != (n < 5) {
 			return Value128{}, false
 		}
-		v = v<<8 | b
+		v, text = v<<8|b, rest
 	}
 	return value64(v), true
 }
 
 // parseIPv4 takes a.b.c.d in decimal, zeros in front allowed.
 func parseIPv4(text string) (Value128, bool) {
-	parts := strings.Split(text, ".")
-	if len(parts) != 4 {
-		return Value128{}, false
-	}
 	var v uint64
-	for _, part := range parts {
+	for n := range 4 {
+		part, rest, more := strings.Cut(text, ".")
 		b, ok := parseDecimal(part, 0xff)
-		if !ok {
+		if !ok || more != (n < 3) {
 			return Value128{}, false
 		}
-		v = v<<8 | b
+		v, text = v<<8|b, rest
 	}
 	return value64(v), true
 }

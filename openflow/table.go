@@ -48,7 +48,7 @@ type FlowMod struct {
 	Command  Command
 	Table    uint8 // TableAll: every table; when it adds, table 0
 	Priority uint16
-	Match    Match
+	Match    PackedMatch
 	// Cookie and CookieMask select the rules to modify or delete. NewCookie is
 	// that of added rules, and with ModifyCookie of modified ones.
 	Cookie, CookieMask, NewCookie uint64
@@ -80,13 +80,15 @@ type Rule struct {
 	Removed bool
 	Why     Why // it was removed
 	Cookie  uint64
-	Match   Match
+	Match   PackedMatch
 	Actions []Action
 	// CreatedNS and ModifiedNS are CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
 	// Packets and Bytes that hit the rule, and UsedNS, when the last did
 	// (CLOCK_MONOTONIC, 0: never).
 	Packets, Bytes, UsedNS uint64
+
+	next *Rule // in the classifier, of the same hash
 }
 
 // Credit counts packets and bytes that hit r, the last at usedNS
@@ -249,11 +251,11 @@ func (b *bundle) add(m *FlowMod) error {
 		table = 0
 	}
 	c := &b.p.tables[table]
-	if old := c.find(&m.Match, m.Priority); old != nil {
+	if old := c.find(m.Match, m.Priority); old != nil {
 		b.remove(old, WhyDeleted)
 	}
 	if m.Flags&CheckOverlap != 0 {
-		if r := c.overlapping(&m.Match, m.Priority); r != nil {
+		if r := c.overlapping(m.Match, m.Priority); r != nil {
 			return fmt.Errorf("check_overlap: expected no flow of priority %d in table %d that overlaps, and there is %s",
 				m.Priority, table, quoteMatch(r))
 		}
@@ -277,7 +279,7 @@ func (b *bundle) add(m *FlowMod) error {
 }
 
 func quoteMatch(r *Rule) string {
-	if text := FormatMatch(&r.Match, nil); text != "" {
+	if text := r.Match.Format(nil); text != "" {
 		return text
 	}
 	return "one that matches everything"
@@ -405,14 +407,15 @@ func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 			if m.Table != TableAll && m.Table != uint8(t) {
 				continue
 			}
-			if r := p.tables[t].find(&m.Match, m.Priority); r != nil && wanted(r) {
+			if r := p.tables[t].find(m.Match, m.Priority); r != nil && wanted(r) {
 				found = append(found, r)
 			}
 		}
 		return found
 	}
+	within := m.Match.Unpack()
 	for _, r := range p.rules {
-		if r != nil && (m.Table == TableAll || m.Table == r.Table) && wanted(r) && r.Match.Within(&m.Match) {
+		if r != nil && (m.Table == TableAll || m.Table == r.Table) && wanted(r) && r.Match.Within(&within) {
 			found = append(found, r)
 		}
 	}

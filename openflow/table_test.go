@@ -219,8 +219,11 @@ func checkClassifier(t *testing.T, c *classifier) {
 	}
 	for _, s := range c.subtables {
 		highest := -1
-		for _, rules := range s.rules {
-			for _, r := range rules {
+		for _, r := range s.rules {
+			for ; r != nil; r = r.next {
+				if r.next != nil && r.next.Priority > r.Priority {
+					t.Error("rules of one hash are out of order")
+				}
 				highest = max(highest, int(r.Priority))
 			}
 		}

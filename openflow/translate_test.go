@@ -81,7 +81,7 @@ func FuzzMegaflowsAreSound(f *testing.F) {
 func pipelineOf(t *testing.T, flows ...string) *Pipeline {
 	t.Helper()
 	p := NewPipeline(Limits{})
-	mods, err := ParseFlowMods(strings.NewReader(strings.Join(flows, "\n")), Add, newEnv())
+	mods, err := ParseFlowMods(strings.Join(flows, "\n"), Add, newEnv())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestTraceTellsEachStep(t *testing.T) {
 		case s.Action != nil:
 			steps = append(steps, FormatActions([]Action{*s.Action}, nil))
 		case s.Lookup && s.Rule != nil:
-			steps = append(steps, "rule "+FormatMatch(&s.Rule.Match, nil))
+			steps = append(steps, "rule "+s.Rule.Match.Format(nil))
 		}
 	})
 	want := []string{"rule in_port=1", "resubmit(,1)", "rule ", "dec_ttl", "output:2"}
@@ -292,8 +292,8 @@ func TestTraceTellsEachStep(t *testing.T) {
 
 func BenchmarkTranslate(b *testing.B) {
 	p := NewPipeline(Limits{})
-	mods, _ := ParseFlowMods(strings.NewReader(
-		"priority=10,in_port=1,actions=resubmit(,1)\ntable=1,ip,nw_dst=10.0.0.0/8,actions=dec_ttl,mod_dl_dst:00:00:00:00:00:02,2"), Add, nil)
+	mods, _ := ParseFlowMods(
+		"priority=10,in_port=1,actions=resubmit(,1)\ntable=1,ip,nw_dst=10.0.0.0/8,actions=dec_ttl,mod_dl_dst:00:00:00:00:00:02,2", Add, nil)
 	p.Apply(mods, 0)
 	env := newEnv()
 	k, _ := ParseKey("in_port=1,tcp,nw_dst=10.1.1.1,nw_ttl=64", env)

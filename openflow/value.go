@@ -66,13 +66,21 @@ func (v Value128) prefixLen(width uint) int {
 }
 
 func (v Value128) hex() string {
-	if v.isZero() {
+	switch {
+	case v.isZero():
 		return "0"
+	case v[0] == 0:
+		return "0x" + strconv.FormatUint(v[1], 16)
 	}
 	return "0x" + v.big().Text(16)
 }
 
-func (v Value128) decimal() string { return v.big().Text(10) }
+func (v Value128) decimal() string {
+	if v[0] == 0 {
+		return strconv.FormatUint(v[1], 10)
+	}
+	return v.big().Text(10)
+}
 
 func (v Value128) big() *big.Int {
 	n := new(big.Int).SetUint64(v[0])
@@ -82,6 +90,9 @@ func (v Value128) big() *big.Int {
 // parseNumber reads an unsigned number as ovs-ofctl does: 0x and hexadecimal,
 // a leading 0 and octal, or decimal, perhaps with a plus sign.
 func parseNumber(s string) (Value128, bool) {
+	if v, ok := parseDigits(s, 19); ok {
+		return value64(v), true
+	}
 	s = strings.TrimPrefix(s, "+")
 	base := 10
 	switch {
@@ -101,6 +112,22 @@ func parseNumber(s string) (Value128, bool) {
 		return Value128{}, false
 	}
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
+}
+
+// parseDigits reads a decimal number of at most limit digits, 19 of which fit a
+// word, that does not begin with 0 unless it is 0.
+func parseDigits(s string, limit int) (v uint64, ok bool) {
+	if s == "" || len(s) > limit || s[0] == '0' && len(s) > 1 {
+		return 0, false
+	}
+	for i := range len(s) {
+		digit := s[i] - '0'
+		if digit > 9 {
+			return 0, false
+		}
+		v = 10*v + uint64(digit)
+	}
+	return v, true
 }
 
 // parseUint is parseNumber with a limit.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -52,10 +53,9 @@ func TestDiffFlows(t *testing.T) {
 func TestFlowFiles(t *testing.T) {
 	var method, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		var text json.RawMessage
-		_ = json.NewDecoder(r.Body).Decode(&text)
-		method, body = r.Method, string(text)
-		if method == http.MethodGet {
+		text, _ := io.ReadAll(r.Body)
+		method, body = r.Method+" "+r.URL.RawQuery, string(text)
+		if r.Method == http.MethodGet {
 			_, _ = w.Write([]byte(`[{"packets":3,"bytes":100},{"packets":4,"bytes":200}]`))
 			return
 		}
@@ -66,12 +66,12 @@ func TestFlowFiles(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"add-flow", "--bundle", "-"}, `POST {"op":"add","text":"ip","file":true}`},
-		{[]string{"--bundle", "add-flows", "-"}, `POST {"op":"add","text":"ip","file":true}`},
-		{[]string{"replace-flows", "-", "--bundle"}, `POST {"op":"replace","text":"ip","file":true}`},
-		{[]string{"--strict", "mod-flows", "--bundle", "-"}, `POST {"op":"modify-strict","text":"ip","file":true}`},
-		{[]string{"del-flows", "--bundle", "-"}, `POST {"op":"delete","text":"ip","file":true}`},
-		{[]string{"del-flows", "--strict", "-"}, `POST {"op":"delete-strict","text":"ip","file":true}`},
+		{[]string{"add-flow", "--bundle", "-"}, "POST op=add ip"},
+		{[]string{"--bundle", "add-flows", "-"}, "POST op=add ip"},
+		{[]string{"replace-flows", "-", "--bundle"}, "POST op=replace ip"},
+		{[]string{"--strict", "mod-flows", "--bundle", "-"}, "POST op=modify-strict ip"},
+		{[]string{"del-flows", "--bundle", "-"}, "POST op=delete ip"},
+		{[]string{"del-flows", "--strict", "-"}, "POST op=delete-strict ip"},
 	} {
 		_, errs, code := weft("ip", c.args...)
 		if got := method + " " + body; code != 0 || got != c.want {

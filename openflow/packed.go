@@ -1,0 +1,78 @@
+package openflow
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"unique"
+)
+
+// PackedMatch is a Match in as few bytes as it needs, for keeping many of them:
+// masks are shared, values have only the words that the mask has. Equal matches
+// are equal when packed. The zero PackedMatch matches everything.
+type PackedMatch struct {
+	mask   unique.Handle[Flow] // zero: matches everything
+	values string              // words of Value under a mask, little endian, in order
+}
+
+// Pack returns m packed.
+func (m *Match) Pack() PackedMatch {
+	if m.Mask == (Flow{}) {
+		return PackedMatch{}
+	}
+	var room [8 * FlowWords]byte
+	values := room[:0]
+	for i, mask := range m.Mask {
+		if mask != 0 {
+			values = binary.LittleEndian.AppendUint64(values, m.Value[i]&mask)
+		}
+	}
+	return PackedMatch{mask: unique.Make(m.Mask), values: string(values)}
+}
+
+// Unpack is the reverse of Pack.
+func (p PackedMatch) Unpack() (m Match) {
+	if p.values == "" {
+		return m
+	}
+	m.Mask = p.mask.Value()
+	at := 0
+	for i, mask := range m.Mask {
+		if mask != 0 {
+			m.Value[i] = p.word(at)
+			at++
+		}
+	}
+	return m
+}
+
+// word is number n of those that the mask has.
+func (p PackedMatch) word(n int) uint64 {
+	b := p.values[8*n : 8*n+8]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
+
+// Within tells whether every flow of p is one of o.
+func (p PackedMatch) Within(o *Match) bool {
+	m := p.Unpack()
+	return m.Within(o)
+}
+
+// Format is FormatMatch of p.
+func (p PackedMatch) Format(names Names) string {
+	m := p.Unpack()
+	return FormatMatch(&m, names)
+}
+
+// Compare orders matches by their values, then by their masks.
+func (p PackedMatch) Compare(o PackedMatch) int {
+	a, b := p.Unpack(), o.Unpack()
+	return cmp.Or(slices.Compare(a.Value[:], b.Value[:]), slices.Compare(a.Mask[:], b.Mask[:]))
+}
+
+// Covers tells whether f is in the set.
+func (p PackedMatch) Covers(f *Flow) bool {
+	m := p.Unpack()
+	return m.Covers(f)
+}
