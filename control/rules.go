@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"iter"
+	"runtime"
+	"runtime/debug"
 	"slices"
+	"time"
 
 	"weft/api"
 	"weft/openflow"
@@ -107,6 +110,22 @@ var commands = map[string]openflow.Command{
 	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
 }
 
+const (
+	// largeChange is the number of flows of a change after which memory is given
+	// back to the system: text, lists and pages of the state file take several
+	// times what stays. It costs one collection.
+	largeChange = 10_000
+	// largeChangePause lets the request end first.
+	largeChangePause = time.Second
+)
+
+// returnMemory gives back what is not in use: pools are emptied by the second
+// collection only.
+func returnMemory() {
+	runtime.GC()
+	debug.FreeOSMemory()
+}
+
 // changeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
 func (d *Daemon) changeFlows(c api.ChangeFlows) (int, error) {
@@ -192,6 +211,9 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	d.tell(&changes)
 	d.releasePlaces(removed)
+	if len(mods) >= largeChange {
+		time.AfterFunc(largeChangePause, returnMemory)
+	}
 	if err != nil {
 		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
 	}
