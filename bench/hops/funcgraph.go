@@ -15,11 +15,16 @@ import (
 //	4)   0.033 us    |      ipv4_dst_check();
 //	4)   0.449 us    |    }
 //
-// Before a long time stands a mark (+ ! # * @ $). Processors take turns.
+// Before a long time stands a mark (+ ! # * @ $). Processors take turns, and so
+// do the tasks on each, between
+//
+//	1)  busybox-204   =>  kthreadd-2
 
 var (
 	graphLine = regexp.MustCompile(`^\s*(\d+)\)\s+(?:[-+!#*@$]\s*)?(?:([0-9.]+) us)?\s*\|\s*(.*)$`)
 	graphCall = regexp.MustCompile(`^(\S+?)(?: (\[\S+\]))?\(.*\)(;| \{)`)
+	graphEnd  = regexp.MustCompile(`^\} /\* ([^\s\[]+)`)
+	graphTurn = regexp.MustCompile(`^\s*(\d+)\)\s+(\S.*-\d+)\s+=>\s+(\S.*-\d+)$`)
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
@@ -29,29 +34,65 @@ type graphCaller struct {
 	callees float64
 }
 
-// graphCPU is what goes on on a processor.
-type graphCPU struct {
+// graphTask is what goes on in a task.
+type graphTask struct {
 	open []graphCaller
 	own  []Own
 }
 
+// graph is a trace being read: tasks by their names, which say their process ids,
+// and who runs on each processor.
+type graph struct {
+	tasks map[string]*graphTask
+	runs  map[string]string
+}
+
+// task is the one that runs on a processor. Before the first turn nobody knows
+// its name: the turn tells.
+func (g *graph) task(cpu string) *graphTask {
+	name := g.runs[cpu]
+	if name == "" {
+		name = cpu
+		g.runs[cpu] = name
+	}
+	if g.tasks[name] == nil {
+		g.tasks[name] = new(graphTask)
+	}
+	return g.tasks[name]
+}
+
+func (g *graph) turn(cpu, from, to string) {
+	if g.runs[cpu] == cpu { // so far without a name
+		g.tasks[idle(cpu, from)] = g.tasks[cpu]
+		delete(g.tasks, cpu)
+	}
+	g.runs[cpu] = idle(cpu, to)
+}
+
+// idle tells the processors' idle tasks apart: all have the number 0.
+func idle(cpu, task string) string {
+	if strings.HasSuffix(task, "-0") {
+		return task + " of " + cpu
+	}
+	return task
+}
+
 func parseGraph(lines []string) (*Recording, error) {
 	r := &Recording{Unit: UnitTime}
-	cpus := map[string]*graphCPU{}
+	g := &graph{tasks: map[string]*graphTask{}, runs: map[string]string{}}
 	for i, line := range lines {
 		if graphLost.MatchString(line) {
 			return nil, fmt.Errorf("line %d: the trace has lost events: its sums would be wrong", i+1)
+		}
+		if m := graphTurn.FindStringSubmatch(line); m != nil {
+			g.turn(m[1], m[2], m[3])
+			continue
 		}
 		m := graphLine.FindStringSubmatch(line)
 		if m == nil || strings.HasPrefix(line, "#") {
 			continue
 		}
-		cpu := cpus[m[1]]
-		if cpu == nil {
-			cpu = new(graphCPU)
-			cpus[m[1]] = cpu
-		}
-		call, err := cpu.line(m[2], m[3])
+		call, err := g.task(m[1]).line(m[2], m[3])
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
@@ -60,11 +101,7 @@ func parseGraph(lines []string) (*Recording, error) {
 			r.Total += call.Total
 		}
 	}
-	for _, cpu := range cpus {
-		if len(cpu.open) > 0 {
-			return nil, fmt.Errorf("%s did not return before the trace ended", cpu.open[0].Name)
-		}
-	}
+	// A call that did not return before the trace ended is left out.
 	if len(r.Calls) == 0 {
 		return nil, fmt.Errorf("no call is complete")
 	}
@@ -72,13 +109,16 @@ func parseGraph(lines []string) (*Recording, error) {
 }
 
 // line takes one line, and returns the outermost call that it ends, if it does.
-func (c *graphCPU) line(duration, text string) (*Call, error) {
+func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {
 			return nil, nil // of a call that had begun before the trace did
 		}
 		if duration == "" {
 			return nil, fmt.Errorf("the end of %s has no time", c.open[len(c.open)-1].Name)
+		}
+		if m := graphEnd.FindStringSubmatch(text); m != nil && m[1] != c.open[len(c.open)-1].Name {
+			return nil, fmt.Errorf("%s ends where %s should", m[1], c.open[len(c.open)-1].Name)
 		}
 		return c.end(duration)
 	}
@@ -94,7 +134,7 @@ func (c *graphCPU) line(duration, text string) (*Call, error) {
 }
 
 // end closes the innermost call.
-func (c *graphCPU) end(duration string) (*Call, error) {
+func (c *graphTask) end(duration string) (*Call, error) {
 	last := len(c.open) - 1
 	took, err := strconv.ParseFloat(duration, 64)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 var (
 	reportEntry = regexp.MustCompile(`^\s+([0-9.]+)%\s+(\S+)\s+(\S+)\s+\[([k.ugH])\]\s+(.+)$`)
 	reportStep  = regexp.MustCompile(`^[\s|]*(?:(--)([0-9.]+)%--|(---))?([^\s|-].*)$`)
+	treeBranch  = regexp.MustCompile(`^\s+[-+] (?:[0-9.]+% )?\S+$`)
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
@@ -60,7 +61,7 @@ func parseReport(lines []string) (*Recording, error) {
 			flush()
 			f := Function{Name: m[5]}
 			if m[4] != "k" {
-				f.Object = m[3]
+				f.Object = strings.Trim(m[3], "[]")
 			}
 			entry = &reported{function: f, share: share}
 			call.Total += share
@@ -140,6 +141,7 @@ type node struct {
 	column  int
 	name    string
 	share   float64
+	shown   bool // the recording names a share, here or above
 	callees []*node
 }
 
@@ -167,6 +169,7 @@ func parseTree(lines []string) (*Recording, error) {
 		if math.IsNaN(n.share) {
 			n.share = caller.share
 		}
+		n.shown = !math.IsNaN(n.share)
 		open = append(open, caller.callee(n))
 	}
 	r := &Recording{Unit: UnitShare}
@@ -212,5 +215,7 @@ func (n *node) own(path []Function, into *[]Own) {
 		rest -= c.share
 		c.own(path, into)
 	}
-	*into = append(*into, Own{path, rest})
+	if n.shown {
+		*into = append(*into, Own{path, rest})
+	}
 }

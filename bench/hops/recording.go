@@ -94,7 +94,7 @@ func parse(in io.Reader) (*Recording, error) {
 			return parseGraph(lines)
 		case reportEntry.MatchString(line):
 			return parseReport(lines)
-		case treeLine.MatchString(line):
+		case treeBranch.MatchString(line):
 			return parseTree(lines)
 		}
 	}

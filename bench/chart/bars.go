@@ -1,0 +1,93 @@
+package chart
+
+import "fmt"
+
+// Bar is a figure with its spread. One that could not be measured has a Missing.
+type Bar struct {
+	Series           int // of Bars.Series
+	Median, Min, Max float64
+	Note             string // shown behind the figure
+	Missing          string
+}
+
+// Group is what is compared with each other.
+type Group struct {
+	Label string
+	Bars  []Bar
+}
+
+// Bars is a picture of horizontal bars, medians with whiskers from the least to
+// the greatest run.
+type Bars struct {
+	Title, Note string
+	Unit        string // of all figures, on the axis
+	Log         bool
+	Series      []string
+	Groups      []Group
+}
+
+const barHigh = 15
+
+// SVG draws it.
+func (c *Bars) SVG() string {
+	d := &drawing{}
+	y := d.heading(c.Title, c.Note)
+	y = d.legend(c.Series, func(i int) string { return fmt.Sprint("f", i%len(palette)) }, y)
+	labels, low, high := 0, 0.0, 0.0
+	for _, g := range c.Groups {
+		labels = max(labels, len([]rune(g.Label)))
+		for _, b := range g.Bars {
+			if b.Missing != "" {
+				continue
+			}
+			high = max(high, b.Median, b.Max)
+			if low == 0 || b.Min < low {
+				low = b.Min
+			}
+		}
+	}
+	left := min(margin+charWide*float64(labels)+10, 320)
+	x := newScale(low, high, left, width-margin-170, c.Log && low > 0)
+	top := y
+	for _, g := range c.Groups {
+		y += 6
+		d.text(left-8, y+barHigh*float64(len(g.Bars))/2+4, "end", "", g.Label)
+		for _, b := range g.Bars {
+			d.bar(x, y, b, c.Series[b.Series], c.Unit)
+			y += barHigh
+		}
+		y += 6
+	}
+	d.axis(x, top, y, c.Unit)
+	d.height = y + 40
+	return d.finish(c.Title)
+}
+
+func (d *drawing) bar(x scale, y float64, b Bar, series, unit string) {
+	if b.Missing != "" {
+		d.text(x.from+4, y+barHigh-4, "start", "n", series+": "+b.Missing)
+		return
+	}
+	title := fmt.Sprintf("%s: %s %s (%s to %s)", series, Number(b.Median), unit, Number(b.Min), Number(b.Max))
+	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, fmt.Sprint("f", b.Series%len(palette)), title)
+	middle := y + barHigh/2.0
+	if b.Max > b.Min {
+		d.line(x.at(b.Min), middle, x.at(b.Max), middle, "w")
+		d.line(x.at(b.Min), middle-3, x.at(b.Min), middle+3, "w")
+		d.line(x.at(b.Max), middle-3, x.at(b.Max), middle+3, "w")
+	}
+	text := Number(b.Median)
+	if b.Note != "" {
+		text += "  " + b.Note
+	}
+	d.text(max(x.at(b.Max), x.at(b.Median))+6, y+barHigh-4, "start", "n", text)
+}
+
+// axis draws a horizontal axis below y with faint lines up to top.
+func (d *drawing) axis(x scale, top, y float64, unit string) {
+	for _, t := range x.ticks {
+		d.line(x.at(t), top, x.at(t), y, "g")
+		d.text(x.at(t), y+14, "middle", "n", Number(t))
+	}
+	d.text((x.from+x.to)/2, y+30, "middle", "n", unit)
+}

@@ -1,0 +1,81 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Part is a piece of a stacked bar.
+type Part struct {
+	Name  string
+	Value float64
+}
+
+// StackBar is a bar made of parts in order.
+type StackBar struct {
+	Label string
+	Parts []Part
+}
+
+// Stack is a picture of stacked horizontal bars that share names of parts. Part
+// names stand in Names, in the order of the legend; Colours has an index into the
+// palette for each.
+type Stack struct {
+	Title, Note, Unit string
+	Names             []string
+	Colours           []int
+	Bars              []StackBar
+}
+
+// SVG draws it: each bar has its label above and its total behind it.
+func (c *Stack) SVG() string {
+	const high = 30.0
+	d := &drawing{}
+	y := d.heading(c.Title, c.Note)
+	var used []string
+	var colours []int
+	for i, name := range c.Names {
+		if slices.ContainsFunc(c.Bars, func(b StackBar) bool {
+			return slices.ContainsFunc(b.Parts, func(p Part) bool { return p.Name == name && p.Value > 0 })
+		}) {
+			used, colours = append(used, name), append(colours, c.Colours[i])
+		}
+	}
+	y = d.legend(used, func(i int) string { return fmt.Sprint("f", colours[i]) }, y)
+	longest := 0.0
+	for _, b := range c.Bars {
+		longest = max(longest, b.total())
+	}
+	x := newScale(0, longest, margin, width-margin-80, false)
+	top := y
+	for _, b := range c.Bars {
+		d.text(margin, y+15, "start", "", b.Label)
+		y += 20
+		at := 0.0
+		for _, p := range b.Parts {
+			if p.Value <= 0 {
+				continue
+			}
+			colour := c.Colours[max(0, slices.Index(c.Names, p.Name))]
+			from, to := x.at(at), x.at(at+p.Value)
+			d.rect(from, y, to-from, high, fmt.Sprintf("f%d s", colour),
+				fmt.Sprintf("%s: %s %s, %.1f %%", p.Name, Number(p.Value), c.Unit, 100*p.Value/b.total()))
+			if charWide*float64(len([]rune(p.Name))) < to-from-4 {
+				d.text((from+to)/2, y+high/2+4, "middle", "i n", p.Name)
+			}
+			at += p.Value
+		}
+		d.text(x.at(at)+6, y+high/2+4, "start", "", Number(b.total())+" "+c.Unit)
+		y += high + 12
+	}
+	d.axis(x, top, y, c.Unit)
+	d.height = y + 40
+	return d.finish(c.Title)
+}
+
+func (b StackBar) total() (sum float64) {
+	for _, p := range b.Parts {
+		sum += p.Value
+	}
+	return sum
+}

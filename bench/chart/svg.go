@@ -1,0 +1,133 @@
+// Package chart draws the bench's pictures: SVG without a script or a font of its
+// own, the same bytes for the same figures, in colours for light and dark
+// surroundings, which the reader's browser chooses.
+package chart
+
+import (
+	"encoding/xml"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+const (
+	width    = 900
+	margin   = 16
+	charWide = 6.6 // of 12 pixel text, on average; rather too much
+	lineHigh = 18
+)
+
+// palette has the colours of series and parts: fill in light surroundings, in
+// dark ones. Neighbours differ in lightness too, for who sees few colours.
+var palette = [][2]string{
+	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
+	{"#7a7a7a", "#b0b0b0"}, {"#5fb3de", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
+	{"#b3b3b3", "#6d6d6d"}, {"#2f7d32", "#7cc47f"}, {"#93b8d8", "#41698c"}, {"#4b3b78", "#8877bd"},
+	// Netfilter's four.
+	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#d9584a"}, {"#a11222", "#f08c80"}, {"#e8756a", "#b04a3c"},
+}
+
+// surroundings are text, faint lines and background, in light and dark.
+var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}
+
+// drawing is a picture on its way.
+type drawing struct {
+	strings.Builder
+	height float64
+}
+
+func (d *drawing) rect(x, y, w, h float64, class, title string) {
+	fmt.Fprintf(d, `<rect x="%s" y="%s" width="%s" height="%s" class="%s">`, px(x), px(y), px(max(w, 0)), px(h), class)
+	if title != "" {
+		fmt.Fprintf(d, "<title>%s</title>", escape(title))
+	}
+	d.WriteString("</rect>\n")
+}
+
+func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
+	fmt.Fprintf(d, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), class)
+}
+
+// text writes at a base line; anchor is start, middle or end.
+func (d *drawing) text(x, y float64, anchor, class, text string) {
+	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`+"\n", px(x), px(y), anchor, class, escape(text))
+}
+
+// finish puts the head before what was drawn.
+func (d *drawing) finish(title string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" width="%d" height="%s" role="img" aria-label="%s">`+"\n<style>\n",
+		width, px(d.height), width, px(d.height), escape(title))
+	b.WriteString("text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}.h{font-size:15px;font-weight:600}.n{font-size:11px}.w{stroke-width:1.5}.c{fill:none;stroke-width:2}\n")
+	for mode, colours := range surroundings {
+		if mode == 1 {
+			b.WriteString("@media (prefers-color-scheme:dark){\n")
+		}
+		fmt.Fprintf(&b, "text{fill:%s}.g{stroke:%s}.w{stroke:%s}.b{fill:%s}.i{fill:%s}.s{stroke:%s;stroke-width:1}\n",
+			colours[0], colours[1], colours[0], colours[2], colours[2], colours[2])
+		for i, c := range palette {
+			fmt.Fprintf(&b, ".f%d{fill:%s}.l%d{stroke:%s}\n", i, c[mode], i, c[mode])
+		}
+		if mode == 1 {
+			b.WriteString("}\n")
+		}
+	}
+	fmt.Fprintf(&b, "</style>\n<rect width=\"%d\" height=\"%s\" class=\"b\"/>\n", width, px(d.height))
+	b.WriteString(d.String())
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// heading writes title and what is below it, and returns the next base line.
+func (d *drawing) heading(title, note string) float64 {
+	d.text(margin, 26, "start", "h", title)
+	if note == "" {
+		return 40
+	}
+	d.text(margin, 45, "start", "n", note)
+	return 58
+}
+
+// legend writes the names of series from y on, and returns the next base line.
+func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
+	x := float64(margin)
+	for i, name := range names {
+		wide := 16 + charWide*float64(len([]rune(name))) + 14
+		if x+wide > width-margin && x > margin {
+			x, y = margin, y+lineHigh
+		}
+		d.rect(x, y, 11, 11, class(i), "")
+		d.text(x+16, y+10, "start", "n", name)
+		x += wide
+	}
+	return y + lineHigh + 4
+}
+
+func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
+
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	return b.String()
+}
+
+// Number writes a figure with three digits, and those above 1,000 in full.
+func Number(v float64) string {
+	digits := 0
+	if a := math.Abs(v); a > 0 && a < 1000 {
+		digits = max(0, 2-int(math.Floor(math.Log10(a))))
+	}
+	s := strconv.FormatFloat(v, 'f', min(digits, 6), 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	whole, rest, _ := strings.Cut(s, ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if rest != "" {
+		whole += "." + rest
+	}
+	return whole
+}
