@@ -98,7 +98,8 @@ type Daemon struct {
 	underlay   *underlay
 
 	engineMu sync.Mutex
-	client   engineClient // nil: none
+	client   engineClient  // nil: none
+	spare    *engine.Spare // nil: none; change
 
 	captures  *captures
 	monitors  monitors
@@ -286,6 +287,10 @@ func (d *Daemon) end() {
 	}
 	for _, p := range d.ports {
 		p.driver.close()
+	}
+	if d.spare != nil { // before the engine, whose place it would take
+		d.spare.Close()
+		d.spare = nil
 	}
 	if c := d.engine(); c != nil {
 		if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {

@@ -37,8 +37,10 @@ type engineClient interface {
 
 var _ engineClient = (*engine.Client)(nil)
 
-// spawnEngine and connectEngine are replaced by tests.
+// spawnEngine, prepareEngine and connectEngine are replaced by tests.
 var (
+	prepareEngine = engine.Prepare
+
 	spawnEngine = func(exe, dir string) (engineClient, error) {
 		c, err := engine.Spawn(exe, dir)
 		if err != nil {
@@ -292,7 +294,7 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 	if old == nil {
 		d.loadConnections(memory)
 	}
-	client, err := spawnEngine(d.config.Exe, d.config.StateDir)
+	client, err := d.launch()
 	if err != nil {
 		memory.Close()
 		return nil, nil, err
@@ -310,6 +312,32 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
 	}
 	return client, newWorkers(memory), nil
+}
+
+// launch brings up an engine: the spare, if there is one. Caller holds change.
+func (d *Daemon) launch() (engineClient, error) {
+	if s := d.spare; s != nil {
+		d.spare = nil
+		client, err := s.Engage()
+		if err == nil {
+			return client, nil
+		}
+		d.log.Warn("the spare engine is of no use, starting another", "error", err)
+	}
+	return spawnEngine(d.config.Exe, d.config.StateDir)
+}
+
+// prepareSpare has an engine ready for the death of the present one.
+func (d *Daemon) prepareSpare() {
+	d.change.Lock()
+	defer d.change.Unlock()
+	if d.spare != nil {
+		return
+	}
+	var err error
+	if d.spare, err = prepareEngine(d.config.Exe, d.config.StateDir); err != nil {
+		d.log.Warn("no spare engine", "error", err)
+	}
 }
 
 // adoptEngine makes a fresh engine the present one and sends it all there is:
@@ -354,7 +382,7 @@ func (d *Daemon) receive(w *workers) {
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
-	soundAfter        = time.Second
+	soundAfter        = 200 * time.Millisecond
 )
 
 // supervise replaces the engine whenever it dies, until ctx ends.
@@ -363,6 +391,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 	for {
 		client := d.engine()
 		born := time.Now()
+		d.prepareSpare()
 		select {
 		case <-ctx.Done():
 			return

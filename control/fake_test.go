@@ -318,7 +318,8 @@ func newFakes(t *testing.T) *fakes {
 	f := &fakes{t: t, config: Config{
 		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), Exe: "none", Workers: 1, Log: slog.New(slog.DiscardHandler),
 	}}
-	spawn, connect := spawnEngine, connectEngine
+	spawn, prepare, connect := spawnEngine, prepareEngine, connectEngine
+	prepareEngine = func(string, string) (*engine.Spare, error) { return nil, nil }
 	spawnEngine = func(string, string) (engineClient, error) {
 		e := newFakeEngine()
 		f.mu.Lock()
@@ -337,7 +338,7 @@ func newFakes(t *testing.T) *fakes {
 		for _, e := range f.engines {
 			_ = e.Kill()
 		}
-		spawnEngine, connectEngine = spawn, connect
+		spawnEngine, prepareEngine, connectEngine = spawn, prepare, connect
 	})
 	f.begin()
 	return f

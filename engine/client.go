@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +22,9 @@ import (
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
+	// connectInterval is how often it tries to reach an engine that comes up:
+	// guests wait for it.
+	connectInterval = 500 * time.Microsecond
 )
 
 // ErrGone is what every method returns once the engine's connection has ended.
@@ -58,10 +62,39 @@ func (k *Kept) CloseFDs() {
 // which outlives the caller, and connects to it. Standard error is inherited.
 // An engine that serves stateDir already makes it fail.
 func Spawn(exe, stateDir string) (*Client, error) {
-	return spawn(exec.Command(exe, "engine", "--state", stateDir), stateDir)
+	s, err := launch(exec.Command(exe, "engine", "--state", stateDir), stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return s.Engage()
 }
 
-func spawn(cmd *exec.Cmd, stateDir string) (*Client, error) {
+// Spare is an engine that is running, and serves once the one that does so now
+// has died. It ends with the caller, unless it has workers by then. Engage and
+// Close are for one goroutine.
+type Spare struct {
+	cmd      *exec.Cmd
+	stateDir string
+	exited   chan struct{} // closed with why set
+	why      error
+	ours     io.Closer // the pipe whose end tells a spare of ours
+}
+
+// Prepare starts a spare for the engine of stateDir; otherwise as Spawn.
+func Prepare(exe, stateDir string) (*Spare, error) {
+	cmd := exec.Command(exe, "engine", "--state", stateDir, "--spare")
+	ours, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("engine: spare: %w", err)
+	}
+	s, err := launch(cmd, stateDir)
+	if err == nil {
+		s.ours = ours
+	}
+	return s, err
+}
+
+func launch(cmd *exec.Cmd, stateDir string) (*Spare, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
 	// A session of its own: the terminal's signals are for control alone.
@@ -69,25 +102,39 @@ func spawn(cmd *exec.Cmd, stateDir string) (*Client, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }() // also reaps it, whenever it ends
+	s := &Spare{cmd: cmd, stateDir: stateDir, exited: make(chan struct{})}
+	go func() { // also reaps it, whenever it ends
+		s.why = cmd.Wait()
+		close(s.exited)
+	}()
+	return s, nil
+}
+
+// Close ends a spare that is not needed.
+func (s *Spare) Close() {
+	_ = s.cmd.Process.Kill()
+	<-s.exited
+}
+
+// Engage connects to the engine as soon as it serves. If that fails, it is ended.
+func (s *Spare) Engage() (*Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), spawnTimeout)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(connectInterval)
 	defer tick.Stop()
 	for {
-		c, err := Connect(stateDir)
-		if err == nil && c.pid == cmd.Process.Pid {
+		c, err := Connect(s.stateDir)
+		if err == nil && c.pid == s.cmd.Process.Pid {
 			return c, nil
 		}
 		if err == nil {
 			c.Close() // an older engine's
 		}
 		select {
-		case why := <-exited:
-			return nil, fmt.Errorf("engine: ended at its start: %v", why)
+		case <-s.exited:
+			return nil, fmt.Errorf("engine: ended at its start: %v", s.why)
 		case <-ctx.Done():
-			cmd.Process.Kill()
+			s.Close()
 			return nil, fmt.Errorf("engine: did not answer within %v: %w", spawnTimeout, err)
 		case <-tick.C:
 		}

@@ -23,10 +23,10 @@ import (
 )
 
 // The test binary is the engine too: as the real one, it is started with the
-// arguments `engine --state DIR`.
+// arguments `engine --state DIR`, and --spare.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && os.Args[1] == "engine" {
-		err := Serve(os.Args[3], map[string]Opener{
+	if len(os.Args) >= 4 && os.Args[1] == "engine" {
+		err := Serve(os.Args[3], len(os.Args) == 5, map[string]Opener{
 			"socket": porttest.OpenSocket,
 			"replay": openReplay,
 			"broken": func([]byte, []int) (port.Device, error) { return nil, errors.New("broken by the test") },

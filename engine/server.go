@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +29,7 @@ const (
 )
 
 // LockName is the file in the state directory that an engine holds locked, so
-// that there are never two.
+// that there are never two. It holds that engine's process id.
 const LockName = "engine.lock"
 
 // Opener makes a device of a back end from what control has set up. It owns fds
@@ -40,6 +42,7 @@ type server struct {
 	openers map[string]Opener
 	workers *pool // nil before OpStart
 	start   *Kept
+	started atomic.Bool // by OpStart
 	ports   []*attached // in the order of attachment
 	kept    map[string]*Kept
 	keys    []string // of kept, in the order of their first OpKeep
@@ -55,12 +58,17 @@ type attached struct {
 // until OpStop. openers has one Opener a device kind. The process is the engine's
 // alone: Serve turns the collector off and confines threads. Signals of a
 // terminal or a service manager are ignored, for control decides when the engine
-// ends.
-func Serve(stateDir string, openers map[string]Opener) error {
+// ends. A spare waits until no other engine serves stateDir, and gives up when
+// its standard input ends, unless it has workers by then.
+func Serve(stateDir string, spare bool, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	lock, err := lockState(stateDir)
+	s := &server{openers: openers, kept: map[string]*Kept{}}
+	if spare {
+		go s.leaveWithControl(os.Stdin)
+	}
+	lock, err := lockState(stateDir, spare)
 	if err != nil {
 		return err
 	}
@@ -70,23 +78,46 @@ func Serve(stateDir string, openers map[string]Opener) error {
 		return fmt.Errorf("engine: %w", err)
 	}
 	defer l.Close()
-	s := &server{openers: openers, kept: map[string]*Kept{}}
 	defer s.close()
 	return s.serve(l)
 }
 
-func lockState(stateDir string) (*os.File, error) {
+// leaveWithControl ends a spare whose control process has died.
+func (s *server) leaveWithControl(control io.Reader) {
+	_, _ = io.Copy(io.Discard, control)
+	if !s.started.Load() {
+		os.Exit(0)
+	}
+}
+
+// lockState makes this process the engine of stateDir: it waits for the one
+// before, or fails if there is one. The file then holds the process's id.
+func lockState(stateDir string, wait bool) (*os.File, error) {
 	path := filepath.Join(stateDir, LockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	how := unix.LOCK_EX
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
 		f.Close()
 		if err == unix.EWOULDBLOCK {
 			return nil, fmt.Errorf("engine: another one serves %s", stateDir)
 		}
 		return nil, fmt.Errorf("engine: lock %s: %w", path, err)
+	}
+	if err = f.Truncate(0); err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	return f, nil
 }
@@ -209,6 +240,7 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	s.workers, s.start = workers, &Kept{Request: *req, FDs: dups}
+	s.started.Store(true)
 	return nil
 }
 

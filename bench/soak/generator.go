@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"log"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +18,7 @@ type generator struct {
 
 	mu   sync.Mutex
 	gap  time.Duration // longest since it was asked for
+	own  time.Duration // longest that this loop itself stood still
 	last time.Time     // of an arrival
 	bad  int
 	sum  vhosttest.LoadTotals
@@ -42,7 +41,7 @@ func startGenerator(l *vhosttest.Load, core int) *generator {
 }
 
 func (g *generator) run() {
-	replaced, nextReplace := int64(0), time.Now()
+	replaced, nextReplace, before := int64(0), time.Now(), time.Now()
 	for {
 		select {
 		case <-g.stop:
@@ -59,6 +58,7 @@ func (g *generator) run() {
 			}
 		}
 		now := time.Now()
+		g.own, before = max(g.own, now.Sub(before)), now
 		if frames > 0 {
 			g.gap = max(g.gap, now.Sub(g.last))
 			g.last = now
@@ -74,17 +74,17 @@ func (g *generator) run() {
 	}
 }
 
-// longest is the longest gap since it was last asked to begin anew, and whether
-// frames flow now.
-func (g *generator) longest(anew bool) (gap time.Duration, flowing bool) {
+// longest is the longest gap since it was last asked to begin anew, how much of
+// it the load itself did not run, and whether frames flow now.
+func (g *generator) longest(anew bool) (gap, own time.Duration, flowing bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	since := time.Since(g.last)
-	gap = max(g.gap, since)
+	gap, own = max(g.gap, since), g.own
 	if anew {
-		g.gap = 0
+		g.gap, g.own = 0, 0
 	}
-	return gap, since < 50*time.Millisecond
+	return gap, own, since < 20*time.Millisecond
 }
 
 func (g *generator) totals() vhosttest.LoadTotals {
@@ -98,61 +98,11 @@ func (g *generator) totals() vhosttest.LoadTotals {
 func (g *generator) begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.base, g.gap = g.load.Totals(), 0
+	g.base, g.gap, g.own = g.load.Totals(), 0, 0
 }
 
 func (g *generator) end() {
 	close(g.stop)
 	<-g.ended
 	g.sum = g.load.Totals()
-}
-
-// report prints the pauses and what was counted, and judges.
-func report(g *generator, pauses map[string][]time.Duration) (ok bool) {
-	ok = true
-	for _, who := range []string{"engine", "control", "both"} {
-		p := pauses[who]
-		if len(p) == 0 {
-			continue
-		}
-		slices.Sort(p)
-		at := func(share float64) time.Duration {
-			return p[min(int(share*float64(len(p))), len(p)-1)].Round(10 * time.Microsecond)
-		}
-		fmt.Printf("%-8s %5d kills   pause ms: median %.2f  90%% %.2f  99%% %.2f  longest %.2f\n", who, len(p), ms(at(0.5)), ms(at(0.9)), ms(at(0.99)), ms(at(1)))
-		histogram(p)
-		if who == "engine" && at(*within-1e-9) > *limit {
-			fmt.Printf("FAILED: %.4g of the pauses are to keep %v\n", *within, *limit)
-			ok = false
-		}
-	}
-	t := g.sum
-	repeated := t.Repeated - g.base.Repeated
-	fmt.Printf("frames %d received, %d of them again, %d lost; %d bad; %d buffers lost or used twice\n",
-		t.Received-g.base.Received, repeated, max(t.Lost-g.base.Lost+int64(repeated), 0), g.bad, t.Misused)
-	if g.bad > 0 || t.Misused > 0 {
-		fmt.Println("FAILED: frames differ, or descriptors were misused")
-		ok = false
-	}
-	return ok
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-var bounds = []time.Duration{1, 2, 5, 10, 20, 30, 40, 50, 75, 100, 200, 500, 1000}
-
-func histogram(pauses []time.Duration) {
-	from := time.Duration(0)
-	for _, b := range append(bounds, 1<<20) {
-		to, n := b*time.Millisecond, 0
-		for _, p := range pauses {
-			if p >= from && p < to {
-				n++
-			}
-		}
-		if n > 0 {
-			fmt.Printf("  %5.0f to %-8v %d\n", ms(from), to, n)
-		}
-		from = to
-	}
 }

@@ -28,8 +28,8 @@ import (
 var (
 	kills   = flag.Int("kills", 100, "how often to kill")
 	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
-	least   = flag.Duration("least", 1200*time.Millisecond, "least time from the end of a pause to the next kill")
-	spread  = flag.Duration("spread", 500*time.Millisecond, "random time on top of it")
+	least   = flag.Duration("least", 250*time.Millisecond, "least time from the end of a pause to the next kill")
+	spread  = flag.Duration("spread", 100*time.Millisecond, "random time on top of it")
 	packed  = flag.Bool("packed", false, "packed rings")
 	flows   = flag.Int("flows", 16, "flows of the load")
 	size    = flag.Int("size", 64, "bytes of a frame")
@@ -37,6 +37,7 @@ var (
 	core    = flag.Int("core", -1, "core of the load; -1: any")
 	limit   = flag.Duration("limit", 50*time.Millisecond, "how long a pause after the engine's death may be")
 	verbose = flag.Bool("v", false, "print the end of what the switch has logged")
+	idle    = flag.Duration("idle", 5*time.Second, "how long to measure what the machine alone costs a plain loop, first")
 	within  = flag.Float64("within", 1, "share of the pauses that must keep the limit")
 )
 
@@ -54,6 +55,7 @@ func main() {
 }
 
 func run(ctx context.Context) (ok bool, err error) {
+	spin(*idle)
 	dir, err := os.MkdirTemp("", "weft-soak")
 	if err != nil {
 		return false, err
@@ -85,18 +87,25 @@ func run(ctx context.Context) (ok bool, err error) {
 		}
 	}
 	g.begin()
+	if err := s.refresh(); err != nil {
+		return false, err
+	}
+	clear(s.drops)
 	pauses, err := soak(ctx, s, g, c)
 	time.Sleep(300 * time.Millisecond)
 	g.end()
 	if err != nil {
 		return false, fmt.Errorf("%w\n%s", err, s.output())
 	}
+	if err := s.refresh(); err != nil {
+		return false, err
+	}
 	if *verbose {
 		ports, _ := s.run("dump-ports")
 		fmt.Println(string(ports))
 		fmt.Println(s.output())
 	}
-	return report(g, pauses), nil
+	return report(g, pauses, s.drops), nil
 }
 
 func newLoad() (*vhosttest.Load, error) {
@@ -163,8 +172,8 @@ const patience = 10 * time.Second
 
 // soak kills at random moments and returns the longest gap between two frames
 // around each kill, by victim.
-func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string][]time.Duration, error) {
-	pauses := map[string][]time.Duration{}
+func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string][]pause, error) {
+	pauses := map[string][]pause{}
 	victims := []string{*victim}
 	if *victim == "any" {
 		victims = []string{"engine", "control", "both"}
@@ -185,7 +194,7 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 		}
 		time.Sleep(100 * time.Millisecond) // by now what was under way has arrived
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			gap, flowing := g.longest(false)
+			gap, _, flowing := g.longest(false)
 			if flowing {
 				break
 			}
@@ -195,8 +204,8 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 		}
 		// An engine that dies young makes control wait before it starts the next.
 		time.Sleep(*least + rand.N(*spread))
-		gap, _ := g.longest(false)
-		pauses[who] = append(pauses[who], gap)
+		gap, own, _ := g.longest(false)
+		pauses[who] = append(pauses[who], pause{gap, own, s.replaced()})
 	}
 	return pauses, nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,11 +22,13 @@ type weft struct {
 	dir     string
 	control *exec.Cmd
 	log     *os.File
-	engine  int // process id
+	engine  int               // process id
+	drops   map[string]uint64 // by reason, since it was cleared last
+	seen    map[string]uint64 // what the switch says, by port and reason
 }
 
 func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
-	s := &weft{ctx: ctx, bin: bin, dir: dir}
+	s := &weft{ctx: ctx, bin: bin, dir: dir, drops: map[string]uint64{}, seen: map[string]uint64{}}
 	if bin == "" {
 		s.bin = dir
 		if out, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/weftd", "./cmd/weft").CombinedOutput(); err != nil {
@@ -71,7 +74,7 @@ func (s *weft) command(args ...string) error {
 	return err
 }
 
-// refresh asks for the engine's process id.
+// refresh asks for the engine's process id and for what was dropped.
 func (s *weft) refresh() error {
 	out, err := s.run("show", "--json")
 	if err != nil {
@@ -79,6 +82,12 @@ func (s *weft) refresh() error {
 	}
 	var about struct {
 		EnginePID int `json:"engine_pid"`
+		Ports     []struct {
+			Name  string `json:"name"`
+			Stats struct {
+				Drops map[string]uint64 `json:"rx_drops"`
+			} `json:"stats"`
+		} `json:"ports"`
 	}
 	if err := json.Unmarshal(out, &about); err != nil {
 		return fmt.Errorf("weft show: %w", err)
@@ -87,6 +96,15 @@ func (s *weft) refresh() error {
 		return errors.New("weft show names no engine")
 	}
 	s.engine = about.EnginePID
+	for _, p := range about.Ports {
+		for reason, n := range p.Stats.Drops {
+			key := p.Name + " " + reason
+			if n > s.seen[key] {
+				s.drops[reason] += n - s.seen[key]
+			}
+			s.seen[key] = n
+		}
+	}
 	return nil
 }
 
@@ -115,6 +133,18 @@ func (s *weft) stop() {
 	_ = s.control.Process.Signal(unix.SIGTERM)
 	_ = s.control.Wait()
 	s.log.Close()
+}
+
+// replaced is how long control says that it took to replace the engine last.
+func (s *weft) replaced() time.Duration {
+	text := s.output()
+	at := strings.LastIndex(text, `msg="engine replaced"`)
+	if at < 0 {
+		return 0
+	}
+	var pid, ms int
+	_, _ = fmt.Sscanf(text[at:], `msg="engine replaced" pid=%d ms=%d`, &pid, &ms)
+	return time.Duration(ms) * time.Millisecond
 }
 
 // output is the end of what the switch has logged.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,12 +134,11 @@ func (d *Daemon) Control() *Process { return d.proc }
 
 // EnginePID is the process id of the engine, 0 if there is none.
 func (d *Daemon) EnginePID() int {
-	for _, pid := range namespacePIDs(d.Host.NS) {
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		args := strings.Split(string(cmdline), "\x00")
-		if len(args) > 1 && filepath.Base(args[0]) == "weftd" && args[1] == "engine" {
-			return pid
-		}
+	text, _ := os.ReadFile(filepath.Join(d.State, "engine.lock"))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && filepath.Base(args[0]) == "weftd" && args[1] == "engine" {
+		return pid
 	}
 	return 0
 }

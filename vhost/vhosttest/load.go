@@ -67,8 +67,9 @@ type end struct {
 	sent     uint64   // frames the switch has taken and given back
 	received uint64
 	stamp    uint64 // of the next frame, under Check
-	expect   uint64 // of the next frame received
+	stamps   stamps // of the frames received
 	repeated uint64
+	late     uint64
 	flow     uint32
 }
 
@@ -207,15 +208,16 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	f := e.rx.Slot(buffer)[header:]
 	stamp := binary.LittleEndian.Uint64(f[loadPayload:])
 	ports := binary.BigEndian.Uint32(f[loadPorts:])
-	repeated := stamp < e.expect
-	ok := n == header+l.config.FrameSize && (l.config.Repeats || !repeated) && ports>>16-1024 < 1<<14 &&
+	again, late := e.stamps.note(stamp)
+	ok := n == header+l.config.FrameSize && (l.config.Repeats || !again && !late) && ports>>16-1024 < 1<<14 &&
 		bytes.Equal(f[:loadPorts], l.frame[:loadPorts]) &&
 		bytes.Equal(f[loadPorts+4:loadPayload], l.frame[loadPorts+4:loadPayload]) &&
 		bytes.Equal(f[loadPayload+8:l.config.FrameSize], l.frame[loadPayload+8:])
-	if repeated {
+	if again {
 		e.repeated++
-	} else {
-		e.expect = stamp + 1
+	}
+	if late {
+		e.late++
 	}
 	return ok
 }
@@ -339,6 +341,7 @@ func (l *Load) lost() int64 {
 type LoadTotals struct {
 	Received uint64
 	Repeated uint64 // of them
+	Late     uint64 // of them, behind a frame that was sent later
 	Lost     int64  // taken by the switch and received by nobody, repeated ones set off against them
 	Misused  int    // used elements that name no chain in flight
 }
@@ -349,6 +352,7 @@ func (l *Load) Totals() LoadTotals {
 	for _, e := range l.ends {
 		t.Received += e.received
 		t.Repeated += e.repeated
+		t.Late += e.late
 		t.Misused += e.rx.Misused + e.tx.Misused
 	}
 	return t

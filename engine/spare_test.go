@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func prepareSpare(t *testing.T, dir string) *Spare {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Prepare(exe, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// A spare serves once the engine has died, and not before.
+func TestSpare(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	s := prepareSpare(t, dir)
+	for range 20 {
+		again, err := Connect(dir)
+		if err != nil || again.PID() != c.PID() {
+			t.Fatalf("while the engine lives: %v, %v", again, err)
+		}
+		again.Close()
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	next, err := s.Engage()
+	if err != nil || next.PID() != s.cmd.Process.Pid {
+		t.Fatalf("the spare's connection: %v, %v", next, err)
+	}
+	defer next.Close()
+	startEngine(t, next, 2)
+	attachSocket(t, next, 3, `null`)
+	// With workers it outlives control.
+	s.ours.Close()
+	time.Sleep(50 * time.Millisecond)
+	if _, err := next.Detach(3); err != nil {
+		t.Fatalf("the engine that was a spare: %v", err)
+	}
+}
+
+// A spare ends with its control process, and when it is closed; one that is
+// gone is an error at once.
+func TestSpareEnds(t *testing.T) {
+	dir := t.TempDir()
+	spawnEngine(t, dir)
+	s := prepareSpare(t, dir)
+	s.ours.Close()
+	begin := time.Now()
+	if _, err := s.Engage(); err == nil || time.Since(begin) > spawnTimeout/2 {
+		t.Fatalf("after %v: %v", time.Since(begin), err)
+	}
+	other := prepareSpare(t, dir)
+	other.Close()
+	if err := unix.Kill(other.cmd.Process.Pid, 0); err != unix.ESRCH {
+		t.Fatalf("a closed spare: %v", err)
+	}
+}
