@@ -23,6 +23,15 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		return
 	}
 	t := &w.sh.Templates[a.U32]
+	hash := tunnel.FlowHash(&w.keys[i])
+	if t.State == tunnel.TemplateSpread {
+		way := t.Way(hash)
+		if way >= uint32(len(w.sh.Templates)) {
+			w.drop(f, packet.DropNoRoute)
+			return
+		}
+		t = &w.sh.Templates[way]
+	}
 	if t.State == tunnel.TemplatePending {
 		w.awaitNeighbour(i, a)
 		return
@@ -33,8 +42,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		w.drop(f, packet.DropTooBigForTunnel)
 		return
 	}
-	hash, tos := tunnel.FlowHash(&w.keys[i]), tunnel.InnerTOS(f)
-	if why := t.Push(f, uint32(a.U64), hash, tos); why != packet.DropNone {
+	if why := t.Push(f, uint32(a.U64), hash, tunnel.InnerTOS(f)); why != packet.DropNone {
 		w.drop(f, why)
 		return
 	}

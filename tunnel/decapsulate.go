@@ -36,16 +36,19 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 		return packet.DropBadVXLAN
 	}
 	vni := vxlan.VNI()
-	port := t.find(o.remote, o.local, vni, o.udpPort)
-	if port == 0 {
+	end := t.find(o.remote, o.local, vni, o.udpPort)
+	if end == nil {
 		return packet.DropNoTunnelPort
+	}
+	if end.Extensions != ExtIgnore && !vxlan.allowed(end.Extensions) {
+		return packet.DropBadVXLAN
 	}
 	f.Pull(o.vxlan + VXLANLen)
 	f.L3, f.L4 = 0, 0
 	if why := mergeECN(b, f, o.tos); why != packet.DropNone {
 		return why
 	}
-	f.InPort = port
+	f.InPort = end.Port
 	*words = [flowtable.TunnelWords]uint64{uint64(vni)}
 	if o.v6 {
 		words[2], words[3], words[4], words[5] = o.remote[0], o.remote[1], o.local[0], o.local[1]

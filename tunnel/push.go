@@ -10,7 +10,7 @@ import (
 
 // Push puts the outer header before the frame: vni (24 bits), the source port
 // from hash (FlowHash), the ECN bits of innerTOS (InnerTOS; RFC 6040 section
-// 4.1, normal mode). In any other state than TemplateReady it returns the reason
+// 4.1, normal mode), or all of it where that is inherited. In any other state than TemplateReady it returns the reason
 // for which the frame drops (DropNoNeighbour while pending). The frame is
 // unchanged unless DropNone is returned. Pop undoes it.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
@@ -21,7 +21,13 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	if f.SegmentLen()+n > int(t.MTU) {
 		return packet.DropTooBigForTunnel
 	}
-	count := uint16(f.SegmentCount())
+	count, ttl := uint16(f.SegmentCount()), uint8(0)
+	if t.Inherit&InheritTTL != 0 {
+		ttl = innerTTL(f, uint8(t.TTL))
+	}
+	if t.Inherit&InheritTOS == 0 {
+		innerTOS &= 3
+	}
 	h := f.Push(n)
 	if h == nil {
 		return packet.DropNoHeadroom
@@ -37,21 +43,24 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	binary.BigEndian.PutUint32(h[t.VXLAN+4:], vni<<8)
 	if ip := h[t.IP:t.UDP]; len(ip) == packet.IPv4Len {
-		t.finishIPv4(ip, length-int(t.IP), innerTOS, count)
+		t.finishIPv4(ip, length-int(t.IP), innerTOS, ttl, count)
 	} else {
 		ip := packet.IPv6(ip)
 		ip.SetPayloadLen(length - int(t.UDP))
-		ip[1] |= innerTOS & 3 << 4 // lowest two bits of the traffic class
+		ip[0] |= innerTOS >> 4
+		ip[1] |= innerTOS << 4
+		ip[7] |= ttl
 	}
 	return packet.DropNone
 }
 
 // finishIPv4 fills in what differs from datagram to datagram. The checksum field
-// of the template has the sum of the rest. count is the number of datagrams.
-func (t *Template) finishIPv4(ip packet.IPv4, length int, innerTOS uint8, count uint16) {
-	ecn := innerTOS & 3
-	sum := uint32(ip.Checksum()) + uint32(length) + uint32(ecn)
-	ip[1] |= ecn
+// of the template has the sum of the rest; tos and ttl are what is inherited.
+// count is the number of datagrams.
+func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
+	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
+	ip[1] |= tos
+	ip[8] |= ttl
 	ip.SetTotalLen(length)
 	if ip.FlagsFrag()&flagDF == 0 {
 		ip.SetID(t.ID)
@@ -91,6 +100,22 @@ func InnerTOS(f *packet.Frame) uint8 {
 		return packet.IPv4(ip).TOS()
 	}
 	return packet.IPv6(ip).TrafficClass()
+}
+
+// innerTTL is the TTL or hop limit of the frame's IP header, or without one the
+// value given.
+func innerTTL(f *packet.Frame, without uint8) uint8 {
+	if f.L3 == 0 {
+		return without
+	}
+	ip := f.Header()[f.L3:]
+	if len(ip) < packet.IPv4Len {
+		return without
+	}
+	if ip[0]>>4 == 4 {
+		return ip[8]
+	}
+	return ip[7]
 }
 
 // FlowHash is a hash of the frame's connection, equal for all its frames, and

@@ -26,7 +26,13 @@ const (
 	// TemplateNoRoute and TemplateNoNeighbour: frames drop under that reason.
 	TemplateNoRoute
 	TemplateNoNeighbour
+	// TemplateSpread: the underlay has several ways; Header has the indexes of the
+	// templates of Ways ways, see Way.
+	TemplateSpread
 )
+
+// Ways is the number of shares of a TemplateSpread, by which weights are kept.
+const Ways = 16
 
 // Template is the outer header of one tunnel (local, remote, uplink), kept
 // current by control from the kernel's routes and neighbours. Pointer-free.
@@ -43,13 +49,24 @@ type Template struct {
 	// ID is the next IPv4 identification, counted only where DF is not set
 	// (RFC 6864 section 4).
 	ID uint16
+	// Inherit says what is taken from the inner IP header, where there is one.
+	Inherit uint16
 	// Header has every constant byte: addresses, ports, flags, TTL, DSCP.
-	// Lengths, UDP source port, IPv4 identification, ECN bits and VNI are 0; the
+	// Lengths, UDP source port, IPv4 identification, ECN bits, what is inherited, and
+	// VNI are 0; the
 	// IPv4 checksum is the sum over the header so far, not inverted; the UDP
 	// checksum is 0, or where there is to be one the sum over the pseudo header
 	// without the length.
 	Header [MaxOuter]byte
+	// TTL is that of frames without an IP header, where TTLs are inherited.
+	TTL uint16
 }
+
+// Bits of Template.Inherit.
+const (
+	InheritTTL = 1 << iota
+	InheritTOS // all eight bits; without it the ECN bits alone
+)
 
 // Params is what a template is made of.
 type Params struct {
@@ -60,8 +77,11 @@ type Params struct {
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
 	TOS            uint8 // DSCP in the upper six bits; ECN comes from the frame
-	DontFragment   bool  // IPv4 only
-	UDPPort        uint16
+	// InheritTTL and InheritTOS take them from the inner IP header; a frame without
+	// one gets TTL, and a TOS of 0.
+	InheritTTL, InheritTOS bool
+	DontFragment           bool // IPv4 only
+	UDPPort                uint16
 	// Checksum has the outer UDP header carry one. Linux drops VXLAN over IPv6
 	// without it unless told otherwise (udp6zerocsumrx).
 	Checksum bool
@@ -98,6 +118,7 @@ func Build(p Params) (Template, error) {
 		p.TTL = defaultTTL
 	}
 	t := Template{State: TemplateReady, Port: p.Port, MTU: p.MTU, PortBase: p.PortBase, PortRange: p.PortRange}
+	t.inherit(&p)
 	h := t.Header[:0]
 	h = append(h, p.DstMAC[:]...)
 	h = append(h, p.SrcMAC[:]...)
@@ -124,6 +145,35 @@ func Build(p Params) (Template, error) {
 	h = append(h, vxlanValid, 0, 0, 0, 0, 0, 0, 0)
 	t.Len = uint16(len(h))
 	return t, nil
+}
+
+// inherit leaves out of p what comes from the inner header.
+func (t *Template) inherit(p *Params) {
+	if p.InheritTTL {
+		t.Inherit |= InheritTTL
+		t.TTL, p.TTL = uint16(p.TTL), 0
+	}
+	if p.InheritTOS {
+		t.Inherit |= InheritTOS
+		p.TOS = 0
+	}
+}
+
+// Spread makes a template that leads to those at ways, at most Ways of them, in
+// order of their hashes. There is at least one.
+func Spread(ways []uint32) Template {
+	t := Template{State: TemplateSpread}
+	for i := range Ways {
+		binary.LittleEndian.PutUint32(t.Header[4*i:], ways[i*len(ways)/Ways])
+	}
+	return t
+}
+
+// Way is the index of the template for a frame of this hash (FlowHash), of a
+// TemplateSpread. It uses the bits that the source port comes from, so that each
+// way has a range of source ports of its own.
+func (t *Template) Way(hash uint32) uint32 {
+	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }
 
 func (t *Template) appendIPv4(h []byte, p *Params, local, remote [4]byte) []byte {
@@ -162,13 +212,13 @@ func pseudoSum(local, remote netip.Addr) uint16 {
 }
 
 // TemplateBytes is the size of an encoded Template.
-const TemplateBytes = 2*4 + 8*2 + MaxOuter
+const TemplateBytes = 2*4 + 10*2 + MaxOuter
 
 // AppendTo appends the template's encoding, TemplateBytes bytes.
 func (t *Template) AppendTo(buf []byte) []byte {
 	buf = binary.LittleEndian.AppendUint32(buf, t.State)
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
-	for _, v := range [...]uint16{t.Len, t.IP, t.UDP, t.VXLAN, t.MTU, t.PortBase, t.PortRange, t.ID} {
+	for _, v := range [...]uint16{t.Len, t.IP, t.UDP, t.VXLAN, t.MTU, t.PortBase, t.PortRange, t.ID, t.Inherit, t.TTL} {
 		buf = binary.LittleEndian.AppendUint16(buf, v)
 	}
 	return append(buf, t.Header[:]...)
@@ -184,9 +234,10 @@ func (t *Template) Parse(body []byte) bool {
 	n := Template{
 		State: binary.LittleEndian.Uint32(body), Port: binary.LittleEndian.Uint32(body[4:]),
 		Len: u16(0), IP: u16(1), UDP: u16(2), VXLAN: u16(3), MTU: u16(4), PortBase: u16(5), PortRange: u16(6), ID: u16(7),
+		Inherit: u16(8), TTL: u16(9),
 	}
-	copy(n.Header[:], body[24:])
-	if n.State > TemplateNoNeighbour || n.State == TemplateReady && !n.consistent() {
+	copy(n.Header[:], body[28:])
+	if n.State > TemplateSpread || n.Inherit > InheritTTL|InheritTOS || n.TTL > 0xff || n.State == TemplateReady && !n.consistent() {
 		return false
 	}
 	*t = n

@@ -10,11 +10,28 @@ type Termination struct {
 	Port    uint32 // datapath port of the vxlan port; 0: entry is free
 	VNI     uint32 // 24 bits; AnyVNI: taken from the frame (vni=flow)
 	UDPPort uint16
-	_       [6]byte
+	// Extensions is what is done with bits that RFC 7348 reserves, an Ext constant.
+	Extensions uint8
+	_          [5]byte
 	// Local and Remote are addresses of the underlay, IPv4 mapped into IPv6;
 	// all zero: any.
 	Local, Remote [16]byte
 }
+
+// Values of Termination.Extensions.
+const (
+	// ExtIgnore: reserved bits are ignored (RFC 7348 section 5).
+	ExtIgnore uint8 = iota
+	// ExtRefuse: a header that has any drops, as Linux has it.
+	ExtRefuse
+	// ExtGBP: those of a group policy (draft-smith-vxlan-group-policy-05) are
+	// ignored, others drop.
+	ExtGBP
+	// ExtGPE: a header of the generic protocol extension (draft-ietf-nvo3-vxlan-gpe-13)
+	// is taken if it says Ethernet or nothing; others drop.
+	ExtGPE
+	extensions
+)
 
 // AnyVNI in Termination.VNI takes every VNI.
 const AnyVNI = ^uint32(0)
@@ -29,7 +46,7 @@ const TerminationBytes = 4 + 4 + 4 + 16 + 16
 func (t *Termination) AppendTo(buf []byte) []byte {
 	buf = binary.LittleEndian.AppendUint32(buf, t.Port)
 	buf = binary.LittleEndian.AppendUint32(buf, t.VNI)
-	buf = binary.LittleEndian.AppendUint32(buf, uint32(t.UDPPort))
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(t.UDPPort)|uint32(t.Extensions)<<16)
 	buf = append(buf, t.Local[:]...)
 	return append(buf, t.Remote[:]...)
 }
@@ -42,10 +59,11 @@ func (t *Termination) Parse(body []byte) bool {
 	}
 	port, vni := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
 	udp := binary.LittleEndian.Uint32(body[8:])
-	if udp > 0xffff || vni > 0xffffff && vni != AnyVNI {
+	if udp>>16 >= uint32(extensions) || vni > 0xffffff && vni != AnyVNI {
 		return false
 	}
-	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Local: [16]byte(body[12:]), Remote: [16]byte(body[28:])}
+	*t = Termination{Port: port, VNI: vni, UDPPort: uint16(udp), Extensions: uint8(udp >> 16),
+		Local: [16]byte(body[12:]), Remote: [16]byte(body[28:])}
 	return true
 }
 
@@ -65,7 +83,7 @@ type Terminations struct {
 	last struct {
 		tuple tuple
 		local [2]uint64
-		port  uint32 // 0: not valid
+		entry *Termination // nil: not valid
 	}
 }
 
@@ -98,7 +116,7 @@ func (t *Terminations) Clear(index uint32) {
 }
 
 func (t *Terminations) rebuild() {
-	t.last.port = 0
+	t.last.entry = nil
 	clear(t.ports[:])
 	clear(t.slots[:])
 	for i := range t.entries {
@@ -126,37 +144,37 @@ func (q *tuple) hash() uint32 {
 	return uint32(h>>32) % (2 * MaxTerminations)
 }
 
-// find returns the datapath port of the most specific entry for a frame with
-// these fields, 0 if there is none.
-func (t *Terminations) find(remote, local [2]uint64, vni uint32, udpPort uint16) uint32 {
+// find returns the most specific entry for a frame with these fields, nil if
+// there is none.
+func (t *Terminations) find(remote, local [2]uint64, vni uint32, udpPort uint16) *Termination {
 	q := tuple{remote, vni, udpPort}
-	if l := &t.last; l.port != 0 && l.tuple == q && l.local == local {
-		return l.port
+	if l := &t.last; l.entry != nil && l.tuple == q && l.local == local {
+		return l.entry
 	}
 	var none [2]uint64
 	for _, try := range [...]tuple{q, {remote, AnyVNI, udpPort}, {none, vni, udpPort}, {none, AnyVNI, udpPort}} {
-		if port := t.findTuple(&try, local); port != 0 {
-			t.last.tuple, t.last.local, t.last.port = q, local, port
-			return port
+		if e := t.findTuple(&try, local); e != nil {
+			t.last.tuple, t.last.local, t.last.entry = q, local, e
+			return e
 		}
 	}
-	return 0
+	return nil
 }
 
-func (t *Terminations) findTuple(q *tuple, local [2]uint64) (port uint32) {
+func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination) {
 	for pos := q.hash(); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
 		i := (t.slots[pos] - 1) % MaxTerminations
 		if t.tuples[i] != *q {
 			continue
 		}
 		if t.locals[i] == local {
-			return t.entries[i].Port
+			return &t.entries[i]
 		}
-		if port == 0 && t.locals[i] == ([2]uint64{}) {
-			port = t.entries[i].Port
+		if found == nil && t.locals[i] == ([2]uint64{}) {
+			found = &t.entries[i]
 		}
 	}
-	return port
+	return found
 }
 
 // takes tells whether any entry has this UDP port.

@@ -21,6 +21,40 @@ func (h VXLAN) Valid() bool { return h[0]&vxlanValid != 0 }
 // VNI is the VXLAN network identifier, 24 bits.
 func (h VXLAN) VNI() uint32 { return binary.BigEndian.Uint32(h[4:]) >> 8 }
 
+// Bits of the header as a big-endian word.
+const (
+	validBit = vxlanValid << 56
+	vniBits  = 0xffffff << 8
+	// gbpBits are the flags G, D and A, and the group policy's identifier, which are
+	// there only with G (draft-smith-vxlan-group-policy-05 section 2.1).
+	gbpG    = 0x80 << 56
+	gbpBits = gbpG | 0x40<<48 | 0x08<<48 | 0xffff<<32
+	// gpeP says that the next protocol is given, gpeB that the frame is broadcast,
+	// unknown unicast or multicast (draft-ietf-nvo3-vxlan-gpe-13 section 3.2).
+	gpeP        = 0x04 << 56
+	gpeB        = 0x02 << 56
+	gpeNext     = 0xff << 32
+	gpeEthernet = 0x03 << 32
+)
+
+// allowed tells whether the header has none of the bits that extensions, an Ext
+// constant, does not allow.
+func (h VXLAN) allowed(extensions uint8) bool {
+	reserved := binary.BigEndian.Uint64(h) &^ (validBit | vniBits)
+	switch extensions {
+	case ExtGBP:
+		if reserved&gbpG != 0 {
+			reserved &^= gbpBits
+		}
+	case ExtGPE:
+		reserved &^= gpeB
+		if reserved&(gpeP|gpeNext) == gpeP|gpeEthernet {
+			reserved &^= gpeP | gpeNext
+		}
+	}
+	return reserved == 0
+}
+
 // Set writes the whole header.
 func (h VXLAN) Set(vni uint32) {
 	binary.BigEndian.PutUint64(h, vxlanValid<<56|uint64(vni&0xffffff)<<8)

@@ -1,0 +1,126 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+// What each setting takes of headers with bits that RFC 7348 reserves; the rows
+// are those of Linux's selftest of reserved bits, and the two drafts.
+func TestExtensions(t *testing.T) {
+	const valid = 0x08 << 56
+	inner := innerFrame(t, false, false, 0, 50)
+	for _, c := range []struct {
+		name                     string
+		bits                     uint64
+		ignore, refuse, gbp, gpe bool
+	}{
+		{"none", 0, true, true, true, true},
+		{"group 5", 0x80<<56 | 5<<32, true, false, true, false},
+		{"group 5, applied, not learnt", 0x80<<56 | 0x48<<48 | 5<<32, true, false, true, false},
+		{"group without its flag", 5 << 32, true, false, false, false},
+		{"GPE with Ethernet", 0x04<<56 | 3<<32, true, false, false, true},
+		{"GPE with Ethernet, broadcast", 0x06<<56 | 3<<32, true, false, false, true},
+		{"GPE with IPv4", 0x04<<56 | 1<<32, true, false, false, false},
+		{"GPE without a protocol", 0x04 << 56, true, false, false, false},
+		{"a protocol without its flag", 3 << 32, true, false, false, false},
+		{"GPE version 1", 0x14<<56 | 3<<32, true, false, false, false},
+		{"GPE, maintenance", 0x05<<56 | 3<<32, true, false, false, false},
+		{"remote checksum offload", 0x20 << 48, true, false, false, false},
+		{"the last byte", 1, true, false, false, false},
+		{"the first flag and the last byte", 0x80<<56 | 0xff, true, false, false, false},
+	} {
+		for extensions, want := range []bool{c.ignore, c.refuse, c.gbp, c.gpe} {
+			a := packettest.NewArena(t, 1<<16)
+			data := datagram(t, a, params4, inner, 7, 0)
+			header := data[14+20+8:]
+			binary.BigEndian.PutUint64(header, valid|c.bits|7<<8)
+			table := NewTerminations()
+			table.Set(0, &Termination{Port: 42, VNI: 7, UDPPort: 4789, Extensions: uint8(extensions)})
+			var b packet.Batch
+			f := a.Add(&b, data, packet.MaxHeader, 10)
+			why := table.Decapsulate(&b, f, new([6]uint64))
+			if got := why == packet.DropNone; got != want || !got && why != packet.DropBadVXLAN {
+				t.Errorf("%s, extensions %d: %v", c.name, extensions, why)
+			}
+		}
+	}
+}
+
+// A TTL and a TOS that are inherited, in both families each way; what has no IP
+// header gets the port's TTL, and no TOS.
+func TestInherit(t *testing.T) {
+	a := packettest.NewArena(t, 1<<18)
+	for _, outer6 := range []bool{false, true} {
+		for _, inner6 := range []bool{false, true} {
+			for tos := range 256 {
+				p := params4
+				if outer6 {
+					p = params6
+				}
+				p.InheritTTL, p.InheritTOS, p.DontFragment = true, true, tos&1 != 0
+				inner := innerFrame(t, inner6, false, uint8(tos), 100)
+				a.Reset()
+				var b packet.Batch
+				f := a.Add(&b, inner, packet.InnerHeader, 50)
+				f.L3, f.L4 = 14, 34
+				wantTTL, wantTOS := uint8(9), uint8(tos)
+				if tos == 255 { // as if it were ARP
+					f.L3, wantTTL, wantTOS = 0, 61, 0
+				}
+				if why := build(t, p).Push(f, 7, 1, InnerTOS(f)); why != packet.DropNone {
+					t.Fatal(why)
+				}
+				h := packettest.Bytes(&b, f)[14:]
+				gotTTL, gotTOS := h[8], h[1]
+				if outer6 {
+					ip := packet.IPv6(h[:packet.IPv6Len])
+					gotTTL, gotTOS = h[7], ip.TrafficClass()
+				} else if packet.Sum(h[:20]) != 0xffff {
+					t.Errorf("TOS %#x: the checksum is wrong", tos)
+				}
+				if gotTTL != wantTTL || gotTOS != wantTOS {
+					t.Errorf("outer IPv6 %v, inner IPv6 %v, TOS %#x: TTL %d, TOS %#x", outer6, inner6, tos, gotTTL, gotTOS)
+				}
+			}
+		}
+	}
+}
+
+// Shares of the ways follow their number; the way and the source port come from
+// the same bits of the hash.
+func TestSpread(t *testing.T) {
+	for _, ways := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
+		s := Spread(ways)
+		var back Template
+		if !back.Parse(s.AppendTo(nil)) || back != s {
+			t.Errorf("%v: does not come back", ways)
+		}
+		count := map[uint32]int{}
+		for _, w := range ways {
+			count[w] = 0
+		}
+		for share := range uint32(Ways) {
+			w := s.Way(share << 28)
+			if s.Way(share<<28|0x0fffffff) != w {
+				t.Errorf("%v: share %d leads two ways", ways, share)
+			}
+			if _, known := count[w]; !known {
+				t.Errorf("%v: way %d", ways, w)
+			}
+			count[w]++
+		}
+		for i, w := range ways {
+			if len(ways)&(len(ways)-1) == 0 && i == 0 && count[w] != Ways/len(ways) || count[w] == 0 {
+				t.Errorf("%v: %v", ways, count)
+			}
+		}
+	}
+	s := Spread([]uint32{1})
+	if why := s.Push(nil, 0, 0, 0); why != packet.DropNoRoute {
+		t.Errorf("a spread template pushed: %v", why)
+	}
+}
