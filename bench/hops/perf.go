@@ -116,10 +116,14 @@ func (e *reported) step(line string, m []int) {
 	e.open, e.all = append(e.open, branch), append(e.all, branch)
 }
 
+// rounding is how far two figures of a report with two digits may be off each other.
+const rounding = 0.0101
+
 // own splits the entry's share among its callers; what no branch has stays with
-// the function alone.
+// the function alone, but for what comes of rounding, which the largest gets.
 func (e *reported) own() (list []Own) {
 	rest := e.share
+	largest := 0
 	for _, c := range e.all {
 		path := c.path
 		if len(path) == 0 || path[0].Name != e.function.Name {
@@ -130,8 +134,15 @@ func (e *reported) own() (list []Own) {
 			outermostFirst[len(path)-1-i] = f
 		}
 		outermostFirst[len(path)-1] = e.function
+		if len(list) > 0 && c.share > list[largest].Value {
+			largest = len(list)
+		}
 		list = append(list, Own{outermostFirst, c.share})
 		rest -= c.share
+	}
+	if len(list) > 0 && math.Abs(rest) < rounding*float64(len(list)) {
+		list[largest].Value += rest
+		return list
 	}
 	return append(list, Own{[]Function{e.function}, rest})
 }

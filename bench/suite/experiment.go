@@ -32,6 +32,7 @@ func experiments() []*experiment {
 		vhostFamily(),
 		tunnelFamily(),
 		uplinkFamily(),
+		hopsFamily(),
 	} {
 		list = append(list, family...)
 	}

@@ -22,6 +22,7 @@ import (
 // that needs a process of its own.
 var verbs = map[string]func(args []string) error{
 	driveVerb: driveUplink,
+	hopsVerb:  sendDatagrams,
 }
 
 type options struct {
