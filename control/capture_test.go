@@ -152,6 +152,9 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.workers.broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	if err := f.d.workers.settle(); err != nil {
+		t.Fatal(err)
+	}
 	f.die()
 	tap := func() (tap fakeTap) {
 		f.worker().on(func() { tap = f.worker().taps[3] })

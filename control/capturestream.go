@@ -202,11 +202,11 @@ func (d *Daemon) megaflowText(f *datapath.Capture) string {
 		return ""
 	}
 	for i := range m.key {
-		if f.Key[i]&m.mask[i] != m.key[i] {
+		if f.Key[i]&m.mask()[i] != m.key[i] {
 			return "" // the slot is another's by now
 		}
 	}
-	match := openflow.MatchOf(&m.key, &m.mask)
+	match := openflow.MatchOf(&m.key, m.mask())
 	return openflow.FormatMatch(&match, d.view)
 }
 

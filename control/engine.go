@@ -354,6 +354,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	for _, m := range d.megaflows.list() {
 		d.installSlot(m)
 	}
+	w.publishAll()
 	d.mu.Unlock()
 	d.setEngine(client)
 	d.tunnels.setPorts(d.uplinks(), d.outers())

@@ -285,7 +285,7 @@ func (w *fakeWorker) waiting() (n int) {
 
 // fakes is a daemon over fake engines, and the engines it has started.
 type fakes struct {
-	t       *testing.T
+	t       testing.TB
 	config  Config
 	d       *Daemon
 	stop    context.CancelFunc
@@ -309,7 +309,7 @@ var testSizes = datapath.Sizes{
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: maxTemplates,
 }
 
-func newFakes(t *testing.T) *fakes {
+func newFakes(t testing.TB) *fakes {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the daemon does")
@@ -390,7 +390,7 @@ func (f *fakes) settle() {
 	eventually(f.t, "no frame waits", func() bool { return f.worker().waiting() == 0 })
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

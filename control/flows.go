@@ -1,6 +1,7 @@
 package control
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,11 +14,13 @@ import (
 // megaflow is one entry of the workers' caches: the same slot in each of them.
 // Key, mask and actions never change; the rest is guarded by Daemon.mu.
 type megaflow struct {
-	slot      uint32
-	key, mask flowtable.Key // key is masked
-	actions   []flowtable.Action
-	madeNS    uint64
-	owner     uint32 // port whose share it counts against
+	slot    uint32
+	owner   uint32 // port whose share it counts against
+	key     flowtable.Key
+	use     *maskUse // its mask, which key is under; set by admission
+	actions []flowtable.Action
+	madeNS  uint64
+	next    *megaflow // in megaflows.index
 	// generation is what Flow.Generation of its slot is in every worker while it
 	// is installed; it is one more once it is removed. Under another value the
 	// statistics are not its own.
@@ -25,19 +28,20 @@ type megaflow struct {
 
 	rules     []*openflow.Rule // that its frames count for
 	places    []uint32         // of rules, in the counter region
-	learn     openflow.Learn
-	learned   []openflow.FlowMod
+	teaches   *teaching         // nil: nothing
 	tables    openflow.TableSet // looked up
 	usedMACs  bool
 	usedPorts bool
 	usedNS    uint64 // last hit credited, madeNS before any
 }
 
-// flowID finds a megaflow by what it matches.
-type flowID struct {
-	key  flowtable.Key
-	mask uint32
+// teaching is what a megaflow's frames teach: normal and learn.
+type teaching struct {
+	learn   openflow.Learn
+	learned []openflow.FlowMod
 }
+
+func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
 
 // megaflows is what the workers' caches hold. Slots are allocated here, the
 // same for all workers.
@@ -47,7 +51,8 @@ type megaflows struct {
 	mu    sync.Mutex
 	slots []*megaflow // index: slot; nil: free, or being removed
 	free  []uint32    // slots below len(slots) that can be used again
-	index map[flowID]*megaflow
+	index map[uint64]*megaflow // by hash; megaflow.next leads to others of one hash
+	seed  maphash.Seed
 	count int
 	// masks and actions in use, so that what a worker has no room for is not
 	// sent to it.
@@ -59,12 +64,13 @@ type megaflows struct {
 }
 
 type maskUse struct {
+	mask      flowtable.Key
 	id, flows uint32
 	owner     uint32 // of its first megaflow
 }
 
 func newMegaflows(limits flowtable.Sizes) *megaflows {
-	return &megaflows{limits: limits, index: map[flowID]*megaflow{}, masks: map[flowtable.Key]*maskUse{},
+	return &megaflows{limits: limits, index: map[uint64]*megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{},
 		ownMasks: map[uint32]int{}, ownFlows: map[uint32]int{}}
 }
 
@@ -77,12 +83,33 @@ const (
 	refused                   // a limit is reached: slots, masks, actions
 )
 
-// admit gives m, translated from key, a slot unless an equal one is there or there is no room.
-// Caller holds f.mu.
-func (f *megaflows) admit(m *megaflow, key *flowtable.Key) admission {
-	f.fit(m, key)
-	use := f.masks[m.mask]
-	if use != nil && f.index[flowID{m.key, use.id}] != nil {
+// flowID finds a megaflow by what it matches.
+type flowID struct {
+	key  flowtable.Key
+	mask uint32
+}
+
+func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
+	return maphash.Comparable(f.seed, flowID{m.key, use.id})
+}
+
+// find returns the megaflow of that hash that matches what m does under use's mask.
+func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
+	there := f.index[hash]
+	for there != nil && (there.use != use || there.key != m.key) {
+		there = there.next
+	}
+	return there
+}
+
+// admit gives m, translated from key with what mask has looked at, a slot unless
+// an equal one is there or there is no room. Caller holds f.mu.
+func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
+	mask, use := f.fit(m.owner, mask)
+	for i := range key {
+		m.key[i] = key[i] & mask[i]
+	}
+	if use != nil && f.find(f.hash(m, use), m, use) != nil {
 		return present
 	}
 	full := use == nil && len(f.masks) >= f.limits.Masks
@@ -93,7 +120,7 @@ func (f *megaflows) admit(m *megaflow, key *flowtable.Key) admission {
 	if full || !f.allocate(m) {
 		return refused
 	}
-	f.enter(m)
+	f.enter(m, mask, use)
 	return admitted
 }
 
@@ -110,17 +137,19 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter indexes m, whose slot is its own.
-func (f *megaflows) enter(m *megaflow) {
-	use := f.masks[m.mask]
+// enter indexes m, whose slot is its own, under a mask; use is nil for a new one.
+func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++
-		use = &maskUse{id: f.nextMask, owner: m.owner}
-		f.masks[m.mask] = use
+		use = &maskUse{mask: *mask, id: f.nextMask, owner: m.owner}
+		f.masks[*mask] = use
 		f.ownMasks[m.owner]++
 	}
 	use.flows++
-	f.index[flowID{m.key, use.id}] = m
+	m.use = use
+	hash := f.hash(m, use)
+	m.next = f.index[hash]
+	f.index[hash] = m
 	f.slots[m.slot] = m
 	f.actions += len(m.actions)
 	f.ownFlows[m.owner]++
@@ -128,9 +157,9 @@ func (f *megaflows) enter(m *megaflow) {
 }
 
 // adopt enters a megaflow that an earlier control process installed.
-func (f *megaflows) adopt(m *megaflow) {
+func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
 	f.reserve(m.slot + 1)
-	f.enter(m)
+	f.enter(m, mask, f.masks[*mask])
 }
 
 // reserve makes all slots below n taken, to be adopted or released.
@@ -146,10 +175,10 @@ func (f *megaflows) forget(m *megaflow) bool {
 	if f.slots[m.slot] != m {
 		return false
 	}
-	use := f.masks[m.mask]
-	delete(f.index, flowID{m.key, use.id})
+	use := m.use
+	f.unindex(m)
 	if use.flows--; use.flows == 0 {
-		delete(f.masks, m.mask)
+		delete(f.masks, use.mask)
 		tally(f.ownMasks, use.owner)
 	}
 	f.slots[m.slot] = nil
@@ -157,6 +186,23 @@ func (f *megaflows) forget(m *megaflow) bool {
 	tally(f.ownFlows, m.owner)
 	f.count--
 	return true
+}
+
+func (f *megaflows) unindex(m *megaflow) {
+	hash := f.hash(m, m.use)
+	switch first := f.index[hash]; {
+	case first != m:
+		before := first
+		for before.next != m {
+			before = before.next
+		}
+		before.next = m.next
+	case m.next != nil:
+		f.index[hash] = m.next
+	default:
+		delete(f.index, hash)
+	}
+	m.next = nil
 }
 
 // release makes a slot free: no worker has it installed any more.
@@ -181,14 +227,10 @@ func (f *megaflows) len() int {
 	return f.count
 }
 
-// newMegaflow is the megaflow of a translation, without a slot.
-func (d *Daemon) newMegaflow(key *flowtable.Key, t *openflow.Translation, nowNS uint64) *megaflow {
-	m := &megaflow{mask: t.Mask, actions: t.Actions, madeNS: nowNS, usedNS: nowNS, owner: ownerOf(key)}
-	for i := range key {
-		m.key[i] = key[i] & t.Mask[i]
-	}
+// setMegaflow makes m, not admitted yet, the megaflow of a translation of key.
+func (d *Daemon) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
 	d.setRules(m, t)
-	return m
 }
 
 // setRules has m count for the rules of t from now on.
@@ -203,18 +245,21 @@ func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
 
 // setEffects notes what depends on the tables and touches no counter.
 func (m *megaflow) setEffects(t *openflow.Translation) {
-	m.learn, m.usedMACs, m.usedPorts = t.Learn, t.UsedMACs, t.UsedPorts
-	m.learned, m.tables = t.Learned, t.Tables
+	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
+	if t.Learn.Valid || len(t.Learned) > 0 {
+		m.teaches = &teaching{t.Learn, t.Learned}
+	}
 }
 
-// install puts m into every worker's cache. Caller holds d.mu for reading or
-// alone: what was translated under it is installed under it, so that a change
-// of the tables comes before the one or after the other.
-func (d *Daemon) install(m *megaflow, key *flowtable.Key) admission {
+// install puts m into every worker's cache, once what is queued for the workers
+// is published. Caller holds d.mu for reading or alone: what was translated under
+// it is installed under it, so that a change of the tables comes before the one
+// or after the other.
+func (d *Daemon) install(m *megaflow, key, mask *flowtable.Key) admission {
 	f := d.megaflows
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	verdict := f.admit(m, key)
+	verdict := f.admit(m, key, mask)
 	if verdict == admitted {
 		d.installSlot(m)
 	}
@@ -226,7 +271,8 @@ func (d *Daemon) install(m *megaflow, key *flowtable.Key) admission {
 func (d *Daemon) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&d.workers.shared[0].Cache.Flows[m.slot].Generation) + 1
 	d.counters.begin(m.slot, m.generation, m.places)
-	d.workers.broadcast(datapath.AppendInstall(nil, m.slot, &m.key, &m.mask, m.actions))
+	var room [commandRoom]byte
+	d.workers.queueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
 // evict removes megaflows from all workers and returns once none of them can be
@@ -270,9 +316,13 @@ func (d *Daemon) pull(m *megaflow) {
 		r.Credit(packets, bytes, usedNS)
 	}
 	m.usedNS = max(m.usedNS, usedNS)
-	d.learnOn(m, usedNS)
-	if _, exists := d.view.byNo[m.learn.Port]; m.learn.Valid && exists {
-		d.learn(m.learn, usedNS)
+	if m.teaches == nil {
+		return
+	}
+	d.learnOn(m.teaches.learned, usedNS)
+	learn := m.teaches.learn
+	if _, exists := d.view.byNo[learn.Port]; learn.Valid && exists {
+		d.learn(learn, usedNS)
 	}
 }
 

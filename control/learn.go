@@ -47,16 +47,16 @@ func (d *Daemon) learnFirst(w *workers, held heldFrame, up *datapath.Upcall, t *
 }
 
 // learnOn refreshes what a megaflow's frames teach. Caller holds d.mu alone.
-func (d *Daemon) learnOn(m *megaflow, usedNS uint64) {
+func (d *Daemon) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
-	for i := range m.learned {
-		missing = !d.pipeline.RefreshLearnt(&m.learned[i], usedNS) || missing
+	for i := range learned {
+		missing = !d.pipeline.RefreshLearnt(&learned[i], usedNS) || missing
 	}
 	if !missing {
 		return
 	}
 	select {
-	case d.lessons <- lesson{flows: m.learned}:
+	case d.lessons <- lesson{flows: learned}:
 	default: // its next frames say so again
 	}
 }
@@ -84,7 +84,7 @@ func (d *Daemon) learnFlows(ctx context.Context) {
 		d.learnBatch(batch)
 		for i := range batch {
 			if l := &batch[i]; l.workers != nil {
-				d.missLearnt(l.workers, l.held, l.miss, true)
+				d.answer(l.workers, l.held.worker, []datapath.Upcall{*l.miss}, true)
 			}
 		}
 		if !sleep(ctx, time.Since(began)) {

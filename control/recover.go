@@ -137,7 +137,7 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	}
 	_, _, usedNS := d.workers.slotStatistics(slot, generation)
 	m := &megaflow{
-		slot: slot, key: key, mask: mask, actions: actions, generation: generation,
+		slot: slot, key: key, actions: actions, generation: generation,
 		madeNS: monotonic(), usedNS: usedNS, owner: ownerOf(&key),
 	}
 	for i := range m.key {
@@ -153,6 +153,6 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	if t.Learn.Valid {
 		d.macs.learn(t.Learn, max(usedNS, 1))
 	}
-	d.megaflows.adopt(m)
+	d.megaflows.adopt(m, &mask)
 	return true
 }

@@ -79,7 +79,7 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 			continue
 		}
 		t := d.pipeline.Translate(&m.key, env)
-		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, &m.mask) {
+		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
 			stale = append(stale, m)
 			continue
 		}

@@ -302,7 +302,7 @@ func (d *Daemon) dumpMegaflows() []api.Megaflow {
 // describeMegaflow tells what m is and has counted. Caller holds mu.
 func (d *Daemon) describeMegaflow(m *megaflow, now uint64) api.Megaflow {
 	packets, bytes, usedNS := d.workers.statistics(m)
-	match := openflow.MatchOf(&m.key, &m.mask)
+	match := openflow.MatchOf(&m.key, m.mask())
 	f := api.Megaflow{
 		Slot: m.slot, Packets: packets, Bytes: bytes,
 		Match:   openflow.FormatMatch(&match, d.view),

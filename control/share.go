@@ -39,15 +39,14 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // have one more.
 func mayHave(has, count, limit int) bool { return has < limit-count }
 
-// fit gives m, translated from key, a mask that there is room for.
-func (f *megaflows) fit(m *megaflow, key *flowtable.Key) {
-	if f.masks[m.mask] != nil || mayHave(f.ownMasks[m.owner], len(f.masks), f.limits.Masks-narrowMasks) {
-		return
+// fit is the mask, of those that mask allows, that there is room for, and its use
+// if it has one.
+func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
+	if use := f.masks[*mask]; use != nil || mayHave(f.ownMasks[owner], len(f.masks), f.limits.Masks-narrowMasks) {
+		return mask, use
 	}
-	m.mask = narrow(&m.mask)
-	for i := range key {
-		m.key[i] = key[i] & m.mask[i]
-	}
+	fits := narrow(mask)
+	return &fits, f.masks[fits]
 }
 
 // ownerOf is the port that a key counts for.

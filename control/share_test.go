@@ -59,11 +59,9 @@ func TestSharesAreGivenBack(t *testing.T) {
 	var all []*megaflow
 	for i := range 400 {
 		key := flowtable.Key{flowtable.WPort: uint64(1+i%3) << 32, flowtable.WIPv4: uint64(i)}
-		m := &megaflow{owner: ownerOf(&key), mask: flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: 1<<(i%20) | 0xfff<<20}, actions: make([]flowtable.Action, 1)}
-		for w := range key {
-			m.key[w] = key[w] & m.mask[w]
-		}
-		if f.admit(m, &key) == admitted {
+		mask := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: 1<<(i%20) | 0xfff<<20}
+		m := &megaflow{owner: ownerOf(&key), actions: make([]flowtable.Action, 1)}
+		if f.admit(m, &key, &mask) == admitted {
 			all = append(all, m)
 		}
 		if len(f.masks) > testSizes.Cache.Masks {
@@ -76,7 +74,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	for _, m := range all {
 		f.forget(m)
 	}
-	if len(f.masks)+len(f.ownMasks)+len(f.ownFlows)+f.count+f.actions != 0 {
+	if len(f.index)+len(f.masks)+len(f.ownMasks)+len(f.ownFlows)+f.count+f.actions != 0 {
 		t.Errorf("left: %d masks, %v, %v, %d, %d", len(f.masks), f.ownMasks, f.ownFlows, f.count, f.actions)
 	}
 }

@@ -61,22 +61,32 @@ func (u *upcalls) watch() {
 	}
 }
 
+// missBatch bounds the misses that are answered together: under one lock, and
+// with one word to the worker. More would let the first of them wait.
+const missBatch = 32
+
 // serve answers worker i's upcalls in order. A message is released once it is
 // answered, so that one that is not is found by the next control process.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.shared[i].Upcalls)
+	misses := make([]datapath.Upcall, 0, missBatch)
 	for {
-		for msg := ring.Next(); msg != nil; msg = ring.Next() {
-			u.handle(i, msg)
-			ring.Release()
-			select {
-			case <-u.stop:
-				return
-			default:
+		msg := ring.Next()
+		for ; msg != nil; msg = ring.Next() {
+			if misses = u.take(i, msg, misses); len(misses) == missBatch {
+				break
 			}
 		}
-		if !ring.Sleep() {
+		u.d.answer(u.workers, i, misses, false)
+		misses = misses[:0]
+		ring.Release()
+		select {
+		case <-u.stop:
+			return
+		default:
+		}
+		if msg != nil || !ring.Sleep() {
 			continue
 		}
 		select {
@@ -88,72 +98,124 @@ func (u *upcalls) serve(i int) {
 	}
 }
 
-func (u *upcalls) handle(worker int, msg []byte) {
+// take answers an upcall, or adds it to misses.
+func (u *upcalls) take(worker int, msg []byte, misses []datapath.Upcall) []datapath.Upcall {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
 		u.d.log.Error("upcall makes no sense", "worker", worker, "error", err)
-		return
+		return misses
 	}
 	switch up.Op {
 	case datapath.UpMiss:
-		u.d.miss(u.workers, heldFrame{worker, up.Arg}, &up)
+		return append(misses, up)
 	case datapath.UpNeighbour:
 		u.d.tunnels.wait(up.Template, heldFrame{worker, up.Arg})
 	case datapath.UpFault:
 		go u.d.portFault(up.Arg, up.Reason) // asks the engine, which asks the worker
 	}
+	return misses
 }
 
-// miss translates the key of a frame that no megaflow matched, installs the
-// megaflow that comes of it, and has the frame looked up again. Where there is
-// no room for the megaflow, the frame is executed by itself.
-func (d *Daemon) miss(w *workers, held heldFrame, up *datapath.Upcall) {
-	d.missLearnt(w, held, up, false)
-}
-
-// missLearnt is miss; learnt says that the frame has been learnt from.
-func (d *Daemon) missLearnt(w *workers, held heldFrame, up *datapath.Upcall, learnt bool) {
-	bytes := atomic.LoadUint32(&w.shared[held.worker].Held[up.Arg%uint32(len(w.shared[held.worker].Held))].Len)
+// answer translates the keys of frames of one worker that no megaflow matched,
+// installs the megaflows that come of it, and has the frames looked up again.
+// Where there is no room for a megaflow, its frame is executed by itself. learnt
+// says that the frames have been learnt from.
+func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt bool) {
+	if len(misses) == 0 {
+		return
+	}
+	a := answers{d: d, w: w, worker: worker, learnt: learnt}
 	d.mu.RLock()
 	if d.workers != w { // the engine has been replaced meanwhile
 		d.mu.RUnlock()
 		return
 	}
-	generation := d.macs.generation()
-	env := d.env()
-	t := d.pipeline.Translate(&up.Key, env)
-	if !learnt && d.learnFirst(w, held, up, &t) {
-		d.mu.RUnlock()
-		return
+	a.generation, a.now, a.env = d.macs.generation(), monotonic(), d.env()
+	for i := range misses {
+		a.miss(&misses[i])
 	}
-	m := d.newMegaflow(&up.Key, &t, monotonic())
-	verdict := d.install(m, &up.Key)
-	if verdict == refused {
-		w.push(held.worker, datapath.AppendExecute(nil, held.slot, t.Actions))
-	} else {
-		w.push(held.worker, datapath.AppendCommand(nil, datapath.CmdRetry, held.slot, nil))
-	}
-	if t.Learn.Valid {
-		d.learn(t.Learn, m.madeNS)
+	w.publish(worker)
+	if a.installed {
+		w.publishAll()
 	}
 	d.mu.RUnlock()
-	if verdict == refused {
-		d.creditExecuted(m, uint64(bytes))
-	}
-	if t.UsedMACs && d.macs.generation() != generation {
+	d.creditExecuted(a.executed, a.now)
+	if a.usedMACs && d.macs.generation() != a.generation {
 		d.macsChanged() // by another miss, between this translation and its installation
 	}
 }
 
-// creditExecuted counts a frame that no megaflow counted.
-func (d *Daemon) creditExecuted(m *megaflow, bytes uint64) {
-	d.refusals.Add(1)
+// answers is what answer knows.
+type answers struct {
+	d          *Daemon
+	w          *workers
+	worker     int
+	learnt     bool
+	generation uint64
+	now        uint64
+	env        *env
+	usedMACs   bool
+	installed  bool
+	spare      *megaflow // for the next translation
+	executed   []executedFrame
+}
+
+// executedFrame is a frame that no megaflow counts.
+type executedFrame struct {
+	rules  []*openflow.Rule
+	places []uint32
+	bytes  uint64
+}
+
+// miss answers one.
+func (a *answers) miss(up *datapath.Upcall) {
+	d, held := a.d, heldFrame{a.worker, up.Arg}
+	bytes := a.w.heldBytes(held)
+	t := d.pipeline.Translate(&up.Key, a.env)
+	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
+		return
+	}
+	if a.spare == nil {
+		a.spare = new(megaflow)
+	}
+	m := a.spare
+	d.setMegaflow(m, &up.Key, &t, a.now)
+	var room [commandRoom]byte
+	switch d.install(m, &up.Key, &t.Mask) {
+	case refused:
+		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.slot, t.Actions))
+		a.executed = append(a.executed, executedFrame{m.rules, m.places, bytes})
+	case admitted:
+		a.spare, a.installed = nil, true
+		fallthrough
+	default:
+		a.w.queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.slot, nil))
+	}
+	if t.Learn.Valid {
+		d.learn(t.Learn, a.now)
+	}
+	a.usedMACs = a.usedMACs || t.UsedMACs
+}
+
+// heldBytes is the length of a frame that waits for control.
+func (w *workers) heldBytes(f heldFrame) uint64 {
+	held := w.shared[f.worker].Held
+	return uint64(atomic.LoadUint32(&held[f.slot%uint32(len(held))].Len))
+}
+
+// creditExecuted counts frames that no megaflow counted.
+func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
+	if len(frames) == 0 {
+		return
+	}
+	d.refusals.Add(uint64(len(frames)))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := monotonic()
-	d.counters.credit(noSlot, m.places, 1, bytes, now)
-	for _, r := range m.rules {
-		r.Credit(1, bytes, now)
+	for _, f := range frames {
+		d.counters.credit(noSlot, f.places, 1, f.bytes, now)
+		for _, r := range f.rules {
+			r.Credit(1, f.bytes, now)
+		}
 	}
 }
 

@@ -42,18 +42,50 @@ func newWorkers(mem *engine.Memory) *workers {
 	return w
 }
 
+// commandRoom is the size of a command of few actions, to be encoded without
+// allocating; larger ones take what they need.
+const commandRoom = 1 << 10
+
 // push sends one command to worker i and waits where its ring is full.
 func (w *workers) push(i int, msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pushLocked(i, msg)
+	w.queueLocked(i, msg)
+	w.commands[i].Publish()
 }
 
-func (w *workers) pushLocked(i int, msg []byte) {
-	wait := time.Microsecond
-	for !w.gone.Load() && !w.commands[i].Push(msg) {
+// queue is push, of which the worker hears when its ring is published next.
+func (w *workers) queue(i int, msg []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queueLocked(i, msg)
+}
+
+func (w *workers) queueLocked(i int, msg []byte) {
+	for wait := time.Microsecond; !w.gone.Load(); wait = min(2*wait, time.Millisecond) {
+		if room := w.commands[i].Reserve(len(msg)); room != nil {
+			copy(room, msg)
+			w.commands[i].Commit()
+			return
+		}
+		w.commands[i].Publish()
 		time.Sleep(wait)
-		wait = min(2*wait, time.Millisecond)
+	}
+}
+
+// publish lets worker i hear of what is queued for it.
+func (w *workers) publish(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commands[i].Publish()
+}
+
+// publishAll is publish for all workers.
+func (w *workers) publishAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.commands {
+		w.commands[i].Publish()
 	}
 }
 
@@ -63,7 +95,18 @@ func (w *workers) broadcast(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.commands {
-		w.pushLocked(i, msg)
+		w.queueLocked(i, msg)
+		w.commands[i].Publish()
+	}
+}
+
+// queueAll is broadcast, of which the workers hear when their rings are published
+// next.
+func (w *workers) queueAll(msg []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.commands {
+		w.queueLocked(i, msg)
 	}
 }
 
@@ -89,8 +132,13 @@ func (w *workers) settle() error {
 	return nil
 }
 
-// monotonic is CLOCK_MONOTONIC in ns, the clock of all statistics.
-func monotonic() uint64 {
+// monotonic is CLOCK_MONOTONIC in ns, the clock of all statistics. The runtime
+// reads the same clock without a system call, but tells differences only.
+func monotonic() uint64 { return bootNS + uint64(time.Since(bootTime)) }
+
+var bootTime, bootNS = time.Now(), readMonotonic()
+
+func readMonotonic() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0 // cannot fail for this clock

@@ -171,16 +171,25 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
 		st := &s.stages[i]
-		if len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
+		h = s.mix(h, st.words, f)
+		there := false
+		var first *Rule
+		if st.seen != nil {
+			there = st.seen[h] != 0
+		} else {
+			first = s.rules[h]
+			there = first != nil
+		}
+		// What some rule has all of has all prefixes of that rule.
+		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
 		v.visit(st.words, &s.mask)
-		h = s.mix(h, st.words, f)
-		if st.seen != nil && st.seen[h] == 0 {
-			return nil
+		if !there || first != nil {
+			return first
 		}
 	}
-	return s.rules[h]
+	return nil
 }
 
 // matches tells whether f agrees with r, a rule of s.
