@@ -1,0 +1,231 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultPort is where a server listens.
+const DefaultPort = 5210
+
+// version of what client and server say to each other.
+const version = 1
+
+// Time limits of a control connection.
+const (
+	dialLimit   = 5 * time.Second
+	answerLimit = 10 * time.Second // for the next word, where one is due
+	openLimit   = 5 * time.Second  // for the data's connections, or the first frames
+)
+
+// message is one of what client and server say, one JSON value each: of the fields
+// one is set. The order is
+//
+//	client  Hello                Probe...   (data opens)          Start   then, by who
+//	server         Offer or Error      Probe...            Ready          sends, Report
+//
+// and who sends says Measure when its warm-up is over and Report when it is done;
+// the server reports last where it receives or answers.
+type message struct {
+	Hello   *greeting `json:"hello,omitempty"`
+	Offer   *offer    `json:"offer,omitempty"`
+	Probe   *int64    `json:"probe,omitempty"` // the server's clock in its answer
+	Ready   bool      `json:"ready,omitempty"`
+	Start   bool      `json:"start,omitempty"`
+	Measure *measure  `json:"measure,omitempty"`
+	Report  *report   `json:"report,omitempty"`
+	Error   string    `json:"error,omitempty"`
+
+	// A server that is to be the client of another: Order, answered by Intervals
+	// and a Result.
+	Order    *Order    `json:"order,omitempty"`
+	Interval *Interval `json:"interval,omitempty"`
+	Result   *Result   `json:"result,omitempty"`
+}
+
+type greeting struct {
+	Version int    `json:"version"`
+	Spec    Spec   `json:"spec"`
+	Clock   string `json:"clock"`
+	MAC     string `json:"mac,omitempty"` // raw
+}
+
+type offer struct {
+	Test  uint32 `json:"test"`
+	Ports []int  `json:"ports,omitempty"` // one, of UDP one each stream
+	Clock string `json:"clock"`
+	MAC   string `json:"mac,omitempty"`
+}
+
+// measure ends the warm-up.
+type measure struct {
+	Bytes []uint64 `json:"bytes,omitempty"` // of TCP streams, sent until then
+}
+
+// Order has a server be a client.
+type Order struct {
+	Server   string  `json:"server"`
+	Link     string  `json:"link,omitempty"`
+	Interval float64 `json:"interval_seconds"`
+	Spec     Spec    `json:"spec"`
+}
+
+var (
+	errGone   = errors.New("the other end has gone")
+	errNotDue = errors.New("the other end says what is not due; is it another version?")
+)
+
+// control is one end of the connection.
+type control struct {
+	conn net.Conn
+	in   chan message
+	err  error // valid once in is closed
+}
+
+func newControl(conn net.Conn) *control {
+	c := &control{conn: conn, in: make(chan message, 16)}
+	go func() {
+		defer close(c.in)
+		d := json.NewDecoder(conn)
+		for {
+			var m message
+			if c.err = d.Decode(&m); c.err != nil {
+				return
+			}
+			c.in <- m
+		}
+	}()
+	return c
+}
+
+// close ends the connection; what was not read is left.
+func (c *control) close() {
+	c.conn.Close()
+	for range c.in { // the reader ends
+	}
+}
+
+func (c *control) send(m message) error {
+	if err := c.conn.SetWriteDeadline(time.Now().Add(answerLimit)); err != nil {
+		return err
+	}
+	return json.NewEncoder(c.conn).Encode(m)
+}
+
+// next is what the other end says next, within a time.
+func (c *control) next(ctx context.Context, limit time.Duration) (message, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case m, ok := <-c.in:
+		switch {
+		case !ok && (c.err == io.EOF || errors.Is(c.err, net.ErrClosed) || errors.Is(c.err, unix.ECONNRESET)):
+			return m, errGone
+		case !ok:
+			return m, c.err
+		case m.Error != "":
+			return m, errors.New(m.Error)
+		}
+		return m, nil
+	case <-timer.C:
+		return message{}, fmt.Errorf("the other end has said nothing for %s", limit)
+	case <-ctx.Done():
+		return message{}, context.Cause(ctx)
+	}
+}
+
+// expect is next where only one thing may come.
+func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*message) bool) (message, error) {
+	m, err := c.next(ctx, limit)
+	if err == nil && !ok(&m) {
+		err = errNotDue
+	}
+	return m, err
+}
+
+// Listen listens for clients at an address: HOST:PORT, :PORT, unix:PATH or vsock:PORT.
+func Listen(address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return net.Listen("unix", path)
+	}
+	if port, ok := strings.CutPrefix(address, "vsock:"); ok {
+		n, err := strconv.ParseUint(port, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s: expected vsock:PORT", address)
+		}
+		return vsock.Listen(uint32(n), nil)
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
+		return nil, fmt.Errorf("%s: expected ADDRESS:PORT, :PORT, unix:PATH or vsock:PORT", address)
+	}
+	return net.Listen("tcp", address)
+}
+
+// dial connects to a server: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
+func dial(ctx context.Context, server string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	d := new(net.Dialer)
+	if path, ok := strings.CutPrefix(server, "unix:"); ok {
+		return d.DialContext(ctx, "unix", path)
+	}
+	if rest, ok := strings.CutPrefix(server, "vsock:"); ok {
+		cid, port, _ := strings.Cut(rest, ":")
+		c, err1 := strconv.ParseUint(cid, 10, 32)
+		p, err2 := strconv.ParseUint(port, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("%s: expected vsock:CID:PORT", server)
+		}
+		return vsock.Dial(uint32(c), uint32(p), nil)
+	}
+	conn, err := d.DialContext(ctx, "tcp", withPort(server))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("no answer from %s within %s", withPort(server), dialLimit)
+	case err != nil:
+		return nil, fmt.Errorf("%w; is weft bench server running there?", err)
+	}
+	return conn, nil
+}
+
+func withPort(server string) string {
+	if _, _, err := net.SplitHostPort(server); err == nil {
+		return server
+	}
+	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
+}
+
+// overNetwork are both ends of a control connection, as far as data may take the
+// same way.
+func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
+	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
+	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok1 || !ok2 {
+		return local, remote, false
+	}
+	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
+}
+
+// zone is the index of an IPv6 zone.
+func zone(name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	if dev, err := net.InterfaceByName(name); err == nil {
+		return uint32(dev.Index)
+	}
+	n, _ := strconv.ParseUint(name, 10, 32) // 0 where it is neither: the kernel refuses
+	return uint32(n)
+}

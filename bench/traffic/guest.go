@@ -1,0 +1,198 @@
+package traffic
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// Port is a vhost-user port whose guest is this process: its memory, its rings
+// and its side of the protocol. One goroutine sends on it and one receives.
+type Port struct {
+	guest    *vhosttest.Guest
+	front    *vhosttest.FrontEnd
+	path     string
+	made     bool // the socket is ours to remove
+	received [][]byte
+	bufs     [][]byte
+	// Waits counts how often receiving slept; Kicks are the rings'.
+	Waits uint64
+}
+
+const (
+	ringSize = 1024
+	// spin is how long a receiver polls before it asks to be called: about what a
+	// sleep and a wake-up cost.
+	spin = 20 * time.Microsecond
+	// connectLimit is how long the switch may take to connect.
+	connectLimit = 10 * time.Second
+)
+
+// OpenPort attaches to the vhost-user socket at path. One that is there is
+// connected to, as QEMU does to a port with mode=server; otherwise the socket is
+// made and the switch connects, as with mode=client. Frames are of at most size bytes.
+func OpenPort(path string, size int) (*Port, error) {
+	const features = vhost.FeatureVersion1 | vhost.FeatureMergeable
+	g, err := vhosttest.New(vhosttest.Options{Num: ringSize, Features: features, BufLen: (size + 12 + 63) &^ 63, Interrupts: true})
+	if err != nil {
+		return nil, err
+	}
+	p := &Port{guest: g, path: path}
+	if err := p.connect(); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("vhost-user socket %s: %w", path, err)
+	}
+	for range batch {
+		p.bufs = append(p.bufs, make([]byte, 0, size))
+	}
+	p.guest.Rx[0].WantCalls(false)
+	p.guest.Tx[0].WantCalls(false)
+	return p, nil
+}
+
+func (p *Port) connect() error {
+	var err error
+	if p.front, err = vhosttest.Dial(p.path); err == nil {
+		return p.front.Attach(p.guest)
+	}
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+		return err
+	}
+	if _, err := os.Stat(filepath.Dir(p.path)); err != nil {
+		return err
+	}
+	l, err := vhosttest.ListenFront(p.path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	p.made = true
+	if p.front, err = vhosttest.Accept(l); err != nil {
+		return fmt.Errorf("no switch connects: %w", err)
+	}
+	return p.front.Attach(p.guest)
+}
+
+// Close detaches the guest and frees its memory.
+func (p *Port) Close() {
+	if p.front != nil {
+		p.front.Close()
+	}
+	p.guest.Close()
+	if p.made {
+		os.Remove(p.path)
+	}
+}
+
+// Send offers frames and returns how many there was room for.
+func (p *Port) Send(frames [][]byte) int {
+	q := p.guest.Tx[0]
+	n := 0
+	for _, f := range frames {
+		if !q.Send(f) {
+			break
+		}
+		n++
+	}
+	q.Publish()
+	return n
+}
+
+// Recv returns frames, valid until the next call; it polls for a moment and then
+// sleeps until there are some or the time is over.
+func (p *Port) Recv(wait time.Duration) [][]byte {
+	q := p.guest.Rx[0]
+	p.take()
+	if len(p.received) > 0 || wait <= 0 {
+		return p.received
+	}
+	for start := time.Now(); time.Since(start) < min(spin, wait); {
+		if p.take(); len(p.received) > 0 {
+			return p.received
+		}
+	}
+	q.WantCalls(true)
+	if p.take(); len(p.received) == 0 {
+		p.Waits++
+		q.WaitCall(max(wait, time.Millisecond))
+		p.take()
+	}
+	q.WantCalls(false)
+	return p.received
+}
+
+func (p *Port) take() {
+	q := p.guest.Rx[0]
+	p.received = p.received[:0]
+	for len(p.received) < batch {
+		i := len(p.received)
+		frame, _, ok := q.Recv(p.bufs[i][:0])
+		if !ok {
+			break
+		}
+		p.bufs[i] = frame
+		p.received = append(p.received, frame)
+	}
+	if len(p.received) > 0 {
+		q.Refill()
+	}
+}
+
+// Drained tells whether the switch has taken all that was sent.
+func (p *Port) Drained() bool {
+	q := p.guest.Tx[0]
+	q.Reclaim()
+	return q.Free() == q.Slots()
+}
+
+// portLink is a Port as a link.
+type portLink struct {
+	*Port
+	*framer
+	mac net.HardwareAddr
+}
+
+func openGuest(path string, s *Spec) (link, error) {
+	p, err := OpenPort(path, s.largestFrame())
+	if err != nil {
+		return nil, err
+	}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 0} // locally administered
+	rand.Read(mac[1:])
+	return &portLink{Port: p, mac: mac}, nil
+}
+
+func (p *portLink) address() net.HardwareAddr { return p.mac }
+
+func (p *portLink) towards(peer net.HardwareAddr, server bool, flows int) {
+	p.framer = newFramer(p.mac, peer, server, flows)
+}
+
+func (p *portLink) send(frames [][]byte) (int, error) {
+	n := p.Send(frames)
+	if n == 0 {
+		time.Sleep(spin) // the ring is full: leave its lines to the switch for a while
+	}
+	return n, nil
+}
+
+func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wait), nil }
+
+func (p *portLink) dropped() uint64 { return 0 } // what finds no buffer is the switch's to count
+
+// close lets the switch take what was sent first.
+func (p *portLink) close() {
+	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {
+		time.Sleep(napMin)
+	}
+	p.Close()
+}

@@ -1,0 +1,57 @@
+package traffic
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Latencies are kept to three digits, from a nanosecond to a minute; what takes
+// longer counts as a minute.
+const (
+	slowest = int64(time.Minute)
+	digits  = 3
+)
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, slowest, digits) }
+
+// record notes a latency. A negative one, of clocks that do not quite agree, is 0.
+func record(h *hdrhistogram.Histogram, ns int64) {
+	_ = h.RecordValue(min(max(ns, 0), slowest)) // within bounds by now
+}
+
+// Latency is what a histogram says, in microseconds.
+type Latency struct {
+	// Kind is "one way", "round trip" or "connection".
+	Kind  string  `json:"kind"`
+	Count int64   `json:"count"`
+	Min   float64 `json:"min_us"`
+	Mean  float64 `json:"mean_us"`
+	P50   float64 `json:"p50_us"`
+	P90   float64 `json:"p90_us"`
+	P99   float64 `json:"p99_us"`
+	P999  float64 `json:"p99_9_us"`
+	Max   float64 `json:"max_us"`
+	// ClockError is how far off all of them may be, where two clocks were compared.
+	ClockError float64 `json:"clock_error_us,omitempty"`
+	// Histogram is all of it in HdrHistogram's V2 compressed form, base64 in JSON,
+	// for its tools and to be merged.
+	Histogram []byte `json:"hdrhistogram"`
+}
+
+func newLatency(kind string, h *hdrhistogram.Histogram, clockError time.Duration) (*Latency, error) {
+	if h.TotalCount() == 0 {
+		return nil, nil
+	}
+	encoded, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return nil, fmt.Errorf("histogram: %w", err)
+	}
+	us := func(ns int64) float64 { return float64(ns) / 1e3 }
+	return &Latency{
+		Kind: kind, Count: h.TotalCount(), Min: us(h.Min()), Mean: h.Mean() / 1e3, Max: us(h.Max()),
+		P50: us(h.ValueAtPercentile(50)), P90: us(h.ValueAtPercentile(90)), P99: us(h.ValueAtPercentile(99)), P999: us(h.ValueAtPercentile(99.9)),
+		ClockError: us(clockError.Nanoseconds()), Histogram: encoded,
+	}, nil
+}

@@ -1,0 +1,317 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// A lane carries frames (or datagrams) between the two ends: a socket of one
+// stream, or a device or port of all of them. One goroutine sends on it and one
+// receives.
+type lane interface {
+	// dress writes the headers of frame number n around what the sender fills in.
+	dress(frame []byte, n uint64)
+	// send takes frames in order, as many as there is room for, and returns how
+	// many it took. It waits for room for a moment.
+	send(frames [][]byte) (int, error)
+	// recv returns frames that have come, valid until the next call; none after wait.
+	recv(wait time.Duration) ([][]byte, error)
+	// headers is how many bytes lie before the stamp.
+	headers() int
+	// dropped is how many frames the system received and had no room for.
+	dropped() uint64
+	close()
+}
+
+const (
+	batch = 64 // frames to send or receive at once
+	// idleWait is how long a lane's goroutine waits before it looks whether it is
+	// to end.
+	idleWait = 20 * time.Millisecond
+	// stuckAfter is how long a lane may take no frame at all.
+	stuckAfter = 5 * time.Second
+	// napMin is what a sender sleeps at least; what is due sooner, it waits for awake.
+	napMin = 100 * time.Microsecond
+	// quiet is how long nothing must come before what is missing counts as lost.
+	quiet = 300 * time.Millisecond
+)
+
+// live are counters that a data goroutine writes and progress reads.
+type live struct{ frames, bytes atomic.Uint64 }
+
+// Totals are frames (or blocks, or requests) and their bytes.
+type Totals struct {
+	Frames uint64 `json:"frames"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// laneSender sends the streams of a lane.
+type laneSender struct {
+	lane    lane
+	test    uint32
+	streams []int // numbers
+	plans   []*schedule
+	live    *live
+	bufs    [][]byte
+	turn    int    // the stream that is asked first next
+	built   uint64 // frames, of all streams
+}
+
+func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) *laneSender {
+	ls := &laneSender{lane: l, test: test, streams: streams, live: counters}
+	for range batch {
+		ls.bufs = append(ls.bufs, make([]byte, s.Sizes.largest()))
+	}
+	for range streams {
+		ls.plans = append(ls.plans, newSchedule(s))
+	}
+	return ls
+}
+
+// phase sends for a time; the schedule begins at 0. Limits in frames hold only where counted.
+func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
+	kind := byte(kindWarmup)
+	if measured {
+		kind = kindData
+	}
+	for _, p := range ls.plans {
+		p.restart()
+	}
+	start := time.Now()
+	frames := make([][]byte, 0, batch)
+	for ctx.Err() == nil {
+		elapsed := time.Since(start)
+		if elapsed >= limit {
+			return nil
+		}
+		var next time.Duration
+		frames, next = ls.collect(frames[:0], kind, elapsed)
+		if len(frames) == 0 {
+			if next < 0 {
+				return nil
+			}
+			wait(min(next, limit)-elapsed, ctx)
+			continue
+		}
+		if err := ls.push(ctx, frames); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// collect builds what is due, stream by stream in turn; next is when the first of
+// the others is, negative if all have ended.
+func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
+	at := now()
+	next = -1
+	for idle := 0; len(frames) < batch && idle < len(ls.plans); {
+		i, p := ls.turn, ls.plans[ls.turn]
+		if ls.turn++; ls.turn == len(ls.plans) {
+			ls.turn = 0
+		}
+		due := p.due()
+		switch {
+		case kind == kindData && p.done():
+			idle++
+		case due > elapsed:
+			if idle++; next < 0 || due < next {
+				next = due
+			}
+		default:
+			idle, next = 0, -1
+			f := ls.bufs[len(frames)][:p.next()]
+			ls.lane.dress(f, ls.built)
+			stamp(f[ls.lane.headers():]).set(ls.test, ls.streams[i], kind, p.frames, at)
+			ls.built++
+			p.sent()
+			frames = append(frames, f)
+		}
+	}
+	return frames, next
+}
+
+func wait(d time.Duration, ctx context.Context) {
+	if d < napMin {
+		return
+	}
+	t := time.NewTimer(d - napMin/2)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+var errStuck = fmt.Errorf("nothing can be sent for %s: is the other side of the link up?", stuckAfter)
+
+// push sends all frames, waiting for room.
+func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
+	var since time.Time
+	for len(frames) > 0 {
+		n, err := ls.lane.send(frames)
+		if err != nil {
+			return err
+		}
+		bytes := 0
+		for _, f := range frames[:n] {
+			bytes += len(f)
+		}
+		ls.live.frames.Add(uint64(n))
+		ls.live.bytes.Add(uint64(bytes))
+		frames = frames[n:]
+		switch {
+		case n > 0:
+			since = time.Time{}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) > stuckAfter:
+			return errStuck
+		}
+	}
+	return nil
+}
+
+// totals are what each stream has sent since the phase began.
+func (ls *laneSender) totals() map[int]Totals {
+	m := map[int]Totals{}
+	for i, p := range ls.plans {
+		m[ls.streams[i]] = Totals{Frames: p.frames, Bytes: p.bytes}
+	}
+	return m
+}
+
+// laneReceiver counts what comes on a lane.
+type laneReceiver struct {
+	lane   lane
+	test   uint32
+	ahead  int64 // this clock is, of the sender's
+	tally  map[int]*tally
+	jitter map[int]*jitter
+	delay  *hdrhistogram.Histogram
+	live   *live
+	strays uint64 // not of this measurement
+	first  time.Time
+	last   time.Time
+	seen   atomic.Uint64 // frames of any kind, for whoever waits until nothing comes
+	done   atomic.Uint64 // different ones counted
+}
+
+func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, counters *live) *laneReceiver {
+	lr := &laneReceiver{lane: l, test: test, ahead: ahead.Nanoseconds(), live: counters,
+		tally: map[int]*tally{}, jitter: map[int]*jitter{}, delay: newHistogram()}
+	for _, s := range streams {
+		lr.tally[s], lr.jitter[s] = newTally(), &jitter{}
+	}
+	return lr
+}
+
+// run receives until the context ends.
+func (lr *laneReceiver) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		frames, err := lr.lane.recv(idleWait)
+		if err != nil {
+			return err
+		}
+		if len(frames) > 0 {
+			lr.count(frames)
+		}
+	}
+	return nil
+}
+
+func (lr *laneReceiver) count(frames [][]byte) {
+	at := now()
+	counted, bytes := uint64(0), 0
+	for _, f := range frames {
+		s, ok := stampOf(f, lr.lane.headers(), lr.test)
+		if !ok {
+			lr.strays++
+			continue
+		}
+		t := lr.tally[s.stream()]
+		if t == nil || s.kind() != kindData {
+			continue
+		}
+		t.add(s.seq(), len(f))
+		transit := at - s.time() - lr.ahead
+		record(lr.delay, transit)
+		lr.jitter[s.stream()].add(transit)
+		counted++
+		bytes += len(f)
+	}
+	if counted > 0 {
+		lr.last = time.Now()
+		if lr.first.IsZero() {
+			lr.first = lr.last
+		}
+	}
+	if counted > 0 {
+		n := uint64(0)
+		for _, t := range lr.tally {
+			n += t.received
+		}
+		lr.done.Store(n)
+	}
+	lr.seen.Add(uint64(len(frames)))
+	lr.live.frames.Add(counted)
+	lr.live.bytes.Add(uint64(bytes))
+}
+
+// stampOf is the stamp of a frame of the test.
+func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
+	if len(frame) < headers+stampLen {
+		return nil, false
+	}
+	s := stamp(frame[headers : headers+stampLen])
+	return s, s.test() == test
+}
+
+// hello says hello on a lane until the context ends, in both directions' interest:
+// neighbours are resolved and switches learn before anything is counted.
+func hello(ctx context.Context, l lane, test uint32, streams []int) error {
+	f := make([]byte, l.headers()+stampLen)
+	for n := uint64(0); ctx.Err() == nil; n++ {
+		for _, s := range streams {
+			l.dress(f, n)
+			stamp(f[l.headers():]).set(test, s, kindHello, n, now())
+			if _, err := l.send([][]byte{f}); err != nil {
+				return err
+			}
+		}
+		wait(10*time.Millisecond, ctx)
+	}
+	return nil
+}
+
+// greeted waits until the other end has said hello on each stream.
+func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
+	missing := map[int]bool{}
+	for _, s := range streams {
+		missing[s] = true
+	}
+	for len(missing) > 0 && ctx.Err() == nil {
+		frames, err := l.recv(idleWait)
+		if err != nil {
+			return err
+		}
+		for _, f := range frames {
+			if s, ok := stampOf(f, l.headers(), test); ok {
+				delete(missing, s.stream())
+			}
+		}
+	}
+	if len(missing) > 0 {
+		return errors.Join(errNoHello, ctx.Err())
+	}
+	return nil
+}
+
+var errNoHello = errors.New("nothing came through")

@@ -1,0 +1,113 @@
+package traffic
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Mix is sizes in proportion: Count of each, in turn. Its order is fixed, so
+// that a number of frames has one number of bytes.
+type Mix []Share
+
+// Share is Count frames of Size bytes in each round of a Mix.
+type Share struct {
+	Size  int `json:"size"`
+	Count int `json:"count"`
+}
+
+// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in proportion
+// 7:4:1, here as Ethernet frames without their checksum. The first are padded to
+// 64 bytes, so that there is room for a stamp.
+var imix = Mix{{64, 7}, {590, 4}, {1514, 1}}
+
+// maxRound is the number of frames in a round of a Mix.
+const maxRound = 1024
+
+// ParseMix reads one size ("64"), a list with proportions ("64:7,590:4,1514:1")
+// or "imix".
+func ParseMix(text string) (Mix, error) {
+	if text == "imix" {
+		return imix, nil
+	}
+	var m Mix
+	round := 0
+	for _, word := range strings.Split(text, ",") {
+		size, count, many := strings.Cut(word, ":")
+		share := Share{Count: 1}
+		var err error
+		if share.Size, err = strconv.Atoi(size); err == nil && many {
+			share.Count, err = strconv.Atoi(count)
+		}
+		if err != nil || share.Size < 1 || share.Count < 1 || share.Count > maxRound {
+			return nil, fmt.Errorf("size %q; expected a number of bytes, as in 64, a list with proportions, as in 64:7,590:4,1514:1, or imix", word)
+		}
+		round += share.Count
+		m = append(m, share)
+	}
+	if round > maxRound {
+		return nil, fmt.Errorf("sizes %q: %d frames a round; expected at most %d", text, round, maxRound)
+	}
+	return m, nil
+}
+
+// String is the mix as ParseMix reads it.
+func (m Mix) String() string {
+	var words []string
+	for _, s := range m {
+		word := strconv.Itoa(s.Size)
+		if len(m) > 1 {
+			word += ":" + strconv.Itoa(s.Count)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
+
+// round is the sizes of one round, spread so that a size comes again as evenly as
+// its share allows: largest remaining debt first.
+func (m Mix) round() []int {
+	total := 0
+	for _, s := range m {
+		total += s.Count
+	}
+	credit := make([]int, len(m))
+	sizes := make([]int, 0, total)
+	for range total {
+		best := 0
+		for i, s := range m {
+			if credit[i] += s.Count; credit[i] > credit[best] {
+				best = i
+			}
+		}
+		credit[best] -= total
+		sizes = append(sizes, m[best].Size)
+	}
+	return sizes
+}
+
+func (m Mix) within(least, most int) error {
+	for _, s := range m {
+		if s.Size < least || s.Size > most || s.Count < 1 || s.Count > maxRound {
+			return fmt.Errorf("size %d; expected %d to %d bytes", s.Size, least, most)
+		}
+	}
+	return nil
+}
+
+func (m Mix) largest() int {
+	n := 0
+	for _, s := range m {
+		n = max(n, s.Size)
+	}
+	return n
+}
+
+// less is the mix with n bytes taken off each size.
+func (m Mix) less(n int) Mix {
+	short := make(Mix, len(m))
+	for i, s := range m {
+		short[i] = Share{Size: s.Size - n, Count: s.Count}
+	}
+	return short
+}

@@ -1,0 +1,80 @@
+package traffic
+
+import (
+	"sync"
+	"time"
+)
+
+// progress cuts the time of a measurement in intervals and tells of each. The zero
+// value tells nobody.
+type progress struct {
+	tell  func(Interval, bool)
+	every time.Duration
+	count *live
+
+	mu       sync.Mutex
+	start    time.Time // of the phase
+	measured bool
+	shift    float64 // seconds that the phase begins before the measurement
+	from     Interval
+	ticks    chan struct{} // closed at the end
+	done     chan struct{}
+}
+
+// begin starts a phase, which is the warm-up of so many seconds or the measurement.
+func (p *progress) begin(measured bool, warmup float64) {
+	if p.tell == nil {
+		return
+	}
+	p.flush()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.start, p.measured, p.shift = time.Now(), measured, 0-warmup
+	p.from = Interval{To: p.shift, Frames: p.count.frames.Load(), Bytes: p.count.bytes.Load()}
+	if p.ticks == nil {
+		p.ticks, p.done = make(chan struct{}), make(chan struct{})
+		go p.run(p.ticks, p.done)
+	}
+}
+
+func (p *progress) run(stop, done chan struct{}) {
+	defer close(done)
+	t := time.NewTicker(p.every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			p.flush()
+		case <-stop:
+			return
+		}
+	}
+}
+
+// flush tells of what happened since the last time, if that is long enough.
+func (p *progress) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.start.IsZero() {
+		return
+	}
+	at := Interval{To: p.shift + time.Since(p.start).Seconds(), Frames: p.count.frames.Load(), Bytes: p.count.bytes.Load()}
+	if at.To-p.from.To < p.every.Seconds()/20 {
+		return
+	}
+	p.tell(Interval{From: p.from.To, To: at.To, Frames: at.Frames - p.from.Frames, Bytes: at.Bytes - p.from.Bytes}, p.measured)
+	p.from = at
+}
+
+// end tells of the rest.
+func (p *progress) end() {
+	if p.tell == nil || p.ticks == nil {
+		return
+	}
+	close(p.ticks)
+	<-p.done
+	p.flush()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ticks, p.start = nil, time.Time{}
+}

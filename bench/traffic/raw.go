@@ -1,0 +1,86 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+)
+
+// Raw frames are UDP over IPv4 between the addresses that RFC 2544 appendix C.2.2
+// sets aside for tests, so that switches see flows and no stack answers them.
+const frameHeaders = 14 + 20 + 8
+
+// framer writes the headers of raw frames from one end to the other.
+type framer struct {
+	head  [frameHeaders]byte
+	sum   uint32 // of the IPv4 header without length and checksum
+	flows uint64
+}
+
+// newFramer is that of the end whose hardware address is from.
+func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
+	f := &framer{flows: uint64(flows)}
+	copy(f.head[:], to)
+	copy(f.head[6:], from)
+	ip := f.head[14:34]
+	copy(f.head[12:], []byte{8, 0, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17}) // don't fragment, TTL 64, UDP
+	copy(ip[12:], []byte{198, 18, 0, 1, 198, 18, 0, 2})
+	if server {
+		ip[15], ip[19] = 2, 1
+	}
+	for i := 0; i < len(ip); i += 2 {
+		f.sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	return f
+}
+
+func (*framer) headers() int { return frameHeaders }
+
+// dress writes the headers of frame n, which is of flow n modulo their number. The
+// UDP checksum is left out, as it may be over IPv4.
+func (f *framer) dress(frame []byte, n uint64) {
+	copy(frame, f.head[:])
+	length := uint32(len(frame) - 14)
+	binary.BigEndian.PutUint16(frame[16:], uint16(length))
+	sum := f.sum + length
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
+	flow := uint32(n % f.flows)
+	binary.BigEndian.PutUint16(frame[34:], uint16(1024+flow&0x3fff))
+	binary.BigEndian.PutUint16(frame[36:], uint16(2048+flow>>14))
+	binary.BigEndian.PutUint16(frame[38:], uint16(length-20))
+}
+
+// link is where raw frames go: a device of the system's, or a vhost-user socket.
+type link interface {
+	lane
+	address() net.HardwareAddr
+	// towards says who the other end is, before the first frame.
+	towards(peer net.HardwareAddr, server bool, flows int)
+}
+
+// openLink opens a link by its name: a path (with a slash) is a vhost-user socket,
+// anything else a device.
+func openLink(name string, s *Spec) (link, error) {
+	if strings.Contains(name, "/") {
+		return openGuest(name, s)
+	}
+	return openDevice(name, s)
+}
+
+// CheckLink reports whether there is such a link, as far as that can be told
+// without opening it.
+func CheckLink(name string) error {
+	if strings.Contains(name, "/") {
+		if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeSocket == 0 {
+			return fmt.Errorf("%s is not a socket; expected a device or the path of a vhost-user socket", name)
+		}
+		return nil
+	}
+	if _, err := net.InterfaceByName(name); err != nil {
+		return fmt.Errorf("%s: no such device; expected one of this namespace or, with a slash, the path of a vhost-user socket", name)
+	}
+	return nil
+}

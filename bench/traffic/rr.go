@@ -1,0 +1,204 @@
+package traffic
+
+import (
+	"context"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// laneAsker sends requests on a lane and takes the responses, one at a time for
+// each stream. The time of a request that a rate asks for runs from when it was
+// due, so that what delays one request counts for those behind it.
+type laneAsker struct {
+	lane  lane
+	test  uint32
+	plans map[int]*asked
+	order []int // streams
+	live  *live
+	times *hdrhistogram.Histogram
+	buf   []byte
+	built uint64
+	rated bool
+}
+
+type asked struct {
+	*schedule
+	answers Totals
+	lost    uint64
+	strays  uint64 // answers that came too late, or twice
+	waiting bool
+	seq     uint64
+	at      int64     // in the stamp
+	until   time.Time // lost then
+}
+
+func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
+	la := &laneAsker{lane: l, test: test, order: streams, live: counters, times: newHistogram(), plans: map[int]*asked{},
+		buf: make([]byte, s.Sizes.largest()), rated: s.PerSecond > 0}
+	for _, i := range streams {
+		la.plans[i] = &asked{schedule: newSchedule(s)}
+	}
+	return la
+}
+
+// phase asks for a time, and then waits for what is still to be answered.
+func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
+	kind := byte(kindCold)
+	if measured {
+		kind = kindRequest
+	}
+	for _, p := range la.plans {
+		p.restart()
+	}
+	start, begun := time.Now(), now()
+	for ctx.Err() == nil {
+		elapsed := time.Since(start)
+		next, open, err := la.ask(kind, elapsed, limit, begun)
+		if err != nil {
+			return err
+		}
+		if !open {
+			return nil
+		}
+		frames, err := la.lane.recv(max(next-elapsed, 0))
+		if err != nil {
+			return err
+		}
+		la.take(frames, kind)
+	}
+	return ctx.Err()
+}
+
+// ask sends what is due and gives up what is lost. next is when to look again,
+// open whether there is anything left to do.
+func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
+	next = elapsed + idleWait
+	for _, i := range la.order {
+		p := la.plans[i]
+		if p.waiting && time.Now().After(p.until) {
+			p.waiting = false
+			if kind == kindRequest {
+				p.lost++
+			}
+		}
+		due := p.due()
+		switch {
+		case p.waiting:
+			open = true
+		case elapsed >= limit || kind == kindRequest && p.done():
+		case due > elapsed:
+			open, next = true, min(next, due)
+		default:
+			open = true
+			p.at = now()
+			if la.rated {
+				p.at = begun + due.Nanoseconds()
+			}
+			if err := la.send(i, p, kind); err != nil {
+				return 0, false, err
+			}
+		}
+	}
+	return next, open, nil
+}
+
+func (la *laneAsker) send(stream int, p *asked, kind byte) error {
+	f := la.buf[:p.next()]
+	la.lane.dress(f, la.built)
+	la.built++
+	stamp(f[la.lane.headers():]).set(la.test, stream, kind, p.frames, p.at)
+	p.seq, p.waiting, p.until = p.frames, true, time.Now().Add(lostAfter)
+	p.sent()
+	la.live.frames.Add(1)
+	la.live.bytes.Add(uint64(len(f)))
+	since := time.Now()
+	for {
+		n, err := la.lane.send([][]byte{f})
+		if n == 1 || err != nil {
+			return err
+		}
+		if time.Since(since) > stuckAfter {
+			return errStuck
+		}
+	}
+}
+
+func (la *laneAsker) take(frames [][]byte, kind byte) {
+	at := now()
+	for _, f := range frames {
+		s, ok := stampOf(f, la.lane.headers(), la.test)
+		if !ok || s.kind() != kindResponse {
+			continue
+		}
+		p := la.plans[s.stream()]
+		if p == nil {
+			continue
+		}
+		if !p.waiting || p.seq != s.seq() || p.at != s.time() {
+			p.strays++
+			continue
+		}
+		p.waiting = false
+		if kind == kindRequest {
+			record(la.times, at-s.time())
+			p.answers.Frames++
+			p.answers.Bytes += uint64(len(f))
+		}
+	}
+}
+
+// totals are what each stream has asked since the phase began.
+func (la *laneAsker) totals() map[int]Totals {
+	m := map[int]Totals{}
+	for i, p := range la.plans {
+		m[i] = Totals{Frames: p.frames, Bytes: p.bytes}
+	}
+	return m
+}
+
+// answer sends back every request on a lane until the context ends. A response is
+// as long as its request, or as said.
+func answer(ctx context.Context, l lane, test uint32, response int, counters *live) error {
+	out := make([][]byte, 0, batch)
+	bufs := make([][]byte, batch)
+	for i := range bufs {
+		bufs[i] = make([]byte, MaxDatagram)
+	}
+	for n := uint64(0); ctx.Err() == nil; {
+		frames, err := l.recv(idleWait)
+		if err != nil {
+			return err
+		}
+		out = out[:0]
+		for _, f := range frames {
+			s, ok := stampOf(f, l.headers(), test)
+			if !ok || s.kind() != kindRequest && s.kind() != kindCold {
+				continue
+			}
+			size := len(f)
+			if response > 0 {
+				size = response
+			}
+			back := bufs[len(out)][:size]
+			l.dress(back, n)
+			copy(back[l.headers():], s)
+			stamp(back[l.headers():]).setKind(kindResponse)
+			counters.frames.Add(1)
+			counters.bytes.Add(uint64(size))
+			out = append(out, back)
+			n++
+		}
+		for since := time.Now(); len(out) > 0; {
+			n, err := l.send(out)
+			if err != nil {
+				return err
+			}
+			out = out[n:]
+			if time.Since(since) > stuckAfter {
+				return errStuck
+			}
+		}
+	}
+	return nil
+}

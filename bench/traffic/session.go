@@ -1,0 +1,335 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// session is a measurement at one end, its data open.
+type session struct {
+	spec   *Spec
+	ctl    *control
+	test   uint32
+	server bool
+	clock  offset // the other end's
+
+	conns  []*net.TCPConn // by stream, or
+	lanes  []lane         // of one stream each, or one of all
+	remote []int          // ports of the server
+	live   live
+	progress
+}
+
+// phaser sends or asks for a time; only what is measured is limited in number.
+type phaser interface {
+	phase(ctx context.Context, measured bool, limit time.Duration) error
+}
+
+// streamsOf are the numbers of the streams of lane i.
+func (s *session) streamsOf(i int) []int {
+	if len(s.lanes) > 1 || s.spec.Streams == 1 {
+		return []int{i}
+	}
+	all := make([]int, s.spec.Streams)
+	for k := range all {
+		all[k] = k
+	}
+	return all
+}
+
+func (s *session) closeData() {
+	for _, c := range s.conns {
+		if c != nil {
+			c.Close()
+		}
+	}
+	for _, l := range s.lanes {
+		l.close()
+	}
+}
+
+// together runs one function for each of n and returns their errors. One that
+// fails ends the others.
+func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if errs[i] = f(ctx, i); errs[i] != nil {
+				cancel(errs[i])
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sendsWatched is sends, ended when the other end goes or says that it failed.
+func (s *session) sendsWatched(ctx context.Context) (*report, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case m, ok := <-s.ctl.in:
+			switch {
+			case !ok:
+				cancel(errGone)
+			case m.Error != "":
+				cancel(errors.New(m.Error))
+			default:
+				cancel(errNotDue)
+			}
+		case <-stop:
+		}
+	}()
+	r, err := s.sends(ctx)
+	close(stop)
+	<-stopped
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return r, err
+}
+
+// sends is the end that sends, or that asks: warm-up, measurement, report.
+func (s *session) sends(ctx context.Context) (*report, error) {
+	defer context.AfterFunc(ctx, func() { // a write in progress ends
+		for _, c := range s.conns {
+			_ = c.SetDeadline(time.Unix(1, 0))
+		}
+	})()
+	senders := s.senders()
+	run := func(measured bool, length float64) error {
+		return together(ctx, len(senders), func(ctx context.Context, i int) error {
+			return senders[i].phase(ctx, measured, seconds(length))
+		})
+	}
+	s.begin(false, s.spec.Warmup)
+	if s.spec.Warmup > 0 {
+		if err := run(false, s.spec.Warmup); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.ctl.send(message{Measure: &measure{Bytes: warmBytes(senders)}}); err != nil {
+		return nil, err
+	}
+	s.begin(true, 0)
+	watch, start := startWatch(), time.Now()
+	if err := run(true, s.spec.Seconds); err != nil {
+		return nil, err
+	}
+	r := &report{Seconds: time.Since(start).Seconds(), CPU: watch.read()}
+	s.end()
+	for _, c := range s.conns {
+		if s.spec.Mode == Stream {
+			if err := c.CloseWrite(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	err := s.sent(r, senders)
+	return r, err
+}
+
+func (s *session) senders() (list []phaser) {
+	for i := range s.lanes {
+		if s.spec.Mode == Stream {
+			list = append(list, newLaneSender(s.spec, s.lanes[i], s.test, s.streamsOf(i), &s.live))
+		} else {
+			list = append(list, newLaneAsker(s.spec, s.lanes[i], s.test, s.streamsOf(i), &s.live))
+		}
+	}
+	for i, c := range s.conns {
+		if s.spec.Mode == Stream {
+			list = append(list, newTCPSender(s.spec, c, &s.live))
+		} else {
+			list = append(list, newTCPAsker(s.spec, c, s.askAt(), s.test, i, &s.live))
+		}
+	}
+	return list
+}
+
+func warmBytes(senders []phaser) (list []uint64) {
+	for _, p := range senders {
+		if t, ok := p.(*tcpSender); ok {
+			list = append(list, t.sent.Bytes)
+		}
+	}
+	return list
+}
+
+// sent writes what the senders counted into the report.
+func (s *session) sent(r *report, senders []phaser) (err error) {
+	r.Streams = make([]StreamResult, s.spec.Streams)
+	times := newHistogram()
+	kind := "round trip"
+	for i, p := range senders {
+		switch p := p.(type) {
+		case *laneSender:
+			for stream, t := range p.totals() {
+				r.Streams[stream].Sent = t
+			}
+		case *laneAsker:
+			for stream, t := range p.totals() {
+				plan := p.plans[stream]
+				r.Streams[stream] = StreamResult{Sent: t, Received: plan.answers, Lost: plan.lost, Late: plan.strays}
+			}
+			times.Merge(p.times)
+		case *tcpSender:
+			r.Streams[i] = StreamResult{Sent: p.sent, Retransmits: retransmits(p.conn)}
+		case *tcpAsker:
+			r.Streams[i] = StreamResult{Sent: Totals{p.plan.frames, p.plan.bytes}, Received: p.answers}
+			times.Merge(p.times)
+			if p.conn == nil {
+				kind = "connection"
+			}
+		}
+	}
+	r.Latency, err = newLatency(kind, times, 0)
+	return err
+}
+
+// receives is the end that receives, until the sender has reported and all has
+// come. It returns both reports, its own first.
+func (s *session) receives(ctx context.Context) (own, sender *report, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tcp []*tcpReceiver
+	var lanes []*laneReceiver
+	for _, c := range s.conns {
+		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
+	}
+	for i, l := range s.lanes {
+		// How far this clock is ahead of the sender's is what the other's is behind.
+		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
+	}
+	defer context.AfterFunc(ctx, func() { // a read in progress ends
+		for _, c := range s.conns {
+			_ = c.SetDeadline(time.Unix(1, 0))
+		}
+	})()
+	done := make(chan error, 1)
+	go func() {
+		err := together(ctx, len(tcp)+len(lanes), func(ctx context.Context, i int) error {
+			if i < len(tcp) {
+				return tcp[i].run()
+			}
+			return lanes[i-len(tcp)].run(ctx)
+		})
+		done <- err
+		if err != nil {
+			cancel(err)
+		}
+	}()
+	s.begin(false, s.spec.Warmup)
+	warm, start, watch, sender, err := s.followSender(ctx)
+	if err != nil {
+		cancel(err)
+		<-done
+		return nil, nil, err
+	}
+	s.settle(ctx, lanes, sender)
+	own = &report{CPU: watch.read()}
+	s.end()
+	if len(lanes) > 0 {
+		cancel(nil)
+	}
+	if err := <-done; err != nil && len(lanes) == 0 {
+		return nil, nil, err
+	}
+	if err := s.received(own, tcp, lanes, warm, start); err != nil {
+		return nil, nil, err
+	}
+	return own, sender, nil
+}
+
+// followSender waits for the end of the warm-up and then of the measurement.
+func (s *session) followSender(ctx context.Context) (warm []uint64, start time.Time, watch stopwatch, sender *report, err error) {
+	m, err := s.ctl.expect(ctx, seconds(s.spec.Warmup)+answerLimit, func(m *message) bool { return m.Measure != nil })
+	if err != nil {
+		return nil, start, watch, nil, err
+	}
+	start, watch, warm = time.Now(), startWatch(), m.Measure.Bytes
+	s.begin(true, 0)
+	m, err = s.ctl.expect(ctx, seconds(s.spec.Seconds)+answerLimit, func(m *message) bool {
+		return m.Report != nil && len(m.Report.Streams) == s.spec.Streams
+	})
+	return warm, start, watch, m.Report, err
+}
+
+// settle waits until all frames have come that were sent, or nothing has for a while.
+func (s *session) settle(ctx context.Context, lanes []*laneReceiver, sender *report) {
+	sent := uint64(0)
+	for _, st := range sender.Streams {
+		sent += st.Sent.Frames
+	}
+	last, since := uint64(0), time.Now()
+	for len(lanes) > 0 && time.Since(since) < quiet && ctx.Err() == nil {
+		counted, seen := uint64(0), uint64(0)
+		for _, l := range lanes {
+			counted += l.done.Load()
+			seen += l.seen.Load()
+		}
+		if counted >= sent {
+			return
+		}
+		if seen != last {
+			last, since = seen, time.Now()
+		}
+		time.Sleep(idleWait / 4)
+	}
+}
+
+// received writes what the receivers counted into the report.
+func (s *session) received(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
+	r.Streams = make([]StreamResult, s.spec.Streams)
+	var last time.Time
+	later := func(t time.Time) {
+		if t.After(last) {
+			last = t
+		}
+	}
+	for i, t := range tcp {
+		n := t.bytes
+		if i < len(warm) {
+			n -= min(n, warm[i])
+		}
+		r.Streams[i].Received.Bytes = n
+		later(t.last)
+	}
+	var delay *hdrhistogram.Histogram
+	for _, l := range lanes {
+		for stream, t := range l.tally {
+			r.Streams[stream] = StreamResult{Received: Totals{t.received, t.bytes}, Duplicates: t.duplicates, Reordered: t.reordered,
+				Distance: t.distance, Late: t.late, JitterUS: l.jitter[stream].value / 1e3}
+		}
+		if delay == nil {
+			delay = l.delay
+		} else {
+			delay.Merge(l.delay)
+		}
+		r.SocketDrops += l.lane.dropped()
+		later(l.last)
+	}
+	if !last.IsZero() {
+		r.Seconds = last.Sub(start).Seconds()
+	}
+	if delay != nil {
+		r.Latency, err = newLatency("one way", delay, s.clock.within)
+	}
+	return err
+}

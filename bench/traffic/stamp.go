@@ -1,0 +1,40 @@
+package traffic
+
+import "encoding/binary"
+
+// stamp is the view of what begins every payload: a datagram's, or that of the
+// UDP datagram in a raw frame. 22 bytes are what a frame of 64 bytes has room for
+// behind its headers.
+//
+//	0   4   test, so that strays of another measurement are told apart
+//	4   1   stream
+//	5   1   kind
+//	6   8   sequence number, from 0 in each stream and kind
+//	14  8   when it was sent or, of a request, due: CLOCK_MONOTONIC, ns
+type stamp []byte
+
+const stampLen = 22
+
+// Kinds.
+const (
+	kindHello    = 1 // opens the way, before anything is measured
+	kindWarmup   = 2
+	kindData     = 3
+	kindRequest  = 4
+	kindResponse = 5
+	kindCold     = 6 // a request of the warm-up; its response is kindResponse too
+)
+
+func (s stamp) test() uint32   { return binary.BigEndian.Uint32(s) }
+func (s stamp) stream() int    { return int(s[4]) }
+func (s stamp) kind() byte     { return s[5] }
+func (s stamp) seq() uint64    { return binary.BigEndian.Uint64(s[6:]) }
+func (s stamp) time() int64    { return int64(binary.BigEndian.Uint64(s[14:])) }
+func (s stamp) setKind(k byte) { s[5] = k }
+
+func (s stamp) set(test uint32, stream int, kind byte, seq uint64, at int64) {
+	binary.BigEndian.PutUint32(s, test)
+	s[4], s[5] = byte(stream), kind
+	binary.BigEndian.PutUint64(s[6:], seq)
+	binary.BigEndian.PutUint64(s[14:], uint64(at))
+}

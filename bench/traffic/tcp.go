@@ -1,0 +1,297 @@
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+)
+
+// preamble opens a TCP connection of a measurement: test and stream.
+const preambleLen = 5
+
+func preamble(test uint32, stream int) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, test), byte(stream))
+}
+
+// dialTCP connects a stream.
+func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+	if err != nil {
+		return nil, err
+	}
+	c := conn.(*net.TCPConn)
+	if s.SocketBuffer > 0 {
+		err = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer))
+	}
+	if err == nil && s.Mode != Stream {
+		err = c.SetNoDelay(true)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// acceptTCP takes the connections of all streams, in their order; others are closed.
+func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]*net.TCPConn, error) {
+	conns := make([]*net.TCPConn, s.Streams)
+	closeAll := func() {
+		for _, c := range conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+	}
+	if err := l.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	for missing := s.Streams; missing > 0; {
+		c, err := l.AcceptTCP()
+		if err != nil {
+			closeAll()
+			return nil, fmt.Errorf("%d of %d connections came: %w", s.Streams-missing, s.Streams, err)
+		}
+		var head [preambleLen]byte
+		_ = c.SetReadDeadline(deadline)
+		_, err = io.ReadFull(c, head[:])
+		_ = c.SetReadDeadline(time.Time{})
+		stream := int(head[4])
+		if err != nil || binary.BigEndian.Uint32(head[:]) != test || stream >= s.Streams || conns[stream] != nil {
+			c.Close()
+			continue
+		}
+		if s.SocketBuffer > 0 {
+			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // the client's own tells
+		}
+		conns[stream] = c
+		missing--
+	}
+	return conns, nil
+}
+
+// tcpSender writes one stream.
+type tcpSender struct {
+	conn *net.TCPConn
+	plan *schedule
+	live *live
+	buf  []byte
+	sent Totals // in the present phase
+}
+
+func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
+	buf := make([]byte, s.Sizes.largest())
+	for i := range buf {
+		buf[i] = byte(i * 7)
+	}
+	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
+}
+
+// phase writes for a time. A write that the end of it interrupts counts with the
+// bytes that went.
+func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
+	t.plan.restart()
+	t.sent = Totals{}
+	start := time.Now()
+	if err := t.conn.SetWriteDeadline(start.Add(limit)); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		elapsed := time.Since(start)
+		if elapsed >= limit || measured && t.plan.done() {
+			return nil
+		}
+		if due := t.plan.due(); due > elapsed {
+			wait(min(due, limit)-elapsed, ctx)
+			continue
+		}
+		n, err := t.conn.Write(t.buf[:t.plan.next()])
+		t.live.bytes.Add(uint64(n))
+		t.sent.Bytes += uint64(n)
+		if err == nil {
+			t.plan.sent()
+			t.sent.Frames++
+			t.live.frames.Add(1)
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// tcpReceiver reads one stream to its end.
+type tcpReceiver struct {
+	conn  *net.TCPConn
+	live  *live
+	bytes uint64
+	last  time.Time
+}
+
+func (t *tcpReceiver) run() error {
+	buf := make([]byte, MaxBlock)
+	for {
+		n, err := t.conn.Read(buf)
+		if n > 0 {
+			t.bytes += uint64(n)
+			t.live.bytes.Add(uint64(n))
+			t.last = time.Now()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// retransmits is the segments that a connection has sent again.
+func retransmits(c *net.TCPConn) uint64 {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := uint64(0)
+	_ = raw.Control(func(fd uintptr) { // an error leaves 0: it is a convenience
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = uint64(info.Total_retrans)
+		}
+	})
+	return n
+}
+
+// tcpAsker asks on one connection, or on one for each request.
+type tcpAsker struct {
+	spec    *Spec
+	remote  netip.AddrPort
+	head    []byte
+	conn    *net.TCPConn // nil: one for each request
+	plan    *schedule
+	live    *live
+	times   *hdrhistogram.Histogram
+	answers Totals
+	out, in []byte
+}
+
+func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, stream int, counters *live) *tcpAsker {
+	largest := s.Sizes.largest()
+	return &tcpAsker{spec: s, remote: remote, head: preamble(test, stream), conn: c, plan: newSchedule(s), live: counters,
+		times: newHistogram(), out: make([]byte, largest), in: make([]byte, max(largest, s.Response))}
+}
+
+// phase asks for a time. The time of a request that a rate asks for runs from when
+// it was due.
+func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
+	t.plan.restart()
+	t.answers = Totals{}
+	start := time.Now()
+	for ctx.Err() == nil {
+		elapsed := time.Since(start)
+		if elapsed >= limit || measured && t.plan.done() {
+			return nil
+		}
+		due := t.plan.due()
+		if due > elapsed {
+			wait(min(due, limit)-elapsed, ctx)
+			continue
+		}
+		if t.spec.PerSecond == 0 {
+			due = elapsed
+		}
+		size := t.plan.next()
+		back, err := t.ask(ctx, size)
+		if err != nil {
+			return err
+		}
+		t.plan.sent()
+		t.live.frames.Add(1)
+		t.live.bytes.Add(uint64(size))
+		t.answers.Frames++
+		t.answers.Bytes += uint64(back)
+		if measured {
+			record(t.times, (time.Since(start) - due).Nanoseconds())
+		}
+	}
+	return ctx.Err()
+}
+
+// ask sends one request and reads its response, whose length it returns.
+func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
+	back := size
+	if t.spec.Response > 0 {
+		back = t.spec.Response
+	}
+	request := append(binary.BigEndian.AppendUint32(nil, uint32(size)), t.out[:size]...)
+	if t.conn != nil {
+		return back, t.exchange(t.conn, request, back)
+	}
+	c, err := dialTCP(ctx, t.remote, t.spec)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if err := t.exchange(c, append(bytes.Clone(t.head), request...), back); err != nil {
+		return 0, err
+	}
+	// The server closes, so that it is its port that stays taken for a while.
+	if _, err := c.Read(t.in[:1]); err != io.EOF {
+		return 0, fmt.Errorf("after the response came %v, expected the end", err)
+	}
+	return back, nil
+}
+
+func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
+	if _, err := c.Write(request); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, t.in[:back]); err != nil {
+		return fmt.Errorf("response: %w", err)
+	}
+	return nil
+}
+
+// serveTCP answers the requests on a connection, one or all of them, each of which
+// is preceded by its length.
+func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
+	buf := make([]byte, max(4, response))
+	for {
+		if _, err := io.ReadFull(c, buf[:4]); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		n := int(binary.BigEndian.Uint32(buf))
+		if n < 1 || n > MaxBlock {
+			return fmt.Errorf("a request of %d bytes", n)
+		}
+		if n > len(buf) {
+			buf = make([]byte, n)
+		}
+		if _, err := io.ReadFull(c, buf[:n]); err != nil {
+			return err
+		}
+		back := n
+		if response > 0 {
+			back = response
+		}
+		// Counted before it goes: the client may be done when it has come.
+		counters.frames.Add(1)
+		counters.bytes.Add(uint64(back))
+		if _, err := c.Write(buf[:back]); err != nil {
+			return err
+		}
+		if once {
+			return nil
+		}
+	}
+}

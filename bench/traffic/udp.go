@@ -1,0 +1,108 @@
+package traffic
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpBuffer is what a UDP socket gets where nothing is said: room for some
+// milliseconds of what one core sends.
+const udpBuffer = 4 << 20
+
+// udpLane is a connected UDP socket of one stream.
+type udpLane struct{ *socket }
+
+func (udpLane) dress([]byte, uint64) {}
+func (udpLane) headers() int         { return 0 }
+
+// listenUDP opens a socket at an address of this machine, on a port of the
+// system's choice, which it returns.
+func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
+	fd, err = unix.Socket(family(local), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, 0, fmt.Errorf("UDP socket: %w", err)
+	}
+	fail := func(err error) (int, int, error) {
+		unix.Close(fd)
+		return -1, 0, fmt.Errorf("UDP socket at %s: %w", local, err)
+	}
+	if buffer == 0 {
+		buffer = udpBuffer
+	}
+	if err := setBuffers(fd, buffer); err != nil {
+		return fail(err)
+	}
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, 0))); err != nil {
+		return fail(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		return fail(err)
+	}
+	switch a := bound.(type) {
+	case *unix.SockaddrInet4:
+		port = a.Port
+	case *unix.SockaddrInet6:
+		port = a.Port
+	}
+	return fd, port, nil
+}
+
+// dialUDP opens a lane to a port of the other end.
+func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
+	fd, _, err := listenUDP(local, s.SocketBuffer)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Connect(fd, sockaddr(remote)); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("UDP to %s: %w", remote, err)
+	}
+	return udpLane{newSocket(fd, s.largestFrame())}, nil
+}
+
+// acceptUDP waits until something of the test comes to the socket and connects it
+// to where that came from. The socket is the lane's then, or closed.
+func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) {
+	buf := make([]byte, s.largestFrame())
+	for !expired() {
+		n, from, err := unix.Recvfrom(fd, buf, 0)
+		switch err {
+		case nil:
+			if st, ok := stampOf(buf[:n], 0, test); ok && st.kind() == kindHello {
+				if err := unix.Connect(fd, from); err != nil {
+					unix.Close(fd)
+					return nil, fmt.Errorf("UDP: %w", err)
+				}
+				return udpLane{newSocket(fd, s.largestFrame())}, nil
+			}
+		case unix.EAGAIN:
+			if err := poll(fd, unix.POLLIN, idleWait); err != nil {
+				unix.Close(fd)
+				return nil, err
+			}
+		case unix.EINTR, unix.ECONNREFUSED:
+		default:
+			unix.Close(fd)
+			return nil, fmt.Errorf("UDP: %w", err)
+		}
+	}
+	unix.Close(fd)
+	return nil, errNoHello
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zone(a.Addr().Zone())}
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"weft/bench/traffic"
+)
+
+const benchServerHelp = `Answers weft bench client: several at a time, until Ctrl-C.
+
+Data takes the way of the client's connection, on ports of the system's choice.
+With --raw LINK it serves raw frames too: on a device, or on a vhost-user port of
+a switch, named by the path of its socket, whose guest the server is then. With
+--orders it may be a client itself, of whatever server a client with --from asks
+for; over vsock and unix sockets it always may.`
+
+func (c *command) benchServerVerb() *cobra.Command {
+	var listen []string
+	var port int
+	server := &traffic.Server{}
+	verb := &cobra.Command{Use: "server", Short: "answer weft bench client", Long: benchServerHelp, Args: words(0, 0)}
+	verb.Flags().IntVarP(&port, "port", "p", traffic.DefaultPort, "TCP port to listen on")
+	verb.Flags().StringArrayVar(&listen, "listen", nil, "listen there instead: ADDRESS:PORT, unix:PATH or vsock:PORT; may be repeated")
+	verb.Flags().StringVar(&server.Link, "raw", "", "serve raw frames on this device, or vhost-user socket (with a slash)")
+	verb.Flags().BoolVar(&server.Orders, "orders", false, "be a client for whoever asks over the network")
+	verb.RunE = func(cmd *cobra.Command, _ []string) error {
+		if server.Link != "" {
+			if err := traffic.CheckLink(server.Link); err != nil {
+				return usagef("--raw: %v", err)
+			}
+		}
+		if len(listen) == 0 {
+			listen = []string{":" + strconv.Itoa(port)}
+		} else if cmd.Flags().Changed("port") {
+			return usagef("-p and --listen: expected one of them")
+		}
+		server.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+		return serveTraffic(cmd.ErrOrStderr(), server, listen)
+	}
+	return verb
+}
+
+func serveTraffic(errs io.Writer, server *traffic.Server, listen []string) error {
+	ctx, stop := untilSignal()
+	defer stop()
+	ended := make(chan error, len(listen))
+	for _, address := range listen {
+		l, err := traffic.Listen(address)
+		if err != nil {
+			return usagef("listen: %v", err)
+		}
+		defer l.Close()
+		fmt.Fprintln(errs, "listening on", l.Addr())
+		go func() { ended <- server.Serve(ctx, l) }()
+	}
+	for range listen {
+		if err := <-ended; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const benchClientHelp = `Measures against weft bench server at HOST: what arrives, at which rate, how late.
+
+  weft bench client HOST                      one TCP stream, 10 s
+  weft bench client HOST -u -b 1G -P 4        four UDP streams of 1 Gbit/s each
+  weft bench client HOST -u --size imix -b 0  datagrams as frames of mixed sizes, without limit
+  weft bench client HOST -R                   the server sends
+  weft bench client HOST --rr                 a request, its response, the next
+  weft bench client HOST --crr                a connection for each request
+  weft bench client HOST --raw eth0 --rate 100000
+                                              raw frames, the server with --raw too
+  weft bench client HOST --raw /run/vm1.sock  as the guest of a vhost-user port
+  weft bench client HOST --from vsock:3:5210  from the server in the guest of that CID
+
+HOST may be HOST:PORT, unix:PATH or vsock:CID:PORT; the last two carry raw frames'
+measurements, and orders (--from), not TCP and UDP. Raw frames are UDP between
+198.18.0.1 and .2; --flows varies their ports. Frame sizes are without checksum.
+
+Frames are numbered and stamped, so that loss, reordering and repetition are
+exact. The one-way latency is so where both ends are on one machine; otherwise the
+clocks are compared first, and the error is said. With a rate, requests are timed
+from when they were due.`
+
+type benchClient struct {
+	traffic.Client
+	spec                  traffic.Spec
+	udp, rr, crr          bool
+	bitrate, length, size string
+	buffer                string
+	port                  int
+	interval              float64
+}
+
+func (c *command) benchClientVerb() *cobra.Command {
+	b := &benchClient{}
+	verb := &cobra.Command{Use: "client HOST", Short: "measure against weft bench server", Long: benchClientHelp, Args: words(1, 1)}
+	f := verb.Flags()
+	f.BoolVarP(&b.udp, "udp", "u", false, "UDP instead of TCP")
+	f.StringVar(&b.Link, "raw", "", "raw frames on this device, or vhost-user socket (with a slash)")
+	f.BoolVar(&b.rr, "rr", false, "requests and responses")
+	f.BoolVar(&b.crr, "crr", false, "a connection for each request, over TCP")
+	f.StringVarP(&b.bitrate, "bitrate", "b", "", "bits a second of each stream, with K, M or G; 0: no limit (default: 1M for UDP and raw streams)")
+	f.Float64Var(&b.spec.PerSecond, "rate", 0, "frames, blocks or requests a second of each stream; 0: no limit")
+	f.StringVarP(&b.length, "length", "l", "", "bytes of a block (TCP), datagram or request, with K or M")
+	f.StringVar(&b.size, "size", "", "bytes of a frame (UDP, raw): 64, 1514, 64:7,590:4,1514:1 or imix, which is that")
+	f.IntVar(&b.spec.Response, "response", 0, "bytes of a response; 0: as long as the request")
+	f.IntVarP(&b.spec.Streams, "parallel", "P", 1, "streams")
+	f.Float64VarP(&b.spec.Seconds, "time", "t", 10, "seconds to measure")
+	f.Float64VarP(&b.spec.Warmup, "warmup", "O", 0, "seconds before that, which do not count")
+	f.Uint64VarP(&b.spec.Count, "count", "k", 0, "end each stream after so many blocks, frames or requests")
+	f.BoolVarP(&b.spec.Reverse, "reverse", "R", false, "the server sends")
+	f.IntVar(&b.spec.Flows, "flows", 1, "UDP port pairs of raw frames")
+	f.StringVarP(&b.buffer, "window", "w", "", "bytes of socket buffers, with K or M")
+	f.Float64VarP(&b.interval, "interval", "i", 1, "seconds between lines of progress; 0: none")
+	f.IntVarP(&b.port, "port", "p", traffic.DefaultPort, "the server's port")
+	f.StringVar(&b.From, "from", "", "have this server be the client, see HOST")
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := b.read(cmd, args[0]); err != nil {
+			return err
+		}
+		return c.measureTraffic(cmd.ErrOrStderr(), b)
+	}
+	return verb
+}
+
+// read makes the measurement's specification of the options.
+func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
+	changed := cmd.Flags().Changed
+	s := &b.spec
+	switch {
+	case b.udp && b.Link != "":
+		return usagef("-u and --raw: expected one of them")
+	case b.rr && b.crr:
+		return usagef("--rr and --crr: expected one of them")
+	case b.length != "" && b.size != "":
+		return usagef("-l and --size: expected one of them")
+	case !(b.interval >= 0 && b.interval < 1e6):
+		return usagef("-i: %g; expected a number of seconds", b.interval)
+	}
+	s.Protocol, s.Mode = traffic.TCP, traffic.Stream
+	if b.udp {
+		s.Protocol = traffic.UDP
+	}
+	if b.Link != "" {
+		s.Protocol = traffic.Raw
+		if err := traffic.CheckLink(b.Link); err != nil && b.From == "" {
+			return usagef("--raw: %v", err)
+		}
+	}
+	if b.rr {
+		s.Mode = traffic.Request
+	} else if b.crr {
+		s.Mode = traffic.Connect
+	}
+	if b.bitrate == "" && s.Protocol != traffic.TCP && s.Mode == traffic.Stream && !changed("rate") {
+		b.bitrate = "1M"
+	}
+	if s.BitsPerSecond, err = quantity(b.bitrate, 1000); err != nil {
+		return usagef("-b: %v", err)
+	}
+	length, err := quantity(b.length, 1024)
+	if err != nil {
+		return usagef("-l: %v", err)
+	}
+	if length > 0 {
+		s.Sizes = traffic.Mix{{Size: int(length), Count: 1}}
+	}
+	buffer, err := quantity(b.buffer, 1024)
+	if err != nil {
+		return usagef("-w: %v", err)
+	}
+	s.SocketBuffer = int(buffer)
+	if b.size != "" {
+		mix, err := traffic.ParseMix(b.size)
+		if err != nil {
+			return usagef("--size: %v", err)
+		}
+		if s.Protocol == traffic.Raw {
+			s.Sizes = mix
+		} else {
+			s.FrameSizes = mix
+		}
+	}
+	if err := s.Check(); err != nil {
+		return usagef("%v", err)
+	}
+	b.Server = host
+	if changed("port") {
+		b.Server = host + ":" + strconv.Itoa(b.port)
+		if strings.Contains(host, ":") {
+			b.Server = "[" + strings.Trim(host, "[]") + "]:" + strconv.Itoa(b.port)
+		}
+	}
+	b.Every = time.Duration(b.interval * float64(time.Second))
+	return nil
+}
+
+// quantity reads a number with K, M or G behind it.
+func quantity(text string, unit float64) (float64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	factor := 1.0
+	digits := text
+	if i := strings.IndexByte("KMG", text[len(text)-1]&^0x20); i >= 0 {
+		digits = text[:len(text)-1]
+		for range i + 1 {
+			factor *= unit
+		}
+	}
+	v, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !(v >= 0 && v*factor < 1e15) {
+		return 0, fmt.Errorf("%q; expected a number, which may end in K, M or G", text)
+	}
+	return v * factor, nil
+}
+
+func (c *command) measureTraffic(errs io.Writer, b *benchClient) error {
+	ctx, stop := untilSignal()
+	defer stop()
+	line := progressLine{out: c.out, bits: b.spec.Mode == traffic.Stream, terminal: isTerminal(c.out)}
+	if c.json {
+		line.out, line.terminal = errs, isTerminal(errs)
+	}
+	if b.interval > 0 && (!c.json || line.terminal) {
+		b.Progress = line.tell
+	}
+	r, err := b.Run(ctx, b.spec)
+	line.clear()
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	if c.json {
+		return c.printJSON(r)
+	}
+	return printTraffic(c.out, r)
+}
