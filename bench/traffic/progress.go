@@ -26,7 +26,7 @@ func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
 	}
-	p.flush()
+	p.flush(p.every / 20)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.start, p.measured, p.shift = time.Now(), measured, 0-warmup
@@ -44,22 +44,22 @@ func (p *progress) run(stop, done chan struct{}) {
 	for {
 		select {
 		case <-t.C:
-			p.flush()
+			p.flush(p.every / 20)
 		case <-stop:
 			return
 		}
 	}
 }
 
-// flush tells of what happened since the last time, if that is long enough.
-func (p *progress) flush() {
+// flush tells of what happened since the last time, if that is long enough ago.
+func (p *progress) flush(least time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.start.IsZero() {
 		return
 	}
 	at := Interval{To: p.shift + time.Since(p.start).Seconds(), Frames: p.count.frames.Load(), Bytes: p.count.bytes.Load()}
-	if at.To-p.from.To < p.every.Seconds()/20 {
+	if at.To-p.from.To < least.Seconds() {
 		return
 	}
 	p.tell(Interval{From: p.from.To, To: at.To, Frames: at.Frames - p.from.Frames, Bytes: at.Bytes - p.from.Bytes}, p.measured)
@@ -73,7 +73,7 @@ func (p *progress) end() {
 	}
 	close(p.ticks)
 	<-p.done
-	p.flush()
+	p.flush(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ticks, p.start = nil, time.Time{}
