@@ -25,6 +25,9 @@ type LoadConfig struct {
 	FrameSize int    // bytes without FCS; 64 if 0; at least 64
 	InFlight  int    // frames started by each guest; 256 if 0; at most Num/4
 	Flows     int    // different UDP port pairs; 1 if 0
+	// Vary, unless nil, makes a frame that guest is to transmit one of its flow
+	// number i, below Flows, instead of port pairs. Not with Check.
+	Vary func(guest int, frame []byte, i uint32)
 	Check     bool   // compare every byte and the order of frames
 	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
@@ -60,6 +63,7 @@ type Load struct {
 
 // end is one guest at work.
 type end struct {
+	guest    int
 	rx, tx   *Queue
 	spare    []uint16 // buffers in no ring, to replace lost frames with
 	offered  int      // buffers in the receive ring
@@ -124,7 +128,7 @@ func (l *Load) Close() {
 // newEnd lays descriptor i of both rings over buffer i of the receive ring, and
 // starts the frames.
 func (l *Load) newEnd(g *Guest) *end {
-	e := &end{rx: g.Rx[0], tx: g.Tx[0]}
+	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0]}
 	e.rx.Withdraw() // what New offered
 	size := uint32(HeaderLen(g.Features) + l.config.FrameSize)
 	for i := range e.tx.Descs {
@@ -185,11 +189,16 @@ func FlowPorts(i int) (src, dst uint16) {
 
 // prepare varies and stamps a frame about to be transmitted.
 func (l *Load) prepare(e *end, buffer int) {
-	if l.config.Flows == 1 && !l.config.Check {
+	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
 		return
 	}
 	f := e.rx.Slot(buffer)[HeaderLen(l.config.Features):]
-	if l.config.Flows > 1 {
+	if l.config.Vary != nil {
+		l.config.Vary(e.guest, f, e.flow)
+		if e.flow++; e.flow == uint32(l.config.Flows) {
+			e.flow = 0
+		}
+	} else if l.config.Flows > 1 {
 		binary.BigEndian.PutUint32(f[loadPorts:], loadFlowPorts(e.flow))
 		if e.flow++; e.flow == uint32(l.config.Flows) {
 			e.flow = 0
