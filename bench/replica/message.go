@@ -1,0 +1,98 @@
+// Package replica is a replicated log as a load for networks: three replicas agree
+// over UDP on the order of a client's requests. One replica leads, each
+// request is an entry that it sends to the others, and a majority commits it.
+// There are no elections: what is measured is the way of messages, not the
+// protocol.
+//
+// message.go is what they say, node.go and client.go are what they do about it
+// (without a clock or socket of their own), socket.go and guest.go carry messages
+// through the system's stack or as the guest of a vhost-user port, run.go runs
+// one of them, report.go is what it found.
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Replicas agree; the client has the number after theirs.
+const (
+	Replicas = 3
+	Client   = Replicas
+	majority = Replicas/2 + 1
+)
+
+// MaxRequests bounds a run: logs are kept whole.
+const MaxRequests = 1 << 20
+
+// Kinds of messages.
+const (
+	propose = 1 + iota // client to leader: Request, payload
+	appendE            // leader to others: Index, Request, payload
+	ack                // to the leader: Index is stored
+	reply              // to the client: Request is committed at Index
+	query              // client to all: how far are you?
+	status             // to the client: Index entries of this Digest, and what they cost
+	stop               // client to all: end
+)
+
+// Message is a datagram.
+type Message struct {
+	Kind    byte
+	From    byte
+	Index   uint64
+	Request uint64
+	// Digest, and nanoseconds of processor time, in a status.
+	Digest       uint64
+	User, System int64
+}
+
+// payload is the bytes of a request or entry behind the head; they are a function
+// of the request, so that a log's digest tells whether they arrived.
+const (
+	headLen     = 2 + 5*8
+	payloadLen  = 64
+	MessageSize = headLen + payloadLen
+)
+
+// encode writes the message to b, which has MessageSize bytes, and returns how
+// many it takes.
+func (m *Message) encode(b []byte) int {
+	b[0], b[1] = m.Kind, m.From
+	for i, v := range []uint64{m.Index, m.Request, m.Digest, uint64(m.User), uint64(m.System)} {
+		binary.BigEndian.PutUint64(b[2+8*i:], v)
+	}
+	if m.Kind != propose && m.Kind != appendE {
+		return headLen
+	}
+	for i := range payloadLen / 8 {
+		binary.BigEndian.PutUint64(b[headLen+8*i:], word(m.Request, i))
+	}
+	return MessageSize
+}
+
+// word is part i of a request's payload.
+func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
+
+// decode reads a message.
+func decode(b []byte) (Message, error) {
+	if len(b) < headLen {
+		return Message{}, fmt.Errorf("a message of %d bytes", len(b))
+	}
+	field := func(i int) uint64 { return binary.BigEndian.Uint64(b[2+8*i:]) }
+	m := Message{Kind: b[0], From: b[1], Index: field(0), Request: field(1), Digest: field(2), User: int64(field(3)), System: int64(field(4))}
+	if m.From > Client || m.Kind < propose || m.Kind > stop || m.Index > MaxRequests || m.Request >= MaxRequests {
+		return m, fmt.Errorf("a message of kind %d from %d, index %d, request %d", m.Kind, m.From, m.Index, m.Request)
+	}
+	if m.Kind == propose || m.Kind == appendE {
+		if len(b) < MessageSize {
+			return m, fmt.Errorf("an entry of %d bytes", len(b))
+		}
+		for i := range payloadLen / 8 {
+			if binary.BigEndian.Uint64(b[headLen+8*i:]) != word(m.Request, i) {
+				return m, fmt.Errorf("the payload of request %d is not what was sent", m.Request)
+			}
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,139 @@
+package replica
+
+import "time"
+
+// An envelope is a message to somebody.
+type envelope struct {
+	to int
+	m  Message
+}
+
+// againAfter is how long an entry may be without everybody's ack before the leader
+// sends it again.
+const againAfter = 20 * time.Millisecond
+
+// entry is one place of the log.
+type entry struct {
+	request uint64
+	there   bool
+	acks    byte // one bit a replica; the leader's
+	at      time.Duration
+}
+
+// Node is a replica; number 0 leads.
+type Node struct {
+	id  int
+	log []entry
+	// The leader's: where each request is, one more than its index; entries
+	// before committed are agreed on, before everywhere by all.
+	where                 []uint32
+	committed, everywhere uint64
+}
+
+func newNode(id int) *Node {
+	n := &Node{id: id}
+	if id == 0 {
+		n.where = make([]uint32, MaxRequests)
+	}
+	return n
+}
+
+// receive handles a message and appends what is to be sent to out.
+func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
+	switch {
+	case m.Kind == propose && n.id == 0:
+		return n.propose(m.Request, at, out)
+	case m.Kind == ack && n.id == 0 && m.From < Replicas:
+		return n.acked(int(m.From), m.Index, out)
+	case m.Kind == appendE && n.id != 0:
+		for uint64(len(n.log)) <= m.Index {
+			n.log = append(n.log, entry{})
+		}
+		n.log[m.Index] = entry{request: m.Request, there: true}
+		return append(out, n.envelope(0, Message{Kind: ack, Index: m.Index}))
+	}
+	return out
+}
+
+func (n *Node) envelope(to int, m Message) envelope {
+	m.From = byte(n.id)
+	return envelope{to, m}
+}
+
+// propose gives a request its place, once, and has the others store it.
+func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envelope {
+	if place := n.where[request]; place != 0 {
+		if index := uint64(place - 1); index < n.committed { // the reply was lost
+			out = append(out, n.envelope(Client, Message{Kind: reply, Index: index, Request: request}))
+		}
+		return out
+	}
+	index := uint64(len(n.log))
+	n.log = append(n.log, entry{request: request, there: true, acks: 1, at: at})
+	n.where[request] = uint32(index) + 1
+	return n.spread(index, out)
+}
+
+// spread sends an entry to those who have not acked it.
+func (n *Node) spread(index uint64, out []envelope) []envelope {
+	e := &n.log[index]
+	for to := 1; to < Replicas; to++ {
+		if e.acks>>to&1 == 0 {
+			out = append(out, n.envelope(to, Message{Kind: appendE, Index: index, Request: e.request}))
+		}
+	}
+	return out
+}
+
+// acked notes an ack and replies to what is committed by it, in order.
+func (n *Node) acked(from int, index uint64, out []envelope) []envelope {
+	if index >= uint64(len(n.log)) {
+		return out
+	}
+	n.log[index].acks |= 1 << from
+	for n.committed < uint64(len(n.log)) && n.log[n.committed].votes() >= majority {
+		out = append(out, n.envelope(Client, Message{Kind: reply, Index: n.committed, Request: n.log[n.committed].request}))
+		n.committed++
+	}
+	for n.everywhere < n.committed && n.log[n.everywhere].votes() == Replicas {
+		n.everywhere++
+	}
+	return out
+}
+
+func (e *entry) votes() (n int) {
+	for i := range Replicas {
+		n += int(e.acks >> i & 1)
+	}
+	return n
+}
+
+// tick sends again what has waited too long.
+func (n *Node) tick(at time.Duration, out []envelope) []envelope {
+	if n.id != 0 {
+		return out
+	}
+	for i := n.everywhere; i < uint64(len(n.log)); i++ {
+		if e := &n.log[i]; e.votes() < Replicas && at-e.at >= againAfter {
+			e.at = at
+			out = n.spread(i, out)
+		}
+	}
+	return out
+}
+
+// state is how many entries are there without a gap, and their digest: logs of the
+// same length and digest are the same (FNV-1a over the requests in order).
+func (n *Node) state() (entries, digest uint64) {
+	digest = 0xcbf29ce484222325
+	for i := range n.log {
+		if !n.log[i].there {
+			break
+		}
+		for shift := 0; shift < 64; shift += 8 {
+			digest = (digest ^ n.log[i].request>>shift&0xff) * 0x100000001b3
+		}
+		entries++
+	}
+	return entries, digest
+}

@@ -1,0 +1,39 @@
+package replica
+
+import "time"
+
+// Report is what the client found.
+type Report struct {
+	Requests int     `json:"requests"`
+	Window   int     `json:"window"`
+	Seconds  float64 `json:"seconds"`
+	Rate     float64 `json:"requests_per_second"`
+	// Latency of a request until its reply, in microseconds.
+	P50  float64 `json:"p50_us"`
+	P90  float64 `json:"p90_us"`
+	P99  float64 `json:"p99_us"`
+	P999 float64 `json:"p99_9_us"`
+	Max  float64 `json:"max_us"`
+	// Members are the replicas in order and the client. Theirs is the time of the
+	// warm-up and of what is measured, as the kernel's ticks divide it.
+	Members [Replicas + 1]CPU `json:"cpu"`
+}
+
+// CPU is processor time of one member.
+type CPU struct {
+	User   float64 `json:"user_seconds"`
+	System float64 `json:"system_seconds"`
+}
+
+func newReport(c *Config, a *asker, all [Replicas]Message) *Report {
+	us := func(p float64) float64 { return float64(a.times.ValueAtPercentile(p)) / 1e3 }
+	r := &Report{Requests: int(c.Requests), Window: c.Window, Seconds: (a.end - a.begin).Seconds(),
+		P50: us(50), P90: us(90), P99: us(99), P999: us(99.9), Max: float64(a.times.Max()) / 1e3}
+	if r.Seconds > 0 {
+		r.Rate = float64(c.Requests) / r.Seconds
+	}
+	for i := range all {
+		r.Members[i] = CPU{User: time.Duration(all[i].User).Seconds(), System: time.Duration(all[i].System).Seconds()}
+	}
+	return r
+}

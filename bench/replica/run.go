@@ -1,0 +1,246 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config is one member.
+type Config struct {
+	// Member is 0, which leads, 1 or 2, or Client.
+	Member int
+	// Addresses of the replicas in order, and of the client.
+	Addresses []netip.Addr
+	// Port is the path of a vhost-user socket whose guest the member is; empty: a
+	// UDP socket.
+	Port string
+	// The client's: how many requests are measured, how many go before, and how many
+	// are asked at a time.
+	Requests, Warmup uint64
+	Window           int
+}
+
+// Check reports what is wrong, in one line.
+func (c *Config) Check() error {
+	if c.Member < 0 || c.Member > Client {
+		return fmt.Errorf("member %d; expected 0 to %d or client", c.Member, Replicas-1)
+	}
+	if len(c.Addresses) != Replicas+1 {
+		return fmt.Errorf("%d addresses; expected %d: of the replicas, then of the client", len(c.Addresses), Replicas+1)
+	}
+	for i, a := range c.Addresses {
+		if !a.Is4() {
+			return fmt.Errorf("address %s; expected one of IPv4", a)
+		}
+		for _, b := range c.Addresses[:i] {
+			if a == b {
+				return fmt.Errorf("address %s twice", a)
+			}
+		}
+	}
+	if c.Member == Client && (c.Requests < 1 || c.Window < 1 || c.Requests+c.Warmup > MaxRequests || c.Requests > MaxRequests || c.Window > 4096) {
+		return fmt.Errorf("%d requests after %d, %d at a time; expected 1 to %d in all, 1 to 4096 at a time", c.Requests, c.Warmup, c.Window, MaxRequests)
+	}
+	return nil
+}
+
+func (c *Config) open() (carrier, error) {
+	if c.Port != "" {
+		return openGuest(c.Port, c.Member, c.Addresses)
+	}
+	return openSocket(c.Member, c.Addresses)
+}
+
+// tickEvery is how often a member looks for what has waited too long.
+const tickEvery = 5 * time.Millisecond
+
+// silence is how long the client lets nothing happen.
+const silence = 10 * time.Second
+
+// member is one at work.
+type member struct {
+	carrier carrier
+	start   time.Time
+	out     []envelope
+	buf     [MessageSize]byte
+	next    time.Duration // tick
+}
+
+func (m *member) now() time.Duration { return time.Since(m.start) }
+
+// post sends what is to be sent.
+func (m *member) post() error {
+	for i := range m.out {
+		if err := m.carrier.send(m.out[i].to, m.buf[:m.out[i].m.encode(m.buf[:])]); err != nil {
+			return err
+		}
+	}
+	m.out = m.out[:0]
+	m.carrier.flush()
+	return nil
+}
+
+// turn receives once, handles what came, ticks if it is time, and posts.
+func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
+	datagrams, err := m.carrier.receive(tickEvery)
+	if err != nil {
+		return err
+	}
+	at := m.now()
+	for _, d := range datagrams {
+		if msg, err := decode(d); err == nil { // others' datagrams are nothing
+			handle(&msg, at)
+		}
+	}
+	if at >= m.next {
+		m.next = at + tickEvery
+		tick(at)
+	}
+	return m.post()
+}
+
+// RunReplica is replica c.Member until the client says stop or the context ends.
+func RunReplica(ctx context.Context, c *Config) error {
+	carrier, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer carrier.close()
+	n := newNode(c.Member)
+	m := &member{carrier: carrier, start: time.Now()}
+	var user, system time.Duration
+	began, stopped := false, false
+	handle := func(msg *Message, at time.Duration) {
+		switch msg.Kind {
+		case query:
+			u, s := usage()
+			entries, digest := n.state()
+			m.out = append(m.out, n.envelope(Client, Message{Kind: status, Index: entries, Digest: digest,
+				User: (u - user).Nanoseconds(), System: (s - system).Nanoseconds()}))
+		case stop:
+			stopped = true
+		default:
+			if !began {
+				began = true
+				user, system = usage()
+			}
+			m.out = n.receive(msg, at, m.out)
+		}
+	}
+	for !stopped && ctx.Err() == nil {
+		if err := m.turn(handle, func(at time.Duration) { m.out = n.tick(at, m.out) }); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// RunClient asks, and reports when all replicas have all entries.
+func RunClient(ctx context.Context, c *Config) (*Report, error) {
+	carrier, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	defer carrier.close()
+	a := newAsker(c.Requests, c.Warmup, c.Window)
+	m := &member{carrier: carrier, start: time.Now()}
+	if err := m.meet(ctx); err != nil {
+		return nil, err
+	}
+	user, system := usage()
+	seen, since := uint64(0), m.now()
+	for !a.finished() {
+		m.out = a.ask(m.now(), m.out)
+		if err := m.post(); err != nil {
+			return nil, err
+		}
+		err := m.turn(a.receive, func(at time.Duration) { m.out = a.tick(at, m.out) })
+		if a.replied > seen {
+			seen, since = a.replied, m.now()
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case m.now()-since > silence:
+			return nil, fmt.Errorf("%d of %d requests are agreed on and no more for %s", a.replied, a.requests, silence)
+		}
+	}
+	u, s := usage()
+	all, err := m.ask(ctx, a.requests)
+	if err != nil {
+		return nil, err
+	}
+	r := newReport(c, a, all)
+	r.Members[Client] = CPU{User: (u - user).Seconds(), System: (s - system).Seconds()}
+	return r, nil
+}
+
+// meet waits until all replicas answer.
+func (m *member) meet(ctx context.Context) error {
+	_, err := m.poll(ctx, func(*Message) bool { return true })
+	return err
+}
+
+// ask waits until all replicas have all entries, and has them stop.
+func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, error) {
+	all, err := m.poll(ctx, func(msg *Message) bool { return msg.Index == entries })
+	if err != nil {
+		return all, err
+	}
+	for i := range all {
+		if all[i].Digest != all[0].Digest {
+			return all, fmt.Errorf("the logs of replicas 0 and %d differ", i)
+		}
+		m.out = append(m.out, envelope{i, Message{Kind: stop, From: Client}})
+	}
+	return all, m.post()
+}
+
+// poll asks all replicas for their status until each says what is wanted.
+func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
+	var have [Replicas]bool
+	missing := Replicas
+	m.next = 0
+	for start := m.now(); missing > 0; {
+		err := m.turn(func(msg *Message, _ time.Duration) {
+			if from := int(msg.From); msg.Kind == status && from < Replicas && !have[from] && wanted(msg) {
+				all[from], have[from] = *msg, true
+				missing--
+			}
+		}, func(time.Duration) {
+			for i := range have {
+				if !have[i] {
+					m.out = append(m.out, envelope{i, Message{Kind: query, From: Client}})
+				}
+			}
+		})
+		switch {
+		case err != nil:
+			return all, err
+		case ctx.Err() != nil:
+			return all, ctx.Err()
+		case m.now()-start > silence:
+			for i := range have {
+				if !have[i] {
+					return all, fmt.Errorf("replica %d does not answer, or not with all entries, for %s", i, silence)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// usage is this process's processor time.
+func usage() (user, system time.Duration) {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0, 0
+	}
+	return time.Duration(r.Utime.Nano()), time.Duration(r.Stime.Nano())
+}
