@@ -26,13 +26,14 @@ type Bars struct {
 	Groups      []Group
 }
 
-const barHigh = 15
+// Heights of a bar, and of what is above and below a group.
+const barHigh, gapHigh = 15, 6
 
 // SVG draws it.
 func (c *Bars) SVG() string {
 	d := &drawing{}
 	y := d.heading(c.Title, c.Note)
-	y = d.legend(c.Series, func(i int) string { return fmt.Sprint("f", i%len(palette)) }, y)
+	y = d.legend(c.Series, seriesClass, y)
 	labels, low, high := 0, 0.0, 0.0
 	for _, g := range c.Groups {
 		labels = max(labels, len([]rune(g.Label)))
@@ -48,20 +49,26 @@ func (c *Bars) SVG() string {
 	}
 	left := min(margin+charWide*float64(labels)+10, 320)
 	x := newScale(low, high, left, width-margin-170, c.Log && low > 0)
-	top := y
+	bottom := y
 	for _, g := range c.Groups {
-		y += 6
+		bottom += barHigh*float64(len(g.Bars)) + 2*gapHigh
+	}
+	d.axis(x, y, bottom, c.Unit)
+	for _, g := range c.Groups {
+		y += gapHigh
 		d.text(left-8, y+barHigh*float64(len(g.Bars))/2+4, "end", "", g.Label)
 		for _, b := range g.Bars {
 			d.bar(x, y, b, c.Series[b.Series], c.Unit)
 			y += barHigh
 		}
-		y += 6
+		y += gapHigh
 	}
-	d.axis(x, top, y, c.Unit)
 	d.height = y + 40
 	return d.finish(c.Title)
 }
+
+// seriesClass is the fill of a series: in turn, without the reds.
+func seriesClass(i int) string { return fmt.Sprint("f", i%Reds) }
 
 func (d *drawing) bar(x scale, y float64, b Bar, series, unit string) {
 	if b.Missing != "" {
@@ -69,7 +76,7 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, unit string) {
 		return
 	}
 	title := fmt.Sprintf("%s: %s %s (%s to %s)", series, Number(b.Median), unit, Number(b.Min), Number(b.Max))
-	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, fmt.Sprint("f", b.Series%len(palette)), title)
+	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, seriesClass(b.Series), title)
 	middle := y + barHigh/2.0
 	if b.Max > b.Min {
 		d.line(x.at(b.Min), middle, x.at(b.Max), middle, "w")

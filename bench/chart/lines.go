@@ -36,7 +36,7 @@ func (c *Lines) SVG() string {
 		d.height = y + 20
 		return d.finish(c.Title)
 	}
-	y = d.legend(names, func(i int) string { return fmt.Sprint("f", i%len(palette)) }, y) + 8
+	y = d.legend(names, seriesClass, y) + 8
 	lowX, highX, lowY, highY := all[0].X, all[0].X, all[0].Min, all[0].Max
 	for _, p := range all {
 		lowX, highX = min(lowX, p.X), max(highX, p.X)
@@ -51,7 +51,7 @@ func (c *Lines) SVG() string {
 	d.text(margin, y-4, "start", "n", c.YUnit)
 	d.axis(sx, y, y+high, c.XUnit)
 	for i, l := range c.Lines {
-		d.curve(sx, sy, l, i%len(palette), c.YUnit)
+		d.curve(sx, sy, l, i%Reds, c.YUnit)
 	}
 	d.height = y + high + 42
 	return d.finish(c.Title)

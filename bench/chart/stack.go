@@ -29,7 +29,7 @@ type Stack struct {
 
 // SVG draws it: each bar has its label above and its total behind it.
 func (c *Stack) SVG() string {
-	const high = 30.0
+	const high, above, below = 30.0, 20.0, 12.0
 	d := &drawing{}
 	y := d.heading(c.Title, c.Note)
 	var used []string
@@ -46,11 +46,11 @@ func (c *Stack) SVG() string {
 	for _, b := range c.Bars {
 		longest = max(longest, b.total())
 	}
-	x := newScale(0, longest, margin, width-margin-80, false)
-	top := y
+	x := newScale(0, longest, margin, width-margin-130, false)
+	d.axis(x, y, y+(above+high+below)*float64(len(c.Bars)), c.Unit)
 	for _, b := range c.Bars {
 		d.text(margin, y+15, "start", "", b.Label)
-		y += 20
+		y += above
 		at := 0.0
 		for _, p := range b.Parts {
 			if p.Value <= 0 {
@@ -60,15 +60,14 @@ func (c *Stack) SVG() string {
 			from, to := x.at(at), x.at(at+p.Value)
 			d.rect(from, y, to-from, high, fmt.Sprintf("f%d s", colour),
 				fmt.Sprintf("%s: %s %s, %.1f %%", p.Name, Number(p.Value), c.Unit, 100*p.Value/b.total()))
-			if charWide*float64(len([]rune(p.Name))) < to-from-4 {
-				d.text((from+to)/2, y+high/2+4, "middle", "i n", p.Name)
+			if smallWide*float64(len([]rune(p.Name))) < to-from-2 {
+				d.text((from+to)/2, y+high/2+4, "middle", fmt.Sprintf("t%d n", colour), p.Name)
 			}
 			at += p.Value
 		}
 		d.text(x.at(at)+6, y+high/2+4, "start", "", Number(b.total())+" "+c.Unit)
-		y += high + 12
+		y += high + below
 	}
-	d.axis(x, top, y, c.Unit)
 	d.height = y + 40
 	return d.finish(c.Title)
 }

@@ -14,19 +14,26 @@ import (
 const (
 	width    = 900
 	margin   = 16
-	charWide = 6.6 // of 12 pixel text, on average; rather too much
 	lineHigh = 18
+	// Of 12 and 11 pixel text, on average; rather too much.
+	charWide, smallWide = 6.6, 6.0
 )
 
 // palette has the colours of series and parts: fill in light surroundings, in
 // dark ones. Neighbours differ in lightness too, for who sees few colours.
 var palette = [][2]string{
 	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
-	{"#7a7a7a", "#b0b0b0"}, {"#5fb3de", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
-	{"#b3b3b3", "#6d6d6d"}, {"#2f7d32", "#7cc47f"}, {"#93b8d8", "#41698c"}, {"#4b3b78", "#8877bd"},
-	// Netfilter's four.
-	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#d9584a"}, {"#a11222", "#f08c80"}, {"#e8756a", "#b04a3c"},
+	{"#7a7a7a", "#b0b0b0"}, {"#6cc0ea", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
+	{"#b8d86b", "#6f8f22"}, {"#2f7d32", "#7cc47f"}, {"#a9c4dd", "#41698c"}, {"#4b3b78", "#8877bd"},
+	{"#f0c98c", "#8f6a2c"}, {"#005f60", "#3aa5a6"}, {"#d9a6c8", "#8a4f78"}, {"#3d3d3d", "#e0e0e0"},
+	{"#c7c7c7", "#6d6d6d"}, {"#7b4a12", "#c98d4e"}, {"#9edcc6", "#2f7a60"}, {"#cfc2f2", "#5b4a94"},
+	{"#2a3f6f", "#7d97d6"}, {"#e3d26a", "#7d7120"}, {"#8c9a3a", "#b9c766"}, {"#9c9c9c", "#4e4e4e"},
+	// Reds, for what is to be seen as one.
+	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
 }
+
+// Reds is the first of the palette's four reds; before it stand the other colours.
+const Reds = 24
 
 // surroundings are text, faint lines and background, in light and dark.
 var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}
@@ -64,10 +71,10 @@ func (d *drawing) finish(title string) string {
 		if mode == 1 {
 			b.WriteString("@media (prefers-color-scheme:dark){\n")
 		}
-		fmt.Fprintf(&b, "text{fill:%s}.g{stroke:%s}.w{stroke:%s}.b{fill:%s}.i{fill:%s}.s{stroke:%s;stroke-width:1}\n",
-			colours[0], colours[1], colours[0], colours[2], colours[2], colours[2])
+		fmt.Fprintf(&b, "text{fill:%s}.g{stroke:%s}.w{stroke:%s}.b{fill:%s}.s{stroke:%s;stroke-width:1}\n",
+			colours[0], colours[1], colours[0], colours[2], colours[2])
 		for i, c := range palette {
-			fmt.Fprintf(&b, ".f%d{fill:%s}.l%d{stroke:%s}\n", i, c[mode], i, c[mode])
+			fmt.Fprintf(&b, ".f%d{fill:%s}.l%d{stroke:%s}.t%d{fill:%s}\n", i, c[mode], i, c[mode], i, on(c[mode]))
 		}
 		if mode == 1 {
 			b.WriteString("}\n")
@@ -79,21 +86,40 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// heading writes title and what is below it, and returns the next base line.
-func (d *drawing) heading(title, note string) float64 {
-	d.text(margin, 26, "start", "h", title)
-	if note == "" {
-		return 40
+// on is black or white, whichever can be read on a colour (its weights are those
+// of ITU-R BT.709 for luma).
+func on(colour string) string {
+	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // of the palette
+	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
+	if luma > 140 {
+		return "#000000"
 	}
-	d.text(margin, 45, "start", "n", note)
-	return 58
+	return "#ffffff"
+}
+
+// heading writes title and what is below it, and returns where to go on.
+func (d *drawing) heading(title, note string) float64 {
+	lineLimit := int(math.Floor((width - 2*margin) / smallWide))
+	d.text(margin, 26, "start", "h", title)
+	y, line := 45.0, ""
+	for _, word := range append(strings.Fields(note), "") {
+		if word == "" || len([]rune(line))+1+len([]rune(word)) > lineLimit {
+			if line != "" {
+				d.text(margin, y, "start", "n", line)
+				y += 15
+			}
+			line = ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return y - 3
 }
 
 // legend writes the names of series from y on, and returns the next base line.
 func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
 	x := float64(margin)
 	for i, name := range names {
-		wide := 16 + charWide*float64(len([]rune(name))) + 14
+		wide := 16 + smallWide*float64(len([]rune(name))) + 14
 		if x+wide > width-margin && x > margin {
 			x, y = margin, y+lineHigh
 		}

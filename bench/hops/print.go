@@ -92,27 +92,15 @@ func figure(value float64, unit string) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// Colours of the palette that hops take in turn, and those that netfilter's have.
-const (
-	colours          = 12
-	netfilterColours = 12
-)
-
 // Draw makes one picture of ledgers of the same unit, a bar each.
 func (t *Table) Draw(title, note string, ledgers []*Ledger) *chart.Stack {
 	c := &chart.Stack{Title: title, Note: note, Unit: ledgers[0].Unit}
-	plain, netfilter := 0, 0
+	next := map[string]int{"netfilter": chart.Reds} // Weft's stages have no bar with the others
 	for _, h := range t.Hops {
-		c.Names = append(c.Names, h.Name)
-		if h.Group == "netfilter" {
-			c.Colours = append(c.Colours, netfilterColours+netfilter)
-			netfilter++
-		} else {
-			c.Colours = append(c.Colours, plain%colours)
-			plain++
-		}
+		c.Names, c.Colours = append(c.Names, h.Name), append(c.Colours, next[h.Group])
+		next[h.Group]++
 	}
-	c.Names, c.Colours = append(c.Names, Unknown), append(c.Colours, plain%colours)
+	c.Names, c.Colours = append(c.Names, Unknown), append(c.Colours, chart.Reds-1)
 	for _, l := range ledgers {
 		bar := chart.StackBar{Label: l.Name}
 		for _, e := range l.Entries {

@@ -68,12 +68,16 @@ func Read(path string) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	r.Name = recordingName(path)
+	return r, nil
+}
+
+func recordingName(path string) string {
 	name := filepath.Base(path)
 	for _, end := range []string{".txt", ".funcgraph", ".perf"} {
 		name = strings.TrimSuffix(name, end)
 	}
-	r.Name = name
-	return r, nil
+	return name
 }
 
 // parse tells the kinds apart by the first line that only one of them has.

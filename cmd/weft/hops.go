@@ -15,7 +15,8 @@ const hopsHelp = `Tells where a frame's time goes. It reads recordings of the ke
 traces or perf's call graphs (perf report --stdio, or what its browser prints),
 gives each function's own time to one hop of the frame's way, and prints a bar a
 hop; the hops add up to the recording's own total. Functions that the table of
-hops (bench/hops/hops.txt) does not have are named under "unknown".
+hops (bench/hops/hops.txt) does not have are named under "unknown". Without a
+RECORDING it shows those that come with it, of the path that Weft takes over.
 
 --results FILE adds the rows "hops/..." of a result of make bench: the same job
 done by Weft and by Linux on the machine that the result is of.
@@ -36,7 +37,7 @@ type hopsOptions struct {
 func (c *command) benchHopsCommand() *cobra.Command {
 	var o hopsOptions
 	verb := &cobra.Command{
-		Use: "hops RECORDING...", Short: "tell where a frame's time goes, hop by hop", Long: hopsHelp, Args: cobra.ArbitraryArgs,
+		Use: "hops [RECORDING...]", Short: "tell where a frame's time goes, hop by hop", Long: hopsHelp, Args: cobra.ArbitraryArgs,
 	}
 	verb.Flags().StringVar(&o.results, "results", "", "also the rows of a result of make bench")
 	verb.Flags().StringVar(&o.svg, "svg", "", "draw those measured in time into this file")
@@ -53,8 +54,6 @@ func (c *command) benchHopsCommand() *cobra.Command {
 			return usagef("hops --record: expected RECORDING -- COMMAND")
 		case o.record == nil && len(run) > 0:
 			return usagef("hops: %s is one word too many; a command goes with --record", run[0])
-		case len(files) == 0 && o.results == "":
-			return usagef("hops: a word is missing; expected RECORDING...")
 		}
 		if o.record != nil {
 			if err := hops.Record(files[0], o.record, run); err != nil {
@@ -72,8 +71,12 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 		return err
 	}
 	var ledgers []*hops.Ledger
+	read := hops.Read
+	if len(files) == 0 {
+		files, read = hops.Bundled, hops.ReadBundled
+	}
 	for _, file := range files {
-		r, err := hops.Read(file)
+		r, err := read(file)
 		if err != nil {
 			return &usageError{message: err.Error()}
 		}

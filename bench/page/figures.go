@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"weft/bench"
+)
+
+// The project's README shows some rows between these lines.
+const (
+	figuresBegin = "<!-- figures: written by go run ./bench/page, from bench/results -->"
+	figuresEnd   = "<!-- end of figures -->"
+)
+
+// headline names a row that the README shows, with what it says there.
+type headline struct{ row, label string }
+
+// fillFigures writes the table of headlines anew. A text without the two lines
+// shows none.
+func fillFigures(text string, rows []*row) (string, error) {
+	before, rest, found := strings.Cut(text, figuresBegin)
+	if !found {
+		return text, nil
+	}
+	_, after, found := strings.Cut(rest, figuresEnd)
+	if !found {
+		return "", fmt.Errorf("%q is missing", figuresEnd)
+	}
+	var b strings.Builder
+	b.WriteString("| | Weft | beside | Weft is better |\n|---|---|---|---|\n")
+	for _, h := range headlines {
+		for _, r := range rows {
+			if r.Name == h.row && len(r.Samples[r.Peers[0]]) > 0 {
+				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", h.label, bench.Figure(r.Samples[r.Peers[0]].Median(), r.Unit), beside(r), better(r))
+			}
+		}
+	}
+	return before + figuresBegin + "\n" + b.String() + figuresEnd + after, nil
+}
+
+func beside(r *row) string {
+	var words []string
+	for _, p := range r.Peers[1:] {
+		if s := r.Samples[p]; len(s) > 0 {
+			words = append(words, p+" "+bench.Figure(s.Median(), r.Unit))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func better(r *row) string {
+	var words []string
+	for _, p := range r.Peers[1:] {
+		if q := r.Better(p); len(q) > 0 {
+			words = append(words, fmt.Sprintf("%.2f×", q.Median()))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// headlines are the README's rows.
+var headlines = []headline{
+	{"vhost-vhost/64", "guest to guest, 64 bytes"},
+	{"vhost-vxlan-afxdp/64", "guest to VXLAN to AF_XDP, 64 bytes"},
+	{"hops/new connections in a row", "a datagram of a new connection, NAT, into VXLAN"},
+	{"hops/later frames in a row", "a datagram of a known one"},
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weft/bench"
+)
+
+// row is a row of a result, and the report it comes from.
+type row struct {
+	*bench.Row
+	report *bench.Report
+	file   string
+}
+
+// family is what stands before the first slash of the name.
+func (r *row) family() string {
+	family, _, _ := strings.Cut(r.Name, "/")
+	return family
+}
+
+func (r *row) variant() string {
+	_, variant, _ := strings.Cut(r.Name, "/")
+	return variant
+}
+
+// number is the variant's, of one that is a number.
+func (r *row) number() (float64, bool) {
+	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
+	return n, err == nil
+}
+
+// measured tells whether any peer has a sample.
+func (r *row) measured() bool {
+	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
+}
+
+// regimes counts a peer's runs on cores that share a cache, and others.
+func (r *row) regimes(peer string) (near, far int) {
+	for _, ns := range r.Regimes[peer] {
+		if bench.RegimeName(time.Duration(ns)) == "near" {
+			near++
+		} else {
+			far++
+		}
+	}
+	return near, far
+}
+
+// load reads all results of a folder. Of a row that several have, the newest
+// counts; rows come in the order of the newest report that has their family.
+func load(dir string) ([]*row, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	type source struct {
+		name   string
+		report *bench.Report
+	}
+	var sources []source
+	for _, name := range names {
+		report, err := bench.ReadReport(name)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, source{name, report})
+	}
+	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(a.report.When, b.report.When) })
+	newest := map[string]*row{}
+	var order []string
+	for _, s := range sources {
+		for _, r := range s.report.Rows {
+			if r.Name == "" || len(r.Peers) == 0 {
+				return nil, fmt.Errorf("%s: a row without a name or peers", s.name)
+			}
+			if newest[r.Name] == nil {
+				order = append(order, r.Name)
+			}
+			newest[r.Name] = &row{r, s.report, filepath.Base(s.name)}
+		}
+	}
+	if len(order) == 0 {
+		return nil, fmt.Errorf("%s has no results", dir)
+	}
+	var rows []*row
+	for _, name := range order {
+		rows = append(rows, newest[name])
+	}
+	return rows, nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"weft/bench"
+)
+
+// family says what rows of a name are about. One that is not listed is shown
+// under its name.
+type family struct {
+	name, title, note string
+	variants          string // what the variants are, if they are numbers
+	log               bool
+}
+
+// write makes the page and its pictures, by file name.
+func write(rows []*row) (page string, pictures map[string]string, err error) {
+	var b strings.Builder
+	b.WriteString(head)
+	b.WriteString(sources(rows))
+	pictures = map[string]string{}
+	for _, f := range familiesOf(rows) {
+		var own []*row
+		for _, r := range rows {
+			if r.family() == f.name {
+				own = append(own, r)
+			}
+		}
+		drawn, err := draw(f, own)
+		if err != nil {
+			return "", nil, err
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", f.title, sentence(f.note))
+		for _, p := range drawn {
+			pictures[p.name] = p.svg
+			fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.name)
+		}
+		table(&b, own)
+	}
+	return b.String(), pictures, nil
+}
+
+const head = `# Results
+
+Made by ` + "`go run ./bench/page`" + ` from the files beside it; do not edit. Each of those is
+what ` + "`make bench BENCHARGS=\"-out FILE ...\"`" + ` wrote: every run, the machine, and before
+each run the time of a cache line's round trip between the two cores. Cores that
+share a cache (near) and cores that do not (far) are different machines as far as
+two processes are concerned, and on shared hosts the one becomes the other every
+few minutes: compare within a row, and look at NEAR/FAR.
+
+Runs alternate between the peers. Bars and points are medians, whiskers go from
+the least to the greatest run. "Better" is the median of Weft's figure over the
+peer's run by run, turned round where less is better, so that more than 1 is in
+Weft's favour. ` + "`benchstat`" + ` compares two commits: ` + "`make bench BENCHARGS=\"-benchstat FILE\"`" + `.
+
+`
+
+// sources lists the reports that rows come from.
+func sources(rows []*row) string {
+	var b strings.Builder
+	b.WriteString("| result | Weft | when | machine |\n|---|---|---|---|\n")
+	seen := map[string]bool{}
+	for _, r := range rows {
+		if seen[r.file] {
+			continue
+		}
+		seen[r.file] = true
+		m := r.report.Machine
+		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s, %d cores, Linux %s, %s |\n", r.file, r.file, r.report.Version, r.report.When, m.CPU, m.Cores, m.Kernel, m.Go)
+	}
+	return b.String()
+}
+
+// familiesOf lists the families of rows, the known ones first and in their order.
+func familiesOf(rows []*row) (list []family) {
+	present := map[string]bool{}
+	var names []string
+	for _, r := range rows {
+		if !present[r.family()] {
+			names = append(names, r.family())
+		}
+		present[r.family()] = true
+	}
+	for _, f := range families {
+		if present[f.name] {
+			list = append(list, f)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(families, func(f family) bool { return f.name == name }) {
+			list = append(list, family{name: name, title: name})
+		}
+	}
+	return list
+}
+
+// sentence begins with a capital and ends with a point.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	runes := []rune(text)
+	return strings.ToUpper(string(runes[:1])) + string(runes[1:]) + "."
+}
+
+// table writes the rows, a line for each peer, with its second figures.
+func table(b *strings.Builder, rows []*row) {
+	b.WriteString("| | peer | median | min to max | runs | near/far | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		label := r.variant()
+		if label == "" {
+			label = r.Name
+		}
+		for _, peer := range r.Peers {
+			s := r.Samples[peer]
+			if len(s) == 0 {
+				fmt.Fprintf(b, "| %s | %s | — | | 0 | | | %s |\n", label, peer, cell(missing(r, peer)))
+			} else {
+				better := ""
+				if q := r.Better(peer); peer != r.Peers[0] && len(q) > 0 {
+					better = fmt.Sprintf("%.2f× (%.2f to %.2f)", q.Median(), q.Min(), q.Max())
+				}
+				near, far := r.regimes(peer)
+				fmt.Fprintf(b, "| %s | %s | %s | %s to %s | %d | %d/%d | %s | %s |\n", label, peer, bench.Figure(s.Median(), r.Unit),
+					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), near, far, better, cell(also(r, peer)))
+			}
+			label = ""
+		}
+	}
+}
+
+// also are the second figures, but for histograms, which are drawn.
+func also(r *row, peer string) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {
+		if gap.MatchString(name) {
+			continue
+		}
+		x := r.Also[peer][name]
+		words = append(words, name+" "+bench.Figure(x.Samples.Median(), x.Unit))
+	}
+	if f := r.Failures[peer]; f != "" {
+		words = append(words, "a run failed: "+f)
+	}
+	return strings.Join(words, ", ")
+}
+
+func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }
