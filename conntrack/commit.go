@@ -172,15 +172,14 @@ type begun struct {
 }
 
 // create makes the connection of p with the translation of nat. It returns its
-// number, or the reason there is none; where another worker was faster, that
-// one's connection, which may have another direction.
-func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, packet.DropReason) {
+// number, or the reason there is none; created is false where there is one already.
+func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint32, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
 	defer t.unlock()
 	if n, _ := t.find(p); n != none {
 		if !t.conns[n].expired(now) {
-			return n, packet.DropNone
+			return n, false, packet.DropNone
 		}
 		t.erase(n)
 		t.head.counters.Expired++
@@ -188,17 +187,17 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, pac
 	z := &t.zones[p.zone()]
 	if !t.makeRoom(z) {
 		t.head.counters.RefusedLimit++
-		return none, packet.DropConnLimit
+		return none, false, packet.DropConnLimit
 	}
 	reply, flags := tr.translation(p, nat, now)
 	if flags&connClash != 0 {
 		t.head.counters.RefusedNAT++
-		return none, packet.DropNATExhausted
+		return none, false, packet.DropNATExhausted
 	}
 	n := t.take()
 	if n == none {
 		t.head.counters.RefusedLimit++
-		return none, packet.DropConnLimit
+		return none, false, packet.DropConnLimit
 	}
 	c := &t.conns[n]
 	c.tuples = [2]words{p.words, reply.words}
@@ -225,12 +224,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, pac
 	t.refresh(c, g.class, now)
 	if !t.insert(p.hash, n) {
 		t.give(n)
-		return none, packet.DropConnLimit
+		return none, false, packet.DropConnLimit
 	}
 	if flags&connTranslated != 0 && !t.insert(reply.hash, n) {
 		t.remove(p.hash, n)
 		t.give(n)
-		return none, packet.DropConnLimit
+		return none, false, packet.DropConnLimit
 	}
 	c.born = c.generation() + 1
 	c.meta.Store(uint64(c.born)) // odd: it lives
@@ -238,7 +237,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (uint32, pac
 	t.head.count++
 	t.head.counters.Created++
 	t.join(n, listUnreplied)
-	return n, packet.DropNone
+	return n, true, packet.DropNone
 }
 
 // take returns a free record, none if there is none.

@@ -54,6 +54,7 @@ func newRig(t testing.TB, n int) *rig {
 func (r *rig) put(frame []byte) {
 	r.t.Helper()
 	r.b.Reset()
+	r.tr.Forget(^uint32(0))
 	r.arena.Reset()
 	f := r.arena.Add(&r.b, frame, packet.InnerHeader, 0)
 	var k flowtable.Key
@@ -72,6 +73,7 @@ func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 
 // again takes the frame in hand through another action.
 func (r *rig) again(req Request) (Meta, []byte) {
+	r.tr.Forget(^uint32(0)) // it may have been translated
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
 	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
 }

@@ -34,9 +34,10 @@ type NAT struct {
 
 // Limits of the search for a translation that is free.
 const (
-	// maxNATAddresses is how many addresses of the range are tried,
-	// maxNATPorts how many ports with each, one after the other from where the
-	// choice fell. With both used up the connection is refused.
+	// maxNATAddresses is how many addresses of the range are tried, maxNATPorts how
+	// many ports with each: all of a range that has no more, of a larger one so many
+	// chosen from all. With nine of ten ports in use ten tries find a free one. With
+	// both used up the connection is refused.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
 	// ephemeralLo is the first port chosen where the flow names no range.
@@ -50,14 +51,20 @@ const connClash uint16 = 1 << 15
 // translation chooses how the connection of p is translated, and returns its
 // reply tuple and the flags that say so. Lock held.
 func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, flags uint16) {
-	plain := p.words.tuple(&p.long)
-	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != plain.IPv6 && nat.Lo != [2]uint64{} {
-		reply = tr.reversed(&plain)
+	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
+		if isICMP(p.proto()) {
+			plain := p.words.tuple(&p.long)
+			reply = tr.reversed(&plain)
+		} else {
+			reply.words, reply.long = p.words.reversed(tr.head, &p.long)
+			reply.hash = p.hash // that of both directions
+		}
 		if tr.taken(&reply, p, now) {
 			return reply, connClash
 		}
 		return reply, 0
 	}
+	plain := p.words.tuple(&p.long)
 	addresses := addressesOf(nat, &plain)
 	span := addresses.count
 	first := tr.chooseAddress(nat, &plain, span)
@@ -93,10 +100,12 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 
 // reversed is the probe of what answers want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
-	r := want.Reverse()
-	p.words = r.words(tr.head)
-	if r.IPv6 {
+	if isICMP(want.Proto) {
+		r := want.Reverse()
+		p.words = r.words(tr.head)
 		p.long = [4]uint64{r.Src[0], r.Src[1], r.Dst[0], r.Dst[1]}
+	} else {
+		p.words, p.long = want.words(tr.head).reversed(tr.head, &[4]uint64{want.Src[0], want.Src[1], want.Dst[0], want.Dst[1]})
 	}
 	p.hash = tr.head.hash(p.words, &p.long)
 	return p
@@ -198,7 +207,13 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	first, _ := bits.Mul64(choice, span)
 	for i := range min(span, maxNATPorts) {
-		*port = lo + uint16((first+i)%span)
+		at := (first + i) % span
+		if span > maxNATPorts {
+			// Anywhere: those next to one in use are likely to be in use as well.
+			at, _ = bits.Mul64(choice, span)
+			choice = (choice ^ choice>>29) * 0xbf58476d1ce4e5b9
+		}
+		*port = lo + uint16(at)
 		if reply := tr.reversed(&want); !tr.taken(&reply, p, now) {
 			return reply, true
 		}

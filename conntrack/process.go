@@ -46,11 +46,10 @@ type Meta struct {
 // Tracker is one worker's way into the table.
 type Tracker struct {
 	*Table
+	sought
 	rng     uint64
 	missing uint32 // payload that is in other fragments than the one in hand
-	probes  [packet.BatchSize]probe
-	// Of the batch in hand, what was found before the first frame is dealt with.
-	numbers [packet.BatchSize]uint32
+	order   [packet.BatchSize]uint8
 }
 
 // NewTracker makes a tracker for one worker; seed is random.
@@ -60,64 +59,61 @@ func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng:
 // Meta of each; NAT rewrites the frames. now is CLOCK_MONOTONIC in ns. Extraction
 // has set the frames' offsets, and they are those of the frames as they are.
 func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
-	t := tr.Table
+	unknown := tr.order[:0]
 	for _, i := range frames {
-		t.extract(b, &b.Frames[i%packet.BatchSize], req.Zone, &tr.probes[i%packet.BatchSize])
-	}
-	for _, i := range frames { // buckets first, all lines at once
-		i %= packet.BatchSize
-		p := &tr.probes[i]
-		tr.numbers[i] = none
-		if p.kind == kindNone {
-			continue
-		}
-		bucket := &t.buckets[uint32(p.hash)&t.wrap]
-		if lo, hi := bucket.candidates(signature(p.hash)); lo|hi != 0 {
-			tr.numbers[i] = bucket.numbers[firstWay(lo, hi)%ways]
+		if !tr.Known(int(i), req.Zone) {
+			unknown = append(unknown, i)
 		}
 	}
-	sum := uint64(0)
-	for _, i := range frames { // then connections
-		if n := tr.numbers[i%packet.BatchSize]; n != none {
-			sum += t.conns[n].meta.Load()
+	if len(unknown) > 0 {
+		tr.Seek(b, unknown, req.Zone)
+		for _, i := range unknown {
+			tr.Settle(int(i))
 		}
 	}
-	_ = sum
 	for _, i := range frames {
 		i %= packet.BatchSize
-		tr.track(b, &b.Frames[i], &tr.probes[i], tr.numbers[i], &metas[i], req, now)
+		tr.track(b, int(i), &metas[i], req, now)
 	}
 }
 
-// track takes one frame through the action. likely is a connection that may be
-// its own.
-func (tr *Tracker) track(b *packet.Batch, f *packet.Frame, p *probe, likely uint32, m *Meta, req *Request, now uint64) {
-	t := tr.Table
+// track takes one frame, which has been sought, through the action.
+func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
+	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
 	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.again(b, f, p, m, req, now) {
 		return
 	}
-	*m = Meta{State: Tracked | Invalid, Zone: req.Zone}
+	m.begin(req.Zone)
 	if p.kind == kindNone {
 		return
 	}
-	n, dir, ok := none, uint8(0), false
-	if likely != none {
-		n = likely
-		dir, ok = t.is(likely, p)
-	}
-	if !ok {
-		n, dir = t.find(p)
+	n, dir := tr.numbers[i], tr.dirs[i]
+	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.surely(b, f, p)) {
+		n, dir = t.find(p) // a frame before may have begun it
 	}
 	for range maxRestarts {
-		if n == none {
-			break
+		if n == none && tr.unknown(b, f, p, m, req, now) {
+			return
 		}
-		if tr.follow(b, f, p, n, dir, m, req, now) {
+		if n != none && tr.follow(b, f, p, n, dir, m, req, now) {
 			return
 		}
 		n, dir = t.find(p)
 	}
 	tr.unknown(b, f, p, m, req, now)
+}
+
+// surely tells whether the frame begins a connection if it has none, so that create
+// will look for one.
+func (tr *Tracker) surely(b *packet.Batch, f *packet.Frame, p *probe) bool {
+	var g begun
+	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
+}
+
+// begin makes m that of a frame that belongs nowhere.
+func (m *Meta) begin(zone uint16) {
+	*m = Meta{}
+	m.State, m.Zone = Tracked|Invalid, zone
 }
 
 // maxRestarts bounds how often a frame's connection may turn out to be gone, or
@@ -185,7 +181,7 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	}
 	m.Ref = Ref{n, g}
 	m.Mark, m.Label = v.mark, v.label
-	m.Orig = c.tuples[0].tuple(t.longOf(n, 0))
+	c.tuples[0].into(&m.Orig, t.longOf(n, 0))
 	if v.flags&connRelated != 0 {
 		t.originOfParent(c, m)
 	}
@@ -203,7 +199,7 @@ func (t *Table) originOfParent(c *conn, m *Meta) {
 		return
 	}
 	if up := &t.conns[n]; up.generation()&1 != 0 && up.born == c.parentBorn {
-		m.Orig = up.tuples[0].tuple(t.longOf(n, 0))
+		up.tuples[0].into(&m.Orig, t.longOf(n, 0))
 	}
 }
 
@@ -253,18 +249,18 @@ func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, re
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req)
 }
 
-// unknown deals with a frame that has no connection.
-func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) {
-	*m = Meta{State: Tracked | Invalid, Zone: req.Zone}
+// unknown deals with a frame that has no connection; it reports false if it has
+// one after all.
+func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
+	m.begin(req.Zone)
 	if p.kind != kindFlow {
-		return
+		return true
 	}
 	var g begun
 	if !tr.begin(b, f, p.proto(), &g) {
-		return
+		return true
 	}
 	m.State = Tracked | New
-	m.Orig = p.words.tuple(&p.long)
 	var v view
 	parent, related := tr.expected(p, now, req.Commit)
 	if related {
@@ -273,24 +269,31 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 		if tr.read(up, up.generation(), &v) && v.flags&connLabelled != 0 {
 			m.Mark = v.mark
 		}
-		m.Orig = up.tuples[0].tuple(tr.longOf(parent.Number, 0))
+		up.tuples[0].into(&m.Orig, tr.longOf(parent.Number, 0))
 		g.related = parent
 	}
 	if !req.Commit {
-		return
+		if !related {
+			p.words.into(&m.Orig, &p.long)
+		}
+		return true
 	}
 	g.alg = req.ALG
 	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
-	n, why := tr.create(p, &req.NAT, &g, now)
+	n, created, why := tr.create(p, &req.NAT, &g, now)
 	if why != packet.DropNone {
 		m.Drop = why
-		return
+		p.words.into(&m.Orig, &p.long)
+		return true
+	}
+	if !created {
+		return false
 	}
 	if tr.conns[n].flags&connTFTP != 0 { // the first frame is the request
 		tr.announce(b, f, n, 0, now)
 	}
-	tr.apply(b, f, p, n, tr.conns[n].generation(), m, req)
+	return tr.apply(b, f, p, n, tr.conns[n].generation(), m, req)
 }
 
 // begin fills g for a connection that begins with f; it reports false if none

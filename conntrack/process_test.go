@@ -317,6 +317,7 @@ func TestProcessAllocatesNothing(t *testing.T) {
 	order := []uint8{0}
 	if n := testing.AllocsPerRun(1000, func() {
 		r.metas[0] = Meta{}
+		r.tr.Forget(^uint32(0))
 		r.tr.Process(&r.b, order, &r.metas, &req, r.now)
 		r.now += second
 		r.tr.Sweep(r.now)

@@ -209,6 +209,7 @@ func TestWorkersTogether(t *testing.T) {
 					req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}}
 				}
 				now := uint64(1000+round/10) * second
+				tr.Forget(^uint32(0))
 				tr.Process(&b, order, &metas, &req, now)
 				if id == 0 {
 					tr.Sweep(now)
@@ -354,6 +355,7 @@ func benchTrack(b *testing.B, n int, kind string) {
 				at %= n
 			}
 		}
+		tr.Forget(^uint32(0))
 		tr.Process(&batch, order, &metas, req, now)
 	}
 	for range (n + 31) / 32 * 2 {
@@ -405,6 +407,7 @@ func BenchmarkCommit(b *testing.B) {
 					benchFrame(h, at)
 					at++
 				}
+				tr.Forget(^uint32(0))
 				tr.Process(&batch, order, &metas, &req, 1000*second)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/packet.BatchSize, "ns/frame")

@@ -67,14 +67,31 @@ func (t *Tuple) words(h *header) words {
 }
 
 // tuple is w's Tuple; long are the addresses if it is IPv6.
-func (w words) tuple(long *[4]uint64) Tuple {
-	t := Tuple{SrcPort: w.srcPort(), DstPort: w.dstPort(), Zone: w.zone(), Proto: w.proto(), IPv6: w.ipv6()}
-	if t.IPv6 {
-		t.Src, t.Dst = [2]uint64(long[:2]), [2]uint64(long[2:])
-	} else {
-		t.Src[1], t.Dst[1] = w.a>>32, w.a&0xffffffff
-	}
+func (w words) tuple(long *[4]uint64) (t Tuple) {
+	w.into(&t, long)
 	return t
+}
+
+// into makes t w's Tuple.
+func (w words) into(t *Tuple, long *[4]uint64) {
+	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
+	if t.IPv6 {
+		t.Src[0], t.Src[1], t.Dst[0], t.Dst[1] = long[0], long[1], long[2], long[3]
+	} else {
+		t.Src[0], t.Src[1], t.Dst[0], t.Dst[1] = 0, w.a>>32, 0, w.a&0xffffffff
+	}
+}
+
+// reversed is what answers w, whose addresses are long, of which it returns the
+// other order. Not of ICMP.
+func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
+	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
+	if !w.ipv6() {
+		return r, [4]uint64{}
+	}
+	other := [4]uint64{long[2], long[3], long[0], long[1]}
+	r.a = h.digest([2]uint64(other[:2]), [2]uint64(other[2:]))
+	return r, other
 }
 
 // Reverse is the tuple of what answers t; for ICMP the type that answers t's.
@@ -244,6 +261,26 @@ func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe)
 	if p.kind != kindNone {
 		p.hash = t.head.hash(p.words, &p.long)
 	}
+}
+
+// extractIPv4 is extract for what is seen most; it reports false, having done
+// nothing, for everything but whole datagrams of TCP and UDP over IPv4.
+func (t *Table) extractIPv4(f *packet.Frame, zone uint16, p *probe) bool {
+	if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP {
+		return false
+	}
+	h := f.Header()
+	ip, l4 := h[f.L3:], h[f.L4:]
+	if len(ip) < packet.IPv4Len || len(l4) < 4 || ip[0]>>4 != 4 {
+		return false
+	}
+	a, ports, rest := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(l4), uint64(zone)<<16|uint64(f.Proto)<<8|familyIPv4
+	p.kind, p.inner = kindFlow, 0
+	p.a, p.b = a, uint64(ports)<<32|rest
+	s := &t.head.seeds // as hash has it
+	ends := fold(a>>32^uint64(ports>>16)<<40^s[6], s[7]) + fold(a&0xffffffff^uint64(ports&0xffff)<<40^s[6], s[7])
+	p.hash = fold(ends^s[8], rest^s[9])
+	return true
 }
 
 // protoIPv6 is the protocol behind the extension headers.

@@ -63,7 +63,13 @@ func (w *Worker) lookUp(tunneled uint32) {
 	if w.taps.on {
 		w.tapLookup()
 	} else {
-		w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)
+		live := w.live
+		if q := w.rxInUse; q != nil && q.fuses && w.fuses() {
+			fused := w.seekFirst(q)
+			live &^= fused
+			w.lookups.ExactHits += uint64(bits.OnesCount32(fused))
+		}
+		w.cache.Lookup(&w.keys, live, &w.slots, &w.lookups)
 	}
 	c := w.sh.Counters
 	c.ExactHits += w.lookups.ExactHits

@@ -10,38 +10,45 @@ import (
 )
 
 // Fused connections. What the megaflow before tracking, the tracker and the
-// megaflow behind it decided together for an established connection is one entry
-// here, found under the frame's addresses and ports. A frame that hits is looked
-// up once, in the flow cache; the entry stands for the other two look-ups as long
-// as
+// megaflow behind it decided together for an established connection is remembered
+// with the connection: a hint for each direction names a pair of megaflows. A frame
+// of such a connection is looked up once, among the connections; the hint stands for
+// both look-ups among the flows as long as
 //
 //   - both megaflows are what they were (slot and generation),
 //   - the connection's generation is what it was, the frame has its tuple, and
 //     following the frame leaves the connection established (conntrack.Fast),
-//   - the frame's key agrees with the second megaflow in all that the connection
-//     does not determine.
+//   - the frame's key agrees with both megaflows in all that the connection does
+//     not determine.
 //
 // So nothing needs to be told of changes. Statistics of both megaflows go on.
 // Frames that come behind another of their connection which takes the plain way
 // take it too, so that they stay in order.
+//
+// The zone is the first megaflow's. Where most frames of a queue's batch were fused,
+// those of the next are sought in the same zone before the flow cache is asked, and
+// that is asked for the others alone.
 
-// fusedEntry is 32 bytes, two a cache line.
-type fusedEntry struct {
+// hint is what was decided for one direction of a connection of this generation.
+type hint struct{ serial, generation uint32 }
+
+// hints are those of a connection, by direction.
+type hints [2]hint
+
+// pair is two megaflows. A serial names it until it makes room for another, whose
+// serial is higher.
+type pair struct {
 	slot, generation     uint32 // of the megaflow that tracks
 	then, thenGeneration uint32 // of the one behind; slot itself: none is looked up
-	ref                  conntrack.Ref
-	dir                  uint8
-	_                    uint8
-	tag                  uint16 // of the frame's hash
-	_                    [4]byte
+	serial               uint32
+	tunnels              bool // then has a tunnel among its actions
+	wide                 bool // one of them looks at words that agreement leaves out
 }
 
-const (
-	// DefaultFused is the number of entries of a worker, a power of two; 32 MB, taken
-	// as they are used.
-	DefaultFused = 1 << 20
-	fusedWays    = 2
-)
+// DefaultFused is the number of pairs of megaflows that a worker remembers, a power
+// of two; 1.5 MB, taken as they are used. The hints of 1,000,000 connections take
+// 16 MB.
+const DefaultFused = 1 << 16
 
 // fuseKind says which action lists can be fused.
 type fuseKind uint8
@@ -52,35 +59,47 @@ const (
 	fuseItself          // tracking, and then actions that know nothing of it
 )
 
-// knownBits are those of a key that an entry determines: what it was made of agreed
+// knownBits are those of a key that a hint determines: what it was made of agreed
 // with the second megaflow, and had the same connection and first megaflow.
-var knownBits = func() (k flowtable.Key) {
-	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow's
-	k[flowtable.WIPv4] = ^uint64(0)
-	k[flowtable.WL4] = 0xffffffff << 32
+// tupleBits are those that having the same tuple determines.
+var knownBits, tupleBits = func() (k, t flowtable.Key) {
+	t[flowtable.WIP] = 0xff << 56
+	t[flowtable.WIPv4] = ^uint64(0)
+	t[flowtable.WL4] = 0xffffffff << 32
 	for w := flowtable.WIPv6Src; w < flowtable.WTunID; w++ {
-		k[w] = ^uint64(0)
+		t[w] = ^uint64(0)
 	}
+	k = t
+	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow's
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		k[w] = ^uint64(0)
 	}
-	return k
+	return k, t
 }()
 
-// fused is the entries of a worker, and what they say of the batch in hand.
+// fused is the hints of a worker, and what they say of the batch in hand.
 type fused struct {
-	region  *shm.Region
-	entries []fusedEntry // pairs
-	seeds   [2]uint64
+	region *shm.Region
+	hints  []hints  // index: number of the connection
+	pairs  []pair   // index: serial
+	recent []uint32 // serials, index: hash of the pair
+	last   uint32   // serial
+
 	waiting uint32 // frames of the run in hand that are to be executed after it
-	wanted  uint32 // frames whose second look-up makes an entry
+	wanted  uint32 // frames whose second look-up makes a hint
+	found   uint32 // frames that have a hint, as far as they have been sought
 	agreed  agreement
-	hits    uint64 // frames that had an entry
-	touched uint64 // keeps fetches from being optimised away
-	at      [packet.BatchSize]uint32
-	tags    [packet.BatchSize]uint16
-	first   [packet.BatchSize]fusedEntry // slot and generation of the first, for wanted
-	found   [packet.BatchSize]*fusedEntry
+	hits    uint64 // frames that went by a hint
+	order   [packet.BatchSize]uint8
+	serials [packet.BatchSize]uint32 // of found
+	first   [packet.BatchSize]begun  // of wanted
+}
+
+// begun is a frame that gets a hint once it has been looked up again.
+type begun struct {
+	slot, generation uint32
+	ref              conntrack.Ref
+	dir              uint8
 }
 
 // kindOf tells how a list that begins with tracking, n actions long, can be fused.
@@ -109,81 +128,137 @@ func untracked(actions []flowtable.Action) bool {
 	return true
 }
 
-// fuseHash is where the pair of the frame's entry begins, and the entry's tag.
-func (w *Worker) fuseHash(k *flowtable.Key) (at uint32, tag uint16) {
-	s := &w.fused.seeds
-	a, b := k[flowtable.WIPv4], k[flowtable.WL4]>>32|k[flowtable.WIP]>>56<<32
-	if a == 0 {
-		hi, lo := bits.Mul64(k[flowtable.WIPv6Src]^k[flowtable.WIPv6Dst+1]^s[1], k[flowtable.WIPv6Src+1]^bits.RotateLeft64(k[flowtable.WIPv6Dst], 17)^s[0])
-		a = hi ^ lo
+// openFused makes room for the hints of n connections, in mapped memory, out of the
+// collector's count.
+func (w *Worker) openFused(n int) error {
+	pairs := w.config.Fused
+	if pairs == 0 {
+		pairs = DefaultFused
 	}
-	hi, lo := bits.Mul64(a^s[0], b^s[1])
-	h := hi ^ lo
-	return uint32(h) & uint32(len(w.fused.entries)-1) &^ (fusedWays - 1), uint16(h >> 48)
+	u := &w.fused
+	var l shm.Layout
+	carve := func() {
+		u.hints, u.pairs, u.recent = shm.Carve[hints](&l, n), shm.Carve[pair](&l, pairs), shm.Carve[uint32](&l, pairs)
+	}
+	carve()
+	region, err := shm.Create("fused", l.Off)
+	if err != nil {
+		return err
+	}
+	l = shm.Layout{Mem: region.Bytes()}
+	carve()
+	u.region = region
+	return nil
 }
 
-// runFused takes those frames of a run through tracking that have an entry, and
-// returns them. slot is the run's megaflow, whose request has been read.
-func (w *Worker) runFused(first, end int, slot uint32, kind fuseKind) (done uint32) {
-	u, t := &w.fused, &w.tracks
-	generation := w.cache.Flow(slot).Generation
-	run := w.live & (allOf(end) &^ allOf(first))
-	for set := run; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros32(set) % packet.BatchSize
-		u.at[i], u.tags[i] = w.fuseHash(&w.keys[i])
+// seekHints looks the frames of set up in a zone, unless that has been done, and
+// returns those that have a hint.
+func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
+	u, tr := &w.fused, w.tracks.tracker
+	order := u.order[:0]
+	for left := set; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left) % packet.BatchSize
+		f := &w.batch.Frames[i]
+		if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP {
+			continue
+		}
+		if !tr.Known(i, zone) {
+			u.found &^= 1 << i
+			order = append(order, uint8(i))
+		}
 	}
-	for set := run; set != 0; set &= set - 1 { // all lines at once
-		i := bits.TrailingZeros32(set) % packet.BatchSize
-		u.found[i] = nil
-		pair := (*[fusedWays]fusedEntry)(u.entries[u.at[i]:])
-		for way := range pair {
-			e := &pair[way]
-			// The tag tells the pair apart; Fast is sure.
-			if e.slot == slot && e.generation == generation && e.tag == u.tags[i] {
-				u.found[i] = e
-				u.touched += t.tracker.Touch(e.ref)
-				break
+	if len(order) > 0 {
+		lines := tr.Seek(&w.batch, order, zone)
+		prefetchHints(&u.hints[0], lines, len(order))
+		for _, i := range order {
+			if w.hinted(int(i)) {
+				u.found |= 1 << i
 			}
 		}
 	}
+	return u.found & set
+}
+
+// hinted tells whether frame i, which is being sought, has a hint.
+func (w *Worker) hinted(i int) bool {
+	u := &w.fused
+	ref, dir, ok := w.tracks.tracker.Settle(i)
+	if !ok {
+		return false
+	}
+	h := u.hints[ref.Number&uint32(len(u.hints)-1)][dir&1]
+	p := &u.pairs[h.serial&uint32(len(u.pairs)-1)]
+	if h.generation != ref.Generation || p.serial != h.serial {
+		return false
+	}
+	k := &w.keys[i%packet.BatchSize]
+	if !u.agreed.holds(h.serial, k) {
+		if !w.cache.Agrees(p.slot, p.generation, k, &tupleBits) || p.then != p.slot && !w.cache.Agrees(p.then, p.thenGeneration, k, &knownBits) {
+			return false
+		}
+		u.agreed.set(p, k)
+	}
+	u.serials[i%packet.BatchSize] = h.serial
+	return true
+}
+
+// seekFirst finds frames of the batch by their hints, before the flow cache is
+// asked, and returns those for which it need not be.
+func (w *Worker) seekFirst(q *rxQueue) (found uint32) {
+	u := &w.fused
+	found = w.seekHints(w.live, q.zone)
+	for set := found; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set) % packet.BatchSize
+		w.slots[i] = u.pairs[u.serials[i]&uint32(len(u.pairs)-1)].slot
+	}
+	if 2*bits.OnesCount32(found) < bits.OnesCount32(w.live) {
+		q.fuses = false
+	}
+	return found
+}
+
+// runFused takes those frames of a run through tracking that have a hint, and
+// returns them. slot is the run's megaflow, whose request has been read.
+func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
+	u, t := &w.fused, &w.tracks
+	run := w.live & (allOf(end) &^ allOf(first))
+	found := w.seekHints(run, t.request.Zone)
 	waiting := t.again
-	u.agreed.key = nil
 	for set := run; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
-		if e := u.found[i]; e != nil && w.follows(i, e, kind, waiting) {
+		if found>>i&1 != 0 && w.follows(i, slot, waiting) {
 			done |= 1 << i
 			u.hits++
 		} else {
 			waiting |= 1 << i
 		}
 	}
+	if 2*bits.OnesCount32(done) >= w.batch.N {
+		w.rxInUse.fuses, w.rxInUse.zone = true, t.request.Zone
+	}
 	return done
 }
 
-// follows takes frame i through tracking by its entry; false: it must go the
-// plain way.
-func (w *Worker) follows(i int, e *fusedEntry, kind fuseKind, waiting uint32) bool {
+// follows takes frame i through tracking by its hint; false: it must go the plain
+// way.
+func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
 	}
-	k, t := &w.keys[i], &w.tracks
-	if kind == fuseThen && !w.fused.agreed.holds(e, k) {
-		if !w.cache.Agrees(e.then, e.thenGeneration, k, &knownBits) {
-			return false
-		}
-		w.fused.agreed = agreement{then: e.then, generation: e.thenGeneration, key: k}
-		if beyondBase(w.cache.MaskOf(e.then)) {
-			w.fused.agreed.key = nil
-		}
+	u, t := &w.fused, &w.tracks
+	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
+	if p.serial != u.serials[i] || p.slot != slot {
+		return false // another pair has taken its place, or it is another run
 	}
-	state, ok := t.tracker.Fast(&w.batch, &w.batch.Frames[i], e.ref, e.dir, &t.request, w.now)
+	ref, dir, _ := t.tracker.Found(i)
+	state, ok := t.tracker.Fast(&w.batch, i, ref, dir, &t.request, w.now)
 	if !ok {
 		return false
 	}
-	w.slots[i] = e.then
+	w.slots[i] = p.then
 	if state != 0 {
 		t.rewritten |= 1 << i
-		if kind == fuseThen && tunnels(w.cache.Actions(e.then)) {
+		if p.tunnels && p.then != slot {
 			// It hashes the key, which behind a look-up is that of the frame as it is.
 			w.extractAgain(i)
 		}
@@ -200,23 +275,27 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement is a key of the run in hand that agrees with a second megaflow, so that
-// keys like it need no more than a comparison.
+// agreement is what a key of the batch in hand had that agreed with both megaflows
+// of a pair, so that keys like it need no more than a comparison.
 type agreement struct {
-	then, generation uint32
-	key              *flowtable.Key // nil: none
+	serial uint32 // 0: none
+	words  [5]uint64
+}
+
+// set notes that k agrees with p.
+func (a *agreement) set(p *pair, k *flowtable.Key) {
+	if a.serial = p.serial; p.wide {
+		a.serial = 0
+	}
+	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
 // holds tells whether k agrees too: it is like the other in all words that the
-// connection does not determine and the megaflow may look at.
-func (a *agreement) holds(e *fusedEntry, k *flowtable.Key) bool {
-	o := a.key
-	if o == nil || a.then != e.then || a.generation != e.thenGeneration {
-		return false
-	}
-	return k[flowtable.WPort]^o[flowtable.WPort]|k[flowtable.WEthDst]^o[flowtable.WEthDst]|
-		k[flowtable.WEthSrc]^o[flowtable.WEthSrc]|k[flowtable.WIP]^o[flowtable.WIP]|
-		(k[flowtable.WL4]^o[flowtable.WL4])&0xffffffff == 0
+// connection does not determine and the megaflows may look at.
+func (a *agreement) holds(serial uint32, k *flowtable.Key) bool {
+	o := &a.words
+	return a.serial == serial && (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
+		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
 // beyondBase tells whether a mask looks at words that agreement leaves out.
@@ -250,17 +329,44 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 			continue
 		}
 		w.cursor = i
-		i = w.executeRun(i, w.slots[i])
+		slot := w.slots[i]
+		if actions := w.cache.Actions(slot); len(actions) == 1 && actions[0].Op == flowtable.OpOutput {
+			i = w.outputRun(i, end, slot, actions[0].U32)
+		} else {
+			i = w.executeRun(i, slot)
+		}
 	}
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
+// outputRun is executeRun for frames that only go to a port.
+func (w *Worker) outputRun(i, end int, slot, to uint32) int {
+	packets, bytes := uint64(0), uint64(0)
+	for ; i < end; i++ {
+		if w.live>>i&1 == 0 {
+			continue
+		}
+		if w.slots[i] != slot {
+			break
+		}
+		packets++
+		bytes += uint64(w.batch.Frames[i].Len())
+		w.output(i, to, true)
+	}
+	flow := w.cache.Flow(slot)
+	flow.Packets += packets
+	flow.Bytes += bytes
+	flow.UsedNS = w.now
+	return i
+}
+
 // wantFused notes of frames that went the plain way through tracking which of
-// them may have an entry next time; those that need no second look-up get it now.
+// them may have a hint next time; those that need no second look-up get it now.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
 	const mask = want | conntrack.New | conntrack.Related | conntrack.Invalid
+	generation := w.cache.Flow(slot).Generation
 	for _, i := range order {
 		i %= packet.BatchSize
 		m := &t.metas[i]
@@ -269,17 +375,16 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 		if m.State&mask != want || m.Drop != packet.DropNone || w.batch.Frames[i].L4 == 0 || proto != packet.ProtoTCP && proto != packet.ProtoUDP {
 			continue
 		}
-		e := fusedEntry{tag: u.tags[i], slot: slot, generation: w.cache.Flow(slot).Generation, then: slot, ref: m.Ref, dir: m.Dir}
+		u.first[i] = begun{slot: slot, generation: generation, ref: m.Ref, dir: m.Dir}
 		if kind == fuseItself {
-			w.putFused(int(i), &e)
+			w.hint(int(i), slot, generation)
 			continue
 		}
-		u.first[i] = e
 		u.wanted |= 1 << i
 	}
 }
 
-// fuse makes the entries of frames whose second look-up has been done.
+// fuse gives the frames hints whose second look-up has been done.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.wanted & w.live; set != 0; set &= set - 1 {
@@ -287,23 +392,34 @@ func (w *Worker) fuse() {
 		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 || !untracked(w.cache.Actions(w.slots[i])) {
 			continue
 		}
-		e := &u.first[i]
-		e.then, e.thenGeneration = w.slots[i], w.cache.Flow(w.slots[i]).Generation
-		w.putFused(i, e)
+		w.hint(i, w.slots[i], w.cache.Flow(w.slots[i]).Generation)
 	}
 	u.wanted = 0
 }
 
-// putFused enters e: over an entry of the same tag, else over the one that was
-// entered before the other.
-func (w *Worker) putFused(i int, e *fusedEntry) {
-	pair := (*[fusedWays]fusedEntry)(w.fused.entries[w.fused.at[i]:])
-	if pair[1].tag == e.tag && pair[1].slot == e.slot {
-		pair[1] = *e
-		return
+// hint has frames of i's connection and direction fused.
+func (w *Worker) hint(i int, then, thenGeneration uint32) {
+	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
+	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
+	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = hint{serial, f.ref.Generation}
+}
+
+// serialOf is the serial of a pair, which is kept if it is not there yet.
+func (w *Worker) serialOf(p *pair) uint32 {
+	u := &w.fused
+	wrap := uint32(len(u.pairs) - 1)
+	recent := &u.recent[(p.slot*0x9e3779b1^p.then*0x85ebca77)>>7&wrap]
+	if o := &u.pairs[*recent&wrap]; o.serial == *recent && o.slot == p.slot && o.generation == p.generation &&
+		o.then == p.then && o.thenGeneration == p.thenGeneration && o.serial != 0 {
+		return o.serial
 	}
-	if pair[0].tag != e.tag || pair[0].slot != e.slot {
-		pair[1] = pair[0]
+	if u.last++; u.last == 0 { // after 4 billion pairs: no hint may be older
+		clear(u.hints)
+		u.last = 1
 	}
-	pair[0] = *e
+	p.serial, p.tunnels = u.last, tunnels(w.cache.Actions(p.then))
+	p.wide = beyondBase(w.cache.MaskOf(p.slot)) || beyondBase(w.cache.MaskOf(p.then))
+	u.pairs[u.last&wrap] = *p
+	*recent = u.last
+	return u.last
 }

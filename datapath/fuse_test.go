@@ -233,7 +233,7 @@ func TestFusedIsPlain(t *testing.T) {
 			t.Fatalf("the twin fused %d frames", n)
 		}
 	}
-	if fused < frames/20 {
+	if fused < frames/25 {
 		t.Fatalf("only %d of %d frames went by a fused entry", fused, frames)
 	}
 	t.Logf("%d of %d frames went by a fused entry", fused, frames)

@@ -18,6 +18,8 @@ type rxQueue struct {
 	ready  bool   // seen readable, and not read to the end since
 	tunnel bool   // an uplink: frames are decapsulated
 	debtNS uint64 // see fair.go
+	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
+	zone   uint16
 }
 
 // queueTable holds the receive queues: slots that stay where they are, and the

@@ -6,7 +6,6 @@ import (
 
 	"weft/conntrack"
 	"weft/flowtable"
-	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -63,7 +62,10 @@ type HeldTrack struct {
 func (w *Worker) beginTracks() {
 	t := &w.tracks
 	t.tracked, t.rewritten, t.again, t.looped, t.counted = 0, 0, 0, 0, 0
-	w.fused.wanted = 0
+	w.fused.wanted, w.fused.found, w.fused.agreed.serial = 0, 0, 0
+	if t.tracker != nil {
+		t.tracker.Forget(^uint32(0))
+	}
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
@@ -103,6 +105,9 @@ func (w *Worker) lookAgain() {
 			w.drop(&w.batch.Frames[i], why)
 			w.live &^= 1 << i
 		}
+	}
+	if t.tracker != nil {
+		t.tracker.Forget(t.rewritten)
 	}
 	t.rewritten &^= w.live
 	t.looped |= w.live
@@ -191,7 +196,7 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 		kind = kindOf(actions, n)
 	}
 	if kind != fuseNot {
-		done = w.runFused(first, end, slot, kind)
+		done = w.runFused(first, end, slot)
 	}
 	live := w.live
 	pieces &= live
@@ -240,6 +245,7 @@ func (w *Worker) track(order []uint8) {
 		}
 		return
 	}
+	t.tracker.Forget(t.rewritten)
 	t.tracker.Process(&w.batch, order, &t.metas, &t.request, w.now)
 	for _, i := range order {
 		m := &t.metas[i%packet.BatchSize]
@@ -312,21 +318,8 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections gives the worker the table of connections. What it remembers of
-// them lies in mapped memory, out of the collector's count.
+// setConnections gives the worker the table of connections.
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
-	n := w.config.Fused
-	if n == 0 {
-		n = DefaultFused
-	}
-	var l shm.Layout
-	shm.Carve[fusedEntry](&l, n)
-	region, err := shm.Create("fused", l.Off)
-	if err != nil {
-		return err
-	}
-	w.fused.region, w.fused.entries = region, shm.View[fusedEntry](region.Bytes(), 0, n)
-	w.fused.seeds = [2]uint64{w.config.Seed*0x9e3779b97f4a7c15 ^ 0xbf58476d1ce4e5b9, bits.RotateLeft64(w.config.Seed, 31)*0x94d049bb133111eb ^ 0x2545f4914f6cdd1d}
-	return nil
+	return w.openFused(table.Capacity())
 }

@@ -1,94 +1,222 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"testing"
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
+	"weft/port"
 	"weft/port/porttest"
 )
 
-// BenchmarkTrackedPass is BenchmarkPass for established connections of UDP:
-// without ct, through ct and a further look-up the plain way, and fused. One
-// operation is one frame.
+// flowRx hands out datagrams of UDP, each of another flow, without end.
+type flowRx struct {
+	port.Rx
+	frame  []byte
+	flows  int // then from the start again
+	step   int
+	at     int
+	answer bool
+	quiet  bool
+}
+
+// Flow i of a flowRx, as its first side sends it: addresses from 10.0.0.1 on.
+func flowEnds(i int) (src uint32, sport uint16) {
+	return 0x0a000001 + uint32(i>>12), 1024 + uint16(i&0xfff)
+}
+
+func newFlowRx(flows int, answer bool, to uint32) *flowRx {
+	r := &flowRx{Rx: porttest.NewRx(porttest.Options{}), flows: flows, step: 7919, answer: answer}
+	if r.frame = udp(0, to, 0, 80); answer {
+		r.frame = udp(to, 0, 80, 0)
+	}
+	binary.BigEndian.PutUint16(r.frame[40:], 0) // no checksum: ports may change
+	return r
+}
+
+func (r *flowRx) Recv(b *packet.Batch) int {
+	if r.quiet {
+		return 0
+	}
+	for range packet.BatchSize {
+		src, sport := flowEnds(r.at)
+		if r.at += r.step; r.at >= r.flows {
+			r.at %= r.flows
+		}
+		f, head := b.Next()
+		n := copy(head[:], r.frame)
+		if r.answer {
+			binary.BigEndian.PutUint32(head[30:], src)
+			binary.BigEndian.PutUint16(head[36:], sport)
+		} else {
+			binary.BigEndian.PutUint32(head[26:], src)
+			binary.BigEndian.PutUint16(head[34:], sport)
+		}
+		b.Commit(f, n)
+	}
+	return packet.BatchSize
+}
+
+func (r *flowRx) Release() {}
+
+// trackedRig is a rig whose ports 1 and 2 let each other's frames through: without
+// tracking ("without"), or by a first look-up, tracking and a second one, fused or
+// not; with "nat" the first port's addresses become 192.0.2.1 and those above it.
+func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
+	b.Helper()
+	r = newRig(b, testSizes)
+	r.w.config.SpinUS = forever
+	if err := r.w.setConnections(ctTableOf(b, connections)); err != nil {
+		b.Fatal(err)
+	}
+	r.w.tracks.plain = how == "plain" || how == "plain-nat"
+	for no := uint32(1); no <= 2; no++ {
+		d := porttest.New(1, porttest.Options{Slots: 64})
+		r.ports[no] = d
+		d.TxQueues[0].Discard.Store(true)
+	}
+	const natTo = 0xc0000201
+	out, back = newFlowRx(connections, false, 0x0a010001), newFlowRx(connections, true, 0x0a010001)
+	nat := how == "fused-nat" || how == "plain-nat"
+	for no, rx := range []*flowRx{out, back} {
+		if err := r.w.addPort(&PortQueues{Port: uint32(no + 1), Rx: []port.Rx{rx}, Tx: r.ports[uint32(no+1)].Tx()[0]}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if how == "without" {
+		for no := uint32(1); no <= 2; no++ {
+			r.megaflow(no, no, 0, 0, 0, output(3-no))
+		}
+		return r, out, back
+	}
+	track := flowtable.CTRequest{Zone: 5}
+	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
+	if nat {
+		track.Bits |= flowtable.CTNAT
+		commit.Bits |= flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange
+		commit.Lo, commit.Hi = [2]uint64{0, natTo}, [2]uint64{0, natTo + 255}
+	}
+	for no := uint32(1); no <= 2; no++ {
+		r.megaflow(no, no, 0, 0, 0, append(track.AppendTo(nil), flowtable.Action{Op: flowtable.OpRecirc, U32: 9})...)
+		const mask = conntrack.New | conntrack.Established
+		r.megaflow(10+no, no, 9, mask, conntrack.New, append(commit.AppendTo(nil), output(3-no))...)
+		r.megaflow(20+no, no, 9, mask, conntrack.Established, output(3-no))
+	}
+	return r, out, back
+}
+
+// ctTableOf is a table for n connections and as many again.
+func ctTableOf(b *testing.B, n int) *conntrack.Table {
+	b.Helper()
+	sizes := conntrack.Sizes{Connections: 1 << 12}
+	for sizes.Connections < n {
+		sizes.Connections *= 2
+	}
+	var measure shm.Layout
+	conntrack.CarveMemory(&measure, sizes)
+	region, err := shm.Create("conntrack-bench", measure.Off)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { region.Close() })
+	m := conntrack.CarveMemory(&shm.Layout{Mem: region.Bytes()}, sizes)
+	conntrack.Init(m, 1)
+	return conntrack.Open(m, 1)
+}
+
+// turnUntil turns r until n frames more have been received, and returns the
+// thread's nanoseconds a frame.
+func turnUntil(b *testing.B, r *rig, n uint64) float64 {
+	start, before := r.sh.Counters.Frames, threadNS(b)
+	for r.sh.Counters.Frames-start < n {
+		r.turn()
+	}
+	return float64(threadNS(b)-before) / float64(r.sh.Counters.Frames-start)
+}
+
+// BenchmarkTrackedPass is BenchmarkPass for established connections of UDP in both
+// directions, or with nat in the original one: without ct, through ct and a further
+// look-up the plain way, and fused. One operation is one frame.
 func BenchmarkTrackedPass(b *testing.B) {
 	for _, how := range []string{"without", "plain", "fused", "fused-nat"} {
-		for _, connections := range []int{1, 1000} {
+		for _, connections := range []int{1, 1000, 10_000, 1_000_000} {
 			b.Run(fmt.Sprintf("%s/connections=%d", how, connections), func(b *testing.B) {
-				benchmarkTracked(b, how, connections)
+				r, out, back := trackedRig(b, how, connections)
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				back.quiet = true
+				turnUntil(b, r, uint64(connections))
+				if back.quiet = how == "fused-nat"; !back.quiet {
+					out.quiet = true
+					turnUntil(b, r, uint64(connections))
+					out.quiet = false
+				} else {
+					answerAll(r, connections)
+				}
+				turnUntil(b, r, uint64(4*connections)+1000)
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.ReportMetric(turnUntil(b, r, uint64(b.N)), "cpu-ns/op")
+				b.ReportMetric(float64(r.w.fused.hits)/float64(r.sh.Counters.Frames), "fused")
+				r.noDrops(b)
 			})
 		}
 	}
 }
 
-func benchmarkTracked(b *testing.B, how string, connections int) {
-	sizes := testSizes
-	r := newRig(b, sizes)
-	r.w.config.SpinUS = forever
-	if err := r.w.setConnections(ctTable(b)); err != nil {
-		b.Fatal(err)
-	}
-	r.w.tracks.plain = how == "plain"
-	for no := uint32(1); no <= 2; no++ {
-		r.addPort(no, porttest.Options{Slots: 1024}, false)
-		r.tx(no).Discard.Store(true)
-	}
-	if how == "without" {
-		r.megaflow(0, 1, 0, 0, 0, output(2))
-	} else {
-		track := flowtable.CTRequest{Zone: 5}
-		commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
-		if how == "fused-nat" {
-			track.Bits |= flowtable.CTNAT
-			commit.Bits |= flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange
-			commit.Lo, commit.Hi = [2]uint64{0, 0xc0000201}, [2]uint64{0, 0xc0000201}
+// answerAll has each of the connections answered by its address in the table.
+func answerAll(r *rig, connections int) {
+	frame := udp(0x0a010001, 0, 80, 0)
+	binary.BigEndian.PutUint16(frame[40:], 0)
+	var all [][]byte
+	r.w.tracks.tracker.Each(r.w.now, func(e *conntrack.Entry) bool {
+		f := append([]byte(nil), frame...)
+		binary.BigEndian.PutUint32(f[30:], uint32(e.Reply.Dst[1]))
+		binary.BigEndian.PutUint16(f[36:], e.Reply.DstPort)
+		all = append(all, f)
+		return true
+	})
+	rx := porttest.NewRx(porttest.Options{Slots: 32, SlotBytes: 128})
+	defer rx.Close()
+	q := &rxQueue{rx: rx, port: 2}
+	for len(all) > 0 {
+		n := min(len(all), packet.BatchSize)
+		for _, f := range all[:n] {
+			rx.Inject(f)
 		}
-		for no := uint32(1); no <= 2; no++ {
-			r.megaflow(no, no, 0, 0, 0, append(track.AppendTo(nil), flowtable.Action{Op: flowtable.OpRecirc, U32: 9})...)
-			const mask = conntrack.New | conntrack.Established
-			r.megaflow(10+no, no, 9, mask, conntrack.New, append(commit.AppendTo(nil), output(3-no))...)
-			r.megaflow(20+no, no, 9, mask, conntrack.Established, output(3-no))
+		all = all[n:]
+		r.w.receive(q)
+	}
+}
+
+func (r *rig) noDrops(b *testing.B) {
+	for why, n := range r.sh.Counters.Drops {
+		if n != 0 {
+			b.Logf("%d dropped as %v", n, packet.DropReason(why))
 		}
 	}
-	for i := range connections { // there and back
-		out := udp(0x0a000001+uint32(i), 0x0a010001, 1000, 80)
-		back := udp(0x0a010001, 0x0a000001+uint32(i), 80, 1000)
-		if how == "fused-nat" {
-			r.tx(2).Discard.Store(false)
-			r.inject(1, out)
-			r.turn()
-			sent := r.tx(2).TakeAll()
-			if len(sent) != 1 {
-				b.Fatalf("connection %d: %d frames sent, drops %v", i, len(sent), r.sh.Counters.Drops)
-			}
-			back = udp(0x0a010001, packet.IPv4(sent[0][14:]).Src(), 80, packet.UDP(sent[0][34:]).SrcPort())
-			r.tx(2).Discard.Store(true)
-		} else {
-			r.inject(1, out)
-			r.turn()
-		}
-		r.inject(2, back)
-		r.turn()
-	}
-	r.rx(1).Replay(1 << 50)
-	for range 100 {
-		r.turn()
-	}
-	start := r.sh.Counters.Frames
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	b.ReportAllocs()
-	b.ResetTimer()
-	before := threadNS(b)
-	for r.sh.Counters.Frames-start < uint64(b.N) {
-		r.turn()
-	}
-	b.StopTimer()
-	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
-	if n := r.sh.Counters.Drops; n != [packet.DropReasons]uint64{} {
-		b.Logf("drops %v", n)
+}
+
+// BenchmarkNewPass is the pass of frames that each begin a connection, until the
+// table of 1,000,000 is full and the oldest make way.
+func BenchmarkNewPass(b *testing.B) {
+	for _, how := range []string{"fused", "fused-nat"} {
+		b.Run(how, func(b *testing.B) {
+			r, _, back := trackedRig(b, how, 1<<20)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			back.quiet = true
+			turnUntil(b, r, 1)
+			b.ReportAllocs()
+			b.ResetTimer()
+			b.ReportMetric(turnUntil(b, r, uint64(b.N)), "cpu-ns/op")
+			b.ReportMetric(float64(r.w.tracks.tracker.Counters().Created), "created")
+			r.noDrops(b)
+		})
 	}
 }

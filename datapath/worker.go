@@ -78,8 +78,8 @@ type Config struct {
 	// those whose time has run out.
 	Connections *conntrack.Table
 	Sweeps      bool
-	// Fused is the number of entries of fused connections, a power of two; 0:
-	// DefaultFused.
+	// Fused is the number of pairs of megaflows that connections are fused with, a
+	// power of two; 0: DefaultFused.
 	Fused int
 	// Meters are those of the first worker; nil: its own.
 	Meters []Meter
@@ -183,7 +183,7 @@ func (w *Worker) Close() {
 	w.waiter.close()
 	if w.fused.region != nil {
 		w.fused.region.Close()
-		w.fused.region, w.fused.entries = nil, nil
+		w.fused = fused{}
 	}
 }
 

@@ -15,21 +15,32 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if ip[0]>>4 != 4 {
 		return false
 	}
+	// The sums of RFC 1624, eqn. 3, of all that changes at once: ~m of what goes, m'
+	// of what comes.
 	wasAddresses, wasPorts := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(l4)
-	before, after := fold(wasAddresses), fold(addresses)
+	moved := uint64(uint32(addresses)) + addresses>>32 + uint64(^uint32(wasAddresses)) + ^wasAddresses>>32
 	binary.BigEndian.PutUint64(ip[12:], addresses)
 	binary.BigEndian.PutUint32(l4, ports)
-	ip.SetChecksum(MendChecksum(ip.Checksum(), before, after))
+	ip.SetChecksum(mend(ip.Checksum(), moved))
 	off := 16
 	if f.Proto == ProtoUDP {
 		if off = 6; l4[6]|l4[7] == 0 {
 			return true
 		}
 	}
-	sum := MendChecksum(binary.BigEndian.Uint16(l4[off:]), AddSums(before, sum32(wasPorts)), AddSums(after, sum32(ports)))
+	sum := mend(binary.BigEndian.Uint16(l4[off:]), moved+uint64(ports)+uint64(^wasPorts))
 	if sum == 0 && f.Proto == ProtoUDP {
 		sum = 0xffff // RFC 768: 0 would say that there is none
 	}
 	binary.BigEndian.PutUint16(l4[off:], sum)
 	return true
+}
+
+// mend is the checksum that was sum, with moved added to what it covers.
+func mend(sum uint16, moved uint64) uint16 {
+	moved += uint64(^sum)
+	moved = moved>>32 + moved&0xffffffff
+	moved = moved>>16 + moved&0xffff
+	moved = moved>>16 + moved&0xffff
+	return ^uint16(moved>>16 + moved)
 }

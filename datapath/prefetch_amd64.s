@@ -1,0 +1,22 @@
+#include "textflag.h"
+
+// hints are 16 bytes.
+
+// func prefetchHints(base *hints, lines *[32]uint32, n int)
+TEXT ·prefetchHints(SB), NOSPLIT, $0-24
+	MOVQ base+0(FP), AX
+	MOVQ lines+8(FP), BX
+	MOVQ n+16(FP), CX
+	LEAQ (BX)(CX*4), CX
+	JMP  check
+
+next:
+	MOVL       (BX), DX
+	SHLQ       $4, DX
+	PREFETCHT0 (AX)(DX*1)
+	ADDQ       $4, BX
+
+check:
+	CMPQ BX, CX
+	JB   next
+	RET
