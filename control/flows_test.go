@@ -53,7 +53,7 @@ func (f *fakes) want(match, count string) {
 func (f *fakes) vxlanPorts(n int) {
 	f.t.Helper()
 	for i := range n {
-		if _, err := f.d.addPort(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", fmt.Sprint("vni=", i+1), "remote=192.0.2.1"}); err != nil {
+		if _, err := f.d.addPort(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
 			f.t.Fatal(err)
 		}
 	}

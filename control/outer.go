@@ -14,8 +14,11 @@ type outer struct {
 	// checksum is on, off, or empty: over IPv6 only, where Linux drops a datagram
 	// without one unless told otherwise.
 	checksum string
-	ttl, tos uint8 // ttl 0: 64
-	df       bool
+	ttl, tos uint8 // ttl 0: 64, or 1 to a multicast group, as Linux has it
+	// inheritTTL and inheritTOS take them from the inner header.
+	inheritTTL, inheritTOS bool
+	df                     bool
+	dev                    string // to reach a multicast group by
 	// portBase and portRange are as in tunnel.Params.
 	portBase, portRange uint16
 }
@@ -23,8 +26,8 @@ type outer struct {
 // outerOptions are the rows of the vxlan port's option table.
 var outerOptions = optionTable{
 	"udp_csum": {check: oneOf("on", "off")},
-	"ttl":      {check: numberIn(1, 255)},
-	"tos":      {check: trafficClass},
+	"ttl":      {check: either("inherit", numberIn(1, 255))},
+	"tos":      {check: either("inherit", trafficClass)},
 	"df":       {check: oneOf("on", "off")},
 	"src_port": {check: portRange},
 }
@@ -56,7 +59,8 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 
 // makeOuter reads a vxlan port's options, which are checked.
 func makeOuter(values map[string]string) outer {
-	o := outer{checksum: values["udp_csum"], df: values["df"] == "on"}
+	o := outer{checksum: values["udp_csum"], df: values["df"] == "on", dev: values["dev"]}
+	o.inheritTTL, o.inheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
 	ttl, _ := strconv.ParseUint(values["ttl"], 10, 8)
 	tos, _ := strconv.ParseUint(values["tos"], 0, 8)
 	o.ttl, o.tos = uint8(ttl), uint8(tos)
@@ -66,8 +70,12 @@ func makeOuter(values map[string]string) outer {
 
 // params are those of a template that the port decides.
 func (o outer) params(remote netip.Addr, udpPort uint16) tunnel.Params {
+	ttl := o.ttl
+	if ttl == 0 && remote.IsMulticast() {
+		ttl = 1
+	}
 	return tunnel.Params{
-		UDPPort: udpPort, TTL: o.ttl, TOS: o.tos, DontFragment: o.df && remote.Is4(),
+		UDPPort: udpPort, TTL: ttl, TOS: o.tos, InheritTTL: o.inheritTTL, InheritTOS: o.inheritTOS, DontFragment: o.df && remote.Is4(),
 		PortBase: o.portBase, PortRange: o.portRange,
 		Checksum: o.checksum == "on" || o.checksum == "" && remote.Is6(),
 	}

@@ -21,6 +21,7 @@ func init() {
 			"netns": {check: namespaceName},
 			"mac":   {check: macAddress},
 			"mtu":   {check: numberIn(68, tap.MaxMTU)},
+			"vni":   memberVNI,
 			// More than one makes the device with multi_queue.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
 			// Checksums and segmentation are left to whoever can do without them.

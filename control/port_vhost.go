@@ -21,6 +21,7 @@ func init() {
 		kind: openflow.PortNormal,
 		options: optionTable{
 			"path":   {required: true, check: socketPath},
+			"vni":    memberVNI,
 			"mode":   {value: "server", check: oneOf("client", "server")},
 			"queues": {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
 			// The guest is told of it (VIRTIO_NET_F_MTU).

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"weft/datapath"
 	"weft/engine"
@@ -22,7 +23,11 @@ const maxVNI = 1<<24 - 1
 func init() {
 	options := optionTable{
 		"vni":      {required: true, check: either("flow", numberIn(0, maxVNI))},
-		"remote":   {required: true, check: either("flow", addresses)},
+		"remote":   {required: true, check: either("flow", remotes)},
+		"dev":      {check: deviceName},
+		"learning": {check: oneOf("on", "off")},
+		"answers":  {check: oneOf("on", "off")},
+		"reserved": {check: oneOf(reservedBits...)},
 		"local":    {check: address},
 		"dst_port": {value: "4789", check: numberIn(1, 65535)},
 	}
@@ -34,31 +39,73 @@ func init() {
 	}
 }
 
+// reservedBits are the values of reserved=, in the order of tunnel's Ext
+// constants; the first is the default.
+var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
+
 // vxlanPort has no device: it is a row of the workers' termination table, and
-// what translation knows of it.
-type vxlanPort struct{ portContext }
+// what translation knows of it; and a member of its multicast group, if it has one.
+type vxlanPort struct {
+	portContext
+	mu         sync.Mutex
+	membership membership
+}
 
 func (p *vxlanPort) open(kept *engine.Kept) error {
 	local, remote := p.values["local"], p.values["remote"]
-	if remote == "flow" {
+	group := groupOf(p.values)
+	switch {
+	case group.IsValid() && p.values["dev"] == "":
+		return inputf("remote=%s: expected dev= too for a multicast group, the device to reach it by", remote)
+	case !group.IsValid() && p.values["dev"] != "":
+		return inputf("dev=%s: expected with a multicast group as remote= alone; the kernel's routes decide otherwise", p.values["dev"])
+	case remote == "flow":
 		return nil
 	}
-	if strings.Contains(remote, ",") && p.values["vni"] == "flow" {
-		return inputf("remote=%s: expected a vni of the port's own for a list of remotes", remote)
+	if (group.IsValid() || strings.Contains(remote, ",")) && p.values["vni"] == "flow" {
+		return inputf("remote=%s: expected a vni of the port's own for several remotes", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
 		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // checked by the option table
 			return inputf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
+	p.join()
 	return nil
 }
 
 func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
-func (p *vxlanPort) network(_ []netip.AddrPort) {}
-func (p *vxlanPort) status() portStatus         { return portStatus{state: stateUp} }
-func (p *vxlanPort) close()                     {}
+func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
+
+// join has the kernel receive the port's group on its device, as long as there is
+// one.
+func (p *vxlanPort) join() {
+	group := groupOf(p.values)
+	if !group.IsValid() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.membership.join(group, p.values["dev"]) {
+		p.log.Info("multicast group", "group", group, "dev", p.values["dev"], "trouble", p.membership.trouble)
+	}
+}
+
+func (p *vxlanPort) status() portStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.membership.trouble != "" {
+		return portStatus{state: stateDown, detail: p.membership.trouble}
+	}
+	return portStatus{state: stateUp}
+}
+
+func (p *vxlanPort) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.membership.leave()
+}
 
 // fillVXLAN tells translation of a vxlan port; it returns the outer destination
 // port. Values are checked.
@@ -70,11 +117,23 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 	if info.FlowRemote = values["remote"] == "flow"; !info.FlowRemote {
 		info.Remote, info.Remotes = parseRemotes(values["remote"])
 	}
+	info.NoLearning, info.NoAnswers = values["learning"] == "off", values["answers"] == "off"
 	if values["local"] != "" {
 		info.Local = netip.MustParseAddr(values["local"])
 	}
 	n, _ := strconv.ParseUint(values["dst_port"], 10, 16)
 	return uint16(n)
+}
+
+// memberVNI is the option of a guest's port: the VNI it belongs to.
+var memberVNI = option{check: numberIn(0, maxVNI)}
+
+// fillMember tells translation to which VNI a port belongs.
+func fillMember(info *openflow.PortInfo, values map[string]string) {
+	if info.InVNI = values["vni"] != ""; info.InVNI {
+		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
+		info.VNI = uint32(vni)
+	}
 }
 
 // termination is the port's row of the workers' table.
@@ -83,7 +142,8 @@ func (p *switchPort) termination() tunnel.Termination {
 	if p.info.FlowVNI {
 		t.VNI = tunnel.AnyVNI
 	}
-	if p.info.Local.IsValid() {
+	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // else datagrams are for the group or for it
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {
@@ -157,6 +217,9 @@ func (d *Daemon) endpoints() []netip.AddrPort {
 	for _, p := range d.ports {
 		if p.kind != kindVXLAN {
 			continue
+		}
+		if group := groupOf(p.values); group.IsValid() {
+			set[netip.AddrPortFrom(group, p.udpPort)] = true
 		}
 		if p.info.Local.IsValid() {
 			set[netip.AddrPortFrom(p.info.Local, p.udpPort)] = true

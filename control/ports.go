@@ -180,9 +180,17 @@ func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.Dro
 	return e.tunnels.template(tunnelKey{port: no, local: local, remote: remote}, e.view.udpPort[no])
 }
 
-func (e *env) VTEP(vlan uint16, mac uint64) netip.Addr { return e.macs.vtep(vlan, mac) }
+func (e *env) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
+	return e.macs.vtep(s, vlan, mac)
+}
 
-func (e *env) MAC(vlan uint16, mac uint64) (uint32, bool) { return e.macs.lookup(vlan, mac) }
+func (e *env) MAC(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
+	return e.macs.lookup(s, vlan, mac)
+}
+
+func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+	return e.macs.neighbour(s, vlan, ip)
+}
 
 // newPort makes a port, checked, without its device.
 func (d *Daemon) newPort(saved savedPort) (*switchPort, error) {
@@ -197,6 +205,8 @@ func (d *Daemon) newPort(saved savedPort) (*switchPort, error) {
 	p.info = openflow.PortInfo{No: saved.Number, Name: saved.Name, Kind: portKinds[kind].kind}
 	if kind == kindVXLAN {
 		p.udpPort = fillVXLAN(&p.info, values)
+	} else {
+		fillMember(&p.info, values)
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,

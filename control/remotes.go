@@ -28,12 +28,23 @@ func addresses(value string) string {
 	return ""
 }
 
-// parseRemotes reads a checked list: one is the port's remote, several are those
-// it replicates to.
+// remotes checks a list of addresses, or a multicast group alone.
+func remotes(value string) string {
+	if a, err := netip.ParseAddr(value); err == nil && a.IsMulticast() && a.Zone() == "" && !a.Is4In6() {
+		return ""
+	}
+	if expected := addresses(value); expected != "" {
+		return expected + ", or a multicast group"
+	}
+	return ""
+}
+
+// parseRemotes reads a checked list: one is the port's remote, several, or a group,
+// are what it replicates to.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
-	if len(words) == 1 {
-		return netip.MustParseAddr(value), nil
+	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
+		return one, nil
 	}
 	for _, w := range words {
 		several = append(several, netip.MustParseAddr(w))

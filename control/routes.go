@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,6 +28,7 @@ type underlay struct {
 	links      map[int]link // by index
 	neighbours map[neighbourKey]neighbour
 
+	routes  atomic.Uint32 // one more whenever routes may have changed
 	changed chan struct{} // something above, or a route, is not what it was
 	moved   chan struct{} // a link or address is not
 	done    chan struct{}
@@ -164,6 +166,7 @@ func (u *underlay) follow(e *events) {
 			}
 			u.log.Warn("netlink cannot be read, trying again", "error", err)
 		}
+		u.routes.Add(1)
 		notify(u.changed)
 		notify(u.moved)
 	}
@@ -203,6 +206,7 @@ func (u *underlay) apply(e *events) (lost bool) {
 				return true
 			}
 			u.applyLink(update)
+			u.routes.Add(1)
 			notify(u.moved)
 		case update, ok := <-e.addresses:
 			if !ok {
@@ -214,6 +218,7 @@ func (u *underlay) apply(e *events) (lost bool) {
 			if !ok {
 				return true
 			}
+			u.routes.Add(1)
 		case update, ok := <-e.neighbours:
 			if !ok {
 				return true
@@ -321,7 +326,7 @@ type hop struct {
 	device         string
 	local, next    netip.Addr
 	srcMAC, dstMAC [6]byte
-	mtu            int // of the IP packet, in bytes
+	mtu, routeMTU  int // of the IP packet, in bytes; the route's own, 0: none
 	index          int
 	state          hopState
 	why            string // for the operator, where it is not hopReady
@@ -337,9 +342,10 @@ const (
 	hopStale // ready, but the kernel wants to hear that it is in use
 )
 
-// resolve asks the kernel for the way from local (invalid: choose) to remote.
-func (u *underlay) resolve(local, remote netip.Addr) hop {
-	options := &netlink.RouteGetOptions{}
+// resolve asks the kernel for the way from local (invalid: choose) to remote,
+// through a device if one is named.
+func (u *underlay) resolve(local, remote netip.Addr, device string) hop {
+	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {
 		options.SrcAddr = local.AsSlice()
 	}
@@ -349,6 +355,9 @@ func (u *underlay) resolve(local, remote netip.Addr) hop {
 	}
 	r := routes[0]
 	h := hop{index: r.LinkIndex, local: local, next: remote}
+	if remote.IsMulticast() {
+		return u.groupHop(h, &r)
+	}
 	switch {
 	case r.Type == unix.RTN_LOCAL:
 		return hop{why: fmt.Sprintf("%s is an address of this host", remote)}
@@ -380,7 +389,7 @@ func (u *underlay) neighbourOf(h hop, routeMTU int) hop {
 		h.why = fmt.Sprintf("the route leaves through device %d, which is gone", h.index)
 		return h
 	}
-	h.device, h.srcMAC, h.mtu = l.name, l.mac, l.mtu
+	h.device, h.srcMAC, h.mtu, h.routeMTU = l.name, l.mac, l.mtu, routeMTU
 	if routeMTU > 0 {
 		h.mtu = min(h.mtu, routeMTU)
 	}

@@ -54,6 +54,14 @@ type tunnelEntry struct {
 	probedAt time.Time
 	usedAt   time.Time
 	failed   bool
+
+	// Of a route of several ways, see ways.go: the ways, as routes (one more than
+	// underlay.routes) had them, and a member for each, which has way and parent.
+	routes  uint32
+	ways    []way
+	members []*tunnelEntry
+	way     way
+	parent  *tunnelEntry
 }
 
 // maxWaiting bounds the frames that wait for one neighbour, as the kernel does
@@ -103,12 +111,15 @@ func (t *tunnels) restore(w *workers, records []tunnelRecord) {
 
 // template returns the index of the template for key, making it if need be.
 func (t *tunnels) template(key tunnelKey, udpPort uint16) (uint32, packet.DropReason) {
-	if !key.remote.IsValid() || key.remote.IsUnspecified() || key.remote.IsMulticast() ||
+	if !key.remote.IsValid() || key.remote.IsUnspecified() ||
 		(key.local.IsValid() && key.local.Is4() != key.remote.Is4()) {
 		return 0, packet.DropNoRoute
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if key.remote.IsMulticast() && t.outers[key.port].dev == "" { // by a flow, or of a port that is going
+		return 0, packet.DropNoRoute
+	}
 	now := time.Now()
 	if e := t.byKey[key]; e != nil && e.udpPort == udpPort {
 		e.usedAt = now
@@ -154,21 +165,43 @@ func (t *tunnels) refresh(all bool) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	for _, e := range t.byIndex {
-		if e != nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
+		if e != nil && e.parent == nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
 			t.refreshEntry(e, now)
 		}
 	}
 }
 
 func (t *tunnels) refreshEntry(e *tunnelEntry, now time.Time) {
-	e.hop = t.underlay.resolve(e.local, e.remote)
+	device := ""
+	if e.remote.IsMulticast() {
+		device = t.outers[e.port].dev
+	}
+	e.hop = t.underlay.resolve(e.local, e.remote, device)
+	gone := t.followWays(e)
+	if len(e.members) > 0 && e.hop.local.IsValid() {
+		t.change(e, t.spread(e, now))
+	} else {
+		t.change(e, t.settle(e, now))
+	}
+	for _, m := range gone {
+		t.free(m)
+	}
+	t.answer(e)
+}
+
+// settle makes the template of one way, whose hop is known.
+func (t *tunnels) settle(e *tunnelEntry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
 		e.hop.state = hopNoRoute
 		e.hop.why = "the route to " + e.remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
 	}
 	t.pursue(e, now)
-	next := e.build(uplink, t.outers[e.port])
+	return e.build(uplink, t.outers[e.port])
+}
+
+// change gives the workers another template.
+func (t *tunnels) change(e *tunnelEntry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
 			t.log.Warn("tunnel is down", "remote", e.remote, "why", e.hop.why)
@@ -176,7 +209,6 @@ func (t *tunnels) refreshEntry(e *tunnelEntry, now time.Time) {
 		e.template = next
 		t.workers.broadcast(datapath.AppendTemplate(nil, e.index, &next))
 	}
-	t.answer(e)
 }
 
 // pursue keeps the kernel asking for the neighbour as long as it is needed, and
@@ -248,7 +280,7 @@ func (t *tunnels) answer(e *tunnelEntry) {
 // verdict is the command for a frame held for e.
 func (e *tunnelEntry) verdict(held uint32) []byte {
 	switch e.template.State {
-	case tunnel.TemplateReady:
+	case tunnel.TemplateReady, tunnel.TemplateSpread:
 		return datapath.AppendCommand(nil, datapath.CmdRetry, held, nil)
 	case tunnel.TemplateNoRoute, tunnel.TemplateFree:
 		return datapath.AppendDropHeld(nil, held, packet.DropNoRoute)
@@ -306,7 +338,7 @@ func (t *tunnels) use(list []*megaflow) {
 		}
 	}
 	for _, e := range t.byIndex {
-		if e != nil && now.Sub(e.usedAt) > templateIdle {
+		if e != nil && e.parent == nil && now.Sub(e.usedAt) > templateIdle {
 			t.free(e)
 		}
 	}
@@ -317,8 +349,13 @@ func (t *tunnels) free(e *tunnelEntry) {
 	e.template = tunnel.Template{}
 	t.workers.broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	t.answer(e)
+	for _, m := range e.members {
+		t.free(m)
+	}
+	if t.byIndex[e.index] = nil; e.parent != nil {
+		return
+	}
 	delete(t.byKey, e.tunnelKey)
-	t.byIndex[e.index] = nil
 	t.records[e.index] = tunnelRecord{}
 }
 
@@ -327,7 +364,7 @@ func (t *tunnels) drop(no uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.byIndex {
-		if e != nil && e.port == no {
+		if e != nil && e.parent == nil && e.port == no {
 			t.free(e)
 		}
 	}

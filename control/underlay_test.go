@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func (l *tunnelLab) resolve(local, remote string) hop {
 	if local != "" {
 		from = netip.MustParseAddr(local)
 	}
-	return l.u.resolve(from, netip.MustParseAddr(remote))
+	return l.u.resolve(from, netip.MustParseAddr(remote), "")
 }
 
 // An unknown neighbour is pending until the kernel, asked by a probe, has it;
@@ -272,5 +273,79 @@ func TestTemplateRefusals(t *testing.T) {
 	gotA, _ := next.template(a, 4789)
 	if gotA != first || gotB != second {
 		t.Errorf("indexes %d and %d became %d and %d", first, second, gotA, gotB)
+	}
+}
+
+// A route of several next hops has a template for each that answers, by weight, and
+// one that spreads over them; a hop that goes is left out and comes back.
+func TestWaysOfARoute(t *testing.T) {
+	l := newTunnelLab(t)
+	for _, peer := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
+		l.host.Exec("ip", "neigh", "replace", peer, "lladdr", "02:00:00:00:00:0"+peer[len(peer)-1:], "dev", "u0", "nud", "permanent")
+	}
+	ts := newTemplates(t)
+	tab := newTunnels(l.u, slog.New(slog.DiscardHandler))
+	tab.replay(ts.w, make([]tunnelRecord, maxTemplates))
+	tab.setPorts(map[string]uint32{"u0": 9}, map[uint32]outer{1: {}})
+	route := func(hops ...string) {
+		t.Helper()
+		args := []string{"ip", "route", "replace", "10.2.0.0/16"}
+		for _, h := range hops {
+			via, weight, _ := strings.Cut(h, "*")
+			args = append(args, "nexthop", "via", via, "weight", weight)
+		}
+		before := l.u.routes.Load()
+		l.host.Exec(args...)
+		eventually(t, "the change is heard of", func() bool { return l.u.routes.Load() != before })
+		tab.refresh(true)
+	}
+	route("10.1.0.2*1")
+	index, why := tab.template(tunnelKey{port: 1, remote: netip.MustParseAddr("10.2.0.7")}, 4789)
+	if why != packet.DropNone {
+		t.Fatal(why)
+	}
+	shares := func() map[byte]int {
+		count := map[byte]int{}
+		ts.read(t)
+		s := ts.last[index]
+		if s.State != tunnel.TemplateSpread {
+			t.Fatalf("template %+v", s)
+		}
+		for share := range uint32(tunnel.Ways) {
+			way := ts.last[s.Way(share<<28)]
+			if way.State != tunnel.TemplateReady || way.Port != 9 {
+				t.Fatalf("way %+v", way)
+			}
+			count[way.Header[5]]++
+		}
+		return count
+	}
+	for _, c := range []struct {
+		hops []string
+		want map[byte]int
+	}{
+		{[]string{"10.1.0.2*1", "10.1.0.3*3"}, map[byte]int{2: 4, 3: 12}},
+		{[]string{"10.1.0.2*1", "10.1.0.3*1", "10.1.0.99*1"}, map[byte]int{2: 8, 3: 8}}, // .99 does not answer
+		{[]string{"10.1.0.2*1", "10.1.0.3*2", "10.1.0.4*1"}, map[byte]int{2: 4, 3: 8, 4: 4}},
+	} {
+		route(c.hops...)
+		if got := shares(); !maps.Equal(got, c.want) {
+			t.Errorf("%v: shares %v, want %v", c.hops, got, c.want)
+		}
+	}
+	l.host.Exec("ip", "route", "replace", "10.2.0.0/16", "via", "10.1.0.4")
+	eventually(t, "one way is a template of its own", func() bool {
+		tab.refresh(true)
+		ts.read(t)
+		return ts.last[index].State == tunnel.TemplateReady && ts.last[index].Header[5] == 4
+	})
+	used := 0
+	for _, e := range tab.byIndex {
+		if e != nil {
+			used++
+		}
+	}
+	if used != 1 {
+		t.Errorf("%d templates are left of a route with one way", used)
 	}
 }

@@ -235,8 +235,8 @@ type macs struct {
 	table *openflow.MACTable
 }
 
-// maxMACs bounds the learnt addresses; at the limit the one seen longest ago
-// makes room.
+// maxMACs bounds the learnt addresses; at the limit the one seen longest ago makes
+// room, of the VNI that has most.
 const maxMACs = 65536
 
 func newMACs() *macs {
@@ -255,16 +255,22 @@ func (m *macs) learn(l openflow.Learn, nowNS uint64) bool {
 	return m.table.Learn(l, nowNS)
 }
 
-func (m *macs) lookup(vlan uint16, mac uint64) (uint32, bool) {
+func (m *macs) lookup(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.table.Lookup(vlan, mac)
+	return m.table.Lookup(s, vlan, mac)
 }
 
-func (m *macs) vtep(vlan uint16, mac uint64) netip.Addr {
+func (m *macs) vtep(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.table.VTEP(vlan, mac)
+	return m.table.VTEP(s, vlan, mac)
+}
+
+func (m *macs) neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Neighbour(s, vlan, ip)
 }
 
 func (m *macs) expire(nowNS uint64) bool {

@@ -104,6 +104,9 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 			return
 		case flowtable.OpController:
 			sent = w.toController(i) || sent
+		case flowtable.OpAnswer:
+			w.answerNeighbour(i, a.U64)
+			sent = true
 		case flowtable.OpMeter:
 			if !w.meter(f, a.U32) {
 				w.drop(f, dropReason(uint32(a.U64)))

@@ -51,16 +51,7 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	if a.Len() > p.tx.MTU() {
 		return
 	}
-	w.touch(p)
-	w.txInUse = p
-	if p.lock != nil {
-		p.lock.lock()
-	}
-	w.sendCut(p, overlay{}, false)
-	if p.lock != nil {
-		p.lock.unlock()
-	}
-	w.txInUse = nil
+	w.sendAnswer(p)
 }
 
 // mayTell takes one of the answers that the worker may give now.

@@ -16,6 +16,7 @@
 //	send.go      pending lists, transmit queues, the end of the pass
 //	segment.go   what an output leaves to do: checksums, cutting large frames
 //	toobig.go    the answer to a frame too long for its tunnel
+//	answer.go    the answer to a question for a neighbour
 //	upcall.go    what the worker tells control: misses, neighbours, faults
 //	held.go      frames that wait for control's answer
 //	command.go   control's commands

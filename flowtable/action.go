@@ -75,6 +75,9 @@ const (
 	OpSetIPv6Label
 	// OpController shows the frame to those who follow the controller.
 	OpController
+	// OpAnswer answers an ARP request or a neighbour solicitation, to the port it
+	// came in on, with the MAC address in the low 48 bits of U64.
+	OpAnswer
 )
 
 // Action is one step, 16 bytes, no pointers.

@@ -30,6 +30,13 @@ type PortInfo struct {
 	Down bool
 	// NoFlood leaves the port out of flood and of normal's flooding.
 	NoFlood bool
+	// NoLearning has normal learn nothing of frames that come from the port.
+	NoLearning bool
+	// NoAnswers has questions for addresses behind the port, a PortTunnel, go there
+	// though the answer is known.
+	NoAnswers bool
+	// InVNI says that a PortNormal belongs to VNI, see Segment.
+	InVNI bool
 	// NoSplitHorizon lets a tunnel's frames be flooded to this tunnel too.
 	// Without it, what normal or flood got from a tunnel goes to no tunnel.
 	NoSplitHorizon bool
@@ -66,10 +73,12 @@ type Env interface {
 	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
 	// MAC returns the port behind which normal has learnt the address.
 	// vlan is 0 to 4095, mac has 48 bits.
-	MAC(vlan uint16, mac uint64) (port uint32, ok bool)
+	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// VTEP returns the remote of a port with Remotes behind which normal has
 	// learnt the address; it is invalid for any other address.
-	VTEP(vlan uint16, mac uint64) netip.Addr
+	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr
+	// Neighbour returns the MAC address of which a host has said that it has ip.
+	Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
 }
 
 // Reserved port numbers, as ovs-ofctl shows them (OpenFlow 1.0, 16 bits).

@@ -205,6 +205,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return fmt.Sprintf("recirc(0x%x)", a.U32)
 	case flowtable.OpController:
 		return fmt.Sprintf("controller(max_len=%d)", a.U32)
+	case flowtable.OpAnswer:
+		return "answer(" + formatEthernet(a.U64) + ")"
 	case flowtable.OpMeter:
 		return fmt.Sprintf("meter(%d)", a.U32)
 	case flowtable.OpSetTpSrc:

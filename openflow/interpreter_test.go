@@ -416,10 +416,10 @@ func (in *interpreter) output(no uint32) {
 		if p, ok := in.env.Port(from); !ok || p.Kind == PortUplink || dst>>4 == 0x0180c2000000>>4 {
 			return
 		}
-		to, known := in.env.MAC(uint16(in.f[flowtable.WEthSrc]&vlanVID), dst)
-		if known && dst>>40&1 == 0 {
+		to, known := in.env.MAC(in.segment(from), uint16(in.f[flowtable.WEthSrc]&vlanVID), dst)
+		if p, ok := in.env.Port(to); known && dst>>40&1 == 0 && ok && in.takes(from, &p) {
 			if to != from {
-				in.send(to)
+				in.sendIn(to, in.segment(from))
 			}
 			return
 		}
@@ -431,17 +431,37 @@ func (in *interpreter) output(no uint32) {
 	}
 }
 
+// segment is the VNI that a frame from port is in, plus one.
+func (in *interpreter) segment(from uint32) Segment {
+	switch p, _ := in.env.Port(from); {
+	case p.Kind == PortTunnel && p.FlowVNI:
+		return Segment(in.f[flowtable.WTunID]&0xffffff) + 1
+	case p.Kind == PortTunnel, p.InVNI:
+		return Segment(p.VNI) + 1
+	}
+	return 0
+}
+
+func (in *interpreter) takes(from uint32, p *PortInfo) bool {
+	s := in.segment(from)
+	bound := p.Kind == PortTunnel && !p.FlowVNI || p.Kind == PortNormal && p.InVNI
+	return s == 0 || !bound || s == Segment(p.VNI)+1
+}
+
 func (in *interpreter) flood(from uint32, flags bool) {
 	ingress, _ := in.env.Port(from)
 	for _, p := range in.env.ports {
 		tunnels := ingress.Kind == PortTunnel && p.Kind == PortTunnel
-		if p.No != from && !(flags && (p.NoFlood || tunnels)) {
-			in.send(p.No)
+		if p.No != from && in.takes(from, &p) && !(flags && (p.NoFlood || tunnels)) {
+			in.sendIn(p.No, in.segment(from))
 		}
 	}
 }
 
-func (in *interpreter) send(no uint32) {
+func (in *interpreter) send(no uint32) { in.sendIn(no, 0) }
+
+// sendIn sends to a port, in a segment that is not the flow's to choose.
+func (in *interpreter) sendIn(no uint32, s Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
 	f.tags = in.tags
@@ -459,6 +479,9 @@ func (in *interpreter) send(no uint32) {
 		dst, src := whole(FTunDst).get(&in.f), whole(FTunSrc).get(&in.f)
 		if dst.isZero() {
 			return
+		}
+		if s != 0 {
+			vni = uint32(s - 1)
 		}
 		remote = valueAddr(dst, 32)
 		if !src.isZero() {

@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses that normal has learnt. The owner guards
-// it: only Lookup, Generation and Len may run concurrently with each other.
+// MACTable is the table of addresses that normal has learnt, of all segments. The
+// owner guards it: only Lookup, VTEP, Neighbour, Generation and Len may run
+// concurrently with each other.
 type MACTable struct {
-	limit   int
-	ageNS   uint64
-	entries map[macKey]*macEntry
-	// oldest and newest end the list of entries by when they were seen.
-	oldest, newest *macEntry
-	generation     uint64
+	limit      int
+	ageNS      uint64
+	entries    map[macKey]*macEntry // chained by next over segments
+	count      int
+	ages       map[Segment]*ageList
+	neighbours neighbours
+	generation uint64
 }
 
 // macKey is VLAN 16 | MAC 48.
@@ -21,17 +23,26 @@ type macKey uint64
 
 type macEntry struct {
 	key          macKey
+	segment      Segment
 	port         uint32
 	remote       netip.Addr // Learn.Remote
 	seenNS       uint64
-	older, newer *macEntry
+	next         *macEntry // the same address in another segment
+	older, newer *macEntry // in the segment's list
+}
+
+// ageList is the entries of a segment by when they were seen.
+type ageList struct {
+	oldest, newest *macEntry
+	count          int
 }
 
 const (
 	// DefaultMACAge is how long an address stays without being seen.
 	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the number of addresses a table takes. At the limit the
-	// one seen longest ago makes room.
+	// DefaultMACs is the number of addresses a table takes. At the limit the one seen
+	// longest ago makes room, of the segment that has most: addresses made up in one
+	// VNI displace none of another that has fewer.
 	DefaultMACs = 8192
 )
 
@@ -44,43 +55,74 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 	if age == 0 {
 		age = DefaultMACAge
 	}
-	return &MACTable{limit: limit, ageNS: uint64(age), entries: make(map[macKey]*macEntry)}
+	return &MACTable{limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ages: map[Segment]*ageList{},
+		neighbours: newNeighbours(limit)}
 }
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup is Env.MAC. It does not look at ages: an address stays until Expire.
-func (t *MACTable) Lookup(vlan uint16, mac uint64) (port uint32, ok bool) {
-	e := t.entries[keyOf(vlan, mac)]
-	if e == nil {
-		return 0, false
+// Lookup is Env.MAC: the address as the segment knows it, or else as a port
+// without a VNI has it; for such a port's frames as any segment knows it, unless
+// several do. It does not look at ages: an address stays until Expire.
+func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
+	if e := t.find(s, vlan, mac); e != nil {
+		return e.port, true
 	}
-	return e.port, true
+	return 0, false
+}
+
+func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
+	first := t.entries[keyOf(vlan, mac)]
+	if first == nil {
+		return nil
+	}
+	var none *macEntry
+	for e := first; e != nil; e = e.next {
+		if e.segment == s {
+			return e
+		}
+		if e.segment == 0 {
+			none = e
+		}
+	}
+	if s == 0 && first.next == nil {
+		return first
+	}
+	return none
+}
+
+// exact is the entry of the segment itself.
+func (t *MACTable) exact(s Segment, key macKey) *macEntry {
+	e := t.entries[key]
+	for e != nil && e.segment != s {
+		e = e.next
+	}
+	return e
 }
 
 // VTEP is Env.VTEP.
-func (t *MACTable) VTEP(vlan uint16, mac uint64) netip.Addr {
-	if e := t.entries[keyOf(vlan, mac)]; e != nil {
+func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
+	if e := t.find(s, vlan, mac); e != nil {
 		return e.remote
 	}
 	return netip.Addr{}
 }
 
 // Learn notes that the address was seen at nowNS (CLOCK_MONOTONIC), and reports
-// whether that changes forwarding: it is new, or has moved to another port or remote. An
-// l that is not valid changes nothing.
+// whether that changes forwarding: it is new, has moved to another port or remote,
+// or says of an IP address that it is its own now. An l that is not valid changes
+// nothing.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
 	}
 	key := keyOf(l.VLAN, l.MAC)
-	e := t.entries[key]
+	e := t.exact(l.Segment, key)
 	if e == nil {
-		if len(t.entries) >= t.limit {
-			t.remove(t.oldest)
-		}
-		e = &macEntry{key: key, port: l.Port, remote: l.Remote}
+		t.makeRoom(l.Segment)
+		e = &macEntry{key: key, segment: l.Segment, port: l.Port, remote: l.Remote, next: t.entries[key]}
 		t.entries[key] = e
+		t.count++
 		changed = true
 	} else {
 		t.unlink(e)
@@ -89,86 +131,141 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	}
 	e.seenNS = nowNS
 	t.link(e)
+	if l.IP.IsValid() {
+		changed = t.neighbours.learn(neighbourKey{l.Segment, l.VLAN, l.IP}, l.MAC, nowNS) || changed
+	}
 	if changed {
 		t.generation++
 	}
 	return changed
 }
 
+// makeRoom removes an address if the table is full: of the segment that has most,
+// the learner's own if it is one of these.
+func (t *MACTable) makeRoom(own Segment) {
+	if t.count < t.limit {
+		return
+	}
+	most := t.ages[own]
+	for _, l := range t.ages {
+		if most == nil || l.count > most.count {
+			most = l
+		}
+	}
+	t.remove(most.oldest)
+}
+
 // Expire removes the addresses not seen for the table's age and returns their
 // number.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
-	for t.oldest != nil && nowNS-min(nowNS, t.oldest.seenNS) >= t.ageNS {
-		t.remove(t.oldest)
-		n++
+	for _, l := range t.ages {
+		for l.oldest != nil && nowNS-min(nowNS, l.oldest.seenNS) >= t.ageNS {
+			t.remove(l.oldest)
+			n++
+		}
 	}
+	t.neighbours.expire(nowNS, t.ageNS)
 	return n
 }
 
 // Flush removes the addresses learnt on port and returns their number.
 func (t *MACTable) Flush(port uint32) int {
 	n := 0
-	for e := t.oldest; e != nil; {
-		next := e.newer
-		if e.port == port {
-			t.remove(e)
-			n++
+	for _, l := range t.ages {
+		for e := l.oldest; e != nil; {
+			next := e.newer
+			if e.port == port {
+				t.remove(e)
+				n++
+			}
+			e = next
 		}
-		e = next
 	}
 	return n
+}
+
+// Neighbour is Env.Neighbour, with segments as Lookup has them.
+func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
+	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); !ok && s != 0 {
+		mac, ok = t.neighbours.find(neighbourKey{0, vlan, ip})
+	}
+	return mac, ok
 }
 
 // Generation changes whenever a Lookup may answer otherwise than before.
 func (t *MACTable) Generation() uint64 { return t.generation }
 
 // Len is the number of addresses.
-func (t *MACTable) Len() int { return len(t.entries) }
+func (t *MACTable) Len() int { return t.count }
 
 // MACEntry is one address, for showing the table.
 type MACEntry struct {
-	VLAN   uint16
-	MAC    uint64
-	Port   uint32
-	SeenNS uint64     // CLOCK_MONOTONIC
-	Remote netip.Addr // behind a tunnel with several; invalid otherwise
+	Segment Segment
+	VLAN    uint16
+	MAC     uint64
+	Port    uint32
+	SeenNS  uint64     // CLOCK_MONOTONIC
+	Remote  netip.Addr // behind a tunnel with several; invalid otherwise
 }
 
-// Entries lists the table, the address seen longest ago first.
+// Entries lists the table, of each segment the address seen longest ago first.
 func (t *MACTable) Entries() []MACEntry {
-	list := make([]MACEntry, 0, len(t.entries))
-	for e := t.oldest; e != nil; e = e.newer {
-		list = append(list, MACEntry{uint16(e.key >> 48), uint64(e.key) & (1<<48 - 1), e.port, e.seenNS, e.remote})
+	list := make([]MACEntry, 0, t.count)
+	for s, l := range t.ages {
+		for e := l.oldest; e != nil; e = e.newer {
+			list = append(list, MACEntry{s, uint16(e.key >> 48), uint64(e.key) & (1<<48 - 1), e.port, e.seenNS, e.remote})
+		}
 	}
 	return list
 }
 
 func (t *MACTable) remove(e *macEntry) {
 	t.unlink(e)
-	delete(t.entries, e.key)
+	t.count--
 	t.generation++
+	if t.entries[e.key] == e {
+		if t.entries[e.key] = e.next; e.next == nil {
+			delete(t.entries, e.key)
+		}
+		return
+	}
+	before := t.entries[e.key]
+	for before.next != e {
+		before = before.next
+	}
+	before.next = e.next
 }
 
 func (t *MACTable) link(e *macEntry) {
-	e.older, e.newer = t.newest, nil
-	if t.newest != nil {
-		t.newest.newer = e
-	} else {
-		t.oldest = e
+	l := t.ages[e.segment]
+	if l == nil {
+		l = &ageList{}
+		t.ages[e.segment] = l
 	}
-	t.newest = e
+	e.older, e.newer = l.newest, nil
+	if l.newest != nil {
+		l.newest.newer = e
+	} else {
+		l.oldest = e
+	}
+	l.newest = e
+	l.count++
 }
 
 func (t *MACTable) unlink(e *macEntry) {
+	l := t.ages[e.segment]
 	if e.older != nil {
 		e.older.newer = e.newer
 	} else {
-		t.oldest = e.newer
+		l.oldest = e.newer
 	}
 	if e.newer != nil {
 		e.newer.older = e.older
 	} else {
-		t.newest = e.older
+		l.newest = e.older
+	}
+	if l.count--; l.count == 0 {
+		delete(t.ages, e.segment)
 	}
 }

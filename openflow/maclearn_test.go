@@ -26,10 +26,10 @@ func TestMACTable(t *testing.T) {
 	if !tab.Learn(learnt(5, 2, 0xa), 2) || tab.Generation() == g {
 		t.Error("a move was not told")
 	}
-	if port, ok := tab.Lookup(5, 0xa); !ok || port != 2 {
+	if port, ok := tab.Lookup(0, 5, 0xa); !ok || port != 2 {
 		t.Errorf("Lookup is %d, %v; want 2", port, ok)
 	}
-	if _, ok := tab.Lookup(6, 0xa); ok {
+	if _, ok := tab.Lookup(0, 6, 0xa); ok {
 		t.Error("the address is known in another VLAN")
 	}
 	tab.Learn(learnt(5, 3, 0xb), 2)
@@ -51,7 +51,7 @@ func TestMACTableMakesRoom(t *testing.T) {
 	tab.Learn(learnt(0, 1, 2), 2)
 	tab.Learn(learnt(0, 1, 1), 3)
 	tab.Learn(learnt(0, 1, 3), 4)
-	if _, ok := tab.Lookup(0, 2); ok || tab.Len() != 2 {
+	if _, ok := tab.Lookup(0, 0, 2); ok || tab.Len() != 2 {
 		t.Errorf("the address seen longest ago is there: %v; %d addresses", ok, tab.Len())
 	}
 }
@@ -96,7 +96,7 @@ func TestMACTableAgainstAMap(t *testing.T) {
 			slow[mac] = seen{port, now}
 		}
 		for m := range uint64(40) {
-			port, ok := tab.Lookup(0, m)
+			port, ok := tab.Lookup(0, 0, m)
 			if s, known := slow[m]; known != ok || s.port != port {
 				t.Fatalf("at %d: %d is at %d, %v; want %+v, %v", now, m, port, ok, s, known)
 			}

@@ -13,29 +13,30 @@ const (
 	reservedGroupMask = ^uint64(0xf)
 )
 
-// flood sends to all ports but the one the frame came from and uplinks;
+// flood sends to all ports but the one the frame came from, uplinks, and those of
+// other segments;
 // withFlags heeds NoFlood and split horizon.
 func (x *xlate) flood(withFlags bool) {
 	x.usedPorts = true
 	in := x.inPort()
-	fromTunnel := false
+	fromTunnel, segment := false, Segment(0)
 	if port, ok := x.env.Port(in); ok {
-		fromTunnel = port.Kind == PortTunnel
+		fromTunnel, segment = port.Kind == PortTunnel, x.segment(&port)
 	}
 	ports := x.env.Ports()
 	for i := range ports {
 		p := &ports[i]
-		if p.No == in || p.Kind == PortUplink || x.halted {
+		if p.No == in || p.Kind == PortUplink || x.halted || !p.takes(segment) {
 			continue
 		}
 		if withFlags && (p.NoFlood || fromTunnel && p.Kind == PortTunnel && !p.NoSplitHorizon) {
 			continue
 		}
-		x.sendTo(p)
+		x.sendWithin(p, segment)
 	}
 }
 
-// normal is a learning switch: per VLAN, one table of addresses.
+// normal is a learning switch: per segment and VLAN, one table of addresses.
 func (x *xlate) normal() {
 	in := x.inPort()
 	from, ok := x.env.Port(in)
@@ -52,15 +53,19 @@ func (x *xlate) normal() {
 	src := x.read(whole(FEthSrc))[1]
 	x.look(flowtable.WEthSrc, vlanVID)
 	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
-	if src&multicastBit == 0 {
-		x.learn = Learn{Valid: true, VLAN: vlan, Port: in, MAC: src, Remote: x.origin(&from)}
+	segment := x.segment(&from)
+	if src&multicastBit == 0 && !from.NoLearning {
+		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
+			Remote: x.origin(&from), IP: x.announcement(src)}
 	}
 	if dst&multicastBit != 0 {
-		x.flood(true)
+		if !x.answer(&from, segment, vlan) {
+			x.flood(true)
+		}
 		return
 	}
 	x.usedMACs = true
-	no, known := x.env.MAC(vlan, dst)
+	no, known := x.env.MAC(segment, vlan, dst)
 	if !known {
 		x.flood(true)
 		return
@@ -70,8 +75,8 @@ func (x *xlate) normal() {
 		return
 	}
 	x.usedPorts = true
-	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink {
-		x.sendLearnt(&port, vlan, dst)
+	if port, ok := x.env.Port(no); ok && port.Kind != PortUplink && port.takes(segment) {
+		x.sendLearnt(&port, segment, vlan, dst)
 		return
 	}
 	x.flood(true)

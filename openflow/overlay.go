@@ -30,11 +30,11 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 }
 
 // sendLearnt sends to the port behind which normal has learnt the address.
-func (x *xlate) sendLearnt(port *PortInfo, vlan uint16, mac uint64) {
+func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 {
-		if remote := x.env.VTEP(vlan, mac); remote.IsValid() {
+		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {
 			port = port.towards(remote)
 		}
 	}
-	x.sendTo(port)
+	x.sendWithin(port, s)
 }

@@ -36,10 +36,15 @@ func (e *fakeEnv) Port(no uint32) (PortInfo, bool) {
 	}
 	return PortInfo{}, false
 }
-func (e *fakeEnv) Ports() []PortInfo                       { return e.ports }
-func (e *fakeEnv) VTEP(vlan uint16, mac uint64) netip.Addr { return e.macs.VTEP(vlan, mac) }
-func (e *fakeEnv) MAC(vlan uint16, mac uint64) (uint32, bool) {
-	return e.macs.Lookup(vlan, mac)
+func (e *fakeEnv) Ports() []PortInfo { return e.ports }
+func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
+	return e.macs.VTEP(s, vlan, mac)
+}
+func (e *fakeEnv) MAC(s Segment, vlan uint16, mac uint64) (uint32, bool) {
+	return e.macs.Lookup(s, vlan, mac)
+}
+func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+	return e.macs.Neighbour(s, vlan, ip)
 }
 
 // Tunnel numbers templates by a mix of all it is given.

@@ -22,10 +22,13 @@ const (
 
 // Learn is the effect of normal on the MAC table, which control applies.
 type Learn struct {
-	Valid bool
-	VLAN  uint16
-	Port  uint32
-	MAC   uint64 // 48 bits
+	Valid   bool
+	Segment Segment
+	VLAN    uint16
+	Port    uint32
+	MAC     uint64 // 48 bits
+	// IP is what the frame, ARP or neighbour discovery, says to be MAC's address.
+	IP netip.Addr
 	// Remote is where in the underlay the frame came from, on a port with Remotes.
 	Remote netip.Addr
 }
@@ -188,7 +191,7 @@ func (x *xlate) trim() {
 }
 
 func sends(op flowtable.Op) bool {
-	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpRecirc
+	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
 // because notes why something was not sent; the first reason stays.

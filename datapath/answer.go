@@ -1,0 +1,104 @@
+package datapath
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// The answer to an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
+// section 7.2.4), in place of the host that is asked for. The question is taken
+// from the key, which has it as it came.
+
+const (
+	arpLen    = 28
+	arpReply  = 2
+	advertLen = 24 + 8 // with the option of the target's address
+	ndAdvert  = 136
+	// ndFlags: solicited, and it overrides what the asker had. That the target is no
+	// router may be wrong; control has questions for link-local addresses, by which
+	// hosts know their routers, go their way.
+	ndFlags     = 0x60
+	ndHopLimit  = 255
+	ndTargetMAC = 2 // type of the option
+)
+
+// answerNeighbour answers frame i with mac, 48 bits.
+func (w *Worker) answerNeighbour(i int, mac uint64) {
+	f, k := &w.batch.Frames[i], &w.keys[i]
+	p := &w.ports[f.InPort%uint32(len(w.ports))]
+	if p.tx == nil {
+		w.drop(f, packet.DropNoPort)
+		return
+	}
+	b := &w.segments
+	b.Reset()
+	a, h := b.Next()
+	n := 0
+	switch uint16(k[flowtable.WEthDst]) {
+	case packet.EtherTypeARP:
+		n = writeARPReply(h, k, mac)
+	case packet.EtherTypeIPv6:
+		n = writeAdvert(h, k, mac)
+	default:
+		w.drop(f, packet.DropFlow) // control sends no such thing
+		return
+	}
+	b.Commit(a, n)
+	w.sendAnswer(p)
+}
+
+// sendAnswer sends what segments has to p.
+func (w *Worker) sendAnswer(p *txPort) {
+	w.touch(p)
+	w.txInUse = p
+	if p.lock != nil {
+		p.lock.lock()
+	}
+	w.sendCut(p, overlay{}, false)
+	if p.lock != nil {
+		p.lock.unlock()
+	}
+	w.txInUse = nil
+}
+
+// writeLink writes the Ethernet header of an answer from mac and returns its
+// length.
+func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
+	packet.Ethernet(h).SetDst(k[flowtable.WEthSrc] >> 16)
+	packet.Ethernet(h).SetSrc(mac)
+	at := writeTags(h[12:], uint16(k[flowtable.WEthSrc]), uint16(k[flowtable.WIP]>>16)) + 12
+	binary.BigEndian.PutUint16(h[at:], uint16(k[flowtable.WEthDst]))
+	return at + 2
+}
+
+func writeARPReply(h *[packet.MaxHeader]byte, k *flowtable.Key, mac uint64) int {
+	at := writeLink(h[:], k, mac)
+	arp := h[at : at+arpLen]
+	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // Ethernet, IPv4
+	asker, asked := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
+	binary.BigEndian.PutUint64(arp[8:], mac<<16) // the addresses of IP follow over its last two bytes
+	binary.BigEndian.PutUint32(arp[14:], asked)
+	binary.BigEndian.PutUint64(arp[18:], k[flowtable.WARPSha]&^0xffff)
+	binary.BigEndian.PutUint32(arp[24:], asker)
+	return at + arpLen
+}
+
+func writeAdvert(h *[packet.MaxHeader]byte, k *flowtable.Key, mac uint64) int {
+	at := writeLink(h[:], k, mac)
+	ip := packet.IPv6(h[at : at+packet.IPv6Len])
+	clear(ip)
+	ip[0] = 0x60
+	ip.SetPayloadLen(advertLen)
+	ip[6], ip[7] = packet.ProtoICMPv6, ndHopLimit
+	putAddresses(ip[8:], k[flowtable.WNDTarget:], k[flowtable.WIPv6Src:])
+	nd := h[at+packet.IPv6Len : at+packet.IPv6Len+advertLen]
+	clear(nd)
+	nd[0], nd[4] = ndAdvert, ndFlags
+	copy(nd[8:24], ip[8:24])
+	binary.BigEndian.PutUint64(nd[24:], ndTargetMAC<<56|1<<48|mac)
+	pseudo := packet.SumIPv6(ip[8:24], ip[24:40], packet.ProtoICMPv6, advertLen)
+	binary.BigEndian.PutUint16(nd[2:], ^packet.AddSums(pseudo, packet.Sum(nd)))
+	return at + packet.IPv6Len + advertLen
+}

@@ -1,0 +1,214 @@
+package openflow
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"weft/flowtable"
+)
+
+// segmentEnv has guests and a tunnel of two VNIs, and a guest of none.
+//
+//	11, 12: VNI 1    21, 22: VNI 2    31: none    41: VNI 1's tunnel    42: VNI 2's
+func segmentEnv() *fakeEnv {
+	guest := func(no, vni uint32) PortInfo { return PortInfo{No: no, InVNI: vni != 0, VNI: vni} }
+	tunnel := func(no, vni uint32, remote string) PortInfo {
+		return PortInfo{No: no, Kind: PortTunnel, VNI: vni, Remotes: []netip.Addr{netip.MustParseAddr(remote), netip.MustParseAddr("192.0.2.99")}}
+	}
+	return &fakeEnv{macs: NewMACTable(0, 0), ports: []PortInfo{
+		guest(11, 1), guest(12, 1), guest(21, 2), guest(22, 2), guest(31, 0), tunnel(41, 1, "192.0.2.1"), tunnel(42, 2, "192.0.2.2"),
+	}}
+}
+
+// reached are the ports that a frame goes to.
+func reached(t *Translation) (ports []uint32) {
+	for _, a := range t.Actions {
+		switch a.Op {
+		case flowtable.OpOutput:
+			ports = append(ports, a.U32)
+		case flowtable.OpTunnel:
+			ports = append(ports, uint32(a.U16))
+		case flowtable.OpAnswer:
+			ports = append(ports, 0)
+		}
+	}
+	return slices.Compact(ports)
+}
+
+func TestSegmentsDoNotMeet(t *testing.T) {
+	for _, actions := range []string{"normal", "all", "flood"} {
+		p := pipelineOf(t, "actions="+actions)
+		for from, want := range map[string][]uint32{
+			"11": {12, 31, 41}, "22": {21, 31, 42}, "31": {11, 12, 21, 22, 41, 42},
+			"41,tun_id=1": {11, 12, 31}, "42,tun_id=2": {21, 22, 31},
+		} {
+			k := keyOfText(t, "in_port="+from+",dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff")
+			tr := p.Translate(&k, segmentEnv())
+			if got := reached(&tr); !slices.Equal(got, want) {
+				t.Errorf("%s from %s reaches %v, want %v", actions, from, got, want)
+			}
+		}
+	}
+	// By name, a flow crosses.
+	k := keyOfText(t, "in_port=11")
+	tr := pipelineOf(t, "actions=output:22").Translate(&k, segmentEnv())
+	if got := reached(&tr); !slices.Equal(got, []uint32{22}) {
+		t.Errorf("by name: %v", got)
+	}
+}
+
+// The same addresses in two VNIs, and what a port of none makes of them.
+func TestAddressesAreLearntBySegment(t *testing.T) {
+	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
+	send := func(from, src, dst string) []uint32 {
+		k := keyOfText(t, fmt.Sprintf("in_port=%s,dl_src=00:00:00:00:00:0%s,dl_dst=00:00:00:00:00:0%s", from, src, dst))
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return reached(&tr)
+	}
+	send("41,tun_id=1,tun_src=192.0.2.1", "7", "1")
+	send("22", "7", "1")
+	for _, c := range []struct {
+		from string
+		want []uint32
+	}{{"11", []uint32{41}}, {"21", []uint32{22}}, {"31", []uint32{11, 12, 21, 22, 41, 42}}} {
+		if got := send(c.from, "8", "7"); !slices.Equal(got, c.want) {
+			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
+		}
+	}
+	send("12", "6", "1")
+	if got := send("31", "5", "6"); !slices.Equal(got, []uint32{12}) {
+		t.Errorf("from a port of no VNI: %v", got)
+	}
+	for _, from := range []string{"11", "22"} {
+		if got := send(from, "8", "5"); !slices.Equal(got, []uint32{31}) {
+			t.Errorf("to a port of no VNI: %v", got)
+		}
+	}
+}
+
+// TestSegmentTable compares with a slow table: a list, searched from its end.
+func TestSegmentTable(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	tab := NewMACTable(1000, 0)
+	type row struct {
+		s    Segment
+		vlan uint16
+		mac  uint64
+		port uint32
+	}
+	var rows []row
+	for now := range uint64(5000) {
+		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
+		if rng.IntN(20) == 0 {
+			tab.Flush(r.port)
+			rows = slices.DeleteFunc(rows, func(o row) bool { return o.port == r.port })
+		} else {
+			tab.Learn(Learn{Valid: true, Segment: r.s, VLAN: r.vlan, MAC: r.mac, Port: r.port}, now)
+			rows = append(slices.DeleteFunc(rows, func(o row) bool { return o.s == r.s && o.vlan == r.vlan && o.mac == r.mac }), r)
+		}
+		var own, none, any []row
+		for _, o := range rows {
+			if o.vlan != r.vlan || o.mac != r.mac {
+				continue
+			}
+			any = append(any, o)
+			if o.s == r.s {
+				own = append(own, o)
+			}
+			if o.s == 0 {
+				none = append(none, o)
+			}
+		}
+		want := append(own, none...)
+		if r.s == 0 && len(any) == 1 {
+			want = any
+		}
+		port, ok := tab.Lookup(r.s, r.vlan, r.mac)
+		if ok != (len(want) > 0) || ok && port != want[0].port || tab.Len() != len(rows) || len(tab.Entries()) != len(rows) {
+			t.Fatalf("step %d: %+v is at %d, %v; want %+v; %d of %d", now, r, port, ok, want, tab.Len(), len(rows))
+		}
+	}
+}
+
+// Addresses made up in one VNI displace none of another.
+func TestSegmentsShareTheTable(t *testing.T) {
+	tab := NewMACTable(100, 0)
+	for mac := range uint64(40) {
+		tab.Learn(Learn{Valid: true, Segment: 1, MAC: mac, Port: 1}, 0)
+	}
+	for mac := range uint64(1000) {
+		tab.Learn(Learn{Valid: true, Segment: 2, MAC: mac, Port: 2}, 1+mac)
+	}
+	if _, ok := tab.Lookup(1, 0, 0); !ok || tab.Len() != 100 {
+		t.Errorf("the first address of the other VNI: %v; %d addresses", ok, tab.Len())
+	}
+	if tab.Learn(Learn{Valid: true, Segment: 3, MAC: 1}, 2000); tab.Len() != 100 {
+		t.Errorf("%d addresses", tab.Len())
+	}
+	if _, ok := tab.Lookup(3, 0, 1); !ok {
+		t.Error("a VNI's first address found no room")
+	}
+}
+
+func TestQuestionsAreAnswered(t *testing.T) {
+	const all = "dl_dst=ff:ff:ff:ff:ff:ff"
+	arp := func(port, src, op, spa, tpa string) string {
+		return fmt.Sprintf("in_port=%s,dl_src=%s,%s,arp,arp_op=%s,arp_spa=%s,arp_tpa=%s,arp_sha=%s", port, src, all, op, spa, tpa, src)
+	}
+	nd := func(port, src, from, target string) string {
+		return fmt.Sprintf("in_port=%s,dl_src=%s,dl_dst=33:33:00:00:00:01,icmp6,icmp_type=135,ipv6_src=%s,nd_target=%s,nd_sll=%s", port, src, from, target, src)
+	}
+	const a, b, c, d = "00:00:00:00:00:0a", "00:00:00:00:00:0b", "00:00:00:00:00:0c", "00:00:00:00:00:0d"
+	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
+	run := func(frame string) (Translation, []uint32) {
+		k := keyOfText(t, frame)
+		tr := p.Translate(&k, env)
+		env.macs.Learn(tr.Learn, 1)
+		return tr, reached(&tr)
+	}
+	flooded := []uint32{12, 31, 41}
+	check := func(what, frame string, want []uint32) {
+		t.Helper()
+		if _, got := run(frame); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	check("not known", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
+	run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3"))
+	tr, got := run(arp("11", a, "1", "10.0.0.1", "10.0.0.2"))
+	if !slices.Equal(got, []uint32{0}) || tr.Actions[0].U64 != 0xb || !tr.UsedMACs {
+		t.Errorf("known by its own question: %s", FormatDatapathActions(tr.Actions, nil))
+	}
+	check("a probe", arp("11", a, "1", "0.0.0.0", "10.0.0.2"), flooded)
+	check("an announcement", arp("11", a, "1", "10.0.0.2", "10.0.0.2"), flooded)
+	run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "2", "10.0.0.2", "10.0.0.1"))
+	check("a reply for all", arp("11", a, "2", "10.0.0.1", "10.0.0.2"), flooded)
+	check("of another VNI", arp("21", a, "1", "10.0.0.1", "10.0.0.2"), []uint32{22, 31, 42})
+	check("from a tunnel", arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.1"), []uint32{11, 12, 31})
+	run(arp("12", c, "1", "10.0.0.5", "10.0.0.6"))
+	check("of a guest here", arp("11", a, "1", "10.0.0.1", "10.0.0.5"), flooded)
+	run(fmt.Sprintf("in_port=41,tun_id=1,tun_src=192.0.2.1,dl_src=%s,%s,arp,arp_op=2,arp_spa=10.0.0.8,arp_sha=%s", d, all, b))
+	check("said of another", arp("11", a, "1", "10.0.0.1", "10.0.0.8"), flooded)
+
+	run(nd("41,tun_id=1,tun_src=192.0.2.1", b, "fd00::2", "fd00::3"))
+	check("a solicitation", nd("11", a, "fd00::1", "fd00::2"), []uint32{0})
+	check("duplicate address detection", nd("11", a, "::", "fd00::2"), flooded)
+	run(fmt.Sprintf("in_port=41,tun_id=1,tun_src=192.0.2.1,dl_src=%s,dl_dst=%s,icmp6,icmp_type=136,nd_target=fe80::2,nd_tll=%s", b, a, b))
+	check("link-local", nd("11", a, "fd00::1", "fe80::2"), flooded)
+	run(fmt.Sprintf("in_port=41,tun_id=1,tun_src=192.0.2.1,dl_src=%s,dl_dst=%s,icmp6,icmp_type=136,nd_target=fd00::7,nd_tll=%s", b, a, b))
+	check("known by an advertisement", nd("11", a, "fd00::1", "fd00::7"), []uint32{0})
+
+	env.ports[5].NoAnswers = true
+	check("where answers are off", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
+	env.ports[5].NoAnswers = false
+	env.macs.Flush(41)
+	check("the host has gone", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
+	env.ports[5].NoLearning = true
+	if tr, _ := run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3")); tr.Learn.Valid {
+		t.Error("learnt where learning is off")
+	}
+}
