@@ -188,6 +188,10 @@ func (e *env) MAC(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
 	return e.macs.lookup(s, vlan, mac)
 }
 
+func (e *env) Announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
+	return e.macs.announced(s, vlan, mac, port)
+}
+
 func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
 	return e.macs.neighbour(s, vlan, ip)
 }

@@ -8,7 +8,9 @@ import (
 
 // ARP and neighbour discovery across an overlay are answered where they are asked,
 // if the answer is known: otherwise each question goes to every host of the VNI.
-// What is known comes from what hosts have said of themselves in both. The question
+// What is known comes from what hosts have said of themselves in both. A guest's
+// first frame for all is none that is answered, for it tells the other hosts where
+// the guest is now. The question
 // for an address that several might have (RFC 5227 section 1.1, RFC 4862 section
 // 5.4.2) and one that is sent to a single host go their way.
 
@@ -73,7 +75,7 @@ func asAddress(v Value128, bits uint) netip.Addr {
 // answer answers a guest's question for an address behind a tunnel; it reports
 // false where the frame is to go its way. Only a frame that is still as it came is
 // answered.
-func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16) bool {
+func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool {
 	if from.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
 	}
@@ -82,6 +84,9 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16) bool {
 		return false
 	}
 	x.usedMACs = true
+	if !x.env.Announced(s, vlan, src, from.No) {
+		return false
+	}
 	mac, known := x.env.Neighbour(s, vlan, asked)
 	if !known {
 		return false

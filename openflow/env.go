@@ -74,6 +74,9 @@ type Env interface {
 	// MAC returns the port behind which normal has learnt the address.
 	// vlan is 0 to 4095, mac has 48 bits.
 	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
+	// Announced tells whether the address is behind the port and has sent a frame to
+	// all from there.
+	Announced(s Segment, vlan uint16, mac uint64, port uint32) bool
 	// VTEP returns the remote of a port with Remotes behind which normal has
 	// learnt the address; it is invalid for any other address.
 	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr

@@ -26,6 +26,7 @@ type macEntry struct {
 	segment      Segment
 	port         uint32
 	remote       netip.Addr // Learn.Remote
+	announced    bool
 	seenNS       uint64
 	next         *macEntry // the same address in another segment
 	older, newer *macEntry // in the segment's list
@@ -61,9 +62,8 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup is Env.MAC: the address as the segment knows it, or else as a port
-// without a VNI has it; for such a port's frames as any segment knows it, unless
-// several do. It does not look at ages: an address stays until Expire.
+// Lookup is Env.MAC: the address as the segment knows it, or as a port without a
+// VNI has it; for such a port's frames as any segment knows it, unless several do. It does not look at ages: an address stays until Expire.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
@@ -76,19 +76,10 @@ func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
 	if first == nil {
 		return nil
 	}
-	var none *macEntry
-	for e := first; e != nil; e = e.next {
-		if e.segment == s {
-			return e
-		}
-		if e.segment == 0 {
-			none = e
-		}
-	}
-	if s == 0 && first.next == nil {
+	if first.next == nil && (s == 0 || first.segment == 0) {
 		return first
 	}
-	return none
+	return t.exact(s, first.key)
 }
 
 // exact is the entry of the segment itself.
@@ -98,6 +89,12 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 		e = e.next
 	}
 	return e
+}
+
+// Announced is Env.Announced.
+func (t *MACTable) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
+	e := t.exact(s, keyOf(vlan, mac))
+	return e != nil && e.port == port && e.announced
 }
 
 // VTEP is Env.VTEP.
@@ -117,6 +114,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		return false
 	}
 	key := keyOf(l.VLAN, l.MAC)
+	changed = t.displace(l.Segment, key)
 	e := t.exact(l.Segment, key)
 	if e == nil {
 		t.makeRoom(l.Segment)
@@ -126,8 +124,13 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		changed = true
 	} else {
 		t.unlink(e)
-		changed = e.port != l.Port || e.remote != l.Remote
+		if e.port != l.Port || e.remote != l.Remote {
+			changed, e.announced = true, false
+		}
 		e.port, e.remote = l.Port, l.Remote
+	}
+	if l.Announced && !e.announced {
+		changed, e.announced = true, true
 	}
 	e.seenNS = nowNS
 	t.link(e)
@@ -136,6 +139,20 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	}
 	if changed {
 		t.generation++
+	}
+	return changed
+}
+
+// displace removes what a new place of the address makes untrue: a port without a
+// VNI is in all of them, so an address that is there is in none alone.
+func (t *MACTable) displace(s Segment, key macKey) (changed bool) {
+	for e := t.entries[key]; e != nil; {
+		next := e.next
+		if e.segment != s && (s == 0 || e.segment == 0) {
+			t.remove(e)
+			changed = true
+		}
+		e = next
 	}
 	return changed
 }
@@ -187,8 +204,20 @@ func (t *MACTable) Flush(port uint32) int {
 
 // Neighbour is Env.Neighbour, with segments as Lookup has them.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
-	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); !ok && s != 0 {
-		mac, ok = t.neighbours.find(neighbourKey{0, vlan, ip})
+	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); ok {
+		return mac, ok
+	}
+	if s != 0 {
+		return t.neighbours.find(neighbourKey{0, vlan, ip})
+	}
+	for any := range t.ages {
+		one, there := t.neighbours.find(neighbourKey{any, vlan, ip})
+		if there && ok && one != mac {
+			return 0, false
+		}
+		if there {
+			mac, ok = one, true
+		}
 	}
 	return mac, ok
 }

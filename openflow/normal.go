@@ -59,7 +59,8 @@ func (x *xlate) normal() {
 			Remote: x.origin(&from), IP: x.announcement(src)}
 	}
 	if dst&multicastBit != 0 {
-		if !x.answer(&from, segment, vlan) {
+		if !x.answer(&from, segment, vlan, src) {
+			x.learn.Announced = x.learn.Valid
 			x.flood(true)
 		}
 		return

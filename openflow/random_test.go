@@ -43,6 +43,9 @@ func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 func (e *fakeEnv) MAC(s Segment, vlan uint16, mac uint64) (uint32, bool) {
 	return e.macs.Lookup(s, vlan, mac)
 }
+func (e *fakeEnv) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
+	return e.macs.Announced(s, vlan, mac, port)
+}
 func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
 	return e.macs.Neighbour(s, vlan, ip)
 }

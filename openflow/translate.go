@@ -27,6 +27,9 @@ type Learn struct {
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
+	// Announced says that the frame goes to all: whoever is to know where MAC is
+	// learns it of this frame.
+	Announced bool
 	// IP is what the frame, ARP or neighbour discovery, says to be MAC's address.
 	IP netip.Addr
 	// Remote is where in the underlay the frame came from, on a port with Remotes.
