@@ -58,6 +58,16 @@ type spec struct {
 	// Trains says that the kernel takes UDP segmentation from a packet socket,
 	// which it does from Linux 6.2.
 	Trains bool `json:"trains"`
+	// Feeder says that there is one; its descriptor follows the sockets.
+	Feeder bool `json:"feeder,omitempty"`
+}
+
+// fds is the number of descriptors that the engine gets.
+func (s spec) fds() int {
+	if s.Feeder {
+		return s.Queues + 1
+	}
+	return s.Queues
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {
@@ -65,7 +75,7 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("af_packet: specification: %w", err)
 	}
-	if s.Queues < 1 || s.Queues > MaxQueues || len(fds) < s.Queues {
+	if s.Queues < 1 || s.Queues > MaxQueues || len(fds) < s.fds() {
 		return s, fmt.Errorf("af_packet on %s: %d descriptors for %d queues", s.Dev, len(fds), s.Queues)
 	}
 	if s.MTU < 68 || s.MTU > 65535 {

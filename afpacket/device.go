@@ -24,6 +24,10 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		d.Close()
 		return nil, err
 	}
+	feeder := -1
+	if s.Feeder {
+		feeder = fds[s.Queues]
+	}
 	for _, fd := range fds[:s.Queues] {
 		rx, err := newRx(fd)
 		if err != nil {
@@ -31,7 +35,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 			return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)
 		}
 		d.rx = append(d.rx, rx)
-		tx, err := newTx(fd, s)
+		tx, err := newTx(fd, feeder, s)
 		if err != nil {
 			d.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", s.Dev, err)

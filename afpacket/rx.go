@@ -131,7 +131,6 @@ func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	}
 	t.l3, t.l4, t.outer = l3, l4, l4+packet.UDPLen
 	t.at, t.left, t.size = addr+uintptr(t.outer), uintptr(n-t.outer), uintptr(size)
-	t.setLength(int(min(t.size, t.left)))
 	return true
 }
 
@@ -168,24 +167,32 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain makes a frame of the train's next datagram. The IPv4 identification
-// is the same in all: nothing looks at it.
+// nextOfTrain makes a frame of the train's next datagram, or one large frame of as
+// many as go together. The IPv4 identification is the same in all: nothing looks at
+// it.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.left)
-	if n < t.size {
-		t.setLength(int(n))
-	}
 	f, header := b.Next()
+	m := copy(header[t.outer:rxHeader], packet.Foreign(t.at, uint32(n)))
+	if taken := b.JoinTrain(f, t.outer+m, t.outer, t.outer+vxlanLen, t.at, t.left, t.size); taken > 0 {
+		t.setLength(f.Len() - t.outer)
+		copy(header[:], t.header[:t.outer])
+		t.at, t.left = t.at+taken, t.left-taken
+		return
+	}
 	f.SetOrigin(t.at - uintptr(t.outer)) // of what follows the outer header
-	k := copy(header[:], t.header[:t.outer])
-	m := copy(header[k:rxHeader], packet.Foreign(t.at, uint32(n)))
+	t.setLength(int(n))
+	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
 		b.AddSpan(f, t.at+uintptr(m), uint32(rest))
 	}
-	b.Commit(f, k+m)
+	b.Commit(f, t.outer+m)
 	t.at, t.left = t.at+n, t.left-n
 }
+
+// vxlanLen is the length of the VXLAN header, which nobody here looks at.
+const vxlanLen = 8
 
 // Release lets the buffers be read into again, but for one that holds the rest of
 // a train.

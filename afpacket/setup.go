@@ -25,7 +25,8 @@ type Config struct {
 type Uplink struct {
 	spec      spec
 	ifindex   int
-	sockets   []int
+	sockets   []int            // and the feeder, if there is one
+	why       string           // there is no feeder
 	endpoints []netip.AddrPort // sorted
 	sinks     []int            // one an endpoint
 }
@@ -53,6 +54,11 @@ func Setup(cfg Config) (*Uplink, error) {
 			u.Close()
 			return nil, fmt.Errorf("af_packet on %s: %w", cfg.Dev, err)
 		}
+	}
+	if fd, err := openFeeder(cfg.Dev, a.Index); err != nil {
+		u.why = err.Error()
+	} else {
+		u.sockets, u.spec.Feeder = append(u.sockets, fd), true
 	}
 	return u, nil
 }
@@ -110,7 +116,11 @@ func (u *Uplink) open() error {
 // Spec is what Open needs besides the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs are the descriptors Open needs, one socket a queue. The uplink owns them:
+// Whole tells whether large frames in tunnels go to the device as they are, or why
+// they go as trains.
+func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
+
+// FDs are the descriptors Open needs. The uplink owns them:
 // send duplicates.
 func (u *Uplink) FDs() []int { return u.sockets }
 
@@ -147,7 +157,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		sinks, fresh = append(sinks, fd), append(fresh, fd)
 	}
 	filter := takeEndpoints(list)
-	for _, fd := range u.sockets {
+	for _, fd := range u.sockets[:u.spec.Queues] {
 		if err := setFilter(fd, filter); err != nil {
 			closeAll(fresh)
 			return fmt.Errorf("af_packet on %s: filter: %w", u.spec.Dev, err)
@@ -176,9 +186,10 @@ func closeAll(fds []int) {
 }
 
 // snapshot is what outlives the process that set the uplink up, in JSON. Its
-// descriptors are the sockets and the sinks.
+// descriptors are what Open needs and the sinks.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
+	Why       string           `json:"why,omitempty"`
 	Index     int              `json:"ifindex"`
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
@@ -186,7 +197,7 @@ type snapshot struct {
 // Snapshot returns what Restore needs in another process: a text, and the
 // descriptors, which the uplink goes on owning.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
-	blob, err = json.Marshal(snapshot{Spec: u.spec, Index: u.ifindex, Endpoints: u.endpoints})
+	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.why, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err
 }
 
@@ -195,14 +206,14 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)
-	if err == nil && (s.Spec.Queues < 1 || len(fds) != s.Spec.Queues+len(s.Endpoints)) {
+	if err == nil && (s.Spec.Queues < 1 || len(fds) != s.Spec.fds()+len(s.Endpoints)) {
 		err = fmt.Errorf("%d descriptors for %d queues and %d endpoints", len(fds), s.Spec.Queues, len(s.Endpoints))
 	}
 	if err != nil {
 		closeAll(fds)
 		return nil, fmt.Errorf("af_packet: snapshot: %w", err)
 	}
-	n := s.Spec.Queues
-	return &Uplink{spec: s.Spec, ifindex: s.Index, endpoints: s.Endpoints,
+	n := s.Spec.fds()
+	return &Uplink{spec: s.Spec, why: s.Why, ifindex: s.Index, endpoints: s.Endpoints,
 		sockets: slices.Clone(fds[:n]), sinks: slices.Clone(fds[n:])}, nil
 }

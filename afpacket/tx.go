@@ -11,49 +11,59 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket. Worker owns.
+// txQueue writes to one packet socket, and large frames in tunnels to the feeder.
+// Worker owns.
 type txQueue struct {
 	fd     int
+	feeder int // -1: none
 	mtu    int // longest frame, Ethernet header included
 	trains bool
-	mem    []byte // vectors, virtio-net header, outer headers of a train
+	mem    []byte // vectors, virtio-net header, outer headers of a train, headers of segments
 	iov    []iovec.Vector
 	iovAt  uintptr
 	vnet   []byte
 	outer  []byte
+	train  txTrain
 }
 
 // maxTrain is the longest payload of a large UDP datagram over IPv4 or IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
-func newTx(fd int, s spec) (*txQueue, error) {
-	const vectors = iovec.Max * iovec.Size
-	mem, err := iovec.Map(vectors + packet.VnetLen + maxOuter)
+func newTx(fd, feeder int, s spec) (*txQueue, error) {
+	const vnetAt, outerAt, headersAt = iovec.Max * iovec.Size, iovec.Max*iovec.Size + tunnelVnetLen, iovec.Max*iovec.Size + 128
+	mem, err := iovec.Map(headersAt + trainHeaders)
 	if err != nil {
 		return nil, err
 	}
-	return &txQueue{fd: fd, mtu: s.MTU + ethernetLen, trains: s.Trains, mem: mem, iov: iovec.View(mem, iovec.Max), iovAt: iovec.Address(mem),
-		vnet: mem[vectors : vectors+packet.VnetLen], outer: mem[vectors+packet.VnetLen:]}, nil
+	q := &txQueue{fd: fd, feeder: feeder, mtu: s.MTU + ethernetLen, trains: s.Trains, mem: mem,
+		iov: iovec.View(mem, iovec.Max), iovAt: iovec.Address(mem), vnet: mem[vnetAt:outerAt], outer: mem[outerAt : outerAt+maxOuter]}
+	q.train.headers, q.train.spans = mem[headersAt:], make([]packet.Span, iovec.Max)
+	return q, nil
 }
 
-// Send writes trains of frames as long as they can be, with one system call each.
-// It stops, and leaves the rest, where the kernel is out of buffers.
+// Send hands over large frames as they are, where the device takes them, and trains
+// as long as they can be, with one system call each. It stops, and leaves the rest,
+// where the kernel is out of buffers.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		f := &b.Frames[order[n]]
-		if f.Len() > q.mtu {
+		if f.SegmentLen() > q.mtu {
 			f.Drop = packet.DropOversizeFrame
 			n++
 			continue
 		}
-		count, vectors := 1, 0
-		if q.trains && f.OuterL4 != 0 {
-			count, vectors = q.gatherTrain(b, order[n:])
+		count, why := 1, packet.DropNone
+		switch {
+		case f.Offload.GSO == packet.GSONone:
+			count, why = q.sendOrdinary(b, order[n:])
+		case f.OuterL3 == 0:
+			why = q.write(q.fd, q.gather(b, f))
+		case q.passes(f):
+			why = q.write(q.feeder, q.gatherWhole(b, f))
+		default:
+			count, why = q.sendCut(b, order[n:])
 		}
-		if count == 1 {
-			vectors = q.gather(b, f)
-		}
-		if why := q.write(vectors); why == packet.DropTxFull {
+		if why == packet.DropTxFull {
 			return n
 		} else if why != packet.DropNone {
 			for _, i := range order[n : n+count] {
@@ -66,12 +76,26 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
+// sendOrdinary sends the first frame, or a train of it and those that follow, and
+// returns how many.
+func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
+	f := &b.Frames[order[0]]
+	vectors := 0
+	if q.trains && f.OuterL4 != 0 {
+		count, vectors = q.gatherTrain(b, order)
+	}
+	if count < 2 {
+		count, vectors = 1, q.gather(b, f)
+	}
+	return count, q.write(q.fd, vectors)
+}
+
 // write hands over what the first vectors say; DropTxFull: not now.
-func (q *txQueue) write(vectors int) packet.DropReason {
+func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // in too many pieces, or empty
 	}
-	_, errno := iovec.Writev(q.fd, q.iovAt, vectors)
+	_, errno := iovec.Writev(fd, q.iovAt, vectors)
 	switch errno {
 	case 0:
 		return packet.DropNone
@@ -86,7 +110,7 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
 		b.FinishChecksum(f) // a tunnel's own, which comes off with its header
 	}
-	clear(q.vnet)
+	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
@@ -120,7 +144,7 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	for _, i := range order {
 		g := &b.Frames[i]
 		n := g.Len() - outer
-		if n > size || n <= 0 || total+n > maxTrain || count > 0 && !sameOuter(f, g) {
+		if n > size || n <= 0 || total+n > maxTrain || g.Offload.GSO != packet.GSONone || count > 0 && !sameOuter(f, g) {
 			break
 		}
 		more := q.add(vectors, b, g, outer)
@@ -137,7 +161,12 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	if count < 2 {
 		return 1, 0
 	}
-	q.finishOuter(f, outer, size, total)
+	for _, i := range order[:count] { // the device finishes but one, the outer
+		g := &b.Frames[i]
+		g.Offload.Flags &^= packet.OffloadOuter
+		b.FinishChecksum(g)
+	}
+	q.finishOuter(q.outer[:copy(q.outer, f.Header()[:outer])], f, size, total)
 	return count, vectors
 }
 
@@ -158,11 +187,10 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net and outer header of a train of total bytes of
+// finishOuter writes the virtio-net header, and the outer one in h, of a train of total bytes of
 // UDP payload. Segmentation needs a UDP checksum, to be finished by the device: it
 // is not 0 then, which RFC 7348 section 5 allows.
-func (q *txQueue) finishOuter(f *packet.Frame, outer, size, total int) {
-	h := q.outer[:copy(q.outer, f.Header()[:outer])]
+func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
 	var pseudo uint16
@@ -180,12 +208,10 @@ func (q *txQueue) finishOuter(f *packet.Frame, outer, size, total int) {
 	udp := packet.UDP(h[l4:])
 	udp.SetLen(length)
 	udp.SetChecksum(pseudo)
-	const needsChecksum = 1
-	q.vnet[0], q.vnet[1] = needsChecksum, vnetUDP
-	binary.LittleEndian.PutUint16(q.vnet[2:], uint16(outer))
+	q.finishLater(f)
+	q.vnet[vnetGSOType] = vnetUDP
+	binary.LittleEndian.PutUint16(q.vnet[2:], uint16(l4+packet.UDPLen))
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
-	binary.LittleEndian.PutUint16(q.vnet[6:], uint16(l4))
-	binary.LittleEndian.PutUint16(q.vnet[8:], 6)
 }
 
 // Flush has nothing to publish: Send has handed the frames over.
@@ -194,14 +220,19 @@ func (q *txQueue) Flush() {}
 // MTU is the device's when control set it up, with the Ethernet header.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads: none; inner checksums are finished before, large frames cut, and their
-// segments put together again as what the device understands.
-func (q *txQueue) Offloads() packet.Offloads { return 0 }
+// Offloads: large frames in tunnels, which go as they are or as trains, and where
+// the kernel takes neither, but checksums.
+func (q *txQueue) Offloads() packet.Offloads {
+	if !q.trains {
+		return packet.TakesPartial | packet.TakesTunnel
+	}
+	return packet.TakesAll | packet.TakesTunnel
+}
 
 // Close unmaps the vectors. The socket is the device's.
 func (q *txQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)
-		q.mem, q.iov, q.vnet, q.outer = nil, nil, nil, nil
+		q.mem, q.iov, q.vnet, q.outer, q.train.headers = nil, nil, nil, nil, nil
 	}
 }

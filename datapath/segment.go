@@ -21,7 +21,7 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	first := 0 // of those that go as they are and have not gone
 	for n, i := range order {
 		f := &w.batch.Frames[i]
-		if w.undone>>i&1 == 0 || f.OuterL3 == 0 && p.takes.Takes(f) && f.SegmentLen() <= mtu {
+		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {
 			continue
 		}
 		if f.Offload.GSO == packet.GSONone {

@@ -61,6 +61,9 @@ const (
 	TakesECN
 	// TakesUDP: large UDP frames over IPv4 and IPv6.
 	TakesUDP
+	// TakesTunnel: the same behind the outer headers of a tunnel, whose lengths may
+	// say less than the large frame has, for want of bits.
+	TakesTunnel
 
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
@@ -78,6 +81,9 @@ func (o Offloads) Takes(f *Frame) bool {
 		need |= TakesTCPv6 | f.congestion()
 	case GSOUDP:
 		need |= TakesUDP
+	}
+	if f.OuterL3 != 0 && need != 0 {
+		need |= TakesTunnel
 	}
 	return need&^o == 0
 }

@@ -163,6 +163,9 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
+// SpanCount is the number of the frame's spans.
+func (f *Frame) SpanCount() int { return int(f.spanCount) }
+
 // Header is the private header. It may be read and rewritten in place; it
 // stays valid until the frame is reused.
 func (f *Frame) Header() []byte { return f.buf[f.start:f.end] }

@@ -82,11 +82,48 @@ func (s *Segmenter) Next(dst *Batch) bool {
 		dst.Abandon(seg)
 		return false
 	}
-	s.finish(seg, n)
-	s.at += n
-	s.index++
+	s.finish(seg.buf[seg.start:seg.end], n)
 	dst.N++
 	return true
+}
+
+// Write writes the next segment's headers to dst, which has room for MaxHeader and
+// Headroom, with the inner checksum finished, and returns their length; spans gets
+// its payload, count of them. 0: spans has too little room.
+func (s *Segmenter) Write(dst []byte, spans []Span) (n, count int) {
+	f := s.f
+	payload := min(s.size, s.payload-s.at)
+	n = copy(dst, f.buf[f.start:int(f.start)+s.headers])
+	left := payload
+	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
+		first := int(f.start) + s.headers + s.at
+		m := copy(dst[n:], f.buf[first:first+min(have, left)])
+		n, left = n+m, left-m
+	}
+	from := s.from.Spans(f)
+	sum, odd := uint16(0), (n-int(f.L4))&1 != 0
+	at, offset := s.span, s.offset
+	for ; left > 0; count++ {
+		if count == len(spans) {
+			return 0, 0
+		}
+		m := min(uint32(left), from[at].Len-offset)
+		spans[count] = Span{Addr: from[at].Addr + uintptr(offset), Len: m}
+		part := Sum(Foreign(spans[count].Addr, m))
+		if odd { // RFC 1071 section 2(B)
+			part = part>>8 | part<<8
+		}
+		sum, odd = AddSums(sum, part), odd != (m&1 != 0)
+		left -= int(m)
+		if offset += m; offset == from[at].Len {
+			at, offset = at+1, 0
+		}
+	}
+	s.span, s.offset = at, offset
+	s.finish(dst[:n], payload)
+	l4 := dst[f.L4:n]
+	putChecksum(l4[f.Offload.CsumOffset:], AddSums(Sum(l4), sum), f.Offload.CsumOffset)
+	return n, count
 }
 
 // addPayload gives seg the next n bytes: those in the private header of the large
@@ -118,17 +155,18 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish puts seg's headers right for n bytes of payload.
-func (s *Segmenter) finish(seg *Frame, n int) {
-	h := seg.buf[seg.start:seg.end]
+// finish puts the headers in h right for n bytes of payload, and goes on to the next
+// segment.
+func (s *Segmenter) finish(h []byte, n int) {
+	f := s.f
 	length := s.headers + n
-	if seg.OuterL3 != 0 {
-		s.finishIP(h[seg.OuterL3:], length-int(seg.OuterL3), s.outerSum, s.outerID, h[seg.OuterL3+6]&0x40 != 0)
-		UDP(h[seg.OuterL4:]).SetLen(length - int(seg.OuterL4))
+	if f.OuterL3 != 0 {
+		s.finishIP(h[f.OuterL3:], length-int(f.OuterL3), s.outerSum, s.outerID, h[f.OuterL3+6]&0x40 != 0)
+		UDP(h[f.OuterL4:]).SetLen(length - int(f.OuterL4))
 	}
-	s.finishIP(h[seg.L3:], length-int(seg.L3), s.sum, s.id, seg.Offload.Flags&OffloadFixedID != 0)
-	l4 := h[seg.L4:]
-	if seg.Proto == ProtoTCP {
+	s.finishIP(h[f.L3:], length-int(f.L3), s.sum, s.id, f.Offload.Flags&OffloadFixedID != 0)
+	l4 := h[f.L4:]
+	if f.Proto == ProtoTCP {
 		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.at))
 		if s.index > 0 {
 			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: once
@@ -137,9 +175,11 @@ func (s *Segmenter) finish(seg *Frame, n int) {
 			l4[13] &^= tcpFIN | tcpPSH
 		}
 	} else {
-		UDP(l4).SetLen(length - int(seg.L4))
+		UDP(l4).SetLen(length - int(f.L4))
 	}
-	binary.BigEndian.PutUint16(l4[seg.Offload.CsumOffset:], AddSums(s.partial, uint16(length-int(seg.L4))))
+	binary.BigEndian.PutUint16(l4[f.Offload.CsumOffset:], AddSums(s.partial, uint16(length-int(f.L4))))
+	s.at += n
+	s.index++
 }
 
 // finishIP puts an IP header right for a packet of length bytes, given what

@@ -98,6 +98,9 @@ func Create(cfg Config) (*Tap, error) {
 	if err == nil {
 		t.spec.MTU, err = configure(h, cfg)
 	}
+	if err == nil && cfg.Offloads && t.created {
+		limitLarge(h, cfg.Dev, t.spec.MTU)
+	}
 	if err != nil {
 		t.Close()
 		return nil, err

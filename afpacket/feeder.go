@@ -1,0 +1,131 @@
+package afpacket
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A packet socket takes no large frame in a tunnel: its virtio-net header has no
+// words for the tunnel. A tap's has, from Linux 6.17. So a device that segments in
+// tunnels itself, or like a veth hands large frames over whole, is given them by
+// way of a tap of our own, the feeder, of which a program redirects all that we
+// write to the device's egress. Nobody else sends or receives there.
+
+// Offloads of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): checksums, TCP over both
+// IPs with ECN, UDP over both, and all of it in UDP tunnels with and without outer
+// checksum.
+const feederOffloads = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x100
+
+// The device's own words for what it cuts in tunnels (ethtool -k).
+const (
+	cutsTunnels      = "tx-udp_tnl-segmentation"
+	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
+)
+
+// openFeeder makes the feeder of a device; an error says why it has none.
+func openFeeder(dev string, ifindex int) (fd int, err error) {
+	if err := segmentsTunnels(dev); err != nil {
+		return -1, err
+	}
+	if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	if err = setUpFeeder(fd, fmt.Sprint("weft", ifindex), ifindex); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// segmentsTunnels is an error if the device leaves large frames in tunnels to the
+// kernel, which is slower at it than a train of datagrams.
+func segmentsTunnels(dev string) error {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer tool.Close()
+	have, err := tool.Features(dev)
+	if err != nil {
+		return fmt.Errorf("features of the device: %w", err)
+	}
+	for _, name := range []string{cutsTunnels, cutsTunnelsSumed} {
+		if !have[name] {
+			return fmt.Errorf("the device has no %s", name)
+		}
+	}
+	return nil
+}
+
+func setUpFeeder(fd int, name string, ifindex int) error {
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("tap %s: %w", name, err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, tunnelVnetLen); err != nil {
+		return fmt.Errorf("tap %s: header of tunnels: %w", name, err)
+	}
+	err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, feederOffloads)
+	if errors.Is(err, unix.EINVAL) {
+		return errors.New("large frames in tunnels need Linux 6.17 or later")
+	}
+	if err != nil {
+		return fmt.Errorf("tap %s: offloads: %w", name, err)
+	}
+	// The stack has nothing to say there. Without IPv6 there is no file.
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("tap %s: %w", name, err)
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("tap %s: %w", name, err)
+	}
+	if err := redirect(link, ifindex); err != nil {
+		return fmt.Errorf("tap %s: %w", name, err)
+	}
+	if err := errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link)); err != nil {
+		return fmt.Errorf("tap %s: bring up: %w", name, err)
+	}
+	return nil
+}
+
+// redirect has all that is received on link sent by the device with that index. The
+// filter lives as long as the tap, which is as long as its descriptor.
+func redirect(link netlink.Link, ifindex int) error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R1, int32(ifindex)),
+		asm.Mov.Imm(asm.R2, 0), // egress
+		asm.FnRedirect.Call(),
+		asm.Return(),
+	}})
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	defer program.Close()
+	attrs := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
+	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil {
+		return fmt.Errorf("clsact: %w", err)
+	}
+	err = netlink.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs:  netlink.FilterAttrs{LinkIndex: attrs.LinkIndex, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
+		Fd:           program.FD(),
+		Name:         "weft_feeder",
+		DirectAction: true,
+	})
+	if err != nil {
+		return fmt.Errorf("filter: %w", err)
+	}
+	return nil
+}

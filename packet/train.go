@@ -1,0 +1,156 @@
+package packet
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// A train is what one sender's datagrams look like that were handed over as one:
+// they lie one behind the other, all of one size but for a shorter last one. If
+// what they carry are consecutive segments of one TCP connection, they become a
+// large frame where they are, by the rules of Coalescer and without a frame each.
+
+// trainShape is where the headers of a train's datagrams lie, relative to the
+// payload of the outer UDP header.
+type trainShape struct {
+	l3, l4, end int // inner IP, TCP, what TCP carries
+	v4          bool
+}
+
+// JoinTrain makes f, begun with Next, a large frame of as many datagrams as go
+// together, commits it, and returns how many bytes of the train it took; 0, and f
+// is as it was, if not even two do. The train has left bytes at address at, in
+// datagrams of size bytes; the first n bytes of f's header are the outer headers,
+// up to outer, and a copy of what is at at. inner is where the inner Ethernet header
+// is in it. The outer lengths are for the caller to set.
+//
+// Inner checksums are verified: the outer one says nothing of who made them.
+func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr) (taken uintptr) {
+	h := f.buf[f.start : int(f.start)+n]
+	shape, ok := readTrain(h[outer:], inner-outer, int(min(size, left)))
+	if !ok {
+		return 0
+	}
+	mss := int(size) - shape.end
+	first := Foreign(at, uint32(shape.end))
+	flow := coalesceFlow{count: 1, size: mss, payload: mss}
+	spans := b.spanUsed
+	for taken = size; flow.flags == 0 && taken < left; {
+		m := min(size, left-taken)
+		if int(m) <= shape.end || shape.end-shape.l3+flow.payload+int(m) > maxIPLen || b.SpansLeft() < 2 {
+			break
+		}
+		seg := Foreign(at+taken, uint32(m))
+		if !shape.continues(&flow, first, seg) || flow.count == 1 && !shape.valid(Foreign(at, uint32(size))) || !shape.valid(seg) {
+			break
+		}
+		if flow.count == 1 {
+			b.AddSpan(f, at+uintptr(shape.end), uint32(mss))
+		}
+		b.AddSpan(f, at+taken+uintptr(shape.end), uint32(int(m)-shape.end))
+		taken += m
+		flow.count++
+		flow.payload += int(m) - shape.end
+		flow.flags |= seg[shape.l4+13] & (tcpFIN | tcpPSH)
+		if m < size {
+			break
+		}
+	}
+	if flow.count == 1 {
+		b.spanUsed = spans
+		return 0
+	}
+	shape.finish(f, h[outer:outer+shape.end], outer, &flow)
+	b.Commit(f, outer+shape.end)
+	return taken
+}
+
+// readTrain finds the headers of the first datagram, of size bytes, of which h has
+// the beginning; false if it is none that anything may be added to.
+func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
+	if len(h) < inner+EthernetLen+VLANLen {
+		return t, false
+	}
+	etherType := Ethernet(h[inner:]).Type()
+	t.l3 = inner + EthernetLen
+	if IsVLAN(etherType) {
+		etherType = binary.BigEndian.Uint16(h[t.l3+2:])
+		t.l3 += VLANLen
+	}
+	switch {
+	case etherType == EtherTypeIPv4 && len(h) >= t.l3+IPv4Len:
+		t.v4, t.l4 = true, t.l3+IPv4Len
+		ip := IPv4(h[t.l3:])
+		ok = ip[0] == 0x45 && ip.Proto() == ProtoTCP && ip.FlagsFrag()&^0x4000 == 0 && ip.TotalLen() == size-t.l3
+		ok = ok && Sum(ip[:IPv4Len]) == 0xffff
+	case etherType == EtherTypeIPv6 && len(h) >= t.l3+IPv6Len:
+		t.l4 = t.l3 + IPv6Len
+		ip := IPv6(h[t.l3:])
+		ok = ip.Version() == 6 && ip.NextHeader() == ProtoTCP && ip.PayloadLen() == size-t.l4
+	}
+	if !ok || len(h) < t.l4+tcpMinLen {
+		return t, false
+	}
+	tcp := TCP(h[t.l4:])
+	t.end = t.l4 + tcp.HeaderLen()
+	const ends = tcpFIN | tcpSYN | tcpRST | tcpPSH | tcpURG
+	return t, tcp.HeaderLen() >= tcpMinLen && t.end <= len(h) && t.end < size && tcp[13]&ends == 0
+}
+
+const tcpMinLen = 20
+
+// continues tells whether datagram seg goes on where flow ends; first has the
+// headers of the first one.
+func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
+	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
+		return false
+	}
+	o, ip := first[t.l3:t.l4], seg[t.l3:t.l4]
+	if t.v4 {
+		v4 := IPv4(ip)
+		if ip[0] != o[0] || v4.Proto() != ProtoTCP || v4.TotalLen() != len(seg)-t.l3 ||
+			binary.BigEndian.Uint64(o[12:]) != binary.BigEndian.Uint64(ip[12:]) || Sum(ip) != 0xffff {
+			return false
+		}
+	} else if v6 := IPv6(ip); v6.NextHeader() != ProtoTCP || v6.PayloadLen() != len(seg)-t.l4 || !bytes.Equal(o[8:], ip[8:]) {
+		return false
+	}
+	otherTCP, tcp := first[t.l4:], seg[t.l4:t.end]
+	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
+}
+
+// valid verifies the TCP checksum of a datagram.
+func (t *trainShape) valid(seg []byte) bool {
+	return AddSums(t.pseudo(seg, len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
+}
+
+// pseudo is the sum over the pseudo header for n bytes from the TCP header on.
+func (t *trainShape) pseudo(h []byte, n int) uint16 {
+	if ip := h[t.l3:]; t.v4 {
+		return SumIPv4(IPv4(ip).Src(), IPv4(ip).Dst(), ProtoTCP, n)
+	}
+	ip := h[t.l3:]
+	return SumIPv6(ip[8:], ip[24:], ProtoTCP, n)
+}
+
+// finish makes h, the first datagram's headers behind outer bytes of f's, those of
+// the large frame.
+func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
+	length := t.end - t.l4 + flow.payload
+	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),
+		CsumStart: uint16(outer + t.l4), CsumOffset: tcpCsumOffset}
+	if t.v4 {
+		f.Offload.GSO = GSOTCPv4
+		ip := IPv4(h[t.l3:])
+		before := uint16(ip.TotalLen())
+		ip.SetTotalLen(IPv4Len + length)
+		ip.SetChecksum(MendChecksum(ip.Checksum(), before, uint16(IPv4Len+length)))
+	} else {
+		IPv6(h[t.l3:]).SetPayloadLen(length)
+	}
+	if flow.fixedID {
+		f.Offload.Flags |= OffloadFixedID
+	}
+	h[t.l4+13] |= flow.flags
+	binary.BigEndian.PutUint16(h[t.l4+tcpCsumOffset:], t.pseudo(h, length))
+}
