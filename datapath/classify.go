@@ -33,11 +33,11 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 // words in words.
 func (w *Worker) classify(tunneled uint32) {
 	b := &w.batch
-	for i := range b.Frames[:b.N] {
+	odd := uint32(0)
+	w.wide, odd = flowtable.ExtractAll(b, &w.keys, w.wide)
+	for ; odd != 0; odd &= odd - 1 {
+		i := bits.TrailingZeros32(odd) % packet.BatchSize
 		f := &b.Frames[i]
-		if f.Drop == packet.DropNone {
-			f.Drop = flowtable.Extract(b, f, &w.keys[i])
-		}
 		if f.Undone() && f.Drop == packet.DropNone {
 			f.Drop = b.CheckOffload(f)
 			w.undone |= 1 << i
@@ -52,6 +52,7 @@ func (w *Worker) classify(tunneled uint32) {
 
 // lookUp finds the megaflows of the live frames, whose keys are extracted.
 func (w *Worker) lookUp(tunneled uint32) {
+	w.wide |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {
 		i := bits.TrailingZeros32(tunneled)
 		*w.keys[i].Tunnel() = w.words[i]

@@ -145,6 +145,7 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 	f := &w.batch.Frames[0]
 	// The frame was whole when it was held; what it went through since then can
 	// have made another one of it.
+	w.wide |= 1
 	why := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if why == packet.DropNone && f.Undone() {
 		why = w.batch.CheckOffload(f)

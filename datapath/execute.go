@@ -3,6 +3,7 @@ package datapath
 import (
 	"weft/flowtable"
 	"weft/packet"
+	"weft/port"
 )
 
 // executeFound carries out what was found, in order of arrival. Consecutive
@@ -20,6 +21,10 @@ func (w *Worker) executeFound() {
 		if slot == flowtable.NoSlot {
 			w.miss(i)
 			i++
+			continue
+		}
+		if end := w.outputRun(i, b.N, slot); end > i {
+			i = end
 			continue
 		}
 		i = w.executeRun(i, slot)
@@ -67,6 +72,41 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 			w.perform(i, actions, done, tail)
 		}
 	}
+	return end
+}
+
+// outputRun is executeRun, of frames before limit, for a megaflow that sends to one
+// port and does nothing else, as most do: statistics and the port's list are
+// written in one go. It returns first, having done nothing, where there is more to
+// it.
+func (w *Worker) outputRun(first, limit int, slot uint32) int {
+	flow, actions := w.cache.Flow(slot), w.cache.Actions(slot)
+	if len(actions) != 1 || actions[0].Op != flowtable.OpOutput || w.fragments.uncounted != 0 || w.tracks.forked != 0 ||
+		w.rxInUse != nil && w.rxInUse.tunnel {
+		return first
+	}
+	b, p := &w.batch, &w.ports[actions[0].U32%port.MaxPorts]
+	if actions[0].U32 >= port.MaxPorts || p.tx == nil || int(p.count)+limit-first > packet.BatchSize {
+		return first
+	}
+	w.touch(p)
+	packets, bytes, end := uint64(0), uint64(0), first
+	for ; end < limit; end++ {
+		at := uint(end) % packet.BatchSize
+		if w.live>>at&1 == 0 {
+			continue
+		}
+		if w.slots[at] != slot {
+			break
+		}
+		packets++
+		bytes += uint64(b.Frames[at].Len())
+		p.pending[p.count%packet.BatchSize] = uint8(at)
+		p.count++
+	}
+	flow.Packets += packets
+	flow.Bytes += bytes
+	flow.UsedNS = w.now
 	return end
 }
 

@@ -155,22 +155,11 @@ func (w *Worker) openFused(n int) error {
 // returns those that have a hint.
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
-	order := u.order[:0]
-	for left := set; left != 0; left &= left - 1 {
-		i := bits.TrailingZeros32(left) % packet.BatchSize
-		f := &w.batch.Frames[i]
-		if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP {
-			continue
-		}
-		if !tr.Known(i, zone) {
-			u.found &^= 1 << i
-			order = append(order, uint8(i))
-		}
-	}
+	order, lines := tr.SeekFlows(&w.batch, set, zone)
 	if len(order) > 0 {
-		lines := tr.Seek(&w.batch, order, zone)
 		prefetchHints(&u.hints[0], lines, len(order))
 		for _, i := range order {
+			u.found &^= 1 << i
 			if w.hinted(int(i)) {
 				u.found |= 1 << i
 			}
@@ -187,18 +176,21 @@ func (w *Worker) hinted(i int) bool {
 		return false
 	}
 	h := u.hints[ref.Number&uint32(len(u.hints)-1)][dir&1]
-	p := &u.pairs[h.serial&uint32(len(u.pairs)-1)]
-	if h.generation != ref.Generation || p.serial != h.serial {
+	k := &w.keys[i%packet.BatchSize]
+	u.serials[i%packet.BatchSize] = h.serial
+	return h.generation == ref.Generation && (u.agreed.holds(h.serial, k) || w.agrees(h.serial, k))
+}
+
+// agrees tells whether a pair is still there and a frame's key agrees with both its
+// megaflows in what the connection does not determine.
+func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
+	u := &w.fused
+	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
+	if p.serial != serial || !w.cache.Agrees(p.slot, p.generation, k, &tupleBits) ||
+		p.then != p.slot && !w.cache.Agrees(p.then, p.thenGeneration, k, &knownBits) {
 		return false
 	}
-	k := &w.keys[i%packet.BatchSize]
-	if !u.agreed.holds(h.serial, k) {
-		if !w.cache.Agrees(p.slot, p.generation, k, &tupleBits) || p.then != p.slot && !w.cache.Agrees(p.then, p.thenGeneration, k, &knownBits) {
-			return false
-		}
-		u.agreed.set(p, k)
-	}
-	u.serials[i%packet.BatchSize] = h.serial
+	u.agreed.set(p, k)
 	return true
 }
 
@@ -250,8 +242,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if p.serial != u.serials[i] || p.slot != slot {
 		return false // another pair has taken its place, or it is another run
 	}
-	ref, dir, _ := t.tracker.Found(i)
-	state, ok := t.tracker.Fast(&w.batch, i, ref, dir, &t.request, w.now)
+	state, ok := t.tracker.Fast(&w.batch, i, &t.request, w.now)
 	if !ok {
 		return false
 	}
@@ -330,34 +321,13 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 		}
 		w.cursor = i
 		slot := w.slots[i]
-		if actions := w.cache.Actions(slot); len(actions) == 1 && actions[0].Op == flowtable.OpOutput {
-			i = w.outputRun(i, end, slot, actions[0].U32)
+		if next := w.outputRun(i, end, slot); next > i {
+			i = next
 		} else {
 			i = w.executeRun(i, slot)
 		}
 	}
 	w.live, w.fused.waiting = w.fused.waiting, 0
-}
-
-// outputRun is executeRun for frames that only go to a port.
-func (w *Worker) outputRun(i, end int, slot, to uint32) int {
-	packets, bytes := uint64(0), uint64(0)
-	for ; i < end; i++ {
-		if w.live>>i&1 == 0 {
-			continue
-		}
-		if w.slots[i] != slot {
-			break
-		}
-		packets++
-		bytes += uint64(w.batch.Frames[i].Len())
-		w.output(i, to, true)
-	}
-	flow := w.cache.Flow(slot)
-	flow.Packets += packets
-	flow.Bytes += bytes
-	flow.UsedNS = w.now
-	return i
 }
 
 // wantFused notes of frames that went the plain way through tracking which of

@@ -109,6 +109,9 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	if w.taps.on {
 		w.tapSent(p, order, taken)
 	}
+	if w.sentAll(p, order, taken) {
+		return
+	}
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
 		if n >= taken {
@@ -119,6 +122,26 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	for _, i := range order { // afterwards: a frame may be in order twice
 		w.batch.Frames[i].Drop = packet.DropNone // another port may take it
 	}
+}
+
+// sentAll counts frames that were all sent, without a tunnel; false, and nothing
+// counted, for others.
+func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
+	if taken != len(order) || w.overlaid {
+		return false
+	}
+	bytes, refused := 0, packet.DropNone
+	for _, i := range order {
+		f := &w.batch.Frames[i%packet.BatchSize]
+		bytes += f.Len()
+		refused |= f.Drop
+	}
+	if refused != packet.DropNone {
+		return false
+	}
+	p.counters.TxPackets += uint64(taken)
+	p.counters.TxBytes += uint64(bytes)
+	return true
 }
 
 // countSent counts frame i as sent by p, or as dropped there.
@@ -165,6 +188,7 @@ func (w *Worker) finish() {
 		w.flush(p)
 	}
 	w.touched.count = 0
+	w.overlaid = false
 	if w.told {
 		w.told = false
 		w.upcalls.Publish()

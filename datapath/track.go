@@ -123,12 +123,14 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 	tunnel := *k.Tunnel()
 	why := flowtable.Extract(&w.batch, &w.batch.Frames[i], k)
 	*k.Tunnel() = tunnel
+	w.wide |= 1 << i
 	return why
 }
 
 // setTracked gives the live frames' keys what tracking knows of them.
 func (w *Worker) setTracked() {
 	t := &w.tracks
+	w.wide |= t.looped & w.live
 	for set := t.looped & w.live; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		k := &w.keys[i]
@@ -289,7 +291,8 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	}
 	t.forked--
 	*f, w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.frame, k.key, k.meta, k.tracked, k.others, k.live
-	t.rewritten |= 1 << i // for all that is known
+	w.wide |= 1 << i // for all that is known, as what follows
+	t.rewritten |= 1 << i
 	t.looped &^= 1 << i
 	if k.key.Recirc() != 0 {
 		t.looped |= 1 << i

@@ -46,6 +46,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 		w.drop(f, why)
 		return
 	}
+	w.overlaid = true
 	w.overlay[i] = overlay{port: a.U16 % port.MaxPorts, outer: t.Len}
 	w.output(i, t.Port, last)
 	if !last {

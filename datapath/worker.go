@@ -89,6 +89,8 @@ type Config struct {
 // Worker is one thread of the data path. Only AddPort, RemovePort and Stop may be
 // called from other goroutines.
 type Worker struct {
+	batch packet.Batch // in hand; here so that its frames begin with a cache line
+
 	sh       *Shared
 	config   Config
 	commands *shm.Consumer
@@ -101,18 +103,19 @@ type Worker struct {
 	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
 	fixed      uint64 // what tests have the clock say; else 0
 
-	// The batch in hand.
-	batch   packet.Batch
-	keys    [packet.BatchSize]flowtable.Key
-	words   [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	live    uint32                                          // bit a frame: not dropped so far
-	undone  uint32                                          // bit a frame: something is left to do, see segment.go
-	slots   [packet.BatchSize]uint32                        // megaflows found
-	cursor  int                                             // frames below have been executed
-	overlay [packet.BatchSize]overlay                       // tunnel header on a pending frame
-	lookups flowtable.LookupCounts
-	rxInUse *rxQueue // whose spans the batch borrows; nil: held frames
-	txInUse *txPort  // whose queue is being called
+	// Of the batch in hand.
+	keys     [packet.BatchSize]flowtable.Key
+	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
+	wide     uint32                                          // bit a key: see extract
+	live     uint32                                          // bit a frame: not dropped so far
+	undone   uint32                                          // bit a frame: something is left to do, see segment.go
+	slots    [packet.BatchSize]uint32                        // megaflows found
+	cursor   int                                             // frames below have been executed
+	overlay  [packet.BatchSize]overlay                       // tunnel header on a pending frame
+	overlaid bool                                            // any of overlay may be set
+	lookups  flowtable.LookupCounts
+	rxInUse  *rxQueue // whose spans the batch borrows; nil: held frames
+	txInUse  *txPort  // whose queue is being called
 
 	coalescer packet.Coalescer
 	segments  packet.Batch // of one large frame, or an answer

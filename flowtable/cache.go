@@ -13,7 +13,7 @@ type Cache struct {
 
 	// Exact-match cache.
 	union      Key    // of all masks
-	groups     uint64 // of words that the union has
+	groups     uint32 // of words that the union has
 	unionStale bool   // a mask is gone that the union may still have
 	bucketWrap uint32
 	victim     uint32
@@ -29,8 +29,8 @@ type Cache struct {
 	// Of the batch that is looked up.
 	frames  [packet.BatchSize]uint8  // those that are live and no repeats
 	digests [packet.BatchSize]digest // of them, in the same order
+	more    [packet.BatchSize]exactMore
 	repeats [packet.BatchSize]repeat // frames that are not in the two above
-	unlike  digest                   // what no frame's digest is like: it has all groups
 	missed  [packet.BatchSize]uint8  // indexes into the two above
 	found   [packet.BatchSize]uint8  // the same
 	lines   [packet.BatchSize]uint32
@@ -82,7 +82,6 @@ func NewCache(m Memory, seed uint64) *Cache {
 		maskSeeds:  make([]uint64, len(m.masks)),
 		store:      newActionStore(&m, seed),
 	}
-	c.unlike.groups = ^uint64(0)
 	spread(seed+1, c.seeds[:])
 	spread(seed+2, c.maskSeeds)
 	for i := range c.groupSeeds {
@@ -139,22 +138,28 @@ func (c *Cache) Remove(slot uint32) bool {
 // writes its slot, or NoSlot, to out[i]. Other elements of out stay. Statistics
 // of the flows are the caller's to count (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
-	count, repeated := 0, 0
-	before := &c.unlike
+	count, repeated := uint(0), uint(0)
+	u := &c.union
+	var before *Key // of the frame before: in a burst of one flow only the first is looked up
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
-		d := &c.digests[count%packet.BatchSize]
-		if c.digest(&keys[i], d, before) {
+		k := &keys[i]
+		// The words in which flows differ most come first.
+		if before != nil && (k[WL4]^before[WL4])&u[WL4]|(k[WIPv4]^before[WIPv4])&u[WIPv4] == 0 &&
+			(k[WPort]^before[WPort])&u[WPort]|(k[WEthDst]^before[WEthDst])&u[WEthDst]|
+				(k[WEthSrc]^before[WEthSrc])&u[WEthSrc]|(k[WIP]^before[WIP])&u[WIP] == 0 &&
+			(c.groups == 0 || c.alike(k, before)) {
 			c.repeats[repeated%packet.BatchSize] = repeat{uint8(i), c.frames[(count-1)%packet.BatchSize]}
 			repeated++
 			continue
 		}
 		c.frames[count%packet.BatchSize] = uint8(i)
-		before = d
+		c.digest(k, &c.digests[count%packet.BatchSize], &c.more[count%packet.BatchSize])
+		before = k
 		count++
 	}
-	missed := c.lookupExact(count, out)
-	n.ExactHits += uint64(count - missed)
+	missed := c.lookupExact(int(count), out)
+	n.ExactHits += uint64(int(count) - missed)
 	if missed != 0 {
 		c.search(keys, c.missed[:missed], out, n)
 	}
@@ -169,7 +174,7 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 	}
 }
 
-// repeat is a frame whose digest is that of the frame before it.
+// repeat is a frame whose digest would be that of the frame before it.
 type repeat struct{ frame, of uint8 }
 
 // Flow is the statistics of an installed slot.

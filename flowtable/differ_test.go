@@ -26,20 +26,20 @@ func TestEveryBitDiffers(t *testing.T) {
 // The same of the words that only some keys have.
 func TestEveryBitOfMoreDiffers(t *testing.T) {
 	c := &Cache{m: Memory{more: make([]exactMore, 1)}}
-	var d digest
-	d.n = uint32(len(d.more))
-	for i := range d.more {
-		d.more[i] = ^uint64(0)
+	var of exactMore
+	d := digest{n: uint32(len(of))}
+	for i := range of {
+		of[i] = ^uint64(0)
 	}
-	c.m.more[0] = d.more
-	if c.differMore(0, &d) != 0 {
+	c.m.more[0] = of
+	if c.differMore(0, &d, &of) != 0 {
 		t.Fatal("equal words differ")
 	}
-	for i := range d.more {
+	for i := range of {
 		for bit := range 64 {
-			c.m.more[0] = d.more
+			c.m.more[0] = of
 			c.m.more[0][i] ^= 1 << bit
-			if c.differMore(0, &d) == 0 {
+			if c.differMore(0, &d, &of) == 0 {
 				t.Fatalf("bit %d of word %d makes no difference", bit, i)
 			}
 		}

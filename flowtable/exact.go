@@ -39,32 +39,29 @@ const (
 
 // exactEntry is one line.
 type exactEntry struct {
+	words      [baseWords]uint64
 	slot       uint32
 	generation uint32
-	groups     uint64 // groups of words in more
-	words      [baseWords]uint64
+	groups     uint32 // groups of words in more
+	_          uint32
 }
 
 // exactMore has the words of an entry's groups, those of the lowest group first.
 type exactMore [32]uint64
 
-// digest is a key as the exact-match cache sees it.
+// digest is a key as the exact-match cache sees it, one line.
 type digest struct {
 	words  [baseWords]uint64
 	hash   uint64
-	groups uint64
-	n      uint32 // words in more
-	more   exactMore
+	groups uint32
+	n      uint32 // words in its exactMore
 }
 
 func (d *digest) signature() uint64 { return d.hash>>48 | 1 }
 
-// digest masks the key with the union and hashes it. It reports true, the hash
-// left out, if d comes out like before, the digest of the frame before: in a
-// burst of one flow only the first is looked up. That takes a frame of one flow
-// from 18.7 to 14.2 ns, and costs where every frame is of another: 22.7 to 25.6
-// ns at 10,000 flows.
-func (c *Cache) digest(k *Key, d, before *digest) (repeated bool) {
+// digest masks the key with the union and hashes it. more takes the words of
+// groups.
+func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	u, s := &c.union, &c.seeds
 	w0, w1 := k[WPort]&u[WPort], k[WEthDst]&u[WEthDst]
 	w2, w3 := k[WEthSrc]&u[WEthSrc], k[WIP]&u[WIP]
@@ -73,62 +70,67 @@ func (c *Cache) digest(k *Key, d, before *digest) (repeated bool) {
 	// waits for the narrow stores.
 	d.words[0], d.words[1], d.words[2], d.words[3], d.words[4], d.words[5] = w0, w1, w2, w3, w4, w5
 	d.groups, d.n = 0, 0
-	acc := uint64(0)
+	acc := fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
 	if c.groups != 0 {
-		acc = c.digestGroups(k, d)
+		acc ^= c.digestGroups(k, d, more)
 	}
-	if wordsDiffer(&d.words, &before.words)|d.groups|before.groups == 0 {
-		return true
-	}
-	acc ^= fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3]) ^ fold(w4^s[4], w5^s[5])
 	d.hash = s.finish(acc)
-	return false
+}
+
+// alike tells whether two keys agree in all bits of words beyond the base ones
+// that any mask looks at.
+func (c *Cache) alike(k, o *Key) bool {
+	diff := uint64(0)
+	for at := baseWords; at < KeyWords; at++ {
+		diff |= (k[at] ^ o[at]) & c.union[at]
+	}
+	return diff == 0
 }
 
 // digestGroups adds the words of groups that any mask looks at and this key has.
-func (c *Cache) digestGroups(k *Key, d *digest) (acc uint64) {
+func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
-		acc ^= c.group4(d, groupIPv6, k[WIPv6Src]&u[WIPv6Src], k[WIPv6Src+1]&u[WIPv6Src+1],
+		acc ^= c.group4(d, more, groupIPv6, k[WIPv6Src]&u[WIPv6Src], k[WIPv6Src+1]&u[WIPv6Src+1],
 			k[WIPv6Dst]&u[WIPv6Dst], k[WIPv6Dst+1]&u[WIPv6Dst+1])
 	}
 	if c.groups&groupTun != 0 {
 		a, b := k[WTunID]&u[WTunID], k[WTunIPv4]&u[WTunIPv4]
 		if a|b != 0 {
 			j := d.n & 31
-			d.more[j], d.more[(j+1)&31] = a, b
+			more[j], more[(j+1)&31] = a, b
 			d.n += 2
 			d.groups |= groupTun
 			acc ^= fold(a^c.seeds[WTunID], b^c.seeds[WTunIPv4])
 		}
 	}
 	if c.groups&groupTunIPv6 != 0 {
-		acc ^= c.group4(d, groupTunIPv6, k[WTunIPv6Src]&u[WTunIPv6Src], k[WTunIPv6Src+1]&u[WTunIPv6Src+1],
+		acc ^= c.group4(d, more, groupTunIPv6, k[WTunIPv6Src]&u[WTunIPv6Src], k[WTunIPv6Src+1]&u[WTunIPv6Src+1],
 			k[WTunIPv6Dst]&u[WTunIPv6Dst], k[WTunIPv6Dst+1]&u[WTunIPv6Dst+1])
 	}
 	if c.groups&groupARP != 0 {
-		acc ^= c.group4(d, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
+		acc ^= c.group4(d, more, groupARP, k[WARPSha]&u[WARPSha], k[WARPTha]&u[WARPTha],
 			k[WNDTarget]&u[WNDTarget], k[WNDTarget+1]&u[WNDTarget+1])
 	}
 	if c.groups&groupCT != 0 {
-		acc ^= c.group4(d, groupCT, k[WCT]&u[WCT], k[WCTPorts]&u[WCTPorts], k[WCTLabel]&u[WCTLabel], k[WCTLabel+1]&u[WCTLabel+1])
+		acc ^= c.group4(d, more, groupCT, k[WCT]&u[WCT], k[WCTPorts]&u[WCTPorts], k[WCTLabel]&u[WCTLabel], k[WCTLabel+1]&u[WCTLabel+1])
 	}
 	if c.groups&groupCTAddr != 0 {
-		acc ^= c.group4(d, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
+		acc ^= c.group4(d, more, groupCTAddr, k[WCTSrc]&u[WCTSrc], k[WCTSrc+1]&u[WCTSrc+1], k[WCTDst]&u[WCTDst], k[WCTDst+1]&u[WCTDst+1])
 	}
 	return acc
 }
 
 // group4 adds a group of four words unless all are 0, and returns their hash.
-func (c *Cache) group4(d *digest, group uint64, w0, w1, w2, w3 uint64) uint64 {
+func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
 	}
 	j := d.n & 31
-	d.more[j], d.more[(j+1)&31], d.more[(j+2)&31], d.more[(j+3)&31] = w0, w1, w2, w3
+	more[j], more[(j+1)&31], more[(j+2)&31], more[(j+3)&31] = w0, w1, w2, w3
 	d.n += 4
 	d.groups |= group
-	s := (*[4]uint64)(c.groupSeeds[group%uint64(len(c.groupSeeds))][:])
+	s := (*[4]uint64)(c.groupSeeds[group%uint32(len(c.groupSeeds))][:])
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
@@ -138,6 +140,12 @@ func (c *Cache) group4(d *digest, group uint64, w0, w1, w2, w3 uint64) uint64 {
 func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed int) {
 	buckets, exact, flows := c.m.buckets, c.m.exact, c.m.Flows
 	found := 0
+	if count > fewLookups {
+		for j := range count {
+			c.lines[j%packet.BatchSize] = uint32(c.digests[j%packet.BatchSize].hash) & c.bucketWrap / bucketsPerLine
+		}
+		prefetchLines(&buckets[0][0], &c.lines, count)
+	}
 	for j := range count {
 		d := &c.digests[j%packet.BatchSize]
 		number := uint32(d.hash) & c.bucketWrap
@@ -151,17 +159,23 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 		c.found[found%packet.BatchSize] = uint8(j)
 		found++
 	}
-	prefetchLines(&exact[0], &c.lines, found)
+	if found > fewLookups {
+		prefetchLines(&exact[0].words[0], &c.lines, found)
+		for m := range found {
+			c.hashes[m%packet.BatchSize] = exact[c.lines[m%packet.BatchSize]].slot
+		}
+		prefetchLines(&flows[0].Packets, &c.hashes, found)
+	}
 	for m := range found {
 		j, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.lines[m%packet.BatchSize]
 		d, e := &c.digests[j], &exact[at]
-		diff := wordsDiffer(&e.words, &d.words) | (e.groups ^ d.groups)
+		diff := wordsDiffer(&e.words, &d.words) | uint64(e.groups^d.groups)
 		if d.n != 0 {
-			diff |= c.differMore(at, d)
+			diff |= c.differMore(at, d, &c.more[j])
 		}
 		slot := e.slot
 		if diff != 0 || flows[slot].Generation != e.generation {
-			if slot = c.probe(d); slot == NoSlot {
+			if slot = c.probe(d, &c.more[j]); slot == NoSlot {
 				c.missed[missed%packet.BatchSize] = j
 				missed++
 				continue
@@ -172,17 +186,24 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 	return missed
 }
 
+const (
+	// fewLookups are not worth a fetch ahead.
+	fewLookups = 2
+	// bucketsPerLine: buckets begin with a line.
+	bucketsPerLine = 64 / (ways / 4 * 8)
+)
+
 // wordsDiffer is 0 if all words are equal.
 func wordsDiffer(w, v *[baseWords]uint64) uint64 {
 	// ^ and | bind alike in Go: without its parentheses a difference would hide.
 	return (w[0] ^ v[0]) | (w[1] ^ v[1]) | (w[2] ^ v[2]) | (w[3] ^ v[3]) | (w[4] ^ v[4]) | (w[5] ^ v[5])
 }
 
-// differMore is 0 if entry number at has d's words in more.
-func (c *Cache) differMore(at uint32, d *digest) (diff uint64) {
+// differMore is 0 if entry number at has the words of d's groups, which are in of.
+func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
-		diff |= (more[j] ^ d.more[j]) | (more[j+1] ^ d.more[j+1])
+		diff |= (more[j] ^ of[j]) | (more[j+1] ^ of[j+1])
 	}
 	return diff
 }
@@ -204,17 +225,17 @@ func first(lo, hi uint64) uint32 {
 }
 
 // holds tells whether entry number at has the words of d; it may be stale.
-func (c *Cache) holds(at uint32, d *digest) bool {
+func (c *Cache) holds(at uint32, d *digest, more *exactMore) bool {
 	e := &c.m.exact[at]
-	diff := wordsDiffer(&e.words, &d.words) | (e.groups ^ d.groups)
+	diff := wordsDiffer(&e.words, &d.words) | uint64(e.groups^d.groups)
 	if d.n != 0 {
-		diff |= c.differMore(at, d)
+		diff |= c.differMore(at, d, more)
 	}
 	return diff == 0
 }
 
 // probe tries every candidate of d's bucket, and returns its slot or NoSlot.
-func (c *Cache) probe(d *digest) uint32 {
+func (c *Cache) probe(d *digest, more *exactMore) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	lo, hi := c.m.buckets[number].candidates(d.signature())
 	for lo|hi != 0 {
@@ -225,7 +246,7 @@ func (c *Cache) probe(d *digest) uint32 {
 			hi &= hi - 1
 		}
 		e := &c.m.exact[at]
-		if c.holds(at, d) && c.m.Flows[e.slot].Generation == e.generation {
+		if c.holds(at, d, more) && c.m.Flows[e.slot].Generation == e.generation {
 			return e.slot
 		}
 	}
@@ -239,13 +260,13 @@ const replaceOneIn = 4
 
 // enter puts d into the cache as belonging to slot: over an entry of the same
 // words, into a free one, or over one of those there are.
-func (c *Cache) enter(d *digest, slot uint32) {
+func (c *Cache) enter(d *digest, more *exactMore, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.m.buckets[number]
 	way := uint32(ways)
 	for lo, hi := b.candidates(d.signature()); lo|hi != 0; {
 		w := first(lo, hi)
-		if c.holds(number*ways+w, d) {
+		if c.holds(number*ways+w, d, more) {
 			way = w
 			break
 		}
@@ -272,7 +293,7 @@ func (c *Cache) enter(d *digest, slot uint32) {
 	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
 	e.words = d.words
 	if d.n != 0 {
-		c.m.more[at] = d.more
+		c.m.more[at] = *more
 	}
 }
 
@@ -299,7 +320,7 @@ func (c *Cache) setUnion() {
 }
 
 // wordGroups is the group of each word, 0 for base words.
-var wordGroups = [KeyWords]uint64{
+var wordGroups = [KeyWords]uint32{
 	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
 	WTunID: groupTun, WTunIPv4: groupTun,
 	WTunIPv6Src: groupTunIPv6, WTunIPv6Src + 1: groupTunIPv6, WTunIPv6Dst: groupTunIPv6, WTunIPv6Dst + 1: groupTunIPv6,

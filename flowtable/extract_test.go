@@ -262,6 +262,46 @@ func TestExtractAgainstTwin(t *testing.T) {
 	}
 }
 
+// A batch of any frames comes out as each alone does, whatever frames the same
+// keys had before.
+func TestExtractAll(t *testing.T) {
+	a := packettest.NewArena(t, 1<<17)
+	rng := rand.New(rand.NewSource(2))
+	var keys [packet.BatchSize]Key
+	wide, frames := uint32(0), wellFormed(t)
+	for range 2000 {
+		var b packet.Batch
+		a.Reset()
+		b.Port = 7
+		var want [packet.BatchSize]extracted
+		skip := rng.Intn(packet.BatchSize)
+		for i := range 1 + rng.Intn(packet.BatchSize) {
+			data := frames[rng.Intn(len(frames))].data
+			data = data[:len(data)-rng.Intn(2)*rng.Intn(len(data))]
+			want[i] = slowExtract(data, 7)
+			f := a.Add(&b, data, packet.InnerHeader, 24)
+			if i == skip {
+				f.Drop = packet.DropFlow
+			}
+		}
+		var odd uint32
+		wide, odd = ExtractAll(&b, &keys, wide)
+		for i := range b.Frames[:b.N] {
+			f := &b.Frames[i]
+			why := want[i].why
+			if i == skip {
+				why = packet.DropFlow
+			}
+			if f.Drop != why || odd>>i&1 != 0 != (why != packet.DropNone) {
+				t.Fatalf("frame %d: drop %v, want %v; odd %#x", i, f.Drop, why, odd)
+			}
+			if why == packet.DropNone && keys[i] != want[i].key {
+				t.Fatal(cmp.Diff(want[i].key, keys[i]))
+			}
+		}
+	}
+}
+
 func FuzzExtract(f *testing.F) {
 	a := packettest.NewArena(f, 1<<20)
 	for _, c := range wellFormed(f) {

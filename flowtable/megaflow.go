@@ -74,7 +74,7 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 			out[i] = slot
 			m.hits++
 			n.MegaflowHits++
-			c.enter(&c.digests[j%packet.BatchSize], slot)
+			c.enter(&c.digests[j%packet.BatchSize], &c.more[j%packet.BatchSize], slot)
 		}
 		list = left
 	}

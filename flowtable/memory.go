@@ -21,7 +21,7 @@ type Sizes struct {
 }
 
 // DefaultSizes suit one worker of a host with some hundred guests.
-var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 17, Masks: 128, Actions: 1 << 19}
+var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 18, Masks: 128, Actions: 1 << 19}
 
 // Check names the first limit that a cache cannot be laid out with.
 func (s Sizes) Check() error {

@@ -7,4 +7,4 @@ import "weft/packet"
 // at 100,000 flows, 25 to 22 at 10,000, where plain loads gained nothing.
 //
 //go:noescape
-func prefetchLines(base *exactEntry, lines *[packet.BatchSize]uint32, n int)
+func prefetchLines(base *uint64, lines *[packet.BatchSize]uint32, n int)

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func prefetchLines(base *exactEntry, lines *[32]uint32, n int)
+// func prefetchLines(base *uint64, lines *[32]uint32, n int)
 TEXT ·prefetchLines(SB), NOSPLIT, $0-24
 	MOVQ base+0(FP), AX
 	MOVQ lines+8(FP), BX

@@ -5,4 +5,4 @@ package flowtable
 import "weft/packet"
 
 // prefetchLines does nothing here; what is found is the same.
-func prefetchLines(*exactEntry, *[packet.BatchSize]uint32, int) {}
+func prefetchLines(*uint64, *[packet.BatchSize]uint32, int) {}

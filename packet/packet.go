@@ -20,8 +20,9 @@ const (
 	BatchSize = 32
 	// Headroom is the space kept free before a received header, for outer
 	// headers: Ethernet 14, VLAN 4, IPv6 40, UDP 8, VXLAN 8 make 74 bytes, and
-	// two inner VLAN tags 8 more.
-	Headroom = 96
+	// two inner VLAN tags 8 more. Rounded up so that a received header begins
+	// with a cache line.
+	Headroom = 128
 	// MaxHeader is the largest private header a receive queue may copy: outer
 	// headers of 74 bytes and 128 of the inner frame.
 	MaxHeader = 224
@@ -50,36 +51,38 @@ type Span struct {
 // private header unless said otherwise.
 type Frame struct {
 	start, end uint16 // the private header is buf[start:end]
-	spanFirst  uint16 // first span, index into Batch.spans
 	spanCount  uint16
-	tailLen    uint32 // bytes in spans
-
-	// InPort is the datapath port the frame is matched as: the port it was
-	// received on, or the vxlan port once decapsulated.
-	InPort uint32
+	// OuterL3 and OuterL4 are the offsets of the IP and UDP header of a tunnel
+	// that was put before the frame, 0 without one.
+	OuterL3, OuterL4 uint16
 	// L3 and L4 are set by extraction: offsets of the IPv4 or IPv6 header (the
 	// version is in its first nibble) and of the TCP, UDP, SCTP, ICMP or ICMPv6
 	// header, 0 where there is none; later fragments have no L4. The fixed part
 	// of both headers then lies in the private header.
 	L3, L4 uint16
-	// Flags is a set of the Frame* bits.
-	Flags uint32
-	// Held is the held slot a resumed frame came from, plus one; 0 otherwise.
-	Held uint32
 	// Drop is the reason for which the frame is dropped; 0 while it lives.
 	Drop DropReason
 	// Proto is the IP protocol at L4. Set by extraction, valid if L4 is not 0.
 	Proto uint8
-	// OuterL3 and OuterL4 are the offsets of the IP and UDP header of a tunnel
-	// that was put before the frame, 0 without one.
-	OuterL3, OuterL4 uint16
+	// Flags is a set of the Frame* bits.
+	Flags uint32
+	// Held is the held slot a resumed frame came from, plus one; 0 otherwise.
+	Held uint32
 	// Offload is what is left to do to the frame, or was done to it.
 	Offload Offload
 	// origin is where buf[0] would lie in the foreign memory that the header was
 	// copied from; 0: not known. See SetOrigin.
 	origin uintptr
 
+	tailLen   uint32 // bytes in spans
+	spanFirst uint16 // first span, index into Batch.spans
+	// InPort is the datapath port the frame is matched as: the port it was
+	// received on, or the vxlan port once decapsulated.
+	InPort uint32
+
+	_   [12]byte // all above in one cache line, buf in whole ones
 	buf [Headroom + MaxHeader]byte
+	_   [32]byte
 }
 
 // Frame flags.
@@ -97,11 +100,11 @@ const (
 // Batch is up to BatchSize frames, in order of arrival, with the spans of all
 // of them. Worker owns.
 type Batch struct {
+	Frames [BatchSize]Frame
 	// N is the number of frames: Frames[:N] are in use.
 	N int
 	// Port is the datapath port the batch was received on.
-	Port   uint32
-	Frames [BatchSize]Frame
+	Port uint32
 
 	spanUsed int
 	spans    [MaxSpans]Span
@@ -121,11 +124,20 @@ func (b *Batch) SpansLeft() int { return MaxSpans - b.spanUsed }
 // called; a receive queue that gives up on it simply does not.
 func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	f := &b.Frames[b.N]
-	f.start, f.end = Headroom, Headroom
-	f.spanFirst, f.spanCount, f.tailLen = uint16(b.spanUsed), 0, 0
-	f.InPort, f.L3, f.L4, f.Flags, f.Held, f.Drop = b.Port, 0, 0, 0, 0, 0
-	f.OuterL3, f.OuterL4, f.Offload, f.origin = 0, 0, Offload{}, 0
+	f.begin(b.Port, b.spanUsed)
 	return f, (*[MaxHeader]byte)(f.buf[Headroom:])
+}
+
+// begin makes the frame empty. The order is that of the fields, so that the
+// compiler makes few wide stores of it.
+func (f *Frame) begin(port uint32, span int) {
+	f.start, f.end, f.spanCount, f.OuterL3 = Headroom, Headroom, 0, 0
+	f.OuterL4, f.L3, f.L4, f.Drop, f.Proto = 0, 0, 0, 0, 0
+	f.Flags, f.Held = 0, 0
+	o := &f.Offload
+	o.GSO, o.Flags, o.Size, o.CsumStart, o.CsumOffset = 0, 0, 0, 0, 0
+	f.origin = 0
+	f.tailLen, f.spanFirst, f.InPort = 0, uint16(span), port
 }
 
 // AddSpan appends a span to the frame begun last. n must not be 0. It reports

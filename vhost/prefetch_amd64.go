@@ -16,3 +16,9 @@ func prefetchRead(heads *head, n int, delta uintptr)
 //
 //go:noescape
 func prefetchWrite(heads *head, n int, delta uintptr)
+
+// prefetchSpanWrite asks for the lines from one address up to another, to be
+// written.
+//
+//go:noescape
+func prefetchSpanWrite(from, to uintptr)

@@ -40,3 +40,16 @@ check:
 	TESTQ CX, CX
 	JG    next
 	RET
+
+// func prefetchSpanWrite(from, to uintptr)
+TEXT ·prefetchSpanWrite(SB), NOSPLIT, $0-16
+	MOVQ from+0(FP), AX
+	MOVQ to+8(FP), BX
+	ANDQ $~63, AX
+
+line:
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08             // PREFETCHW (AX)
+	ADDQ $64, AX
+	CMPQ AX, BX
+	JB   line
+	RET

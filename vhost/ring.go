@@ -206,6 +206,38 @@ func (r *ring) take(id, n uint32) {
 	r.next++
 }
 
+// takeAll is take for the chains of heads, the next ones, to which nothing was
+// written.
+func (r *ring) takeAll(heads []head) {
+	elems, mask, at := r.elems, r.mask, uint32(r.done)
+	for i := range heads {
+		*(*uint64)(unsafe.Add(elems, uintptr(at&mask)*8)) = uint64(heads[i].id)
+		at++
+	}
+	r.done += uint16(len(heads))
+	r.next += uint16(len(heads))
+}
+
+// takeSizes is takeAll, sizes being the bytes written.
+func (r *ring) takeSizes(heads []head, sizes []uint32) {
+	elems, mask, at := r.elems, r.mask, uint32(r.done)
+	for i := range min(len(heads), len(sizes)) {
+		*(*uint64)(unsafe.Add(elems, uintptr(at&mask)*8)) = uint64(heads[i].id) | uint64(sizes[i])<<32
+		at++
+	}
+	r.done += uint16(len(heads))
+	r.next += uint16(len(heads))
+}
+
+// expect fetches what the next n calls of take will write: the driver's core has
+// read those lines a turn of the ring ago, and a store that waits for its line
+// holds up all stores behind it.
+func (r *ring) expect(n int) {
+	at := uintptr(uint32(r.done)&r.mask) * 8
+	end := min(at+uintptr(n)*8, (uintptr(r.mask)+1)*8)
+	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
+}
+
 // publish shows the driver what take has completed, and calls it at most once.
 func (r *ring) publish() {
 	if r.done == r.published {
@@ -220,6 +252,7 @@ func (r *ring) publish() {
 	if r.log != nil {
 		r.logRing()
 	}
+	r.expect(packet.BatchSize)
 	if wanted {
 		r.callOnce = false
 		shm.Signal(r.call)

@@ -17,6 +17,8 @@ type rx struct {
 	allowed  packet.Offloads
 	disabled bool
 	announce []byte // a frame to receive before any of the guest's; nil: none
+
+	spans [packet.BatchSize]packet.Span // see pieces
 }
 
 // Recv implements port.Rx. Frames borrow guest memory until Release.
@@ -37,45 +39,68 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if q.disabled {
 		return q.discard(n)
 	}
-	// What the loop needs lies in locals: the compiler must take every store
-	// into a frame for one into the queue.
-	last, skip, allowed := q.last, q.header, q.allowed
-	prefetchRead(&q.heads[0], n, last.base-uintptr(last.guest))
-	for i := range q.heads[:n] {
-		h := &q.heads[i]
-		f, header := b.Next()
-		off := h.addr - last.guest
-		length := h.n - skip
-		// One readable descriptor that lies in the region found last: nearly
-		// every chain of nearly every driver.
-		if h.flags&(descNext|descWrite|descIndirect) != 0 || off >= last.size || uint64(h.n) > last.size-off ||
-			h.n <= skip || length > packet.MaxFrameLen {
-			if got := q.chain(b, f, header, h); got <= 0 {
-				if got < 0 && i == 0 {
-					return -1
-				}
-				return i // no spans left, or broken: the next Recv will say so
+	prefetchRead(&q.heads[0], n, q.fetchFrom())
+	for taken := 0; taken < n; {
+		if m := q.pieces(taken, n); m > 0 {
+			got := b.Append(q.spans[:m])
+			if q.allowed != 0 {
+				q.decode(b.Frames[b.N-got : b.N])
 			}
-			last = q.last
+			q.takeAll(q.heads[taken:][:got])
+			taken += got
+			if got < m {
+				return taken // no spans left
+			}
 			continue
 		}
-		at := last.base + uintptr(off) + uintptr(skip)
-		k := length
-		if k > packet.InnerHeader {
-			k = packet.InnerHeader
-			if !b.AddSpan(f, at+packet.InnerHeader, length-packet.InnerHeader) {
-				return i
+		f, header := b.Next()
+		if got := q.chain(b, f, header, &q.heads[taken]); got <= 0 {
+			if got < 0 && taken == 0 {
+				return -1
 			}
+			return taken // no spans left, or broken: the next Recv will say so
 		}
-		copy(header[:k], packet.Foreign(at, k))
-		if allowed != 0 {
-			vnet := readHeader(last.base + uintptr(off))
-			f.DecodeVnet(&vnet, allowed, false)
-		}
-		b.Commit(f, int(k))
-		q.take(h.id, 0)
+		taken++
 	}
 	return n
+}
+
+// fetchFrom is how far from a guest address the lines lie that are read first. The
+// guest has just written the virtio-net header: unless it says something, its line
+// is better left where it is.
+func (q *rx) fetchFrom() uintptr {
+	at := q.last.base - uintptr(q.last.guest)
+	if q.allowed == 0 {
+		at += uintptr(q.header)
+	}
+	return at
+}
+
+// pieces notes the frames of the heads from one on to the last but n that have one
+// readable descriptor in the region found last, as nearly every chain of nearly
+// every driver. It returns how many there are before one that is otherwise.
+func (q *rx) pieces(from, n int) int {
+	last, skip := q.last, q.header
+	heads := q.heads[from:n]
+	for i := range heads {
+		h := &heads[i]
+		off := h.addr - last.guest
+		length := h.n - skip
+		if h.flags&(descNext|descWrite|descIndirect) != 0 || off >= last.size || uint64(h.n) > last.size-off ||
+			h.n <= skip || length > packet.MaxFrameLen {
+			return i
+		}
+		q.spans[i%packet.BatchSize] = packet.Span{Addr: last.base + uintptr(off) + uintptr(skip), Len: length}
+	}
+	return len(heads)
+}
+
+// decode reads the virtio-net headers of the frames of spans.
+func (q *rx) decode(frames []packet.Frame) {
+	for i := range frames {
+		vnet := readHeader(q.spans[i%packet.BatchSize].Addr - uintptr(q.header))
+		frames[i].DecodeVnet(&vnet, q.allowed, false)
+	}
 }
 
 // chain notes a frame of any layout. 1: committed; 0: the batch has too few

@@ -15,7 +15,9 @@ type tx struct {
 	quick     int // frames up to it may go the short way; -1: none, for what is written must be marked
 	takes     packet.Offloads
 
-	chains [maxMerged]chainRef // of the frame being sent
+	to     [packet.BatchSize]uintptr // see places
+	sizes  [packet.BatchSize]uint32  // the same: with the virtio-net header
+	chains [maxMerged]chainRef       // of the frame being sent
 }
 
 // Send implements port.Tx.
@@ -39,38 +41,52 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 // fill sends frames into the n chains that were peeked, and returns how many it
 // took; 0: no room for the first, or broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
-	used := 0
-	last, skip := q.last, q.header // as in Recv
-	prefetchWrite(&q.heads[0], n, last.base-uintptr(last.guest))
-	for i, at := range order {
-		if used >= n {
-			return i
-		}
-		f := &b.Frames[at&(packet.BatchSize-1)]
-		length := f.Len()
-		need := uint32(length) + skip
-		h := &q.heads[used]
-		off := h.addr - last.guest
-		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= last.size || uint64(h.n) > last.size-off ||
-			h.n < need || length > q.quick {
-			got := q.scatter(b, f)
-			if got < 0 {
-				return i
-			}
-			used += got
-			last = q.last
+	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest))
+	used, sent := 0, 0
+	for sent < len(order) && used < n {
+		if m := q.places(b, order[sent:], used, n); m > 0 {
+			b.GatherAll(order[sent:][:m], q.to[:m])
+			q.takeSizes(q.heads[used:][:m], q.sizes[:m])
+			sent, used = sent+m, used+m
 			continue
 		}
-		to := last.base + uintptr(off)
-		writeHeader(to, skip)
-		if q.undone(f) {
-			f.EncodeVnet((*[packet.VnetLen]byte)(packet.Foreign(to, packet.VnetLen)))
+		got := q.scatter(b, &b.Frames[order[sent]&(packet.BatchSize-1)])
+		if got < 0 {
+			return sent
 		}
-		b.Gather(f, packet.Foreign(to+uintptr(skip), uint32(length)))
-		q.take(h.id, need)
-		used++
+		sent, used = sent+1, used+got
 	}
-	return len(order)
+	return sent
+}
+
+// places notes where frames go that fit into one writable descriptor each, in the
+// region found last, and writes their virtio-net headers. The heads are those from
+// one on to the last but n. It returns how many there are before a frame, or a
+// chain, that is otherwise.
+func (q *tx) places(b *packet.Batch, order []uint8, from, n int) int {
+	last, skip, quick, takes := q.last, q.header, q.quick, q.takes
+	heads := q.heads[from:n]
+	for i := range heads {
+		if i >= len(order) {
+			return i
+		}
+		f, h := &b.Frames[order[i]%packet.BatchSize], &heads[i]
+		length := f.Len()
+		need := uint32(length) + skip
+		off := h.addr - last.guest
+		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= last.size || uint64(h.n) > last.size-off ||
+			h.n < need || length > quick {
+			return i
+		}
+		at := last.base + uintptr(off)
+		writeHeader(at, skip)
+		if takes != 0 && q.undone(f) {
+			f.EncodeVnet((*[packet.VnetLen]byte)(packet.Foreign(at, packet.VnetLen)))
+		}
+		q.to[i%packet.BatchSize] = at + uintptr(skip)
+		q.sizes[i%packet.BatchSize] = need
+	}
+	return len(heads)
 }
 
 // chainRef is a chain that a frame is about to fill.

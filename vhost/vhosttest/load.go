@@ -29,6 +29,7 @@ type LoadConfig struct {
 	// number i, below Flows, instead of port pairs. Not with Check.
 	Vary func(guest int, frame []byte, i uint32)
 	Check     bool   // compare every byte and the order of frames
+	SampleOne int    // without Check: compare every byte of one frame in so many; 0: of none
 	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core      int    // to pin Run to; -1: none
@@ -75,6 +76,7 @@ type end struct {
 	repeated uint64
 	late     uint64
 	flow     uint32
+	unread   int // frames until the next that is compared, under SampleOne
 }
 
 // LoadResult is what Run saw.
@@ -236,6 +238,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 // drives the switch on the same core may, too.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
+	if e.rx.packed == nil {
+		return l.stepSplit(e)
+	}
 	for {
 		i, _, ok := e.tx.takeUsed()
 		if !ok {

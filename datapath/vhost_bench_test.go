@@ -1,0 +1,78 @@
+package datapath
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weft/flowtable"
+	"weft/vhost/vhosttest"
+)
+
+// BenchmarkGuests is the whole pass between two guests, on the worker's side: the
+// guests take their turns in between, on the same core, and are not counted.
+func BenchmarkGuests(b *testing.B) {
+	for _, c := range []vhosttest.LoadConfig{{}, {Flows: 5000}, {Flows: 50000}, {FrameSize: 1500}} {
+		b.Run(fmt.Sprintf("%d/flows=%d", max(c.FrameSize, 64), 2*max(c.Flows, 1)), func(b *testing.B) {
+			benchmarkGuests(b, c)
+		})
+	}
+}
+
+func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
+	sizes := testSizes
+	sizes.Cache = flowtable.DefaultSizes
+	r := newRig(b, sizes)
+	r.w.config.SpinUS = forever
+	c.Core = -1
+	l, err := vhosttest.NewLoad(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	for i, g := range l.Guests {
+		d, err := g.Open(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer d.Close()
+		if err := r.w.addPort(&PortQueues{Port: uint32(i + 1), Rx: d.Rx(), Tx: d.Tx()[0]}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for flow := range max(c.Flows, 1) {
+		src, dst := vhosttest.FlowPorts(flow)
+		for from := range uint32(2) {
+			key := flowtable.Key{flowtable.WPort: uint64(from+1) << 32, flowtable.WEthDst: 0x0800,
+				flowtable.WIP: 17 << 56, flowtable.WL4: uint64(src)<<48 | uint64(dst)<<32, flowtable.WIPv4: 0x0a000001<<32 | 0x0a000002}
+			mask := flowtable.Key{flowtable.WPort: 0xffffffff << 32, flowtable.WEthDst: 0xffff,
+				flowtable.WIP: 0xff<<56 | 0xff<<32, flowtable.WL4: 0xffffffff << 32, flowtable.WIPv4: ^uint64(0)}
+			if got := r.w.cache.Install(uint32(2*flow)+from, &key, &mask, []flowtable.Action{output(2 - from)}); got != flowtable.Installed {
+				b.Fatal(got)
+			}
+		}
+	}
+	turn := func() time.Duration {
+		begin := time.Now()
+		r.turn()
+		r.turn()
+		return time.Since(begin)
+	}
+	for range 20000 {
+		turn()
+		l.Step(0)
+		l.Step(1)
+	}
+	start, spent := r.sh.Counters.Frames, time.Duration(0)
+	b.ResetTimer()
+	for r.sh.Counters.Frames-start < uint64(b.N) {
+		spent += turn()
+		l.Step(0)
+		l.Step(1)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(r.sh.Counters.Frames-start), "ns/frame")
+	if r.sh.Counters.Misses != 0 {
+		b.Fatalf("%d misses", r.sh.Counters.Misses)
+	}
+}
