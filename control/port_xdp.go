@@ -19,9 +19,13 @@ func init() {
 	portKinds[kindXDP] = portKind{
 		kind: openflow.PortUplink,
 		options: optionTable{
-			"dev":    {required: true, check: deviceName},
-			"queues": {check: numberIn(1, xsk.MaxQueues)},
-			"mode":   {value: xsk.ModeAuto, check: oneOf(xsk.ModeAuto, xsk.ModeZeroCopy, xsk.ModeCopy, xsk.ModeGeneric)},
+			"dev":       {required: true, check: deviceName},
+			"queues":    {check: numberIn(1, xsk.MaxQueues)},
+			"channels":  {check: numberIn(1, xsk.MaxQueues)},
+			"rss":       {check: oneOf("served", "leave")},
+			"busy_poll": {check: numberIn(1, 10_000)}, // µs
+			"replace":   {check: oneOf("on", "off")},
+			"mode":      {value: xsk.ModeAuto, check: oneOf(xsk.ModeAuto, xsk.ModeZeroCopy, xsk.ModeCopy, xsk.ModeGeneric)},
 		},
 		make: func(c portContext) portDriver { return &xdpPort{portContext: c} },
 	}
@@ -51,7 +55,12 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table; absent: 0, all
-	p.uplink, err = xsk.Setup(xsk.Config{Dev: p.values["dev"], Queues: queues, Mode: p.values["mode"], Logger: p.log})
+	channels, _ := strconv.Atoi(p.values["channels"])
+	busy, _ := strconv.Atoi(p.values["busy_poll"])
+	p.uplink, err = xsk.Setup(xsk.Config{
+		Dev: p.values["dev"], Queues: queues, Mode: p.values["mode"], Channels: channels, BusyPoll: busy,
+		Steer: p.values["rss"] == "served", Replace: p.values["replace"] == "on", Logger: p.log,
+	})
 	if err != nil {
 		p.uplink = nil
 		return err

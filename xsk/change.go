@@ -15,10 +15,17 @@ func (u *Uplink) Attached() bool {
 // header. Sockets and program stay; the engine is to open the uplink again, with
 // the Spec that follows from it. An MTU that no frame takes is refused.
 func (u *Uplink) SetMTU(mtu int) error {
-	if most := maxMTU(u.spec.FrameSize); mtu > most {
-		return fmt.Errorf("af_xdp on %s: MTU too large for one frame: MTU %d, a frame of %d bytes takes up to %d (ip link set dev %s mtu %d)",
-			u.spec.Dev, mtu, u.spec.FrameSize, most, u.spec.Dev, most)
+	if most := u.spec.maxMTU(); mtu > most {
+		return tooLarge(u.spec.Dev, mtu, u.spec.FrameSize, most)
 	}
 	u.spec.MTU = mtu
 	return nil
+}
+
+func tooLarge(dev string, mtu, frame, most int) error {
+	what := fmt.Sprintf("one frame: MTU %d, a frame of %d bytes takes", mtu, frame)
+	if most == maxPiecesMTU {
+		what = fmt.Sprintf("several frames: MTU %d, they take", mtu)
+	}
+	return fmt.Errorf("af_xdp on %s: MTU too large for %s up to %d (ip link set dev %s mtu %d)", dev, what, most, dev, most)
 }

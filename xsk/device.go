@@ -59,6 +59,7 @@ func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
 	rx := &rxQueue{
 		fd: fd, record: m.record, umem: umem, umemAt: address(umem),
 		first: m.rx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize), wait: -1,
+		busyPoll: s.BusyPoll > 0, pieces: s.Pieces,
 	}
 	d.rx = append(d.rx, rx)
 	if rx.wait, err = newWaitSet(); err != nil {
@@ -91,6 +92,9 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 		shift: uint(bits.TrailingZeros(uint(s.FrameSize))),
 		mtu:   s.MTU + ethernetLen, zeroCopy: s.ZeroCopy,
 		free: make([]uint32, s.RingSize),
+	}
+	if s.Pieces {
+		tx.large = make([]byte, tx.mtu)
 	}
 	d.tx = append(d.tx, tx)
 	if tx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, off.Tx, s.RingSize); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -16,21 +17,22 @@ type netdev struct {
 	mtu    int
 	driver string // as ethtool -i says; the link's type if the driver does not
 	rx, tx int    // queues in use
+	frame  int    // bytes of one of the UMEM's
 	// program is the id of the XDP program that is attached, 0 if none.
 	program uint32
 }
 
 // inspect asks the kernel about a device of the current network namespace.
 func inspect(dev string) (*netdev, error) {
-	link, err := netlink.LinkByName(dev)
+	nl, err := netlink.LinkByName(dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil, fmt.Errorf("af_xdp: no network device %q", dev)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("af_xdp on %s: %w", dev, err)
 	}
-	a := link.Attrs()
-	n := &netdev{name: a.Name, index: a.Index, mtu: a.MTU, driver: link.Type(), rx: a.NumRxQueues, tx: a.NumTxQueues}
+	a := nl.Attrs()
+	n := &netdev{name: a.Name, index: a.Index, mtu: a.MTU, driver: nl.Type(), rx: a.NumRxQueues, tx: a.NumTxQueues}
 	if a.Xdp != nil && a.Xdp.Attached {
 		n.program = a.Xdp.ProgId
 	}
@@ -45,11 +47,14 @@ func inspect(dev string) (*netdev, error) {
 		}
 	}
 	// Drivers without channels have as many queues as were allocated.
-	if rx, tx, err := channels(fd, a.Name); err == nil && rx > 0 && tx > 0 {
-		n.rx, n.tx = rx, tx
+	if c, err := getChannels(fd, a.Name); err == nil && c.rx() > 0 && c.tx() > 0 {
+		n.rx, n.tx = c.rx(), c.tx()
 	}
 	return n, nil
 }
+
+// pieces tells whether a frame needs several of the UMEM's.
+func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
 // check refuses what no mode can do.
 func (n *netdev) check(cfg *Config) error {
@@ -60,14 +65,46 @@ func (n *netdev) check(cfg *Config) error {
 		return fail("too few queues: %d asked for, the device has %d (ethtool -L %s combined %d, or ask for fewer)",
 			cfg.Queues, n.rx, n.name, cfg.Queues)
 	}
-	if most := maxMTU(cfg.FrameSize); n.mtu > most {
-		return fail("MTU too large for one frame: MTU %d, a frame of %d bytes takes up to %d (ip link set dev %s mtu %d)",
-			n.mtu, cfg.FrameSize, most, n.name, most)
+	if n.mtu > maxPiecesMTU {
+		return tooLarge(n.name, n.mtu, cfg.FrameSize, maxPiecesMTU)
 	}
 	if n.program != 0 {
-		return fail("another XDP program is attached: %s; detach it first (ip link set dev %s xdp off)",
+		return fail("another XDP program is attached: %s; detach it first (ip link set dev %s xdp off), or ask for replace=on",
 			describeProgram(n.program), n.name)
 	}
+	return nil
+}
+
+// takeOff takes whatever XDP program there is off the device, also one that is held
+// by a link of another process's.
+func (n *netdev) takeOff() error {
+	fail := func(err error) error {
+		return fmt.Errorf("af_xdp on %s: the XDP program that is attached, %s, cannot be replaced: %w", n.name, describeProgram(n.program), err)
+	}
+	links := new(link.Iterator)
+	defer links.Close()
+	for links.Next() {
+		info, err := links.Link.Info()
+		if err != nil || info.XDP() == nil || int(info.XDP().Ifindex) != n.index {
+			continue
+		}
+		if err := links.Link.Detach(); err != nil {
+			return fail(err)
+		}
+	}
+	if err := links.Err(); err != nil {
+		return fail(err)
+	}
+	dev, err := netlink.LinkByIndex(n.index)
+	if err != nil {
+		return fail(err)
+	}
+	if a := dev.Attrs(); a.Xdp != nil && a.Xdp.Attached { // without a link
+		if err := netlink.LinkSetXdpFd(dev, -1); err != nil {
+			return fail(err)
+		}
+	}
+	n.program = 0
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 )
 
 // The XDP program takes what is addressed to the switch's own tunnel endpoints
@@ -154,8 +155,10 @@ type program struct {
 	sockets   *ebpf.Map // XSKMAP: queue to socket
 }
 
-// loadProgram loads program and maps for a device of queues queues.
-func loadProgram(queues int) (*program, error) {
+// loadProgram loads program and maps for a device of queues queues. Only one that
+// says so is run on frames in pieces, of which it sees the first, where all headers
+// are.
+func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error
 	p.endpoints, err = ebpf.NewMap(&ebpf.MapSpec{
@@ -171,8 +174,13 @@ func loadProgram(queues int) (*program, error) {
 		p.close()
 		return nil, fmt.Errorf("sockets map: %w", err)
 	}
+	flags := uint32(0)
+	if pieces {
+		flags = unix.BPF_F_XDP_HAS_FRAGS
+	}
 	p.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "weft_uplink", Type: ebpf.XDP, License: "Apache-2.0",
+		Flags: flags,
+		Name:  "weft_uplink", Type: ebpf.XDP, License: "Apache-2.0",
 		Instructions: instructions(p.endpoints.FD(), p.sockets.FD()),
 	})
 	if err != nil {

@@ -57,6 +57,9 @@ func explain(at step, mode string, n *netdev, queue int, err error) error {
 	}
 	switch is := func(e ...unix.Errno) bool { return isAny(err, e) }; {
 	case words != "":
+	case n.pieces() && (at == stepLoad && is(unix.EINVAL) || at == stepBind && is(unix.EINVAL, unix.EOPNOTSUPP)):
+		words = fmt.Sprintf("an MTU of %d needs frames in several buffers, which the kernel (Linux 6.6) or driver %s has not in this mode: ip link set dev %s mtu %d",
+			n.mtu, n.driver, n.name, maxMTU(n.frame))
 	case at == stepSocket && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: AF_XDP sockets need CAP_NET_RAW"
 	case at == stepSocket && is(unix.EAFNOSUPPORT):

@@ -141,26 +141,3 @@ func registerUmem(fd int, mem []byte, frameSize int) error {
 	}
 	return nil
 }
-
-// channels asks a device for its number of receive and transmit queues
-// (ETHTOOL_GCHANNELS). fd is any socket in the device's namespace.
-func channels(fd int, dev string) (rx, tx int, err error) {
-	// struct ethtool_channels, struct ifreq (include/uapi/linux/ethtool.h, if.h).
-	c := struct {
-		cmd                                    uint32
-		maxRx, maxTx, maxOther, maxCombined    uint32
-		rxCount, txCount, otherCount, combined uint32
-	}{cmd: 0x3c}
-	var req struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(req.name[:unix.IFNAMSIZ-1], dev)
-	req.data = unsafe.Pointer(&c)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	if errno != 0 {
-		return 0, 0, errno
-	}
-	return int(c.combined + c.rxCount), int(c.combined + c.txCount), nil
-}

@@ -37,7 +37,11 @@ type rxQueue struct {
 	tx    ring[unix.XDPDesc]
 	wait  int // epoll set, in which the socket is while the worker sleeps
 	armed bool
-	fault string
+	// busyPoll: the kernel serves the device when we ask.
+	busyPoll bool
+	// pieces: frames may be in several of the UMEM's.
+	pieces bool
+	fault  string
 }
 
 // newWaitSet makes the set that WaitFD is.
@@ -50,11 +54,17 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
 	}
-	room := min(packet.BatchSize-b.N, b.SpansLeft())
+	before := b.N
+	room := min(packet.BatchSize-b.N, b.SpansLeft()/maxPieces)
 	if q.seen-q.next < uint32(room) {
 		q.seen = q.rx.producer.Load() // pairs with the kernel's release of rx.producer
 	}
 	n := q.seen - q.next
+	if n == 0 && q.busyPoll {
+		kickRx(q.fd) // the device is served now, and in no interrupt
+		q.seen = q.rx.producer.Load()
+		n = q.seen - q.next
+	}
 	if n == 0 {
 		return 0
 	}
@@ -63,20 +73,71 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	n = min(n, uint32(room))
 	// Before any of them can do harm: see the package comment.
-	q.record.lent.Store(q.next + n)
-	for range n {
-		d := *q.rx.at(q.next) // once: kernel memory
-		offset := d.Addr & (q.frameSize - 1)
-		frame := d.Addr - offset
-		if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
-			return q.broken("the rx ring holds an address that is not the queue's")
-		}
-		*q.fill.at(q.filled) = frame
-		q.filled++
-		q.next++
-		q.note(b, d.Addr, d.Len)
+	if !q.pieces {
+		q.record.lent.Store(q.next + n)
 	}
-	return int(n)
+	for range n {
+		d, ok := q.take()
+		switch {
+		case !ok:
+			return q.broken("the rx ring holds an address that is not the queue's")
+		case q.pieces && d.Options&pieceFollows != 0:
+			if !q.notePieces(b, d) {
+				return q.broken("the rx ring holds a frame that does not end")
+			}
+		default:
+			q.note(b, d.Addr, d.Len)
+		}
+		if q.next == q.seen {
+			break
+		}
+	}
+	return b.N - before
+}
+
+// take takes one descriptor off the ring, and puts its frame on the fill ring.
+func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
+	if q.pieces { // how many descriptors a batch takes is not known before
+		q.record.lent.Store(q.next + 1)
+	}
+	d = *q.rx.at(q.next) // once: kernel memory
+	offset := d.Addr & (q.frameSize - 1)
+	frame := d.Addr - offset
+	if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
+		return d, false
+	}
+	*q.fill.at(q.filled) = frame
+	q.filled++
+	q.next++
+	return d, true
+}
+
+// notePieces appends a frame in several pieces, of which first is the first. The
+// kernel publishes them together.
+func (q *rxQueue) notePieces(b *packet.Batch, first unix.XDPDesc) bool {
+	f, header := b.Next()
+	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
+	whole := first.Len <= n || b.AddSpan(f, q.umemAt+uintptr(first.Addr)+uintptr(n), first.Len-n)
+	for range maxPieces {
+		if q.next == q.seen {
+			break
+		}
+		d, ok := q.take()
+		if !ok {
+			break
+		}
+		whole = whole && (d.Len == 0 || b.AddSpan(f, q.umemAt+uintptr(d.Addr), d.Len))
+		if d.Options&pieceFollows == 0 {
+			if whole {
+				b.Commit(f, int(n))
+			} else {
+				b.Abandon(f)
+			}
+			return true
+		}
+	}
+	b.Abandon(f)
+	return false
 }
 
 // note appends one frame of length bytes at addr in the UMEM to the batch.

@@ -30,11 +30,28 @@ type Config struct {
 	Queues int
 	// Mode is one of the Mode constants; empty: ModeAuto.
 	Mode string
+	// Channels is the number of queues the device is to have, while the uplink is
+	// there; 0: as it is.
+	Channels int
+	// Steer has RSS lead to the served queues alone, while the uplink is there.
+	Steer bool
+	// BusyPoll is for how many microseconds the kernel polls the device in our system
+	// calls, instead of having it interrupt (SO_PREFER_BUSY_POLL); 0: not.
+	BusyPoll int
+	// Replace takes another's XDP program off the device first.
+	Replace bool
 	// FrameSize in bytes and RingSize in entries; 0: the defaults.
 	FrameSize, RingSize int
 	// Logger may be nil.
 	Logger *slog.Logger
 }
+
+// xdpUseSG is XDP_USE_SG, and pieceFollows XDP_PKT_CONTD (include/uapi/linux/
+// if_xdp.h).
+const (
+	xdpUseSG     = 1 << 4
+	pieceFollows = 1 << 0
+)
 
 // Binding again at once after another process closed its socket gives EBUSY:
 // the kernel lets go of the queue later, from a work queue. All binds of one
@@ -60,6 +77,9 @@ func (c *Config) complete() ([]string, error) {
 	if err := checkSizes(c.FrameSize, c.RingSize); err != nil {
 		return nil, fmt.Errorf("af_xdp on %s: %w", c.Dev, err)
 	}
+	if c.Channels < 0 || c.Channels > MaxQueues {
+		return nil, fmt.Errorf("af_xdp on %s: %d channels: expected 1 to %d, or 0 to leave them", c.Dev, c.Channels, MaxQueues)
+	}
 	if c.Queues < 0 || c.Queues > MaxQueues {
 		return nil, fmt.Errorf("af_xdp on %s: %d queues: expected 1 to %d, or 0 for all", c.Dev, c.Queues, MaxQueues)
 	}
@@ -81,13 +101,39 @@ func Setup(cfg Config) (*Uplink, error) {
 	if err != nil {
 		return nil, err
 	}
+	u := &Uplink{spec: spec{Dev: cfg.Dev, BusyPoll: cfg.BusyPoll}, steered: cfg.Steer}
+	if err := u.setup(&cfg, modes); err != nil {
+		u.Close()
+		return nil, err
+	}
+	cfg.Logger.Info("af_xdp: uplink set up", "dev", u.spec.Dev, "driver", u.driver, "mode", u.mode,
+		"queues", u.spec.Queues, "refused", u.refused)
+	return u, nil
+}
+
+func (u *Uplink) setup(cfg *Config, modes []string) error {
 	dev, err := inspect(cfg.Dev)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := dev.check(&cfg); err != nil {
-		return nil, err
+	if dev.program != 0 && cfg.Replace {
+		if err := dev.takeOff(); err != nil {
+			return err
+		}
 	}
+	u.driver = dev.driver
+	if err := u.changeSettings(cfg); err != nil {
+		return err
+	}
+	if cfg.Channels > 0 {
+		if dev, err = inspect(cfg.Dev); err != nil {
+			return err
+		}
+	}
+	if err := dev.check(cfg); err != nil {
+		return err
+	}
+	dev.frame = cfg.FrameSize
 	// Before Linux 5.11, maps and programs count as locked memory.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		cfg.Logger.Debug("af_xdp: limit of locked memory", "error", err)
@@ -96,20 +142,16 @@ func Setup(cfg Config) (*Uplink, error) {
 	if queues == 0 {
 		queues = min(dev.rx, MaxQueues)
 	}
-	u := &Uplink{
-		ifindex: dev.index, driver: dev.driver, deviceQueues: dev.rx,
-		spec: spec{
-			Dev: dev.name, Queues: queues, TxQueues: min(queues, dev.tx),
-			FrameSize: cfg.FrameSize, RingSize: cfg.RingSize, MTU: dev.mtu,
-		},
+	u.ifindex, u.deviceQueues = dev.index, dev.rx
+	u.spec.Queues, u.spec.TxQueues, u.spec.MTU = queues, min(queues, dev.tx), dev.mtu
+	u.spec.FrameSize, u.spec.RingSize = cfg.FrameSize, cfg.RingSize
+	u.spec.Pieces = dev.pieces()
+	if cfg.Steer {
+		if err := u.steer(); err != nil {
+			return err
+		}
 	}
-	if err := u.tryModes(dev, modes); err != nil {
-		u.Close()
-		return nil, err
-	}
-	cfg.Logger.Info("af_xdp: uplink set up", "dev", dev.name, "driver", dev.driver, "mode", u.mode,
-		"queues", queues, "refused", u.refused)
-	return u, nil
+	return u.tryModes(dev, modes)
 }
 
 // tryModes attaches and binds in the first mode that works. Zero-copy and copy
@@ -138,7 +180,7 @@ func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
 	}
-	p, err := loadProgram(u.spec.Queues)
+	p, err := loadProgram(u.spec.Queues, u.spec.Pieces)
 	if err != nil {
 		return explain(stepLoad, mode, dev, 0, err)
 	}
@@ -213,6 +255,11 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 			return -1, explain(stepRings, mode, dev, queue, err)
 		}
 	}
+	if u.spec.BusyPoll > 0 {
+		if err := pollBusily(fd, u.spec.BusyPoll); err != nil {
+			return -1, err
+		}
+	}
 	if err := u.fill(fd, queue); err != nil {
 		return -1, explain(stepRings, mode, dev, queue, err)
 	}
@@ -224,6 +271,9 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY
 	default:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_COPY
+	}
+	if u.spec.Pieces && queue == 0 {
+		addr.Flags |= xdpUseSG
 	}
 	for {
 		if err = unix.Bind(fd, addr); !errors.Is(err, unix.EBUSY) || u.busy == bindTries {

@@ -65,12 +65,15 @@ func (u *Uplink) Status() Status {
 		}
 		s.Queues = append(s.Queues, q)
 	}
-	if left := u.deviceQueues - u.spec.Queues; left > 0 {
+	if left := u.deviceQueues - u.spec.Queues; left > 0 && !u.steered {
 		s.Notes = append(s.Notes, fmt.Sprintf("%d of the device's %d queues are not served: tunnel traffic on them goes to the kernel (ethtool -L %s combined %d, or serve them all)",
 			left, u.deviceQueues, u.spec.Dev, u.spec.Queues))
 	}
 	if u.spec.TxQueues < u.spec.Queues {
 		s.Notes = append(s.Notes, fmt.Sprintf("the device sends on %d queues and receives on %d", u.spec.TxQueues, u.spec.Queues))
+	}
+	for _, c := range u.settings {
+		s.Notes = append(s.Notes, "set on the device, to be put back: "+c.Name)
 	}
 	return s
 }

@@ -38,7 +38,8 @@ type txQueue struct {
 	published uint32 // tx producer as last stored
 	reaped    uint32 // completion consumer as last stored
 	backlog   bool   // the last kick left frames in the ring
-	taken     [packet.BatchSize]uint32
+	taken     [packet.BatchSize * maxPieces]uint32
+	large     []byte // where a frame of several pieces is gathered first; nil: none are sent
 }
 
 // Send gathers into UMEM frames and writes their descriptors; Flush publishes
@@ -60,6 +61,15 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
+		if uint64(length) > q.frameSize {
+			pieces := q.sendPieces(b, f, length, q.taken[count:])
+			if pieces == 0 {
+				break
+			}
+			count += pieces
+			n++
+			continue
+		}
 		if q.freeCount == 0 || count == len(q.taken) {
 			break
 		}
@@ -78,6 +88,31 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		q.markGiven(count)
 	}
 	return n
+}
+
+// sendPieces is Send for one frame longer than one of the UMEM's: it returns the
+// number of those that it took, 0 where there are not as many.
+func (q *txQueue) sendPieces(b *packet.Batch, f *packet.Frame, length int, taken []uint32) int {
+	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
+	if pieces > q.freeCount || pieces > len(taken) || length > len(q.large) {
+		return 0
+	}
+	b.GatherFinished(f, q.large[:length])
+	rest := q.large[:length]
+	for i := range pieces {
+		q.freeCount--
+		taken[i] = q.free[q.freeCount]
+		addr := q.first + uint64(taken[i])<<q.shift
+		n := copy(q.umem[addr:addr+q.frameSize], rest)
+		rest = rest[n:]
+		d := unix.XDPDesc{Addr: addr, Len: uint32(n)}
+		if len(rest) > 0 {
+			d.Options = pieceFollows
+		}
+		*q.tx.at(q.next) = d
+		q.next++
+	}
+	return pieces
 }
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }

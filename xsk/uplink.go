@@ -20,6 +20,8 @@ type Uplink struct {
 	deviceQueues int
 	mode         string
 	refused      []Refusal
+	settings     []setting // of the device, as they were
+	steered      bool
 	busy         int // binds that found their queue busy, during set-up
 
 	region    *shm.Region
@@ -106,10 +108,12 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 
 // Close takes the program off the device and closes control's descriptors. The
 // program goes before the sockets: some drivers hang the other way round. The
-// engine should have closed its own before, or its queues fall silent.
+// engine should have closed its own before, or its queues fall silent. Settings of
+// the device that Setup changed become what they were.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
+	u.restoreSettings()
 }
 
 // Release closes control's descriptors and leaves the program attached for as
@@ -127,6 +131,8 @@ type snapshot struct {
 	DeviceQueues int       `json:"device_queues"`
 	Mode         string    `json:"mode"`
 	Refused      []Refusal `json:"refused,omitempty"`
+	Settings     []setting `json:"settings,omitempty"`
+	Steered      bool      `json:"steered,omitempty"`
 }
 
 // Snapshot returns what Restore needs in another process: a text, and the
@@ -140,6 +146,7 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	}
 	blob, err = json.Marshal(snapshot{
 		Spec: u.spec, Index: u.ifindex, Driver: u.driver, DeviceQueues: u.deviceQueues, Mode: u.mode, Refused: u.refused,
+		Settings: u.settings, Steered: u.steered,
 	})
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
@@ -154,7 +161,7 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 		return nil, fmt.Errorf("af_xdp: snapshot: %w", err)
 	}
 	u.spec, u.ifindex, u.driver, u.deviceQueues = s.Spec, s.Index, s.Driver, s.DeviceQueues
-	u.mode, u.refused = s.Mode, s.Refused
+	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
 	// Each of these owns its descriptor from here on, also when it fails; so all

@@ -684,13 +684,12 @@ func TestRefusalsAreNamed(t *testing.T) {
 		{cfg: Config{RingSize: 100}, want: "ring size 100: expected a power of two from 64 to 8192"},
 		{cfg: Config{Mode: ModeZeroCopy}, want: "zerocopy: driver veth has no AF_XDP zero-copy"},
 		{
-			cfg: Config{}, before: "ip link set up0 mtu 9000", after: "ip link set up0 mtu 1500",
-			want: "MTU too large for one frame: MTU 9000, a frame of 4096 bytes takes up to 3822 (ip link set dev up0 mtu 3822)",
+			cfg: Config{}, before: "ip link set up0 mtu 9300", after: "ip link set up0 mtu 1500",
+			want: "MTU too large for several frames: MTU 9300, they take up to 9216 (ip link set dev up0 mtu 9216)",
 		},
-		{
-			cfg: Config{FrameSize: 2048}, before: "ip link set up0 mtu 1800", after: "ip link set up0 mtu 1500",
-			want: "MTU too large for one frame: MTU 1800, a frame of 2048 bytes takes up to 1774",
-		},
+		{cfg: Config{Channels: 3}, want: "channels=3: the device has at most 2 queues"},
+		{cfg: Config{Channels: 65}, want: "65 channels: expected 1 to 64"},
+		{cfg: Config{Queues: 1, Steer: true}, want: "rss=served: driver veth cannot be told which queues get traffic (operation not supported): serve all 2 queues, or set channels=1"},
 		{cfg: Config{Mode: ModeCopy, Queues: 1}, before: "ethtool -L up0 rx 1 tx 1", after: "ethtool -L up0 rx 2 tx 2",
 			want: "too few queues on up0 for XDP: a veth needs as many receive queues as its peer has transmit queues"},
 	} {
@@ -717,7 +716,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
-	if want := fmt.Sprintf("another XDP program is attached: weft_uplink, id %d; detach it first (ip link set dev up0 xdp off)", info.Program); err == nil || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("another XDP program is attached: weft_uplink, id %d; detach it first (ip link set dev up0 xdp off), or ask for replace=on", info.Program); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	dev := &netdev{}
@@ -737,7 +736,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 
 // TestErrnosHaveWords: what this machine does not refuse.
 func TestErrnosHaveWords(t *testing.T) {
-	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000}
+	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {
 		at    step
 		mode  string
@@ -762,6 +761,16 @@ func TestErrnosHaveWords(t *testing.T) {
 		got := explain(c.at, c.mode, dev, 1, fmt.Errorf("deep: %w", c.errno))
 		if !strings.Contains(got.Error(), c.want) || !errors.Is(got, c.errno) {
 			t.Errorf("step %d, %v: %q, want %q", c.at, c.errno, got, c.want)
+		}
+	}
+	jumbo := &netdev{name: "eth0", driver: "ice", mtu: 9000, frame: 4096}
+	for _, c := range []struct {
+		at    step
+		errno unix.Errno
+	}{{stepLoad, unix.EINVAL}, {stepBind, unix.EINVAL}, {stepBind, unix.EOPNOTSUPP}} {
+		const want = "an MTU of 9000 needs frames in several buffers, which the kernel (Linux 6.6) or driver ice has not in this mode: ip link set dev eth0 mtu 3822"
+		if got := explain(c.at, ModeZeroCopy, jumbo, 1, c.errno); !strings.Contains(got.Error(), want) {
+			t.Errorf("step %d, %v: %q, want %q", c.at, c.errno, got, want)
 		}
 	}
 	joined := &RefusedError{Dev: "eth0", Refusals: []Refusal{{ModeZeroCopy, "a"}, {ModeCopy, "a"}, {ModeGeneric, "b"}}}

@@ -79,6 +79,11 @@ type spec struct {
 	RingSize  int  `json:"ring_size"`
 	MTU       int  `json:"mtu"` // of the device
 	ZeroCopy  bool `json:"zero_copy"`
+	// Pieces: a frame may lie in several of the UMEM's (XDP_USE_SG), which takes an
+	// MTU of up to maxPiecesMTU.
+	Pieces bool `json:"pieces,omitempty"`
+	// BusyPoll: the device is served in our system calls, in µs; 0: not.
+	BusyPoll int `json:"busy_poll,omitempty"`
 }
 
 func parseSpec(text []byte, fds []int) (spec, error) {
@@ -102,7 +107,7 @@ func (s *spec) check(fds int) error {
 		return fail("%d descriptors for %d queues", fds, s.Queues)
 	case s.TxQueues < 1 || s.TxQueues > s.Queues:
 		return fail("%d of %d queues send", s.TxQueues, s.Queues)
-	case s.MTU < 1 || s.MTU > maxMTU(s.FrameSize):
+	case s.MTU < 1 || s.MTU > s.maxMTU():
 		return fail("MTU %d with frames of %d bytes", s.MTU, s.FrameSize)
 	}
 	return nil
@@ -116,6 +121,21 @@ func checkSizes(frame, ring int) error {
 		return fmt.Errorf("ring size %d: expected a power of two from %d to %d", ring, minRingSize, maxRingSize)
 	}
 	return nil
+}
+
+// maxPiecesMTU is the largest MTU with frames in several pieces, as jumbo frames
+// have it; maxPieces is enough for that with frames of 2048 bytes.
+const (
+	maxPiecesMTU = 9216
+	maxPieces    = 8
+)
+
+// maxMTU is the largest MTU of the uplink's device.
+func (s *spec) maxMTU() int {
+	if s.Pieces {
+		return maxPiecesMTU
+	}
+	return maxMTU(s.FrameSize)
 }
 
 // maxMTU is the largest MTU whose frames, with a VLAN tag, fit one UMEM frame

@@ -63,6 +63,7 @@ var mayUseUnsafe = []string{
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"vhost/rx.go", // the one copy of a header out of guest memory
 	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",
+	"xsk/ethtool.go", // the argument of an ioctl
 	"flowtable/emc*.go", "flowtable/megaflow*.go",
 }
 

@@ -1,0 +1,177 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Settings of the device that an uplink is asked to change. What they were is put
+// back when the uplink closes; whoever kills everything leaves them as they are.
+
+// setting is what one of them was.
+type setting struct {
+	// Name is channels, rss, or a file below /sys/class/net/DEV.
+	Name string   `json:"name"`
+	Was  []uint32 `json:"was"` // channels: rx, tx, combined; rss: the table
+}
+
+const (
+	settingChannels = "channels"
+	settingRSS      = "rss"
+	// While a socket is polled busily, interrupts stay off: after so many empty polls
+	// of the device they come back unless polling goes on (Documentation/networking/
+	// napi.rst, "Software IRQ coalescing").
+	settingDefer   = "napi_defer_hard_irqs"
+	settingTimeout = "gro_flush_timeout" // ns
+	deferPolls     = 2
+	flushTimeoutNS = 200_000
+)
+
+// changeSettings makes the device what cfg asks for, before its queues are counted.
+func (u *Uplink) changeSettings(cfg *Config) error {
+	if cfg.Channels > 0 {
+		if err := u.setChannels(cfg.Channels); err != nil {
+			return err
+		}
+	}
+	if cfg.BusyPoll > 0 {
+		for name, value := range map[string]uint32{settingDefer: deferPolls, settingTimeout: flushTimeoutNS} {
+			was, err := swapFile(cfg.Dev, name, value)
+			if err != nil {
+				return fmt.Errorf("af_xdp on %s: busy polling needs to write /sys/class/net/%s/%s: %w (do so yourself, or leave busy_poll= out)",
+					cfg.Dev, cfg.Dev, name, errnoOf(err))
+			}
+			u.settings = append(u.settings, setting{name, []uint32{was}})
+		}
+	}
+	return nil
+}
+
+func (u *Uplink) setChannels(n int) error {
+	dev := u.spec.Dev
+	return withSocket(func(fd int) error {
+		now, err := getChannels(fd, dev)
+		if err != nil {
+			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s does not tell its number of queues (%w): leave channels= out", dev, n, u.driver, err)
+		}
+		want, most := now, max(now.maxCombined, min(now.maxRx, now.maxTx))
+		if now.maxCombined > 0 {
+			want.combined, want.rxCount, want.txCount = uint32(n), 0, 0
+		} else {
+			want.rxCount, want.txCount = uint32(n), uint32(n)
+		}
+		if uint32(n) > most {
+			return fmt.Errorf("af_xdp on %s: channels=%d: the device has at most %d queues", dev, n, most)
+		}
+		if want == now {
+			return nil
+		}
+		if err := want.set(fd, dev); err != nil {
+			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s refused (%w): ethtool -L %s says more", dev, n, u.driver, err, dev)
+		}
+		u.settings = append(u.settings, setting{settingChannels, []uint32{now.rxCount, now.txCount, now.combined}})
+		return nil
+	})
+}
+
+// steer has RSS lead to the queues that are served alone.
+func (u *Uplink) steer() error {
+	dev, served := u.spec.Dev, u.spec.Queues
+	if served == u.deviceQueues {
+		return nil
+	}
+	return withSocket(func(fd int) error {
+		was, err := getIndirection(fd, dev)
+		if err == nil {
+			table := make([]uint32, len(was))
+			for i := range table {
+				table[i] = uint32(i % served)
+			}
+			err = setIndirection(fd, dev, table)
+		}
+		if err != nil {
+			return fmt.Errorf("af_xdp on %s: rss=served: driver %s cannot be told which queues get traffic (%w): serve all %d queues, or set channels=%d",
+				dev, u.driver, err, u.deviceQueues, served)
+		}
+		u.settings = append(u.settings, setting{settingRSS, was})
+		return nil
+	})
+}
+
+// restoreSettings puts back what was, the latest first. A device that is gone has
+// nothing to put back.
+func (u *Uplink) restoreSettings() {
+	for i := len(u.settings) - 1; i >= 0; i-- {
+		s, dev := u.settings[i], u.spec.Dev
+		_ = withSocket(func(fd int) error {
+			switch {
+			case s.Name == settingRSS:
+				return setIndirection(fd, dev, s.Was)
+			case s.Name == settingChannels && len(s.Was) == 3:
+				now, err := getChannels(fd, dev)
+				if err != nil {
+					return err
+				}
+				now.rxCount, now.txCount, now.combined = s.Was[0], s.Was[1], s.Was[2]
+				return now.set(fd, dev)
+			case len(s.Was) == 1:
+				_, err := swapFile(dev, s.Name, s.Was[0])
+				return err
+			}
+			return nil
+		})
+	}
+	u.settings = nil
+}
+
+// swapFile writes a number to a file of the device's and returns what was there.
+func swapFile(dev, name string, value uint32) (was uint32, err error) {
+	path := filepath.Join("/sys/class/net", dev, name)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return 0, err
+	}
+	return uint32(n), os.WriteFile(path, []byte(strconv.FormatUint(uint64(value), 10)), 0)
+}
+
+func withSocket(f func(fd int) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return f(fd)
+}
+
+// busyPollBudget is the number of frames of one busy poll, that of an interrupt's
+// (NAPI_POLL_WEIGHT).
+const busyPollBudget = 64
+
+// pollBusily has the kernel serve the socket's queue from our system calls instead
+// of from interrupts.
+func pollBusily(fd, us int) error {
+	for _, o := range [...]struct{ option, value int }{
+		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
+	} {
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.value)
+		switch {
+		case errors.Is(err, unix.ENOPROTOOPT):
+			return errors.New("busy_poll: the kernel is too old: SO_PREFER_BUSY_POLL needs Linux 5.11; leave busy_poll= out")
+		case errors.Is(err, unix.EPERM):
+			return errors.New("missing privilege: busy_poll needs CAP_NET_ADMIN")
+		case err != nil:
+			return fmt.Errorf("busy_poll: %w", err)
+		}
+	}
+	return nil
+}
