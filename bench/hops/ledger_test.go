@@ -1,12 +1,15 @@
 package hops
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"weft/bench"
 )
 
 func table(t *testing.T) *Table {
@@ -134,4 +137,135 @@ func TestTreeShares(t *testing.T) {
 	if u := l.Entry(Unknown); u.Value != 0 {
 		t.Errorf("unknown %v", u.Functions)
 	}
+}
+
+// The parts of what was measured add up to the median, whatever the runs were.
+func TestMeasured(t *testing.T) {
+	r := &bench.Report{Rows: []*bench.Row{{Name: "hops/x", Peers: []string{"a", "none"}, Samples: map[string]bench.Sample{"a": {2e-6, 4e-6, 3e-6}},
+		Also: map[string]map[string]bench.Extra{"a": {"NAT": {Samples: bench.Sample{2e-6}}, "send": {Samples: bench.Sample{4e-6, 2e-6}}, "noise": {Samples: bench.Sample{9}}}}},
+		{Name: "other/x", Peers: []string{"a"}, Samples: map[string]bench.Sample{"a": {1}}}}}
+	list := table(t).Measured(r)
+	if len(list) != 1 || !near(list[0].Total, 3, 1e-9) {
+		t.Fatalf("%+v", list)
+	}
+	l := list[0]
+	if !near(l.Entry("NAT").Value, 2.0/3, 1e-9) || !near(l.Entry("send").Value, 2, 1e-9) || !near(l.Entry(Unknown).Value, 1.0/3, 1e-9) {
+		t.Errorf("%+v", l.Entries)
+	}
+}
+
+// Tasks take turns on a processor, each with calls of its own.
+func TestTurns(t *testing.T) {
+	trace := ` 1)               |  first() {
+ 1)   1.000 us    |    a();
+ ------------------------------------------
+ 1)  one-11   =>  two-22
+ ------------------------------------------
+
+ 1)               |  second() {
+ 1)   2.000 us    |    b();
+ 1)   5.000 us    |  } /* second */
+ 1)  two-22   =>  one-11
+ 1)               |    schedule() {
+ 0)   7.000 us    |  alone();
+ 1)   3.000 us    |    }
+ 1) + 10.000 us   |  } /* first */
+`
+	r, err := parse(strings.NewReader(trace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range r.Calls {
+		for _, own := range c.Own {
+			got = append(got, fmt.Sprintf("%s/%s %g", c.Function, own.Path[len(own.Path)-1].Name, own.Value))
+		}
+	}
+	if want := "second/b 2, second/second 3, alone/alone 7, first/a 1, first/schedule 3, first/first 6"; strings.Join(got, ", ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
+	}
+	if !near(r.Total, 22, 1e-9) {
+		t.Errorf("total %v", r.Total)
+	}
+}
+
+// What is no recording, or one whose sums would be wrong, is refused in a line.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "neither",
+		"hello\nworld\n":             "neither",
+		" 0)   1.0 us    |  f() {\n": "no call is complete",
+		" 0)   1.0 us    |  f();\nCPU:1 [LOST 3 EVENTS]\n":           "line 2: the trace has lost events",
+		" 0)               |  f() {\n 0)               |  }\n":       "no time",
+		" 0)               |  f() {\n 0)   1.0 us    |  } /* g */\n": "g ends where f should",
+	} {
+		if _, err := parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A function under a hop that holds nothing is the hop's, but for interrupts.
+func TestAssign(t *testing.T) {
+	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"fa": "a", "fa lock": "a", "fa fb": "b", "fa fc": "a", "fb fa": "b", "fb irq": "i", "fb irq fc": "c",
+		"fother": "c", "fc nobody": "", "nobody fc": "c", "lock": "", "fa nobody": "a", "fa.isra.0": "a", "fc nobody lock": "",
+	} {
+		var p []Function
+		for _, name := range strings.Fields(path) {
+			p = append(p, Function{Name: name})
+		}
+		got := ""
+		if h, _ := table.Assign(p); h != nil {
+			got = h.Name
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if h, _ := table.Assign([]Function{{"x", "[m]"}}); h == nil || h.Name != "c" {
+		t.Errorf("a module's function: %v", h)
+	}
+	for _, bad := range []string{"fa", "hop a\n\tx x", "hop a holds z", "hop a\n\t[", "hop a\n\tx[y"} {
+		if _, err := parseTable(bad); err == nil {
+			t.Errorf("%q is taken for a table", bad)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range Bundled {
+		b, err := bundled.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(b[:min(len(b), 2000)]))
+	}
+	table, err := NewTable()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parse(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		l := table.Book("x", r.Unit, r.Calls)
+		sum, size := 0.0, 1.0
+		for _, e := range l.Entries {
+			sum += e.Value
+		}
+		for _, c := range r.Calls {
+			for _, own := range c.Own {
+				size += math.Abs(own.Value)
+			}
+		}
+		if math.Abs(sum-l.Total) > 1e-9*size {
+			t.Errorf("hops add up to %v of %v", sum, l.Total)
+		}
+	})
 }

@@ -18,9 +18,10 @@ func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	return list
 }
 
-// Measured makes a ledger of each peer's row "hops/...": the figure is the time
-// of a frame in seconds, the second figures named as hops are its parts, medians
-// both. What the parts do not have is the unknown's.
+// Measured makes a ledger of each peer's row "hops/...": the figure, whose median
+// is the total, is the time of a frame in seconds, the second figures named as
+// hops are its parts. Medians of parts would not add up, sums over the runs do:
+// their shares split the median. What no part has is the unknown's.
 func (t *Table) Measured(r *bench.Report) (list []*Ledger) {
 	for _, row := range r.Rows {
 		variant, ok := strings.CutPrefix(row.Name, "hops/")
@@ -28,25 +29,31 @@ func (t *Table) Measured(r *bench.Report) (list []*Ledger) {
 			continue
 		}
 		for _, peer := range row.Peers {
-			if len(row.Samples[peer]) == 0 {
+			sum := add(row.Samples[peer])
+			if sum == 0 {
 				continue
 			}
 			l := &Ledger{Name: peer + ", " + variant, Unit: UnitTime, Total: 1e6 * row.Samples[peer].Median()}
 			rest := l.Total
 			for _, h := range t.Hops {
-				x, ok := row.Also[peer][h.Name]
-				if !ok {
-					continue
+				if part := add(row.Also[peer][h.Name].Samples); part > 0 {
+					value := l.Total * part / sum
+					rest -= value
+					l.Entries = append(l.Entries, Entry{Hop: h.Name, Group: h.Group, Value: value})
 				}
-				value := 1e6 * x.Samples.Median()
-				rest -= value
-				l.Entries = append(l.Entries, Entry{Hop: h.Name, Group: h.Group, Value: value})
 			}
-			list = append(list, l)
 			if rest > l.Total/1000 {
 				l.Entries = append(l.Entries, Entry{Hop: Unknown, Value: rest})
 			}
+			list = append(list, l)
 		}
 	}
 	return list
+}
+
+func add(s bench.Sample) (sum float64) {
+	for _, v := range s {
+		sum += v
+	}
+	return sum
 }

@@ -29,13 +29,15 @@ type Hop struct {
 	anywhere bool // may begin also where others may not
 }
 
-// Table assigns functions to hops. Its text explains itself: hops.txt.
+// Table assigns functions to hops. Its text explains itself: hops.txt. It is for
+// one goroutine at a time.
 type Table struct {
 	Hops     []*Hop // in the order of the way
 	names    map[string]*Hop
 	patterns []pattern // longest first
 	modules  []pattern // of the kernel
 	objects  []pattern // of user space
+	known    map[Function]*Hop
 }
 
 type pattern struct {
@@ -47,7 +49,7 @@ type pattern struct {
 func NewTable() (*Table, error) { return parseTable(tableText) }
 
 func parseTable(text string) (*Table, error) {
-	t := &Table{names: map[string]*Hop{}}
+	t := &Table{names: map[string]*Hop{}, known: map[Function]*Hop{}}
 	caller := &Hop{Name: callerHop}
 	var hop *Hop
 	for i, line := range strings.Split(text, "\n") {
@@ -103,7 +105,7 @@ func parseHop(text string) (*Hop, error) {
 func (t *Table) add(h *Hop, words []string) error {
 	for _, w := range words {
 		bare := strings.Trim(w, "@[]")
-		if _, err := path.Match(bare, ""); err != nil || bare == "" {
+		if _, err := path.Match(bare, bare); err != nil || bare == "" {
 			return fmt.Errorf("%s is not a pattern of a name", w)
 		}
 		switch {
@@ -137,6 +139,15 @@ var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
 // row is the hop that a function has by itself: nil if it stands nowhere.
 func (t *Table) row(f Function) *Hop {
+	h, seen := t.known[f]
+	if !seen {
+		h = t.search(f)
+		t.known[f] = h
+	}
+	return h
+}
+
+func (t *Table) search(f Function) *Hop {
 	if f.Object != "" && f.Object[0] != '[' {
 		return first(t.objects, f.Object)
 	}

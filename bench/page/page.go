@@ -9,8 +9,8 @@ import (
 	"weft/bench"
 )
 
-// family says what rows of a name are about. One that is not listed is shown
-// under its name.
+// family says what rows of a name are about, or of names that begin with it and
+// a hyphen. One that is not listed is shown under its name.
 type family struct {
 	name, title, note string
 	variants          string // what the variants are, if they are numbers
@@ -26,7 +26,7 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 	for _, f := range familiesOf(rows) {
 		var own []*row
 		for _, r := range rows {
-			if r.family() == f.name {
+			if f.has(r) {
 				own = append(own, r)
 			}
 		}
@@ -39,7 +39,7 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 			pictures[p.name] = p.svg
 			fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.name)
 		}
-		table(&b, own)
+		f.table(&b, own)
 	}
 	return b.String(), pictures, nil
 }
@@ -76,24 +76,31 @@ func sources(rows []*row) string {
 	return b.String()
 }
 
+func (f *family) has(r *row) bool {
+	return r.family() == f.name || strings.HasPrefix(r.family(), f.name+"-")
+}
+
+// label is what tells a row from the family's others.
+func (f *family) label(r *row) string {
+	if r.family() != f.name {
+		return strings.TrimPrefix(r.Name, f.name+"-")
+	}
+	if r.variant() == "" {
+		return r.Name
+	}
+	return r.variant()
+}
+
 // familiesOf lists the families of rows, the known ones first and in their order.
 func familiesOf(rows []*row) (list []family) {
-	present := map[string]bool{}
-	var names []string
-	for _, r := range rows {
-		if !present[r.family()] {
-			names = append(names, r.family())
-		}
-		present[r.family()] = true
-	}
 	for _, f := range families {
-		if present[f.name] {
+		if slices.ContainsFunc(rows, f.has) {
 			list = append(list, f)
 		}
 	}
-	for _, name := range names {
-		if !slices.ContainsFunc(families, func(f family) bool { return f.name == name }) {
-			list = append(list, family{name: name, title: name})
+	for _, r := range rows {
+		if !slices.ContainsFunc(list, func(f family) bool { return f.has(r) }) {
+			list = append(list, family{name: r.family(), title: r.family()})
 		}
 	}
 	return list
@@ -109,13 +116,10 @@ func sentence(text string) string {
 }
 
 // table writes the rows, a line for each peer, with its second figures.
-func table(b *strings.Builder, rows []*row) {
+func (f *family) table(b *strings.Builder, rows []*row) {
 	b.WriteString("| | peer | median | min to max | runs | near/far | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		label := r.variant()
-		if label == "" {
-			label = r.Name
-		}
+		label := f.label(r)
 		for _, peer := range r.Peers {
 			s := r.Samples[peer]
 			if len(s) == 0 {

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,31 +16,40 @@ import (
 // picture is a file and what it says to those who do not see it.
 type picture struct{ name, title, svg string }
 
-// draw makes the pictures of a family's rows: those of a unit together, against
-// the variant where that is a number, and the percentiles and histograms that
-// the second figures hold.
+// draw makes the pictures of a family's rows: those of one name against the
+// variant, where at least three variants are numbers, the others of a unit as
+// bars; and the percentiles and histograms that the second figures hold.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
 	}
-	var units []string
+	var keys []string
+	of := map[string][]*row{}
 	for _, r := range rows {
-		if r.measured() && !slices.Contains(units, r.Unit) {
-			units = append(units, r.Unit)
+		if !r.measured() {
+			continue
 		}
+		key := r.Unit
+		if numbers(rows, r) >= 3 {
+			key = r.family()
+		}
+		if of[key] == nil {
+			keys = append(keys, key)
+		}
+		of[key] = append(of[key], r)
 	}
-	for i, unit := range units {
-		var same []*row
-		for _, r := range rows {
-			if r.Unit == unit {
-				same = append(same, r)
-			}
-		}
+	for i, key := range keys {
 		name := fileName(f.name)
 		if i > 0 {
 			name += fmt.Sprint("-", i+1)
 		}
-		list = append(list, picture{name + ".svg", f.title, compare(f, same)})
+		p := picture{name + ".svg", f.title, ""}
+		if same := of[key]; numbers(rows, same[0]) >= 3 {
+			p.svg = against(f, same).SVG()
+		} else {
+			p.svg = bars(f, same).SVG()
+		}
+		list = append(list, p)
 	}
 	if p := percentiles(f, rows); p != nil {
 		list = append(list, picture{fileName(f.name) + "-percentiles.svg", p.Title, p.SVG()})
@@ -51,50 +60,60 @@ func draw(f family, rows []*row) (list []picture, err error) {
 	return list, nil
 }
 
+// numbers counts the variants of r's name that are numbers.
+func numbers(rows []*row, r *row) (count int) {
+	for _, other := range rows {
+		if _, ok := other.number(); ok && other.family() == r.family() && other.Unit == r.Unit && other.measured() {
+			count++
+		}
+	}
+	return count
+}
+
 var notPlain = regexp.MustCompile(`[^a-z0-9]+`)
 
 func fileName(text string) string {
 	return strings.Trim(notPlain.ReplaceAllString(strings.ToLower(text), "-"), "-")
 }
 
-// compare draws rows of one unit: lines if at least three variants are numbers,
-// else bars.
-func compare(f family, rows []*row) string {
-	numbers, peers, high := 0, peersOf(rows), 0.0
-	for _, r := range rows {
-		if _, ok := r.number(); ok {
-			numbers++
+// against draws rows of one unit against their variants.
+func against(f family, rows []*row) *chart.Lines {
+	factor, unit := prefix(highest(rows), rows[0].Unit)
+	title := f.title
+	if rows[0].family() != f.name {
+		title += ": " + strings.TrimPrefix(rows[0].family(), f.name+"-")
+	}
+	c := &chart.Lines{Title: title, Note: f.note, XUnit: f.variants, YUnit: unit, XLog: true, YLog: f.log}
+	for _, peer := range peersOf(rows) {
+		line := chart.Line{Name: peer}
+		for _, r := range rows {
+			x, isNumber := r.number()
+			if s := r.Samples[peer]; len(s) > 0 && isNumber {
+				line.Points = append(line.Points, chart.Point{X: x, Y: s.Median() / factor, Min: s.Min() / factor, Max: s.Max() / factor})
+			}
 		}
+		slices.SortFunc(line.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		c.Lines = append(c.Lines, line)
+	}
+	return c
+}
+
+func highest(rows []*row) (high float64) {
+	for _, r := range rows {
 		for _, s := range r.Samples {
 			high = max(high, s.Median())
 		}
 	}
-	factor, unit := prefix(high, rows[0].Unit)
-	if numbers < 3 || numbers < len(rows) {
-		return bars(f, rows, peers, factor, unit).SVG()
-	}
-	c := &chart.Lines{Title: f.title, Note: f.note, XUnit: f.variants, YUnit: unit, XLog: true, YLog: f.log}
-	for _, peer := range peers {
-		line := chart.Line{Name: peer}
-		for _, r := range rows {
-			if s := r.Samples[peer]; len(s) > 0 {
-				x, _ := r.number() // all are: counted above
-				line.Points = append(line.Points, chart.Point{X: x, Y: s.Median() / factor, Min: s.Min() / factor, Max: s.Max() / factor})
-			}
-		}
-		slices.SortFunc(line.Points, func(a, b chart.Point) int { return int(math.Copysign(1, a.X-b.X)) })
-		c.Lines = append(c.Lines, line)
-	}
-	return c.SVG()
+	return high
 }
 
-func bars(f family, rows []*row, peers []string, factor float64, unit string) *chart.Bars {
+// bars draws rows of one unit one below the other.
+func bars(f family, rows []*row) *chart.Bars {
+	factor, unit := prefix(highest(rows), rows[0].Unit)
+	peers := peersOf(rows)
 	c := &chart.Bars{Title: f.title, Note: f.note, Unit: unit, Series: peers, Log: f.log}
 	for _, r := range rows {
-		g := chart.Group{Label: r.variant()}
-		if g.Label == "" {
-			g.Label = r.Name
-		}
+		g := chart.Group{Label: f.label(r)}
 		for _, peer := range r.Peers {
 			b := chart.Bar{Series: slices.Index(peers, peer), Missing: missing(r, peer)}
 			if s := r.Samples[peer]; len(s) > 0 {
@@ -190,9 +209,9 @@ func percentiles(f family, rows []*row) *chart.Bars {
 				}
 			}
 		}
-		slices.SortFunc(names, func(a, b string) int { return int(math.Copysign(1, nines(a)-nines(b))) })
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(nines(a), nines(b)) })
 		for _, name := range names {
-			g := chart.Group{Label: strings.TrimSpace(r.variant() + " " + name)}
+			g := chart.Group{Label: f.label(r) + " " + name}
 			for _, peer := range r.Peers {
 				if s := r.Also[peer][name].Samples; len(s) > 0 {
 					g.Bars = append(g.Bars, chart.Bar{Series: slices.Index(peers, peer), Median: s.Median() / factor, Min: s.Min() / factor, Max: s.Max() / factor})
@@ -218,14 +237,14 @@ func gaps(f family, rows []*row) *chart.Lines {
 		YUnit: "gaps a second", XLog: true, YLog: true}
 	for _, r := range rows {
 		for _, peer := range r.Peers {
-			line := chart.Line{Name: strings.TrimSpace(peer + " " + r.variant())}
+			line := chart.Line{Name: peer + " " + f.label(r)}
 			for name, x := range r.Also[peer] {
 				if m := gap.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
 					ns, _ := strconv.ParseFloat(m[1], 64) // digits
 					line.Points = append(line.Points, chart.Point{X: ns / 1e3, Y: x.Samples.Median(), Min: x.Samples.Median(), Max: x.Samples.Max()})
 				}
 			}
-			slices.SortFunc(line.Points, func(a, b chart.Point) int { return int(math.Copysign(1, a.X-b.X)) })
+			slices.SortFunc(line.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
 			if len(line.Points) > 0 {
 				c.Lines = append(c.Lines, line)
 			}

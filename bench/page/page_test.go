@@ -1,0 +1,91 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/bench"
+)
+
+// A result of every shape that rows have.
+func result() *bench.Report {
+	rate := func(name string, v float64) *bench.Row {
+		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{
+			"weft": {v, v * 1.1, v * 0.9}, "ovs-dpdk": {v / 2, v / 2, v / 4}}, Regimes: map[string][]int64{"weft": {60, 350, 60}}}
+	}
+	failed := rate("vhost-vhost/64", 12e6)
+	delete(failed.Samples, "ovs-dpdk")
+	failed.Failures = map[string]string{"ovs-dpdk": "cannot start: | no huge pages"}
+	latency := rate("iperf-overlay/tcp", 5e9)
+	latency.Unit = "bit/s"
+	latency.Also = map[string]map[string]bench.Extra{"weft": {
+		"p50": {Unit: "s", Samples: bench.Sample{2e-5}}, "p99.9": {Unit: "s", Samples: bench.Sample{3e-4}},
+		"gaps below 1024 ns": {Unit: "1/s", Samples: bench.Sample{1e6}}, "gaps below 2048 ns": {Unit: "1/s", Samples: bench.Sample{10}},
+	}}
+	hop := &bench.Row{Name: "hops/later frames in a row", Unit: "s", Less: true, Peers: []string{"weft", "linux"},
+		Samples: map[string]bench.Sample{"weft": {3e-6}, "linux": {6e-6}},
+		Also:    map[string]map[string]bench.Extra{"linux": {"NAT": {Unit: "s", Samples: bench.Sample{1e-6}}}}}
+	return &bench.Report{Version: "v", When: "2026-01-02T00:00:00Z", Rows: []*bench.Row{failed, rate("flows-exact/1", 5e6), rate("flows-exact/1000", 4e6),
+		rate("flows-exact/100000", 3e6), rate("flows-masks/10", 2e6), latency, hop}}
+}
+
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	readme := filepath.Join(dir, "readme")
+	if err := os.WriteFile(readme, []byte("before\n"+figuresBegin+"\nold\n"+figuresEnd+"\nafter\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := result()
+	if err := r.Write(filepath.Join(dir, "b.json")); err != nil {
+		t.Fatal(err)
+	}
+	older := result()
+	older.When, older.Rows[1].Samples["weft"] = "2025-01-01T00:00:00Z", bench.Sample{1}
+	if err := older.Write(filepath.Join(dir, "c.json")); err != nil {
+		t.Fatal(err)
+	}
+	files, err := build(dir, readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := files[filepath.Join(dir, "README.md")]
+	for _, want := range []string{"5 Mframes/s", "cannot start: \\| no huge pages", "hops-in-a-row.svg", "flows-2.svg", "2/1", "iperf-overlay-percentiles.svg", "p50 20 µs"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	if strings.Contains(page, "c.json") {
+		t.Error("the page uses the older result")
+	}
+	if text := files[readme]; !strings.Contains(text, "12 Mframes/s") || strings.Contains(text, "old") || !strings.HasSuffix(text, figuresEnd+"\nafter\n") {
+		t.Errorf("readme: %s", text)
+	}
+	for name := range files {
+		if base := filepath.Base(name); strings.HasSuffix(base, ".svg") && !strings.Contains(page, "("+base+")") {
+			t.Errorf("%s is not on the page", base)
+		}
+	}
+	again, err := build(dir, readme)
+	if err != nil || !maps.Equal(files, again) {
+		t.Errorf("the same results make another page (%v)", err)
+	}
+}
+
+// What is committed is what the results say: after a new result, or a change of
+// the page, run go run ./bench/page.
+func TestPageIsCurrent(t *testing.T) {
+	const root = "../.."
+	files, err := build(root+"/bench/results", root+"/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if b, err := os.ReadFile(name); err != nil || string(b) != files[name] {
+			t.Errorf("%s is not what the results say (%v): go run ./bench/page", name, err)
+		}
+	}
+}
