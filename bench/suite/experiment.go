@@ -32,6 +32,7 @@ func experiments() []*experiment {
 		vhostFamily(),
 		tunnelFamily(),
 		uplinkFamily(),
+		flowsFamily(),
 		hopsFamily(),
 	} {
 		list = append(list, family...)

@@ -21,8 +21,9 @@ import (
 // verbs are the arguments with which this program is a part of an experiment
 // that needs a process of its own.
 var verbs = map[string]func(args []string) error{
-	driveVerb: driveUplink,
-	hopsVerb:  sendDatagrams,
+	driveVerb:  driveUplink,
+	guestsVerb: runGuests,
+	hopsVerb:   sendDatagrams,
 }
 
 type options struct {

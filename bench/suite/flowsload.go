@@ -1,0 +1,312 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/cpu"
+	"weft/vhost/vhosttest"
+)
+
+// The guests of the flows family: a pair between which frames of many flows
+// circulate, and perhaps a third that sends frames of its own at a rate. They
+// run in a process of their own, on guestCore.
+
+// guestsVerb is this program as the guests.
+const guestsVerb = "flow-guests"
+
+// guestsSpec is what they are to do, in JSON.
+type guestsSpec struct {
+	Sockets []string
+	// Flows are those of the first and of the second guest: files of tuples.
+	Flows [2]string
+	// Until ends a run when so many frames have come back; 0: Length does.
+	Until        uint64
+	Warm, Length time.Duration
+	// Attack is a file of the third guest's frames, PerSecond how many it sends,
+	// for the second half of Length.
+	Attack    string
+	PerSecond int
+}
+
+// guestsReport is what they say on standard output, in JSON.
+type guestsReport struct {
+	Frames     float64 // a second
+	Seconds    float64
+	Lost       int64
+	UnderFire  float64 // frames a second in the second half
+	AttackRate float64 // of the third guest, as the switch took them
+}
+
+// tuple is what tells one UDP flow from another: tupleBytes in a file of them.
+type tuple struct {
+	src, dst         uint32
+	srcPort, dstPort uint16
+}
+
+const tupleBytes = 12
+
+func appendTuple(b []byte, t tuple) []byte {
+	b = binary.BigEndian.AppendUint32(b, t.src)
+	b = binary.BigEndian.AppendUint32(b, t.dst)
+	b = binary.BigEndian.AppendUint16(b, t.srcPort)
+	return binary.BigEndian.AppendUint16(b, t.dstPort)
+}
+
+// writeTuples keeps flows in a file.
+func writeTuples(path string, flows []tuple) error {
+	b := make([]byte, 0, tupleBytes*len(flows))
+	for _, t := range flows {
+		b = appendTuple(b, t)
+	}
+	return os.WriteFile(path, b, 0o644)
+}
+
+// headers are the bytes of frames that differ from flow to flow, as they are
+// copied into one: IPv4 header checksum, addresses, ports.
+type headers [][headerBytes]byte
+
+const (
+	headerAt    = 24 // of the checksum in the frame
+	headerBytes = 14
+)
+
+func readHeaders(path string) (headers, error) {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) == 0 || len(b)%tupleBytes != 0 {
+		return nil, errors.Join(err, fmt.Errorf("%s: expected flows of %d bytes each", path, tupleBytes))
+	}
+	list := make(headers, len(b)/tupleBytes)
+	for i := range list {
+		h := &list[i]
+		copy(h[2:], b[i*tupleBytes:][:tupleBytes])
+		// The rest of the header is that of a datagram in a frame of 64 bytes.
+		sum := uint32(0x4500 + frameBytes - 14 + 64<<8 + 17)
+		for at := 2; at < 10; at += 2 {
+			sum += uint32(binary.BigEndian.Uint16(h[at:]))
+		}
+		sum = sum&0xffff + sum>>16
+		binary.BigEndian.PutUint16(h[:], ^uint16(sum+sum>>16))
+	}
+	return list, nil
+}
+
+const frameBytes = 64
+
+// runGuests is the process.
+func runGuests(args []string) error {
+	var spec guestsSpec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return err
+	}
+	if err := cpu.Confine([]int{switchCore}); err != nil {
+		return err
+	}
+	debug.SetGCPercent(-1)
+	g, err := newFlowGuests(&spec)
+	if err != nil {
+		return err
+	}
+	defer g.load.Close()
+	runtime.LockOSThread()
+	if err := cpu.Pin(guestCore); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(g.run(&spec))
+}
+
+// flowGuests are those of a run.
+type flowGuests struct {
+	load     *vhosttest.Load
+	attacker *vhosttest.Guest
+	frames   headers // the attacker's
+	next     int     // of them
+	replaced int64   // frames that were lost and started anew
+	idle     bool    // no frame has come back yet
+	template [frameBytes]byte
+}
+
+func newFlowGuests(spec *guestsSpec) (*flowGuests, error) {
+	var flows [2]headers
+	for i := range flows {
+		var err error
+		if flows[i], err = readHeaders(spec.Flows[i]); err != nil {
+			return nil, err
+		}
+	}
+	if len(flows[0]) != len(flows[1]) {
+		return nil, errors.New("both guests need as many flows")
+	}
+	g := &flowGuests{idle: true}
+	var err error
+	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: len(flows[0]), Core: -1,
+		Vary: func(guest int, frame []byte, i uint32) { copy(frame[headerAt:], flows[guest][i][:]) }})
+	if err != nil {
+		return nil, err
+	}
+	all := g.load.Guests
+	if spec.Attack != "" {
+		if g.frames, err = readHeaders(spec.Attack); err != nil {
+			return nil, err
+		}
+		g.attacker, err = vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features})
+		if err != nil {
+			return nil, err
+		}
+		copy(g.template[:], all[0].Tx[0].Slot(0))
+		all = append(all[:len(all):len(all)], g.attacker)
+		g.fillTemplate()
+	}
+	return g, attachAll(spec.Sockets, all)
+}
+
+// fillTemplate makes the attacker's frame, but for its header's bytes.
+func (g *flowGuests) fillTemplate() {
+	f := g.template[:]
+	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})
+	binary.BigEndian.PutUint16(f[16:], frameBytes-14)
+	f[22], f[23] = 64, 17
+	binary.BigEndian.PutUint16(f[38:], frameBytes-34)
+}
+
+// attachAll waits for the switch at each guest's socket.
+func attachAll(sockets []string, guests []*vhosttest.Guest) error {
+	var listeners []*net.UnixListener
+	for _, s := range sockets {
+		l, err := vhosttest.ListenFront(s)
+		if err != nil {
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	for i, g := range guests {
+		f, err := vhosttest.Accept(listeners[i])
+		if err != nil {
+			return err
+		}
+		if err := attachPlainly(f, g); err != nil {
+			return fmt.Errorf("guest %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// attachPlainly brings a guest's device up without protocol features, with which
+// no ring need be enabled, one after the other: so every switch takes it.
+func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
+	offered, err := f.U64(vhosttest.GetFeatures, nil)
+	if err != nil {
+		return err
+	}
+	if missing := g.Features &^ offered; missing != 0 {
+		return fmt.Errorf("the switch lacks features %#x", missing)
+	}
+	if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
+		return err
+	}
+	if err := f.Send(vhosttest.SetFeatures, vhosttest.Version, vhosttest.Number(g.Features)); err != nil {
+		return err
+	}
+	if err := f.SetMemory(g); err != nil {
+		return err
+	}
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, q.Start()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run lets the frames circulate.
+func (g *flowGuests) run(spec *guestsSpec) guestsReport {
+	var r guestsReport
+	if spec.Until > 0 {
+		frames, elapsed := g.circulate(spec.Length, spec.Until, 0)
+		r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
+		return r
+	}
+	g.circulate(spec.Warm, 0, 0)
+	before := g.load.Totals()
+	length := spec.Length
+	if g.attacker != nil {
+		length /= 2
+	}
+	frames, elapsed := g.circulate(length, 0, 0)
+	r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
+	r.Lost = g.load.Totals().Lost - before.Lost
+	if g.attacker != nil {
+		g.circulate(spec.Warm, 0, spec.PerSecond) // until its masks are there
+		taken := g.attacker.Tx[0].UsedIndex()
+		frames, elapsed = g.circulate(length, 0, spec.PerSecond)
+		r.UnderFire = float64(frames) / elapsed.Seconds()
+		r.AttackRate = float64(g.attacker.Tx[0].UsedIndex()-taken) / elapsed.Seconds()
+	}
+	return r
+}
+
+// circulate runs for a time, or until so many frames have come back, the
+// attacker sending perSecond. With nothing to do for a while it gives its core to
+// others: in a switch with two processes, to the one that answers misses.
+func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
+	begin := time.Now()
+	idle, sent, replaced := 0, 0, begin
+	for turn := 0; ; turn++ {
+		n := 0
+		for guest := range 2 {
+			got, _ := g.load.Step(guest)
+			n += got
+		}
+		if g.idle {
+			begin = time.Now() // the switch may be slow to take the guests up
+			g.idle = n == 0
+		}
+		frames += uint64(n)
+		if until > 0 && frames >= until {
+			return frames, time.Since(begin)
+		}
+		if n > 0 {
+			idle = 0
+		} else if idle++; until > 0 && idle > 16 {
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		} else {
+			cpu.Pause(8)
+		}
+		if turn%64 != 0 && perSecond == 0 {
+			continue
+		}
+		now := time.Now()
+		if elapsed = now.Sub(begin); elapsed >= d {
+			return frames, elapsed
+		}
+		if perSecond > 0 {
+			for due := int(elapsed.Seconds() * float64(perSecond)); sent < due && g.attack(); sent++ {
+			}
+			g.attacker.Tx[0].Publish()
+		}
+		if now.Sub(replaced) > 5*time.Millisecond {
+			g.replaced, replaced = g.load.Replace(g.replaced), now
+		}
+	}
+}
+
+// attack sends one frame; it reports false if the ring is full.
+func (g *flowGuests) attack() bool {
+	tx := g.attacker.Tx[0]
+	tx.Reclaim()
+	copy(g.template[headerAt:], g.frames[g.next][:])
+	if !tx.Send(g.template[:]) {
+		return false
+	}
+	g.next = (g.next + 1) % len(g.frames)
+	return true
+}
