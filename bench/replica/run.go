@@ -1,8 +1,10 @@
 package replica
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"time"
 
@@ -18,10 +20,16 @@ type Config struct {
 	// Port is the path of a vhost-user socket whose guest the member is; empty: a
 	// UDP socket.
 	Port string
+	// Busy never waits, as event loops that look for the least latency do: it asks
+	// the kernel, or looks into the ring, again and again.
+	Busy bool
 	// The client's: how many requests are measured, how many go before, and how many
 	// are asked at a time.
 	Requests, Warmup uint64
 	Window           int
+	// Hold, if set, is read to the end of a line once all replicas answer, before
+	// the client asks.
+	Hold io.Reader
 }
 
 // Check reports what is wrong, in one line.
@@ -65,9 +73,18 @@ const silence = 10 * time.Second
 type member struct {
 	carrier carrier
 	start   time.Time
+	wait    time.Duration // for messages
 	out     []envelope
 	buf     [MessageSize]byte
 	next    time.Duration // tick
+}
+
+func newMember(c *Config, carrier carrier) *member {
+	m := &member{carrier: carrier, start: time.Now(), wait: tickEvery}
+	if c.Busy {
+		m.wait = 0
+	}
+	return m
 }
 
 func (m *member) now() time.Duration { return time.Since(m.start) }
@@ -86,7 +103,7 @@ func (m *member) post() error {
 
 // turn receives once, handles what came, ticks if it is time, and posts.
 func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
-	datagrams, err := m.carrier.receive(tickEvery)
+	datagrams, err := m.carrier.receive(m.wait)
 	if err != nil {
 		return err
 	}
@@ -111,7 +128,7 @@ func RunReplica(ctx context.Context, c *Config) error {
 	}
 	defer carrier.close()
 	n := newNode(c.Member)
-	m := &member{carrier: carrier, start: time.Now()}
+	m := newMember(c, carrier)
 	var user, system time.Duration
 	began, stopped := false, false
 	handle := func(msg *Message, at time.Duration) {
@@ -147,9 +164,14 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	}
 	defer carrier.close()
 	a := newAsker(c.Requests, c.Warmup, c.Window)
-	m := &member{carrier: carrier, start: time.Now()}
+	m := newMember(c, carrier)
 	if err := m.meet(ctx); err != nil {
 		return nil, err
+	}
+	if c.Hold != nil {
+		if _, err := bufio.NewReader(c.Hold).ReadString('\n'); err != nil {
+			return nil, fmt.Errorf("held: %w", err)
+		}
 	}
 	user, system := usage()
 	seen, since := uint64(0), m.now()

@@ -32,6 +32,8 @@ func (c *command) benchReplicaVerb() *cobra.Command {
 	f.Uint64Var(&conf.Requests, "requests", 10_000, "to measure")
 	f.Uint64Var(&conf.Warmup, "warmup", 1000, "requests before them")
 	f.IntVar(&conf.Window, "window", 1, "requests at a time")
+	f.BoolVar(&conf.Busy, "busy", false, "never wait for messages, look again and again")
+	hold := f.Bool("hold", false, "wait for a line of standard input before asking")
 	verb.RunE = func(_ *cobra.Command, args []string) error {
 		var err error
 		if conf.Member, err = strconv.Atoi(args[0]); args[0] == "client" {
@@ -48,6 +50,9 @@ func (c *command) benchReplicaVerb() *cobra.Command {
 		}
 		if err := conf.Check(); err != nil {
 			return usagef("%v", err)
+		}
+		if *hold {
+			conf.Hold = c.in
 		}
 		ctx, stop := untilSignal()
 		defer stop()

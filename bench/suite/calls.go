@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"weft/bench/traffic"
+)
+
+// System calls of all of Weft's own processes for each frame that a worker takes
+// in, under load: between guests that poll, from one into a tunnel (a veth, on
+// which the kernel sends 32 frames a call), and through a tunnel from one host to
+// another where the receiving guest sleeps when it is done and is called again.
+
+func callExperiments() []*experiment {
+	var list []*experiment
+	for _, e := range []struct {
+		variant string
+		do      func(*run) (float64, error)
+	}{
+		{"between guests", callsBetweenGuests},
+		{"guest to tunnel", callsToTunnel},
+		{"guest to guest of another host", callsAcross},
+	} {
+		list = append(list, &experiment{name: "replica/system calls, " + e.variant, unit: "calls/frame", less: true, peers: []string{weftPeer},
+			do: func(r *run, _ string) (float64, error) { return e.do(r) }})
+	}
+	return list
+}
+
+func callsBetweenGuests(r *run) (float64, error) {
+	sw := new(weft)
+	defer sw.down()
+	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
+		return 0, err
+	}
+	g, err := startGuests(r, "io", 64)
+	if err != nil {
+		return 0, err
+	}
+	defer g.stop()
+	g.say("start tx_first 8")
+	time.Sleep(warmUp)
+	return callsOf(r, sw)
+}
+
+func callsToTunnel(r *run) (float64, error) {
+	w, err := newSite(r.id)
+	if err != nil {
+		return 0, err
+	}
+	defer w.clear()
+	sw := new(weft)
+	defer sw.down()
+	overlay := func(guest func(int) string, tunnel string) []string {
+		return []string{"in_port=" + guest(0) + ",actions=output:" + tunnel}
+	}
+	if err := sw.up(r, setup{guests: 2, site: w, flows: overlay}); err != nil {
+		return 0, err
+	}
+	g, err := startGuests(r, "txonly", 64)
+	if err != nil {
+		return 0, err
+	}
+	defer g.stop()
+	g.say("start")
+	time.Sleep(warmUp)
+	return callsOf(r, sw)
+}
+
+// callsOf counts the calls of a switch under load.
+func callsOf(r *run, sw *weft) (float64, error) {
+	s, err := sw.show()
+	if err != nil {
+		return 0, err
+	}
+	frames := func() (uint64, error) {
+		s, err := sw.show()
+		if err != nil {
+			return 0, err
+		}
+		return s.Workers[0].Frames, nil
+	}
+	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
+}
+
+// callsDuring counts calls and frames for as long as a measurement takes. Asking
+// for the frames costs control a few calls, which count.
+func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
+	counting, err := startCounting(r, pids)
+	if err != nil {
+		return 0, err
+	}
+	before, err := frames()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(r.length)
+	after, err := frames()
+	counts, endErr := counting.end()
+	if err := errors.Join(err, endErr); err != nil {
+		return 0, err
+	}
+	if after == before {
+		return 0, errors.New("the engine took no frames in")
+	}
+	calls := uint64(0)
+	for _, n := range counts {
+		calls += n
+	}
+	r.note("frames a call", "", float64(after-before)/float64(max(calls, 1)))
+	r.note("frames taken in", "frames/s", float64(after-before)/r.length.Seconds())
+	return float64(calls) / float64(after-before), nil
+}
+
+// callsAcross loads both engines of a cluster with what a guest can send to a guest
+// of the other host.
+func callsAcross(r *run) (float64, error) {
+	c := &cluster{run: r, peer: weftPeer}
+	defer c.clear()
+	if err := c.lay(); err != nil {
+		return 0, err
+	}
+	socket := filepath.Join(r.dir, "bench.sock")
+	bin := filepath.Join(r.bin, "weft")
+	server, err := start(r.dir, "bench-server", bin, "bench", "server", "--listen", "unix:"+socket, "--raw", c.socket(1))
+	if err != nil {
+		return 0, err
+	}
+	defer server.stop()
+	if err := eventually(5*time.Second, func() error { _, err := os.Stat(socket); return err }); err != nil {
+		return 0, err
+	}
+	client, err := start(r.dir, "bench-client", bin, "bench", "client", "unix:"+socket, "--raw", c.socket(0), "--json", "-i", "0",
+		"-b", "0", "-t", fmt.Sprint((r.length + 2*time.Second).Seconds()), "-O", fmt.Sprint(warmUp.Seconds()))
+	if err != nil {
+		return 0, err
+	}
+	defer client.stop()
+	time.Sleep(2 * warmUp)
+	calls, err := callsDuring(r, c.daemons(), c.frames)
+	if err != nil {
+		return 0, err
+	}
+	client.wait(20 * time.Second)
+	result := new(traffic.Result)
+	if err := json.Unmarshal([]byte(client.output()), result); err != nil || result.Received.Frames == 0 {
+		return 0, fmt.Errorf("the load: %w, %d frames: %s", err, result.Received.Frames, client.tail())
+	}
+	r.note("arrived", "frames/s", result.ReceivedFramesPerSecond)
+	return calls, nil
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"weft/bench/replica"
+)
+
+// Three replicas that agree on a client's requests (bench/replica), as guests of
+// an overlay of two hosts: the leader and the client on one, the followers on the
+// other. Over Linux's bridge and vxlan device with the rules of the recordings in
+// bench/hops; over Weft with taps, so that guests still enter the kernel for each
+// message; and over Weft with members that are themselves guests of vhost-user
+// ports, for which a message is a write into shared memory. Messages are tracked
+// and filtered on all ways.
+//
+// Each run measures three times: undisturbed, then with perf counting system
+// calls of each component, then with it sampling where their time goes.
+
+const (
+	weftTapPeer     = "weft-tap"
+	replicaRequests = 10_000
+	replicaWarmup   = 1000
+)
+
+func replicaFamily() []*experiment {
+	var list []*experiment
+	for _, w := range []struct {
+		variant string
+		options []string
+	}{
+		{"1 at a time", []string{"--window", "1"}},
+		{"64 at a time", []string{"--window", "64"}},
+		{"64 at a time, members that never wait", []string{"--window", "64", "--busy"}},
+	} {
+		list = append(list, &experiment{name: "replica/" + w.variant, unit: "requests/s", peers: []string{weftPeer, weftTapPeer, linuxPeer},
+			do: func(r *run, peer string) (float64, error) { return measureReplicas(r, peer, w.options) }})
+	}
+	return append(list, callExperiments()...)
+}
+
+func measureReplicas(r *run, peer string, options []string) (float64, error) {
+	c := &cluster{run: r, peer: peer, options: options}
+	defer c.clear()
+	if err := c.lay(); err != nil {
+		return 0, err
+	}
+	plain, err := c.agree(c.busy)
+	if err != nil {
+		return 0, err
+	}
+	us := func(v float64) float64 { return v / 1e6 }
+	r.note("50 %", "s", us(plain.P50))
+	r.note("99 %", "s", us(plain.P99))
+	r.note("99.9 %", "s", us(plain.P999))
+	sums := map[string]replica.CPU{}
+	for name, used := range c.used {
+		sum := sums[component(name)]
+		sums[component(name)] = replica.CPU{User: sum.User + used.User, System: sum.System + used.System}
+	}
+	for name, sum := range sums {
+		r.note("CPU a request, "+name, "s", (sum.User+sum.System)/(replicaRequests+replicaWarmup))
+	}
+	if _, err := c.agree(c.countCalls); err != nil {
+		return 0, err
+	}
+	if _, err := c.agree(c.sample); err != nil {
+		return 0, err
+	}
+	return plain.Rate, nil
+}
+
+// observer watches a run of the members; it is told when they are there, and
+// returns what is to be done when the client has its answers.
+type observer func() (done func(requests int) error, err error)
+
+// agree has the members agree, once.
+func (c *cluster) agree(observe observer) (*replica.Report, error) {
+	c.members = map[string]*process{}
+	defer c.stopMembers()
+	for i := range replica.Replicas {
+		p, err := c.startMember(strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		c.members[memberName(i)] = p
+	}
+	client, err := c.startMember("client", "--json", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
+	if err != nil {
+		return nil, err
+	}
+	c.members[memberName(replica.Client)] = client
+	done, err := observe()
+	if err != nil {
+		return nil, err
+	}
+	client.say("begin")
+	client.wait(30 * time.Second)
+	if err := done(replicaRequests + replicaWarmup); err != nil {
+		return nil, err
+	}
+	if client.alive() == nil {
+		return nil, fmt.Errorf("the client did not end: %s", client.tail())
+	}
+	report := new(replica.Report)
+	if client.err != nil || json.Unmarshal([]byte(client.output()), report) != nil {
+		return nil, fmt.Errorf("the client: %v: %s", client.err, client.tail())
+	}
+	for i, m := range report.Members {
+		c.used[memberName(i)] = m
+	}
+	return report, nil
+}
+
+func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
+
+// component is what members and processes of one kind are called together.
+func component(name string) string {
+	kind, _, many := strings.Cut(name, " ")
+	if many {
+		kind += "s"
+	}
+	return kind
+}
+
+func (c *cluster) stopMembers() {
+	for i := range replica.Replicas {
+		c.members[memberName(i)].wait(2 * time.Second) // the client has told them
+	}
+	for _, p := range c.members {
+		p.stop()
+	}
+}
+
+// busy measures the processor time of Weft's own processes; members report theirs.
+func (c *cluster) busy() (func(int) error, error) {
+	c.used = map[string]replica.CPU{}
+	before := map[string]replica.CPU{}
+	for name, pid := range c.daemons() {
+		before[name] = processorTime(pid)
+	}
+	return func(int) error {
+		for name, pid := range c.daemons() {
+			now := processorTime(pid)
+			c.used[name] = replica.CPU{User: now.User - before[name].User, System: now.System - before[name].System}
+		}
+		return nil
+	}, nil
+}
