@@ -216,9 +216,9 @@ func (d *Daemon) WeftJSON(v any, args ...string) {
 
 // Tap adds a tap port of the same name as the guest, whose eth0 it becomes,
 // with the given hardware address and address.
-func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int) {
+func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) {
 	d.Host.lab.T.Helper()
-	d.Weft("add-port", guest.Name, "type=tap", "dev=eth0", "netns="+guest.NS, "mac="+mac, fmt.Sprint("mtu=", mtu))
+	d.Weft(append([]string{"add-port", guest.Name, "type=tap", "dev=eth0", "netns=" + guest.NS, "mac=" + mac, fmt.Sprint("mtu=", mtu)}, options...)...)
 	if cidr != "" {
 		guest.Address("eth0", cidr)
 	} else {
