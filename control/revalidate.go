@@ -36,7 +36,7 @@ func (d *Daemon) maintain(ctx context.Context) {
 		case <-d.macsStale:
 			began := time.Now()
 			d.change.Lock()
-			d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+			d.revalidate(func(m *megaflow) bool { return m.usedMACs || m.teaches != nil })
 			d.change.Unlock()
 			// As much time for others as this took, at the least.
 			if !sleep(ctx, max(macPause, 2*time.Since(began))) {
@@ -76,6 +76,10 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 	env := d.env()
 	for _, m := range chunk {
 		if !pick(m) {
+			continue
+		}
+		if m.teaches != nil && d.macs.moved(&m.teaches.learn) {
+			stale = append(stale, m)
 			continue
 		}
 		t := d.pipeline.Translate(&m.key, env)

@@ -267,6 +267,12 @@ func (m *macs) vtep(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
 	return m.table.VTEP(s, vlan, mac)
 }
 
+func (m *macs) moved(l *openflow.Learn) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Moved(l)
+}
+
 func (m *macs) announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

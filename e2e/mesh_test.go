@@ -98,7 +98,7 @@ func TestMesh(t *testing.T) {
 			}
 		}
 		// Unless a flow names the port.
-		m.weft[0].Weft("add-flow", "priority=200,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
+		m.weft[0].Weft("add-flow", "priority=40000,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
 		wire := m.guests[1][0].Raw("eth0")
 		m.guests[0][0].Try("ping", "-c", "1", "-W", "1", "10.0.0.99")
 		if _, err := wire.Match(settle, func(f []byte) bool {
@@ -133,7 +133,7 @@ func (m *mesh) answered(t *testing.T) {
 // frame has told the others.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
-	const count = 300
+	const count = 150
 	var pingers []*lab.Process
 	for _, from := range []int{0, 4} {
 		pingers = append(pingers, m.guests[0][from].Start("ping", "-n", "-q", "-i", "0.02", "-W", "1", "-c", fmt.Sprint(count), m.address(1)))

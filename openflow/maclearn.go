@@ -91,6 +91,21 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 	return e
 }
 
+// at tells whether l is of the place that e is of.
+func (e *macEntry) at(l *Learn) bool {
+	return e.segment == l.Segment && e.port == l.Port && e.remote == l.Remote
+}
+
+// Moved tells whether the address that l is of is known elsewhere now. A frame that
+// teaches l is to be learnt from at once when it comes again.
+func (t *MACTable) Moved(l *Learn) bool {
+	if !l.Valid {
+		return false
+	}
+	e := t.find(l.Segment, l.VLAN, l.MAC)
+	return e != nil && !e.at(l)
+}
+
 // Announced is Env.Announced.
 func (t *MACTable) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
 	e := t.exact(s, keyOf(vlan, mac))
@@ -108,12 +123,15 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 // Learn notes that the address was seen at nowNS (CLOCK_MONOTONIC), and reports
 // whether that changes forwarding: it is new, has moved to another port or remote,
 // or says of an IP address that it is its own now. An l that is not valid changes
-// nothing.
+// nothing, nor does one of another place that is older than what is known.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
 	}
 	key := keyOf(l.VLAN, l.MAC)
+	if e := t.find(l.Segment, l.VLAN, l.MAC); e != nil && nowNS < e.seenNS && !e.at(&l) {
+		return false
+	}
 	changed = t.displace(l.Segment, key)
 	e := t.exact(l.Segment, key)
 	if e == nil {
@@ -124,7 +142,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		changed = true
 	} else {
 		t.unlink(e)
-		if e.port != l.Port || e.remote != l.Remote {
+		if !e.at(&l) {
 			changed, e.announced = true, false
 		}
 		e.port, e.remote = l.Port, l.Remote

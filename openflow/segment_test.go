@@ -136,6 +136,26 @@ func TestSegmentTable(t *testing.T) {
 	}
 }
 
+// What was seen before a move is not learnt after it, and what teaches the old place
+// is known to.
+func TestMovesAreLearntInOrder(t *testing.T) {
+	tab := NewMACTable(0, 0)
+	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
+	tab.Learn(at(1, 5), 10)
+	tab.Learn(at(2, 5), 20)
+	old, now := at(1, 5), at(2, 5)
+	if port, _ := tab.Lookup(5, 0, 1); tab.Learn(old, 15) || port != 2 || !tab.Moved(&old) || tab.Moved(&now) {
+		t.Errorf("the address is at %d", port)
+	}
+	if port, _ := tab.Lookup(5, 0, 1); !tab.Learn(old, 30) || port != 2 {
+		t.Error("a later move back was not learnt")
+	}
+	tab.Learn(at(3, 0), 40) // a port of no VNI
+	if old.Port = 1; !tab.Moved(&old) || tab.Learn(old, 35) {
+		t.Error("what was before the move to a port of no VNI")
+	}
+}
+
 // Addresses made up in one VNI displace none of another.
 func TestSegmentsShareTheTable(t *testing.T) {
 	tab := NewMACTable(100, 0)
