@@ -66,7 +66,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 		}
 	}
 	if len(unknown) > 0 {
-		tr.Seek(b, unknown, req.Zone)
+		tr.seek(b, unknown, req.Zone)
 		for _, i := range unknown {
 			tr.Settle(int(i))
 		}

@@ -1,6 +1,10 @@
 package conntrack
 
-import "weft/packet"
+import (
+	"math/bits"
+
+	"weft/packet"
+)
 
 // Looking up a batch: what does not depend on each other is fetched together, the
 // buckets of all frames first, then the records of all connections. Frames stay
@@ -23,49 +27,76 @@ type sought struct {
 // were looked up: another batch, or headers that were changed.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
-// Seek looks the connections of frames of the batch up in a zone, as far as
-// fetching their records. It returns, for each frame in order, the number of the
-// record that it may be; valid until the next call. Settle must follow for each.
-func (tr *Tracker) Seek(b *packet.Batch, frames []uint8, zone uint16) *[packet.BatchSize]uint32 {
+// SeekFlows looks those frames of set up in a zone that are whole and of TCP or UDP,
+// and not known there, as far as fetching their connections' records. It returns
+// them in order and, for each in order, the number of the record that it may be;
+// both valid until the next call. Settle must follow for each.
+func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
+	t, n := tr.Table, 0
+	for ; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set) % packet.BatchSize
+		f := &b.Frames[i]
+		if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP || tr.Known(i, zone) {
+			continue
+		}
+		p := &tr.probes[i]
+		if !t.extractIPv4(f, zone, p) {
+			t.extract(b, f, zone, p)
+		}
+		tr.lines[n%packet.BatchSize] = uint32(p.hash) & t.wrap
+		tr.order[n%packet.BatchSize] = uint8(i)
+		n++
+	}
+	order := tr.order[:n]
+	tr.likely(order)
+	return order, &tr.lines
+}
+
+// seek is SeekFlows for all these frames.
+func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
+	t := tr.Table
+	for n, i := range frames {
+		i %= packet.BatchSize
+		p := &tr.probes[i]
+		t.extract(b, &b.Frames[i], zone, p)
+		tr.lines[n%packet.BatchSize] = uint32(p.hash) & t.wrap
+	}
+	tr.likely(frames)
+}
+
+// likely fetches the buckets and then the records of frames, whose buckets are in
+// lines.
+func (tr *Tracker) likely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
 		tr.created = t.head.counters.Created
 	}
-	for n, i := range frames {
-		i %= packet.BatchSize
-		p := &tr.probes[i]
-		if !t.extractIPv4(&b.Frames[i], zone, p) {
-			t.extract(b, &b.Frames[i], zone, p)
-		}
-		tr.lines[n%packet.BatchSize] = uint32(p.hash) & t.wrap
-	}
 	prefetchBuckets(&t.buckets[0], &tr.lines, len(frames))
 	for n, i := range frames {
 		i %= packet.BatchSize
-		p := &tr.probes[i]
-		likely, line := none, uint32(0)
-		bucket := &t.buckets[uint32(p.hash)&t.wrap]
-		if lo, hi := bucket.candidates(signature(p.hash)); lo|hi != 0 {
-			likely = bucket.numbers[firstWay(lo, hi)%ways]
-			line = likely
+		hash := tr.probes[i].hash
+		bucket := &t.buckets[tr.lines[n%packet.BatchSize]]
+		number, line := none, uint32(0)
+		if lo, hi := bucket.candidates(signature(hash)); lo|hi != 0 {
+			number = bucket.numbers[firstWay(lo, hi)%ways]
+			line = number
 		} else if bucket.passed != 0 {
-			likely = unsure
+			number = unsure
 		}
-		tr.numbers[i], tr.lines[n%packet.BatchSize] = likely, line
+		tr.known |= 1 << i
+		tr.numbers[i], tr.lines[n%packet.BatchSize] = number, line
 	}
 	prefetchConns(&t.conns[0], &tr.lines, len(frames))
-	return &tr.lines
 }
 
 // unsure is the number of a connection whose search has not come to its end.
 const unsure = none - 1
 
-// Settle ends for frame i what Seek has begun: it returns the frame's connection
-// and direction; ok is false if it has none.
+// Settle ends for frame i what SeekFlows has begun: it returns the frame's
+// connection and direction; ok is false if it has none.
 func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	i %= packet.BatchSize
 	t, p, n := tr.Table, &tr.probes[i], tr.numbers[i]
-	tr.known |= 1 << i
 	if n == none || p.kind == kindNone {
 		tr.numbers[i] = none
 		return Ref{}, 0, false
@@ -103,14 +134,6 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 		return n, d, g
 	}
 	return none, 0, 0
-}
-
-// Found is the connection and direction of frame i as Settle found it; ok is
-// false if the frame has none, or is not known.
-func (tr *Tracker) Found(i int) (ref Ref, dir uint8, ok bool) {
-	i %= packet.BatchSize
-	n := tr.numbers[i]
-	return Ref{n, tr.generations[i]}, tr.dirs[i], tr.known>>i&1 != 0 && n != none
 }
 
 // Known tells whether frame i has been looked up in the zone.

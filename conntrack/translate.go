@@ -16,20 +16,11 @@ import (
 // dnat where the destination was.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8) (state uint8) {
 	c := &t.conns[n]
-	flags := c.flags
-	if flags&connTranslated == 0 {
+	if c.flags&connTranslated == 0 {
 		return 0
 	}
-	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
-	if dir == 1 {
-		src, dst = dst, src
-	}
-	if src {
-		state |= SNAT
-	}
-	if dst {
-		state |= DNAT
-	}
+	state = translated(c.flags, dir)
+	src, dst := state&SNAT != 0, state&DNAT != 0
 	// What the frame is to become: the reverse of the other direction's tuple.
 	if w := &c.tuples[1-dir&1]; p.kind != kindError && !w.ipv6() &&
 		f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16)) {
@@ -42,6 +33,22 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	} else {
 		setAddresses(f, &other, src, dst)
 		setPorts(f, &other, src, dst)
+	}
+	return state
+}
+
+// translated are the ct_state bits of a frame in a direction of a translated
+// connection.
+func translated(flags uint16, dir uint8) (state uint8) {
+	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
+	if dir == 1 {
+		src, dst = dst, src
+	}
+	if src {
+		state |= SNAT
+	}
+	if dst {
+		state |= DNAT
 	}
 	return state
 }

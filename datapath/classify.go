@@ -64,13 +64,12 @@ func (w *Worker) lookUp(tunneled uint32) {
 	if w.taps.on {
 		w.tapLookup()
 	} else {
-		live := w.live
+		found := uint32(0)
 		if q := w.rxInUse; q != nil && q.fuses && w.fuses() {
-			fused := w.seekFirst(q)
-			live &^= fused
-			w.lookups.ExactHits += uint64(bits.OnesCount32(fused))
+			w.lookups.ExactHits += uint64(w.sweep(q))
+			found = w.fused.found
 		}
-		w.cache.Lookup(&w.keys, live, &w.slots, &w.lookups)
+		w.cache.Lookup(&w.keys, w.live&^found, &w.slots, &w.lookups)
 	}
 	c := w.sh.Counters
 	c.ExactHits += w.lookups.ExactHits

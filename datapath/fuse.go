@@ -7,6 +7,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/shm"
 	"weft/packet"
+	"weft/port"
 )
 
 // Fused connections. What the megaflow before tracking, the tracker and the
@@ -41,8 +42,11 @@ type pair struct {
 	slot, generation     uint32 // of the megaflow that tracks
 	then, thenGeneration uint32 // of the one behind; slot itself: none is looked up
 	serial               uint32
-	tunnels              bool // then has a tunnel among its actions
-	wide                 bool // one of them looks at words that agreement leaves out
+	to                   uint32 // port, if that is all that is left to do behind tracking; else 0
+	tunnels              bool   // then has a tunnel among its actions
+	wide                 bool   // one of them looks at words that agreement leaves out
+	translates           bool   // the first one's ct action has nat
+	_                    [5]byte
 }
 
 // DefaultFused is the number of pairs of megaflows that a worker remembers, a power
@@ -194,19 +198,88 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// seekFirst finds frames of the batch by their hints, before the flow cache is
-// asked, and returns those for which it need not be.
-func (w *Worker) seekFirst(q *rxQueue) (found uint32) {
-	u := &w.fused
-	found = w.seekHints(w.live, q.zone)
-	for set := found; set != 0; set &= set - 1 {
-		i := bits.TrailingZeros32(set) % packet.BatchSize
-		w.slots[i] = u.pairs[u.serials[i]&uint32(len(u.pairs)-1)].slot
+// sweep takes frames of the batch by their hints before the flow cache is asked, and
+// returns how many. The first ones, as long as each has a hint and only goes to a
+// port, are done with; of those behind the megaflow is known.
+func (w *Worker) sweep(q *rxQueue) (count int) {
+	u, tr := &w.fused, w.tracks.tracker
+	order, lines := tr.SeekFlows(&w.batch, w.live, q.zone)
+	prefetchHints(&u.hints[0], lines, len(order))
+	at := 0
+	if !q.tunnel { // whose frames may be coalesced, by run
+		at = w.sweepOut(order)
 	}
-	if 2*bits.OnesCount32(found) < bits.OnesCount32(w.live) {
+	for _, i := range order[at:] {
+		i %= packet.BatchSize
+		if w.hinted(int(i)) {
+			u.found |= 1 << i
+			w.slots[i] = u.pairs[u.serials[i]&uint32(len(u.pairs)-1)].slot
+		}
+	}
+	count = at + bits.OnesCount32(u.found)
+	if 2*count < bits.OnesCount32(w.live)+at {
 		q.fuses = false
 	}
-	return found
+	return count
+}
+
+// sweepOut sends the first frames of order, and returns how many.
+func (w *Worker) sweepOut(order []uint8) int {
+	u, tr := &w.fused, w.tracks.tracker
+	var p *pair
+	var out *txPort
+	packets, bytes, done := uint64(0), uint64(0), uint32(0)
+	at := 0
+	for ; at < len(order); at++ {
+		i := order[at] % packet.BatchSize
+		if w.live&(1<<i-1)&^done != 0 || !w.hinted(int(i)) {
+			break // order stays
+		}
+		if serial := u.serials[i]; p == nil || p.serial != serial {
+			if p != nil {
+				w.countPair(p, packets, bytes)
+			}
+			p = &u.pairs[serial&uint32(len(u.pairs)-1)]
+			packets, bytes = 0, 0
+			if out = &w.ports[p.to%port.MaxPorts]; out.tx == nil {
+				break
+			}
+			w.touch(out)
+		}
+		if _, ok := tr.Fast(&w.batch, int(i), p.translates, w.now); !ok {
+			break
+		}
+		if out.count == packet.BatchSize {
+			w.sendPending(out)
+		}
+		out.pending[out.count%packet.BatchSize] = i
+		out.count++
+		packets++
+		bytes += uint64(w.batch.Frames[i].Len())
+		done |= 1 << i
+	}
+	if p != nil {
+		w.countPair(p, packets, bytes)
+	}
+	w.live &^= done
+	u.hits += uint64(at)
+	return at
+}
+
+// countPair counts frames for both megaflows.
+func (w *Worker) countPair(p *pair, packets, bytes uint64) {
+	if packets == 0 {
+		return
+	}
+	for _, slot := range [2]uint32{p.slot, p.then} {
+		flow := w.cache.Flow(slot)
+		flow.Packets += packets
+		flow.Bytes += bytes
+		flow.UsedNS = w.now
+		if p.then == p.slot {
+			return
+		}
+	}
 }
 
 // runFused takes those frames of a run through tracking that have a hint, and
@@ -242,7 +315,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if p.serial != u.serials[i] || p.slot != slot {
 		return false // another pair has taken its place, or it is another run
 	}
-	state, ok := t.tracker.Fast(&w.batch, i, &t.request, w.now)
+	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {
 		return false
 	}
@@ -320,12 +393,7 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 			continue
 		}
 		w.cursor = i
-		slot := w.slots[i]
-		if next := w.outputRun(i, end, slot); next > i {
-			i = next
-		} else {
-			i = w.executeRun(i, slot)
-		}
+		i = w.executeRun(i, w.slots[i])
 	}
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
@@ -387,7 +455,16 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		clear(u.hints)
 		u.last = 1
 	}
-	p.serial, p.tunnels = u.last, tunnels(w.cache.Actions(p.then))
+	actions := w.cache.Actions(p.then)
+	p.serial, p.tunnels = u.last, tunnels(actions)
+	first := w.cache.Actions(p.slot)
+	p.translates = first[0].U32&flowtable.CTNAT != 0
+	if p.then == p.slot {
+		actions = actions[flowtable.CTRecords(first[0].U32):]
+	}
+	if len(actions) == 1 && actions[0].Op == flowtable.OpOutput {
+		p.to = actions[0].U32
+	}
 	p.wide = beyondBase(w.cache.MaskOf(p.slot)) || beyondBase(w.cache.MaskOf(p.then))
 	u.pairs[u.last&wrap] = *p
 	*recent = u.last
