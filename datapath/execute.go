@@ -11,23 +11,17 @@ import (
 // once.
 func (w *Worker) executeFound() {
 	b := &w.batch
-	for i := 0; i < b.N; {
+	for i := w.outputRuns(0, b.N); i < b.N; i = w.outputRuns(i, b.N) {
 		w.cursor = i
-		if w.live>>i&1 == 0 {
+		switch slot := w.slots[i]; {
+		case w.live>>i&1 == 0:
 			i++
-			continue
-		}
-		slot := w.slots[i]
-		if slot == flowtable.NoSlot {
+		case slot == flowtable.NoSlot:
 			w.miss(i)
 			i++
-			continue
+		default:
+			i = w.executeRun(i, slot)
 		}
-		if end := w.outputRun(i, b.N, slot); end > i {
-			i = end
-			continue
-		}
-		i = w.executeRun(i, slot)
 	}
 	w.cursor = b.N
 }
@@ -75,39 +69,51 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	return end
 }
 
-// outputRun is executeRun, of frames before limit, for a megaflow that sends to one
-// port and does nothing else, as most do: statistics and the port's list are
-// written in one go. It returns first, having done nothing, where there is more to
-// it.
-func (w *Worker) outputRun(first, limit int, slot uint32) int {
-	flow, actions := w.cache.Flow(slot), w.cache.Actions(slot)
-	if len(actions) != 1 || actions[0].Op != flowtable.OpOutput || w.fragments.uncounted != 0 || w.tracks.forked != 0 ||
-		w.rxInUse != nil && w.rxInUse.tunnel {
+// outputRuns carries out the runs of frames from first on to before limit, as long
+// as each only goes to one port: most do. It returns the first frame of which there
+// is more to do.
+func (w *Worker) outputRuns(first, limit int) int {
+	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
 		return first
 	}
-	b, p := &w.batch, &w.ports[actions[0].U32%port.MaxPorts]
-	if actions[0].U32 >= port.MaxPorts || p.tx == nil || int(p.count)+limit-first > packet.BatchSize {
-		return first
-	}
-	w.touch(p)
-	packets, bytes, end := uint64(0), uint64(0), first
-	for ; end < limit; end++ {
-		at := uint(end) % packet.BatchSize
+	flows := w.cache.Flows()
+	for i := first; i < limit; {
+		at := uint(i) % packet.BatchSize
 		if w.live>>at&1 == 0 {
+			i++
 			continue
 		}
-		if w.slots[at] != slot {
-			break
+		slot := w.slots[at]
+		if slot >= uint32(len(flows)) {
+			return i // NoSlot
 		}
-		packets++
-		bytes += uint64(b.Frames[at].Len())
-		p.pending[p.count%packet.BatchSize] = uint8(at)
-		p.count++
+		flow := &flows[slot]
+		a := w.cache.Only(flow)
+		if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
+			return i
+		}
+		p := &w.ports[a.U32]
+		if p.tx == nil || int(p.count)+limit-i > packet.BatchSize {
+			return i
+		}
+		w.touch(p)
+		packets, bytes := uint64(0), uint64(0)
+		for {
+			packets++
+			bytes += uint64(w.batch.Frames[at].Len())
+			p.pending[p.count%packet.BatchSize] = uint8(at)
+			p.count++
+			i++
+			at = uint(i) % packet.BatchSize
+			if i >= limit || w.live>>at&1 == 0 || w.slots[at] != slot {
+				break
+			}
+		}
+		flow.Packets += packets
+		flow.Bytes += bytes
+		flow.UsedNS = w.now
 	}
-	flow.Packets += packets
-	flow.Bytes += bytes
-	flow.UsedNS = w.now
-	return end
+	return limit
 }
 
 // tailOf is the index from which on nothing changes the frame any more, so that

@@ -3,6 +3,7 @@ package flowtable
 import (
 	"math/bits"
 
+	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -11,7 +12,9 @@ import (
 type Cache struct {
 	m Memory
 
-	// Exact-match cache.
+	// Exact-match cache. Nobody else looks at it: its memory is the worker's own.
+	buckets    []bucket
+	exact      []exactEntry
 	union      Key    // of all masks
 	groups     uint32 // of words that the union has
 	unionStale bool   // a mask is gone that the union may still have
@@ -77,7 +80,9 @@ func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
 		m:          m,
-		bucketWrap: uint32(len(m.buckets) - 1),
+		buckets:    shm.Private[bucket](m.sizes.Exact / ways),
+		exact:      shm.Private[exactEntry](m.sizes.Exact),
+		bucketWrap: uint32(m.sizes.Exact/ways - 1),
 		order:      make([]uint32, 0, len(m.masks)),
 		maskSeeds:  make([]uint64, len(m.masks)),
 		store:      newActionStore(&m, seed),
@@ -154,7 +159,8 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 			continue
 		}
 		c.frames[count%packet.BatchSize] = uint8(i)
-		c.digest(k, &c.digests[count%packet.BatchSize], &c.more[count%packet.BatchSize])
+		d := &c.digests[count%packet.BatchSize]
+		c.digest(k, d, &c.more[count%packet.BatchSize])
 		before = k
 		count++
 	}
@@ -176,6 +182,18 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 
 // repeat is a frame whose digest would be that of the frame before it.
 type repeat struct{ frame, of uint8 }
+
+// Flows are the statistics of all slots, in place. Index: slot.
+func (c *Cache) Flows() []Flow { return c.m.Flows }
+
+// Only is the one action of an installed slot, in place; nil if it has more, or
+// none. Valid as Actions.
+func (c *Cache) Only(f *Flow) *Action {
+	if f.ActionLen != 1 || f.ActionAt >= uint32(len(c.m.actions)) {
+		return nil
+	}
+	return &c.m.actions[f.ActionAt]
+}
 
 // Flow is the statistics of an installed slot.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }

@@ -9,7 +9,7 @@ import (
 // The exact-match cache maps the bits of a key that any installed mask looks at
 // (the union of all masks) to a megaflow: frames that agree in those agree in
 // their megaflow. It is set-associative: a bucket has the signatures of its
-// entries in 16 bytes, so that choosing among them costs one line of a small
+// entries in one word, so that choosing among them costs one line of a small
 // table, and only the entry itself is fetched from the large one.
 //
 // An entry holds the generation of the megaflow's slot, so that removing a
@@ -19,8 +19,8 @@ import (
 // ways is the number of entries in a bucket.
 const ways = 8
 
-// bucket has the 16-bit signature of each of its entries; 0: free.
-type bucket [ways / 4]uint64
+// bucket has the 8-bit signature of each of its entries; 0: free.
+type bucket uint64
 
 // baseWords is the number of words of a key that every entry has: WPort to
 // WIPv4. The others come in groups, and only those of groups that have a bit
@@ -57,7 +57,8 @@ type digest struct {
 	n      uint32 // words in its exactMore
 }
 
-func (d *digest) signature() uint64 { return d.hash>>48 | 1 }
+// signature is never 0.
+func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
 // digest masks the key with the union and hashes it. more takes the words of
 // groups.
@@ -138,24 +139,24 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 // returns how many it did not find, missed[:n]. Each loop works on lines that do
 // not depend on each other, fetched by the loop before.
 func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed int) {
-	buckets, exact, flows := c.m.buckets, c.m.exact, c.m.Flows
+	buckets, exact, flows := c.buckets, c.exact, c.m.Flows
 	found := 0
 	if count > fewLookups {
 		for j := range count {
 			c.lines[j%packet.BatchSize] = uint32(c.digests[j%packet.BatchSize].hash) & c.bucketWrap / bucketsPerLine
 		}
-		prefetchLines(&buckets[0][0], &c.lines, count)
+		prefetchLines((*uint64)(&buckets[0]), &c.lines, count)
 	}
 	for j := range count {
 		d := &c.digests[j%packet.BatchSize]
 		number := uint32(d.hash) & c.bucketWrap
-		lo, hi := buckets[number].candidates(d.signature())
-		if lo|hi == 0 {
+		marks := buckets[number].candidates(d.signature())
+		if marks == 0 {
 			c.missed[missed%packet.BatchSize] = uint8(j)
 			missed++
 			continue
 		}
-		c.lines[found%packet.BatchSize] = number*ways + first(lo, hi)
+		c.lines[found%packet.BatchSize] = number*ways + first(marks)
 		c.found[found%packet.BatchSize] = uint8(j)
 		found++
 	}
@@ -190,7 +191,7 @@ const (
 	// fewLookups are not worth a fetch ahead.
 	fewLookups = 2
 	// bucketsPerLine: buckets begin with a line.
-	bucketsPerLine = 64 / (ways / 4 * 8)
+	bucketsPerLine = 64 / ways
 )
 
 // wordsDiffer is 0 if all words are equal.
@@ -208,25 +209,20 @@ func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	return diff
 }
 
-// candidates marks the entries of b that have the signature: bit 15 of each
-// 16 bits. The lowest mark of each word is right; one above it may not be.
-func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
-	const ones, tops = 0x0001000100010001, 0x8000800080008000
-	x, y := b[0]^signature*ones, b[1]^signature*ones
-	return (x - ones) &^ x & tops, (y - ones) &^ y & tops
+// candidates marks the entries of b that have the signature: bit 7 of each byte.
+// The lowest mark is right; one above it may not be.
+func (b bucket) candidates(signature uint64) (marks uint64) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	x := uint64(b) ^ signature*ones
+	return (x - ones) &^ x & tops
 }
 
 // first is the lowest marked entry.
-func first(lo, hi uint64) uint32 {
-	if lo != 0 {
-		return uint32(bits.TrailingZeros64(lo)) / 16
-	}
-	return ways/2 + uint32(bits.TrailingZeros64(hi))/16
-}
+func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
 // holds tells whether entry number at has the words of d; it may be stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore) bool {
-	e := &c.m.exact[at]
+	e := &c.exact[at]
 	diff := wordsDiffer(&e.words, &d.words) | uint64(e.groups^d.groups)
 	if d.n != 0 {
 		diff |= c.differMore(at, d, more)
@@ -237,15 +233,9 @@ func (c *Cache) holds(at uint32, d *digest, more *exactMore) bool {
 // probe tries every candidate of d's bucket, and returns its slot or NoSlot.
 func (c *Cache) probe(d *digest, more *exactMore) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
-	lo, hi := c.m.buckets[number].candidates(d.signature())
-	for lo|hi != 0 {
-		at := number*ways + first(lo, hi)
-		if lo != 0 {
-			lo &= lo - 1
-		} else {
-			hi &= hi - 1
-		}
-		e := &c.m.exact[at]
+	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
+		at := number*ways + first(marks)
+		e := &c.exact[at]
 		if c.holds(at, d, more) && c.m.Flows[e.slot].Generation == e.generation {
 			return e.slot
 		}
@@ -262,23 +252,17 @@ const replaceOneIn = 4
 // words, into a free one, or over one of those there are.
 func (c *Cache) enter(d *digest, more *exactMore, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
-	b := &c.m.buckets[number]
+	b := &c.buckets[number]
 	way := uint32(ways)
-	for lo, hi := b.candidates(d.signature()); lo|hi != 0; {
-		w := first(lo, hi)
-		if c.holds(number*ways+w, d, more) {
+	for marks := b.candidates(d.signature()); marks != 0; marks &= marks - 1 {
+		if w := first(marks); c.holds(number*ways+w, d, more) {
 			way = w
 			break
 		}
-		if lo != 0 {
-			lo &= lo - 1
-		} else {
-			hi &= hi - 1
-		}
 	}
 	if way == ways {
-		if lo, hi := b.candidates(0); lo|hi != 0 {
-			way = first(lo, hi)
+		if free := b.candidates(0); free != 0 {
+			way = first(free)
 		} else {
 			if c.victim++; c.victim%replaceOneIn != 0 {
 				return
@@ -286,10 +270,9 @@ func (c *Cache) enter(d *digest, more *exactMore, slot uint32) {
 			way = c.victim / replaceOneIn % ways
 		}
 	}
-	shift := way % 4 * 16
-	b[way/4] = b[way/4]&^(0xffff<<shift) | d.signature()<<shift
+	*b = *b&^(0xff<<(8*way)) | bucket(d.signature()<<(8*way))
 	at := number*ways + way
-	e := &c.m.exact[at]
+	e := &c.exact[at]
 	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
 	e.words = d.words
 	if d.n != 0 {
@@ -316,7 +299,7 @@ func (c *Cache) setUnion() {
 			c.groups |= group
 		}
 	}
-	clear(c.m.buckets)
+	clear(c.buckets)
 }
 
 // wordGroups is the group of each word, 0 for base words.

@@ -72,11 +72,9 @@ type Memory struct {
 
 	index []indexEntry // of megaflows, by masked key
 
-	// Exact-match entry i has its signature in buckets[i/ways], the words that
-	// few frames have in more[i].
-	buckets []bucket
-	exact   []exactEntry
-	more    []exactMore
+	// Exact-match entry i has its signature in Cache.buckets[i/ways], the words
+	// that few frames have in more[i].
+	more []exactMore
 
 	actions     []Action
 	blocks      []actionBlock // index: number of the first action / blockActions
@@ -99,8 +97,6 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		keys:        shm.Carve[Key](l, s.Megaflows),
 		masks:       shm.Carve[mask](l, s.Masks),
 		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
-		buckets:     shm.Carve[bucket](l, s.Exact/ways),
-		exact:       shm.Carve[exactEntry](l, s.Exact),
 		more:        shm.Carve[exactMore](l, s.Exact),
 		actions:     shm.Carve[Action](l, s.Actions),
 		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
@@ -114,7 +110,6 @@ func (m *Memory) empty() {
 		clear(m.Flows)
 		clear(m.masks)
 		clear(m.index)
-		clear(m.buckets)
 		clear(m.blocks)
 		clear(m.actionIndex)
 	}
