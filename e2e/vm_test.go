@@ -62,6 +62,7 @@ func TestVM(t *testing.T) {
 	flood(t, vm, s.remote, remoteIP, "-u", "-b", "20M")
 	flood(t, s.remote, vm, vmIP, "-u", "-b", "20M")
 
+	t.Run("weft bench in it", func(t *testing.T) { benchInGuest(t, s, vm) })
 	t.Run("control killed", func(t *testing.T) {
 		outage := vmOutage(t, s, vm, func() {
 			s.weft.Control().Kill()

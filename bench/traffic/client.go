@@ -122,7 +122,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 	if err := s.open(ctx, own, local, remote, o); err != nil {
 		return nil, err
 	}
-	if err := s.ctl.send(message{Start: true}); err != nil {
+	if err := s.ctl.send(message{Start: &begin{AheadNS: s.clock.ahead.Nanoseconds(), WithinNS: s.clock.within.Nanoseconds()}}); err != nil {
 		return nil, err
 	}
 	if s.spec.Reverse {

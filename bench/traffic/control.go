@@ -43,7 +43,7 @@ type message struct {
 	Offer   *offer    `json:"offer,omitempty"`
 	Probe   *int64    `json:"probe,omitempty"` // the server's clock in its answer
 	Ready   bool      `json:"ready,omitempty"`
-	Start   bool      `json:"start,omitempty"`
+	Start   *begin    `json:"start,omitempty"`
 	Measure *measure  `json:"measure,omitempty"`
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
@@ -67,6 +67,13 @@ type offer struct {
 	Ports []int  `json:"ports,omitempty"` // one, of UDP one each stream
 	Clock string `json:"clock"`
 	MAC   string `json:"mac,omitempty"`
+}
+
+// begin starts the measurement. The client, which has compared clocks, says what
+// it found, for the server may be the one that receives.
+type begin struct {
+	AheadNS  int64 `json:"server_ahead_ns"` // the server's clock, of the client's
+	WithinNS int64 `json:"within_ns"`
 }
 
 // measure ends the warm-up.

@@ -246,7 +246,9 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 				if err := s.ctl.send(message{Probe: &at}); err != nil {
 					return err
 				}
-			case m.Start:
+			case m.Start != nil:
+				// The client's is behind by what this one is ahead.
+				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:
 				return errNotDue

@@ -26,11 +26,12 @@ type userland struct {
 	modules []string
 }
 
-// guestUserland is that of a guest of the switch: the network device, VLAN tags.
+// guestUserland is that of a guest of the switch: the network device, VLAN tags,
+// and vsock, over which a machine is told what to measure.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3"},
 	links:    []string{"sh", "ip"},
-	modules:  []string{"virtio_pci", "virtio_net", "8021q"},
+	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
 // libraryDirs is where the loader looks, the multiarch folder of amd64 first.

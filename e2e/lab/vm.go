@@ -70,8 +70,13 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 	if err != nil {
 		return files, err
 	}
+	if _, err := builtSwitch(); err != nil {
+		return files, err
+	}
 	files.Kernel, files.Initramfs = kernels[0], filepath.Join(bin, "initramfs")
-	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &guestUserland)
+	u := guestUserland
+	u.binaries = []string{filepath.Join(bin, "weft")} // for weft bench
+	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &u)
 })
 
 // Accelerator is what the machines run under on this computer, "kvm" or "tcg"
