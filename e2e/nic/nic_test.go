@@ -81,6 +81,7 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 		{"control killed", controlKilled},
 		{"both killed", bothKilled},
 		{"port deleted and added", portAgain},
+		{"some of the queues", someQueues},
 		{"nothing is left", nothingLeft},
 	}
 	for _, s := range steps {
@@ -91,6 +92,31 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 			t.Logf("took %.1f s", time.Since(began).Seconds())
 		})
 	}
+}
+
+// someQueues: with one queue served of two, RSS leads there, so that connections
+// whose hash led to the other arrive too; it is put back.
+func someQueues(t *testing.T, left, right *host) {
+	queues := len(left.sockets())
+	if queues < 2 {
+		t.Log("the card has one queue")
+		return
+	}
+	left.weft("del-port", "uplink")
+	left.weft("add-port", "uplink", "type=af_xdp", "dev=eth0", "queues=1", "rss=served")
+	if p := left.port("uplink"); p.Mode != "zerocopy" || strings.Contains(p.Detail, "not served") {
+		t.Errorf("mode %s: %s", p.Mode, p.Detail)
+	}
+	reach(t, left.guest, right.guestIP)
+	for range 3 { // each from another port, and so another outer source port
+		flood(t, right.guest, left.guest, left.guestIP)
+	}
+	left.weft("del-port", "uplink")
+	left.weft("add-port", "uplink", "type=af_xdp", "dev=eth0")
+	if n := len(left.sockets()); n != queues {
+		t.Errorf("%d sockets, want %d", n, queues)
+	}
+	reach(t, left.guest, right.guestIP)
 }
 
 func traffic(t *testing.T, left, right *host) {

@@ -1,0 +1,58 @@
+package datapath
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"weft/flowtable"
+	"weft/port/porttest"
+)
+
+// BenchmarkRemotes is the pass into tunnels to so many remotes, each frame to
+// another one than the frame before: a flow and a template for each. One operation
+// is one frame.
+func BenchmarkRemotes(b *testing.B) {
+	for _, remotes := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(remotes), func(b *testing.B) { benchmarkRemotes(b, remotes) })
+	}
+}
+
+func benchmarkRemotes(b *testing.B, remotes int) {
+	sizes := testSizes
+	sizes.Cache = flowtable.Sizes{Megaflows: 16384, Exact: 32768, Masks: 32, Actions: 65536}
+	sizes.Templates = 16384
+	sizes.CommandRing = 1 << 23
+	r := newRig(b, sizes)
+	r.w.config.SpinUS = forever
+	r.addPort(1, porttest.Options{Slots: 16384, SlotBytes: 128}, false)
+	r.addPort(2, porttest.Options{}, false)
+	r.tx(2).Discard.Store(true)
+	t := benchTemplate(b)
+	for i := range remotes {
+		r.command(AppendTemplate(nil, uint32(i), &t))
+		r.install(uint32(i), 1, uint64(0x020000000000+i), flowtable.Action{Op: flowtable.OpTunnel, U16: 1, U32: uint32(i), U64: 100})
+		if i%32 == 0 {
+			r.turn()
+		}
+	}
+	for range 1 + 2*remotes/maxCommandsPerPass {
+		r.turn()
+	}
+	for i := range remotes {
+		r.inject(1, ethernet(uint64(0x020000000000+i), 64, uint32(i)))
+	}
+	r.rx(1).Replay(1 << 50)
+	r.turn()
+	start := r.sh.Counters.Frames
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := threadNS(b)
+	for r.sh.Counters.Frames-start < uint64(b.N) {
+		r.turn()
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
+}
