@@ -14,7 +14,8 @@ import (
 type family struct {
 	name, title, note string
 	variants          string // what the variants are, if they are numbers
-	log               bool
+	// A logarithmic axis for the figures, for the variants.
+	log, logX bool
 }
 
 // write makes the page and its pictures, by file name.

@@ -83,7 +83,7 @@ func against(f family, rows []*row) *chart.Lines {
 	if rows[0].family() != f.name {
 		title += ": " + strings.TrimPrefix(rows[0].family(), f.name+"-")
 	}
-	c := &chart.Lines{Title: title, Note: f.note, XUnit: f.variants, YUnit: unit, XLog: true, YLog: f.log}
+	c := &chart.Lines{Title: title, Note: f.note, XUnit: f.variants, YUnit: unit, XLog: f.logX, YLog: f.log}
 	for _, peer := range peersOf(rows) {
 		line := chart.Line{Name: peer}
 		for _, r := range rows {
@@ -180,9 +180,10 @@ func prefix(v float64, unit string) (float64, string) {
 	return 1e-9, "ns"
 }
 
-var percentile = regexp.MustCompile(`^p([0-9.]+)$`)
+var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// percentiles draws second figures called p50, p99, ...: nil if there are none.
+// percentiles draws second figures called p50, 99.9 %, 99th, ...: nil if there are
+// none.
 func percentiles(f family, rows []*row) *chart.Bars {
 	high := 0.0
 	for _, r := range rows {

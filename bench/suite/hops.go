@@ -241,7 +241,16 @@ func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 }
 
 func firstWorker(sw *weft) (*api.Worker, error) {
-	out, err := sw.cli("show", "--json")
+	s, err := sw.show()
+	if err != nil {
+		return nil, err
+	}
+	return &s.Workers[0], nil
+}
+
+// show is what the switch says of itself; it has at least one worker.
+func (w *weft) show() (*api.Show, error) {
+	out, err := w.cli("show", "--json")
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +258,7 @@ func firstWorker(sw *weft) (*api.Worker, error) {
 	if err := json.Unmarshal([]byte(out), &s); err != nil || len(s.Workers) == 0 {
 		return nil, fmt.Errorf("weft show: %w, %d workers", err, len(s.Workers))
 	}
-	return &s.Workers[0], nil
+	return &s, nil
 }
 
 // hopsTap matches the frames from the guest behind a tap.
