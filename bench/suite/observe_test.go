@@ -1,0 +1,28 @@
+package main
+
+import "testing"
+
+// Samples go to the component whose process they are of, by address and function.
+func TestBookSamples(t *testing.T) {
+	const text = `   101  ffffffff81c0012a entry_SYSCALL_64_after_hwframe
+   101  ffffffff81c00111 syscall_return_via_sysret
+   101  ffffffff813b0001 ep_poll
+   101  ffffffff819b2000 vxlan_xmit_one
+   101            46d0a1 runtime.memmove
+   102  ffffffff81c0012a do_syscall_64
+     0  ffffffff81bf0000 pv_native_safe_halt
+   999  ffffffff81bf0000 entry_SYSCALL_64
+garbage
+
+   101  xyz what
+`
+	got := bookSamples(text, map[int]string{101: "leader", 102: "client"})
+	if len(got) != 2 || *got["leader"] != (samples{user: 2, entry: 2, waiting: 1, kernel: 1}) || *got["client"] != (samples{entry: 1}) {
+		t.Errorf("%+v %+v", got["leader"], got["client"])
+	}
+	for name, want := range map[string]string{"follower 2": "followers", "leader": "leader", "engine 1": "engines"} {
+		if got := component(name); got != want {
+			t.Errorf("%s is of %s", name, got)
+		}
+	}
+}
