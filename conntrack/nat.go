@@ -2,6 +2,8 @@ package conntrack
 
 import (
 	"math/bits"
+
+	"weft/packet"
 )
 
 // NATKind says what a ct action's nat argument asks for.
@@ -84,6 +86,31 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		}
 	}
 	return reply, connClash
+}
+
+// foresee fetches the buckets in which the replies of connections that may begin
+// will be looked for first: of all frames at once.
+func (tr *Tracker) foresee(frames []uint8, nat *NAT) {
+	n := 0
+	for _, i := range frames {
+		i %= packet.BatchSize
+		p := &tr.probes[i]
+		if tr.numbers[i] != none || p.kind != kindFlow || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
+			continue
+		}
+		want := p.words.tuple(&p.long)
+		addresses := addressesOf(nat, &want)
+		at := addresses.at(tr.chooseAddress(nat, &want, addresses.count))
+		if nat.Kind == NATSrc {
+			want.Src = at
+		} else {
+			want.Dst = at
+		}
+		reply := tr.reversed(&want)
+		tr.lines[n%packet.BatchSize] = uint32(reply.hash) & tr.wrap
+		n++
+	}
+	prefetchBuckets(&tr.buckets[0], &tr.lines, n)
 }
 
 // flagsOf tells what reply translates.

@@ -71,6 +71,9 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 			tr.Settle(int(i))
 		}
 	}
+	if req.Commit && (req.NAT.Kind == NATSrc || req.NAT.Kind == NATDst) {
+		tr.foresee(frames, &req.NAT)
+	}
 	for _, i := range frames {
 		i %= packet.BatchSize
 		tr.track(b, int(i), &metas[i], req, now)
