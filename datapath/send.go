@@ -3,8 +3,6 @@ package datapath
 import (
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"weft/internal/cpu"
 	"weft/packet"
 	"weft/port"
@@ -43,7 +41,7 @@ func (l *TxLock) lock() {
 	for n := 0; !l.held.CompareAndSwap(0, 1); n++ { // pairs with unlock
 		cpu.Pause(1)
 		if n >= maxLockPauses {
-			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			cpu.Yield()
 		}
 	}
 }

@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// readyEveryNS is how often a spinning worker asks which taps are readable:
-	// a system call, and a frame's latency at most.
+	// readyEveryNS is how often a worker with frames from elsewhere asks which taps
+	// are readable: a system call, and a frame's latency at most. With nothing else
+	// to do it asks in every pass.
 	readyEveryNS = 20_000
 	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
 	// expire. deafSleepMS bounds it where a queue cannot wake us.
@@ -84,7 +85,7 @@ func (p *waiter) forget(q *rxQueue) {
 
 // lookForReady marks the polled queues that have something to read, now and then.
 func (w *Worker) lookForReady() {
-	if w.queues.polled == 0 || w.now < w.waiter.nextReady {
+	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
 	}
 	w.waiter.nextReady = w.now + readyEveryNS

@@ -209,6 +209,7 @@ func (w *Worker) Run() error {
 			return err
 		}
 	}
+	_ = cpu.ShortSlice() // a matter of latency; a policy other than the usual one stays
 	// Memory of a guest that truncates its file faults: see fault.go.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
@@ -284,7 +285,11 @@ func (w *Worker) pass() {
 		w.lastBusy = now
 		return
 	}
-	cpu.Pause(emptyPassPauses)
+	if w.queues.polled > 0 {
+		cpu.Yield() // the kernel serves taps and sockets: whoever waits for them may be on this core
+	} else {
+		cpu.Pause(emptyPassPauses)
+	}
 	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
 		w.sleep()
 	}
