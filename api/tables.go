@@ -27,6 +27,18 @@ type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
 	Line string `json:"line"` // as ovs-ofctl dump-groups shows it
+	// What it has counted since it was added, or modified last.
+	DurationS float64       `json:"duration_s"` // since it was added
+	Flows     int           `json:"flows"`      // that name it
+	Packets   uint64        `json:"packets"`
+	Bytes     uint64        `json:"bytes"`
+	Buckets   []BucketStats `json:"buckets"`
+}
+
+// BucketStats is what one bucket of a group has counted.
+type BucketStats struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
 }
 
 // Meter is a meter with its statistics over all workers.

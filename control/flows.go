@@ -29,6 +29,7 @@ type megaflow struct {
 	rules     []*openflow.Rule // that its frames count for
 	places    []uint32         // of rules, in the counter region
 	teaches   *teaching         // nil: nothing
+	groups    []openflow.GroupHit
 	tables    openflow.TableSet // looked up
 	usedMACs  bool
 	usedPorts bool
@@ -235,7 +236,7 @@ func (d *Daemon) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Transl
 
 // setRules has m count for the rules of t from now on.
 func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
-	m.rules = t.Rules
+	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
 	m.places = make([]uint32, len(t.Rules))
 	for i, r := range t.Rules {
@@ -315,6 +316,7 @@ func (d *Daemon) pull(m *megaflow) {
 	for _, r := range m.rules {
 		r.Credit(packets, bytes, usedNS)
 	}
+	d.pipeline.CreditGroups(m.groups, packets, bytes)
 	m.usedNS = max(m.usedNS, usedNS)
 	if m.teaches == nil {
 		return

@@ -177,9 +177,18 @@ func (d *Daemon) listGroups(text string) ([]api.Group, error) {
 	if err != nil {
 		return nil, asInput(err)
 	}
-	list := []api.Group{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pullAll()
+	list, now := []api.Group{}, monotonic()
 	for _, g := range d.pipeline.Groups(mod.Group.ID) {
-		list = append(list, api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.view)})
+		s, flows := d.pipeline.GroupStats(g)
+		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.view), DurationS: seconds(now, s.CreatedNS),
+			Flows: flows, Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
+		for _, b := range s.Buckets {
+			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
+		}
+		list = append(list, shown)
 	}
 	return list, nil
 }

@@ -57,6 +57,46 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// Groups and buckets count every frame once: installed ones, executed ones, and
+// those before a change of the table that leaves the megaflow as it is.
+func TestGroupsCount(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(3)
+	f.group("add", "group_id=1,type=all,bucket=output:p2,bucket=output:p3")
+	f.group("add", "group_id=2,type=indirect,bucket=group:1")
+	f.add("in_port=p1,actions=group:2")
+	w := f.worker()
+	for i := range uint32(50) {
+		w.frame(udpKey(1, 1, 2, 9), 100)
+		if i == 20 {
+			f.settle()
+			f.add("in_port=p1,udp,actions=group:2")
+		}
+	}
+	f.settle()
+	list, err := f.d.listGroups("")
+	if err != nil || len(list) != 2 {
+		t.Fatal(list, err)
+	}
+	for _, g := range list {
+		if g.Packets != 50 || g.Bytes != 5000 || len(g.Buckets) == 0 {
+			t.Errorf("group %d: %d frames, %d bytes", g.ID, g.Packets, g.Bytes)
+		}
+		for i, b := range g.Buckets {
+			if b.Packets != 50 || b.Bytes != 5000 {
+				t.Errorf("group %d, bucket %d: %d frames, %d bytes", g.ID, i, b.Packets, b.Bytes)
+			}
+		}
+	}
+	if list[0].Flows != 0 || list[1].Flows != 2 {
+		t.Errorf("%d and %d flows name them", list[0].Flows, list[1].Flows)
+	}
+	f.group("modify", "group_id=1,type=all,bucket=output:p3")
+	if list, _ := f.d.listGroups("group_id=1"); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
+		t.Errorf("changed: %+v", list[0])
+	}
+}
+
 // Groups and meters are there again after a restart, before the flows that name
 // them; deleting them takes those along.
 func TestGroupsAndMetersStay(t *testing.T) {

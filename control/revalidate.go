@@ -87,7 +87,7 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 			stale = append(stale, m)
 			continue
 		}
-		if !slices.Equal(t.Rules, m.rules) {
+		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
 			d.pull(m)
 			d.setRules(m, &t)
 			d.counters.assign(m.slot, m.places)

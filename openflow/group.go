@@ -94,7 +94,9 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 		}
 	}
 	b := bundle{p: p, nowNS: nowNS}
+	before := p.groups
 	p.groups, p.watching = groups, watchesPorts(groups)
+	p.startGroupStats(before, nowNS)
 	p.generation++
 	if len(gone) == 0 {
 		return b.changes, nil
@@ -186,16 +188,17 @@ func (x *xlate) group(id uint32) {
 	}
 	x.depth++
 	defer func() { x.depth-- }()
+	x.groups = append(x.groups, GroupHit{g, -1})
 	switch g.Type {
 	case GroupSelect:
 		if i := x.choose(g); i >= 0 {
-			x.bucket(&g.Buckets[i])
+			x.bucket(g, i)
 		}
 		return
 	case GroupFailover:
 		for i := range g.Buckets {
 			if x.live(&g.Buckets[i], 0) {
-				x.bucket(&g.Buckets[i])
+				x.bucket(g, i)
 				return
 			}
 		}
@@ -203,14 +206,16 @@ func (x *xlate) group(id uint32) {
 		return
 	}
 	for i := range g.Buckets {
-		x.bucket(&g.Buckets[i])
+		x.bucket(g, i)
 	}
 }
 
-func (x *xlate) bucket(b *Bucket) {
+func (x *xlate) bucket(g *Group, i int) {
 	if x.halted {
 		return
 	}
+	x.groups = append(x.groups, GroupHit{g, i})
+	b := &g.Buckets[i]
 	flow, keep, tags, decs := x.flow, x.keep, x.tags, x.decs
 	x.list(b.set)
 	x.flow, x.keep, x.tags, x.decs = flow, keep, tags, decs

@@ -71,7 +71,6 @@ var deviations = map[string]string{
 	"actions=goto_table:255":                     "there is no table 255",
 	"ip,ct_state=+snat,ct_tp_src=6,actions=drop": "the oracle does not show ct_tp_src here",
 	"actions=set_field:*->reg0":                  "an action without effect",
-	"actions=load:08->reg0":                      "the oracle reads 0 and stops at the 8",
 }
 
 // lowByte finds bytes of addresses that have a sign or 0x or are too large: the
@@ -102,8 +101,10 @@ func compareWithOracle(t *testing.T, texts []string) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
-			if strings.Contains(out, "UNSUPPORTED_ORDER") {
-				return // OpenFlow 1.0 cannot carry write_metadata before goto_table: no answer
+			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
+				// OpenFlow 1.0 cannot carry write_metadata before goto_table, 1.5 no
+				// value with bits outside of its mask: no answer.
+				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
 				return
@@ -177,7 +178,12 @@ func compareShown(t *testing.T, texts, ours []string) {
 // character, and compares what is taken and how it is shown.
 func TestGeneratedTextIsOVSs(t *testing.T) {
 	needOracle(t)
-	r := rand.New(rand.NewPCG(7, 7))
+	generateForOracle(t, 7)
+}
+
+func generateForOracle(t *testing.T, seed uint64) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 7))
 	var matches, shown, spoilt []string
 	for len(matches) < 400 {
 		match := randomMatchText(r)

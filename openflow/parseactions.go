@@ -333,7 +333,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(name, expectedSubfield)
 	}
-	v, ok := parseNumber(value)
+	v, ok := parseNumber(leadingNumber(value))
 	if !ok || v[0] != 0 {
 		return Action{}, wrong(value, "a number of at most 64 bits")
 	}
@@ -487,6 +487,9 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 			return a, err
 		}
 		a.Port = no
+	}
+	if strings.HasPrefix(table, `"`) && quotedEnd(table, 0) == len(table) && (len(table) == 1 || !strings.HasSuffix(table, `"`)) {
+		table = "0" // what the oracle makes of a quote that is not closed
 	}
 	if hasTable && table != "" {
 		v, ok := parseDecimal(table, TableAll)

@@ -128,6 +128,7 @@ type Pipeline struct {
 	config     [Tables]TableConfig
 	counts     [Tables]int
 	groups     map[uint32]*Group
+	groupStats map[uint32]*GroupStats // of groups
 	watching   bool // a group watches a port
 	meters     map[uint32]*Meter
 	meterSlots meterTable               // its meters are those above

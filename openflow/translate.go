@@ -47,6 +47,8 @@ type Translation struct {
 	Actions []flowtable.Action
 	// Rules are the rules that matched, each as often as it did, in order.
 	Rules []*Rule
+	// Groups are the groups that were executed and their buckets, in order.
+	Groups []GroupHit
 	// Drop says why nothing is sent, or, as DropLoop, why not all; else it is
 	// DropNone.
 	Drop  packet.DropReason
@@ -130,6 +132,7 @@ type xlate struct {
 
 	actions   []flowtable.Action
 	rules     []*Rule
+	groups    []GroupHit
 	actionSet []Action
 	resubmits int
 	depth     int
@@ -178,6 +181,7 @@ func (x *xlate) result() Translation {
 		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
 	}
 	t.Actions = slices.Clone(x.actions)
+	t.Groups = x.groups
 	if len(x.rules) > 0 {
 		t.Rules = slices.Clone(x.rules)
 	}

@@ -114,6 +114,26 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
+// leadingNumber is the part of s that strtoull reads: ovs-ofctl leaves out what
+// stands between a number and an arrow.
+func leadingNumber(s string) string {
+	at := 0
+	if strings.HasPrefix(s, "+") {
+		at++
+	}
+	digits := "0123456789"
+	switch {
+	case strings.HasPrefix(s[at:], "0x"), strings.HasPrefix(s[at:], "0X"):
+		at, digits = at+2, "0123456789abcdefABCDEF"
+	case strings.HasPrefix(s[at:], "0"):
+		digits = "01234567"
+	}
+	for at < len(s) && strings.IndexByte(digits, s[at]) >= 0 {
+		at++
+	}
+	return s[:at]
+}
+
 // parseDigits reads a decimal number of at most limit digits, 19 of which fit a
 // word, that does not begin with 0 unless it is 0.
 func parseDigits(s string, limit int) (v uint64, ok bool) {

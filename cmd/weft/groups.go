@@ -45,6 +45,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 		file("add-groups FILE|-", "add the groups of a file, all or none", groups), mod,
 		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
 		{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups},
+		{Use: "dump-group-stats [group_id=N]", Short: "print what groups and their buckets have counted", Args: words(0, 1), RunE: c.groupStats},
 		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=type=drop,rate=R[,burst_size=B]", 1, meters),
 		verb("mod-meter METER", "modify", "replace a meter", 1, meters),
 		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
@@ -66,6 +67,10 @@ func (c *command) changeTable(do func(*api.Client, api.ChangeTable) (api.TableCh
 }
 
 func (c *command) dumpGroups(_ *cobra.Command, args []string) error {
+	return c.groups(args, func(g api.Group) { fmt.Fprintln(c.out, " "+g.Line) })
+}
+
+func (c *command) groups(args []string, show func(api.Group)) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -78,9 +83,20 @@ func (c *command) dumpGroups(_ *cobra.Command, args []string) error {
 		return c.printJSON(list)
 	}
 	for _, g := range list {
-		fmt.Fprintln(c.out, " "+g.Line)
+		show(g)
 	}
 	return nil
+}
+
+// groupStats prints lines as ovs-ofctl does.
+func (c *command) groupStats(_ *cobra.Command, args []string) error {
+	return c.groups(args, func(g api.Group) {
+		fmt.Fprintf(c.out, " group_id=%d,duration=%.3fs,ref_count=%d,packet_count=%d,byte_count=%d", g.ID, g.DurationS, g.Flows, g.Packets, g.Bytes)
+		for i, b := range g.Buckets {
+			fmt.Fprintf(c.out, ",bucket%d:packet_count=%d,byte_count=%d", i, b.Packets, b.Bytes)
+		}
+		fmt.Fprintln(c.out)
+	})
 }
 
 func (c *command) meters(args []string, show func(api.Meter)) error {

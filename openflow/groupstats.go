@@ -1,0 +1,67 @@
+package openflow
+
+// GroupHit is a group that a translation executed, or one of its buckets.
+type GroupHit struct {
+	Group  *Group
+	Bucket int // -1: the group itself
+}
+
+// GroupStats are what a group has counted, since it was added or modified last:
+// frames and bytes by the headers they came with.
+type GroupStats struct {
+	CreatedNS      uint64 // CLOCK_MONOTONIC
+	Packets, Bytes uint64
+	Buckets        []BucketStats // index: as in Group.Buckets
+}
+
+// BucketStats are those of one bucket.
+type BucketStats struct{ Packets, Bytes uint64 }
+
+// CreditGroups counts packets and bytes for each of hits. Groups that are no
+// longer in the tables count nothing. The pipeline's owner calls it alone.
+func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
+	for _, hit := range hits {
+		if p.groups[hit.Group.ID] != hit.Group {
+			continue
+		}
+		s := p.groupStats[hit.Group.ID]
+		if hit.Bucket < 0 {
+			s.Packets += packets
+			s.Bytes += bytes
+			continue
+		}
+		s.Buckets[hit.Bucket].Packets += packets
+		s.Buckets[hit.Bucket].Bytes += bytes
+	}
+}
+
+// GroupStats returns what a group of Groups has counted, and how many flows name
+// it.
+func (p *Pipeline) GroupStats(g *Group) (s GroupStats, flows int) {
+	if kept := p.groupStats[g.ID]; kept != nil {
+		s = *kept
+	}
+	for _, r := range p.rules {
+		if r != nil && uses(r.Actions, ActGroup, func(id uint32) bool { return id == g.ID }) {
+			flows++
+		}
+	}
+	return s, flows
+}
+
+// startGroupStats has the groups that are new or changed count from 0.
+func (p *Pipeline) startGroupStats(before map[uint32]*Group, nowNS uint64) {
+	stats := make(map[uint32]*GroupStats, len(p.groups))
+	for id, g := range p.groups {
+		old := p.groupStats[id]
+		if old != nil && before[id] == g {
+			stats[id] = old
+			continue
+		}
+		stats[id] = &GroupStats{CreatedNS: nowNS, Buckets: make([]BucketStats, len(g.Buckets))}
+		if old != nil {
+			stats[id].CreatedNS = old.CreatedNS
+		}
+	}
+	p.groupStats = stats
+}
