@@ -22,14 +22,14 @@ import (
 //	host u0 10.1.0.1/24, fd00:1::1/64 ---- peer p0 10.1.0.2/24, fd00:1::2/64
 //	                                       peer also routes 10.2.0.0/16
 type tunnelLab struct {
-	t          *testing.T
+	t          testing.TB
 	host, peer *testnet.Namespace
 	u          *underlay
 	peerMAC    [6]byte
 	hostMAC    [6]byte
 }
 
-func newTunnelLab(t *testing.T) *tunnelLab {
+func newTunnelLab(t testing.TB) *tunnelLab {
 	t.Helper()
 	l := &tunnelLab{t: t, host: testnet.New(t), peer: testnet.New(t)}
 	testnet.Join(l.host, "u0", l.peer, "p0")
@@ -133,7 +133,7 @@ type templates struct {
 	verdicts map[uint32]string
 }
 
-func newTemplates(t *testing.T) *templates {
+func newTemplates(t testing.TB) *templates {
 	t.Helper()
 	m, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes})
 	if err != nil {
@@ -146,7 +146,7 @@ func newTemplates(t *testing.T) *templates {
 	}
 }
 
-func (ts *templates) read(t *testing.T) {
+func (ts *templates) read(t testing.TB) {
 	t.Helper()
 	for msg := ts.commands.Next(); msg != nil; msg = ts.commands.Next() {
 		op, arg := datapath.CommandOp(binary.LittleEndian.Uint32(msg)), binary.LittleEndian.Uint32(msg[4:])

@@ -103,3 +103,29 @@ func TestUplinkProgramStays(t *testing.T) {
 	}
 	reach(t, s.guest, remoteIP)
 }
+
+// An underlay of jumbo frames: frames in several buffers.
+func TestJumboUnderlay(t *testing.T) {
+	s := newUnderlay(t)
+	for _, h := range []*lab.Host{s.host, s.peer} {
+		h.Run("ip", "link", "set", "u0", "mtu", "9000")
+	}
+	s.weft = s.host.Weftd()
+	s.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0")
+	vx, br := fmt.Sprint("vx", siteVNI), fmt.Sprint("br", siteVNI)
+	for _, dev := range []string{vx, "p-remote", br} {
+		s.peer.Run("ip", "link", "set", dev, "mtu", "8900")
+	}
+	s.remote.Run("ip", "link", "set", "eth0", "mtu", "8900")
+	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
+	s.weft.Tap(s.guest, guestMAC, guestIP+"/24", 8900)
+	s.weft.Weft("add-flow", "actions=normal")
+	reach(t, s.guest, remoteIP)
+	for _, size := range []string{"3700", "4000", "8000", "8872"} {
+		ping(t, s.guest, remoteIP, 2, "-s", size, "-M", "do")
+		ping(t, s.remote, guestIP, 2, "-s", size, "-M", "do")
+	}
+	flood(t, s.guest, s.remote, remoteIP)
+	flood(t, s.remote, s.guest, guestIP)
+	uplinkState(t, s, "up", "")
+}

@@ -27,13 +27,17 @@ func uplinkFamily() []*experiment {
 	for _, size := range []int{64, 1500} {
 		for _, way := range []string{"send", "receive"} {
 			list = append(list, &experiment{name: fmt.Sprintf("uplink-%s/%d", way, size), unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
-				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size) }})
+				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
+	// The kernel serving the device in the worker's system calls.
+	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
+		do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
-func measureUplink(r *run, peer, way string, size int) (float64, error) {
+// measureUplink is one of them; busyPoll in µs is Weft's setting, 0: none.
+func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
 	w, err := newSite(r.id)
 	if err != nil {
 		return 0, err
@@ -53,7 +57,7 @@ func measureUplink(r *run, peer, way string, size int) (float64, error) {
 		generator.say("start")
 	}
 	if peer == weftPeer {
-		return weftUplink(r, w, way, size)
+		return weftUplink(r, w, way, size, busyPoll)
 	}
 	mode := map[string]string{"send": "txonly", "receive": "rxonly"}[way]
 	p, err := startIn(r, w, "testpmd-uplink", testpmdUplink(w, w.uplink, mode, size)...)
@@ -88,13 +92,13 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 
 // weftUplink has this program itself, in the uplink's namespace, do what a
 // worker does with an uplink's queues.
-func weftUplink(r *run, w *site, way string, size int) (float64, error) {
+func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
 	p, err := startIn(r, w, "weft-uplink", self, driveVerb, "-dev", w.uplink, "-way", way, "-size", fmt.Sprint(size),
-		"-local", w.local, "-length", r.length.String())
+		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))
 	if err != nil {
 		return 0, err
 	}
@@ -124,10 +128,11 @@ func driveUplink(args []string) error {
 	size := flags.Int("size", 64, "bytes of a frame")
 	local := flags.String("local", "", "address of the tunnel endpoint")
 	length := flags.Duration("length", time.Second, "of a measurement of receiving")
+	busyPoll := flags.Int("busy-poll", 0, "µs of busy polling, 0: none")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	uplink, err := xsk.Setup(xsk.Config{Dev: *dev, Queues: 1})
+	uplink, err := xsk.Setup(xsk.Config{Dev: *dev, Queues: 1, BusyPoll: *busyPoll})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,41 @@
+package control
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"weft/packet"
+)
+
+// BenchmarkRefresh is what a change of the kernel's routes costs with so many
+// tunnels: one operation asks for the way to each of them anew.
+func BenchmarkRefresh(b *testing.B) {
+	for _, remotes := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(remotes), func(b *testing.B) {
+			l := newTunnelLab(b)
+			l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:02", "dev", "u0", "nud", "permanent")
+			l.host.Exec("ip", "route", "add", "10.2.0.0/16", "via", "10.1.0.2")
+			ts := newTemplates(b)
+			tab := newTunnels(l.u, slog.New(slog.DiscardHandler))
+			tab.replay(ts.w, make([]tunnelRecord, maxTemplates))
+			tab.setPorts(map[string]uint32{"u0": 9}, map[uint32]outer{1: {}})
+			began := time.Now()
+			for i := range remotes {
+				key := tunnelKey{port: 1, remote: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}
+				if _, why := tab.template(key, 4789); why != packet.DropNone {
+					b.Fatal(why)
+				}
+				ts.read(b)
+			}
+			made := time.Since(began)
+			b.ResetTimer()
+			for range b.N {
+				tab.refresh(true)
+			}
+			b.ReportMetric(float64(made.Microseconds())/float64(remotes), "µs-to-make-one")
+		})
+	}
+}
