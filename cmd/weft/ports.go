@@ -11,8 +11,13 @@ const addPortHelp = `Adds a port. Options by type:
   type=vhost-user path=SOCKET [mode=client|server] [queues=N]
   type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
-  type=vxlan      vni=N|flow remote=IP[,IP...]|flow [local=IP] [dst_port=4789]
-                  [udp_csum=on|off] [ttl=N] [tos=N] [df=on|off] [src_port=LOW-HIGH]`
+                  [channels=N] [rss=served] [busy_poll=US] [replace=on]
+  type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
+                  [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
+                  [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
+                  [reserved=ignore|refuse|gbp|gpe]
+
+A vhost-user or tap port may belong to a VNI: vni=N.`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -190,11 +191,16 @@ func (h *host) kill(pid int) {
 	h.Run("kill", "-9", strconv.Itoa(pid))
 }
 
-// engine is the engine's process id, 0 if there is none.
+// engine is the engine's process id, 0 if there is none. A spare, which waits for
+// its end, is no engine yet.
 func (h *host) engine() int {
 	h.t.Helper()
-	pid, _ := strconv.Atoi(h.processes(" engine"))
-	return pid
+	out, _ := h.Try("cat", "/run/weft/engine.lock")
+	if pid := strings.TrimSpace(out); slices.Contains(strings.Fields(h.processes(" engine")), pid) {
+		n, _ := strconv.Atoi(pid)
+		return n
+	}
+	return 0
 }
 
 // processes are the ids of weftd's processes whose arguments begin with text.
