@@ -435,6 +435,7 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 		d.log.Error("no engine can be started, trying again", "error", err)
 		return false
 	}
+	workers := time.Since(died)
 	if d.upcalls != nil {
 		d.upcalls.close()
 		d.upcalls = nil
@@ -447,8 +448,9 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	d.workers = w
 	d.mu.Unlock()
 	d.adoptEngine(client, w, true)
+	ports := time.Since(died)
 	old.mem.Close()
 	dead.Close()
-	d.log.Info("engine replaced", "pid", client.PID(), "ms", time.Since(died).Milliseconds(), "megaflows", d.megaflows.len())
+	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", workers.Milliseconds(), "megaflows", d.megaflows.len())
 	return true
 }

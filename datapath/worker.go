@@ -138,6 +138,7 @@ type Worker struct {
 	waiter        waiter
 	taps          taps
 
+	processor cpu.Processor
 	lastBusy  uint64 // clock of the last pass that did something
 	wasBusy   bool   // the last pass did
 	sweptHeld uint64 // clock of the last look for expired frames
@@ -210,6 +211,7 @@ func (w *Worker) Run() error {
 		}
 	}
 	_ = cpu.ShortSlice() // a matter of latency; a policy other than the usual one stays
+	w.processor = cpu.OwnProcessor()
 	// Memory of a guest that truncates its file faults: see fault.go.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
@@ -246,6 +248,7 @@ func (w *Worker) pass() {
 	c.Gaps[min(bits.Len64(now-w.now), GapBuckets-1)]++
 	w.now = now
 	c.HeartbeatNS = now
+	w.processor.Keep()
 
 	w.takeMail()
 	did := w.applyCommands()

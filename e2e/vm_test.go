@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,56 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	})
 	vm.Run("busybox", "rm", "/tmp/tcp.log")
 	return outage
+}
+
+// A machine with two queue pairs, both in use: QEMU tells of its memory once for
+// each. The second pair is turned on by the guest, later.
+func TestVMQueues(t *testing.T) {
+	s := newSite(t)
+	if !lab.Have("qemu-system-x86_64") {
+		t.Skip("QEMU is not installed; run scripts/setup")
+	}
+	socket := filepath.Join(s.lab.Dir, "vm.sock")
+	s.weft.Weft("add-port", "vm", "type=vhost-user", "path="+socket, "mode=server", "queues=2")
+	s.weft.Weft("del-flows")
+	s.weft.Weft("add-flow", "actions=normal")
+	vm := s.host.VM(lab.VMConfig{Name: "vm", MAC: vmMAC, Vhost: socket, Queues: 2})
+	vm.Address(vmIP+"/24", guestMTU)
+	talk(t, s, vm)
+	vm.Run("ethtool", "-L", "eth0", "combined", "2")
+	talk(t, s, vm)
+	// A queue each of many connections, in both directions.
+	flood(t, vm, s.guest, guestIP, "-P", "8")
+	flood(t, s.guest, vm, vmIP, "-P", "8")
+	for _, name := range []string{"tx0", "tx1"} {
+		if n := queuePackets(t, vm, name); n == 0 {
+			t.Errorf("the machine has sent nothing by %s", name)
+		}
+	}
+	s.weft.KillEngine()
+	reach(t, vm, remoteIP)
+	vm.Reboot()
+	vm.Address(vmIP+"/24", guestMTU)
+	vm.Run("ethtool", "-L", "eth0", "combined", "2")
+	talk(t, s, vm)
+	if log := s.weft.Control().Output(); strings.Contains(log, "overlaps") {
+		t.Errorf("the switch refused memory:\n%s", log)
+	}
+}
+
+// queuePackets is the driver's own count of a queue.
+func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
+	t.Helper()
+	stats := vm.Run("ethtool", "-S", "eth0")
+	for line := range strings.Lines(stats) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if name == strings.Replace(queue, "tx", "tx_queue_", 1)+"_packets" || name == queue+"_packets" {
+			n, _ = strconv.Atoi(value)
+			return n
+		}
+	}
+	t.Fatalf("no count of %s in:\n%s", queue, stats)
+	return 0
 }
 
 // QEMU serving the socket, the switch the client; the guest reboots, and goes

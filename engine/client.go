@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -22,9 +20,6 @@ import (
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
-	// connectInterval is how often it tries to reach an engine that comes up:
-	// guests wait for it.
-	connectInterval = 500 * time.Microsecond
 )
 
 // ErrGone is what every method returns once the engine's connection has ended.
@@ -62,7 +57,7 @@ func (k *Kept) CloseFDs() {
 // which outlives the caller, and connects to it. Standard error is inherited.
 // An engine that serves stateDir already makes it fail.
 func Spawn(exe, stateDir string) (*Client, error) {
-	s, err := launch(exec.Command(exe, "engine", "--state", stateDir), stateDir)
+	s, err := launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag))
 	if err != nil {
 		return nil, err
 	}
@@ -73,36 +68,44 @@ func Spawn(exe, stateDir string) (*Client, error) {
 // has died. It ends with the caller, unless it has workers by then. Engage and
 // Close are for one goroutine.
 type Spare struct {
-	cmd      *exec.Cmd
-	stateDir string
-	exited   chan struct{} // closed with why set
-	why      error
-	ours     io.Closer // the pipe whose end tells a spare of ours
+	cmd    *exec.Cmd
+	client *Client
+	exited chan struct{} // closed with why set
+	why    error
 }
 
 // Prepare starts a spare for the engine of stateDir; otherwise as Spawn.
 func Prepare(exe, stateDir string) (*Spare, error) {
-	cmd := exec.Command(exe, "engine", "--state", stateDir, "--spare")
-	ours, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("engine: spare: %w", err)
-	}
-	s, err := launch(cmd, stateDir)
-	if err == nil {
-		s.ours = ours
-	}
-	return s, err
+	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare"))
 }
 
-func launch(cmd *exec.Cmd, stateDir string) (*Spare, error) {
+// controlFlag names the descriptor of the connection that an engine is started
+// with: nothing has to be made or found in a file system while guests wait.
+const controlFlag = "--control=3"
+
+func launch(cmd *exec.Cmd) (*Spare, error) {
+	ours, theirs, err := connection()
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	defer theirs.Close()
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs}
 	// A session of its own: the terminal's signals are for control alone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
+		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	s := &Spare{cmd: cmd, stateDir: stateDir, exited: make(chan struct{})}
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // not reaped yet
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		ours.Close()
+		return nil, fmt.Errorf("engine: pidfd of %d: %w", cmd.Process.Pid, err)
+	}
+	s := &Spare{cmd: cmd, client: newClient(ours, cmd.Process.Pid, pidfd), exited: make(chan struct{})}
 	go func() { // also reaps it, whenever it ends
 		s.why = cmd.Wait()
 		close(s.exited)
@@ -110,34 +113,40 @@ func launch(cmd *exec.Cmd, stateDir string) (*Spare, error) {
 	return s, nil
 }
 
+// connection makes the two ends of a connection as the engine's socket has them.
+func connection() (ours *net.UnixConn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "engine")
+	if ours, err = fileConn(fds[0]); err != nil {
+		theirs.Close()
+	}
+	return ours, theirs, err
+}
+
 // Close ends a spare that is not needed.
 func (s *Spare) Close() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
+	s.client.Close()
 }
 
-// Engage connects to the engine as soon as it serves. If that fails, it is ended.
+// Engage waits until the engine serves. If that fails, it is ended.
 func (s *Spare) Engage() (*Client, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), spawnTimeout)
-	defer cancel()
-	tick := time.NewTicker(connectInterval)
-	defer tick.Stop()
-	for {
-		c, err := Connect(s.stateDir)
-		if err == nil && c.pid == s.cmd.Process.Pid {
-			return c, nil
-		}
-		if err == nil {
-			c.Close() // an older engine's
-		}
-		select {
-		case <-s.exited:
-			return nil, fmt.Errorf("engine: ended at its start: %v", s.why)
-		case <-ctx.Done():
-			s.Close()
-			return nil, fmt.Errorf("engine: did not answer within %v: %w", spawnTimeout, err)
-		case <-tick.C:
-		}
+	timeout := time.NewTimer(spawnTimeout)
+	defer timeout.Stop()
+	select {
+	case r := <-s.client.replies: // a greeting
+		closeAll(r.fds)
+		return s.client, nil
+	case <-s.client.gone:
+		s.Close()
+		return nil, fmt.Errorf("engine: ended at its start: %v", s.why)
+	case <-timeout.C:
+		s.Close()
+		return nil, fmt.Errorf("engine: did not answer within %v", spawnTimeout)
 	}
 }
 
@@ -146,6 +155,10 @@ func (s *Spare) Engage() (*Client, error) {
 // engine is there.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
+	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // a spare that has just become the engine
+		conn, err = dialSocket(filepath.Join(stateDir, SocketName))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
@@ -154,9 +167,23 @@ func Connect(stateDir string) (*Client, error) {
 		conn.Close()
 		return nil, fmt.Errorf("engine: %w", err)
 	}
+	return newClient(conn, pid, pidfd), nil
+}
+
+// locked tells whether an engine has the state directory.
+func locked(stateDir string) bool {
+	f, err := os.Open(filepath.Join(stateDir, LockName))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // and with it the lock, if it was free
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
+}
+
+func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	c := &Client{conn: conn, pid: pid, pidfd: pidfd, replies: make(chan received, 1), gone: make(chan struct{})}
 	go c.read()
-	return c, nil
+	return c
 }
 
 // read hands replies to the request that waits for them, until the engine is

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +24,14 @@ import (
 )
 
 // The test binary is the engine too: as the real one, it is started with the
-// arguments `engine --state DIR`, and --spare.
+// arguments `engine --state DIR`, and others.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 4 && os.Args[1] == "engine" {
-		err := Serve(os.Args[3], len(os.Args) == 5, map[string]Opener{
+		o := Options{Spare: slices.Contains(os.Args, "--spare")}
+		if slices.Contains(os.Args, controlFlag) {
+			o.Control = 3
+		}
+		err := Serve(os.Args[3], o, map[string]Opener{
 			"socket": porttest.OpenSocket,
 			"replay": openReplay,
 			"broken": func([]byte, []int) (port.Device, error) { return nil, errors.New("broken by the test") },

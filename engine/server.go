@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -42,7 +41,6 @@ type server struct {
 	openers map[string]Opener
 	workers *pool // nil before OpStart
 	start   *Kept
-	started atomic.Bool // by OpStart
 	ports   []*attached // in the order of attachment
 	kept    map[string]*Kept
 	keys    []string // of kept, in the order of their first OpKeep
@@ -54,44 +52,75 @@ type attached struct {
 	device port.Device
 }
 
+// Options of an engine's start.
+type Options struct {
+	// Control is the descriptor of a connection to control that is there from
+	// the start; 0: none.
+	Control int
+	// Spare has the engine wait until no other one serves the directory, and end
+	// with its control process, unless it has workers by then.
+	Spare bool
+}
+
 // Serve runs the engine: it serves control's requests on the socket in stateDir
 // until OpStop. openers has one Opener a device kind. The process is the engine's
 // alone: Serve turns the collector off and confines threads. Signals of a
 // terminal or a service manager are ignored, for control decides when the engine
-// ends. A spare waits until no other engine serves stateDir, and gives up when
-// its standard input ends, unless it has workers by then.
-func Serve(stateDir string, spare bool, openers map[string]Opener) error {
+// ends.
+func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
 	s := &server{openers: openers, kept: map[string]*Kept{}}
-	if spare {
-		go s.leaveWithControl(os.Stdin)
+	var serving atomic.Bool
+	if o.Spare {
+		go leaveWithControl(o.Control, &serving)
 	}
-	lock, err := lockState(stateDir, spare)
+	lock, err := lockState(stateDir, o.Spare)
 	if err != nil {
 		return err
 	}
+	serving.Store(true)
 	defer lock.Close()
+	defer s.close()
+	c := &connections{server: s, stopped: make(chan struct{}), done: make(chan struct{})}
+	close(c.done)
+	var conn *net.UnixConn
+	if o.Control > 0 {
+		if conn, err = fileConn(o.Control); err != nil {
+			return fmt.Errorf("engine: connection to control: %w", err)
+		}
+	}
+	if o.Spare { // before anything that a disk may delay: guests are waiting
+		c.take(conn, true)
+	}
+	if err := sign(lock); err != nil {
+		return err
+	}
 	l, err := listenSocket(filepath.Join(stateDir, SocketName))
 	if err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	defer l.Close()
-	defer s.close()
-	return s.serve(l)
+	if conn != nil && !o.Spare {
+		c.take(conn, true)
+	}
+	return c.accept(l)
 }
 
-// leaveWithControl ends a spare whose control process has died.
-func (s *server) leaveWithControl(control io.Reader) {
-	_, _ = io.Copy(io.Discard, control)
-	if !s.started.Load() {
-		os.Exit(0)
+// leaveWithControl ends a spare whose control process dies before it serves: the
+// other end of the connection is closed.
+func leaveWithControl(control int, serving *atomic.Bool) {
+	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
+	for !serving.Load() {
+		if n, err := unix.Poll(fds, -1); err == nil && n > 0 && !serving.Load() {
+			os.Exit(0)
+		}
 	}
 }
 
 // lockState makes this process the engine of stateDir: it waits for the one
-// before, or fails if there is one. The file then holds the process's id.
+// before, or fails if there is one.
 func lockState(stateDir string, wait bool) (*os.File, error) {
 	path := filepath.Join(stateDir, LockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -112,50 +141,88 @@ func lockState(stateDir string, wait bool) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("engine: lock %s: %w", path, err)
 	}
-	if err = f.Truncate(0); err == nil {
-		_, err = fmt.Fprintln(f, os.Getpid())
+	return f, nil
+}
+
+// sign writes this process's id into the file that it has locked.
+func sign(lock *os.File) error {
+	err := lock.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintln(lock, os.Getpid())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("engine: %w", err)
+		return fmt.Errorf("engine: %w", err)
 	}
-	return f, nil
+	return nil
 }
 
 // errStop ends serve after OpStop.
 var errStop = errors.New("stop")
 
-// serve takes connections. A new one ends the one before, whose goroutine has
-// returned before the new one is served.
-func (s *server) serve(l *net.UnixListener) error {
-	stopped := make(chan struct{})
-	var stop sync.Once
-	var old *net.UnixConn
-	done := make(chan struct{})
-	close(done)
-	for {
-		conn, err := l.AcceptUnix()
-		if err != nil {
-			select {
-			case <-stopped:
-				return nil
-			default:
-				return fmt.Errorf("engine: %w", err)
-			}
+// connections are control's, one at a time: a new one ends the one before, whose
+// goroutine has returned before the new one is served.
+type connections struct {
+	*server
+	listener atomic.Pointer[net.UnixListener]
+	stop     sync.Once
+	stopped  chan struct{} // closed by OpStop
+	old      *net.UnixConn
+	replaced *atomic.Bool  // old is, by another
+	done     chan struct{} // closed when old is no longer served
+}
+
+// take serves a connection from now on. A greeting tells control, which did not
+// make the connection itself, that it is served.
+func (c *connections) take(conn *net.UnixConn, greet bool) {
+	if c.old != nil {
+		c.replaced.Store(true)
+		hangUp(c.old)
+	}
+	<-c.done
+	c.old, c.replaced, c.done = conn, new(atomic.Bool), make(chan struct{})
+	go func(replaced *atomic.Bool, done chan struct{}) {
+		defer close(done)
+		defer hangUp(conn)
+		if greet {
+			_ = sendMessage(conn, Reply{}, nil)
 		}
-		if old != nil {
-			old.Close()
-		}
-		<-done
-		old, done = conn, make(chan struct{})
-		go func(conn *net.UnixConn, done chan struct{}) {
-			defer close(done)
-			defer conn.Close()
-			if errors.Is(s.converse(conn), errStop) {
-				stop.Do(func() { close(stopped) })
+		// An engine whose start control did not live to see through is of no use
+		// to another.
+		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
+			c.stop.Do(func() { close(c.stopped) })
+			if l := c.listener.Load(); l != nil { // else accept looks at stopped
 				l.Close()
 			}
-		}(conn, done)
+		}
+	}(c.replaced, c.done)
+}
+
+// hangUp ends a connection also where leaveWithControl still has it in use.
+func hangUp(conn *net.UnixConn) {
+	_ = conn.CloseRead()
+	_ = conn.CloseWrite()
+	conn.Close()
+}
+
+func (c *connections) accept(l *net.UnixListener) error {
+	c.listener.Store(l)
+	for {
+		select {
+		case <-c.stopped:
+			return nil
+		default:
+		}
+		conn, err := l.AcceptUnix()
+		if err == nil {
+			c.take(conn, false)
+			continue
+		}
+		select {
+		case <-c.stopped:
+			return nil
+		default:
+			return fmt.Errorf("engine: %w", err)
+		}
 	}
 }
 
@@ -240,7 +307,6 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 		return fmt.Errorf("start: %w", err)
 	}
 	s.workers, s.start = workers, &Kept{Request: *req, FDs: dups}
-	s.started.Store(true)
 	return nil
 }
 

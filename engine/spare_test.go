@@ -26,6 +26,7 @@ func prepareSpare(t *testing.T, dir string) *Spare {
 func TestSpare(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
+	startEngine(t, c, 2)
 	s := prepareSpare(t, dir)
 	for range 20 {
 		again, err := Connect(dir)
@@ -47,10 +48,15 @@ func TestSpare(t *testing.T) {
 	startEngine(t, next, 2)
 	attachSocket(t, next, 3, `null`)
 	// With workers it outlives control.
-	s.ours.Close()
+	next.conn.Close()
 	time.Sleep(50 * time.Millisecond)
-	if _, err := next.Detach(3); err != nil {
-		t.Fatalf("the engine that was a spare: %v", err)
+	again, err := Connect(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := again.Detach(3); err != nil || again.PID() != next.PID() {
+		t.Fatalf("the engine that was a spare, %d, now %d: %v", next.PID(), again.PID(), err)
 	}
 }
 
@@ -60,7 +66,7 @@ func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)
 	s := prepareSpare(t, dir)
-	s.ours.Close()
+	s.client.conn.Close()
 	begin := time.Now()
 	if _, err := s.Engage(); err == nil || time.Since(begin) > spawnTimeout/2 {
 		t.Fatalf("after %v: %v", time.Since(begin), err)

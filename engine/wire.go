@@ -90,6 +90,22 @@ func parseRights(oob []byte) []int {
 	return fds
 }
 
+// fileConn makes a connection of a descriptor, which it owns.
+func fileConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "connection")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, fmt.Errorf("%T is no unix socket", conn)
+	}
+	return c, nil
+}
+
 // peer names the process at the other end, and a pidfd of it.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()

@@ -27,6 +27,7 @@ const ethernetOverhead = 18
 type Device struct {
 	mem    *memory
 	record *record   // nil: none
+	flight *inflight // nil: none
 	log    *dirtyLog // nil: none
 	rings  []*ring
 	rx     []port.Rx
@@ -61,6 +62,9 @@ func (d *Device) open(s DeviceSpec) (err error) {
 			return err
 		}
 	}
+	if d.flight, err = openInflight(s.Inflight, d.fds); err != nil {
+		return err
+	}
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	}
 	if v.Index%2 == 1 {
 		q := &rx{header: header, disabled: !v.Enabled, allowed: fromGuest(s.Features)}
-		if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
+		if err := q.open(v, s, d.mem, d.fds, d.record, d.flight, &d.fault); err != nil {
 			return err
 		}
 		q.log = d.log
@@ -100,7 +104,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	if s.MTU > 0 {
 		q.mtu = min(q.mtu, s.MTU+ethernetOverhead)
 	}
-	if err := q.open(v, s, d.mem, d.fds, d.record, &d.fault); err != nil {
+	if err := q.open(v, s, d.mem, d.fds, d.record, d.flight, &d.fault); err != nil {
 		return err
 	}
 	q.log, q.quick = d.log, q.mtu
@@ -144,6 +148,7 @@ func (d *Device) Close() {
 		d.mem.close()
 	}
 	d.record.close()
+	d.flight.close()
 	d.log.close()
 	closeAll(d.fds)
 }

@@ -278,10 +278,15 @@ func resumes(t *testing.T, layout uint64) {
 // TestResumeTorn kills devices in the middle of a publish, at every step of it,
 // before and after the guest has seen it and used the ring again.
 func TestResumeTorn(t *testing.T) {
+	t.Run("record", func(t *testing.T) { resumesTorn(t, false) })
+	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true) })
+}
+
+func resumesTorn(t *testing.T, inflight bool) {
 	for _, layout := range vhosttest.Layouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			o := vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked,
-				Seed: 29, Layout: layout}
+				Seed: 29, Layout: layout, Inflight: inflight}
 			from := guest(t, o)
 			o.BufLen = 500 // two buffers a frame
 			to := guest(t, o)

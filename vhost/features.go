@@ -90,6 +90,8 @@ const (
 	ProtocolRARP        = 1 << 2
 	ProtocolReplyAck    = 1 << 3
 	ProtocolMTU         = 1 << 4
+	ProtocolBackendReq  = 1 << 5
+	ProtocolInflight    = 1 << 12 // INFLIGHT_SHMFD
 	ProtocolResetDevice = 1 << 13
 	ProtocolMemorySlots = 1 << 15
 	ProtocolStatus      = 1 << 16

@@ -16,6 +16,11 @@ type frontEnd struct {
 	Log         LogSpec      `json:"log"`
 	Announce    []byte       `json:"announce,omitempty"` // by the device that is started next
 	Record      int          `json:"record"`             // of the packed rings of a device that was started; -1: none
+	Inflight    InflightSpec `json:"inflight"`
+	// Backend is our end of the channel for requests of the back end; -1: none.
+	// Nothing is ever said on it: what a guest can be told of (MTU, link, queues)
+	// does not change while it is attached.
+	Backend int `json:"backend"`
 }
 
 // vringState is one ring; the index is its place.
@@ -34,7 +39,7 @@ type vringState struct {
 }
 
 func newFrontEnd(pairs int) frontEnd {
-	f := frontEnd{Vrings: make([]vringState, 2*pairs), Record: -1}
+	f := frontEnd{Vrings: make([]vringState, 2*pairs), Record: -1, Backend: -1}
 	for i := range f.Vrings {
 		f.Vrings[i] = vringState{Kick: -1, Call: -1, Err: -1}
 	}
@@ -66,6 +71,12 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 	if f.Log.Size > 0 {
 		visit(&f.Log.FD)
+	}
+	if f.Inflight.Size > 0 {
+		visit(&f.Inflight.FD)
+	}
+	if f.Backend >= 0 {
+		visit(&f.Backend)
 	}
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
@@ -99,6 +110,15 @@ func (f *frontEnd) close() {
 	f.resetVrings()
 	closeFD(&f.Record)
 	f.closeLog()
+	f.closeInflight()
+	closeFD(&f.Backend)
+}
+
+func (f *frontEnd) closeInflight() {
+	if f.Inflight.Size > 0 {
+		unix.Close(f.Inflight.FD)
+	}
+	f.Inflight = InflightSpec{}
 }
 
 func (f *frontEnd) closeLog() {
@@ -138,6 +158,10 @@ func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 	if f.Features&FeatureLogAll != 0 && f.Log.Size > 0 {
 		s.Log = f.Log
 		s.Log.FD = add(f.Log.FD)
+	}
+	if f.Inflight.Size > 0 {
+		s.Inflight = f.Inflight
+		s.Inflight.FD = add(f.Inflight.FD)
 	}
 	if len(f.Announce) == 6 {
 		s.Announce = f.Announce

@@ -46,12 +46,17 @@ type message struct {
 	payload []byte
 	fds     []int
 	unread  int // bytes that are still in the socket, see wire.next
+	send    int // a descriptor that goes with the reply and is closed then; 0: none
 }
 
 // close closes the descriptors that nobody has taken.
 func (m *message) close() {
 	closeAll(m.fds)
 	m.fds = nil
+	if m.send > 0 {
+		unix.Close(m.send)
+		m.send = 0
+	}
 }
 
 // takeFD hands over descriptor i.
@@ -83,7 +88,7 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 		return m, r, 0, fmt.Errorf("%s: protocol version %d, expected %d", r.name, m.flags&flagVersionMask, flagVersion)
 	case m.flags&flagReply != 0:
 		return m, r, 0, fmt.Errorf("%s: is marked as a reply", r.name)
-	case r.size == sizeTable && (n < 8 || n > maxPayload), r.size != sizeTable && n != uint32(r.size):
+	case !r.fits(n):
 		return m, r, 0, fmt.Errorf("%s: payload of %d bytes, expected %s", r.name, n, r.sizeText())
 	}
 	return m, r, int(n), nil
@@ -305,14 +310,18 @@ func takeRights(oob []byte, fds *[]int) error {
 }
 
 // reply answers a request.
-func (w *wire) reply(request uint32, payload []byte) error {
-	b := binary.LittleEndian.AppendUint32(nil, request)
+func (w *wire) reply(m *message, payload []byte) error {
+	b := binary.LittleEndian.AppendUint32(nil, m.request)
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 		return err
 	}
-	_, err := w.conn.Write(append(b, payload...))
+	var rights []byte
+	if m.send > 0 {
+		rights = unix.UnixRights(m.send)
+	}
+	_, _, err := w.conn.WriteMsgUnix(append(b, payload...), rights, nil)
 	return err
 }
 

@@ -75,7 +75,8 @@ type ring struct {
 	callOnce          bool // call at the next publish, whatever the driver wants
 	kick, call        int  // -1: none
 	fault             *fault
-	log               *dirtyLog // nil: none
+	log               *dirtyLog   // nil: none
+	flight            *flightRing // nil: none
 	index             int
 
 	packedPlace
@@ -94,7 +95,7 @@ type part struct {
 }
 
 // open sets the ring up over guest memory. Not yet for the worker.
-func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, f *fault) error {
+func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, flight *inflight, f *fault) (err error) {
 	if err := checkVring(v, s.Features); err != nil {
 		return err
 	}
@@ -129,13 +130,13 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	r.index, r.mem, r.last, r.fault = v.Index, mem, mem.regions[0], f
 	r.eventIndex = s.Features&FeatureEventIndex != 0
 	r.notifyOnEmpty = s.Features&FeatureNotifyOnEmpty != 0
-	if r.packed {
-		if err := r.startPacked(v.LastAvail, s.Resume, rec); err != nil {
-			return err
-		}
-	} else {
-		r.startSplit(v.LastAvail, s.Resume)
+	if r.flight, err = flight.vring(v, r.packed); err != nil {
+		return fmt.Errorf("vring %d: %w", v.Index, err)
 	}
+	if r.packed {
+		return r.startPacked(v.LastAvail, s.Resume, rec)
+	}
+	r.startSplit(v.LastAvail, s.Resume)
 	return nil
 }
 
@@ -244,10 +245,16 @@ func (r *ring) publish() {
 		return
 	}
 	wanted := false
+	if r.flight != nil {
+		r.noteBegin()
+	}
 	if r.packed {
 		wanted = r.publishPacked()
 	} else {
 		wanted = r.publishSplit()
+	}
+	if r.flight != nil {
+		r.noteEnd()
 	}
 	if r.log != nil {
 		r.logRing()

@@ -63,6 +63,10 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 		if err := r.settle(state); err != nil {
 			return fmt.Errorf("vring %d: record: %w", r.index, err)
 		}
+	} else if r.flight.started() {
+		if err := r.settlePackedFlight(); err != nil {
+			return fmt.Errorf("vring %d: inflight buffer: %w", r.index, err)
+		}
 	}
 	if uint32(r.first&^packedWrap) >= r.num {
 		return fmt.Errorf("vring %d: position %d of %d", r.index, r.first&^packedWrap, r.num)
@@ -70,6 +74,9 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.at, r.counted, r.next, r.seen = r.first, r.done, r.done, r.done
 	r.headsAt, r.headEnd = r.next-1, r.first
 	storeRelease64(r.state, recordState(r.first, r.published, 0))
+	if r.flight != nil {
+		r.flight.startPacked(r.first)
+	}
 	r.usedFlags = 0
 	r.begin()
 	return nil

@@ -107,7 +107,7 @@ func stoppedAt(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
 	defer recoverFault(&err)()
 	var r ring
 	s.Resume = true
-	if err := r.open(v, s, mem, fds, rec, &fault{}); err != nil {
+	if err := r.open(v, s, mem, fds, rec, nil, &fault{}); err != nil {
 		return 0, err
 	}
 	return r.lastAvail(), nil

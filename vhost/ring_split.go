@@ -28,8 +28,14 @@ func (r *ring) startSplit(lastAvail uint16, resume bool) {
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // ours alone; a successor reads what we published
 	r.done = r.published
 	r.next = lastAvail
+	if r.flight.started() {
+		resume = true
+	}
 	if resume {
 		r.next = r.published
+	}
+	if r.flight != nil {
+		r.settleFlight()
 	}
 	r.seen = r.next
 	r.begin()

@@ -119,7 +119,8 @@ func (s *Session) offered() uint64 {
 }
 
 func (s *Session) offeredProtocol() uint64 {
-	return ProtocolMultiQueue | ProtocolLogMemory | ProtocolRARP | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus
+	return ProtocolMultiQueue | ProtocolLogMemory | ProtocolRARP | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus |
+		ProtocolBackendReq | ProtocolInflight
 }
 
 // Run serves front ends, one after the other, until ctx is done or Close is
@@ -228,7 +229,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 		}
 	}
 	if r.reply && err == nil || ack {
-		if werr := w.reply(m.request, reply); werr != nil && err == nil {
+		if werr := w.reply(m, reply); werr != nil && err == nil {
 			return fmt.Errorf("%s: reply: %w", r.name, werr)
 		}
 	}

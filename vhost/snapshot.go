@@ -19,7 +19,7 @@ type snapshot struct {
 	Listener int      `json:"listener"`
 }
 
-const snapshotVersion = 1
+const snapshotVersion = 2
 
 // Snapshot is what a new control process needs to go on with the session:
 // state, and duplicates of connection, listening socket, memory and ring
@@ -71,7 +71,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		closeAll(fds)
 		return NewSession(cfg, b)
 	}
-	snap := snapshot{Front: frontEnd{Record: -1}}
+	snap := snapshot{Front: frontEnd{Record: -1, Backend: -1}}
 	err := json.Unmarshal(blob, &snap)
 	if err == nil && snap.Version != snapshotVersion {
 		err = fmt.Errorf("version %d, expected %d", snap.Version, snapshotVersion)

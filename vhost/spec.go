@@ -20,6 +20,8 @@ type DeviceSpec struct {
 	Resume bool `json:"resume,omitempty"`
 	// Log has the pages marked that the switch writes; Size 0: they are not.
 	Log LogSpec `json:"log"`
+	// Inflight is the front end's account of the rings; Size 0: none.
+	Inflight InflightSpec `json:"inflight"`
 	// Announce is a MAC address for which the device broadcasts a RARP request, as
 	// if the guest had sent it, once it is opened (SEND_RARP after a move).
 	Announce []byte `json:"announce,omitempty"`

@@ -19,13 +19,35 @@ type row struct {
 	run   func(*Session, *message) ([]byte, error)
 }
 
-const sizeTable = -1
+// Sizes that are not one number. The inflight description has 20 bytes in the
+// specification, and 24 with all front ends that send it, for it is padded there.
+const (
+	sizeTable    = -1
+	sizeInflight = -2
+
+	inflightLen       = 20
+	paddedInflightLen = 24
+)
 
 func (r *row) sizeText() string {
-	if r.size == sizeTable {
+	switch r.size {
+	case sizeTable:
 		return fmt.Sprintf("8 to %d", maxPayload)
+	case sizeInflight:
+		return fmt.Sprintf("%d or %d", inflightLen, paddedInflightLen)
 	}
 	return fmt.Sprint(r.size)
+}
+
+// fits tells whether a payload may have n bytes.
+func (r *row) fits(n uint32) bool {
+	switch r.size {
+	case sizeTable:
+		return n >= 8 && n <= maxPayload
+	case sizeInflight:
+		return n == inflightLen || n == paddedInflightLen
+	}
+	return n == uint32(r.size)
 }
 
 // bare tells whether a message brings no descriptors.
@@ -68,6 +90,9 @@ func init() {
 		18: {"SET_VRING_ENABLE", 8, 0, false, setVringEnable},
 		19: {"SEND_RARP", 8, 0, false, sendRARP},
 		20: {"NET_SET_MTU", 8, 0, false, netSetMTU},
+		21: {"SET_BACKEND_REQ_FD", 0, 1, false, setBackendReqFD},
+		31: {"GET_INFLIGHT_FD", sizeInflight, 0, true, getInflightFD},
+		32: {"SET_INFLIGHT_FD", sizeInflight, 1, false, setInflightFD},
 		34: {"RESET_DEVICE", 0, 0, false, resetDevice},
 		36: {"GET_MAX_MEM_SLOTS", 0, 0, true, getMaxMemSlots},
 		37: {"ADD_MEM_REG", 8 + regionLen, 1, false, addMemReg},
@@ -443,6 +468,18 @@ func netSetMTU(s *Session, m *message) ([]byte, error) {
 	}
 	s.halt()
 	s.change(func(f *frontEnd) { f.MTU = int(mtu) })
+	return nil, nil
+}
+
+// setBackendReqFD: see frontEnd.Backend.
+func setBackendReqFD(s *Session, m *message) ([]byte, error) {
+	if len(m.fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
+	}
+	s.change(func(f *frontEnd) {
+		closeFD(&f.Backend)
+		f.Backend = m.takeFD(0)
+	})
 	return nil, nil
 }
 

@@ -182,6 +182,10 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 		if ctx.Err() != nil {
 			break
 		}
+		if err := s.refresh(); err != nil {
+			return pauses, err
+		}
+		before := s.gaps
 		g.longest(true)
 		who := victims[rand.IntN(len(victims))]
 		if err := s.kill(who); err != nil {
@@ -205,7 +209,14 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 		// An engine that dies young makes control wait before it starts the next.
 		time.Sleep(*least + rand.N(*spread))
 		gap, own, _ := g.longest(false)
-		pauses[who] = append(pauses[who], pause{gap, own, s.replaced()})
+		if err := s.refresh(); err != nil {
+			return pauses, err
+		}
+		p := pause{Duration: gap, own: own, stall: stall(before, s.gaps)}
+		if who == "engine" {
+			p.replaced, p.workers = s.replaced()
+		}
+		pauses[who] = append(pauses[who], p)
 	}
 	return pauses, nil
 }

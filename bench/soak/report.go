@@ -10,7 +10,9 @@ import (
 type pause struct {
 	time.Duration
 	own      time.Duration // for which the load did not run
-	replaced time.Duration // from control's notice of the engine's death to the last port; 0: the engine lived
+	stall    time.Duration // for which the worker did not, at most: a power of two
+	replaced time.Duration // from control's notice of the engine's death to the last port
+	workers  time.Duration // of that, until the workers ran
 }
 
 // report prints the pauses and what was counted, and judges: every frame lost
@@ -54,14 +56,17 @@ func report(g *generator, pauses map[string][]pause, drops map[string]uint64) (o
 	return ok
 }
 
-// explain lists the pauses beyond the limit.
+// explain takes the longest pauses apart, and those beyond the limit.
 func explain(pauses []pause) {
-	for _, p := range pauses {
-		if p.Duration > *limit {
-			fmt.Printf("  %.2f: the engine was replaced in %.2f; the load itself stood still for up to %.2f\n", ms(p.Duration), ms(p.replaced), ms(p.own))
+	for i, p := range pauses {
+		if i >= len(pauses)-longestShown || p.Duration > *limit {
+			fmt.Printf("  %.2f: engine replaced in %.0f, its workers in %.0f of them; the load did not run for up to %.2f, the worker for less than %.2f\n",
+				ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.own), ms(p.stall))
 		}
 	}
 }
+
+const longestShown = 3
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

@@ -23,6 +23,7 @@ type weft struct {
 	control *exec.Cmd
 	log     *os.File
 	engine  int               // process id
+	gaps    []uint64          // passes of the worker by the time since the one before
 	drops   map[string]uint64 // by reason, since it was cleared last
 	seen    map[string]uint64 // what the switch says, by port and reason
 }
@@ -82,7 +83,10 @@ func (s *weft) refresh() error {
 	}
 	var about struct {
 		EnginePID int `json:"engine_pid"`
-		Ports     []struct {
+		Workers   []struct {
+			PassGaps []uint64 `json:"pass_gaps"`
+		} `json:"workers"`
+		Ports []struct {
 			Name  string `json:"name"`
 			Stats struct {
 				Drops map[string]uint64 `json:"rx_drops"`
@@ -96,6 +100,9 @@ func (s *weft) refresh() error {
 		return errors.New("weft show names no engine")
 	}
 	s.engine = about.EnginePID
+	if len(about.Workers) > 0 {
+		s.gaps = about.Workers[0].PassGaps
+	}
 	for _, p := range about.Ports {
 		for reason, n := range p.Stats.Drops {
 			key := p.Name + " " + reason
@@ -126,7 +133,21 @@ func (s *weft) kill(who string) error {
 		return err
 	}
 	_ = s.control.Wait()
+	if who == "both" { // and with them what was counted
+		clear(s.seen)
+	}
 	return s.start()
+}
+
+// stall bounds the longest time between two passes of the worker that came since
+// before was asked for; of a new engine, since its start.
+func stall(before, now []uint64) time.Duration {
+	for i := len(now) - 1; i >= 0; i-- {
+		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
+			return time.Duration(1) << i
+		}
+	}
+	return 0
 }
 
 func (s *weft) stop() {
@@ -135,16 +156,17 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-// replaced is how long control says that it took to replace the engine last.
-func (s *weft) replaced() time.Duration {
+// replaced is how long control says that it took to replace the engine last, and
+// how much of it until the workers ran.
+func (s *weft) replaced() (all, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)
 	if at < 0 {
-		return 0
+		return 0, 0
 	}
-	var pid, ms int
-	_, _ = fmt.Sscanf(text[at:], `msg="engine replaced" pid=%d ms=%d`, &pid, &ms)
-	return time.Duration(ms) * time.Millisecond
+	var pid, ms, workersMS int
+	_, _ = fmt.Sscanf(text[at:], `msg="engine replaced" pid=%d ms=%d workers_ms=%d`, &pid, &ms, &workersMS)
+	return time.Duration(ms) * time.Millisecond, time.Duration(workersMS) * time.Millisecond
 }
 
 // output is the end of what the switch has logged.

@@ -108,11 +108,11 @@ func runControl(s *settings) error {
 
 func engineCommand() *cobra.Command {
 	var state string
-	var spare bool
+	var options engine.Options
 	cmd := &cobra.Command{
 		Use: "engine", Short: "the process of the workers; weftd starts it", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return engine.Serve(state, spare, map[string]engine.Opener{
+			return engine.Serve(state, options, map[string]engine.Opener{
 				"vhost-user": vhost.Open,
 				"tap":        tap.Open,
 				"af_xdp":     xsk.Open,
@@ -121,6 +121,7 @@ func engineCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", defaultState, "the state directory")
-	cmd.Flags().BoolVar(&spare, "spare", false, "wait for the engine that serves it to end")
+	cmd.Flags().IntVar(&options.Control, "control", 0, "descriptor of a connection to control")
+	cmd.Flags().BoolVar(&options.Spare, "spare", false, "wait for the engine that serves it to end")
 	return cmd
 }

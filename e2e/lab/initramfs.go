@@ -29,7 +29,7 @@ type userland struct {
 // guestUserland is that of a guest of the switch: the network device, VLAN tags,
 // and vsock, over which a machine is told what to measure.
 var guestUserland = userland{
-	programs: []string{"busybox", "ping", "iperf3"},
+	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }

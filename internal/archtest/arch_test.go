@@ -59,7 +59,8 @@ var mayImportTree = map[string][]string{
 var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
-	"internal/iovec/*.go", // the arguments of readv and writev
+	"internal/iovec/*.go",       // the arguments of readv and writev
+	"internal/cpu/processor.go", // a number of the Go runtime's
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"vhost/rx.go", // the one copy of a header out of guest memory
 	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",

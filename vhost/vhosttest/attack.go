@@ -81,7 +81,7 @@ var Attacks = []Attack{
 		q.Offer(uint16(q.g.Num))
 		q.Publish()
 	}},
-	{Name: "index-jumps", Split: true, Do: func(q *Queue) { jump(uint16(q.g.Num) + 1)(q) }},
+	{Name: "index-jumps", Split: true, Do: func(q *Queue) { q.SetAvailIndex(q.AvailIndex() + uint16(q.g.Num) + 1) }},
 	{Name: "index-goes-back", Split: true, Do: jump(math.MaxUint16)},
 	{Name: "table-empty", Indirect: true, Do: spoil(func(q *Queue, d []Desc, _ uint16) {
 		d[0] = Desc{Addr: q.TableAddr(0), Len: 0, Flags: Indirect}

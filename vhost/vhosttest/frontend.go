@@ -20,6 +20,7 @@ const (
 	SetOwner            = 3
 	SetMemTable         = 5
 	SetLogBase          = 6
+	SetLogFD            = 7
 	SetVringNum         = 8
 	SetVringAddr        = 9
 	SetVringBase        = 10
@@ -31,6 +32,7 @@ const (
 	SetProtocolFeatures = 16
 	GetQueueNum         = 17
 	SetVringEnable      = 18
+	SetBackendReqFD     = 21
 	SendRARP            = 19
 	NetSetMTU           = 20
 	ResetDevice         = 34
@@ -54,6 +56,8 @@ type FrontEnd struct {
 	Conn *net.UnixConn
 	// Ack asks for a reply to every message, once REPLY_ACK is negotiated.
 	Ack bool
+	// KeepInflight has Attach use INFLIGHT_SHMFD.
+	KeepInflight bool
 }
 
 // Dial connects to a session in server mode.
@@ -256,6 +260,11 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	}
 	if err := f.SetMemory(g); err != nil {
 		return fmt.Errorf("memory table: %w", err)
+	}
+	if f.KeepInflight {
+		if err := f.Inflight(g); err != nil {
+			return fmt.Errorf("inflight buffer: %w", err)
+		}
 	}
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {

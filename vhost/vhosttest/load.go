@@ -20,14 +20,14 @@ import (
 // LoadConfig describes the load. The zero value is one pair, one flow, 64-byte
 // frames, 256 of them in flight each way.
 type LoadConfig struct {
-	Pairs     int    // of guests; 1 if 0
-	Num       int    // ring size; 1024 if 0
-	FrameSize int    // bytes without FCS; 64 if 0; at least 64
-	InFlight  int    // frames started by each guest; 256 if 0; at most Num/4
-	Flows     int    // different UDP port pairs; 1 if 0
+	Pairs     int // of guests; 1 if 0
+	Num       int // ring size; 1024 if 0
+	FrameSize int // bytes without FCS; 64 if 0; at least 64
+	InFlight  int // frames started by each guest; 256 if 0; at most Num/4
+	Flows     int // different UDP port pairs; 1 if 0
 	// Vary, unless nil, makes a frame that guest is to transmit one of its flow
 	// number i, below Flows, instead of port pairs. Not with Check.
-	Vary func(guest int, frame []byte, i uint32)
+	Vary      func(guest int, frame []byte, i uint32)
 	Check     bool   // compare every byte and the order of frames
 	SampleOne int    // without Check: compare every byte of one frame in so many; 0: of none
 	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad

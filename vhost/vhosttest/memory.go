@@ -91,6 +91,9 @@ type Options struct {
 	Interrupts bool
 	// SplitRegions cuts the memory in regions whose borders lie in buffers.
 	SplitRegions bool
+	// Inflight has the device keep its account of the rings in the buffer of
+	// INFLIGHT_SHMFD instead of in a record of the switch's.
+	Inflight bool
 	// Seed makes the ring indexes start there instead of at 0.
 	Seed uint16
 }
@@ -117,12 +120,15 @@ type Guest struct {
 	record int // of packed rings, as control keeps it; -1: none
 	// regions' borders, offsets into mem
 	borders []int
+	// the buffer of INFLIGHT_SHMFD, once there is one
+	inflight     int
+	inflightSpec vhost.InflightSpec
 }
 
 // New makes a guest whose receive rings are filled with buffers.
 func New(o Options) (*Guest, error) {
 	o = o.withDefaults()
-	g := &Guest{Options: o, record: -1}
+	g := &Guest{Options: o, record: -1, inflight: -1}
 	queue := queueSize(o)
 	size := 2 * o.Pairs * queue
 	fd, err := unix.MemfdCreate("weft-mock-guest", unix.MFD_CLOEXEC)
@@ -144,7 +150,7 @@ func New(o Options) (*Guest, error) {
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
-	if o.Features&vhost.FeatureRingPacked != 0 {
+	if o.Features&vhost.FeatureRingPacked != 0 && !o.Inflight {
 		if g.record, err = vhost.NewRecord(); err != nil {
 			g.Close()
 			return nil, err
@@ -176,9 +182,11 @@ func (g *Guest) Close() {
 		g.mem = nil
 	}
 	g.file.Close()
-	if g.record >= 0 {
-		unix.Close(g.record)
-		g.record = -1
+	for _, fd := range []*int{&g.record, &g.inflight} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 }
 
@@ -217,6 +225,13 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	if g.record >= 0 {
 		fds = append(fds, g.record)
 		s.Record = len(fds)
+	}
+	if g.Options.Inflight {
+		if err := g.makeInflight(); err != nil {
+			return s, nil, err
+		}
+		s.Inflight = g.inflightSpec
+		s.Inflight.FD, fds = len(fds), append(fds, g.inflight)
 	}
 	for i := range g.Rx {
 		for _, q := range []*Queue{g.Rx[i], g.Tx[i]} {

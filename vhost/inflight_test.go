@@ -1,0 +1,137 @@
+package vhost_test
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// TestInflightSession: of session and engine nothing is left, and the front end
+// connects to others with the buffer it kept. The ring goes on from there,
+// whatever position it says.
+func TestInflightSession(t *testing.T) { eachLayout(t, inflightSession) }
+
+func inflightSession(t *testing.T, layout uint64) {
+	g := guest(t, vhosttest.Options{Features: features | layout, Seed: 100})
+	before := 0
+	for round := range uint64(4) {
+		r := newRig(t, false)
+		if round == 0 {
+			before = openFiles(t)
+		}
+		f, err := vhosttest.Dial(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.KeepInflight = true
+		if err := f.Attach(g); err != nil { // at the position of the start, each time
+			t.Fatal(err)
+		}
+		r.waitRunning(t, true)
+		for i := range 10 * (round + 1) {
+			r.echo(t, g, i)
+		}
+		r.engine.Kill()
+		f.Close()
+		r.Close()
+	}
+	if g.Tx[0].Misused+g.Rx[0].Misused != 0 {
+		t.Errorf("%d and %d buffers misused", g.Tx[0].Misused, g.Rx[0].Misused)
+	}
+	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
+}
+
+// TestInflightMarks: what another kind of back end has taken out of order and
+// not given back comes back, once, and what was not taken is received.
+func TestInflightMarks(t *testing.T) {
+	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
+	for i := range 6 {
+		g.Tx[0].Send(random(uint64(i), 100))
+	}
+	g.Tx[0].Publish()
+	free := g.Tx[0].Free()
+	heads := make([]int, 6) // the driver takes its buffers from the end
+	for i := range heads {
+		heads[i] = g.Tx[0].Slots() - 1 - i
+	}
+	for i, counter := range []uint64{7, 5, 6} {
+		if err := g.MarkInflight(g.Tx[0], heads[i], counter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := open(t, g, nil)
+	if n := g.Tx[0].Reclaim(); n != 3 || g.Tx[0].Free() != free+3 {
+		t.Fatalf("%d descriptors came back, %d are free", n, g.Tx[0].Free())
+	}
+	b := new(packet.Batch)
+	if n := d.Rx()[0].Recv(b); n != 3 {
+		t.Fatalf("%d frames received, 3 were not taken before", n)
+	}
+	d.Rx()[0].Release()
+	if n := g.Tx[0].Reclaim(); n != 3 || g.Tx[0].Misused != 0 {
+		t.Fatalf("%d descriptors came back, %d misused", n, g.Tx[0].Misused)
+	}
+	d.Close()
+	d = open(t, g, nil)
+	if n := d.Rx()[0].Recv(b); n != 0 || g.Tx[0].Reclaim() != 0 {
+		t.Fatalf("opened again: %d frames", n)
+	}
+}
+
+// TestInflightRefuses: buffers that are none.
+func TestInflightRefuses(t *testing.T) {
+	for want, change := range map[string]func(*vhost.InflightSpec){
+		"shorter than":  func(s *vhost.InflightSpec) { s.Size *= 2 },
+		"at offset 5":   func(s *vhost.InflightSpec) { s.Offset = 5 },
+		"of 0 rings":    func(s *vhost.InflightSpec) { s.Queues = 0 },
+		"descriptor 99": func(s *vhost.InflightSpec) { s.FD = 99 },
+		"too small for": func(s *vhost.InflightSpec) { s.QueueSize = 64 },
+	} {
+		g := guest(t, vhosttest.Options{Features: features, Inflight: true})
+		d, err := g.Open(func(s *vhost.DeviceSpec) { change(&s.Inflight) })
+		if err == nil {
+			d.Close()
+			t.Errorf("%s: opened", want)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, expected it to name %q", err, want)
+		}
+	}
+}
+
+// TestBackendChannel: the channel of BACKEND_REQ is taken, goes along to the next
+// control process, and is closed with the connection.
+func TestBackendChannel(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	_, without := r.Snapshot()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fds[1])
+	answer, err := f.Call(vhosttest.SetBackendReqFD, nil, fds[0])
+	unix.Close(fds[0])
+	if err != nil || answer[0] != 0 {
+		t.Fatalf("SET_BACKEND_REQ_FD: %x, %v", answer, err)
+	}
+	_, with := r.Snapshot()
+	if len(with) != len(without)+1 {
+		t.Errorf("%d descriptors are kept, %d before", len(with), len(without))
+	}
+	for _, fd := range append(with, without...) {
+		unix.Close(fd)
+	}
+	r.waitRunning(t, true)
+	r.echo(t, g, 1)
+	f.Close()
+	eventually(t, "the channel's end", func() bool {
+		n, err := unix.Read(fds[1], make([]byte, 1))
+		return n == 0 && err == nil
+	})
+}

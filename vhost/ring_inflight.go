@@ -1,0 +1,320 @@
+package vhost
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The buffer of INFLIGHT_SHMFD (vhost-user, "Inflight I/O tracking"), in which a
+// back end leaves what its successor must know, also where nothing else of it is
+// left: the front end keeps it.
+//
+// Of a split ring the used index says all, for chains are completed in order and
+// a chain beyond it can be taken from the avail ring again. So no descriptor is
+// ever marked as in flight. Those that another kind of back end has marked are
+// given back unused.
+//
+// Of a packed ring the buffer says what the record says (ring_record.go): where
+// the ring stands, and, while used elements are being written, which. A descriptor
+// is marked for that time only.
+
+// InflightSpec is the buffer. Size 0: none.
+type InflightSpec struct {
+	Size      uint64 `json:"size"`
+	Offset    uint64 `json:"offset"`
+	Queues    int    `json:"queues"`     // vrings
+	QueueSize int    `json:"queue_size"` // descriptors each
+	FD        int    `json:"fd"`
+}
+
+// Layout of the two kinds of queue regions: a header and an entry a descriptor.
+const (
+	inflightVersion = 1
+	inflightAlign   = 64 // of a queue's region
+
+	flightVersion = 8 // u16, of both kinds
+	flightNum     = 10
+
+	splitHeader  = 16
+	splitEntry   = 16
+	splitUsedIdx = 14
+	splitCounter = 8 // of an entry, u64; the mark is its first byte
+
+	flightHeader     = 32 // of a packed ring
+	flightEntry      = 32
+	flightUsed       = 16 // u16
+	flightOldUsed    = 18
+	flightWrap       = 20 // u8
+	flightOldWrap    = 21
+	flightEntryNum   = 6 // of an entry, u16
+	flightEntryCount = 8 // u64
+	flightEntryID    = 16
+	flightEntryLen   = 20 // u32
+)
+
+// inflightRegion is the size of one queue's region.
+func inflightRegion(num int, packed bool) int {
+	size := splitHeader + splitEntry*num
+	if packed {
+		size = flightHeader + flightEntry*num
+	}
+	return (size + inflightAlign - 1) &^ (inflightAlign - 1)
+}
+
+// checkInflight refuses what is no buffer of that size.
+func checkInflight(s InflightSpec, fd int) error {
+	if s.Queues < 1 || s.Queues > 2*MaxQueuePairs || s.QueueSize < 1 || s.QueueSize > MaxRingSize {
+		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d of 1 to %d", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
+	}
+	if s.Offset%uint64(unix.Getpagesize()) != 0 || s.Size < uint64(s.Queues*inflightRegion(s.QueueSize, false)) || s.Size > uint64(s.Queues*inflightRegion(s.QueueSize, true))+1<<20 || s.Offset+s.Size < s.Offset {
+		return fmt.Errorf("inflight buffer of %d bytes at offset %d for %d rings of %d descriptors", s.Size, s.Offset, s.Queues, s.QueueSize)
+	}
+	_, err := checkFile(RegionSpec{Size: s.Size, MmapOffset: s.Offset}, fd)
+	return err
+}
+
+// parseInflight decodes an inflight description.
+func parseInflight(b []byte) InflightSpec {
+	return InflightSpec{Size: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]),
+		Queues: int(binary.LittleEndian.Uint16(b[16:])), QueueSize: int(binary.LittleEndian.Uint16(b[18:]))}
+}
+
+// getInflightFD makes a buffer for as many rings as the front end says. It gets
+// it back with SET_INFLIGHT_FD, sooner or later.
+func getInflightFD(s *Session, m *message) ([]byte, error) {
+	spec := parseInflight(m.payload)
+	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
+		return nil, fmt.Errorf("%d rings of %d descriptors, expected at most %d of %d", spec.Queues, spec.QueueSize, 2*s.cfg.Queues, MaxRingSize)
+	}
+	spec.Size = uint64(spec.Queues * inflightRegion(spec.QueueSize, s.front.Features&FeatureRingPacked != 0))
+	fd, err := unix.MemfdCreate("inflight", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("inflight buffer: %w", err)
+	}
+	m.send = fd
+	if err := unix.Ftruncate(fd, int64(spec.Size)); err != nil {
+		return nil, fmt.Errorf("inflight buffer of %d bytes: %w", spec.Size, err)
+	}
+	b := binary.LittleEndian.AppendUint64(nil, spec.Size)
+	b = append(b, m.payload[8:]...)
+	clear(b[8:16]) // offset
+	return b, nil
+}
+
+func setInflightFD(s *Session, m *message) ([]byte, error) {
+	if len(m.fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
+	}
+	spec := parseInflight(m.payload)
+	if err := checkInflight(spec, m.fds[0]); err != nil {
+		return nil, err
+	}
+	s.halt()
+	s.change(func(f *frontEnd) {
+		f.closeInflight()
+		spec.FD = m.takeFD(0)
+		f.Inflight = spec
+	})
+	return nil, nil
+}
+
+// inflight is the buffer as the engine has it mapped. A nil one has no rings.
+type inflight struct {
+	spec   InflightSpec
+	mapped []byte
+}
+
+func openInflight(s InflightSpec, fds []int) (*inflight, error) {
+	if s.Size == 0 {
+		return nil, nil
+	}
+	if s.FD < 0 || s.FD >= len(fds) {
+		return nil, fmt.Errorf("inflight buffer: descriptor %d of %d", s.FD, len(fds))
+	}
+	if err := checkInflight(s, fds[s.FD]); err != nil {
+		return nil, err
+	}
+	mapped, err := unix.Mmap(fds[s.FD], int64(s.Offset), int(s.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("inflight buffer: map %d bytes: %w", s.Size, err)
+	}
+	return &inflight{spec: s, mapped: mapped}, nil
+}
+
+func (f *inflight) close() {
+	if f != nil {
+		_ = unix.Munmap(f.mapped)
+	}
+}
+
+// flightRing is one ring's region. Worker owns.
+type flightRing struct {
+	at    unsafe.Pointer
+	num   int
+	under int // entries marked
+}
+
+// vring is the region of a ring, nil if there is none.
+func (f *inflight) vring(v VringSpec, packed bool) (*flightRing, error) {
+	if f == nil || v.Index >= f.spec.Queues {
+		return nil, nil
+	}
+	size := inflightRegion(f.spec.QueueSize, packed)
+	if v.Num > f.spec.QueueSize || (v.Index+1)*size > len(f.mapped) {
+		return nil, fmt.Errorf("inflight buffer of %d bytes for rings of %d descriptors is too small for %d", len(f.mapped), f.spec.QueueSize, v.Num)
+	}
+	return &flightRing{at: unsafe.Pointer(&f.mapped[v.Index*size]), num: v.Num}, nil
+}
+
+func (f *flightRing) u8(at int) *uint8   { return (*uint8)(unsafe.Add(f.at, at)) }
+func (f *flightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, at)) }
+func (f *flightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
+func (f *flightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
+
+// started tells whether a back end has used the ring with this buffer.
+func (f *flightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
+
+func (f *flightRing) begin() {
+	*f.u16(flightNum) = uint16(f.num)
+	*f.u16(flightVersion) = inflightVersion
+}
+
+// settleFlight gives marked descriptors of a split ring back, in the order in
+// which they were taken. The avail ring goes on behind them.
+func (r *ring) settleFlight() {
+	f := r.flight
+	type marked struct {
+		counter uint64
+		id      uint32
+	}
+	var left []marked
+	for id := 0; f.started() && id < f.num; id++ {
+		at := splitHeader + splitEntry*id
+		// The back end before may have died between its used index and its mark.
+		if *f.u8(at) == 1 && !r.usedLately(uint32(id), *f.u16(splitUsedIdx)) {
+			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
+		}
+		*f.u8(at) = 0
+	}
+	slices.SortFunc(left, func(a, b marked) int { return int(int64(a.counter - b.counter)) })
+	for _, m := range left {
+		r.take(m.id, 0)
+	}
+	if len(left) > 0 {
+		r.publishSplit()
+	}
+	f.begin()
+	*f.u16(splitUsedIdx) = r.published
+}
+
+// usedLately tells whether an element that the buffer does not know of yet names
+// a descriptor.
+func (r *ring) usedLately(id uint32, known uint16) bool {
+	if uint32(r.published-known) > r.num {
+		return false
+	}
+	for i := known; i != r.published; i++ {
+		if uint32(r.element(i)) == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *flightRing) position(idx, wrap int) uint16 {
+	at := *f.u16(idx) &^ packedWrap
+	if *f.u8(wrap) != 0 {
+		at |= packedWrap
+	}
+	return at
+}
+
+func (f *flightRing) place(idx, wrap int, at uint16) {
+	*f.u8(wrap) = uint8(at >> 15)
+	*f.u16(idx) = at &^ packedWrap
+}
+
+// startPacked notes where a packed ring stands.
+func (f *flightRing) startPacked(first uint16) {
+	for i := range f.num {
+		*f.u8(flightHeader + flightEntry*i) = 0
+	}
+	f.place(flightUsed, flightWrap, first)
+	f.place(flightOldUsed, flightOldWrap, first)
+	f.begin()
+}
+
+// settlePackedFlight takes a packed ring's position from the buffer, and brings
+// to an end what was being published, as settle does with the record.
+func (r *ring) settlePackedFlight() error {
+	f := r.flight
+	r.first = f.position(flightOldUsed, flightOldWrap)
+	end := f.position(flightUsed, flightWrap)
+	if uint32(r.first&^packedWrap) >= r.num || uint32(end&^packedWrap) >= r.num {
+		return fmt.Errorf("position %d or %d in a ring of %d", r.first&^packedWrap, end&^packedWrap, r.num)
+	}
+	if end == r.first {
+		return nil
+	}
+	if !available(*r.idFlags(r.first), r.first) {
+		r.first = end // the driver has seen it all
+		return nil
+	}
+	after := r.first
+	for i := range f.num {
+		at := flightHeader + flightEntry*i
+		if *f.u8(at) == 0 {
+			break
+		}
+		count := uint32(*f.u16(at + flightEntryNum))
+		if count == 0 || count > r.num {
+			return fmt.Errorf("element of %d descriptors in a ring of %d", count, r.num)
+		}
+		r.take(uint32(*f.u16(at + flightEntryID))|count<<16, *f.u32(at + flightEntryLen))
+		after = r.after(after, count)
+	}
+	if r.done != r.published {
+		r.writeUsed()
+	}
+	r.first, r.published = after, r.done
+	return nil
+}
+
+// noteBegin says, of a packed ring, which used elements are about to be written.
+func (r *ring) noteBegin() {
+	if !r.packed {
+		return
+	}
+	f, at := r.flight, r.first
+	f.under = 0
+	for i := r.published; i != r.done; i++ {
+		e := r.element(i)
+		entry := flightHeader + flightEntry*f.under
+		f.under++
+		*f.u16(entry + flightEntryNum) = uint16(e >> 16)
+		*f.u64(entry + flightEntryCount) = uint64(f.under)
+		*f.u16(entry + flightEntryID) = uint16(e)
+		*f.u32(entry + flightEntryLen) = uint32(e >> 32)
+		*f.u8(entry) = 1
+		at = r.after(at, uint32(e>>16&0xffff))
+	}
+	f.place(flightUsed, flightWrap, at)
+}
+
+// noteEnd says that what was published is.
+func (r *ring) noteEnd() {
+	f := r.flight
+	if !r.packed {
+		*f.u16(splitUsedIdx) = r.published
+		return
+	}
+	f.place(flightOldUsed, flightOldWrap, r.first)
+	for i := range f.under {
+		*f.u8(flightHeader + flightEntry*i) = 0
+	}
+	f.under = 0
+}
