@@ -94,7 +94,7 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, unit string) {
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
 		d.line(x.at(t), top, x.at(t), y, "g")
-		d.text(x.at(t), y+14, "middle", "n", Number(t))
+		d.text(x.at(t), y+14, "middle", "n", tick(t))
 	}
 	d.text((x.from+x.to)/2, y+30, "middle", "n", unit)
 }

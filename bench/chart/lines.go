@@ -36,7 +36,7 @@ func (c *Lines) SVG() string {
 		d.height = y + 20
 		return d.finish(c.Title)
 	}
-	y = d.legend(names, seriesClass, y) + 8
+	y = d.legend(names, seriesClass, y) + 18
 	lowX, highX, lowY, highY := all[0].X, all[0].X, all[0].Min, all[0].Max
 	for _, p := range all {
 		lowX, highX = min(lowX, p.X), max(highX, p.X)
@@ -46,9 +46,9 @@ func (c *Lines) SVG() string {
 	sy := newScale(lowY, highY, y+high, y, c.YLog && lowY > 0)
 	for _, t := range sy.ticks {
 		d.line(sx.from, sy.at(t), sx.to, sy.at(t), "g")
-		d.text(sx.from-8, sy.at(t)+4, "end", "n", Number(t))
+		d.text(sx.from-8, sy.at(t)+4, "end", "n", tick(t))
 	}
-	d.text(margin, y-4, "start", "n", c.YUnit)
+	d.text(margin, y-10, "start", "n", c.YUnit)
 	d.axis(sx, y, y+high, c.XUnit)
 	for i, l := range c.Lines {
 		d.curve(sx, sy, l, i%Reds, c.YUnit)

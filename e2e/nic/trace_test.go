@@ -74,27 +74,27 @@ func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace runs a command while function_graph records what the kernel calls below
-// the functions named, and keeps what it recorded.
+// trace runs a command while weft bench hops records what the kernel calls below
+// the functions named, logs the ledger that it makes of that, and returns the
+// recording.
 func (h *host) trace(command []string, below ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
 	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
 		h.Run("busybox", "mount", "-t", "tracefs", "tracefs", dir)
 	}
-	script := "cd " + dir + "; echo 0 >tracing_on; echo nop >current_tracer; echo >set_graph_function\n"
-	for _, f := range below {
-		// Not every kernel has each.
-		script += "echo " + f + " >>set_graph_function || echo '# no " + f + "'\n"
-	}
-	// By its path: a busybox shell has commands of its own by the names of others.
-	script += "echo function_graph >current_tracer; echo 1 >tracing_on; echo \"# tracer $(cat current_tracer)\"\n" +
-		"/bin/" + strings.Join(command, " ") + " 2>&1 | busybox sed 's/^/# /'\n" +
-		"echo 0 >tracing_on; cat trace; echo nop >current_tracer\n"
-	out, err := h.Try("sh", "-c", script)
+	// Not every kernel has each. A command by its path: a busybox shell has
+	// commands of its own by the names of others.
+	const recording = "/tmp/recording.txt"
+	script := "known=; for f in " + strings.Join(below, " ") + "; do\n" +
+		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
+		"weft bench hops --record ${known#,} " + recording + " -- sh -c '/bin/" + strings.Join(command, " ") + "; true'\n"
+	ledger, err := h.Try("sh", "-c", script)
 	if err != nil {
-		h.t.Fatal(err)
+		h.t.Fatalf("%v\n%s", err, ledger)
 	}
+	h.t.Log(ledger)
+	out := h.Run("cat", recording)
 	if to := os.Getenv("WEFT_TRACES"); to != "" {
 		name := "linux"
 		if len(below) > 1 {
