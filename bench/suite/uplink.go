@@ -214,13 +214,21 @@ func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	}
 }
 
+// emptyPauses is how long a worker pauses after a pass that found nothing
+// (datapath.emptyPassPauses): whoever fills the ring writes where it looks.
+const emptyPauses = 24
+
 func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {
 	b := new(packet.Batch)
 	for !stop.Load() {
 		b.Reset()
-		if n := rx.Recv(b); n > 0 {
+		n := rx.Recv(b)
+		if n > 0 {
 			count.Add(uint64(n))
 		}
 		rx.Release()
+		if n == 0 {
+			cpu.Pause(emptyPauses)
+		}
 	}
 }
