@@ -248,31 +248,27 @@ func (l *learnParser) word(t token) error {
 		}
 		s.Table = uint8(v)
 	case "priority":
-		return parseUint16(t, &s.Priority)
+		s.Priority = uint16(leadingDecimal(t.value))
 	case "idle_timeout":
-		return parseUint16(t, &s.IdleTimeout)
+		s.IdleTimeout = uint16(leadingDecimal(t.value))
 	case "hard_timeout":
-		return parseUint16(t, &s.HardTimeout)
+		s.HardTimeout = uint16(leadingDecimal(t.value))
 	case "fin_idle_timeout":
-		return parseUint16(t, &s.FinIdle)
+		s.FinIdle = uint16(leadingDecimal(t.value))
 	case "fin_hard_timeout":
-		return parseUint16(t, &s.FinHard)
+		s.FinHard = uint16(leadingDecimal(t.value))
 	case "cookie":
-		v, ok := parseSigned(t.value)
-		if !ok {
-			return wrong(t.text, "a 64-bit number for cookie")
+		digits, negative := strings.CutPrefix(t.value, "-")
+		v, _ := parseUint(leadingNumber(digits), ^uint64(0)) // 0 where there is none
+		if s.Cookie = v; negative {
+			s.Cookie = -v
 		}
-		s.Cookie = v
 	case "send_flow_rem":
 		s.Flags |= SendFlowRem
 	case "delete_learned":
 		s.DeleteLearned = true
 	case "limit":
-		v, ok := parseUint(t.value, 1<<32-1)
-		if !ok {
-			return wrong(t.text, "a number of flows for limit")
-		}
-		s.Limit = uint32(v)
+		s.Limit = uint32(leadingDecimal(t.value))
 	case "result_dst":
 		dst, ok := parseSubfield(t.value)
 		if !ok || dst.Bits != 1 {

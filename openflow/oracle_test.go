@@ -75,7 +75,7 @@ var deviations = map[string]string{
 
 // lowByte finds bytes of addresses that have a sign or 0x or are too large: the
 // oracle takes their low byte, Weft refuses them.
-var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|[1-9a-f][0-9a-f]{2})`)
+var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
 // sloppyFlags finds numbers of tcp_flags with a rest that the oracle leaves out.
 var sloppyFlags = regexp.MustCompile(`tcp_flags=[0-9]+[a-z+|-]`)

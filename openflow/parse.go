@@ -414,7 +414,7 @@ func (p *flowParser) outPort(t token) (err error) {
 
 func parseUint16(t token, to *uint16) error {
 	v, ok := parseSigned(t.value) // -0 is 0
-	if !ok || v > 0xffff {
+	if !ok || v > 0xffff || strings.HasSuffix(t.value, "x") {
 		return wrong(t.value, "a number from 0 to 65535 for %s", t.key)
 	}
 	*to = uint16(v)

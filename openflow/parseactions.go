@@ -3,6 +3,7 @@ package openflow
 import (
 	"encoding/hex"
 	"net/netip"
+	"regexp"
 	"strings"
 )
 
@@ -416,10 +417,25 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 
 // modField parses the mod_ actions of a whole field. Those of OpenFlow 1.0 need
 // no prerequisites in the match: frames without the field are left as they are.
+// ethernetThere is an Ethernet address that something else may follow, which the
+// oracle leaves out.
+var ethernetThere = regexp.MustCompile(`^((?:[0-9a-fA-F]{1,2}:){5}[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
+
+func leadingEthernet(text string) string {
+	if found := ethernetThere.FindStringSubmatch(text); found != nil {
+		return found[1]
+	}
+	return text
+}
+
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
-		v, err := parseScalar(f, t.value, t.text)
+		value := t.value
+		if f.format == asEthernet {
+			value = leadingEthernet(value)
+		}
+		v, err := parseScalar(f, value, t.text)
 		if err != nil {
 			return Action{}, err
 		}
@@ -428,6 +444,9 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		switch id {
 		case FIPECN, FIPTTL: // not of OpenFlow 1.0
+			if id == FIPTTL && p.inSet {
+				break // as lenient as the oracle is there
+			}
 			if err := p.readable(t, whole(id)); err != nil {
 				return Action{}, err
 			}
@@ -476,7 +495,13 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 	port, table, hasTable := t.value, "", false
 	if t.delim == '(' {
 		port, table, hasTable = strings.Cut(t.value, ",")
-		port, table = strings.TrimSpace(port), strings.TrimSpace(table)
+		if table != "" && strings.Trim(table, " ") == "" {
+			return a, wrong(t.text, "a table number from 0 to 254")
+		}
+		port, table = strings.TrimLeft(port, " "), strings.TrimRight(strings.TrimLeft(table, " "), ",")
+	}
+	if strings.HasPrefix(table, `"`) && quotedEnd(table, 0) == len(table) && (len(table) == 1 || !strings.HasSuffix(table, `"`)) {
+		table = "0" // what the oracle makes of a quote that is not closed
 	}
 	if strings.Contains(table, ",") {
 		return a, wrong(t.text, "resubmit(PORT,TABLE)")
@@ -487,9 +512,6 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 			return a, err
 		}
 		a.Port = no
-	}
-	if strings.HasPrefix(table, `"`) && quotedEnd(table, 0) == len(table) && (len(table) == 1 || !strings.HasSuffix(table, `"`)) {
-		table = "0" // what the oracle makes of a quote that is not closed
 	}
 	if hasTable && table != "" {
 		v, ok := parseDecimal(table, TableAll)

@@ -114,6 +114,21 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
+// leadingDecimal is the number that s begins with, perhaps a negative one, 0 if
+// it begins with none: as atoi, with which ovs-ofctl reads the numbers of learn.
+func leadingDecimal(s string) int64 {
+	digits, negative := strings.CutPrefix(strings.TrimPrefix(s, "+"), "-")
+	n := 0
+	for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
+		n++
+	}
+	v, _ := strconv.ParseInt(digits[:n], 10, 64)
+	if negative {
+		return -v
+	}
+	return v
+}
+
 // leadingNumber is the part of s that strtoull reads: ovs-ofctl leaves out what
 // stands between a number and an arrow.
 func leadingNumber(s string) string {
