@@ -129,7 +129,7 @@ type Pipeline struct {
 	counts     [Tables]int
 	groups     map[uint32]*Group
 	groupStats map[uint32]*GroupStats // of groups
-	watching   bool // a group watches a port
+	watching   bool                   // a group watches a port
 	meters     map[uint32]*Meter
 	meterSlots meterTable               // its meters are those above
 	learnt     map[learnKey]*learnGroup // of learn actions that have a limit or delete_learned
