@@ -1,22 +1,166 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"weft/vhost/vhosttest"
 )
 
-// Guest to guest: two vhost-user guests and a switch between them.
+// Guest to guest: pairs of vhost-user guests and a switch between them. The guests
+// are the project's own, which cost next to nothing, or dpdk-testpmd's.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
+	add := func(name, unit string, peers []string, do func(r *run, peer string) (float64, error)) *experiment {
+		e := &experiment{name: "vhost-" + name, unit: unit, peers: peers, do: do}
+		list = append(list, e)
+		return e
+	}
+	three, two := []string{weftPeer, ovsPeer, testpmdPeer}, []string{weftPeer, ovsPeer}
 	for _, size := range []int{64, 1500} {
-		list = append(list, &experiment{name: fmt.Sprintf("vhost-testpmd/%d", size), unit: "frames/s", peers: []string{weftPeer, ovsPeer, testpmdPeer},
-			do: func(r *run, peer string) (float64, error) { return measureGuests(r, peer, size, 8) }})
+		add(fmt.Sprintf("pair/%d", size), "frames/s", three, func(r *run, peer string) (float64, error) {
+			return measurePairs(r, peer, pairSpec{Size: size, Flows: 1}, 1)
+		})
+	}
+	for _, flows := range []int{10_000, 100_000} {
+		add(fmt.Sprintf("flows/%d", flows), "frames/s", two, func(r *run, peer string) (float64, error) {
+			return measurePairs(r, peer, pairSpec{Size: 64, Flows: flows / 2}, 1)
+		})
+	}
+	for _, guests := range []int{4, 32} {
+		add(fmt.Sprintf("guests/%d", guests), "frames/s", two[:1], func(r *run, peer string) (float64, error) {
+			return measurePairs(r, peer, pairSpec{Size: 64, Flows: 1}, guests/2)
+		})
+	}
+	add("testpmd/64", "frames/s", three, func(r *run, peer string) (float64, error) { return measureGuests(r, peer, 64) })
+	add("wake/64", "s", two, measureWake).less = true
+	return list
+}
+
+// pairSettle is how long frames circulate before they are counted, and manySettle
+// where there are many flows, each of which is missed once.
+const (
+	pairSettle = 500 * time.Millisecond
+	manySettle = 4 * time.Second
+	manyFlows  = 1000
+)
+
+// measurePairs has frames circulate between pairs of guests. Every frame is matched
+// on its 5-tuple: there is a flow for each, and each way. Beside the rate it notes
+// what the switch spends on a frame.
+func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
+	spec.Warm, spec.Length = pairSettle, r.length
+	if spec.Flows > manyFlows {
+		spec.Warm = manySettle
+	}
+	var rate float64
+	err := withPairs(r, peer, spec, pairs, func(sw vswitch, guests *process) error {
+		time.Sleep(spec.Warm)
+		if peer != testpmdPeer {
+			cost, err := costOf(sw, r.length)
+			if err != nil {
+				return err
+			}
+			r.note("cost", "cycles/frame", cost*tscHz())
+		}
+		var result pairReport
+		if err := resultOf(guests, spec.Length, &result); err != nil {
+			return err
+		}
+		if result.Bad > 0 || result.Misused > 0 {
+			return fmt.Errorf("%d frames differ, %d buffers are in doubt", result.Bad, result.Misused)
+		}
+		rate = result.Frames
+		return nil
+	})
+	return rate, err
+}
+
+// measureWake is the time from the kick of a guest that had nothing to send for a
+// while to the frame's arrival in the other: the one that one in a hundred exceeds.
+func measureWake(r *run, peer string) (float64, error) {
+	var result pairReport
+	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: 50}, 1, func(_ vswitch, guests *process) error {
+		return resultOf(guests, 10*time.Second, &result)
+	})
+	r.note("median", "s", result.WakeMedian)
+	r.note("longest", "s", result.WakeLongest)
+	return result.Wake99, err
+}
+
+// withPairs starts the switch, and the guests in a process of their own, and calls
+// do once both are there.
+func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
+	sw := newSwitch(peer)
+	defer sw.down()
+	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
+	if err := sw.up(r, setup{guests: 2 * pairs, flows: flows}); err != nil {
+		return err
+	}
+	for i := range 2 * pairs {
+		spec.Sockets = append(spec.Sockets, r.socket(i))
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p, err := start(r.dir, "guests", self, pairVerb, string(text))
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	if err := eventually(20*time.Second, func() error {
+		if !strings.Contains(p.output(), attachedWord) {
+			return fmt.Errorf("the guests say %q", p.tail())
+		}
+		return p.alive()
+	}); err != nil {
+		return err
+	}
+	return do(sw, p)
+}
+
+// resultOf waits for the guests' last line.
+func resultOf(p *process, length time.Duration, result *pairReport) error {
+	p.wait(length + 20*time.Second)
+	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), result); err != nil {
+		return fmt.Errorf("the guests say %q", p.tail())
+	}
+	return nil
+}
+
+// tupleFlows joins guests 2i and 2i+1, a flow for each 5-tuple of the load.
+func tupleFlows(guest func(int) string, pairs, flows int) []string {
+	var list []string
+	for g := range 2 * pairs {
+		for i := range flows {
+			src, dst := vhosttest.FlowPorts(i)
+			list = append(list, fmt.Sprintf("in_port=%s,udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=%d,tp_dst=%d,actions=output:%s", guest(g), src, dst, guest(g^1)))
+		}
 	}
 	return list
 }
 
-// measureGuests has bursts of 32 frames circulate between testpmd's two guests.
-func measureGuests(r *run, peer string, size, bursts int) (float64, error) {
+// depths are the numbers of bursts of 32 frames that circulate between testpmd's
+// guests; comparedDepth is the one whose rate is compared, the others are noted.
+var depths = []int{2, 8, 16, 30}
+
+const comparedDepth = 8
+
+// measureGuests has bursts of frames circulate between testpmd's two guests, more
+// and more of them.
+func measureGuests(r *run, peer string, size int) (float64, error) {
 	sw := newSwitch(peer)
 	defer sw.down()
 	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
@@ -27,7 +171,51 @@ func measureGuests(r *run, peer string, size, bursts int) (float64, error) {
 		return 0, err
 	}
 	defer g.stop()
-	return g.circulate(bursts, r.length)
+	rates, err := g.deepen(depths, r.length)
+	if err != nil {
+		return 0, err
+	}
+	var compared float64
+	for i, depth := range depths {
+		if depth == comparedDepth {
+			compared = rates[i]
+		} else {
+			r.note(fmt.Sprintf("%d bursts", depth), "frames/s", rates[i])
+		}
+	}
+	return compared, nil
+}
+
+// deepen measures with so many bursts circulating, one number after the other: what
+// is there stays in the rings between a stop and the next start.
+func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
+	there := 0
+	for _, depth := range depths {
+		g.say(fmt.Sprint("start tx_first ", depth-there))
+		there = depth
+		time.Sleep(pairSettle)
+		g.say("show port stats all")
+		time.Sleep(length)
+		g.say("show port stats all")
+		g.say("stop")
+	}
+	g.say("quit") // what it prints into a file comes only as it ends
+	g.wait(10 * time.Second)
+	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(g.output(), -1)
+	if len(found) != 4*len(depths) {
+		return nil, fmt.Errorf("testpmd printed %d rates, want %d: %s", len(found), 4*len(depths), g.tail())
+	}
+	rates := make([]float64, len(depths))
+	for i := range rates {
+		for port := range 2 {
+			pps, err := strconv.ParseFloat(found[4*i+2+port][1], 64)
+			if err != nil {
+				return nil, err
+			}
+			rates[i] += pps
+		}
+	}
+	return rates, nil
 }
 
 // pairFlows joins the first two guests.

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// costOf is the time that a switch's one busy core spends on a frame, in seconds,
+// while frames go for d.
+func costOf(sw vswitch, d time.Duration) (float64, error) {
+	switch sw := sw.(type) {
+	case *weft:
+		before, err := firstWorker(sw)
+		if err != nil {
+			return 0, err
+		}
+		time.Sleep(d / 2)
+		after, err := firstWorker(sw)
+		if err != nil || after.Frames == before.Frames {
+			return 0, errors.Join(err, errors.New("no frames came"))
+		}
+		return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(after.Frames-before.Frames), nil
+	case *ovs:
+		if _, err := sw.appctl("dpif-netdev/pmd-stats-clear"); err != nil {
+			return 0, err
+		}
+		time.Sleep(d / 2)
+		text, err := sw.appctl("dpif-netdev/pmd-stats-show")
+		if err != nil {
+			return 0, err
+		}
+		m := regexp.MustCompile(`avg processing cycles per packet: ([0-9.]+)`).FindStringSubmatch(text)
+		if m == nil {
+			return 0, fmt.Errorf("pmd-stats-show says %q", text)
+		}
+		cycles, err := strconv.ParseFloat(m[1], 64)
+		return cycles / tscHz(), err
+	}
+	return 0, fmt.Errorf("%T does not tell what a frame costs", sw)
+}
+
+// tscHz is the rate of the time stamp counter, as the kernel prints twice of it.
+func tscHz() float64 {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	m := regexp.MustCompile(`bogomips\s*: ([0-9.]+)`).FindStringSubmatch(string(text))
+	if m == nil {
+		return 1e9
+	}
+	mips, _ := strconv.ParseFloat(m[1], 64)
+	return mips / 2 * 1e6
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"weft/internal/cpu"
+	"weft/vhost/vhosttest"
+)
+
+// The guests of the vhost family, in a process of their own on guestCore: pairs
+// between which frames circulate, or one pair that sends a frame now and then.
+
+// pairVerb is this program as the guests.
+const pairVerb = "pair-guests"
+
+// attachedWord is what they print once the switch has them all.
+const attachedWord = "attached"
+
+// pairSpec is what they are to do, in JSON.
+type pairSpec struct {
+	Sockets      []string // guests 2i and 2i+1 are a pair
+	Size         int      // bytes of a frame
+	Flows        int      // 5-tuples each way
+	Warm, Length time.Duration
+	Wakes        int // frames sent one by one, with nothing in between; 0: they circulate
+}
+
+// pairReport is what they say at the end, in JSON.
+type pairReport struct {
+	Frames                          float64 // a second
+	Lost, Bad                       uint64
+	Misused                         int
+	WakeMedian, Wake99, WakeLongest float64 // s
+}
+
+// compareOne frame in so many, byte for byte.
+const compareOne = 64
+
+// runPairs is the process.
+func runPairs(args []string) error {
+	var spec pairSpec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return err
+	}
+	if err := cpu.Confine([]int{switchCore}); err != nil {
+		return err
+	}
+	debug.SetGCPercent(-1)
+	c := vhosttest.LoadConfig{Pairs: len(spec.Sockets) / 2, FrameSize: spec.Size, Flows: spec.Flows, SampleOne: compareOne, Core: guestCore}
+	load, err := vhosttest.NewLoad(c)
+	if err != nil {
+		return err
+	}
+	defer load.Close()
+	var frame []byte
+	guests := load.Guests
+	if spec.Wakes > 0 {
+		frame = slices.Clone(guests[0].Rx[0].Slot(0)[vhosttest.HeaderLen(guests[0].Features):][:spec.Size])
+		guests = nil
+		for range spec.Sockets {
+			g, err := vhosttest.New(vhosttest.Options{Features: load.Guests[0].Features})
+			if err != nil {
+				return err
+			}
+			defer g.Close()
+			guests = append(guests, g)
+		}
+	}
+	if err := attachAll(spec.Sockets, guests); err != nil {
+		return err
+	}
+	fmt.Println(attachedWord)
+	var report pairReport
+	if spec.Wakes > 0 {
+		report, err = wake(guests, frame, spec.Wakes)
+	} else {
+		report, err = circulate(load, &spec)
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(report)
+}
+
+func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
+	if _, err := load.Run(spec.Warm, nil); err != nil {
+		return pairReport{}, err
+	}
+	r, err := load.Run(spec.Length, nil)
+	if err == nil && r.Frames == 0 {
+		err = errors.New("no frame came back")
+	}
+	return pairReport{Frames: r.Rate(), Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
+}
+
+// idleBetween is how long nothing is sent before each frame of wake: longer than a
+// worker looks for more.
+const idleBetween = 20 * time.Millisecond
+
+// wakeLimit is when a frame counts as lost.
+const wakeLimit = time.Second
+
+// wake sends n frames from the first guest to the second, each after an idle time.
+// The first few, which the switch has not seen, do not count.
+func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
+	const first = 5
+	runtime.LockOSThread()
+	if err := cpu.Pin(guestCore); err != nil {
+		return pairReport{}, err
+	}
+	from, to := guests[0].Tx[0], guests[1].Rx[0]
+	times := make([]time.Duration, 0, n)
+	buf := make([]byte, 0, 2048)
+	for i := range n + first {
+		time.Sleep(idleBetween)
+		if !from.Send(frame) {
+			return pairReport{}, errors.New("the switch keeps the buffers")
+		}
+		begin := time.Now()
+		from.Publish()
+		for ok := false; !ok; {
+			if _, _, ok = to.Recv(buf); !ok && time.Since(begin) > wakeLimit {
+				if i < first {
+					break // the switch may be slow to take the guests up
+				}
+				return pairReport{}, fmt.Errorf("frame %d did not arrive", i)
+			}
+		}
+		if i >= first {
+			times = append(times, time.Since(begin))
+		}
+		to.Refill()
+	}
+	slices.Sort(times)
+	return pairReport{WakeMedian: times[len(times)/2].Seconds(), Wake99: times[len(times)*99/100].Seconds(), WakeLongest: times[len(times)-1].Seconds()}, nil
+}
