@@ -33,6 +33,7 @@ func experiments() []*experiment {
 		tunnelFamily(),
 		uplinkFamily(),
 		flowsFamily(),
+		conntrackFamily(),
 		hopsFamily(),
 	} {
 		list = append(list, family...)

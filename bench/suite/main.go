@@ -23,6 +23,7 @@ import (
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
+	trackVerb:  runTrackGuests,
 	pairVerb:   runPairs,
 	hopsVerb:   sendDatagrams,
 }

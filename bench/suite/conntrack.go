@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// Connection tracking: the same rules in the words of ovs-ofctl, the same frames,
+// one core each. What is established is compared with the same traffic without ct
+// by the rows of the same number of connections.
+
+func conntrackFamily() []*experiment {
+	peers := []string{weftPeer, ovsPeer}
+	var list []*experiment
+	add := func(name, unit string, do func(r *run, peer string) (float64, error)) *experiment {
+		e := &experiment{name: "conntrack-" + name, unit: unit, peers: peers, do: do}
+		list = append(list, e)
+		return e
+	}
+	for _, n := range []int{1, 1_000, 10_000, 1_000_000} {
+		for _, how := range []trackHow{untracked, tracked, translated} {
+			add(fmt.Sprintf("%s/%d", how, n), "frames/s", func(r *run, peer string) (float64, error) { return measureTracked(r, peer, how, n) })
+		}
+	}
+	for _, how := range []trackHow{tracked, translated} {
+		add(fmt.Sprintf("new-%s/1200000", how), "connections/s", func(r *run, peer string) (float64, error) { return measureBegun(r, peer, how) })
+	}
+	add("memory/1000000", "B", measureConnectionMemory).less = true
+	add("flood/500000", "part left", measureFlood)
+	return list
+}
+
+// trackHow says what the rules do with connections.
+type trackHow string
+
+const (
+	untracked  trackHow = "without"
+	tracked    trackHow = "established"
+	translated trackHow = "snat"
+)
+
+// trackFlows let the first guest begin connections with the second. With fresh, what
+// the second sends is not tracked. The third guest's connections are of a zone of
+// their own and go nowhere.
+func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string) []string {
+	return func(guest func(int) string, _ string) []string {
+		a, b := guest(0), guest(1)
+		if how == untracked {
+			return []string{"ip,in_port=" + a + ",actions=output:" + b, "ip,in_port=" + b + ",actions=output:" + a}
+		}
+		nat, source := "", ""
+		if how == translated {
+			nat, source = ",nat", ",nat(src=192.0.2.1-192.0.2.254)"
+		}
+		flows := []string{
+			"table=0,ip,in_port=" + a + ",actions=ct(zone=1,table=1" + nat + ")",
+			"table=1,ip,in_port=" + a + ",ct_state=+trk+new,actions=ct(commit,zone=1" + source + "),output:" + b,
+			"table=1,ip,in_port=" + a + ",ct_state=+trk+est,actions=output:" + b,
+			"table=1,ip,in_port=" + b + ",ct_state=+trk+est,actions=output:" + a,
+		}
+		if fresh {
+			return append(flows, "table=0,ip,in_port="+b+",actions=output:"+a)
+		}
+		return append(flows, "table=0,ip,in_port="+b+",actions=ct(zone=1,table=1"+nat+")")
+	}
+}
+
+// trackGuestsDo starts the switch with the flows and lets the guests do what spec
+// says; meanwhile, unless nil, is called with what the switch took before, while
+// frames of all connections go.
+func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
+	var result trackReport
+	sw := newSwitch(peer)
+	defer sw.down()
+	if err := sw.up(r, setup{guests: guests, flows: flows}); err != nil {
+		return result, err
+	}
+	before, err := sw.(resident).resident()
+	if err != nil {
+		return result, err
+	}
+	for i := range guests {
+		spec.Sockets = append(spec.Sockets, r.socket(i))
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return result, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return result, err
+	}
+	p, err := startIn(r, nil, "guests", self, trackVerb, string(text))
+	if err != nil {
+		return result, err
+	}
+	defer p.stop()
+	if meanwhile != nil {
+		err := eventually(spec.Warm*16+10*time.Second, func() error {
+			if !strings.Contains(p.output(), warmWord) {
+				return fmt.Errorf("the guests say %q", p.tail())
+			}
+			return p.alive()
+		})
+		if err == nil {
+			err = meanwhile(sw, before)
+		}
+		if err != nil {
+			return result, err
+		}
+	}
+	p.wait(spec.Warm*8 + spec.Length + 20*time.Second)
+	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &result); err != nil || result.Frames == 0 {
+		return result, fmt.Errorf("the guests say %q", p.tail())
+	}
+	return result, nil
+}
+
+// measureTracked has datagrams of n established connections go both ways. Beside the
+// rate it notes what the switch spends on a frame.
+func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
+	spec := trackSpec{Connections: n, Warm: settleTime, Length: r.length + settleTime}
+	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, false), spec, func(sw vswitch, _ memory) error {
+		cost, err := costOf(sw, r.length)
+		r.note("cost", "s/frame", cost)
+		return err
+	})
+	return result.Frames, err
+}
+
+// measureBegun has connections begin, one with each datagram, until a switch whose
+// table begins empty has more than a million.
+func measureBegun(r *run, peer string, how trackHow) (float64, error) {
+	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
+	r.note("begun", "connections", result.Count)
+	r.note("longest stall", "s", result.Stall)
+	return result.Begun, err
+}
+
+// measureConnectionMemory is by how much a switch grows with 1,000,000 connections.
+func measureConnectionMemory(r *run, peer string) (float64, error) {
+	var grown float64
+	spec := trackSpec{Connections: 1_000_000, Warm: settleTime, Length: 2 * time.Second}
+	_, err := trackGuestsDo(r, peer, 2, trackFlows(tracked, false), spec, func(sw vswitch, before memory) error {
+		after, err := sw.(resident).resident()
+		grown = after.resident - before.resident + after.huge - before.huge
+		return err
+	})
+	return grown, err
+}
+
+// measureFlood is the part of established traffic's rate that is left while a third
+// guest begins 500,000 connections of TCP a second in another zone.
+func measureFlood(r *run, peer string) (float64, error) {
+	flows := func(guest func(int) string, tunnel string) []string {
+		return append(trackFlows(tracked, false)(guest, tunnel),
+			"table=0,tcp,in_port="+guest(2)+",actions=ct(zone=2,table=2)",
+			"table=2,tcp,ct_state=+trk+new,actions=ct(commit,zone=2)")
+	}
+	spec := trackSpec{Connections: 1_000, Warm: settleTime, Length: 4 * r.length, PerSecond: 500_000}
+	result, err := trackGuestsDo(r, peer, 3, flows, spec, nil)
+	if err != nil {
+		return 0, err
+	}
+	r.note("alone", "frames/s", result.Frames)
+	r.note("flooded", "frames/s", result.UnderFire)
+	r.note("flood taken", "connections/s", result.Attack)
+	return result.UnderFire / result.Frames, nil
+}

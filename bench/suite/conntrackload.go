@@ -1,0 +1,262 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/cpu"
+	"weft/vhost/vhosttest"
+)
+
+// The guests of the conntrack family: the first sends datagrams of UDP of many
+// connections, the second answers what it gets, so that translated connections are
+// answered too, and a third may send segments that begin connections of TCP. They
+// run in a process of their own, on guestCore.
+
+// trackVerb is this program as the guests.
+const trackVerb = "track-guests"
+
+// trackSpec is what they are to do, in JSON.
+type trackSpec struct {
+	Sockets      []string
+	Connections  int           // that the first guest uses, one after another
+	Fresh        bool          // each datagram begins one, up to Connections; what comes back is no datagram of it
+	Warm, Length time.Duration // of Fresh, Length is the longest
+	PerSecond    int           // the third guest's, for the second half of Length; 0: there is none
+}
+
+// warmWord is what they say once every connection has been used.
+const warmWord = "warm"
+
+// trackReport is what they say on standard output, in JSON.
+type trackReport struct {
+	Frames    float64 // a second
+	Begun     float64 // connections a second, of Fresh
+	Count     float64 // of them
+	Stall     float64 // seconds, the longest in which nothing came although the guests looked all the while
+	UnderFire float64 // frames a second in the second half
+	Attack    float64 // of the third guest, a second, as the switch took them
+}
+
+// Bytes of a datagram of UDP over IPv4 in a frame.
+const (
+	checksumAt  = 24
+	addressesAt = 26
+	portsAt     = 34
+)
+
+// setConnection makes a frame the first side's of connection i: 4,096 source ports
+// of each address from 10.0.0.1 on, to 10.128.0.1.
+func setConnection(f []byte, i uint32) {
+	const to = 10<<24 | 128<<16 | 1
+	src := uint32(10<<24|1) + i>>12
+	binary.BigEndian.PutUint32(f[addressesAt:], src)
+	binary.BigEndian.PutUint32(f[addressesAt+4:], to)
+	binary.BigEndian.PutUint32(f[portsAt:], (1024+i&0xfff)<<16|80)
+	sum := uint32(0x4500+frameBytes-14+64<<8+17) + src>>16 + src&0xffff + to>>16 + to&0xffff
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
+}
+
+// answer turns a frame round; its checksums stay what they are.
+func answer(f []byte) {
+	a := binary.BigEndian.Uint64(f[addressesAt:])
+	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
+	p := binary.BigEndian.Uint32(f[portsAt:])
+	binary.BigEndian.PutUint32(f[portsAt:], p<<16|p>>16)
+}
+
+// runTrackGuests is the process.
+func runTrackGuests(args []string) error {
+	var spec trackSpec
+	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+		return err
+	}
+	if err := cpu.Confine([]int{switchCore}); err != nil {
+		return err
+	}
+	debug.SetGCPercent(-1)
+	g, err := newTrackGuests(&spec)
+	if err != nil {
+		return err
+	}
+	defer g.load.Close()
+	runtime.LockOSThread()
+	if err := cpu.Pin(guestCore); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(g.run(&spec))
+}
+
+// trackGuests are those of a run.
+type trackGuests struct {
+	load     *vhosttest.Load
+	attacker *vhosttest.Guest
+	segment  []byte // the attacker's
+	next     uint32 // connection
+	count    uint32 // of those to use
+	fresh    bool
+	random   uint64
+	sent     int // of the attacker
+
+	stall    time.Duration
+	lastCame time.Time
+}
+
+func newTrackGuests(spec *trackSpec) (*trackGuests, error) {
+	g := &trackGuests{count: uint32(spec.Connections), fresh: spec.Fresh, random: 1}
+	var err error
+	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: 2, Core: -1, Vary: g.vary})
+	if err != nil {
+		return nil, err
+	}
+	all := g.load.Guests
+	if spec.PerSecond > 0 {
+		g.attacker, err = vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all[:len(all):len(all)], g.attacker)
+		g.segment = synSegment()
+	}
+	return g, attachAll(spec.Sockets, all)
+}
+
+// vary makes a frame that guest is to send; as it lies there, it is what the guest
+// has received.
+func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
+	if guest == 1 {
+		answer(frame)
+		return
+	}
+	setConnection(frame, g.next)
+	if g.next++; g.next >= g.count && !g.fresh {
+		g.next = 0
+	}
+}
+
+// synSegment is one that begins a connection with 10.128.0.1, but for its address
+// and ports.
+func synSegment() []byte {
+	f := make([]byte, 60)
+	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 10, 128, 0, 1})
+	f[46], f[47], f[48] = 0x50, 0x02, 0xff
+	return f
+}
+
+// attack sends one segment from a random end; it reports false if the ring is full.
+func (g *trackGuests) attack() bool {
+	g.random ^= g.random << 13
+	g.random ^= g.random >> 7
+	g.random ^= g.random << 17
+	f := g.segment
+	binary.BigEndian.PutUint32(f[addressesAt:], 11<<24|uint32(g.random)&0xffffff)
+	binary.BigEndian.PutUint32(f[portsAt:], uint32(g.random>>32)&0xffff0000|80)
+	f[checksumAt], f[checksumAt+1], f[50], f[51] = 0, 0, 0, 0
+	binary.BigEndian.PutUint16(f[checksumAt:], ^sum16(0, f[14:34]))
+	// The pseudo header is the addresses, the protocol and the length.
+	binary.BigEndian.PutUint16(f[50:], ^sum16(6+26, f[addressesAt:60]))
+	tx := g.attacker.Tx[0]
+	tx.Reclaim()
+	if !tx.Send(f) {
+		return false
+	}
+	g.sent++
+	return true
+}
+
+func sum16(sum uint32, b []byte) uint16 {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(binary.BigEndian.Uint16(b))
+	}
+	sum = sum&0xffff + sum>>16
+	return uint16(sum + sum>>16)
+}
+
+// run lets the datagrams go.
+func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
+	if spec.Fresh {
+		begun, elapsed := g.circulate(spec.Length, 0)
+		r.Count, r.Begun, r.Stall = begun[1], begun[1]/elapsed.Seconds(), g.stall.Seconds()
+		r.Frames = r.Begun
+		return r
+	}
+	for at := uint32(0); ; { // until every connection has been used
+		g.circulate(spec.Warm, 0)
+		if at >= g.next {
+			break // the last one was
+		}
+		at = g.next
+	}
+	fmt.Println(warmWord)
+	g.stall = 0
+	length := spec.Length
+	if spec.PerSecond > 0 {
+		length /= 2
+	}
+	frames, elapsed := g.circulate(length, 0)
+	r.Frames, r.Stall = (frames[0]+frames[1])/elapsed.Seconds(), g.stall.Seconds()
+	if spec.PerSecond > 0 {
+		g.circulate(spec.Warm, spec.PerSecond)
+		g.sent = 0
+		frames, elapsed = g.circulate(length, spec.PerSecond)
+		r.UnderFire = (frames[0] + frames[1]) / elapsed.Seconds()
+		r.Attack = float64(g.sent) / elapsed.Seconds()
+	}
+	return r
+}
+
+// looks is how long the guests may be away for a stall to be the switch's.
+const looks = 200 * time.Microsecond
+
+// begins is how many fresh connections come before stalls count: the first ones are
+// misses of the flow cache.
+const begins = 10_000
+
+// circulate runs for a time, or until the fresh connections are begun, the attacker
+// sending perSecond, and returns the frames that each guest received.
+func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
+	begin := time.Now()
+	replaced, lastReplaced := g.load.Totals().Lost, begin
+	g.lastCame = begin
+	last := begin
+	for sent := 0; ; {
+		n := 0
+		for guest := range frames {
+			got, _ := g.load.Step(guest)
+			frames[guest] += float64(got)
+			n += got
+		}
+		if n == 0 {
+			cpu.Pause(8)
+		}
+		now := time.Now()
+		if now.Sub(last) > looks || g.fresh && frames[1] < begins {
+			g.lastCame = now // the guests lost their core, or the flows are not there yet
+		}
+		g.stall = max(g.stall, now.Sub(g.lastCame))
+		if n > 0 {
+			g.lastCame = now
+		}
+		last = now
+		if elapsed = now.Sub(begin); elapsed >= d || g.fresh && frames[1] >= float64(g.count) {
+			return frames, elapsed
+		}
+		if perSecond > 0 {
+			for due := int(elapsed.Seconds() * float64(perSecond)); sent < due && g.attack(); sent++ {
+			}
+			g.attacker.Tx[0].Publish()
+		}
+		if now.Sub(lastReplaced) > 5*time.Millisecond {
+			replaced, lastReplaced = g.load.Replace(replaced), now
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+	}
+}
