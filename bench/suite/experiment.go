@@ -35,6 +35,7 @@ func experiments() []*experiment {
 		flowsFamily(),
 		conntrackFamily(),
 		hopsFamily(),
+		replicaFamily(),
 	} {
 		list = append(list, family...)
 	}
