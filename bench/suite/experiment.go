@@ -34,6 +34,8 @@ func experiments() []*experiment {
 		uplinkFamily(),
 		flowsFamily(),
 		conntrackFamily(),
+		overlayFamily(),
+		latencyFamily(),
 		hopsFamily(),
 		replicaFamily(),
 	} {

@@ -26,6 +26,8 @@ var verbs = map[string]func(args []string) error{
 	trackVerb:  runTrackGuests,
 	pairVerb:   runPairs,
 	hopsVerb:   sendDatagrams,
+	pingVerb:   ping,
+	pongVerb:   pong,
 }
 
 type options struct {

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+
+	"weft/internal/iovec"
+)
+
+// Round trips between two processes that do nothing but wait for a datagram and
+// send the next, each in a thread that blocks in the kernel: what is measured is the
+// path, not a runtime's scheduler.
+
+const (
+	pingVerb     = "pingpong-ping"
+	pongVerb     = "pingpong-pong"
+	pingPongPort = 7777
+)
+
+// roundTripTimes is what ping prints, in µs.
+type roundTripTimes struct {
+	Count          int64
+	P50, P99, P999 float64
+	Lost           int
+}
+
+// endpointSocket is a UDP socket and memory for one datagram. It is read and written
+// without telling Go's scheduler, which would otherwise take part in each wait.
+type endpointSocket struct {
+	fd      int
+	mem     []byte
+	vectors []iovec.Vector
+}
+
+const maxDatagram = 2048
+
+func newEndpointSocket() (*endpointSocket, error) {
+	runtime.LockOSThread()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	mem, err := iovec.Map(64 + maxDatagram)
+	if err != nil {
+		return nil, err
+	}
+	e := &endpointSocket{fd: fd, mem: mem, vectors: iovec.View(mem, 1)}
+	return e, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000})
+}
+
+func (e *endpointSocket) datagram() []byte { return e.mem[64:] }
+
+func (e *endpointSocket) read() (int, unix.Errno) {
+	e.vectors[0] = iovec.Vector{Base: iovec.Address(e.datagram()), Len: maxDatagram}
+	return iovec.Readv(e.fd, iovec.Address(e.mem), 1)
+}
+
+func (e *endpointSocket) write(n int) unix.Errno {
+	e.vectors[0] = iovec.Vector{Base: iovec.Address(e.datagram()), Len: uintptr(n)}
+	_, errno := iovec.Writev(e.fd, iovec.Address(e.mem), 1)
+	return errno
+}
+
+// mayGoOn is what a lost datagram, or one that nobody takes yet, looks like.
+func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
+
+// pong answers every datagram of the first that sends one with itself, until it is
+// ended.
+func pong([]string) error {
+	e, err := newEndpointSocket()
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(e.fd, &unix.SockaddrInet4{Port: pingPongPort}); err != nil {
+		return err
+	}
+	for {
+		_, from, err := unix.Recvfrom(e.fd, e.datagram(), unix.MSG_PEEK)
+		if err == nil {
+			err = unix.Connect(e.fd, from)
+		} else if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		break
+	}
+	for {
+		n, errno := e.read()
+		if errno == 0 {
+			errno = e.write(n)
+		}
+		if errno != 0 && !mayGoOn(errno) {
+			return errno
+		}
+	}
+}
+
+// ping sends numbered datagrams, each after the answer to the one before, and
+// prints what they took: ADDRESS BYTES DURATION.
+func ping(args []string) error {
+	if len(args) != 3 {
+		return errors.New("expected an address, a number of bytes and a duration")
+	}
+	to, err := netip.ParseAddr(args[0])
+	if err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(args[1])
+	if err != nil || size < 8 || size > maxDatagram {
+		return fmt.Errorf("%s bytes: expected 8 to %d", args[1], maxDatagram)
+	}
+	length, err := time.ParseDuration(args[2])
+	if err != nil {
+		return err
+	}
+	e, err := newEndpointSocket()
+	if err != nil {
+		return err
+	}
+	if err := unix.Connect(e.fd, &unix.SockaddrInet4{Port: pingPongPort, Addr: to.As4()}); err != nil {
+		return err
+	}
+	const warmUp = 300 * time.Millisecond
+	h := hdrhistogram.New(1, int64(10*time.Second), 3)
+	lost, start := 0, time.Now()
+	for number := uint64(1); ; number++ {
+		sent := time.Now()
+		if sent.Sub(start) > warmUp+length {
+			break
+		}
+		binary.LittleEndian.PutUint64(e.datagram(), number)
+		errno := e.write(size)
+		for errno == 0 { // answers that came too late are not this one's
+			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
+				break
+			}
+		}
+		switch {
+		case mayGoOn(errno):
+			lost++
+		case errno != 0:
+			return errno
+		case sent.Sub(start) > warmUp:
+			_ = h.RecordValue(int64(time.Since(sent)))
+		}
+	}
+	us := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
+	return json.NewEncoder(os.Stdout).Encode(roundTripTimes{h.TotalCount(), us(50), us(99), us(99.9), lost})
+}
+
+// roundTrips measures datagrams of size bytes there and back, one at a time, and
+// returns the median in seconds.
+func (o *overlayRig) roundTrips(size int) (float64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	server := in(o.guest(1), self, pongVerb)
+	p, err := start(o.dir, "pong", server[0], server[1:]...)
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	client := in(o.guest(0), self, pingVerb, overlayAddress(1), strconv.Itoa(size), max(time.Second, o.length).String())
+	out, err := command(nil, client[0], client[1:]...)
+	if err = errors.Join(err, p.alive()); err != nil {
+		return 0, err
+	}
+	var times roundTripTimes
+	if err := json.Unmarshal([]byte(out), &times); err != nil {
+		return 0, fmt.Errorf("round trips: %w", err)
+	}
+	if times.Count == 0 {
+		return 0, errors.New("round trips: nothing came back")
+	}
+	o.note("99th", "s", times.P99/1e6)
+	o.note("99.9th", "s", times.P999/1e6)
+	return times.P50 / 1e6, nil
+}
