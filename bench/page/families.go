@@ -2,7 +2,7 @@ package main
 
 // families are the parts of the page, in its order.
 var families = []family{
-	{name: "vhost", title: "Guest to guest, and to the wire", note: "two vhost-user guests (dpdk-testpmd): frames circulating between them (testpmd), or from one into VXLAN and out by AF_XDP over a veth, counted at the far end (vxlan-afxdp); one switch core", variants: "bytes of a frame"},
+	{name: "vhost", title: "Guest to guest, and to the wire", note: "pairs of vhost-user guests, frames circulating between them through one switch core: the project's own guests, which cost next to nothing, and dpdk-testpmd's (testpmd); vxlan-afxdp: from a guest into VXLAN and out by AF_XDP over a veth, counted at the far end", variants: "bytes of a frame, flows, or guests", logX: true},
 	{name: "flows", title: "Flows and masks", note: "two vhost-user guests, frames both ways through one switch core", variants: "rules, or frames of the attack a second", logX: true},
 	{name: "conntrack", title: "Connection tracking", note: "two vhost-user guests, frames both ways through one switch core; the same without tracking, tracked, and with source NAT", variants: "connections", logX: true},
 	{name: "overlay", title: "iperf3 over the overlay", note: "guests in namespaces, two hosts of the switch, VXLAN between them; rules: connection tracking and NAT as in the recordings; 82599: an uplink that cannot segment inside of tunnels", variants: ""},
@@ -10,6 +10,6 @@ var families = []family{
 	{name: "uplink", title: "The uplink alone", note: "one AF_XDP queue of a veth in copy mode, beside DPDK's net_af_xdp", variants: "bytes of a frame"},
 	{name: "replica", title: "Three replicas that agree", note: "a leader and two followers agree on 10,000 requests over UDP, over the overlay of two hosts", variants: "requests at a time", log: true},
 	{name: "idle", title: "Processor time with nothing to do", note: "two guests connected, no frames"},
-	{name: "pauses", title: "Pauses of a worker", note: "the longest time between two passes of a worker under full load, rounded up to a power of two; the machine's own pauses are among them", log: true},
+	{name: "pauses", title: "Pauses of a worker", note: "the longest time between two passes of a worker under full load, rounded up to a power of two; the machine's own pauses are among them, and alone in the bare loop, an ordinary thread that reads the clock (which asks nobody where flows change: it only runs the client)", log: true},
 	{name: "hops", title: "Where a frame's time goes", note: "a UDP datagram of 1,400 bytes, tracked, translated, filtered, into VXLAN and out of a veth. Weft: from the tap or the vhost ring on, by its own clock. Linux: all of sendto; what it spends in application, system-call entry and socket is the guest's own beside Weft"},
 }

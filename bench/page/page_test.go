@@ -17,7 +17,7 @@ func result() *bench.Report {
 		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{
 			"weft": {v, v * 1.1, v * 0.9}, "ovs-dpdk": {v / 2, v / 2, v / 4}}, Regimes: map[string][]int64{"weft": {60, 350, 60}}}
 	}
-	failed := rate("vhost-vhost/64", 12e6)
+	failed := rate("vhost-pair/64", 12e6)
 	delete(failed.Samples, "ovs-dpdk")
 	failed.Failures = map[string]string{"ovs-dpdk": "cannot start: | no huge pages"}
 	latency := rate("iperf-overlay/tcp", 5e9)

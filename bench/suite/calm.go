@@ -130,7 +130,7 @@ func passTime(r *run, changing bool, verbs ...[]string) error {
 		}
 		changes++
 	}
-	r.note("changes of flows", "changes/s", float64(changes)/time.Since(from).Seconds())
+	r.note("client verbs run", "verbs/s", float64(changes)/time.Since(from).Seconds())
 	return nil
 }
 
