@@ -37,6 +37,7 @@ func experiments() []*experiment {
 		overlayFamily(),
 		latencyFamily(),
 		hopsFamily(),
+		calmFamilies(),
 		replicaFamily(),
 	} {
 		list = append(list, family...)
