@@ -155,6 +155,9 @@ func TestCaptureLeftBehind(t *testing.T) {
 	if err := f.d.workers.settle(); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.d.workers.settle(); err != nil {
+		t.Fatal(err)
+	}
 	f.die()
 	tap := func() (tap fakeTap) {
 		f.worker().on(func() { tap = f.worker().taps[3] })

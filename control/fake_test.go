@@ -188,11 +188,14 @@ func (w *fakeWorker) run() {
 	}
 }
 
-// on runs f on the worker's goroutine.
+// on runs f on the worker's goroutine, unless its engine has died.
 func (w *fakeWorker) on(f func()) {
 	done := make(chan struct{})
-	w.do <- func() { f(); close(done) }
-	<-done
+	select {
+	case w.do <- func() { f(); close(done) }:
+		<-done
+	case <-w.stop:
+	}
 }
 
 func (w *fakeWorker) command(msg []byte) {

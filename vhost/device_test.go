@@ -459,6 +459,41 @@ func TestNotify(t *testing.T) {
 	}
 }
 
+// TestNotifyOnEmpty: a driver of old that wants no calls hears all the same when
+// nothing is left of what it has made available.
+func TestNotifyOnEmpty(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		o := vhosttest.Options{Interrupts: true}
+		if on {
+			o.Features = vhost.FeatureNotifyOnEmpty
+		}
+		from, to := guest(t, o), guest(t, vhosttest.Options{})
+		a, z := open(t, from, nil), open(t, to, nil)
+		b, q := new(packet.Batch), from.Tx[0]
+		q.WantCalls(false)
+		send := func(n int) {
+			for range n {
+				if !q.Send(random(1, 64)) {
+					t.Fatal("no buffer")
+				}
+			}
+			q.Publish()
+		}
+		send(1)
+		forward(t, b, a, z) // the first publish of a device calls in any case
+		q.WaitCall(0)
+		send(packet.BatchSize + 8)
+		forward(t, b, a, z)
+		if q.WaitCall(0) {
+			t.Errorf("notify_on_empty %v: called with frames left", on)
+		}
+		forward(t, b, a, z)
+		if called := q.WaitCall(0); called != on {
+			t.Errorf("notify_on_empty %v: called %v with nothing left", on, called)
+		}
+	}
+}
+
 // TestAttacks sets each attack on both rings. The device must break, with the
 // ring named, and give nothing of the attack's to the guest.
 func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
