@@ -33,8 +33,6 @@ const (
 	// spin is how long a receiver polls before it asks to be called: about what a
 	// sleep and a wake-up cost.
 	spin = 20 * time.Microsecond
-	// connectLimit is how long the switch may take to connect.
-	connectLimit = 10 * time.Second
 )
 
 // OpenPort attaches to the vhost-user socket at path. One that is there is
