@@ -188,3 +188,18 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	}
 	check(t, r.tr.Table)
 }
+
+// A block of ports in use keeps nobody from those elsewhere.
+func TestPortsBesideABlock(t *testing.T) {
+	r := newRig(t, 1<<14)
+	req := commit
+	req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc0000201}}
+	for _, from := range []string{"10.0.0.1:", "10.0.0.2:"} {
+		for i := range 2000 {
+			if m, _ := r.send(udpFrame(from+port(1024+i), server, 18), req); m.Drop != packet.DropNone || m.State&SNAT == 0 {
+				t.Fatalf("%s%d: %s, %v", from, 1024+i, stateText(m.State), m.Drop)
+			}
+		}
+	}
+	check(t, r.tr.Table)
+}
