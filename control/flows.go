@@ -28,7 +28,7 @@ type megaflow struct {
 
 	rules     []*openflow.Rule // that its frames count for
 	places    []uint32         // of rules, in the counter region
-	teaches   *teaching         // nil: nothing
+	teaches   *teaching        // nil: nothing
 	groups    []openflow.GroupHit
 	tables    openflow.TableSet // looked up
 	usedMACs  bool
@@ -50,8 +50,8 @@ type megaflows struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*megaflow // index: slot; nil: free, or being removed
-	free  []uint32    // slots below len(slots) that can be used again
+	slots []*megaflow          // index: slot; nil: free, or being removed
+	free  []uint32             // slots below len(slots) that can be used again
 	index map[uint64]*megaflow // by hash; megaflow.next leads to others of one hash
 	seed  maphash.Seed
 	count int

@@ -93,8 +93,7 @@ type fused struct {
 	wanted  uint32 // frames whose second look-up makes a hint
 	found   uint32 // frames that have a hint, as far as they have been sought
 	agreed  agreement
-	hits    uint64 // frames that went by a hint
-	order   [packet.BatchSize]uint8
+	hits    uint64                   // frames that went by a hint
 	serials [packet.BatchSize]uint32 // of found
 	first   [packet.BatchSize]begun  // of wanted
 }

@@ -18,6 +18,20 @@ func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	return list
 }
 
+// ReadMeasured is Measured of a file of results; one without such rows is an
+// error.
+func (t *Table) ReadMeasured(file string) ([]*Ledger, error) {
+	report, err := bench.ReadReport(file)
+	if err != nil {
+		return nil, err
+	}
+	list := t.Measured(report)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no rows hops/...", file)
+	}
+	return list, nil
+}
+
 // Measured makes a ledger of each peer's row "hops/...": the figure, whose median
 // is the total, is the time of a frame in seconds, the second figures named as
 // hops are its parts. Medians of parts would not add up, sums over the runs do:

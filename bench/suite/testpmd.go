@@ -57,14 +57,6 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	return &guests{p}, nil
 }
 
-// circulate has bursts of 32 frames go round for ever between the two devices,
-// through the switch, and returns the frames a second that both receive.
-func (g *guests) circulate(bursts int, length time.Duration) (float64, error) {
-	g.say(fmt.Sprint("start tx_first ", bursts))
-	time.Sleep(warmUp)
-	return receivedRate(g.process, 2, length)
-}
-
 // warmUp is how long a load runs before it is measured.
 const warmUp = time.Second
 

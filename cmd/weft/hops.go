@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"weft/bench"
 	"weft/bench/hops"
 )
 
@@ -83,13 +82,9 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 		ledgers = append(ledgers, table.Ledgers(r, o.each)...)
 	}
 	if o.results != "" {
-		report, err := bench.ReadReport(o.results)
+		measured, err := table.ReadMeasured(o.results)
 		if err != nil {
 			return &usageError{message: err.Error()}
-		}
-		measured := table.Measured(report)
-		if len(measured) == 0 {
-			return usagef("%s has no rows hops/...", o.results)
 		}
 		ledgers = append(ledgers, measured...)
 	}
