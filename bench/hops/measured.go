@@ -27,7 +27,7 @@ func (t *Table) ReadMeasured(file string) ([]*Ledger, error) {
 	}
 	list := t.Measured(report)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s has no rows hops/...", file)
+		return nil, fmt.Errorf("%s has no rows of the family hops/", file)
 	}
 	return list, nil
 }

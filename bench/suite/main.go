@@ -23,8 +23,8 @@ import (
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
-	trackVerb:  runTrackGuests,
 	pairVerb:   runPairs,
+	trackVerb:  runTrackGuests,
 	hopsVerb:   sendDatagrams,
 	pingVerb:   ping,
 	pongVerb:   pong,
@@ -44,14 +44,14 @@ func main() {
 		}
 	}
 	var o options
-	flag.StringVar(&o.only, "scenario", "", "run only the experiments whose name contains one of these, separated by commas")
+	flag.StringVar(&o.only, "scenario", "", "run the experiments of these names, or whose names contain these words, separated by commas; all: every one; without it, a row or two of each family")
 	flag.StringVar(&o.peers, "peers", "", "only these peers, separated by commas")
 	flag.IntVar(&o.runs, "runs", 5, "alternating runs of each peer")
 	flag.DurationVar(&o.length, "length", time.Second, "of each measurement")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of weftd and weft")
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this file")
 	flag.StringVar(&o.benchstat, "benchstat", "", "write Weft's figures to this file in the form that benchstat compares")
-	flag.BoolVar(&o.list, "list", false, "print the experiments and their peers, run nothing")
+	flag.BoolVar(&o.list, "list", false, "print the experiments and their peers, those that run without -scenario marked with *; run nothing")
 	flag.BoolVar(&o.keep, "keep", false, "keep the scratch folders with all logs")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -69,13 +69,20 @@ func exit(err error) {
 }
 
 func runSuite(o options) error {
+	if o.list && o.only == "" {
+		o.only = "all"
+	}
 	chosen, err := choose(experiments(), o.only, o.peers)
 	if err != nil {
 		return err
 	}
 	if o.list {
 		for _, e := range chosen {
-			fmt.Printf("%-28s %-14s %s\n", e.name, e.unit, strings.Join(e.peers, ", "))
+			mark := " "
+			if slices.Contains(headline, e.name) {
+				mark = "*" // runs where nothing is asked for
+			}
+			fmt.Printf("%s %-40s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
 		}
 		return nil
 	}
@@ -111,12 +118,14 @@ func runSuite(o options) error {
 	return nil
 }
 
-// choose narrows the experiments and their peers. A name that nothing has is an
-// error, for a typing mistake would pass for a success.
+// choose narrows the experiments and their peers: to the headline where nothing is
+// asked for, to all, to the one of that name, or to those whose name contains the
+// words. A name that nothing has is an error, for a typing mistake would pass for a
+// success.
 func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range all {
-		if slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(e.name, part) }) {
+		if selected(all, e, only) {
 			chosen = append(chosen, e)
 		}
 	}
@@ -136,6 +145,21 @@ func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 		e.peers = slices.DeleteFunc(e.peers, func(p string) bool { return !slices.Contains(wanted, p) })
 	}
 	return chosen, nil
+}
+
+func selected(all []*experiment, e *experiment, only string) bool {
+	switch only {
+	case "":
+		return slices.Contains(headline, e.name)
+	case "all":
+		return true
+	}
+	return slices.ContainsFunc(strings.Split(only, ","), func(part string) bool {
+		if slices.ContainsFunc(all, func(other *experiment) bool { return other.name == part }) {
+			return e.name == part
+		}
+		return strings.Contains(e.name, part)
+	})
 }
 
 // measure alternates A B C A B C over one experiment.

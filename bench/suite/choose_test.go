@@ -1,0 +1,49 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func names(list []*experiment) (names []string) {
+	for _, e := range list {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+func TestChoose(t *testing.T) {
+	all := experiments()
+	for _, name := range headline {
+		if !slices.Contains(names(all), name) {
+			t.Errorf("the headline names %q, which is no experiment", name)
+		}
+	}
+	if sorted := slices.Sorted(slices.Values(names(all))); len(slices.Compact(sorted)) != len(all) {
+		t.Error("two experiments have one name")
+	}
+	for only, want := range map[string][]string{
+		"all":                       names(all),
+		"":                          nil, // below
+		"flows-exact/1":             {"flows-exact/1"},
+		"uplink-send,vhost-pair/64": {"vhost-pair/64", "uplink-send/64", "uplink-send/1500"},
+	} {
+		got, err := choose(experiments(), only, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if only == "" && len(got) != len(headline) || only != "" && !slices.Equal(names(got), want) {
+			t.Errorf("-scenario %q chooses %q", only, names(got))
+		}
+	}
+	got, err := choose(experiments(), "vhost-pair", "weft,ovs-dpdk")
+	if err != nil || !slices.Equal(got[0].peers, []string{weftPeer, ovsPeer}) {
+		t.Errorf("-peers: %v, %v", got, err)
+	}
+	for _, bad := range [][2]string{{"nothing-such", ""}, {"vhost", "nobody"}} {
+		if _, err := choose(experiments(), bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "-list") {
+			t.Errorf("-scenario %q -peers %q: %v", bad[0], bad[1], err)
+		}
+	}
+}
