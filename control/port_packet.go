@@ -149,7 +149,11 @@ func (p *packetPort) status() portStatus {
 	case p.down != "":
 		return portStatus{state: stateDown, detail: p.down}
 	}
-	return portStatus{state: stateUp, mode: "packet", reason: "asked for"}
+	reason := "asked for"
+	if whole, why := p.uplink.Whole(); !whole {
+		reason += "; large frames in tunnels go as trains: " + why
+	}
+	return portStatus{state: stateUp, mode: "packet", reason: reason}
 }
 
 func (p *packetPort) close() {

@@ -1,0 +1,98 @@
+package afpacket
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"weft/packet"
+	"weft/packet/packettest"
+	"weft/port"
+)
+
+// largeFrame is a TCP segment over IPv4 of n bytes with its checksum to be
+// finished, in segments of size bytes.
+func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame {
+	const headers = 14 + 20 + 20
+	data := make([]byte, headers+n)
+	for i := range data[headers:] {
+		data[headers+i] = byte(i * 7 >> 3)
+	}
+	copy(data, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0})
+	ip := packet.IPv4(data[14:34])
+	copy(ip, []byte{0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, packet.ProtoTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2})
+	ip.SetTotalLen(40 + n)
+	ip.SetChecksum(packet.Checksum(ip))
+	tcp := data[34:headers]
+	copy(tcp, []byte{1, 2, 3, 4, 0, 0, 1, 0, 0, 0, 2, 0, 0x50, 0x10, 9, 9})
+	binary.BigEndian.PutUint16(tcp[16:], packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoTCP, 20+n))
+	f := a.Add(b, data, 128, 0)
+	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoTCP
+	f.Offload = packet.Offload{GSO: packet.GSOTCPv4, Flags: packet.OffloadPartial, Size: uint16(size), CsumStart: 34, CsumOffset: 16}
+	return f
+}
+
+// Large frames in a tunnel arrive as one frame each, the same bytes, over both
+// underlays: whole through the feeder, and as trains without it.
+func TestLargeFrames(t *testing.T) {
+	r := newRig(t)
+	if whole, why := r.up[0].Whole(); !whole {
+		t.Fatalf("no feeder on a veth: %s", why)
+	}
+	feeder := r.dev[0].Tx()[0].(*txQueue).feeder
+	a := packettest.NewArena(t, 1<<18)
+	for _, v6 := range []bool{false, true} {
+		for _, fd := range []int{feeder, -1} {
+			q := r.dev[0].Tx()[0].(*txQueue)
+			q.feeder = fd
+			tmpl := r.template(v6)
+			b := new(packet.Batch)
+			a.Reset()
+			var want [][]byte
+			for _, n := range []int{1401, 14000, 60000, 2800} {
+				f := largeFrame(b, a, n, 1400)
+				want = append(want, packettest.Bytes(b, f))
+				if why := tmpl.Push(f, 5, 0, 0); why != packet.DropNone {
+					t.Fatal(why)
+				}
+			}
+			if n := q.Send(b, inOrder[:b.N]); n != b.N {
+				t.Fatalf("took %d of %d", n, b.N)
+			}
+			for i, got := range r.receiveLarge(t, r.dev[1].Rx()[0], len(want)) {
+				if !bytes.Equal(got, want[i]) {
+					t.Errorf("IPv6 %v, feeder %d: frame %d of %d bytes differs from what was sent, of %d bytes", v6, fd, i, len(got), len(want[i]))
+				}
+			}
+		}
+	}
+}
+
+// receiveLarge takes n large frames off a queue, without their tunnel.
+func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
+	t.Helper()
+	b := new(packet.Batch)
+	for end := time.Now().Add(5 * time.Second); len(frames) < n && time.Now().Before(end); {
+		b.Reset()
+		if rx.Recv(b) < 0 {
+			t.Fatal(rx.Fault())
+		}
+		for i := range b.Frames[:b.N] {
+			f := &b.Frames[i]
+			if f.Offload.GSO != packet.GSOTCPv4 || f.Offload.Size != 1400 || f.Drop != packet.DropNone {
+				t.Fatalf("%d bytes, %+v, %v", f.Len(), f.Offload, f.Drop)
+			}
+			outer := 14 + 20 + 8 + 8
+			if f.Header()[14]>>4 == 6 {
+				outer += 20
+			}
+			frames = append(frames, packettest.Bytes(b, f)[outer:])
+		}
+		rx.Release()
+	}
+	if len(frames) != n {
+		t.Fatalf("%d of %d frames arrived", len(frames), n)
+	}
+	return frames
+}
