@@ -128,7 +128,17 @@ func (c *control) send(m message) error {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(answerLimit)); err != nil {
 		return err
 	}
-	return json.NewEncoder(c.conn).Encode(m)
+	return named(json.NewEncoder(c.conn).Encode(m))
+}
+
+// named is err, or errGone where err says so in the kernel's words.
+func named(err error) error {
+	for _, gone := range []error{io.EOF, net.ErrClosed, unix.ECONNRESET, unix.EPIPE} {
+		if errors.Is(err, gone) {
+			return errGone
+		}
+	}
+	return err
 }
 
 // next is what the other end says next, within a time.
@@ -138,10 +148,8 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	select {
 	case m, ok := <-c.in:
 		switch {
-		case !ok && (c.err == io.EOF || errors.Is(c.err, net.ErrClosed) || errors.Is(c.err, unix.ECONNRESET)):
-			return m, errGone
 		case !ok:
-			return m, c.err
+			return m, named(c.err)
 		case m.Error != "":
 			return m, errors.New(m.Error)
 		}

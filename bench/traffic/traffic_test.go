@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"context"
 	"fmt"
 	"log/slog"
@@ -346,8 +347,31 @@ func TestFailures(t *testing.T) {
 			c.Close()
 		}
 	}()
+	if err := (&control{conn: closedConn(t)}).send(message{}); !errors.Is(err, errGone) {
+		t.Errorf("sent to nobody: %v", err)
+	}
 	dies := Client{Server: "x", From: "unix:" + l.Addr().String()}
 	if _, err := dies.Run(ctx, spec); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Error(err)
 	}
+}
+
+// closedConn is a connection whose other end is closed.
+func closedConn(t *testing.T) net.Conn {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "closed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Close()
+	return c
 }
