@@ -48,7 +48,10 @@ type ruleCounts struct {
 	Packets, Bytes        uint64
 	CreatedNS, ModifiedNS uint64 // CLOCK_MONOTONIC
 	UsedNS                uint64 // CLOCK_MONOTONIC, 0: never
-	_                     [24]byte
+	// IdleTimeout and HardTimeout are the rule's in seconds, which fin_timeout may
+	// have shortened; 0: as in its text.
+	IdleTimeout, HardTimeout uint16
+	_                        [20]byte
 }
 
 // slotCounts say how much of a megaflow's statistics, summed over the workers,

@@ -36,10 +36,11 @@ type megaflow struct {
 	usedNS    uint64 // last hit credited, madeNS before any
 }
 
-// teaching is what a megaflow's frames teach: normal and learn.
+// teaching is what a megaflow's frames change: normal, learn and fin_timeout.
 type teaching struct {
-	learn   openflow.Learn
-	learned []openflow.FlowMod
+	learn    openflow.Learn
+	learned  []openflow.FlowMod
+	finished []openflow.Finished
 }
 
 func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
@@ -247,8 +248,8 @@ func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
 // setEffects notes what depends on the tables and touches no counter.
 func (m *megaflow) setEffects(t *openflow.Translation) {
 	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
-	if t.Learn.Valid || len(t.Learned) > 0 {
-		m.teaches = &teaching{t.Learn, t.Learned}
+	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
+		m.teaches = &teaching{t.Learn, t.Learned, t.Finished}
 	}
 }
 
@@ -322,6 +323,7 @@ func (d *Daemon) pull(m *megaflow) {
 		return
 	}
 	d.learnOn(m.teaches.learned, usedNS)
+	d.finish(m.teaches.finished)
 	learn := m.teaches.learn
 	if _, exists := d.view.byNo[learn.Port]; learn.Valid && exists {
 		d.learn(learn, usedNS)

@@ -61,6 +61,19 @@ func (d *Daemon) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 }
 
+// finish shortens the timeouts of flows that saw a connection end. Caller holds
+// d.mu alone.
+func (d *Daemon) finish(list []openflow.Finished) {
+	for i := range list {
+		f := &list[i]
+		if f.Rule.Removed || !f.ReduceTimeouts() {
+			continue
+		}
+		counts := &d.counters.rules[d.places[f.Rule.Slot]]
+		counts.IdleTimeout, counts.HardTimeout = f.Rule.IdleTimeout, f.Rule.HardTimeout
+	}
+}
+
 // learnFlows adds what is to be learnt until ctx ends, and spends as much time
 // on nothing as on that: each batch has megaflows translated anew.
 func (d *Daemon) learnFlows(ctx context.Context) {

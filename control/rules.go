@@ -91,6 +91,8 @@ func (d *Daemon) loadFlows(flows []savedFlow, kept bool) {
 		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
 			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
 			r.Packets, r.Bytes = counts.Packets, counts.Bytes
+			was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
+			was.ReduceTimeouts()
 		} else {
 			d.note(r, f.Slot)
 		}
@@ -102,6 +104,7 @@ func (d *Daemon) loadFlows(flows []savedFlow, kept bool) {
 func (d *Daemon) note(r *openflow.Rule, place uint32) {
 	d.counters.rules[place] = ruleCounts{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
 	}
 }
 

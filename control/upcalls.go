@@ -162,10 +162,11 @@ type answers struct {
 
 // executedFrame is a frame that no megaflow counts.
 type executedFrame struct {
-	rules  []*openflow.Rule
-	groups []openflow.GroupHit
-	places []uint32
-	bytes  uint64
+	rules    []*openflow.Rule
+	groups   []openflow.GroupHit
+	finished []openflow.Finished
+	places   []uint32
+	bytes    uint64
 }
 
 // miss answers one.
@@ -185,7 +186,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	switch d.install(m, &up.Key, &t.Mask) {
 	case refused:
 		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.slot, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.rules, m.groups, m.places, bytes})
+		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, m.places, bytes})
 	case admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
@@ -218,6 +219,7 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 			r.Credit(1, f.bytes, now)
 		}
 		d.pipeline.CreditGroups(f.groups, 1, f.bytes)
+		d.finish(f.finished)
 	}
 }
 

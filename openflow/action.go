@@ -31,6 +31,7 @@ const (
 	ActController               // Controller
 	ActCT                       // CT
 	ActCTClear                  // makes the frame untracked
+	ActFinTimeout               // Value: idle and hard timeout of the flow from TCP's FIN or RST on
 )
 
 // Action is one parsed action. Value and Mask are in the least significant

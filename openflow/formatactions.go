@@ -86,6 +86,8 @@ func formatAction(a *Action, names Names) string {
 		return a.CT.format(names)
 	case ActCTClear:
 		return "ct_clear"
+	case ActFinTimeout:
+		return formatFinTimeout(a)
 	case ActNote:
 		return "note:" + strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", a.Text), " ", "."), ".")
 	}

@@ -3,6 +3,7 @@ package openflow
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,6 +143,9 @@ type interpreter struct {
 	budget  int
 	written []Action // into the action set
 	learned []string
+	rule    *Rule // in execution
+	// finished are the flows that saw a connection end, with what they are left.
+	finished []Finished
 }
 
 func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
@@ -170,12 +174,21 @@ func (in *interpreter) run(table uint8) {
 		if r == nil {
 			return
 		}
-		next, jump := in.list(r.Actions, table)
+		next, jump := in.execute(r, table)
 		if !jump {
 			return
 		}
 		table = next
 	}
+}
+
+// execute runs a rule's actions.
+func (in *interpreter) execute(r *Rule, table uint8) (uint8, bool) {
+	outer := in.rule
+	in.rule = r
+	next, jump := in.list(r.Actions, table)
+	in.rule = outer
+	return next, jump
 }
 
 func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
@@ -207,6 +220,10 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 			in.f, in.tags, in.written = f, tags, set
 		case ActGroup:
 			in.group(uint32(a.Value[1]))
+		case ActFinTimeout:
+			if needTCP.met(in) && whole(FTCPFlags).get(&in.f)[1]&5 != 0 && in.rule != nil {
+				in.finished = append(in.finished, Finished{in.rule, uint16(a.Value[0]), uint16(a.Value[1])})
+			}
 		case ActLearn:
 			in.learn(a.Learn)
 		case ActWriteActions:
@@ -341,7 +358,7 @@ func (in *interpreter) resubmit(a *Action, table uint8) {
 	}
 	in.budget--
 	if r := slowLookup(in.p, table, &f); r != nil {
-		if next, jump := in.list(r.Actions, table); jump {
+		if next, jump := in.execute(r, table); jump {
 			in.run(next)
 		}
 	}
@@ -528,6 +545,9 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 			}
 			if want, got := strings.Join(in.learned, "\n"), strings.Join(learnedTexts(&tr), "\n"); want != got {
 				t.Fatalf("seed %d, frame %x\nlearns\n%s\nwant\n%s\nflows:\n%s", seed, k, got, want, strings.Join(texts, "\n"))
+			}
+			if !slices.Equal(in.finished, tr.Finished) {
+				t.Fatalf("seed %d, frame %x\nends %+v, want %+v\nflows:\n%s", seed, k, tr.Finished, in.finished, strings.Join(texts, "\n"))
 			}
 			o := randomKey(r)
 			for i := range o {

@@ -14,7 +14,8 @@ type LearnSpec struct {
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are kept as text; the flow gets no fin_timeout.
+	// FinIdle and FinHard are the fin_timeout that the flow begins with; both 0:
+	// none.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
@@ -50,6 +51,9 @@ const maxLearned = 64
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags}
+	if spec.FinIdle != 0 || spec.FinHard != 0 {
+		m.Actions = append(m.Actions, finTimeoutOf(spec.FinIdle, spec.FinHard))
+	}
 	var match Match
 	for i := range spec.Items {
 		item := &spec.Items[i]
@@ -200,7 +204,7 @@ func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	return true
 }
 
-// equalLearnt compares lists of loads and outputs.
+// equalLearnt compares lists of loads, outputs and fin_timeouts.
 func equalLearnt(a, b []Action) bool {
 	if len(a) != len(b) {
 		return false

@@ -75,13 +75,14 @@ func init() {
 		"write_metadata": (*actionParser).writeMetadata, "set_tunnel": (*actionParser).setTunnel,
 		"set_tunnel64": (*actionParser).setTunnel, "clone": (*actionParser).clone, "note": (*actionParser).note,
 		"write_actions": (*actionParser).writeActions, "clear_actions": (*actionParser).clearActions,
-		"learn": (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
+		"fin_timeout": (*actionParser).finTimeout,
+		"learn":       (*actionParser).learn, "ct": (*actionParser).ct, "ct_clear": (*actionParser).ctClear, "group": (*actionParser).group, "controller": (*actionParser).controller, "CONTROLLER": (*actionParser).controller, "meter": (*actionParser).meter,
 	}
 }
 
 // actionsNotYet are actions of ovs-actions(7) that Weft does not have.
 const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
-	"push pop exit fin_timeout sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
+	"push pop exit sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
 
 func (p *actionParser) parse(text string) ([]Action, error) {

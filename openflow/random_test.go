@@ -234,7 +234,7 @@ var randomActions = []string{
 	"move:arp_sha->arp_tha", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
 	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
-	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst",
+	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
 func randomActionsText(r *rand.Rand, table, depth int) string {
@@ -281,7 +281,7 @@ func randomSet(r *rand.Rand, table int) (w []string) {
 			set = append(set, fmt.Sprintf("resubmit(,%d)", table+1))
 		}
 		a := pick(r, randomActions...)
-		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "learn") && !strings.HasPrefix(a, "output:reg") {
+		if !strings.HasPrefix(a, "clone") && !strings.HasPrefix(a, "note") && !strings.HasPrefix(a, "learn") && !strings.HasPrefix(a, "fin") && !strings.HasPrefix(a, "output:reg") {
 			set = append(set, a)
 		}
 	}

@@ -66,7 +66,7 @@ type FlowMod struct {
 }
 
 // Rule is a flow in a table. Apply alone changes it (Modify replaces Actions,
-// Cookie and ModifiedNS), Credit its statistics.
+// Cookie and ModifiedNS), Credit its statistics, Finished its timeouts.
 type Rule struct {
 	// Slot is unique among the rules there are, small, and stable. That of a
 	// removed rule is used again only after the next Apply or Expire.

@@ -56,6 +56,8 @@ type Translation struct {
 	// Learned are the flows of learn actions, in order, which control adds with
 	// the first frame, unless they are Learnt, and refreshes while frames come.
 	Learned []FlowMod
+	// Finished are the flows whose timeouts shrink with each frame.
+	Finished []Finished
 	// Tables are those that were looked up.
 	Tables TableSet
 	// UsedMACs and UsedPorts tell that the result depends on the MAC table, and
@@ -101,7 +103,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 		x.because(packet.DropTableMiss)
 	}
 	t := x.result()
-	x.p, x.env, x.hook = nil, nil, nil
+	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
 	clear(x.rules)
 	xlates.Put(x)
 	return t
@@ -136,13 +138,15 @@ type xlate struct {
 	actionSet []Action
 	resubmits int
 	depth     int
-	table     uint8 // of the rule in execution
+	rule      *Rule // in execution; nil: of the action set
+	table     uint8 // of rule
 	halted    bool  // a limit was reached
 	sent      bool
 	tracks    bool              // the datapath may know the frame as tracked
 	drop      packet.DropReason // the first reason met
 	learn     Learn
 	learned   []FlowMod
+	finished  []Finished
 	tables    TableSet
 	usedMACs  bool
 	usedPorts bool
@@ -163,7 +167,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 
 // result makes the megaflow.
 func (x *xlate) result() Translation {
-	t := Translation{Learn: x.learn, Learned: x.learned, Tables: x.tables,
+	t := Translation{Learn: x.learn, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	switch {
@@ -305,10 +309,10 @@ func (x *xlate) lookup(table uint8) *Rule {
 // execute runs a rule's actions; jump says that they end in goto_table next.
 func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
-	outer := x.table
-	x.table = table
+	outer, outerTable := x.rule, x.table
+	x.rule, x.table = rule, table
 	next, jump = x.list(rule.Actions)
-	x.table = outer
+	x.rule, x.table = outer, outerTable
 	if jump && !x.countResubmit() {
 		return 0, false
 	}
@@ -402,6 +406,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 			x.ct(a.CT)
 		case ActCTClear:
 			x.ctClear()
+		case ActFinTimeout:
+			x.finTimeout(a)
 		case ActLearn:
 			x.learnFlow(a.Learn)
 		case ActWriteActions:

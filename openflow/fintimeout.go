@@ -1,0 +1,87 @@
+package openflow
+
+import "fmt"
+
+// Finished is a flow with a fin_timeout action and the timeouts, in seconds,
+// that TCP's FIN or RST leaves it at most; 0: as it is.
+type Finished struct {
+	Rule       *Rule
+	Idle, Hard uint16
+}
+
+// ReduceTimeouts shortens the flow's timeouts, and gives it those it has none of;
+// it reports whether that changed any. The pipeline's owner calls it alone.
+func (f *Finished) ReduceTimeouts() bool {
+	r := f.Rule
+	idle, hard := r.IdleTimeout, r.HardTimeout
+	r.IdleTimeout, r.HardTimeout = reduced(idle, f.Idle), reduced(hard, f.Hard)
+	return r.IdleTimeout != idle || r.HardTimeout != hard
+}
+
+// reduced is a timeout of which limit is the longest; 0 is none.
+func reduced(timeout, limit uint16) uint16 {
+	if limit == 0 || timeout != 0 && timeout < limit {
+		return timeout
+	}
+	return limit
+}
+
+// The flags of RFC 9293 section 3.1 that end a connection.
+var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
+
+// finTimeout notes the flow in execution if the frame ends a connection. Those
+// that do have a megaflow of their own.
+func (x *xlate) finTimeout(a *Action) {
+	if x.rule == nil || !x.has(FTCPFlags) {
+		return
+	}
+	fin, rst := x.read(finFlag), x.read(rstFlag)
+	if fin[1]|rst[1] != 0 {
+		x.finished = append(x.finished, Finished{x.rule, uint16(a.Value[0]), uint16(a.Value[1])})
+		x.note("FIN or RST: the flow's timeouts shrink")
+	}
+}
+
+// Text
+
+func (p *actionParser) finTimeout(t token) (Action, error) {
+	p.lenient(t, needTCP)
+	var idle, hard uint16
+	for text := t.value; ; {
+		word, rest, ok := nextToken(text)
+		if !ok {
+			return finTimeoutOf(idle, hard), nil
+		}
+		text = rest
+		var err error
+		switch word.key {
+		case "idle_timeout":
+			err = parseUint16(word, &idle)
+		case "hard_timeout":
+			err = parseUint16(word, &hard)
+		default:
+			err = wrong(word.text, "idle_timeout or hard_timeout in fin_timeout")
+		}
+		if err != nil {
+			return Action{}, err
+		}
+	}
+}
+
+func finTimeoutOf(idle, hard uint16) Action {
+	return Action{Kind: ActFinTimeout, Value: Value128{uint64(idle), uint64(hard)}}
+}
+
+func formatFinTimeout(a *Action) string {
+	idle, hard := "", ""
+	if a.Value[0] != 0 {
+		idle = fmt.Sprintf("idle_timeout=%d", a.Value[0])
+	}
+	if a.Value[1] != 0 {
+		hard = fmt.Sprintf("hard_timeout=%d", a.Value[1])
+	}
+	if idle != "" && hard != "" {
+		idle += ","
+	}
+	return "fin_timeout(" + idle + hard + ")"
+}
