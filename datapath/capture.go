@@ -87,6 +87,9 @@ type sight struct {
 	actions    []flowtable.Action
 	// headerOnly leaves out what lies in memory that has failed.
 	headerOnly bool
+	// bounded says that at most maxLen bytes are shown.
+	bounded bool
+	maxLen  uint32
 }
 
 // taps is the capture side of a worker. Worker owns.
@@ -357,6 +360,9 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	shown := f.Len() - s.skip
 	if s.headerOnly {
 		shown = len(f.Header())
+	}
+	if s.bounded {
+		shown = min(shown, int(s.maxLen))
 	}
 	r, room := w.tapReserve(s.tap, s.kind, shown, extra)
 	if r == nil {

@@ -11,9 +11,9 @@ const (
 	controllerBurst      = 100
 )
 
-// toController shows frame i, as it is now, to those who capture ControllerPort;
+// toController shows the first maxLen bytes of frame i, as it is now, to those who capture ControllerPort;
 // it reports false if nobody does or the rate is exceeded.
-func (w *Worker) toController(i int) (shown bool) {
+func (w *Worker) toController(i int, maxLen uint32) (shown bool) {
 	if !w.taps.on {
 		return false
 	}
@@ -27,7 +27,7 @@ func (w *Worker) toController(i int) (shown bool) {
 			return false
 		}
 		shown = true
-		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort}); r != nil {
+		if r := w.tapWrite(sight{tap: at, frame: i, kind: CaptureOut, port: ControllerPort, bounded: true, maxLen: maxLen}); r != nil {
 			r.sent(ControllerPort)
 		}
 	}

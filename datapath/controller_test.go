@@ -11,7 +11,7 @@ import (
 // rate; what nobody sees and no port gets is dropped by the flow.
 func TestController(t *testing.T) {
 	r := twoPorts(t)
-	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController})
+	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
 	r.inject(1, ethernet(0xa, 60, 0))
 	r.turn()
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 1})
@@ -51,7 +51,7 @@ func TestControllerRate(t *testing.T) {
 	r.w.now = 1 << 50
 	show := func() (n int) {
 		for range 2 * controllerBurst {
-			if r.w.taps.count = 0; r.w.toController(0) {
+			if r.w.taps.count = 0; r.w.toController(0, 0xffff) {
 				n++
 			}
 		}
@@ -66,4 +66,25 @@ func TestControllerRate(t *testing.T) {
 	}
 	r.w.batch.Reset()
 	r.w.taps.count = 0
+}
+
+// max_len bounds what is shown of a frame, not what is told of its length.
+func TestControllerMaxLen(t *testing.T) {
+	r := twoPorts(t)
+	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
+	limits := []uint32{0, 1, 64, 700, 0xffff}
+	for i, limit := range limits {
+		r.install(uint32(i), 1, uint64(0xa+i), flowtable.Action{Op: flowtable.OpController, U32: limit})
+		r.inject(1, ethernet(uint64(0xa+i), 700, 0))
+	}
+	r.turn()
+	got := r.captures()
+	if len(got) != len(limits) {
+		t.Fatalf("%d frames seen, want %d", len(got), len(limits))
+	}
+	for i := range got {
+		if want := min(int(limits[i]), 700); len(got[i].Data) != want || got[i].Len != 700 {
+			t.Errorf("max_len=%d: %d bytes of %d seen, want %d of 700", limits[i], len(got[i].Data), got[i].Len, want)
+		}
+	}
 }

@@ -73,7 +73,8 @@ const (
 	OpSetNDTll
 	// OpSetIPv6Label sets the low 20 bits of U32.
 	OpSetIPv6Label
-	// OpController shows the frame to those who follow the controller.
+	// OpController shows the frame's first U32 bytes to those who follow the
+	// controller.
 	OpController
 	// OpAnswer answers an ARP request or a neighbour solicitation, to the port it
 	// came in on, with the MAC address in the low 48 bits of U64.
