@@ -143,3 +143,35 @@ func TestReplaceAgainstDiff(t *testing.T) {
 		}
 	}
 }
+
+// A file of 100,000 flows with an error on line 70,000 changes nothing, whether
+// it is wrong by itself or by what the tables have, and both say which it is.
+func TestErrorDeepInAFile(t *testing.T) {
+	f := newFakes(t)
+	f.add("priority=9,udp,actions=drop")
+	before := dumpWithout(t, f.d)
+	for _, c := range []struct{ line, word string }{
+		{"table=1,ip,actions=flyy", "line 70000: \"flyy\""},
+		{"check_overlap,table=1,priority=32768,ip,nw_dst=10.0.0.0/8,actions=drop", "check_overlap"},
+	} {
+		var text strings.Builder
+		for i := range 100_000 {
+			if i == 69_999 {
+				text.WriteString(c.line + "\n")
+				continue
+			}
+			fmt.Fprintf(&text, "table=1,ip,nw_dst=10.%d.%d.%d,actions=drop\n", i>>16, i>>8&255, i&255)
+		}
+		_, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
+		if err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("error %v, want %s", err, c.word)
+		}
+		if n := f.d.pipeline.Len(); n != 1 || dumpWithout(t, f.d) != before {
+			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.d))
+		}
+	}
+	saved, err := f.d.store.load()
+	if err != nil || len(saved.flows) != 1 {
+		t.Errorf("%d flows saved, %v; want 1", len(saved.flows), err)
+	}
+}
