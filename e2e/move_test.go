@@ -43,8 +43,7 @@ func TestMove(t *testing.T) {
 	reach(t, guest, vmIP)
 
 	const pings, seconds = 400, 20
-	guest.Spawn("iperf3", "-s", "-1", "-p", "5400")
-	time.Sleep(300 * time.Millisecond)
+	guest.ServeIperf("5400")
 	vm.Spawn("iperf3", "-c", guestIP, "-p", "5400", "-t", strconv.Itoa(seconds), "-b", "5M", "--logfile", "/tmp/tcp.log")
 	steady := guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), vmIP)
 	time.Sleep(time.Second)

@@ -86,8 +86,7 @@ func TestKillEngine(t *testing.T) {
 	frame, tap := udpFrame(t, 1001, 100), s.guest.Raw("eth0")
 	send(t, tap, frame, count)
 
-	s.remote.Spawn("iperf3", "-s", "-1", "-p", "5191")
-	time.Sleep(500 * time.Millisecond)
+	s.remote.ServeIperf("5191")
 	tcp := s.guest.Start("iperf3", "-c", remoteIP, "-p", "5191", "-t", "8", "-b", "20M", "--connect-timeout", "3000")
 	const pings = 120
 	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)

@@ -18,8 +18,7 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 	kernelTraffic(t, s, "the switch runs")
 
 	// A TCP connection to the host, and pings of it, across the switch's death.
-	s.host.Spawn("iperf3", "-s", "-1", "-p", "5190")
-	time.Sleep(500 * time.Millisecond)
+	s.host.ServeIperf("5190")
 	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "3000")
 	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "1", "-c", "80", hostIP)
 	time.Sleep(time.Second)

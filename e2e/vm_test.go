@@ -103,8 +103,7 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	}
 	done := make(chan result, 1)
 	tcpPort := strconv.Itoa(5300 + int(time.Now().UnixNano()%100))
-	s.remote.Spawn("iperf3", "-s", "-1", "-p", tcpPort)
-	time.Sleep(300 * time.Millisecond)
+	s.remote.ServeIperf(tcpPort)
 	vm.Spawn("iperf3", "-c", remoteIP, "-p", tcpPort, "-t", "6", "-b", "5M", "--logfile", "/tmp/tcp.log")
 	go func() {
 		out, err := vm.Try("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)

@@ -91,6 +91,21 @@ type iperfReport struct {
 
 var iperfPort = 5200
 
+// ServeIperf starts iperf3's server for one connection, and waits until it listens.
+func (h *Host) ServeIperf(port string) {
+	h.lab.T.Helper()
+	h.Spawn("iperf3", "-s", "-1", "-p", port)
+	for end := time.Now().Add(startLimit); ; time.Sleep(20 * time.Millisecond) {
+		out, err := h.Try("ss", "-ltnH", "sport = :"+port)
+		if err == nil && strings.TrimSpace(out) != "" {
+			return
+		}
+		if time.Now().After(end) {
+			h.lab.T.Fatalf("%s: iperf3 does not listen on port %s: %v", h.Name, port, err)
+		}
+	}
+}
+
 // Iperf runs iperf3 for some seconds from client to the server guest, which has
 // address addr; further arguments (-u, -b RATE, -R, -M MSS) are the client's.
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
