@@ -24,21 +24,30 @@ import (
 // back, and the session and the device it is attached to.
 type dpdkFront struct {
 	name, args string
+	queues     int    // pairs
 	want       uint64 // features that must have been negotiated
 	session    *vhost.Session
 	engine     vhosttest.Engine
 }
 
 // dpdkFronts are the combinations of DPDK's virtio driver. Each has a receive and
-// a transmit function of its own there.
-func dpdkFronts() (fronts []*dpdkFront) {
+// a transmit function of its own there. With other numbers of queues than
+// dpdkQueues there are three of them.
+func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	add := func(packed, mergeable, inOrder, vector int) {
 		f := &dpdkFront{
-			name: fmt.Sprintf("packed=%d,mrg=%d,in_order=%d,vec=%d", packed, mergeable, inOrder, vector),
-			args: fmt.Sprintf("packed_vq=%d,mrg_rxbuf=%d,in_order=%d,vectorized=%d,queues=%d,queue_size=256", packed, mergeable, inOrder, vector, dpdkQueues)}
+			name:   fmt.Sprintf("packed=%d,mrg=%d,in_order=%d,vec=%d", packed, mergeable, inOrder, vector),
+			args:   fmt.Sprintf("packed_vq=%d,mrg_rxbuf=%d,in_order=%d,vectorized=%d,queues=%d,queue_size=256", packed, mergeable, inOrder, vector, queues),
+			queues: queues}
 		f.want = vhost.FeatureVersion1 | vhost.FeatureRingPacked*uint64(packed) | vhost.FeatureMergeable*uint64(mergeable) |
 			vhost.FeatureInOrder*uint64(inOrder)
 		fronts = append(fronts, f)
+	}
+	if queues != dpdkQueues {
+		add(0, 1, 0, 0)
+		add(1, 1, 1, 0)
+		add(0, 0, 0, 1)
+		return fronts
 	}
 	for i := range 8 {
 		add(i&1, i>>1&1, i>>2, 0)
@@ -54,7 +63,12 @@ func TestDPDK(t *testing.T) {
 	if _, err := exec.LookPath("dpdk-testpmd"); err != nil {
 		t.Skip("dpdk-testpmd is not installed")
 	}
-	fronts := dpdkFronts()
+	for _, queues := range []int{1, dpdkQueues, 4} {
+		t.Run(fmt.Sprintf("%d pairs", queues), func(t *testing.T) { exchangeAll(t, dpdkFronts(queues)) })
+	}
+}
+
+func exchangeAll(t *testing.T, fronts []*dpdkFront) {
 	pmd := startDPDK(t, fronts)
 	for end := time.Now().Add(20 * time.Second); !pmd.forwards(); time.Sleep(20 * time.Millisecond) {
 		pmd.check(t, end, "does not forward")
@@ -102,7 +116,7 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 	args := []string{"-l", "0,1", "--no-pci", "--no-huge", "-m", "512", "--no-shconf", "--no-telemetry", fmt.Sprintf("--file-prefix=weft%d", os.Getpid())}
 	for i, f := range fronts {
 		path := filepath.Join(dir, fmt.Sprintf("port%d", i))
-		s, err := vhost.NewSession(vhost.Config{Path: path, Queues: dpdkQueues}, &f.engine)
+		s, err := vhost.NewSession(vhost.Config{Path: path, Queues: f.queues}, &f.engine)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,13 +125,14 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 		t.Cleanup(s.Close)
 		args = append(args, fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,%s", i, path, f.args))
 	}
-	args = append(args, "--", "-i", "-a", "--nb-cores=1", "--port-topology=loop", "--forward-mode=io", "--rxq=2", "--txq=2", "--txd=256", "--rxd=256",
-		"--total-num-mbufs=24576", "--no-flush-rx")
+	args = append(args, "--", "-i", "-a", "--nb-cores=1", "--port-topology=loop", "--forward-mode=io", "--txd=256", "--rxd=256",
+		fmt.Sprintf("--rxq=%d", fronts[0].queues), fmt.Sprintf("--txq=%d", fronts[0].queues), "--total-num-mbufs=24576", "--no-flush-rx")
 	out, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("dpdk-testpmd", args...)
+	// Into a file it would keep what it says to itself until there is more of it.
+	cmd := exec.Command("stdbuf", append([]string{"-oL", "dpdk-testpmd"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	stdin, err := cmd.StdinPipe() // open for as long as it is to run
@@ -164,7 +179,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	b, sent, received := new(packet.Batch), 0, 0
 	deadline := time.Now().Add(20 * time.Second)
 	for turn := 1; received < dpdkFrames; turn++ {
-		queue := received / dpdkTurn % dpdkQueues
+		queue := received / dpdkTurn % f.queues
 		for sent < dpdkFrames && sent-received < dpdkWindow && sent/dpdkTurn == received/dpdkTurn && g.Tx[0].Send(frame(sent)) {
 			sent++
 		}
