@@ -510,8 +510,9 @@ func (in *interpreter) sendIn(no uint32, s Segment) {
 }
 
 // checkTranslation compares a megaflow, executed on its frame and on frames
-// that agree with it, with the plain interpreter.
-func checkTranslation(t *testing.T, seed uint64, keys int) {
+// that agree with it, with the plain interpreter; each key after a change of the
+// tables. It returns the number of frames.
+func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
@@ -527,10 +528,13 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 	env := newEnv()
 	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
 	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
+	var gone []FlowMod
 	for range keys {
+		gone = changeTables(t, r, p, gone)
 		k := randomKey(r)
 		tr := p.Translate(&k, env)
-		for range 4 {
+		for range frames {
+			compared++
 			in := interpret(p, env, &k)
 			if !realTags(&k) {
 				break
@@ -556,6 +560,28 @@ func checkTranslation(t *testing.T, seed uint64, keys int) {
 			k = o
 		}
 	}
+	return compared
+}
+
+// changeTables deletes a rule, or adds one of those that it has deleted again.
+func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []FlowMod {
+	t.Helper()
+	var mod FlowMod
+	if rules := p.Select(&FlowMod{Command: Delete, Table: TableAll}); len(rules) > 0 && r.IntN(1+len(gone)) == 0 {
+		mod = pick(r, rules...).FlowMod()
+		gone = append(gone, mod)
+		mod.Command = DeleteStrict
+	} else if len(gone) > 0 {
+		i := r.IntN(len(gone))
+		mod = gone[i]
+		gone = append(gone[:i], gone[i+1:]...)
+	} else {
+		return gone
+	}
+	if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
+		t.Fatal(err)
+	}
+	return gone
 }
 
 // realTags tells whether a frame can have such tags: TCIs without vlanCFI are 0,
@@ -566,15 +592,12 @@ func realTags(k *flowtable.Key) bool {
 }
 
 func TestTranslationDoesWhatTheTablesSay(t *testing.T) {
-	rounds := 600
+	frames := 1_000_000
 	if testing.Short() {
-		rounds = 100
+		frames = 20_000
 	}
-	for seed := range rounds {
-		checkTranslation(t, uint64(seed), 30)
-		if t.Failed() {
-			return
-		}
+	for seed := uint64(0); frames > 0; seed++ {
+		frames -= checkTranslation(t, seed, 40, 40)
 	}
 }
 
@@ -582,5 +605,5 @@ func FuzzTranslation(f *testing.F) {
 	for seed := range uint64(5) {
 		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, seed uint64) { checkTranslation(t, seed, 5) })
+	f.Fuzz(func(t *testing.T, seed uint64) { checkTranslation(t, seed, 5, 4) })
 }
