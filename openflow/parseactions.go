@@ -335,9 +335,13 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(name, expectedSubfield)
 	}
-	v, ok := parseNumber(leadingNumber(value))
-	if !ok || v[0] != 0 {
+	digits, negative := strings.CutPrefix(value, "-")
+	v, ok := parseNumber(leadingNumber(digits))
+	if !ok || v[0] != 0 || negative && strings.HasPrefix(digits, "+") {
 		return Action{}, wrong(value, "a number of at most 64 bits")
+	}
+	if negative { // in two's complement of 64 bits, as the oracle reads it
+		v[1] = -v[1]
 	}
 	if v.bitLen() > int(dst.Bits) {
 		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
