@@ -40,6 +40,8 @@ func setRank(kind ActionKind) int {
 		return rankOutput
 	case ActResubmit:
 		return rankResubmit
+	case ActCT:
+		return rankCT
 	}
 	return rankNone
 }
