@@ -6,28 +6,34 @@ import (
 	"time"
 )
 
-// Event is a change of the flow tables or of a port.
+// Event is a change of the flow tables, of a port or of a connection.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is flow, port, or lost: so many events were not told, because the
+	// Kind is flow, port, connection, or lost: so many events were not told, because the
 	// client did not read.
 	Kind string `json:"kind"`
 	// Event is, of a flow, initial (it was there already), added, modified,
-	// deleted or expired; of a port, initial, added, deleted or its new state.
+	// deleted or expired; of a port, initial, added, deleted or its new state;
+	// of a connection, new, update or destroy.
 	Event string `json:"event,omitempty"`
 	// Reason of a flow's end, in ovs-ofctl's words: delete, idle, hard, eviction,
-	// group_delete, meter_delete.
+	// group_delete, meter_delete; of a connection's update state or mark, of its
+	// end timeout, eviction, flush or successor.
 	Reason string     `json:"reason,omitempty"`
 	Flow   *Flow      `json:"flow,omitempty"` // as it is, or was at its end
 	Port   *PortState `json:"port,omitempty"`
-	Lost   uint64     `json:"lost,omitempty"`
+	// Connection as it was then, but for the time that was left to it. Time is when
+	// the daemon was told, some 10 ms later if it keeps up.
+	Connection *Connection `json:"connection,omitempty"`
+	Lost       uint64      `json:"lost,omitempty"`
 }
 
 // Kinds and events.
 const (
-	EventFlow = "flow"
-	EventPort = "port"
-	EventLost = "lost"
+	EventFlow       = "flow"
+	EventPort       = "port"
+	EventConnection = "connection"
+	EventLost       = "lost"
 
 	EventInitial  = "initial"
 	EventAdded    = "added"
@@ -45,9 +51,12 @@ type PortState struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// MonitorRequest says what to follow; neither flows nor ports: both.
+// MonitorRequest says what to follow; none of them: flows and ports.
 type MonitorRequest struct {
-	Flows, Ports bool
+	Flows, Ports, Connections bool
+	// Zone, a number, and Events, of new, update and destroy with commas between,
+	// select events of connections; empty: all.
+	Zone, Events string
 	// Match selects flows, as that of dump-flows does.
 	Match string
 	// Initial asks for what is there already, first.
@@ -57,13 +66,15 @@ type MonitorRequest struct {
 // Monitor calls each with every event, until it returns an error or ctx ends.
 func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), each func(*Event) error) error {
 	q := url.Values{}
-	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "initial": r.Initial} {
+	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "connections": r.Connections, "initial": r.Initial} {
 		if on {
 			q.Set(name, "true")
 		}
 	}
-	if r.Match != "" {
-		q.Set("match", r.Match)
+	for name, word := range map[string]string{"match": r.Match, "zone": r.Zone, "events": r.Events} {
+		if word != "" {
+			q.Set(name, word)
+		}
 	}
 	return stream(ctx, c, "/v1/monitor", q, ready, each)
 }

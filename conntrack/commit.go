@@ -139,8 +139,7 @@ func (t *Table) evictNear() bool {
 			t.head.hand = 0
 		}
 		if c := &t.conns[n%uint32(len(t.conns))]; c.generation()&1 != 0 && c.list < lists {
-			t.erase(n)
-			t.head.counters.Evicted++
+			t.erase(n, EndEvicted)
 			return true
 		}
 	}
@@ -152,8 +151,7 @@ func (t *Table) evictNear() bool {
 func (t *Table) evict(z *zone) bool {
 	for i := range z.lists {
 		if n := z.lists[i].first; n != 0 {
-			t.erase(n - 1)
-			t.head.counters.Evicted++
+			t.erase(n-1, EndEvicted)
 			return true
 		}
 	}
@@ -181,8 +179,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint
 		if !t.conns[n].expired(now) {
 			return n, false, packet.DropNone
 		}
-		t.erase(n)
-		t.head.counters.Expired++
+		t.erase(n, EndExpired)
 	}
 	z := &t.zones[p.zone()]
 	if !t.makeRoom(z) {
@@ -237,6 +234,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint
 	t.head.count++
 	t.head.counters.Created++
 	t.join(n, listUnreplied)
+	t.tell(n, EventNew, 0)
 	return n, true, packet.DropNone
 }
 
@@ -259,9 +257,11 @@ func (t *Table) give(n uint32) {
 	t.head.free = n + 1
 }
 
-// erase ends live connection n. Lock held.
-func (t *Table) erase(n uint32) {
+// erase ends live connection n, and counts why. Lock held.
+func (t *Table) erase(n uint32, why Reason) {
 	c := &t.conns[n]
+	t.tell(n, EventDestroy, why)
+	*t.head.counters.ended(why)++
 	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
 	if c.flags&connTranslated != 0 {
@@ -286,21 +286,20 @@ func (t *Table) longOf(n uint32, dir uint8) *[4]uint64 {
 	return (*[4]uint64)(t.long[n][4:])
 }
 
-// end ends connection n if it is still of generation g, counting it in counter.
-func (t *Table) end(n, g uint32, counter *uint64) bool {
+// end ends connection n if it is still of generation g.
+func (t *Table) end(n, g uint32, why Reason) bool {
 	t.lock()
 	defer t.unlock()
 	c := &t.conns[n]
 	if g&1 == 0 || c.generation() != g {
 		return false
 	}
-	t.erase(n)
-	*counter++
+	t.erase(n, why)
 	return true
 }
 
 // Flush ends the connection of ref; it reports false if that has ended or
 // changed. Workers only; control sends them what it has chosen.
 func (t *Table) Flush(ref Ref) bool {
-	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, &t.head.counters.Flushed)
+	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
 }

@@ -148,8 +148,7 @@ func (tr *Tracker) taken(reply, p *probe, now uint64) bool {
 	if !tr.conns[n].expired(now) {
 		return true
 	}
-	tr.erase(n)
-	tr.head.counters.Expired++
+	tr.erase(n, EndExpired)
 	return false
 }
 

@@ -133,18 +133,18 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 		return false // another worker was faster
 	}
 	if c.expired(now) {
-		t.end(n, g, &t.head.counters.Expired)
+		t.end(n, g, EndExpired)
 		return false
 	}
 	if req.Force && req.Commit && dir == 1 && p.kind != kindError {
-		t.end(n, g, &t.head.counters.Replaced)
+		t.end(n, g, EndReplaced)
 		return false
 	}
 	state := uint8(Tracked | Related)
 	if p.kind != kindError {
 		v := verdictInvalid
 		if v, g = tr.update(b, f, n, g, dir, now); v == verdictRestart {
-			t.end(n, g, &t.head.counters.Replaced)
+			t.end(n, g, EndReplaced)
 			return false
 		} else if v == verdictInvalid {
 			state = Tracked | Invalid
@@ -174,7 +174,7 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	c := &t.conns[n]
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
 		m.State&Invalid == 0 {
-		if g = t.setMark(c, g, req); g == 0 {
+		if g = t.setMark(n, g, req); g == 0 {
 			return false
 		}
 	}
@@ -206,9 +206,10 @@ func (t *Table) originOfParent(c *conn, m *Meta) {
 	}
 }
 
-// setMark changes mark and label of c as req says, and returns its generation
-// then: a new one if anything changed, 0 if c is not of generation g.
-func (t *Table) setMark(c *conn, g uint32, req *Request) uint32 {
+// setMark changes mark and label of connection n as req says, and returns its generation
+// then: a new one if anything changed, 0 if it is not of generation g.
+func (t *Table) setMark(n, g uint32, req *Request) uint32 {
+	c := &t.conns[n]
 	if !t.lockConn(c, g) {
 		return 0
 	}
@@ -217,12 +218,16 @@ func (t *Table) setMark(c *conn, g uint32, req *Request) uint32 {
 		c.mark, c.label = 0, [2]uint64{}
 		mark, label = merge(0, [2]uint64{}, req)
 	}
-	if mark != c.mark || label != c.label || c.flags&connLabelled == 0 {
+	changed := mark != c.mark || label != c.label
+	if changed || c.flags&connLabelled == 0 {
 		c.mark, c.label = mark, label
 		c.flags |= connLabelled
 		g += 2
 	}
 	t.unlockConn(c, g)
+	if changed {
+		t.tellUpdate(c, n, g, ReasonMark)
+	}
 	return g
 }
 
@@ -245,7 +250,7 @@ func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, re
 	}
 	if req.Force && req.Commit && m.Dir == 1 && m.State&Related == 0 {
 		if m.State&(SNAT|DNAT) == 0 {
-			t.end(n, m.Ref.Generation, &t.head.counters.Replaced)
+			t.end(n, m.Ref.Generation, EndReplaced)
 		}
 		return false
 	}
@@ -330,7 +335,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 	c := &t.conns[n]
 	proto := c.tuples[0].proto()
 	kind := c.list
-	v, class := verdictValid, Class(0)
+	v, class, was := verdictValid, Class(0), c.class
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
 		var s segment
@@ -339,6 +344,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
+		_, was = stateOf(c.peers[0].phase, c.peers[1].phase)
 		v = trackTCP(&c.peers[dir&1], &c.peers[1-dir&1], &s, t.Liberal())
 		_, class = stateOf(c.peers[0].phase, c.peers[1].phase)
 		t.unlockConn(c, g)
@@ -350,6 +356,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 		if !parseSCTP(b, f, &s) || !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
+		was = classOfSCTP(c.peers[0].phase, c.peers[1].phase)
 		v = trackSCTP(&c.peers[dir&1], &c.peers[1-dir&1], &s)
 		class = classOfSCTP(c.peers[0].phase, c.peers[1].phase)
 		t.unlockConn(c, g)
@@ -378,5 +385,8 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 		t.relist(n, g, kind)
 	}
 	t.refresh(c, class, now)
+	if class != was {
+		t.tellUpdate(c, n, g, ReasonState)
+	}
 	return v, g
 }

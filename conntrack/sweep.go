@@ -34,7 +34,7 @@ func (t *Table) Sweep(now uint64) (more bool) {
 		}
 		c := &t.conns[h.hand]
 		if g := c.generation(); g&1 != 0 && c.expired(now) {
-			t.end(h.hand, g, &h.counters.Expired)
+			t.end(h.hand, g, EndExpired)
 		}
 		h.hand++
 	}

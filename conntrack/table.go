@@ -17,6 +17,7 @@
 //	fragment.go   fragments of one datagram
 //	timeout.go    policies; sweep.go: expiry
 //	recover.go    a table that a killed process left behind
+//	event.go      what control is told of connections, if it asks
 //	save.go       the time between two daemons
 //	entry.go, format.go, filter.go   what control shows and flushes
 //
@@ -74,6 +75,7 @@ type Memory struct {
 	long     []addresses // the same: addresses of an IPv6 connection
 
 	expectations []expectation
+	events       shm.RingMem // workers produce under the lock, control consumes
 }
 
 // CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
@@ -88,6 +90,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		long:     shm.Carve[addresses](l, s.Connections),
 
 		expectations: shm.Carve[expectation](l, MaxExpectations),
+		events:       shm.CarveRing(l, EventRingBytes),
 	}
 	if l.Mem != nil {
 		m.head, m.settings = &head[0], &set[0]
@@ -96,7 +99,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740002
+const magic = 0x7765667463740003
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.
@@ -118,6 +121,8 @@ type header struct {
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
+	// eventsLost are events for which the ring had no room.
+	eventsLost atomic.Uint64
 }
 
 // Counters of a table since it began. Workers write under the lock; control reads
@@ -138,7 +143,8 @@ type settings struct {
 	liberal     atomic.Uint32 // 1: TCP windows are not checked
 	limit       atomic.Uint32 // connections of the table; 0: all records
 	zoneDefault atomic.Uint32 // connections of a zone that has no limit of its own; 0: unlimited
-	_           [52]byte
+	events      atomic.Uint32 // see Watch
+	_           [48]byte
 }
 
 // Init makes an empty table of a zeroed region, and does nothing to one in use.
@@ -165,12 +171,14 @@ type Table struct {
 	epoch uint64
 	solo  bool // one worker: no connection is locked
 	wrap  uint32
+	told  *shm.Producer // of events; the lock guards it
 }
 
 // Open takes the table over for an engine of n workers, putting in order what an
 // engine killed in the middle of a change has left. The engine before is gone.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
+	t.told = shm.NewProducer(m.events, -1)
 	t.epoch = m.head.epoch%0xffff + 1
 	m.head.epoch = t.epoch
 	if m.head.lock.Load() != 0 {

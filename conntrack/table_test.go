@@ -246,7 +246,7 @@ func TestRecovery(t *testing.T) {
 			}
 			if i%10 == 0 {
 				n := uint32(rng.Intn(int(r.tr.head.fresh)))
-				r.tr.end(n, r.tr.conns[n].generation(), &r.tr.head.counters.Flushed)
+				r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
 			}
 		}
 		live := map[Tuple]bool{}

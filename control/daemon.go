@@ -16,7 +16,8 @@
 //     hold it for reading from translation to installation, so that a megaflow
 //     is from before a change, and revalidated by it, or from after it.
 //     Nothing is waited for under it but room in a command ring, and, for the
-//     setting of a tap, the workers. captures.mu comes right before it.
+//     setting of a tap, the workers. captures.mu and connectionEvents.mu come
+//     right before it.
 //  4. megaflows.mu (slots and the order of install and remove), tunnels.mu,
 //     underlay.mu, macs.mu.
 //  5. workers.mu: the command rings.
@@ -103,6 +104,7 @@ type Daemon struct {
 
 	captures  *captures
 	monitors  monitors
+	connected *connectionEvents
 	upcalls   *upcalls // change
 	macsStale chan struct{}
 	lessons   chan lesson   // to be learnt
@@ -180,6 +182,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
 	d.captures = &captures{d: d}
+	d.connected = &connectionEvents{d: d}
 	var err error
 	if d.store, err = openStore(config.StateDir); err != nil {
 		return nil, err

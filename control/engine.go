@@ -230,6 +230,7 @@ func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
 	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.captures.disarm(d.workers)
+	d.workers.mem.Connections.Watch(0, nil)
 	d.sendMeters(d.workers)
 	d.recoverMegaflows()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are

@@ -27,9 +27,10 @@ type monitors struct {
 
 // monitor is one who does.
 type monitor struct {
-	filter openflow.FlowMod
-	events chan *api.Event
-	lost   atomic.Uint64
+	filter      openflow.FlowMod
+	events      chan *api.Event
+	lost        atomic.Uint64
+	connections *connectionFollower // nil: none
 }
 
 func (m *monitors) add(who *monitor) {
@@ -103,12 +104,12 @@ func (m *monitor) wants(r *openflow.Rule) bool {
 // monitorRequest is what a GET /v1/monitor asks for.
 func (d *Daemon) monitorRequest(r *http.Request) (want api.MonitorRequest, who *monitor, err error) {
 	q := r.URL.Query()
-	for name, to := range map[string]*bool{"flows": &want.Flows, "ports": &want.Ports, "initial": &want.Initial} {
+	for name, to := range map[string]*bool{"flows": &want.Flows, "ports": &want.Ports, "connections": &want.Connections, "initial": &want.Initial} {
 		if *to, err = yesWord(name, q.Get(name)); err != nil {
 			return want, nil, err
 		}
 	}
-	if !want.Flows && !want.Ports {
+	if !want.Flows && !want.Ports && !want.Connections {
 		want.Flows, want.Ports = true, true
 	}
 	d.mu.RLock()
@@ -117,6 +118,11 @@ func (d *Daemon) monitorRequest(r *http.Request) (want api.MonitorRequest, who *
 	who = &monitor{events: make(chan *api.Event, monitorBacklog)}
 	if who.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return want, nil, asInput(err)
+	}
+	if want.Connections {
+		if who.connections, err = followConnections(who, q.Get("zone"), q.Get("events")); err != nil {
+			return want, nil, err
+		}
 	}
 	if who.filter.ByOutPort {
 		return want, nil, inputf("match %s: expected no out_port, which the flow may lose as it changes", q.Get("match"))
@@ -140,6 +146,10 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		d.reply(w, nil, err)
 		return
+	}
+	if who.connections != nil {
+		d.connected.begin(who.connections)
+		defer d.connected.end(who.connections)
 	}
 	out := newStream(w)
 	if initial := d.enroll(want, who); want.Flows {
