@@ -15,7 +15,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 UNIT := $$(go list ./... | grep -v '/e2e')
 FUZZTIME ?= 20s
 
-.PHONY: build demo test lint unit race e2e test-nic bench fuzz setup clean
+.PHONY: build demo test lint unit race e2e nic test-nic bench fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft
@@ -27,7 +27,10 @@ demo: setup
 	@go build -o .cache/bin/demo ./e2e/demo
 	@.cache/bin/demo
 
+# The tests on emulated cards need QEMU 10 and a recent kernel of backports suites.
 test: setup lint unit race e2e
+	@if scripts/setup nic; then $(MAKE) --no-print-directory nic; \
+		else echo "SKIP e2e/nic: QEMU 10 and a recent kernel cannot be fetched"; fi
 
 lint:
 	@unformatted=$$(gofmt -l .); \
@@ -49,6 +52,9 @@ e2e:
 # with a recent kernel, which are fetched first.
 test-nic:
 	@scripts/setup nic
+	@$(MAKE) --no-print-directory nic
+
+nic:
 	go test -count=1 -v -timeout 10m ./e2e/nic
 
 bench: build

@@ -163,15 +163,20 @@ func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
 	} {
-		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.value)
-		switch {
-		case errors.Is(err, unix.ENOPROTOOPT):
-			return errors.New("busy_poll: the kernel is too old: SO_PREFER_BUSY_POLL needs Linux 5.11; leave busy_poll= out")
-		case errors.Is(err, unix.EPERM):
-			return errors.New("missing privilege: busy_poll needs CAP_NET_ADMIN")
-		case err != nil:
-			return fmt.Errorf("busy_poll: %w", err)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.option, o.value); err != nil {
+			return busyPollRefused(err)
 		}
 	}
 	return nil
+}
+
+// busyPollRefused says in words why the kernel refuses.
+func busyPollRefused(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOPROTOOPT):
+		return errors.New("busy_poll: the kernel is too old: SO_PREFER_BUSY_POLL needs Linux 5.11; leave busy_poll= out")
+	case errors.Is(err, unix.EPERM):
+		return errors.New("missing privilege: busy_poll needs CAP_NET_ADMIN")
+	}
+	return fmt.Errorf("busy_poll: %w; leave busy_poll= out", err)
 }

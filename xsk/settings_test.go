@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"weft/packet"
 )
@@ -157,6 +158,17 @@ func TestBusyPoll(t *testing.T) {
 	})
 }
 
+func TestBusyPollRefused(t *testing.T) {
+	if err := pollBusily(-1, 20); err == nil || !strings.Contains(err.Error(), "busy_poll: bad file descriptor; leave busy_poll= out") {
+		t.Errorf("no socket: %v", err)
+	}
+	for errno, word := range map[unix.Errno]string{unix.ENOPROTOOPT: "needs Linux 5.11; leave busy_poll= out", unix.EPERM: "needs CAP_NET_ADMIN"} {
+		if err := busyPollRefused(errno); !strings.Contains(err.Error(), word) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+}
+
 // Another's program goes only if that is asked for, held by a link or not.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
@@ -191,5 +203,13 @@ func TestReplace(t *testing.T) {
 		if got := recv(t, d, 1); len(got) != 1 || !u.Attached() {
 			t.Errorf("linked %v: %d frames", linked, len(got))
 		}
+	}
+}
+
+// A program that does not go is named, with the kernel's reason.
+func TestReplaceFails(t *testing.T) {
+	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}
+	if err := gone.takeOff(); err == nil || !strings.Contains(err.Error(), "af_xdp on gone0: the XDP program that is attached") || !strings.Contains(err.Error(), "cannot be replaced: Link not found") {
+		t.Errorf("%v", err)
 	}
 }
