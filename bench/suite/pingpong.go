@@ -173,7 +173,9 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 		return 0, err
 	}
 	defer p.stop()
-	client := in(o.guest(0), self, pingVerb, overlayAddress(1), strconv.Itoa(size), max(time.Second, o.length).String())
+	length := max(time.Second, o.length)
+	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a path that goes dead must not keep the rest waiting
+		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
 	out, err := command(nil, client[0], client[1:]...)
 	if err = errors.Join(err, p.alive()); err != nil {
 		return 0, err
