@@ -155,25 +155,25 @@ func openNetns(name string) (netns.NsHandle, error) {
 // stays locked, and ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		old, err := netns.Get()
-		if err != nil {
-			done <- fmt.Errorf("own network namespace: %w", err)
-			return
-		}
-		defer old.Close()
-		if err := netns.Set(ns); err != nil {
-			done <- explainPermission("enter the network namespace", err)
-			return
-		}
-		err = f()
-		if netns.Set(old) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
+	go func() { done <- enter(ns, f) }() // with all closed that it has opened
 	return <-done
+}
+
+func enter(ns netns.NsHandle, f func() error) error {
+	runtime.LockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		return fmt.Errorf("own network namespace: %w", err)
+	}
+	defer old.Close()
+	if err := netns.Set(ns); err != nil {
+		return explainPermission("enter the network namespace", err)
+	}
+	err = f()
+	if netns.Set(old) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
 }
 
 func explainPermission(what string, err error) error {
