@@ -3,6 +3,7 @@ package conntrack
 import (
 	"math/bits"
 
+	"weft/internal/cpu"
 	"weft/packet"
 )
 
@@ -110,7 +111,7 @@ func (tr *Tracker) foresee(frames []uint8, nat *NAT) {
 		tr.lines[n%packet.BatchSize] = uint32(reply.hash) & tr.wrap
 		n++
 	}
-	prefetchBuckets(&tr.buckets[0], &tr.lines, n)
+	cpu.Prefetch(&tr.buckets[0], tr.lines[:n])
 }
 
 // flagsOf tells what reply translates.

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"math/bits"
 
+	"weft/internal/cpu"
 	"weft/packet"
 )
 
@@ -71,7 +72,7 @@ func (tr *Tracker) likely(frames []uint8) {
 	if tr.known == 0 {
 		tr.created = t.head.counters.Created
 	}
-	prefetchBuckets(&t.buckets[0], &tr.lines, len(frames))
+	cpu.Prefetch(&t.buckets[0], tr.lines[:len(frames)])
 	for n, i := range frames {
 		i %= packet.BatchSize
 		hash := tr.probes[i].hash
@@ -86,7 +87,7 @@ func (tr *Tracker) likely(frames []uint8) {
 		tr.known |= 1 << i
 		tr.numbers[i], tr.lines[n%packet.BatchSize] = number, line
 	}
-	prefetchConns(&t.conns[0], &tr.lines, len(frames))
+	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
 // unsure is the number of a connection whose search has not come to its end.

@@ -5,6 +5,7 @@ import (
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/internal/cpu"
 	"weft/internal/shm"
 	"weft/packet"
 	"weft/port"
@@ -160,7 +161,7 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
 	if len(order) > 0 {
-		prefetchHints(&u.hints[0], lines, len(order))
+		cpu.Prefetch(&u.hints[0], lines[:len(order)])
 		for _, i := range order {
 			u.found &^= 1 << i
 			if w.hinted(int(i)) {
@@ -203,7 +204,7 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, w.live, q.zone)
-	prefetchHints(&u.hints[0], lines, len(order))
+	cpu.Prefetch(&u.hints[0], lines[:len(order)])
 	at := 0
 	if !q.tunnel { // whose frames may be coalesced, by run
 		at = w.sweepOut(order)

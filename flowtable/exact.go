@@ -3,6 +3,7 @@ package flowtable
 import (
 	"math/bits"
 
+	"weft/internal/cpu"
 	"weft/packet"
 )
 
@@ -143,9 +144,9 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 	found := 0
 	if count > fewLookups {
 		for j := range count {
-			c.lines[j%packet.BatchSize] = uint32(c.digests[j%packet.BatchSize].hash) & c.bucketWrap / bucketsPerLine
+			c.lines[j%packet.BatchSize] = uint32(c.digests[j%packet.BatchSize].hash) & c.bucketWrap
 		}
-		prefetchLines((*uint64)(&buckets[0]), &c.lines, count)
+		cpu.Prefetch(&buckets[0], c.lines[:count])
 	}
 	for j := range count {
 		d := &c.digests[j%packet.BatchSize]
@@ -161,11 +162,11 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 		found++
 	}
 	if found > fewLookups {
-		prefetchLines(&exact[0].words[0], &c.lines, found)
+		cpu.Prefetch(&exact[0], c.lines[:found])
 		for m := range found {
 			c.hashes[m%packet.BatchSize] = exact[c.lines[m%packet.BatchSize]].slot
 		}
-		prefetchLines(&flows[0].Packets, &c.hashes, found)
+		cpu.Prefetch(&flows[0], c.hashes[:found])
 	}
 	for m := range found {
 		j, at := c.found[m%packet.BatchSize]%packet.BatchSize, c.lines[m%packet.BatchSize]
@@ -187,12 +188,8 @@ func (c *Cache) lookupExact(count int, out *[packet.BatchSize]uint32) (missed in
 	return missed
 }
 
-const (
-	// fewLookups are not worth a fetch ahead.
-	fewLookups = 2
-	// bucketsPerLine: buckets begin with a line.
-	bucketsPerLine = 64 / ways
-)
+// fewLookups are not worth a fetch ahead.
+const fewLookups = 2
 
 // wordsDiffer is 0 if all words are equal.
 func wordsDiffer(w, v *[baseWords]uint64) uint64 {

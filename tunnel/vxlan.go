@@ -54,8 +54,3 @@ func (h VXLAN) allowed(extensions uint8) bool {
 	}
 	return reserved == 0
 }
-
-// Set writes the whole header.
-func (h VXLAN) Set(vni uint32) {
-	binary.BigEndian.PutUint64(h, vxlanValid<<56|uint64(vni&0xffffff)<<8)
-}

@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"packet":            {},
 	"port":              {"packet"},
 	"port/porttest":     {"packet", "port", "internal/shm"},
-	"flowtable":         {"packet", "port", "internal/shm"},
+	"flowtable":         {"packet", "port", "internal/shm", "internal/cpu"},
 	"conntrack":         {"packet", "internal/shm", "internal/cpu"},
 	"tunnel":            {"packet", "flowtable"},
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
@@ -61,6 +61,7 @@ var mayUseUnsafe = []string{
 	"packet/gather.go",
 	"internal/iovec/*.go",       // the arguments of readv and writev
 	"internal/cpu/processor.go", // a number of the Go runtime's
+	"internal/cpu/prefetch*.go", // any record's address
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"vhost/rx.go", // the one copy of a header out of guest memory
 	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",

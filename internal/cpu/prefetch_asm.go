@@ -1,0 +1,8 @@
+//go:build amd64
+
+package cpu
+
+import "unsafe"
+
+//go:noescape
+func prefetch(base unsafe.Pointer, size uintptr, numbers *uint32, n int)

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package cpu
+
+import "unsafe"
+
+func prefetch(unsafe.Pointer, uintptr, *uint32, int) {}
