@@ -10,12 +10,11 @@ import (
 	"weft/port"
 )
 
-// device is an opened uplink.
+// device is an opened uplink: queue i of both directions is socket i and queue i of
+// the NIC; the two may be different workers'. There may be fewer Tx than Rx.
 type device struct {
-	region  *shm.Region
-	sockets []int
-	rx      []port.Rx
-	tx      []port.Tx
+	port.Queues
+	region *shm.Region
 }
 
 // Open opens the queues of an uplink from what Uplink.Spec and Uplink.FDs gave:
@@ -29,9 +28,9 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		closeAll(fds)
 		return nil, err
 	}
-	d := &device{sockets: fds[1:]}
+	d := &device{Queues: port.Queues{FDs: fds[1:]}}
 	if d.region, err = shm.Open(fds[0]); err != nil {
-		closeAll(d.sockets)
+		d.Close()
 		return nil, fmt.Errorf("af_xdp on %s: %w", s.Dev, err)
 	}
 	if _, need := s.carve(nil); need > len(d.region.Bytes()) {
@@ -50,7 +49,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 }
 
 func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
-	fd := d.sockets[i]
+	fd := d.FDs[i]
 	off, err := mmapOffsets(fd)
 	if err != nil {
 		return fmt.Errorf("XDP_MMAP_OFFSETS: %w", err)
@@ -61,7 +60,7 @@ func (d *device) openQueue(s *spec, i int, m *queueMemory) error {
 		first: m.rx, bytes: m.tx - m.rx, frameSize: uint64(s.FrameSize), wait: -1,
 		busyPoll: s.BusyPoll > 0, pieces: s.Pieces,
 	}
-	d.rx = append(d.rx, rx)
+	d.AddRx(rx)
 	if rx.wait, err = newWaitSet(); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
@@ -96,7 +95,7 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 	if s.Pieces {
 		tx.large = make([]byte, tx.mtu)
 	}
-	d.tx = append(d.tx, tx)
+	d.AddTx(tx)
 	if tx.tx, err = mapRing[unix.XDPDesc](fd, unix.XDP_PGOFF_TX_RING, off.Tx, s.RingSize); err != nil {
 		return err
 	}
@@ -106,32 +105,12 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 	return tx.recoverFrames()
 }
 
-// Rx and Tx: queue i of both is queue i of the NIC; the two may be different
-// workers'. There may be fewer Tx than Rx.
-func (d *device) Rx() []port.Rx { return d.rx }
-func (d *device) Tx() []port.Tx { return d.tx }
-
-// State is nil: all that a later Open needs is in the region and the rings.
-func (d *device) State() []byte { return nil }
-
 // Close unmaps everything and closes the engine's descriptors. The program
 // stays attached, and frames that come meanwhile wait in the rx ring.
 func (d *device) Close() {
-	for _, q := range d.rx {
-		q.Close()
-	}
-	for _, q := range d.tx {
-		q.Close()
-	}
-	closeAll(d.sockets)
+	d.Queues.Close()
 	if d.region != nil {
 		_ = d.region.Close()
 	}
-	d.rx, d.tx, d.sockets, d.region = nil, nil, nil, nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
+	d.region = nil
 }

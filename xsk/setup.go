@@ -331,3 +331,9 @@ func (u *Uplink) closeProgram() {
 	_ = u.sockmap.Close()
 	u.link, u.endpoints, u.sockmap = nil, nil, nil
 }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}

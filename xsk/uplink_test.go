@@ -438,7 +438,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 // allFree waits until the kernel is done with every frame sent.
 func (d *device) allFree(t *testing.T) {
 	t.Helper()
-	for i, q := range d.tx {
+	for i, q := range d.Tx() {
 		tx := q.(*txQueue)
 		for until := time.Now().Add(5 * time.Second); tx.freeCount != len(tx.free) && time.Now().Before(until); {
 			tx.Flush()

@@ -1,0 +1,67 @@
+package iovec
+
+import (
+	"bytes"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is written from several pieces of memory is read into several others.
+func TestReadvWritev(t *testing.T) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	mem, err := Map(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	vectors, data := View(mem, 3), mem[1024:]
+	point := func(i, from, to int) {
+		vectors[i] = Vector{Base: Address(data[from:to]), Len: uintptr(to - from)}
+	}
+	at := Address(mem)
+
+	if n, errno := Readv(pipe[0], at, 0); n > 0 || errno != 0 {
+		t.Errorf("no vectors: %d bytes, %v", n, errno)
+	}
+	point(0, 0, 4)
+	if _, errno := Readv(pipe[0], at, 1); errno != unix.EAGAIN {
+		t.Errorf("an empty pipe: %v", errno)
+	}
+	copy(data, "headpayloadtail")
+	point(1, 11, 15)
+	point(2, 4, 11)
+	if n, errno := Writev(pipe[1], at, 3); n != 15 || errno != 0 {
+		t.Fatalf("%d bytes written, %v", n, errno)
+	}
+	clear(data)
+	point(0, 100, 101)
+	point(1, 200, 210)
+	point(2, 300, 400)
+	if n, errno := Readv(pipe[0], at, 3); n != 15 || errno != 0 {
+		t.Fatalf("%d bytes read, %v", n, errno)
+	}
+	for _, c := range []struct {
+		at   int
+		want string
+	}{{100, "h"}, {200, "eadtailpay"}, {300, "load"}} {
+		if got := data[c.at : c.at+len(c.want)]; !bytes.Equal(got, []byte(c.want)) {
+			t.Errorf("at %d: %q, want %q", c.at, got, c.want)
+		}
+	}
+	vectors[0].Base = 1 // no memory of ours
+	if _, errno := Writev(pipe[1], at, 1); errno != unix.EFAULT {
+		t.Errorf("a bad address: %v", errno)
+	}
+}
+
+func TestMapRefuses(t *testing.T) {
+	if _, err := Map(0); err == nil {
+		t.Error("no bytes were mapped without an error")
+	}
+}
