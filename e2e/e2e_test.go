@@ -5,9 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,18 +13,7 @@ import (
 	"weft/e2e/lab"
 )
 
-func TestMain(m *testing.M) {
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-interrupts
-		lab.CloseAll()
-		os.Exit(130)
-	}()
-	code := m.Run()
-	lab.CloseAll()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { lab.Main(m) }
 
 // settle is how long something that happens at once may take on a machine with
 // much else to do.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -94,6 +95,21 @@ func (l *Lab) Close() {
 	labsMu.Lock()
 	delete(labs, l)
 	labsMu.Unlock()
+}
+
+// Main is the body of a test package's TestMain: it runs the tests and closes every
+// layout, also when it is interrupted, and does not return.
+func Main(tests interface{ Run() int }) {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupts
+		CloseAll()
+		os.Exit(130)
+	}()
+	code := tests.Run()
+	CloseAll()
+	os.Exit(code)
 }
 
 // CloseAll closes every open layout and removes what was built: for the end of

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,18 +19,7 @@ import (
 	"weft/e2e/lab"
 )
 
-func TestMain(m *testing.M) {
-	interrupts := make(chan os.Signal, 1)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-interrupts
-		lab.CloseAll()
-		os.Exit(130)
-	}()
-	code := m.Run()
-	lab.CloseAll()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { lab.Main(m) }
 
 // settle is how long something that happens at once may take in a machine under
 // software emulation.
