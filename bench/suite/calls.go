@@ -34,41 +34,18 @@ func callExperiments() []*experiment {
 
 func callsBetweenGuests(r *run) (float64, error) {
 	sw := new(weft)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
+	if err := r.upCirculating(sw); err != nil {
 		return 0, err
 	}
-	g, err := startGuests(r, "io", 64)
-	if err != nil {
-		return 0, err
-	}
-	defer g.stop()
-	g.say("start tx_first 8")
-	time.Sleep(warmUp)
 	return callsOf(r, sw)
 }
 
 func callsToTunnel(r *run) (float64, error) {
-	w, err := newSite(r.id)
-	if err != nil {
-		return 0, err
-	}
-	defer w.clear()
 	sw := new(weft)
-	defer sw.down()
-	overlay := func(guest func(int) string, tunnel string) []string {
-		return []string{"in_port=" + guest(0) + ",actions=output:" + tunnel}
-	}
-	if err := sw.up(r, setup{guests: 2, site: w, flows: overlay}); err != nil {
-		return 0, err
-	}
-	g, err := startGuests(r, "txonly", 64)
+	w, err := fillTunnel(r, sw, 64)
 	if err != nil {
 		return 0, err
 	}
-	defer g.stop()
-	g.say("start")
-	time.Sleep(warmUp)
 	calls, err := callsOf(r, sw)
 	if err != nil {
 		return 0, err

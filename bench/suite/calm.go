@@ -37,15 +37,9 @@ func calmFamilies() []*experiment {
 // guests send nothing.
 func measureIdle(r *run, peer string) (float64, error) {
 	sw := newSwitch(peer)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
+	if _, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64); err != nil {
 		return 0, err
 	}
-	g, err := startGuests(r, "io", 64)
-	if err != nil {
-		return 0, err
-	}
-	defer g.stop()
 	var pids []int
 	switch sw := sw.(type) {
 	case *weft:
@@ -81,17 +75,9 @@ const machinePeer = "bare loop"
 // goes with it, as passes a second. The machine's own pauses are among them.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
+	if err := r.upCirculating(sw); err != nil {
 		return 0, err
 	}
-	g, err := startGuests(r, "io", 64)
-	if err != nil {
-		return 0, err
-	}
-	defer g.stop()
-	g.say("start tx_first 8")
-	time.Sleep(warmUp)
 	before, err := sw.show()
 	if err != nil {
 		return 0, err

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 )
 
@@ -74,37 +71,19 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: guests, flows: flows}); err != nil {
+	if err := r.up(sw, setup{guests: guests, flows: flows}); err != nil {
 		return result, err
 	}
 	before, err := sw.(resident).resident()
 	if err != nil {
 		return result, err
 	}
-	for i := range guests {
-		spec.Sockets = append(spec.Sockets, r.socket(i))
-	}
-	text, err := json.Marshal(spec)
+	p, err := startLoad(r, trackVerb, guests, spec)
 	if err != nil {
 		return result, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return result, err
-	}
-	p, err := startIn(r, nil, "guests", self, trackVerb, string(text))
-	if err != nil {
-		return result, err
-	}
-	defer p.stop()
 	if meanwhile != nil {
-		err := eventually(spec.Warm*16+10*time.Second, func() error {
-			if !strings.Contains(p.output(), warmWord) {
-				return fmt.Errorf("the guests say %q", p.tail())
-			}
-			return p.alive()
-		})
+		err := p.says(warmWord, spec.Warm*16+10*time.Second)
 		if err == nil {
 			err = meanwhile(sw, before)
 		}
@@ -112,12 +91,10 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 			return result, err
 		}
 	}
-	p.wait(spec.Warm*8 + spec.Length + 20*time.Second)
-	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &result); err != nil || result.Frames == 0 {
-		return result, fmt.Errorf("the guests say %q", p.tail())
+	if err := p.reports(spec.Warm*8+spec.Length+20*time.Second, &result); err != nil {
+		return result, err
 	}
-	return result, nil
+	return result, someCame(result.Frames)
 }
 
 // measureTracked has datagrams of n established connections go both ways. Beside the

@@ -2,11 +2,7 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +21,6 @@ const trackVerb = "track-guests"
 
 // trackSpec is what they are to do, in JSON.
 type trackSpec struct {
-	Sockets      []string
 	Connections  int           // that the first guest uses, one after another
 	Fresh        bool          // each datagram begins one, up to Connections; what comes back is no datagram of it
 	Warm, Length time.Duration // of Fresh, Length is the longest
@@ -76,23 +71,15 @@ func answer(f []byte) {
 // runTrackGuests is the process.
 func runTrackGuests(args []string) error {
 	var spec trackSpec
-	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+	if err := asLoad(args, &spec); err != nil {
 		return err
 	}
-	if err := cpu.Confine([]int{switchCore}); err != nil {
-		return err
-	}
-	debug.SetGCPercent(-1)
-	g, err := newTrackGuests(&spec)
+	g, err := newTrackGuests(&spec, args[1:])
 	if err != nil {
 		return err
 	}
 	defer g.load.Close()
-	runtime.LockOSThread()
-	if err := cpu.Pin(guestCore); err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(g.run(&spec))
+	return sayReport(g.run(&spec))
 }
 
 // trackGuests are those of a run.
@@ -110,7 +97,7 @@ type trackGuests struct {
 	lastCame time.Time
 }
 
-func newTrackGuests(spec *trackSpec) (*trackGuests, error) {
+func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 	g := &trackGuests{count: uint32(spec.Connections), fresh: spec.Fresh, random: 1}
 	var err error
 	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: 2, Core: -1, Vary: g.vary})
@@ -126,7 +113,7 @@ func newTrackGuests(spec *trackSpec) (*trackGuests, error) {
 		all = append(all[:len(all):len(all)], g.attacker)
 		g.segment = synSegment()
 	}
-	return g, attachAll(spec.Sockets, all)
+	return g, attachAll(sockets, all)
 }
 
 // vary makes a frame that guest is to send; as it lies there, it is what the guest

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -13,8 +14,8 @@ type experiment struct {
 	less  bool     // a smaller figure is the better one
 	peers []string // that do it, Weft first; one that cannot start here is reported as failed
 
-	// do has one peer do the job once and returns the figure. It ends all that it
-	// started, also when it fails.
+	// do has one peer do the job once and returns the figure. What it starts it ends
+	// itself or names to run.atEnd, also when it fails.
 	do func(r *run, peer string) (float64, error)
 }
 
@@ -65,6 +66,16 @@ type run struct {
 	bin    string        // folder of weftd and weft
 	length time.Duration // of what is measured
 	also   map[string]extra
+	ends   []func()
+}
+
+// atEnd has f called when the turn is over, before what was asked for earlier.
+func (r *run) atEnd(f func()) { r.ends = append(r.ends, f) }
+
+func (r *run) end() {
+	for _, f := range slices.Backward(r.ends) {
+		f()
+	}
 }
 
 // extra is a second figure of a run, beside the one that is compared.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -246,8 +245,8 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// startPair starts the switch with the rules and lets the guests do what spec
-// says.
+// runPair starts the switch with the rules and lets the guests, extra ones beside
+// the two, do what spec says.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -256,33 +255,18 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 			return result, err
 		}
 	}
-	sw := newSwitch(peer)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2 + extra, flows: func(guest func(int) string, _ string) []string { return s.flows(guest) }}); err != nil {
+	flows := func(guest func(int) string, _ string) []string { return s.flows(guest) }
+	if err := r.up(newSwitch(peer), setup{guests: 2 + extra, flows: flows}); err != nil {
 		return result, err
 	}
-	for i := range 2 + extra {
-		spec.Sockets = append(spec.Sockets, r.socket(i))
-	}
-	text, err := json.Marshal(spec)
+	p, err := startLoad(r, guestsVerb, 2+extra, spec)
 	if err != nil {
 		return result, err
 	}
-	self, err := os.Executable()
-	if err != nil {
+	if err := p.reports(spec.Warm*2+spec.Length+20*time.Second, &result); err != nil {
 		return result, err
 	}
-	p, err := startIn(r, nil, "guests", self, guestsVerb, string(text))
-	if err != nil {
-		return result, err
-	}
-	defer p.stop()
-	p.wait(spec.Warm*2 + spec.Length + 20*time.Second)
-	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &result); err != nil || result.Frames == 0 {
-		return result, fmt.Errorf("the guests say %q", p.tail())
-	}
-	return result, nil
+	return result, someCame(result.Frames)
 }
 
 // settleTime is how long frames circulate before they are counted, settlePerFlow
@@ -314,8 +298,7 @@ func measureMisses(r *run, peer string) (float64, error) {
 // measureInstall adds 100,000 flows from a file to a switch that has none.
 func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	sw := newSwitch(peer)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
+	if err := r.up(sw, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
 		return 0, err
 	}
 	before, err := sw.(resident).resident()

@@ -2,13 +2,10 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +23,6 @@ const guestsVerb = "flow-guests"
 
 // guestsSpec is what they are to do, in JSON.
 type guestsSpec struct {
-	Sockets []string
 	// Flows are those of the first and of the second guest: files of tuples.
 	Flows [2]string
 	// Until ends a run when so many frames have come back; 0: Length does.
@@ -105,23 +101,15 @@ const frameBytes = 64
 // runGuests is the process.
 func runGuests(args []string) error {
 	var spec guestsSpec
-	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+	if err := asLoad(args, &spec); err != nil {
 		return err
 	}
-	if err := cpu.Confine([]int{switchCore}); err != nil {
-		return err
-	}
-	debug.SetGCPercent(-1)
-	g, err := newFlowGuests(&spec)
+	g, err := newFlowGuests(&spec, args[1:])
 	if err != nil {
 		return err
 	}
 	defer g.load.Close()
-	runtime.LockOSThread()
-	if err := cpu.Pin(guestCore); err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(g.run(&spec))
+	return sayReport(g.run(&spec))
 }
 
 // flowGuests are those of a run.
@@ -135,7 +123,7 @@ type flowGuests struct {
 	template [frameBytes]byte
 }
 
-func newFlowGuests(spec *guestsSpec) (*flowGuests, error) {
+func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	var flows [2]headers
 	for i := range flows {
 		var err error
@@ -166,7 +154,7 @@ func newFlowGuests(spec *guestsSpec) (*flowGuests, error) {
 		all = append(all[:len(all):len(all)], g.attacker)
 		g.fillTemplate()
 	}
-	return g, attachAll(spec.Sockets, all)
+	return g, attachAll(sockets, all)
 }
 
 // fillTemplate makes the attacker's frame, but for its header's bytes.

@@ -86,19 +86,17 @@ table=1,priority=10,ct_state=+trk+est,udp,actions=output:vx
 `
 
 func weftHops(r *run, variant string) (float64, error) {
-	w, err := newSite(r.id)
+	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
-	defer w.clear()
 	guest := "weftbench-g" + r.id
 	if _, err := command(nil, "ip", "netns", "add", guest); err != nil {
 		return 0, err
 	}
 	defer command(nil, "ip", "netns", "del", guest)
 	sw := new(weft)
-	defer sw.down()
-	if err := sw.up(r, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }}); err != nil {
+	if err := r.up(sw, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }}); err != nil {
 		return 0, err
 	}
 	flows := filepath.Join(r.dir, "hops.flows")
@@ -122,23 +120,17 @@ func weftHops(r *run, variant string) (float64, error) {
 // vhostHops has a guest send all it can, one connection. The time of a frame is
 // that between two at the far end: the worker does nothing else.
 func vhostHops(r *run) (float64, error) {
-	w, err := newSite(r.id)
+	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
-	defer w.clear()
 	sw := new(weft)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, site: w, flows: func(func(int) string, string) []string {
+	g, err := r.upWithGuests(sw, setup{site: w, flows: func(func(int) string, string) []string {
 		return strings.Split(strings.TrimSpace(hopsFlows), "\n")
-	}}); err != nil {
-		return 0, err
-	}
-	g, err := startGuests(r, "txonly", hopsSize)
+	}}, "txonly", hopsSize)
 	if err != nil {
 		return 0, err
 	}
-	defer g.stop()
 	g.say("start")
 	time.Sleep(warmUp)
 	rate, err := w.rateAtPeer(r.length)
@@ -340,11 +332,10 @@ func addStages(trace string) (map[string]float64, error) {
 
 // linuxHops measures the way through the kernel on the site's host.
 func linuxHops(r *run, variant string) (float64, error) {
-	w, err := newSite(r.id)
+	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
-	defer w.clear()
 	iptables := func(args ...string) []string { return w.in(append([]string{"iptables-legacy"}, args...)...) }
 	if err := all(nil, [][]string{
 		w.ip("link", "add", "vx", "type", "vxlan", "id", "100", "local", w.local, "remote", w.remote, "dstport", "4789", "dev", w.uplink),

@@ -192,6 +192,7 @@ func once(r *run, e *experiment, peer string, keep bool) (figure float64, err er
 	} else {
 		defer os.RemoveAll(r.dir)
 	}
+	defer r.end()
 	return e.do(r, peer)
 }
 

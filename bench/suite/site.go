@@ -29,11 +29,12 @@ type site struct {
 // farEnd is the sink's end of the uplink.
 const farEnd = "u2"
 
-// newSite makes the namespaces. The caller clears them.
-func newSite(id string) (*site, error) {
-	w := &site{netns: "weftbench-h" + id, sink: "weftbench-s" + id,
+// newSite makes the namespaces, for one turn.
+func newSite(r *run) (*site, error) {
+	w := &site{netns: "weftbench-h" + r.id, sink: "weftbench-s" + r.id,
 		uplink: "u1", local: "172.31.255.1", remote: "172.31.255.2",
 		uplinkMAC: "02:00:00:00:ff:01", remoteMAC: "02:00:00:00:ff:02"}
+	r.atEnd(w.clear)
 	err := all(nil, [][]string{
 		{"ip", "netns", "add", w.netns},
 		{"ip", "netns", "add", w.sink},
@@ -47,11 +48,7 @@ func newSite(id string) (*site, error) {
 	if err == nil {
 		err = w.attachSink()
 	}
-	if err != nil {
-		w.clear()
-		return nil, err
-	}
-	return w, nil
+	return w, err
 }
 
 // ip is a command of ip(8) on the switch's host.
@@ -130,9 +127,6 @@ func (w *site) rateAtPeer(d time.Duration) (float64, error) {
 
 // clear removes all that newSite made.
 func (w *site) clear() {
-	if w == nil {
-		return
-	}
 	if w.attached != nil {
 		w.attached.Close()
 	}

@@ -17,6 +17,22 @@ type vswitch interface {
 	down()
 }
 
+// up starts a switch for one turn.
+func (r *run) up(sw vswitch, s setup) error {
+	r.atEnd(sw.down)
+	return sw.up(r, s)
+}
+
+// upWithGuests starts a switch and testpmd's two guests of it, which forward in
+// mode frames of size bytes once they are told to start.
+func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
+	s.guests = 2
+	if err := r.up(sw, s); err != nil {
+		return nil, err
+	}
+	return startGuests(r, mode, size)
+}
+
 // setup is what a switch is started with.
 type setup struct {
 	guests int   // ports of vhost-user guests, guestName(0) and on

@@ -35,9 +35,9 @@ func (t *testpmdSwitch) down() {
 // guestCore, whose memory, rings and driver are DPDK's.
 type guests struct{ *process }
 
-// startGuests starts them and waits for the switch to connect. mode is testpmd's
-// forwarding mode: io sends back what comes by the other device, txonly sends
-// what it can by both.
+// startGuests starts them for one turn and waits for the switch to connect. mode is
+// testpmd's forwarding mode: io sends back what comes by the other device, txonly
+// sends what it can by both.
 func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
@@ -48,8 +48,8 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.atEnd(p.stop)
 	if err := prompt(p); err != nil {
-		p.stop()
 		return nil, err
 	}
 	time.Sleep(2 * time.Second) // a switch reconnects at most once a second
@@ -60,27 +60,45 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 // warmUp is how long a load runs before it is measured.
 const warmUp = time.Second
 
-// receivedRate measures what testpmd's ports receive together, and ends it.
-func receivedRate(p *process, ports int, length time.Duration) (float64, error) {
+// upCirculating starts a switch and has frames circulate between two guests of it.
+func (r *run) upCirculating(sw vswitch) error {
+	g, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64)
+	if err != nil {
+		return err
+	}
+	g.say("start tx_first 8")
+	time.Sleep(warmUp)
+	return nil
+}
+
+// watch has testpmd notice what its ports receive meanwhile.
+func watch(p *process, length time.Duration) {
 	p.say("show port stats all")
 	time.Sleep(length)
 	p.say("show port stats all")
 	p.say("stop")
+}
+
+// receivedRates ends testpmd and returns what all of its ports received together in
+// each time that it was watched, in frames a second.
+func receivedRates(p *process, ports, times int) ([]float64, error) {
 	p.say("quit") // what it prints into a file comes only as it ends
 	p.wait(10 * time.Second)
-	rates := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(p.output(), -1)
-	if len(rates) != 2*ports {
-		return 0, fmt.Errorf("testpmd printed %d rates, want %d: %s", len(rates), 2*ports, p.tail())
+	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(p.output(), -1)
+	if len(found) != 2*ports*times {
+		return nil, fmt.Errorf("testpmd printed %d rates, want %d: %s", len(found), 2*ports*times, p.tail())
 	}
-	total := 0.0
-	for _, r := range rates[ports:] {
-		pps, err := strconv.ParseFloat(r[1], 64)
-		if err != nil {
-			return 0, err
+	rates := make([]float64, times)
+	for i := range rates {
+		for _, rate := range found[(2*i+1)*ports:][:ports] {
+			pps, err := strconv.ParseFloat(rate[1], 64)
+			if err != nil {
+				return nil, err
+			}
+			rates[i] += pps
 		}
-		total += pps
 	}
-	return total, nil
+	return rates, nil
 }
 
 // prompt waits until testpmd takes commands.

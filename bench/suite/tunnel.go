@@ -19,25 +19,28 @@ func tunnelFamily() []*experiment {
 // measureTunnel has a guest send what it can and counts what arrives at the far
 // end of the tunnel.
 func measureTunnel(r *run, peer string, size int) (float64, error) {
-	w, err := newSite(r.id)
+	w, err := fillTunnel(r, newSwitch(peer), size)
 	if err != nil {
 		return 0, err
 	}
-	defer w.clear()
-	sw := newSwitch(peer)
-	defer sw.down()
+	return w.rateAtPeer(r.length)
+}
+
+// fillTunnel has a guest send what it can through a switch into the tunnel of a
+// site.
+func fillTunnel(r *run, sw vswitch, size int) (*site, error) {
+	w, err := newSite(r)
+	if err != nil {
+		return nil, err
+	}
 	overlay := func(guest func(int) string, tunnel string) []string {
 		return []string{"in_port=" + guest(0) + ",actions=output:" + tunnel}
 	}
-	if err := sw.up(r, setup{guests: 2, site: w, flows: overlay}); err != nil {
-		return 0, err
-	}
-	g, err := startGuests(r, "txonly", size)
+	g, err := r.upWithGuests(sw, setup{site: w, flows: overlay}, "txonly", size)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer g.stop()
 	g.say("start")
 	time.Sleep(warmUp)
-	return w.rateAtPeer(r.length)
+	return w, nil
 }

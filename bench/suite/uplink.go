@@ -38,11 +38,10 @@ func uplinkFamily() []*experiment {
 
 // measureUplink is one of them; busyPoll in µs is Weft's setting, 0: none.
 func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
-	w, err := newSite(r.id)
+	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
-	defer w.clear()
 	if way == "receive" {
 		w.attached.Close() // the generator brings a program of its own
 		generator, err := start(r.dir, "generator", "ip", append([]string{"netns", "exec", w.sink},
@@ -73,7 +72,12 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 	if way == "send" {
 		return w.rateAtPeer(r.length)
 	}
-	return receivedRate(p, 1, r.length)
+	watch(p, r.length)
+	rates, err := receivedRates(p, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	return rates[0], nil
 }
 
 // testpmdUplink is a testpmd on one AF_XDP queue: of the uplink, on switchCore,

@@ -1,12 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"weft/vhost/vhosttest"
@@ -70,14 +65,14 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 			r.note("cost", "cycles/frame", cost*tscHz())
 		}
 		var result pairReport
-		if err := resultOf(guests, spec.Length, &result); err != nil {
+		if err := guests.reports(spec.Length+20*time.Second, &result); err != nil {
 			return err
 		}
 		if result.Bad > 0 || result.Misused > 0 {
 			return fmt.Errorf("%d frames differ, %d buffers are in doubt", result.Bad, result.Misused)
 		}
 		rate = result.Frames
-		return nil
+		return someCame(rate)
 	})
 	return rate, err
 }
@@ -87,7 +82,7 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 func measureWake(r *run, peer string) (float64, error) {
 	var result pairReport
 	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: 50}, 1, func(_ vswitch, guests *process) error {
-		return resultOf(guests, 10*time.Second, &result)
+		return guests.reports(30*time.Second, &result)
 	})
 	r.note("median", "s", result.WakeMedian)
 	r.note("longest", "s", result.WakeLongest)
@@ -98,46 +93,18 @@ func measureWake(r *run, peer string) (float64, error) {
 // do once both are there.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
-	defer sw.down()
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
-	if err := sw.up(r, setup{guests: 2 * pairs, flows: flows}); err != nil {
+	if err := r.up(sw, setup{guests: 2 * pairs, flows: flows}); err != nil {
 		return err
 	}
-	for i := range 2 * pairs {
-		spec.Sockets = append(spec.Sockets, r.socket(i))
-	}
-	text, err := json.Marshal(spec)
+	p, err := startLoad(r, pairVerb, 2*pairs, spec)
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p, err := start(r.dir, "guests", self, pairVerb, string(text))
-	if err != nil {
-		return err
-	}
-	defer p.stop()
-	if err := eventually(20*time.Second, func() error {
-		if !strings.Contains(p.output(), attachedWord) {
-			return fmt.Errorf("the guests say %q", p.tail())
-		}
-		return p.alive()
-	}); err != nil {
+	if err := p.says(attachedWord, 20*time.Second); err != nil {
 		return err
 	}
 	return do(sw, p)
-}
-
-// resultOf waits for the guests' last line.
-func resultOf(p *process, length time.Duration, result *pairReport) error {
-	p.wait(length + 20*time.Second)
-	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), result); err != nil {
-		return fmt.Errorf("the guests say %q", p.tail())
-	}
-	return nil
 }
 
 // tupleFlows joins guests 2i and 2i+1, a flow for each 5-tuple of the load.
@@ -161,16 +128,10 @@ const comparedDepth = 8
 // measureGuests has bursts of frames circulate between testpmd's two guests, more
 // and more of them.
 func measureGuests(r *run, peer string, size int) (float64, error) {
-	sw := newSwitch(peer)
-	defer sw.down()
-	if err := sw.up(r, setup{guests: 2, flows: pairFlows}); err != nil {
-		return 0, err
-	}
-	g, err := startGuests(r, "io", size)
+	g, err := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
 	if err != nil {
 		return 0, err
 	}
-	defer g.stop()
 	rates, err := g.deepen(depths, r.length)
 	if err != nil {
 		return 0, err
@@ -194,28 +155,9 @@ func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 		g.say(fmt.Sprint("start tx_first ", depth-there))
 		there = depth
 		time.Sleep(pairSettle)
-		g.say("show port stats all")
-		time.Sleep(length)
-		g.say("show port stats all")
-		g.say("stop")
+		watch(g.process, length)
 	}
-	g.say("quit") // what it prints into a file comes only as it ends
-	g.wait(10 * time.Second)
-	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(g.output(), -1)
-	if len(found) != 4*len(depths) {
-		return nil, fmt.Errorf("testpmd printed %d rates, want %d: %s", len(found), 4*len(depths), g.tail())
-	}
-	rates := make([]float64, len(depths))
-	for i := range rates {
-		for port := range 2 {
-			pps, err := strconv.ParseFloat(found[4*i+2+port][1], 64)
-			if err != nil {
-				return nil, err
-			}
-			rates[i] += pps
-		}
-	}
-	return rates, nil
+	return receivedRates(g.process, 2, len(depths))
 }
 
 // pairFlows joins the first two guests.

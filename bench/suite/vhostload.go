@@ -1,16 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"time"
 
-	"weft/internal/cpu"
 	"weft/vhost/vhosttest"
 )
 
@@ -25,9 +20,8 @@ const attachedWord = "attached"
 
 // pairSpec is what they are to do, in JSON.
 type pairSpec struct {
-	Sockets      []string // guests 2i and 2i+1 are a pair
-	Size         int      // bytes of a frame
-	Flows        int      // 5-tuples each way
+	Size         int // bytes of a frame
+	Flows        int // 5-tuples each way
 	Warm, Length time.Duration
 	Wakes        int // frames sent one by one, with nothing in between; 0: they circulate
 }
@@ -46,14 +40,11 @@ const compareOne = 64
 // runPairs is the process.
 func runPairs(args []string) error {
 	var spec pairSpec
-	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {
+	if err := asLoad(args, &spec); err != nil {
 		return err
 	}
-	if err := cpu.Confine([]int{switchCore}); err != nil {
-		return err
-	}
-	debug.SetGCPercent(-1)
-	c := vhosttest.LoadConfig{Pairs: len(spec.Sockets) / 2, FrameSize: spec.Size, Flows: spec.Flows, SampleOne: compareOne, Core: guestCore}
+	sockets := args[1:] // those of guests 2i and 2i+1 are a pair's
+	c := vhosttest.LoadConfig{Pairs: len(sockets) / 2, FrameSize: spec.Size, Flows: spec.Flows, SampleOne: compareOne, Core: guestCore}
 	load, err := vhosttest.NewLoad(c)
 	if err != nil {
 		return err
@@ -64,7 +55,7 @@ func runPairs(args []string) error {
 	if spec.Wakes > 0 {
 		frame = slices.Clone(guests[0].Rx[0].Slot(0)[vhosttest.HeaderLen(guests[0].Features):][:spec.Size])
 		guests = nil
-		for range spec.Sockets {
+		for range sockets {
 			g, err := vhosttest.New(vhosttest.Options{Features: load.Guests[0].Features})
 			if err != nil {
 				return err
@@ -73,7 +64,7 @@ func runPairs(args []string) error {
 			guests = append(guests, g)
 		}
 	}
-	if err := attachAll(spec.Sockets, guests); err != nil {
+	if err := attachAll(sockets, guests); err != nil {
 		return err
 	}
 	fmt.Println(attachedWord)
@@ -86,7 +77,7 @@ func runPairs(args []string) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(report)
+	return sayReport(report)
 }
 
 func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
@@ -94,9 +85,6 @@ func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
 		return pairReport{}, err
 	}
 	r, err := load.Run(spec.Length, nil)
-	if err == nil && r.Frames == 0 {
-		err = errors.New("no frame came back")
-	}
 	return pairReport{Frames: r.Rate(), Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
 }
 
@@ -111,10 +99,6 @@ const wakeLimit = time.Second
 // The first few, which the switch has not seen, do not count.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
-	runtime.LockOSThread()
-	if err := cpu.Pin(guestCore); err != nil {
-		return pairReport{}, err
-	}
 	from, to := guests[0].Tx[0], guests[1].Rx[0]
 	times := make([]time.Duration, 0, n)
 	buf := make([]byte, 0, 2048)
