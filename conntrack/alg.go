@@ -50,16 +50,19 @@ type expectation struct {
 }
 
 // announce reads what f, a valid frame of connection n in direction dir, tells
-// its gateway.
-func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n uint32, dir uint8, now uint64) {
+// its gateway, if the connection is of generation g and has one.
+func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
-	c := &t.conns[n]
-	o := c.tuples[0].tuple(t.longOf(n, 0))
-	e := expectation{zone: o.Zone, proto: o.Proto, parent: Ref{n, c.born}}
+	var v view
+	if !t.read(n, g, &v) || v.flags&(connFTP|connTFTP) == 0 || f.L4 == 0 {
+		return
+	}
+	o := v.tuples[0].tuple(v.addresses(0))
+	e := expectation{zone: o.Zone, proto: o.Proto, parent: Ref{n, v.born}}
 	if o.IPv6 {
 		e.ipv6 = 1
 	}
-	if c.flags&connTFTP != 0 {
+	if v.flags&connTFTP != 0 {
 		if dir == 0 { // a request: answered from another port
 			e.src, e.dst, e.dstPort = o.Dst, o.Src, o.SrcPort
 			t.expect(&e, now)

@@ -169,32 +169,32 @@ type begun struct {
 	alg     ALG
 }
 
-// create makes the connection of p with the translation of nat. It returns its
-// number, or the reason there is none; created is false where there is one already.
-func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint32, created bool, why packet.DropReason) {
+// create makes the connection of p with the translation of nat. It returns it as it
+// begins, or the reason there is none; created is false where there is one already.
+func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
 	defer t.unlock()
 	if n, _ := t.find(p); n != none {
 		if !t.conns[n].expired(now) {
-			return n, false, packet.DropNone
+			return Ref{}, false, packet.DropNone
 		}
 		t.erase(n, EndExpired)
 	}
 	z := &t.zones[p.zone()]
 	if !t.makeRoom(z) {
 		t.head.counters.RefusedLimit++
-		return none, false, packet.DropConnLimit
+		return Ref{}, false, packet.DropConnLimit
 	}
 	reply, flags := tr.translation(p, nat, now)
 	if flags&connClash != 0 {
 		t.head.counters.RefusedNAT++
-		return none, false, packet.DropNATExhausted
+		return Ref{}, false, packet.DropNATExhausted
 	}
 	n := t.take()
 	if n == none {
 		t.head.counters.RefusedLimit++
-		return none, false, packet.DropConnLimit
+		return Ref{}, false, packet.DropConnLimit
 	}
 	c := &t.conns[n]
 	c.tuples = [2]words{p.words, reply.words}
@@ -211,9 +211,13 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint
 	}
 	switch g.alg {
 	case ALGFTP:
-		c.flags |= connFTP
+		if p.proto() == packet.ProtoTCP {
+			c.flags |= connFTP
+		}
 	case ALGTFTP:
-		c.flags |= connTFTP
+		if p.proto() == packet.ProtoUDP {
+			c.flags |= connTFTP
+		}
 	}
 	c.parent, c.parentBorn = g.related.Number, g.related.Generation
 	c.policy = t.ZonePolicy(p.zone())
@@ -221,12 +225,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint
 	t.refresh(c, g.class, now)
 	if !t.insert(p.hash, n) {
 		t.give(n)
-		return none, false, packet.DropConnLimit
+		return Ref{}, false, packet.DropConnLimit
 	}
 	if flags&connTranslated != 0 && !t.insert(reply.hash, n) {
 		t.remove(p.hash, n)
 		t.give(n)
-		return none, false, packet.DropConnLimit
+		return Ref{}, false, packet.DropConnLimit
 	}
 	c.born = c.generation() + 1
 	c.meta.Store(uint64(c.born)) // odd: it lives
@@ -235,7 +239,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (number uint
 	t.head.counters.Created++
 	t.join(n, listUnreplied)
 	t.tell(n, EventNew, 0)
-	return n, true, packet.DropNone
+	return Ref{n, c.born}, true, packet.DropNone
 }
 
 // take returns a free record, none if there is none.

@@ -107,7 +107,11 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 }
 
 // unlockConn gives the lock back, with the generation the connection has now.
-func (t *Table) unlockConn(c *conn, g uint32) { c.meta.Store(uint64(g)) }
+func (t *Table) unlockConn(c *conn, g uint32) {
+	if !t.solo || c.meta.Load() != uint64(g) {
+		c.meta.Store(uint64(g))
+	}
+}
 
 // kill makes c's generation even: nobody finds it any more. Whoever holds its lock
 // gives it back first, for that would bring it to life again; nobody takes the
@@ -125,30 +129,53 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is what a frame gets to see of a connection, read consistently.
+// view is a connection as it was at one moment. Whatever rewrites a frame by a
+// connection, or expects another one of it, goes by a view or holds the lock: the
+// record may be another connection's with the next instruction.
 type view struct {
-	generation uint32
-	flags      uint16
-	mark       uint32
-	label      [2]uint64
+	flags  uint16
+	mark   uint32
+	born   uint32
+	label  [2]uint64
+	parent Ref // as it began
+	tuples [2]words
+	long   addresses // of IPv6
 }
 
-// read reads c, which must be of generation g: it reports false otherwise.
-func (t *Table) read(c *conn, g uint32, v *view) bool {
-	for n := 0; ; n++ {
+// addresses of a direction.
+func (v *view) addresses(dir uint8) *[4]uint64 {
+	if dir == 0 {
+		return (*[4]uint64)(v.long[:4])
+	}
+	return (*[4]uint64)(v.long[4:])
+}
+
+// read reads connection n, which must live and be of generation g: it reports false
+// otherwise.
+func (t *Table) read(n, g uint32, v *view) bool {
+	c := &t.conns[n]
+	for tries := 0; ; tries++ {
 		before := c.meta.Load()
-		if uint32(before) != g {
+		if uint32(before) != g || g&1 == 0 {
 			return false
 		}
-		v.generation, v.flags, v.mark = g, c.flags, c.mark
+		v.flags, v.mark, v.born, v.tuples = c.flags, c.mark, c.born, c.tuples
+		v.parent = Ref{c.parent, c.parentBorn}
+		v.label = [2]uint64{}
 		if v.flags&connLabelled != 0 {
 			v.label = c.label
-		} else {
-			v.label = [2]uint64{}
+		}
+		if v.tuples[0].ipv6() {
+			v.long = t.long[n]
 		}
 		if t.solo || before>>32 != t.epoch && c.meta.Load() == before {
 			return true
 		}
-		wait(n)
+		wait(tries)
 	}
+}
+
+// readBorn reads the connection that began as ref, as long as it lives.
+func (t *Table) readBorn(ref Ref, v *view) bool {
+	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

@@ -1,8 +1,6 @@
 package conntrack
 
 import (
-	"math/bits"
-
 	"weft/packet"
 )
 
@@ -15,30 +13,36 @@ import (
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
-	n := tr.numbers[i] & uint32(len(t.conns)-1)
+	n, g := tr.numbers[i]&uint32(len(t.conns)-1), tr.generations[i]
 	c := &t.conns[n]
-	if c.generation() != tr.generations[i] || c.flags&(connFTP|connTFTP|connReplied) != connReplied || c.expired(now) {
+	flags, other := c.flags, c.tuples[1-dir]
+	if flags&(connFTP|connTFTP|connReplied) != connReplied || c.expired(now) {
 		return 0, false
 	}
-	class := UDPMultiple
 	if f.Proto == packet.ProtoTCP {
-		if class = TCPEstablished; !tr.fastTCP(b, f, c, tr.generations[i], dir) {
+		if !tr.fastTCP(b, f, c, g, dir, now) {
 			return 0, false
 		}
+	} else if !t.keep(c, g, UDPMultiple, now) {
+		return 0, false
 	}
-	t.refresh(c, class, now)
-	if c.flags&connTranslated == 0 || !translates {
+	// The generation has been compared since: what was read is this connection's.
+	if flags&connTranslated == 0 || !translates {
 		return 0, true
 	}
-	if w := &c.tuples[1-dir]; !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16)) {
-		return translated(c.flags, dir), true
+	if other.setIPv4Ends(f) {
+		return translated(flags, dir), true
 	}
-	return t.translate(b, f, &probe{kind: kindFlow}, n, dir), true
+	var v view
+	if !t.read(n, g, &v) {
+		return 0, false
+	}
+	return t.translate(b, f, &tr.probes[i], &v, dir), true
 }
 
 // fastTCP follows a segment that leaves an established connection established; it
 // reports false, having changed nothing, for any other.
-func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, c *conn, generation uint32, dir uint8) bool {
+func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, c *conn, generation uint32, dir uint8, now uint64) bool {
 	var g segment
 	parseTCP(b, f, &g)
 	if g.flags&(tcpSyn|tcpFin|tcpRst|tcpAck) != tcpAck || !tr.lockConn(c, generation) {
@@ -47,7 +51,9 @@ func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, c *conn, generation
 	s, r := &c.peers[dir&1], &c.peers[1-dir&1]
 	v := verdictInvalid
 	if s.phase == phaseEstablished && r.phase == phaseEstablished {
-		v = trackACK(s, r, &g, tr.Liberal())
+		if v = trackACK(s, r, &g, tr.Liberal()); v == verdictValid {
+			tr.refresh(c, TCPEstablished, now)
+		}
 	}
 	tr.unlockConn(c, generation)
 	return v == verdictValid

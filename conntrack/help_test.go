@@ -46,8 +46,11 @@ type rig struct {
 	now   uint64
 }
 
-func newRig(t testing.TB, n int) *rig {
-	return &rig{t: t, tr: NewTracker(Open(newMemory(t, n), 1), 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
+func newRig(t testing.TB, n int) *rig { return newRigOf(t, Open(newMemory(t, n), 1)) }
+
+// newRigOf is one more worker of a table.
+func newRigOf(t testing.TB, tab *Table) *rig {
+	return &rig{t: t, tr: NewTracker(tab, 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
 }
 
 // put makes frame a batch of its own.

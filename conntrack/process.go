@@ -143,7 +143,7 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	state := uint8(Tracked | Related)
 	if p.kind != kindError {
 		v := verdictInvalid
-		if v, g = tr.update(b, f, n, g, dir, now); v == verdictRestart {
+		if v, g = tr.update(b, f, p, n, g, dir, now); v == verdictRestart {
 			t.end(n, g, EndReplaced)
 			return false
 		} else if v == verdictInvalid {
@@ -162,7 +162,7 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	}
 	m.State, m.Dir = state, dir
 	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && p.kind != kindError {
-		tr.announce(b, f, n, dir, now)
+		tr.announce(b, f, n, g, dir, now)
 	}
 	return tr.apply(b, f, p, n, g, m, req)
 }
@@ -171,7 +171,6 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 // the translation. It reports false if the connection has changed meanwhile.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request) bool {
 	t := tr.Table
-	c := &t.conns[n]
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
 		m.State&Invalid == 0 {
 		if g = t.setMark(n, g, req); g == 0 {
@@ -179,30 +178,27 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 		}
 	}
 	var v view
-	if !t.read(c, g, &v) {
+	if !t.read(n, g, &v) {
 		return false
 	}
 	m.Ref = Ref{n, g}
 	m.Mark, m.Label = v.mark, v.label
-	c.tuples[0].into(&m.Orig, t.longOf(n, 0))
+	v.tuples[0].into(&m.Orig, v.addresses(0))
 	if v.flags&connRelated != 0 {
-		t.originOfParent(c, m)
+		t.originOfParent(v.parent, m)
 	}
 	if req.NAT.Kind != NATNone && m.State&(Invalid|SNAT|DNAT) == 0 {
-		m.State |= t.translate(b, f, p, n, m.Dir)
+		m.State |= t.translate(b, f, p, &v, m.Dir)
 	}
 	return true
 }
 
 // originOfParent: of a related connection the original tuple is the parent's, as
 // long as that lives.
-func (t *Table) originOfParent(c *conn, m *Meta) {
-	n := c.parent
-	if n >= uint32(len(t.conns)) {
-		return
-	}
-	if up := &t.conns[n]; up.generation()&1 != 0 && up.born == c.parentBorn {
-		up.tuples[0].into(&m.Orig, t.longOf(n, 0))
+func (t *Table) originOfParent(parent Ref, m *Meta) {
+	var up view
+	if t.readBorn(parent, &up) {
+		up.tuples[0].into(&m.Orig, up.addresses(0))
 	}
 }
 
@@ -269,39 +265,36 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 		return true
 	}
 	m.State = Tracked | New
-	var v view
-	parent, related := tr.expected(p, now, req.Commit)
-	if related {
+	p.words.into(&m.Orig, &p.long)
+	if parent, ok := tr.expected(p, now, req.Commit); ok {
 		m.State |= Related
-		up := &tr.conns[parent.Number]
-		if tr.read(up, up.generation(), &v) && v.flags&connLabelled != 0 {
-			m.Mark = v.mark
+		var up view
+		if tr.readBorn(parent, &up) {
+			up.tuples[0].into(&m.Orig, up.addresses(0))
+			if up.flags&connLabelled != 0 {
+				m.Mark = up.mark
+			}
 		}
-		up.tuples[0].into(&m.Orig, tr.longOf(parent.Number, 0))
 		g.related = parent
 	}
 	if !req.Commit {
-		if !related {
-			p.words.into(&m.Orig, &p.long)
-		}
 		return true
 	}
 	g.alg = req.ALG
 	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
-	n, created, why := tr.create(p, &req.NAT, &g, now)
+	ref, created, why := tr.create(p, &req.NAT, &g, now)
 	if why != packet.DropNone {
 		m.Drop = why
-		p.words.into(&m.Orig, &p.long)
 		return true
 	}
 	if !created {
 		return false
 	}
-	if tr.conns[n].flags&connTFTP != 0 { // the first frame is the request
-		tr.announce(b, f, n, 0, now)
+	if req.ALG == ALGTFTP { // the first frame is the request
+		tr.announce(b, f, ref.Number, ref.Generation, 0, now)
 	}
-	return tr.apply(b, f, p, n, tr.conns[n].generation(), m, req)
+	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req)
 }
 
 // begin fills g for a connection that begins with f; it reports false if none
@@ -328,12 +321,13 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun
 	return true
 }
 
-// update follows a frame through its connection's state, and returns the
-// connection's generation then.
-func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
+// update follows a frame, whose tuple is p, through its connection's state, and
+// returns the connection's generation then. What it reads without the lock is
+// the connection's only if that is still of generation g when it writes.
+func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
 	c := &t.conns[n]
-	proto := c.tuples[0].proto()
+	proto := p.proto()
 	kind := c.list
 	v, class, was := verdictValid, Class(0), c.class
 	switch {
@@ -384,7 +378,9 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, n, g uint32, dir uin
 	if kind != c.list {
 		t.relist(n, g, kind)
 	}
-	t.refresh(c, class, now)
+	if !t.keep(c, g, class, now) {
+		return verdictInvalid, g
+	}
 	if class != was {
 		t.tellUpdate(c, n, g, ReasonState)
 	}

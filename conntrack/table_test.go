@@ -3,7 +3,6 @@ package conntrack
 import (
 	"math/rand"
 	"net/netip"
-	"sync"
 	"testing"
 
 	"weft/flowtable"
@@ -167,69 +166,6 @@ func tryTable(t *testing.T, seed int64, steps int) {
 	if live != len(slow.conns) {
 		t.Fatalf("%d connections, twin %d", live, len(slow.conns))
 	}
-}
-
-// Several workers over one small table, with everything happening at once: the
-// table is consistent at the end, and no frame ever saw what cannot be.
-func TestWorkersTogether(t *testing.T) {
-	tab := Open(newMemory(t, 256), 4)
-	var wg sync.WaitGroup
-	errs := make(chan string, 4)
-	for id := range 4 {
-		tr := NewTracker(tab, uint64(id+1))
-		arena := packettest.NewArena(t, 1<<16)
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			rng := rand.New(rand.NewSource(int64(id)))
-			var b packet.Batch
-			var metas [packet.BatchSize]Meta
-			var frames [][]byte
-			for i := range 64 {
-				a, z := "10.0.0.1:"+port(i%8+1), "10.0.1."+port(i/8+1)+":80"
-				frames = append(frames, udpFrame(a, z, 4), udpFrame(z, a, 4),
-					tcpFrame(a, z, tcpSegment{flags: "S", seq: 1, scale: -1}), tcpFrame(z, a, tcpSegment{flags: "RA", ack: 2, scale: -1}))
-			}
-			for round := range 4000 {
-				b.Reset()
-				arena.Reset()
-				n := rng.Intn(8) + 1
-				var order []uint8
-				for i := range n {
-					f := arena.Add(&b, frames[rng.Intn(len(frames))], packet.InnerHeader, 0)
-					var k flowtable.Key
-					flowtable.Extract(&b, f, &k)
-					metas[i] = Meta{}
-					order = append(order, uint8(i))
-				}
-				mark := rng.Uint32()
-				req := Request{Zone: uint16(rng.Intn(2)), Commit: rng.Intn(3) > 0, Force: rng.Intn(9) == 0,
-					Mark: mark, MarkMask: ^uint32(0), Label: [2]uint64{uint64(mark), uint64(mark)}, LabelMask: [2]uint64{^uint64(0), ^uint64(0)}}
-				if rng.Intn(3) == 0 {
-					req.NAT = NAT{Kind: NATSrc, Lo: [2]uint64{0, 0xc0000201}}
-				}
-				now := uint64(1000+round/10) * second
-				tr.Forget(^uint32(0))
-				tr.Process(&b, order, &metas, &req, now)
-				if id == 0 {
-					tr.Sweep(now)
-				}
-				for _, m := range metas[:n] {
-					// Mark and label always change together.
-					if m.Label[0] != uint64(m.Mark) || m.Label[1] != m.Label[0] || m.State&Tracked == 0 {
-						errs <- stateText(m.State)
-						return
-					}
-				}
-			}
-		}()
-	}
-	wg.Wait()
-	close(errs)
-	for e := range errs {
-		t.Fatalf("a frame saw half of a change: %s", e)
-	}
-	check(t, tab)
 }
 
 // An engine that is killed holding the lock, in the middle of anything: the next

@@ -106,13 +106,29 @@ func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].poli
 // its cache line.
 const refreshNS = 10_000_000
 
-// refresh starts the timeout of class anew.
+// refresh starts the timeout of class anew. The lock of c is held, or nobody knows
+// of it yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	expires := now + t.policies[c.policy][class%Classes].Load()
 	if expires-c.expiresNS > refreshNS { // also where it comes earlier than before
 		c.expiresNS = expires
 	}
+}
+
+// keep is refresh for whoever does not hold the lock, which is taken where there is
+// something to write; it reports false if c is not of generation g any more.
+func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
+	expires := now + t.policies[c.policy][class%Classes].Load()
+	if c.class == class && expires-c.expiresNS <= refreshNS {
+		return c.generation() == g
+	}
+	if !t.lockConn(c, g) {
+		return false
+	}
+	t.refresh(c, class, now)
+	t.unlockConn(c, g)
+	return true
 }
 
 // expired tells whether c's time has run out.

@@ -11,22 +11,20 @@ import (
 // tuple answers; one of the reply direction becomes what the original tuple
 // answers.
 
-// translate rewrites f, which travels in direction dir of connection n, and
+// translate rewrites f, which travels in direction dir of connection v, and
 // returns the ct_state bits that say so: snat where the source was translated,
 // dnat where the destination was.
-func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8) (state uint8) {
-	c := &t.conns[n]
-	if c.flags&connTranslated == 0 {
+func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
+	if v.flags&connTranslated == 0 {
 		return 0
 	}
-	state = translated(c.flags, dir)
+	state = translated(v.flags, dir)
 	src, dst := state&SNAT != 0, state&DNAT != 0
 	// What the frame is to become: the reverse of the other direction's tuple.
-	if w := &c.tuples[1-dir&1]; p.kind != kindError && !w.ipv6() &&
-		f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16)) {
+	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Ends(f) {
 		return state
 	}
-	other := c.tuples[1-dir&1].tuple(t.longOf(n, 1-dir&1)).Reverse()
+	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1)).Reverse()
 	if p.kind == kindError {
 		t.translateError(b, f, int(p.inner), &other)
 		setAddresses(f, &other, src, dst)
@@ -35,6 +33,12 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 		setPorts(f, &other, src, dst)
 	}
 	return state
+}
+
+// setIPv4Ends makes f, of TCP or UDP over IPv4, what w answers; it reports false,
+// having changed nothing, for any other.
+func (w words) setIPv4Ends(f *packet.Frame) bool {
+	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 
 // translated are the ct_state bits of a frame in a direction of a translated

@@ -1,0 +1,180 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"weft/packet"
+	"weft/packet/packettest"
+)
+
+// conversation is a connection's first frame, its answer and one that announces, of
+// every protocol and family.
+type conversation struct {
+	name         string
+	ask, answer  []byte
+	alg          ALG
+	announcement []byte // from whom asked; nil: ask itself
+}
+
+func conversations(client, server netip.Addr) (all []conversation) {
+	family := "4"
+	echo, reply := uint8(icmpEcho), uint8(icmpEchoReply)
+	if client.Is6() {
+		family, echo, reply = "6", icmp6Echo, icmp6EchoReply
+	}
+	at := func(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
+	c, s := at(client, 1000), at(server, 80)
+	syn := tcpSegment{flags: "S", seq: 100, window: 60000, scale: -1}
+	synAck := tcpSegment{flags: "SA", seq: 500, ack: 101, window: 60000, scale: -1}
+	text := "EPRT |1|" + client.String() + "|5001|\r\n"
+	port := tcpFrame(c, at(server, 21), tcpSegment{flags: "AP", seq: 101, ack: 501, window: 60000, scale: -1, payload: len(text)})
+	copy(port[len(port)-len(text):], text)
+	l4 := packet.TCP(port[len(port)-len(text)-packet.TCPLen:])
+	binary.BigEndian.PutUint16(l4[16:], packet.MendChecksum(l4.Checksum(), 0, packet.Sum([]byte(text))))
+	return []conversation{
+		{"udp" + family, udpFrame(c, s, 2), udpFrame(s, c, 2), ALGNone, nil},
+		{"tcp" + family, tcpFrame(c, s, syn), tcpFrame(s, c, synAck), ALGNone, nil},
+		{"sctp" + family, sctpFrame(c, s, chunkInit, 0, 7), sctpFrame(s, c, chunkInitAck, 7, 9), ALGNone, nil},
+		{"icmp" + family, icmpFrame(client.String(), server.String(), echo, 0, 77), icmpFrame(server.String(), client.String(), reply, 0, 77), ALGNone, nil},
+		{"gre" + family, otherFrame(47, client.String(), server.String()), otherFrame(47, server.String(), client.String()), ALGNone, nil},
+		{"ftp" + family, tcpFrame(c, at(server, 21), syn), tcpFrame(at(server, 21), c, synAck), ALGFTP, port},
+		{"tftp" + family, udpFrame(c, at(server, 69), 9), udpFrame(at(server, 69), c, 9), ALGTFTP, nil},
+	}
+}
+
+func allConversations() []conversation {
+	return append(conversations(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.1.1")),
+		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
+}
+
+// sctpFrame is a packet of one chunk, of 20 bytes; its checksum is not one.
+func sctpFrame(src, dst string, kind uint8, tag, initTag uint32) []byte {
+	a, b := end(src), end(dst)
+	ip, _, eth := network(layers.IPProtocolSCTP, a.Addr(), b.Addr())
+	body := make([]byte, 32)
+	binary.BigEndian.PutUint16(body, a.Port())
+	binary.BigEndian.PutUint16(body[2:], b.Port())
+	binary.BigEndian.PutUint32(body[4:], tag)
+	body[12], body[15] = kind, 20
+	binary.BigEndian.PutUint32(body[16:], initTag)
+	return serialize(ethernet(eth), ip, gopacket.Payload(body))
+}
+
+// A connection ends while a frame of it is on its way through the tracker, and its
+// record becomes another's, of any protocol and family, translated or not: nothing
+// of the frame goes by the new connection, which stays as it is.
+func TestRecordTakenByAnother(t *testing.T) {
+	all := allConversations()
+	for _, workers := range []int{1, 2} {
+		for _, nat := range []bool{false, true} {
+			for _, was := range all {
+				for _, is := range all {
+					if was.name != is.name {
+						t.Run(fmt.Sprintf("%d/%t/%s/%s", workers, nat, was.name, is.name), func(t *testing.T) { tryTaken(t, workers, nat, &was, &is) })
+					}
+				}
+			}
+		}
+	}
+}
+
+func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
+	tab := Open(newMemory(t, 64), workers)
+	begin := func(r *rig, v *conversation) Ref {
+		req := Request{Zone: 1, Commit: true, ALG: v.alg, Mark: 1, MarkMask: 1}
+		if nat {
+			req.NAT = NAT{Kind: NATSrc, Lo: AddrWords(netip.MustParseAddr("192.0.2.1")), Hi: AddrWords(netip.MustParseAddr("192.0.2.1"))}
+			if v.name[len(v.name)-1] == '6' {
+				req.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: AddrWords(netip.MustParseAddr("2001:db8::1")), Hi: AddrWords(netip.MustParseAddr("2001:db8::1"))}
+			}
+		}
+		m, _ := r.send(v.ask, req)
+		if m.Ref.Generation == 0 || m.Drop != packet.DropNone {
+			t.Fatalf("%s: %s, %v", v.name, stateText(m.State), m.Drop)
+		}
+		// As it is once it was answered, and established.
+		c := &tab.conns[m.Ref.Number]
+		c.flags |= connReplied | connSeen
+		c.peers[0].phase, c.peers[1].phase = phaseEstablished, phaseEstablished
+		return m.Ref
+	}
+	r, other := newRigOf(t, tab), newRigOf(t, tab)
+	old := begin(r, was)
+	frame := was.ask
+	if was.announcement != nil {
+		frame = was.announcement
+	}
+	r.put(frame)
+	r.tr.seek(&r.b, []uint8{0}, 1)
+	if ref, _, ok := r.tr.Settle(0); !ok || ref != old {
+		t.Fatalf("%+v is not found: %+v", old, ref)
+	}
+	if !tab.end(old.Number, old.Generation, EndFlushed) {
+		t.Fatal("it had ended")
+	}
+	if now := begin(other, is); now.Number != old.Number {
+		t.Fatalf("record %d, not %d", now.Number, old.Number)
+	}
+	record := func() string {
+		return fmt.Sprintf("%+v, expecting %d", &tab.conns[old.Number], tab.head.expecting.Load())
+	}
+	before, f, p := record(), &r.b.Frames[0], &r.tr.probes[0]
+	later := r.now + second
+	for name, try := range map[string]func() bool{
+		"update": func() bool {
+			v, _ := r.tr.update(&r.b, f, p, old.Number, old.Generation, 0, later)
+			return v == verdictValid
+		},
+		"announce": func() bool { r.tr.announce(&r.b, f, old.Number, old.Generation, 0, later); return false },
+		"apply": func() bool {
+			return r.tr.apply(&r.b, f, p, old.Number, old.Generation, &Meta{Zone: 1, State: Tracked | New}, &Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}})
+		},
+		"again": func() bool {
+			return r.tr.again(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)
+		},
+		"Fast":    func() bool { _, ok := r.tr.Fast(&r.b, 0, true, later); return ok },
+		"refresh": func() bool { return r.tr.keep(&tab.conns[old.Number], old.Generation, UDPSingle, later) },
+		"relist":  func() bool { r.tr.relist(old.Number, old.Generation, listClosing); return false },
+	} {
+		if try() {
+			t.Errorf("%s went by the new connection", name)
+		}
+		if after := record(); after != before {
+			t.Errorf("%s: the new connection was\n%s, is\n%s", name, before, after)
+		}
+		if got := packettest.Bytes(&r.b, f); !slices.Equal(got, frame) {
+			t.Errorf("%s: frame\n%x, was\n%x", name, got, frame)
+		}
+	}
+	if m, _ := r.again(look); m.State&Tracked == 0 || m.Ref == old {
+		t.Errorf("then %s of %+v", stateText(m.State), m.Ref)
+	}
+	check(t, tab)
+}
+
+// A flow may ask for a gateway whatever the protocol; only that of the gateway has
+// any. The datagram is shorter than a header of TCP.
+func TestGatewayOfAnotherProtocol(t *testing.T) {
+	for _, v := range allConversations() {
+		for _, alg := range []ALG{ALGFTP, ALGTFTP} {
+			r := newRig(t, 64)
+			r.send(v.ask, Request{Zone: 1, Commit: true, ALG: alg})
+			for range 2 {
+				r.send(v.answer, look)
+				r.send(v.ask, look)
+			}
+			udp := strings.HasPrefix(v.name, "udp") || strings.HasPrefix(v.name, "tftp")
+			if expecting := r.tr.head.expecting.Load() != 0; expecting != (alg == ALGTFTP && udp) {
+				t.Errorf("%s with gateway %d: expecting is %t", v.name, alg, expecting)
+			}
+		}
+	}
+}
