@@ -92,13 +92,16 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 	if after == before {
 		return 0, errors.New("the engine took no frames in")
 	}
-	calls := uint64(0)
-	for _, n := range counts {
-		calls += n
+	all := map[string]uint64{}
+	for _, calls := range counts {
+		for kind, n := range calls {
+			all[kind] += n
+		}
 	}
-	r.note("frames a call", "", float64(after-before)/float64(max(calls, 1)))
+	r.noteCalls("", all, after-before)
+	r.note("frames a call", "", float64(after-before)/float64(max(all[allCalls], 1)))
 	r.note("frames taken in", "frames/s", float64(after-before)/r.length.Seconds())
-	return float64(calls) / float64(after-before), nil
+	return float64(all[allCalls]) / float64(after-before), nil
 }
 
 // callsAcross loads both engines of a cluster with what a guest can send to a guest

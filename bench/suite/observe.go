@@ -63,18 +63,42 @@ func (c *cluster) countCalls() (func(int) error, error) {
 		if err != nil {
 			return err
 		}
-		sums := map[string]uint64{}
-		for name, n := range counts {
-			sums[component(name)] += n
-		}
-		for name, n := range sums {
-			c.note("calls a request, "+name, "", float64(n)/float64(requests))
+		for name, calls := range counts {
+			c.note("calls a request, "+name, "", float64(calls[allCalls])/float64(requests))
 		}
 		if frames := after - before; frames > 0 {
-			c.note("engines' calls a frame", "", float64(sums["engines"])/float64(frames))
+			c.noteCalls("engines' ", counts["engines"], frames)
 		}
 		return nil
 	}, nil
+}
+
+// noteCalls notes the system calls for each frame, of all kinds and of those that
+// there are most of.
+func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
+	for kind, n := range calls {
+		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
+			r.note(whose+kind+" a frame", "", each)
+		}
+	}
+}
+
+// leastCalls of a kind for a frame is from how many on they are told.
+const leastCalls = 0.001
+
+// allCalls is how system calls of all kinds are called together.
+const allCalls = "calls"
+
+// callEvents are the kernel's trace points: of all system calls, and of those that
+// a worker has reason to make, where this kernel tells them apart.
+func callEvents() string {
+	events := []string{"raw_syscalls:sys_enter"}
+	for _, name := range []string{"sendto", "recvfrom", "read", "write", "writev", "readv", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "futex"} {
+		if _, err := os.Stat("/sys/kernel/tracing/events/syscalls/sys_enter_" + name); err == nil {
+			events = append(events, "syscalls:sys_enter_"+name)
+		}
+	}
+	return strings.Join(events, ",")
 }
 
 // counting is a perf for each component.
@@ -87,7 +111,7 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 	n := &counting{perfs: map[string]*exec.Cmd{}, files: map[string]string{}}
 	for name, pid := range components {
 		n.files[name] = filepath.Join(r.dir, "calls-"+strings.ReplaceAll(name, " ", "-"))
-		cmd := exec.Command("perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", fmt.Sprint(pid), "-o", n.files[name])
+		cmd := exec.Command("perf", "stat", "-x,", "-e", callEvents(), "-p", fmt.Sprint(pid), "-o", n.files[name])
 		if err := cmd.Start(); err != nil {
 			return n, fmt.Errorf("perf: %w", err)
 		}
@@ -100,9 +124,10 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 // perfStart is what perf takes until it counts.
 const perfStart = 300 * time.Millisecond
 
-// end returns the number of calls of each component.
-func (n *counting) end() (map[string]uint64, error) {
-	counts := map[string]uint64{}
+// end returns the number of calls, of all kinds (allCalls) and of each, for each kind
+// of component.
+func (n *counting) end() (map[string]map[string]uint64, error) {
+	counts := map[string]map[string]uint64{}
 	var errs error
 	for name, cmd := range n.perfs {
 		_ = cmd.Process.Signal(syscall.SIGINT) // one that is gone has written its file
@@ -112,17 +137,37 @@ func (n *counting) end() (map[string]uint64, error) {
 			errs = errors.Join(errs, err)
 			continue
 		}
-		for line := range strings.Lines(string(text)) {
-			words := strings.Split(line, ",")
-			if len(words) > 2 && strings.HasPrefix(words[2], "raw_syscalls") {
-				counts[name], err = strconv.ParseUint(words[0], 10, 64)
-			}
+		if counts[component(name)] == nil {
+			counts[component(name)] = map[string]uint64{}
 		}
-		if err != nil {
+		if !addCalls(counts[component(name)], string(text)) {
 			errs = errors.Join(errs, fmt.Errorf("perf counts %q of %s", text, name))
 		}
 	}
 	return counts, errs
+}
+
+// addCalls adds what perf stat counted to the kinds of calls; false where it did not
+// count.
+func addCalls(calls map[string]uint64, text string) (ok bool) {
+	for line := range strings.Lines(text) {
+		words := strings.Split(line, ",")
+		if len(words) < 3 {
+			continue
+		}
+		group, event, _ := strings.Cut(words[2], ":")
+		n, err := strconv.ParseUint(words[0], 10, 64)
+		switch {
+		case err != nil:
+			continue // a kind that this kernel does not have
+		case group == "raw_syscalls":
+			event, ok = allCalls, true
+		default:
+			event = strings.TrimPrefix(event, "sys_enter_")
+		}
+		calls[event] += n
+	}
+	return ok
 }
 
 // sample has perf look often where the processors are, and books that to the

@@ -26,3 +26,16 @@ garbage
 		}
 	}
 }
+
+// Calls of a kind that the kernel does not know are left out; a count that is none
+// is no count.
+func TestAddCalls(t *testing.T) {
+	calls := map[string]uint64{"write": 1}
+	const text = "# started\n\n120,,raw_syscalls:sys_enter,1,100.00,,\n7,,syscalls:sys_enter_write,1,100.00,,\n<not supported>,,syscalls:sys_enter_sendto,0,100.00,,\n"
+	if !addCalls(calls, text) || calls[allCalls] != 120 || calls["write"] != 8 || len(calls) != 2 {
+		t.Errorf("%v", calls)
+	}
+	if addCalls(calls, "<not counted>,,raw_syscalls:sys_enter,0,0,,") {
+		t.Error("what was not counted passes for a count")
+	}
+}
