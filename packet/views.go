@@ -49,8 +49,6 @@ const (
 // 48 bits.
 type Ethernet []byte
 
-func (h Ethernet) Dst() uint64  { return binary.BigEndian.Uint64(h) >> 16 }
-func (h Ethernet) Src() uint64  { return binary.BigEndian.Uint64(h[4:]) & (1<<48 - 1) }
 func (h Ethernet) Type() uint16 { return binary.BigEndian.Uint16(h[12:]) }
 
 func (h Ethernet) SetDst(mac uint64) {
@@ -139,11 +137,7 @@ func (h UDP) SetChecksum(sum uint16) { binary.BigEndian.PutUint16(h[6:], sum) }
 // TCP is a TCP header, at least 20 bytes (RFC 9293).
 type TCP []byte
 
-func (h TCP) SrcPort() uint16  { return binary.BigEndian.Uint16(h) }
-func (h TCP) DstPort() uint16  { return binary.BigEndian.Uint16(h[2:]) }
 func (h TCP) Seq() uint32      { return binary.BigEndian.Uint32(h[4:]) }
 func (h TCP) Ack() uint32      { return binary.BigEndian.Uint32(h[8:]) }
-func (h TCP) HeaderLen() int   { return int(h[12]>>4) * 4 }                       // bytes
-func (h TCP) Flags() uint16    { return binary.BigEndian.Uint16(h[12:]) & 0xfff } // 12 bits, FIN lowest
-func (h TCP) Window() uint16   { return binary.BigEndian.Uint16(h[14:]) }
+func (h TCP) HeaderLen() int   { return int(h[12]>>4) * 4 } // bytes
 func (h TCP) Checksum() uint16 { return binary.BigEndian.Uint16(h[16:]) }
