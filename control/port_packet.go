@@ -1,7 +1,6 @@
 package control
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -83,38 +82,20 @@ func (p *packetPort) fault(string) bool { return false }
 
 // follow is deviceFollower's: the sockets outlive all but the device.
 func (p *packetPort) follow(u *underlay) error {
-	dev := p.values["dev"]
-	now, there, err := u.state(dev)
-	if err != nil {
-		p.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
-		return nil // what is there goes on
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case !there:
-		return fmt.Errorf("device %s is gone", dev)
-	case now.index != p.uplink.Index():
-		return fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, p.uplink.Index())
+	now, told, err := p.device(u, p.uplink.Index())
+	if !told || err != nil {
+		return err
 	}
-	switch p.down = ""; {
-	case !now.up:
-		p.down = "device " + dev + " is down"
-	case !now.carrier:
-		p.down = "device " + dev + " has no carrier"
-	}
+	p.down = now.trouble(p.values["dev"])
 	if now.mtu == p.uplink.MTU() {
 		return nil
 	}
-	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
+	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.mtu)
 	p.uplink.SetMTU(now.mtu)
 	_, _ = p.detach() // an engine that is gone has let go of it
 	return p.attachLocked()
-}
-
-func (p *packetPort) present(u *underlay) bool {
-	_, there, err := u.state(p.values["dev"])
-	return there && err == nil
 }
 
 // network has the sockets take the datagrams of these endpoints.

@@ -76,23 +76,52 @@ func (u *underlay) state(name string) (s deviceState, ok bool, err error) {
 	}, true, nil
 }
 
+// trouble is why a device does not forward, empty if it does.
+func (s deviceState) trouble(dev string) string {
+	switch {
+	case !s.up:
+		return "device " + dev + " is down"
+	case !s.carrier:
+		return "device " + dev + " has no carrier"
+	}
+	return ""
+}
+
+// device asks the kernel about the port's device, which was set up with that
+// index; an error says that it is gone or another one. told is false where the
+// kernel does not tell: what is there goes on.
+func (c *portContext) device(u *underlay, index int) (now deviceState, told bool, err error) {
+	dev := c.values["dev"]
+	now, there, err := u.state(dev)
+	switch {
+	case err != nil:
+		c.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
+		return now, false, nil
+	case !there:
+		return now, true, fmt.Errorf("device %s is gone", dev)
+	case now.index != index:
+		return now, true, fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, index)
+	}
+	return now, true, nil
+}
+
+// present is deviceFollower's.
+func (c *portContext) present(u *underlay) bool {
+	_, there, err := u.state(c.values["dev"])
+	return there && err == nil
+}
+
 // follow is deviceFollower's. A device that is down keeps its sockets; one with
 // another MTU keeps program and sockets, for a program that is attached anew
 // takes the links of some cards down for seconds.
 func (p *xdpPort) follow(u *underlay) error {
 	dev := p.values["dev"]
-	now, there, err := u.state(dev)
-	if err != nil {
-		p.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
-		return nil // what is there goes on
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now, told, err := p.device(u, p.uplink.Index())
 	switch {
-	case !there:
-		return fmt.Errorf("device %s is gone", dev)
-	case now.index != p.uplink.Index():
-		return fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, p.uplink.Index())
+	case !told || err != nil:
+		return err
 	case !p.uplink.Attached():
 		return fmt.Errorf("the XDP program was taken off %s", dev)
 	}
@@ -112,20 +141,9 @@ func (p *xdpPort) follow(u *underlay) error {
 	return nil
 }
 
-func (p *xdpPort) present(u *underlay) bool {
-	_, there, err := u.state(p.values["dev"])
-	return there && err == nil
-}
-
 // noteLink keeps and counts the link's state. Caller holds mu.
 func (p *xdpPort) noteLink(now deviceState) {
-	trouble := ""
-	switch dev := p.values["dev"]; {
-	case !now.up:
-		trouble = "device " + dev + " is down"
-	case !now.carrier:
-		trouble = "device " + dev + " has no carrier"
-	}
+	trouble := now.trouble(p.values["dev"])
 	if trouble == p.linkTrouble {
 		return
 	}

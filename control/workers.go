@@ -89,25 +89,20 @@ func (w *workers) publishAll() {
 	}
 }
 
-// broadcast sends one command to all workers, in the same order as every other
-// broadcast.
-func (w *workers) broadcast(msg []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.commands {
-		w.queueLocked(i, msg)
-		w.commands[i].Publish()
-	}
-}
-
-// queueAll is broadcast, of which the workers hear when their rings are published
-// next.
+// queueAll sends one command to all workers, in the same order as every other of
+// its kind. They hear of it when their rings are published next.
 func (w *workers) queueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.commands {
 		w.queueLocked(i, msg)
 	}
+}
+
+// broadcast is queueAll, of which the workers hear at once.
+func (w *workers) broadcast(msg []byte) {
+	w.queueAll(msg)
+	w.publishAll()
 }
 
 // settle waits until every command sent so far has taken effect, or the engine
