@@ -96,9 +96,6 @@ func (p *actionParser) writeActions(t token) (Action, error) {
 	inner := *p
 	inner.nested, inner.inSet, inner.rank, inner.last = true, true, 0, ""
 	sub, err := inner.parse(t.value)
-	if inner.loose != "" && p.loose == "" {
-		p.loose, p.looseNeeds = inner.loose, inner.looseNeeds
-	}
 	p.strict = true
 	return Action{Kind: ActWriteActions, Sub: sub}, err
 }

@@ -335,10 +335,8 @@ func (l *learnParser) field(t token) error {
 		return wrong(t.text, "a field of its own, such as vlan_tci[0..11], in place of %s", fields[item.Dst.Field].name)
 	}
 	switch {
-	case t.delim == 0:
+	case t.value == "":
 		item.Src = item.Dst
-	case t.delim != '=':
-		return wrong(t.text, "FIELD=VALUE or FIELD=FIELD")
 	default:
 		if item.Src, ok = parseSubfield(t.value); ok && item.Src.Bits != item.Dst.Bits {
 			return wrong(t.text, "as many bits as %s has, %d", t.key, item.Dst.Bits)

@@ -12,6 +12,10 @@ import (
 	"testing"
 )
 
+// strictAbout finds what OpenFlow 1.5 refuses where an action set is given and 1.0
+// does not: prerequisites of the set's actions, of a tag. The text has been taken.
+var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBMC_BAD_PREREQ)`)
+
 // oracle runs ovs-ofctl parse-flows on lines and returns whether it takes them
 // all, and what it prints. Text that it takes and that its own decoder then
 // refuses, as a switch would, counts as refused.
@@ -21,23 +25,27 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	versions := [][]string{{}, {"-O", "OpenFlow15"}}
-	if text := strings.Join(lines, " "); strings.Contains(text, "write_actions") || strings.Contains(text, "clear_actions") {
-		versions = versions[1:] // OpenFlow 1.0 leaves them out without a look
-	}
-	for _, opts := range versions {
+	text := strings.Join(lines, " ")
+	sets := strings.Contains(text, "write_actions") || strings.Contains(text, "clear_actions")
+	for i, opts := range [][]string{{}, {"-O", "OpenFlow15"}, {"-O", "OpenFlow11"}} {
 		cmd := exec.Command("ovs-ofctl", append(opts, "parse-flows", file)...)
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		err := cmd.Run()
 		out += stdout.String() + stderr.String()
-		if err == nil && !strings.Contains(stdout.String(), "decode error") {
+		undecoded := strings.Contains(stdout.String(), "decode error")
+		switch {
+		case sets && i == 0 && err == nil && undecoded:
+			return false, out
+		case sets && i == 0 && err == nil: // 1.0 leaves them out without a look
+		case err == nil && (!undecoded || sets && strictAbout.MatchString(stdout.String())):
 			return true, out
-		}
-		// A flow may be of no single OpenFlow version's making and still be right.
-		if err != nil && !strings.Contains(stderr.String(), "no usable protocol") {
+		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
+			return false, out
+		case i == 1 && !sets: // only 1.1 has VLAN numbers without OFPVID_PRESENT in sets
 			return false, out
 		}
+		// A flow may be of no single OpenFlow version's making and still be right.
 	}
 	return false, out
 }
@@ -80,6 +88,10 @@ var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 // sloppyFlags finds numbers of tcp_flags with a rest that the oracle leaves out.
 var sloppyFlags = regexp.MustCompile(`tcp_flags=[0-9]+[a-z+|-]`)
 
+// openTable finds tables with a quote that is not closed: the oracle takes them as
+// table 0.
+var openTable = regexp.MustCompile(`table="|resubmit\([^)]*"`)
+
 // TestAcceptsWhatOVSAccepts compares, text by text, with ovs-ofctl parse-flows.
 func TestAcceptsWhatOVSAccepts(t *testing.T) {
 	needOracle(t)
@@ -110,6 +122,9 @@ func compareWithOracle(t *testing.T, texts []string) {
 				return
 			}
 			if ok && err != nil && sloppyFlags.MatchString(text) && strings.Contains(err.Error(), "TCP flags") {
+				return
+			}
+			if ok && err != nil && openTable.MatchString(text) && regexp.MustCompile("table number|PORT,TABLE").MatchString(err.Error()) {
 				return
 			}
 			if ok != (err == nil) {

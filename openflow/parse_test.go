@@ -40,6 +40,7 @@ func TestErrorsNameTheWord(t *testing.T) {
 		{"out_port=1,actions=drop", "out_port", "match field"},
 		{"actions=fly", "fly", "a port or an action"},
 		{"actions=fly:1", "fly:1", "an action such as"},
+		{"actions=resubmit( ,4)", "resubmit( ,4)", "before the comma"},
 		{"actions=output:eth9", "eth9", "name of a port"},
 		{"actions=output:none", "output:none", "can be sent to"},
 		{"actions=drop,1", "drop", "no other action"},

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -28,8 +29,8 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 
 // lenient notes an action that leaves frames without its field as they are.
 func (p *actionParser) lenient(t token, needs prereq) {
-	if p.inSet && (needs == needVLAN || needs == needIP && t.key == "dec_ttl" || needs == needPorts) {
-		return // as lenient as the oracle is there
+	if p.inSet {
+		return // what executes the set does not know the match
 	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
@@ -171,10 +172,7 @@ func (p *actionParser) one(t token) (Action, error) {
 	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
 		return Action{}, wrong(t.text, "an action that weft supports")
 	}
-	if t.delim != 0 {
-		return Action{}, wrong(t.text, "an action such as output, drop, set_field, push_vlan, goto_table or normal")
-	}
-	no, err := parsePort(t.key, p.names)
+	no, err := parsePort(t.key, p.names) // whatever follows it, as ovs-ofctl reads it
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
@@ -244,8 +242,8 @@ func parseSubfield(text string) (Subfield, bool) {
 }
 
 func parseBit(s string) (int, bool) {
-	n, ok := parseDecimal(s, 0xff)
-	return int(n), ok
+	n, err := strconv.ParseInt(s, 10, 16) // a sign is no error: -0 is 0
+	return int(n), err == nil && n >= 0
 }
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
@@ -424,7 +422,7 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 // no prerequisites in the match: frames without the field are left as they are.
 // ethernetThere is an Ethernet address that something else may follow, which the
 // oracle leaves out.
-var ethernetThere = regexp.MustCompile(`^((?:[0-9a-fA-F]{1,2}:){5}[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
+var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
 func leadingEthernet(text string) string {
 	if found := ethernetThere.FindStringSubmatch(text); found != nil {
@@ -449,10 +447,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		switch id {
 		case FIPECN, FIPTTL: // not of OpenFlow 1.0
-			if id == FIPTTL && p.inSet {
-				break // as lenient as the oracle is there
-			}
-			if err := p.readable(t, whole(id)); err != nil {
+			if err := p.readable(t, whole(id)); err != nil && !p.inSet {
 				return Action{}, err
 			}
 		case FTCPSrc, FTCPDst:
@@ -497,19 +492,21 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 
 func (p *actionParser) resubmit(t token) (Action, error) {
 	a := Action{Kind: ActResubmit, Port: PortInPort, Table: TableAll}
-	port, table, hasTable := t.value, "", false
+	port, table := t.value, ""
 	if t.delim == '(' {
-		port, table, hasTable = strings.Cut(t.value, ",")
+		var rest string
+		port, rest, _ = strings.Cut(t.value, ",")
+		if port != "" && strings.Trim(port, " ") == "" {
+			return a, wrong(t.text, "a port, or nothing, before the comma")
+		}
+		table, rest, _ = strings.Cut(rest, ",")
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		port, table = strings.TrimLeft(port, " "), strings.TrimRight(strings.TrimLeft(table, " "), ",")
-	}
-	if strings.HasPrefix(table, `"`) && quotedEnd(table, 0) == len(table) && (len(table) == 1 || !strings.HasSuffix(table, `"`)) {
-		table = "0" // what the oracle makes of a quote that is not closed
-	}
-	if strings.Contains(table, ",") {
-		return a, wrong(t.text, "resubmit(PORT,TABLE)")
+		if rest != "" && rest[0] != ',' { // what is behind two commas is not looked at
+			return a, wrong(t.text, "resubmit(PORT,TABLE)")
+		}
+		port, table = strings.TrimLeft(port, " "), strings.TrimLeft(table, " ")
 	}
 	if port != "" {
 		no, err := parsePort(port, p.names)
@@ -518,7 +515,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		}
 		a.Port = no
 	}
-	if hasTable && table != "" {
+	if table != "" {
 		v, ok := parseDecimal(table, TableAll)
 		if !ok {
 			return a, wrong(t.text, "a table number from 0 to 254")
