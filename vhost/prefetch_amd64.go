@@ -4,18 +4,21 @@ import "unsafe"
 
 const _ = -(unsafe.Sizeof(head{}) - 24) // as in prefetch_amd64.s
 
-// prefetchRead asks for the first two lines of each head's buffer, as if all lay
-// in the region whose guest addresses are delta away from ours. Where they do
-// not, nothing is fetched that helps, and nothing faults.
+// prefetchRead asks for the line of byte skip of each head's buffer, and for the one
+// after it if the buffer reaches that far, as if all lay in the region whose guest
+// addresses are delta away from ours. Where they do not, nothing is fetched that
+// helps, and nothing faults.
 //
 //go:noescape
-func prefetchRead(heads *head, n int, delta uintptr)
+func prefetchRead(heads *head, n int, delta, skip uintptr)
 
-// prefetchWrite is prefetchRead for lines that will be written: they are taken
-// away from the guest's core, all at once instead of one after another.
+// prefetchWrite asks for the first two lines of each head's buffer, to be written:
+// they are taken away from the guest's core, all at once instead of one after
+// another. Where a line ends with the first skip bytes, the virtio-net header, it is
+// only to be read (writeHeader).
 //
 //go:noescape
-func prefetchWrite(heads *head, n int, delta uintptr)
+func prefetchWrite(heads *head, n int, delta, skip uintptr)
 
 // prefetchSpanWrite asks for the lines from one address up to another, to be
 // written.

@@ -2,37 +2,58 @@
 
 // A head is 24 bytes and begins with its guest address (prefetch.go).
 
-// func prefetchRead(heads *head, n int, delta uintptr)
-TEXT ·prefetchRead(SB), NOSPLIT, $0-24
+// func prefetchRead(heads *head, n int, delta, skip uintptr)
+TEXT ·prefetchRead(SB), NOSPLIT, $0-32
 	MOVQ heads+0(FP), AX
 	MOVQ n+8(FP), CX
 	MOVQ delta+16(FP), BX
+	MOVQ skip+24(FP), SI
 	JMP  check
 
 next:
 	MOVQ       (AX), DX
-	PREFETCHT0 (DX)(BX*1)
-	PREFETCHT0 64(DX)(BX*1)
-	ADDQ       $24, AX
-	DECQ       CX
+	MOVL       8(AX), DI
+	ADDQ       BX, DX
+	LEAQ       -1(DX)(DI*1), DI
+	ADDQ       SI, DX
+	PREFETCHT0 (DX)
+	XORQ       DX, DI
+	CMPQ       DI, $64
+	JCS        one
+	PREFETCHT0 64(DX)
+
+one:
+	ADDQ $24, AX
+	DECQ CX
 
 check:
 	TESTQ CX, CX
 	JG    next
 	RET
 
-// func prefetchWrite(heads *head, n int, delta uintptr)
-TEXT ·prefetchWrite(SB), NOSPLIT, $0-24
+// func prefetchWrite(heads *head, n int, delta, skip uintptr)
+TEXT ·prefetchWrite(SB), NOSPLIT, $0-32
 	MOVQ heads+0(FP), AX
 	MOVQ n+8(FP), CX
 	MOVQ delta+16(FP), BX
+	MOVQ skip+24(FP), SI
 	JMP  check
 
 next:
-	MOVQ (AX), DX
-	ADDQ BX, DX
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x0a             // PREFETCHW (DX)
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x4a; BYTE $0x40 // PREFETCHW 64(DX)
+	MOVQ  (AX), DX
+	ADDQ  BX, DX
+	LEAQ  (DX)(SI*1), DI
+	TESTQ $63, DI
+	JEQ   apart
+	BYTE  $0x0f; BYTE $0x0d; BYTE $0x0a             // PREFETCHW (DX)
+	BYTE  $0x0f; BYTE $0x0d; BYTE $0x4a; BYTE $0x40 // PREFETCHW 64(DX)
+	JMP   done
+
+apart:
+	PREFETCHT0 (DX)
+	BYTE       $0x0f; BYTE $0x0d; BYTE $0x0f // PREFETCHW (DI)
+
+done:
 	ADDQ $24, AX
 	DECQ CX
 

@@ -2,8 +2,8 @@
 
 package vhost
 
-func prefetchRead(*head, int, uintptr) {}
+func prefetchRead(*head, int, uintptr, uintptr) {}
 
-func prefetchWrite(*head, int, uintptr) {}
+func prefetchWrite(*head, int, uintptr, uintptr) {}
 
 func prefetchSpanWrite(uintptr, uintptr) {}

@@ -39,7 +39,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if q.disabled {
 		return q.discard(n)
 	}
-	prefetchRead(&q.heads[0], n, q.fetchFrom())
+	prefetchRead(&q.heads[0], n, q.last.base-uintptr(q.last.guest), q.fetchFrom())
 	for taken := 0; taken < n; {
 		if m := q.pieces(taken, n); m > 0 {
 			got := b.Append(q.spans[:m])
@@ -65,15 +65,13 @@ func (q *rx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// fetchFrom is how far from a guest address the lines lie that are read first. The
-// guest has just written the virtio-net header: unless it says something, its line
-// is better left where it is.
+// fetchFrom is the first byte of a chain that is read. The guest has just written the
+// virtio-net header: unless it says something, its line is better left where it is.
 func (q *rx) fetchFrom() uintptr {
-	at := q.last.base - uintptr(q.last.guest)
-	if q.allowed == 0 {
-		at += uintptr(q.header)
+	if q.allowed != 0 {
+		return 0
 	}
-	return at
+	return uintptr(q.header)
 }
 
 // pieces notes the frames of the heads from one on to the last but n that have one

@@ -41,7 +41,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 // fill sends frames into the n chains that were peeked, and returns how many it
 // took; 0: no room for the first, or broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
-	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest))
+	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
 	used, sent := 0, 0
 	for sent < len(order) && used < n {
 		if m := q.places(b, order[sent:], used, n); m > 0 {
