@@ -75,8 +75,13 @@ func (o *ovs) daemons(r *run, w *site) error {
 		"other_config:dpdk-extra="+extra); err != nil {
 		return err
 	}
-	args := w.in(append(append([]string{"env"}, o.env...), "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", o.dbSock,
-		"--pidfile="+home+"/vswitchd.pid", "--unixctl="+o.ctl)...)
+	args := []string{"unshare", "--net"} // its bridges' devices outlive it, but not their namespace
+	if w != nil {
+		args = w.in()
+	}
+	args = append(args, "env")
+	args = append(append(args, o.env...), "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", o.dbSock,
+		"--pidfile="+home+"/vswitchd.pid", "--unixctl="+o.ctl)
 	o.vswitchd, err = start(r.dir, "vswitchd", args[0], args[1:]...)
 	return err
 }

@@ -67,6 +67,11 @@ func runPairs(args []string) error {
 	if err := attachAll(sockets, guests); err != nil {
 		return err
 	}
+	if spec.Wakes == 0 {
+		if err := untilServed(load); err != nil {
+			return err
+		}
+	}
 	fmt.Println(attachedWord)
 	var report pairReport
 	if spec.Wakes > 0 {
@@ -78,6 +83,17 @@ func runPairs(args []string) error {
 		return err
 	}
 	return sayReport(report)
+}
+
+// untilServed waits until frames come back. A switch that has taken the guests up may
+// have their queues still to enable, by a thread which needs this core as well.
+func untilServed(load *vhosttest.Load) error {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {
+			return err
+		}
+	}
+	return errors.New("no frame came back")
 }
 
 func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
