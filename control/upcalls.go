@@ -65,28 +65,24 @@ func (u *upcalls) watch() {
 // with one word to the worker. More would let the first of them wait.
 const missBatch = 32
 
-// serve answers worker i's upcalls in order. A message is released once it is
-// answered, so that one that is not is found by the next control process.
+// serve answers worker i's upcalls: misses in turns of their ports, all else as it
+// comes.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.shared[i].Upcalls)
+	q := newMissQueue(ring)
 	misses := make([]datapath.Upcall, 0, missBatch)
 	for {
-		msg := ring.Next()
-		for ; msg != nil; msg = ring.Next() {
-			if misses = u.take(i, msg, misses); len(misses) == missBatch {
-				break
-			}
-		}
+		q.take(func(msg []byte) { u.take(i, msg) })
+		misses = q.next(misses[:0], missBatch)
 		u.d.answer(u.workers, i, misses, false)
-		misses = misses[:0]
-		ring.Release()
+		q.answered()
 		select {
 		case <-u.stop:
 			return
 		default:
 		}
-		if msg != nil || !ring.Sleep() {
+		if q.waiting() || !ring.Sleep() {
 			continue
 		}
 		select {
@@ -98,22 +94,19 @@ func (u *upcalls) serve(i int) {
 	}
 }
 
-// take answers an upcall, or adds it to misses.
-func (u *upcalls) take(worker int, msg []byte, misses []datapath.Upcall) []datapath.Upcall {
+// take answers an upcall that is no miss.
+func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
 		u.d.log.Error("upcall makes no sense", "worker", worker, "error", err)
-		return misses
+		return
 	}
 	switch up.Op {
-	case datapath.UpMiss:
-		return append(misses, up)
 	case datapath.UpNeighbour:
 		u.d.tunnels.wait(up.Template, heldFrame{worker, up.Arg})
 	case datapath.UpFault:
 		go u.d.portFault(up.Arg, up.Reason) // asks the engine, which asks the worker
 	}
-	return misses
 }
 
 // answer translates the keys of frames of one worker that no megaflow matched,

@@ -49,11 +49,12 @@ func (p *heldPool) tally(h *HeldFrame, by int) {
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
-	if len(p.free) == 0 || length > HeldBytes || int(p.byPort[f.InPort%port.MaxPorts]) >= len(p.free) {
+	if len(p.free) == 0 || length > HeldBytes {
 		return 0, packet.DropHeldFull
 	}
-	if then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {
-		return 0, packet.DropHeldFull
+	if int(p.byPort[f.InPort%port.MaxPorts]) >= len(p.free) ||
+		then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {
+		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
 	w.batch.Gather(f, w.heldBytes(slot)) // may fault: the slot is not taken yet

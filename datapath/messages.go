@@ -71,6 +71,9 @@ const (
 	UpNeighbour
 	// UpFault: port Arg is broken and no longer polled; body: the reason.
 	UpFault
+	// UpAnswered: what control makes of a miss that it has answered before older
+	// ones, so that the next control process does not answer it again.
+	UpAnswered
 )
 
 const messageHeader = 8
@@ -136,6 +139,17 @@ type Upcall struct {
 	Reason   string        // UpFault
 }
 
+// MissedOn returns the port of a frame that missed; ok is false for other upcalls.
+func MissedOn(msg []byte) (no uint32, ok bool) {
+	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
+		return 0, false
+	}
+	return uint32(binary.LittleEndian.Uint64(msg[messageHeader+8*flowtable.WPort:]) >> 32), true
+}
+
+// Answered notes in a miss, which is still in the ring, that it is answered.
+func Answered(msg []byte) { binary.LittleEndian.PutUint32(msg, uint32(UpAnswered)) }
+
 // ParseUpcall decodes one message of the upcall ring. Control only.
 func ParseUpcall(msg []byte) (Upcall, error) {
 	if len(msg) < messageHeader {
@@ -150,6 +164,7 @@ func ParseUpcall(msg []byte) (Upcall, error) {
 		up.Template = binary.LittleEndian.Uint32(body)
 	case up.Op == UpFault:
 		up.Reason = string(body)
+	case up.Op == UpAnswered:
 	default:
 		return Upcall{}, fmt.Errorf("upcall %d with a body of %d bytes", up.Op, len(body))
 	}

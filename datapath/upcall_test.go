@@ -156,17 +156,17 @@ func TestHeldBounds(t *testing.T) {
 	}
 	r.turn()
 	r.turn()
-	r.drops(map[packet.DropReason]uint64{packet.DropHeldFull: 4})
+	r.drops(map[packet.DropReason]uint64{packet.DropHeldFull: 1, packet.DropHeldShare: 3})
 	for range half {
 		r.inject(2, ethernet(0xa, 60, 0))
 	}
 	r.turn()
 	r.turn()
-	r.drops(map[packet.DropReason]uint64{packet.DropHeldFull: 4 + uint64(half/2)})
-	r.equal("of the port", r.sh.Ports[2].RxDrops[packet.DropHeldFull], uint64(half/2))
+	r.drops(map[packet.DropReason]uint64{packet.DropHeldFull: 1, packet.DropHeldShare: 3 + uint64(half/2)})
+	r.equal("of the port", r.sh.Ports[2].RxDrops[packet.DropHeldShare], uint64(half/2))
 	r.inject(3, ethernet(0xa, 60, 0))
 	r.turn()
-	r.equal("of another port", r.sh.Ports[3].RxDrops[packet.DropHeldFull], 0)
+	r.equal("of another port", r.sh.Ports[3].RxDrops[packet.DropHeldShare], 0)
 }
 
 func TestUpcallRingFull(t *testing.T) {
@@ -458,7 +458,7 @@ func TestNeighbourBound(t *testing.T) {
 	for range 1 + maxHeldPerTemplate/packet.BatchSize {
 		r.turn()
 	}
-	r.drops(map[packet.DropReason]uint64{packet.DropHeldFull: 5})
+	r.drops(map[packet.DropReason]uint64{packet.DropHeldShare: 5})
 	for range maxHeldPerTemplate {
 		r.command(AppendDropHeld(nil, r.mustUpcall(UpNeighbour).Arg, packet.DropNoNeighbour))
 	}

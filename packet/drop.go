@@ -43,7 +43,8 @@ const (
 	DropTxFailed
 	// DropMissRingFull: the miss could not be told to control.
 	DropMissRingFull
-	// DropHeldFull: no slot was free to hold a frame that had to wait.
+	// DropHeldFull: no slot was free to hold a frame that had to wait, or it was too
+	// long for one.
 	DropHeldFull
 	// DropHeldExpired: a held frame waited longer than HeldTimeout.
 	DropHeldExpired
@@ -90,6 +91,9 @@ const (
 	// DropBadFragment: a fragment that overlaps another, comes twice, contradicts
 	// the rest of its datagram, or belongs to one of too many.
 	DropBadFragment
+	// DropHeldShare: as many frames of the port, or for the neighbour, waited as
+	// may, so that there is room for those of other ports.
+	DropHeldShare
 
 	dropReasonCount
 )
@@ -104,7 +108,7 @@ var dropNames = [DropReasons]string{
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
-	"conn-limit", "nat-exhausted", "meter", "bad-fragment",
+	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share",
 }
 
 // String is the name under which the reason is counted and shown.

@@ -167,10 +167,20 @@ func (c *Consumer) Next() []byte {
 }
 
 // Release gives the room of all messages read so far back to the producer.
-func (c *Consumer) Release() {
-	if c.hdr.tail.Load() != c.tail {
-		c.hdr.done.Store(c.count)
-		c.hdr.tail.Store(c.tail) // pairs with Reserve
+func (c *Consumer) Release() { c.ReleaseTo(c.Mark()) }
+
+// Mark is a place between two messages.
+type Mark struct{ tail, count uint64 }
+
+// Mark is the place behind the message read last.
+func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
+
+// ReleaseTo gives the room of all messages before m back to the producer. Marks
+// are released in their order.
+func (c *Consumer) ReleaseTo(m Mark) {
+	if c.hdr.tail.Load() != m.tail {
+		c.hdr.done.Store(m.count)
+		c.hdr.tail.Store(m.tail) // pairs with Reserve
 	}
 }
 

@@ -58,6 +58,30 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
+// What is behind a mark that was released stays, and a reopened end begins there.
+func TestRingReleaseTo(t *testing.T) {
+	m := newRing(t, 2*MaxMessage)
+	p, c := NewProducer(m, -1), NewConsumer(m)
+	for i := range byte(3) {
+		p.Push([]byte{i})
+	}
+	c.Next()
+	mark := c.Mark()
+	second := c.Next()
+	c.Next()
+	c.ReleaseTo(mark)
+	if p.Done() != 1 || second[0] != 1 {
+		t.Errorf("%d released, the second is %d", p.Done(), second[0])
+	}
+	if again := NewConsumer(m).Next(); len(again) != 1 || again[0] != 1 {
+		t.Errorf("a reopened end begins with %v", again)
+	}
+	c.Release()
+	if p.Done() != 3 {
+		t.Errorf("%d released", p.Done())
+	}
+}
+
 // A full ring refuses without losing what it holds; a reopened end goes on.
 func TestRingFullAndReopen(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
