@@ -557,6 +557,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.nested, inner.rank = true, 0
+	inner.strict = false // a clone makes ovs-ofctl forget what was before it
 	sub, err := inner.parse(t.value)
 	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err
