@@ -20,6 +20,7 @@ type rxQueue struct {
 	first   int     // buffer lent first
 	lent    int     // buffers lent, after first, until Release
 	train   train   // that is being taken apart
+	pace    iovec.Pace
 	fault   string
 }
 
@@ -59,13 +60,14 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
 	}
-	was := b.N
+	was, read := b.N, 0
+	q.pace.Begin()
 	for !b.Full() && b.SpansLeft() > 0 {
 		if q.train.left > 0 {
 			q.nextOfTrain(b)
 			continue
 		}
-		if q.lent == buffers {
+		if q.lent == buffers || read >= passBytes || !q.pace.More() {
 			break
 		}
 		at := q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen
@@ -75,9 +77,11 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			if !q.goesOn(errno) && b.N == was {
 				return -1
 			}
+			q.pace.Empty()
 			break
 		}
 		q.lent++
+		read += got
 		q.note(b, at, max(got-packet.VnetLen, 0))
 	}
 	return b.N - was
@@ -195,14 +199,13 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 const vxlanLen = 8
 
 // Release lets the buffers be read into again, but for one that holds the rest of
-// a train.
+// a train: the first ones, which are in the cache, rather than all in turn.
 func (q *rxQueue) Release() {
-	keep := 0
-	if q.train.left > 0 {
-		keep = 1
+	if q.train.left == 0 {
+		q.first, q.lent = 0, 0
+		return
 	}
-	q.first = (q.first + q.lent - keep) % buffers
-	q.lent = keep
+	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
 // Arm has nothing to ask for: the descriptor is readable as long as a datagram

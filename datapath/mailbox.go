@@ -106,6 +106,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 		}
 	}
 	p.tx, p.lock = q.Tx, q.Lock
+	p.local = len(q.Rx) > 0 && q.Rx[0].Polled() && !q.Tunnel
 	if p.takes = 0; p.tx != nil {
 		p.takes = p.tx.Offloads()
 	}

@@ -14,8 +14,8 @@ type rxQueue struct {
 	port   uint32
 	slot   uint16 // index in the table, which epoll returns
 	waitFD int32
-	polled bool   // Recv costs a system call: only when ready
-	ready  bool   // seen readable, and not read to the end since
+	polled bool   // Recv costs a system call: only when it may be worth it
+	ready  bool   // may be readable: see lookForReady; else it was read to the end
 	tunnel bool   // an uplink: frames are decapsulated
 	debtNS uint64 // see fair.go
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go

@@ -108,11 +108,40 @@ func TestArmSeesFrames(t *testing.T) {
 	}
 }
 
-// Polled queues are read only when they are readable.
+// A worker with a few polled queues looks into each in every pass that finds
+// nothing, and now and then while there are frames from elsewhere.
+func TestFewPolledQueues(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{Polled: true}, false)
+	r.install(0, 1, 0xa, output(2))
+	r.turn()
+	recvs := r.rx(2).Recvs.Load()
+	for range 10 {
+		r.turn()
+	}
+	r.equal("reads", r.rx(2).Recvs.Load(), recvs+10)
+	recvs += 10
+	for i := range uint32(10) {
+		r.inject(1, ethernet(0xa, 60, i))
+		r.turn()
+	}
+	r.equal("reads by a busy worker", r.rx(2).Recvs.Load(), recvs+1)
+	r.w.fixed += readyEveryNS
+	r.inject(1, ethernet(0xa, 60, 10))
+	r.turn()
+	r.equal("reads by a busy worker, later", r.rx(2).Recvs.Load(), recvs+2)
+}
+
+// Many polled queues are read only when they are readable.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{Polled: true}, false)
+	for no := range uint32(maxReadAtRandom) {
+		r.addPort(3+no, porttest.Options{Polled: true}, false)
+	}
 	r.install(0, 2, 0xa, output(1))
 	r.turn()
 	recvs := r.rx(2).Recvs.Load()

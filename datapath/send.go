@@ -17,6 +17,7 @@ type txPort struct {
 	no       uint32
 	count    uint8 // frames in pending
 	touched  bool  // in Worker.touched
+	local    bool  // what is sent there, a process of this machine may wait for
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch, in order
 }
@@ -86,6 +87,7 @@ func (w *Worker) sendPending(p *txPort) {
 		w.tapSend(p, order)
 	}
 	w.txInUse = p
+	w.delivered = w.delivered || p.local
 	if p.lock != nil {
 		p.lock.lock()
 	}

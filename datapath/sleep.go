@@ -7,66 +7,53 @@ import (
 )
 
 const (
-	// readyEveryNS is how often a worker with frames from elsewhere asks which taps
-	// are readable: a system call, and a frame's latency at most. With nothing else
-	// to do it asks in every pass.
+	// readyEveryNS is how often a worker with frames from elsewhere looks into taps
+	// and sockets: a system call, and a frame's latency at most. With nothing else
+	// to do it looks in every pass.
 	readyEveryNS = 20_000
+	// maxReadAtRandom is the number of polled queues up to which it looks by reading
+	// each. That is a system call a queue, but one less before a frame, and a sender
+	// need not put the queue on a list of readable ones first. With more queues it
+	// asks which are readable.
+	maxReadAtRandom = 4
 	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
 	// expire. deafSleepMS bounds it where a queue cannot wake us.
 	maxSleepMS  = 500
 	deafSleepMS = 1
-	// commandTag marks the command eventfd, polledTag the set of polled queues,
-	// among epoll's events; others carry a queue's slot.
+	// commandTag marks the command eventfd among epoll's events; others carry a
+	// queue's slot.
 	commandTag = -1
-	polledTag  = -2
 )
 
-// waiter has the epoll sets: all has what a sleeping worker waits for, polled
-// only the queues that a spinning one must ask the kernel about. Both are level
-// triggered; polled lies in all.
+// waiter is the epoll set of what a sleeping worker waits for, level triggered.
 type waiter struct {
-	all, polled int
-	command     int
-	nextReady   uint64 // clock of the next look at polled
-	events      [64]unix.EpollEvent
+	set       int
+	command   int
+	nextReady uint64 // clock of the next look at polled queues
+	events    [64]unix.EpollEvent
 }
 
-func (p *waiter) init(command int) error {
-	p.all, p.polled, p.command = -1, -1, command
-	var err error
-	if p.all, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+func (p *waiter) init(command int) (err error) {
+	p.command = command
+	if p.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		p.set = -1
 		return err
 	}
-	if p.polled, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
-		err = add(p.all, command, commandTag)
-	}
-	if err == nil {
-		err = add(p.all, p.polled, polledTag)
-	}
-	if err != nil {
+	if err = p.add(command, commandTag); err != nil {
 		p.close()
 	}
 	return err
 }
 
 func (p *waiter) close() {
-	for _, fd := range []int{p.all, p.polled} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	if p.set >= 0 {
+		unix.Close(p.set)
 	}
-	p.all, p.polled = -1, -1
+	p.set = -1
 }
 
-func add(set, fd int, tag int32) error {
-	return unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag})
-}
-
-func (p *waiter) set(q *rxQueue) int {
-	if q.polled {
-		return p.polled
-	}
-	return p.all
+func (p *waiter) add(fd int, tag int32) error {
+	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag})
 }
 
 // watch adds a queue's WaitFD, forget takes it out.
@@ -74,48 +61,53 @@ func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
 	}
-	return add(p.set(q), int(q.waitFD), int32(q.slot))
+	return p.add(int(q.waitFD), int32(q.slot))
 }
 
 func (p *waiter) forget(q *rxQueue) {
 	if q.waitFD >= 0 {
-		unix.EpollCtl(p.set(q), unix.EPOLL_CTL_DEL, int(q.waitFD), nil)
+		unix.EpollCtl(p.set, unix.EPOLL_CTL_DEL, int(q.waitFD), nil)
 	}
 }
 
-// lookForReady marks the polled queues that have something to read, now and then.
+// lookForReady marks the polled queues that have, or may have, something to read,
+// now and then.
 func (w *Worker) lookForReady() {
 	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
 	}
 	w.waiter.nextReady = w.now + readyEveryNS
-	w.wait(w.waiter.polled, 0)
+	if w.queues.polled > maxReadAtRandom {
+		w.wait(0)
+		return
+	}
+	for at := range w.queues.count {
+		w.queues.at(at).ready = true
+	}
 }
 
-// wait asks an epoll set and deals with its events. It goes through the
+// wait asks the epoll set and deals with its events. It goes through the
 // scheduler also where it does not block: the processor it gives up is taken by
 // nobody in so short a time, for there are more processors than workers. It
 // returns the number of events.
-func (w *Worker) wait(set, timeoutMS int) int {
-	n, err := unix.EpollWait(set, w.waiter.events[:], timeoutMS)
+func (w *Worker) wait(timeoutMS int) int {
+	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
 	w.sh.Counters.Syscalls++
 	if err != nil { // EINTR: the caller comes back
 		return 0
 	}
 	for i := range w.waiter.events[:n] {
-		switch tag := w.waiter.events[i].Fd; tag {
-		case commandTag:
+		tag := w.waiter.events[i].Fd
+		if tag == commandTag {
 			shm.Drain(w.waiter.command)
 			w.sh.Counters.Syscalls++
-		case polledTag:
-			w.waiter.nextReady = 0
-		default:
-			q := &w.queues.slots[tag]
-			w.rxInUse = q
-			q.rx.Woken()
-			w.rxInUse = nil
-			q.ready = true
+			continue
 		}
+		q := &w.queues.slots[tag]
+		w.rxInUse = q
+		q.rx.Woken()
+		w.rxInUse = nil
+		q.ready = true
 	}
 	return n
 }
@@ -127,7 +119,7 @@ func (w *Worker) sleep() {
 	if w.armAll() && w.commands.Sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {
 			w.sh.Counters.Sleeps++
-			woken = w.wait(w.waiter.all, w.sleepMS()) > 0
+			woken = w.wait(w.sleepMS()) > 0
 		}
 		w.commands.Awake()
 	}

@@ -60,6 +60,9 @@ const (
 	// line of the avail index with us, and reading it too eagerly slows the guest
 	// down.
 	emptyPassPauses = 24
+	// fewFrames is what a pass may have had for it to end like one that found
+	// nothing, if a process on this core may wait for them.
+	fewFrames = 2
 	// maxCommandsPerPass bounds what control can delay frames by.
 	maxCommandsPerPass = 64
 )
@@ -121,10 +124,11 @@ type Worker struct {
 	segments  packet.Batch // of one large frame, or an answer
 	answers   uint64       // see mayTell
 
-	ports   [port.MaxPorts]txPort
-	touched touchedPorts
-	queues  queueTable
-	faults  int // ports whose fault control has not been told of
+	ports     [port.MaxPorts]txPort
+	touched   touchedPorts
+	delivered bool // since the last pass with frames, to a port with local set
+	queues    queueTable
+	faults    int // ports whose fault control has not been told of
 
 	held          heldPool
 	fair          fairness
@@ -286,6 +290,10 @@ func (w *Worker) pass() {
 	}
 	if frames+did > 0 || waits {
 		w.lastBusy = now
+		if w.delivered && frames <= fewFrames {
+			cpu.Yield() // before the next look, which most likely finds nothing
+		}
+		w.delivered = false
 		return
 	}
 	if w.queues.polled > 0 {

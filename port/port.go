@@ -33,8 +33,9 @@ type Rx interface {
 	// The queue owns it. Woken is called when it was seen readable, to drain it.
 	WaitFD() int
 	Woken()
-	// Polled tells whether Recv costs a system call even when nothing waits (a
-	// tap). The worker then calls it only when WaitFD is readable.
+	// Polled tells whether Recv costs a system call even when nothing waits: frames
+	// come from this machine's kernel (a tap). The worker then calls it now and
+	// then, or when WaitFD is readable.
 	Polled() bool
 	// Fault names what broke the queue, for the operator; "" if it is whole.
 	Fault() string

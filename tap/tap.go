@@ -35,7 +35,7 @@ const (
 	largeBufferLen = 64 << 10
 	// passBytes is how much a batch reads at most, so that what was read is still
 	// in the cache when it is sent.
-	passBytes = 256 << 10
+	passBytes = 128 << 10
 	// headerLen is the private header read of each frame.
 	headerLen = packet.InnerHeader
 	// MaxMTU is the largest MTU of a tap the switch takes: Ethernet header and
