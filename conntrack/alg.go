@@ -3,8 +3,6 @@ package conntrack
 import (
 	"bytes"
 	"net/netip"
-	"strconv"
-	"strings"
 
 	"weft/packet"
 )
@@ -12,7 +10,8 @@ import (
 // Application layer gateways: control connections of FTP (RFC 959, RFC 2428) and
 // requests of TFTP (RFC 1350) announce connections, which are related to theirs.
 // Only announcements of the two ends themselves count, so that nobody opens a way
-// to a third. What is announced within is not translated.
+// to a third. What a control connection of FTP that is translated announces is
+// translated too: see shift.go.
 
 // ALG names a gateway.
 type ALG uint8
@@ -44,9 +43,12 @@ type expectation struct {
 	zone      uint16
 	proto     uint8
 	ipv6      uint8
-	_         [2]byte
-	parent    Ref // as it began
-	_         [8]byte
+	announcer uint8 // direction of the parent in which it was announced
+	// translated: the parent is; another port may be announced in the place of one.
+	translated bool
+	parent     Ref    // as it began
+	to         uint16 // port the announcer has named, DstPort if nothing is translated
+	_          [6]byte
 }
 
 // announce reads what f, a valid frame of connection n in direction dir, tells
@@ -54,36 +56,46 @@ type expectation struct {
 func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
 	var v view
-	if !t.read(n, g, &v) || v.flags&(connFTP|connTFTP) == 0 || f.L4 == 0 {
+	if !t.read(n, g, &v) || f.L4 == 0 {
 		return
 	}
-	o := v.tuples[0].tuple(v.addresses(0))
-	e := expectation{zone: o.Zone, proto: o.Proto, parent: Ref{n, v.born}}
-	if o.IPv6 {
-		e.ipv6 = 1
-	}
-	if v.flags&connTFTP != 0 {
-		if dir == 0 { // a request: answered from another port
-			e.src, e.dst, e.dstPort = o.Dst, o.Src, o.SrcPort
+	e := expectationOf(&v, n, dir)
+	switch {
+	case v.flags&connTFTP != 0 && dir == 0: // a request: answered from another port
+		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
+		t.expect(&e, now)
+	case v.flags&(connFTP|connTranslated) == connFTP: // else as it is translated
+		if a, ok := readOwn(payloadOf(b, f), &v, dir); ok {
+			e.dstPort, e.to = a.port, a.port
 			t.expect(&e, now)
 		}
-		return
 	}
-	line := payloadOf(b, f)
+}
+
+// expectationOf is what is expected when the sender of direction dir of connection
+// v, number n, announces: the other side, as it comes here, will call the announcer
+// by the address it knows of. Ports are left out.
+func expectationOf(v *view, n uint32, dir uint8) expectation {
+	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
+	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir,
+		translated: v.flags&connTranslated != 0, parent: Ref{n, v.born}}
+	if other.IPv6 {
+		e.ipv6 = 1
+	}
+	return e
+}
+
+// readOwn reads an announcement of its sender's own address.
+func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	if len(line) == 0 {
-		return
+		return a, false
 	}
-	// Passive: the client will call the server; active: the other way round.
-	e.src, e.dst = o.Src, o.Dst
-	if dir == 0 {
-		e.src, e.dst = o.Dst, o.Src
+	own := v.tuples[dir&1].tuple(v.addresses(dir))
+	a, ok = readFTP(line, dir == 1)
+	if a.address.IsValid() && (a.address.Is6() != own.IPv6 || AddrWords(a.address) != own.Src) {
+		return a, false
 	}
-	address, port, ok := readFTP(line, dir == 1)
-	if !ok || port == 0 || address.IsValid() && (address.Is6() != o.IPv6 || AddrWords(address) != e.dst) {
-		return
-	}
-	e.dstPort = port
-	t.expect(&e, now)
+	return a, ok && a.port != 0
 }
 
 // payloadOf is the beginning of f's TCP payload.
@@ -100,30 +112,48 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// expect adds an expectation.
+// maxExpectedPorts bounds the ports tried for one announced in the place of
+// another, which somebody else may have announced behind the same address.
+const maxExpectedPorts = 64
+
+// expect adds an expectation. Where its port is one somebody else is expected at,
+// and its address a translated one, it gets another: e.dstPort is that.
 func (t *Table) expect(e *expectation, now uint64) {
 	e.expiresNS = now + expectationNS
 	t.lock()
 	defer t.unlock()
-	at := 0
+	at, clash := t.placeOf(e, now)
+	for i := 0; clash && e.translated && e.proto == packet.ProtoTCP && i < maxExpectedPorts; i++ {
+		if e.dstPort++; e.dstPort < ephemeralLo {
+			e.dstPort = ephemeralLo
+		}
+		at, clash = t.placeOf(e, now)
+	}
+	t.expectations[at] = *e
+	t.head.expecting.Store(1)
+}
+
+// placeOf is where e goes: to that of the same ports and addresses, else to the
+// one that expires first. clash: the first is not its own. Lock held.
+func (t *Table) placeOf(e *expectation, now uint64) (at int, clash bool) {
 	for i := range t.expectations {
 		x := &t.expectations[i]
 		if x.expiresNS < t.expectations[at].expiresNS {
 			at = i
 		}
 		if x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6 {
-			at = i
-			break
+			up := &t.conns[x.parent.Number%uint32(len(t.conns))]
+			lives := x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
+			return i, lives && (x.parent != e.parent || x.to != e.to)
 		}
 	}
-	t.expectations[at] = *e
-	t.head.expecting.Store(1)
+	return at, false
 }
 
 // expected finds the expectation that p fulfils, and removes it if take is set.
-func (t *Table) expected(p *probe, now uint64, take bool) (parent Ref, ok bool) {
+func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
-		return parent, false
+		return e, false
 	}
 	k := p.words.tuple(&p.long)
 	t.lock()
@@ -140,80 +170,220 @@ func (t *Table) expected(p *probe, now uint64, take bool) (parent Ref, ok bool) 
 		}
 		left = 1
 		if x.dstPort == k.DstPort && x.zone == k.Zone && x.proto == k.Proto && (x.ipv6 != 0) == k.IPv6 && x.src == k.Src && x.dst == k.Dst {
+			e = *x
 			if take {
 				x.expiresNS = 0
 			}
-			return x.parent, true
+			return e, true
 		}
 	}
 	t.head.expecting.Store(left)
-	return parent, false
+	return e, false
+}
+
+// translationOfParent is how a connection is translated that was expected of a
+// translated one: the address that was announced becomes the announcer's, and the
+// caller's the one by which the announcer knows it. It reports false for others.
+// Lock held.
+func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64) (reply probe, flags uint16, ok bool) {
+	t, n := tr.Table, g.related.Number
+	if g.related.Generation == 0 || nat.Kind == NATNone {
+		return reply, 0, false
+	}
+	up := &t.conns[n]
+	if up.generation()&1 == 0 || up.born != g.related.Generation || up.flags&connTranslated == 0 {
+		return reply, 0, false
+	}
+	announcer := up.tuples[g.announcer&1].tuple(t.longOf(n, g.announcer))
+	plain := p.words.tuple(&p.long)
+	want := plain
+	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
+	// The caller's port gives way if another connection has it.
+	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
+		return reply, connClash, true
+	}
+	return reply, flagsOf(&plain, &reply), true
+}
+
+// announced is what a line of FTP announces.
+type announced struct {
+	address  netip.Addr // invalid: that of the connection
+	port     uint16
+	from, to int  // where in the line both stand
+	between  byte // what stands between them; 0: the six numbers of PORT and 227
 }
 
 // readFTP reads PORT and EPRT of a client, or the replies 227 and 229 of a
-// server. An invalid address is the one the connection has.
-func readFTP(line []byte, reply bool) (address netip.Addr, port uint16, ok bool) {
+// server. It allocates nothing, as netip's parser would.
+func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	end := bytes.IndexByte(line, '\r')
-	if end < 0 {
-		return address, 0, false // more than was read, or not a line
+	if end < 5 {
+		return a, false // more than was read, or not a line
 	}
-	text := string(line[:end])
+	line = line[:end]
+	a.from, a.to = 5, end
 	switch {
-	case !reply && len(text) > 5 && strings.EqualFold(text[:5], "PORT "):
-		return readSix(text[5:])
-	case !reply && len(text) > 5 && strings.EqualFold(text[:5], "EPRT "):
-		return readExtended(text[5:], true)
-	case reply && strings.HasPrefix(text, "227 "):
-		if at := strings.IndexAny(text[4:], "0123456789"); at >= 0 {
-			return readSix(strings.TrimRight(text[4+at:], "). "))
+	case !reply && bytes.EqualFold(line[:5], []byte("PORT ")):
+		ok = a.readSix(line)
+	case !reply && bytes.EqualFold(line[:5], []byte("EPRT ")):
+		ok = a.readExtended(line, true)
+	case reply && string(line[:4]) == "227 ":
+		a.from = 4
+		for a.from < end && digit(line[a.from]) == 10 {
+			a.from++
 		}
-	case reply && strings.HasPrefix(text, "229 "):
-		_, inner, found := strings.Cut(text, "(")
-		if inner, _, closed := strings.Cut(inner, ")"); found && closed {
-			return readExtended(inner, false)
+		for a.to > a.from && digit(line[a.to-1]) == 10 {
+			a.to--
+		}
+		ok = a.readSix(line)
+	case reply && string(line[:4]) == "229 ":
+		a.from = bytes.IndexByte(line, '(') + 1
+		if a.to = bytes.IndexByte(line, ')'); a.from > 0 && a.to >= a.from {
+			ok = a.readExtended(line, false)
 		}
 	}
-	return address, 0, false
+	return a, ok
 }
 
 // readSix reads h1,h2,h3,h4,p1,p2.
-func readSix(text string) (address netip.Addr, port uint16, ok bool) {
+func (a *announced) readSix(line []byte) bool {
 	var v [6]byte
-	parts := strings.Split(strings.TrimSpace(text), ",")
-	if len(parts) != len(v) {
-		return address, 0, false
-	}
-	for i, p := range parts {
-		n, err := strconv.ParseUint(p, 10, 8)
-		if err != nil {
-			return address, 0, false
+	fields := fields{line[a.from:a.to], ','}
+	for i := range v {
+		text, last := fields.next()
+		n, ok := decimal(text, 0xff)
+		if !ok || last != (i == len(v)-1) {
+			return false
 		}
 		v[i] = byte(n)
 	}
-	return netip.AddrFrom4([4]byte(v[:4])), uint16(v[4])<<8 | uint16(v[5]), true
+	a.address, a.port = netip.AddrFrom4([4]byte(v[:4])), uint16(v[4])<<8|uint16(v[5])
+	return true
 }
 
 // readExtended reads |family|address|port|, the first two of which are empty in a
 // reply.
-func readExtended(text string, full bool) (address netip.Addr, port uint16, ok bool) {
-	text = strings.TrimSpace(text)
-	if len(text) < 5 {
-		return address, 0, false
+func (a *announced) readExtended(line []byte, full bool) bool {
+	if a.to-a.from < 5 {
+		return false
 	}
-	parts := strings.Split(text, text[:1])
-	if len(parts) != 5 {
-		return address, 0, false
+	if a.between = line[a.from]; a.between < '!' || a.between > '~' {
+		return false
 	}
-	n, err := strconv.ParseUint(parts[3], 10, 16)
-	if err != nil {
-		return address, 0, false
+	fields := fields{line[a.from+1 : a.to], a.between}
+	family, _ := fields.next()
+	address, _ := fields.next()
+	port, last := fields.next()
+	n, ok := decimal(port, 0xffff)
+	if rest, _ := fields.next(); !ok || last || len(rest) != 0 || fields.between != 0 {
+		return false
 	}
+	a.port = uint16(n)
 	if full {
-		if address, err = netip.ParseAddr(parts[2]); err != nil || address.Zone() != "" {
-			return address, 0, false
-		}
-	} else if parts[1] != "" || parts[2] != "" {
-		return address, 0, false
+		a.address, ok = readAddress(address)
+		return ok && len(family) == 1 && (family[0] == '2') == a.address.Is6()
 	}
-	return address, uint16(n), true
+	return len(family)+len(address) == 0
+}
+
+// fields are what stands between bytes; 0: there are no more.
+type fields struct {
+	text    []byte
+	between byte
+}
+
+// next is the next field; last tells that none follows.
+func (f *fields) next() (text []byte, last bool) {
+	at := bytes.IndexByte(f.text, f.between)
+	if at < 0 {
+		text, f.text, f.between = f.text, nil, 0
+		return text, true
+	}
+	text, f.text = f.text[:at], f.text[at+1:]
+	return text, false
+}
+
+// digit is the value of a decimal digit, 10 for what is none.
+func digit(c byte) uint { return min(uint(c-'0'), 10) }
+
+// decimal reads a number up to most.
+func decimal(text []byte, most uint) (n uint, ok bool) {
+	if len(text) == 0 || len(text) > 5 {
+		return 0, false
+	}
+	for _, c := range text {
+		if digit(c) == 10 {
+			return 0, false
+		}
+		n = n*10 + digit(c)
+	}
+	return n, n <= most
+}
+
+// readAddress reads an address of either family, RFC 4291 section 2.2.
+func readAddress(text []byte) (netip.Addr, bool) {
+	if bytes.IndexByte(text, ':') < 0 {
+		var v [4]byte
+		fields := fields{text, '.'}
+		for i := range v {
+			text, last := fields.next()
+			n, ok := decimal(text, 0xff)
+			if !ok || last != (i == len(v)-1) {
+				return netip.Addr{}, false
+			}
+			v[i] = byte(n)
+		}
+		return netip.AddrFrom4(v), true
+	}
+	var v [16]byte
+	n, gap := 0, -1 // bytes read, and those before ::
+	if string(text[:min(2, len(text))]) == "::" {
+		gap, text = 0, text[2:]
+	}
+	for len(text) > 0 {
+		end := bytes.IndexByte(text, ':')
+		if end < 0 {
+			end = len(text)
+		}
+		group, ok := hexadecimal(text[:end])
+		if !ok || n == len(v) {
+			return netip.Addr{}, false
+		}
+		v[n], v[n+1] = byte(group>>8), byte(group)
+		n += 2
+		switch text = text[end:]; {
+		case len(text) == 0:
+		case len(text) > 1 && text[1] != ':':
+			text = text[1:]
+		case len(text) > 1 && gap < 0:
+			gap, text = n, text[2:]
+		default:
+			return netip.Addr{}, false
+		}
+	}
+	if gap >= 0 && n < len(v) {
+		behind := len(v) - (n - gap)
+		copy(v[behind:], v[gap:n])
+		clear(v[gap:behind])
+	} else if gap >= 0 || n < len(v) {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFrom16(v), true
+}
+
+// hexadecimal reads a group of an IPv6 address.
+func hexadecimal(text []byte) (n uint, ok bool) {
+	if len(text) == 0 || len(text) > 4 {
+		return 0, false
+	}
+	for _, c := range text {
+		d := digit(c)
+		if c |= 0x20; c >= 'a' && c <= 'f' {
+			d = uint(c-'a') + 10
+		} else if d == 10 {
+			return 0, false
+		}
+		n = n<<4 | d
+	}
+	return n, true
 }

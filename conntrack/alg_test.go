@@ -2,6 +2,8 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -77,13 +79,48 @@ func TestTFTP(t *testing.T) {
 }
 
 func FuzzReadFTP(f *testing.F) {
-	for _, text := range []string{"PORT 1,2,3,4,5,6\r\n", "EPRT |1|1.2.3.4|5|\r\n", "227 =1,2,3,4,5,6\r\n", "229 x (|||5|)\r\n"} {
-		f.Add([]byte(text), true)
+	for _, text := range []string{"PORT 1,2,3,4,5,6\r\n", "EPRT |1|1.2.3.4|5|\r\n", "EPRT |2|fd00::1:2|5|\r\n", "227 =1,2,3,4,5,6\r\n", "229 x (|||5|)\r\n"} {
 		f.Add([]byte(text), false)
+		f.Add([]byte(text), true)
 	}
 	f.Fuzz(func(t *testing.T, line []byte, reply bool) {
-		if a, _, ok := readFTP(line, reply); !ok && a != (netip.Addr{}) && a.Zone() != "" {
-			t.Fatal("an address with a zone")
+		a, ok := readFTP(line, reply)
+		if !ok {
+			return
+		}
+		if a.from > a.to || a.to > len(line) {
+			t.Fatal("not in the line")
+		}
+		// Twin: what it has read, written again, is in the line's place.
+		r := rewriting{announced: a, port: a.port}
+		address := [2]uint64{}
+		if a.address.IsValid() {
+			address = AddrWords(a.address)
+		}
+		again, ok := readFTP(slices.Concat(line[:a.from], r.text(nil, address), line[a.to:]), reply)
+		if !ok || again.address != a.address || again.port != a.port || again.between != a.between || again.from != a.from {
+			t.Fatalf("%q: %+v, then %+v", line, a, again)
+		}
+	})
+}
+
+// FuzzReadAddress compares with netip, which knows IPv4 within IPv6 besides, and no
+// zeros in front.
+func FuzzReadAddress(f *testing.F) {
+	for _, text := range []string{"::", "::1", "1::", "1:2:3:4:5:6:7:8", "1::8", "fd00::1:2", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:::2", "1::2::3", "1:", ":1", "12345::",
+		"1.2.3.4", "1.2.3", "1.2.3.4.", "256.1.1.1", "", ":", "Fe80::aBcD", "1:2:3:4:5:6:7:8:9", "g::"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, ok := readAddress([]byte(text))
+		want, err := netip.ParseAddr(text)
+		switch {
+		case ok && err != nil && !strings.Contains(text, ".0"), ok && err == nil && got != want:
+			if !strings.HasPrefix(text, "0") {
+				t.Fatalf("%q is %v, not %v: %v", text, got, want, err)
+			}
+		case !ok && err == nil && want.Zone() == "" && !(want.Is6() && strings.Contains(text, ".")):
+			t.Fatalf("%q is %v", text, want)
 		}
 	})
 }

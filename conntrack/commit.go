@@ -166,7 +166,10 @@ type begun struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the connection it is related to, as it began
-	alg     ALG
+	// announcer and to are how that expected it; see expectation.
+	announcer uint8
+	to        uint16
+	alg       ALG
 }
 
 // create makes the connection of p with the translation of nat. It returns it as it
@@ -186,7 +189,10 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		t.head.counters.RefusedLimit++
 		return Ref{}, false, packet.DropConnLimit
 	}
-	reply, flags := tr.translation(p, nat, now)
+	reply, flags, followed := tr.translationOfParent(p, nat, g, now)
+	if !followed {
+		reply, flags = tr.translation(p, nat, now)
+	}
 	if flags&connClash != 0 {
 		t.head.counters.RefusedNAT++
 		return Ref{}, false, packet.DropNATExhausted
@@ -213,6 +219,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	case ALGFTP:
 		if p.proto() == packet.ProtoTCP {
 			c.flags |= connFTP
+			t.shifts[n] = [2]shift{}
 		}
 	case ALGTFTP:
 		if p.proto() == packet.ProtoUDP {

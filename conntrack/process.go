@@ -164,12 +164,12 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	if c.flags&(connFTP|connTFTP) != 0 && state&Invalid == 0 && p.kind != kindError {
 		tr.announce(b, f, n, g, dir, now)
 	}
-	return tr.apply(b, f, p, n, g, m, req)
+	return tr.apply(b, f, p, n, g, m, req, now)
 }
 
 // apply finishes a frame of connection n: mark and label, the original tuple, and
 // the translation. It reports false if the connection has changed meanwhile.
-func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request) bool {
+func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
 		m.State&Invalid == 0 {
@@ -188,6 +188,14 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 		t.originOfParent(v.parent, m)
 	}
 	if req.NAT.Kind != NATNone && m.State&(Invalid|SNAT|DNAT) == 0 {
+		if v.flags&(connFTP|connTranslated) == connFTP|connTranslated && p.kind == kindFlow && f.L4 != 0 {
+			if why, ok := tr.shift(b, f, n, g, &v, m.Dir, now); !ok {
+				return false
+			} else if why != packet.DropNone {
+				m.Drop = why
+				return true
+			}
+		}
 		m.State |= t.translate(b, f, p, &v, m.Dir)
 	}
 	return true
@@ -250,7 +258,7 @@ func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, re
 		}
 		return false
 	}
-	return tr.apply(b, f, p, n, m.Ref.Generation, m, req)
+	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
 }
 
 // unknown deals with a frame that has no connection; it reports false if it has
@@ -266,16 +274,16 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	}
 	m.State = Tracked | New
 	p.words.into(&m.Orig, &p.long)
-	if parent, ok := tr.expected(p, now, req.Commit); ok {
+	if x, ok := tr.expected(p, now, req.Commit); ok {
 		m.State |= Related
 		var up view
-		if tr.readBorn(parent, &up) {
+		if tr.readBorn(x.parent, &up) {
 			up.tuples[0].into(&m.Orig, up.addresses(0))
 			if up.flags&connLabelled != 0 {
 				m.Mark = up.mark
 			}
 		}
-		g.related = parent
+		g.related, g.announcer, g.to = x.parent, x.announcer, x.to
 	}
 	if !req.Commit {
 		return true
@@ -294,7 +302,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	if req.ALG == ALGTFTP { // the first frame is the request
 		tr.announce(b, f, ref.Number, ref.Generation, 0, now)
 	}
-	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req)
+	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
 // begin fills g for a connection that begins with f; it reports false if none
@@ -337,6 +345,9 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		s.length += tr.missing
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
+		}
+		if c.flags&connFTP != 0 { // both sides are followed in their own numbers
+			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(c.peers[0].phase, c.peers[1].phase)
 		v = trackTCP(&c.peers[dir&1], &c.peers[1-dir&1], &s, t.Liberal())

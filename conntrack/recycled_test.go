@@ -135,7 +135,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		},
 		"announce": func() bool { r.tr.announce(&r.b, f, old.Number, old.Generation, 0, later); return false },
 		"apply": func() bool {
-			return r.tr.apply(&r.b, f, p, old.Number, old.Generation, &Meta{Zone: 1, State: Tracked | New}, &Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}})
+			return r.tr.apply(&r.b, f, p, old.Number, old.Generation, &Meta{Zone: 1, State: Tracked | New}, &Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}}, later)
 		},
 		"again": func() bool {
 			return r.tr.again(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)

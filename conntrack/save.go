@@ -52,14 +52,14 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 		if c.meta.Load()&1 == 0 || c.expired(now) {
 			continue
 		}
-		if _, err := out.Write(appendConn(buf[:0], c, &m.long[n])); err != nil {
+		if _, err := out.Write(appendConn(buf[:0], c, &m.long[n], &m.shifts[n])); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
 }
 
-func appendConn(buf []byte, c *conn, long *addresses) []byte {
+func appendConn(buf []byte, c *conn, long *addresses, shifts *[2]shift) []byte {
 	le := binary.LittleEndian
 	for _, v := range []uint64{
 		c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b, c.expiresNS,
@@ -81,6 +81,9 @@ func appendConn(buf []byte, c *conn, long *addresses) []byte {
 	}
 	for _, v := range long {
 		buf = le.AppendUint64(buf, v)
+	}
+	if c.flags&connFTP != 0 {
+		buf = appendShifts(buf, shifts)
 	}
 	for len(buf) < savedConn {
 		buf = append(buf, 0)
@@ -167,6 +170,9 @@ func (t *Table) adopt(buf []byte) bool {
 		if v := word(); c.tuples[0].ipv6() {
 			t.long[n][i] = v
 		}
+	}
+	if c.flags&connFTP != 0 {
+		t.shifts[n] = readShifts(word)
 	}
 	c.flags &^= connRelated // the parent has another number now
 	c.parent, c.parentBorn = 0, 0

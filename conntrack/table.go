@@ -13,6 +13,7 @@
 //	translate.go  translating a frame, ICMP errors included
 //	commit.go     connections come and go; limits, eviction
 //	alg.go        connections that others announce
+//	shift.go      control connections whose announcements are translated
 //	fast.go       a frame whose connection is known
 //	fragment.go   fragments of one datagram
 //	timeout.go    policies; sweep.go: expiry
@@ -76,6 +77,7 @@ type Memory struct {
 
 	expectations []expectation
 	events       shm.RingMem // workers produce under the lock, control consumes
+	shifts       [][2]shift  // index: number of the connection; of those with connFTP
 }
 
 // CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
@@ -91,6 +93,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 
 		expectations: shm.Carve[expectation](l, MaxExpectations),
 		events:       shm.CarveRing(l, EventRingBytes),
+		shifts:       shm.Carve[[2]shift](l, s.Connections),
 	}
 	if l.Mem != nil {
 		m.head, m.settings = &head[0], &set[0]
@@ -99,7 +102,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740003
+const magic = 0x7765667463740004
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.

@@ -95,6 +95,9 @@ func (w *together) round(id, round int) error {
 		if m.Ref.Generation != 0 && (m.Label[0] != uint64(m.Mark) || m.Label[1] != m.Label[0]) || m.State&Tracked == 0 {
 			return fmt.Errorf("half of a change: %s", stateText(m.State))
 		}
+		if m.Drop != packet.DropNone {
+			continue
+		}
 		if err := w.whole(int(i), m.State); err != nil {
 			return fmt.Errorf("%s: %w", stateText(m.State), err)
 		}

@@ -294,6 +294,78 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
+// Behind source translation the server calls the address that the client has
+// announced: the switch's, in its place. Several transfers a connection, over IPv4
+// and IPv6, each with an announcement that grows or shrinks.
+func TestConntrackFTPThroughSNAT(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,priority=40000,in_port=1,tcp,tp_dst=21,actions=ct(commit,zone=5,alg=ftp,nat(src=192.0.2.1)),2
+table=0,in_port=1,ip,actions=ct(zone=5,nat),2
+table=0,in_port=2,ip,actions=ct(zone=5,nat,table=1)
+table=0,priority=40000,in_port=1,tcp6,tp_dst=21,actions=ct(commit,zone=6,alg=ftp,nat(src=2001:db8::1)),2
+table=0,in_port=1,ipv6,actions=ct(zone=6,nat),2
+table=0,in_port=2,ipv6,actions=ct(zone=6,nat,table=2)
+table=1,in_port=2,ip,ct_state=+est,actions=1
+table=1,in_port=2,ip,ct_state=+new+rel,actions=ct(commit,zone=5,nat),1
+table=2,in_port=2,ipv6,ct_state=+est,actions=1
+table=2,in_port=2,ipv6,ct_state=+new+rel,actions=ct(commit,zone=6,nat),1
+`)
+	s.outside.Start("python3", "-c", `
+import socket, threading
+def session(c):
+    f = c.makefile("rw", newline="")
+    f.write("220 hello\r\n"); f.flush()
+    for line in f:
+        name, rest = line.strip().split(" ", 1)
+        if name == "PORT":
+            n = rest.split(",")
+            to = (".".join(n[:4]), int(n[4]) * 256 + int(n[5]))
+        else:
+            n = rest.split("|")
+            to = (n[2], int(n[3]))
+        if to[0] != c.getpeername()[0]:
+            f.write("500 of a third: %s\r\n" % to[0]); f.flush()
+            continue
+        d = socket.create_connection(to, timeout=5)
+        d.sendall(b"data of " + to[0].encode()); d.close()
+        f.write("226 sent\r\n"); f.flush()
+def serve(s):
+    while True:
+        c, a = s.accept()
+        threading.Thread(target=session, args=(c,)).start()
+for family, address in (socket.AF_INET6, "2001:db8::2"), (socket.AF_INET, "192.0.2.2"):
+    threading.Thread(target=serve, args=(socket.create_server((address, 21), family=family),)).start()
+`)
+	for address, outside := range map[string]string{"192.0.2.2": "192.0.2.1", "2001:db8::2": "2001:db8::1"} {
+		eventually(t, func() error {
+			out, _ := s.inside.Try("python3", "-c", fmt.Sprintf(`
+import socket
+c = socket.create_connection((%q, 21), timeout=3)
+f = c.makefile("rw", newline="")
+f.readline()
+own = c.getsockname()[0]
+for i in range(6):
+    d = socket.create_server((own, 0), family=c.family)
+    d.settimeout(3)
+    port = d.getsockname()[1]
+    if i %% 2 == 0 and c.family == socket.AF_INET:
+        f.write("PORT %%s,%%d,%%d\r\n" %% (own.replace(".", ","), port >> 8, port & 255))
+    else:
+        f.write("EPRT |%%d|%%s|%%d|\r\n" %% (1 if c.family == socket.AF_INET else 2, own, port))
+    f.flush()
+    e, a = d.accept()
+    print(a[0], e.makefile().read(), f.readline().strip())
+`, address))
+			want := strings.Repeat(address+" data of "+outside+" 226 sent\n", 6)
+			if out != want {
+				return fmt.Errorf("%q, expected %q\n%s", out, want, s.weft.Weft("dump-conntrack"))
+			}
+			return nil
+		})
+	}
+}
+
 // Datagrams in fragments, both ways and through NAT.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)

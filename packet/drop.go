@@ -94,6 +94,11 @@ const (
 	// DropHeldShare: as many frames of the port, or for the neighbour, waited as
 	// may, so that there is room for those of other ports.
 	DropHeldShare
+	// DropGateway: a segment of a translated control connection comes before what
+	// it follows, announces while the announcement before is not acknowledged, or
+	// repeats one cut otherwise: how its bytes are to be rewritten cannot be told. It
+	// comes again.
+	DropGateway
 
 	dropReasonCount
 )
@@ -108,7 +113,7 @@ var dropNames = [DropReasons]string{
 	"not-tunnel", "bad-outer", "bad-vxlan", "no-tunnel-port", "no-route", "no-neighbour", "too-big-for-tunnel",
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
-	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share",
+	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 }
 
 // String is the name under which the reason is counted and shown.
