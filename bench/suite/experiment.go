@@ -37,6 +37,7 @@ func experiments() []*experiment {
 		conntrackFamily(),
 		overlayFamily(),
 		latencyFamily(),
+		machineFamily(),
 		hopsFamily(),
 		calmFamilies(),
 		replicaFamily(),

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weft/bench"
+	"weft/e2e/lab"
 )
 
 // verbs are the arguments with which this program is a part of an experiment
@@ -99,6 +100,7 @@ func runSuite(o options) error {
 		return err
 	}
 	defer pages()
+	defer lab.CloseAll() // and what was built for the virtual machines
 	report := newReport(o.runs, o.length)
 	for i, e := range chosen {
 		fmt.Fprintf(os.Stderr, "%d of %d: %s\n", i+1, len(chosen), e.name)

@@ -14,6 +14,7 @@ import (
 type ovs struct {
 	db, vswitchd *process
 	env          []string
+	settings     []string // of other_config, beside those that every run needs
 	dbSock, ctl  string
 }
 
@@ -70,9 +71,12 @@ func (o *ovs) daemons(r *run, w *site) error {
 	if err := eventually(5*time.Second, func() error { return o.vsctl("--no-wait", "init") }); err != nil {
 		return err
 	}
-	if err := o.vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", "other_config:dpdk-socket-mem=512",
-		fmt.Sprintf("other_config:dpdk-lcore-mask=%#x", 1<<guestCore), fmt.Sprintf("other_config:pmd-cpu-mask=%#x", 1<<switchCore),
-		"other_config:dpdk-extra="+extra); err != nil {
+	settings := append([]string{"dpdk-init=true", "dpdk-socket-mem=512", fmt.Sprintf("dpdk-lcore-mask=%#x", 1<<guestCore),
+		fmt.Sprintf("pmd-cpu-mask=%#x", 1<<switchCore), "dpdk-extra=" + extra}, o.settings...)
+	for i := range settings {
+		settings[i] = "other_config:" + settings[i]
+	}
+	if err := o.vsctl(append([]string{"--no-wait", "set", "Open_vSwitch", "."}, settings...)...); err != nil {
 		return err
 	}
 	args := []string{"unshare", "--net"} // its bridges' devices outlive it, but not their namespace

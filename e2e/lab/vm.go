@@ -27,13 +27,13 @@ const (
 )
 
 // VMConfig is a virtual machine: one processor, 256 MiB, and one network device
-// attached through vhost-user.
+// attached through vhost-user or a tap.
 type VMConfig struct {
 	Name string
 	MAC  string
-	// Vhost is the path of the vhost-user socket. "" is a machine without a
-	// network device.
-	Vhost string
+	// Vhost is the path of the vhost-user socket, Tap the name of a tap of the host
+	// for QEMU's own device instead. Both "" is a machine without a network device.
+	Vhost, Tap string
 	// Serve has QEMU make the socket and wait for the switch (mode=client of the
 	// port); otherwise QEMU connects to the switch's (mode=server).
 	Serve bool
@@ -119,15 +119,29 @@ func (l *Lab) probe() (accel, why string) {
 // must be about to connect.
 func (h *Host) VM(c VMConfig) *VM {
 	h.lab.T.Helper()
+	return h.VMs(c)[0]
+}
+
+// VMs is VM of several, which boot at the same time.
+func (h *Host) VMs(configs ...VMConfig) []*VM {
+	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
-	vm, err := h.launch(c, accel)
-	if err == nil {
-		err = vm.greeted(bootLimit)
+	check := func(vm *VM, err error) {
+		h.lab.T.Helper()
+		if err != nil {
+			h.lab.T.Fatalf("%s: virtual machine %s (%s): %v%s", h.Name, vm.Name, accel, err, vm.troubles())
+		}
 	}
-	if err != nil {
-		h.lab.T.Fatalf("%s: virtual machine %s (%s): %v%s", h.Name, c.Name, accel, err, vm.troubles())
+	var vms []*VM
+	for _, c := range configs {
+		vm, err := h.launch(c, accel)
+		check(vm, err)
+		vms = append(vms, vm)
 	}
-	return vm
+	for _, vm := range vms {
+		check(vm, vm.greeted(bootLimit))
+	}
+	return vms
 }
 
 func (h *Host) newVM(c VMConfig) *VM {
@@ -152,7 +166,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
 		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
-		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet",
+		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // emulated on a busy machine, it may come too late
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
 	args = append(args, "-qmp", "unix:"+vm.qmp()+",server=on,wait=off")
@@ -171,6 +185,9 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 
 // network is QEMU's arguments for the network device.
 func (c VMConfig) network(accel string) []string {
+	if c.Tap != "" {
+		return []string{"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + c.Tap, "-device", "virtio-net-pci,netdev=net,romfile=,mac=" + c.MAC}
+	}
 	if c.Vhost == "" {
 		return nil
 	}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"weft/e2e/lab"
+)
+
+// Between two virtual machines on one host, with their own kernels' TCP: large
+// frames go through virtio from kernel to kernel. Under software emulation the
+// machines themselves take most of the time.
+
+// ovsTSOPeer is OVS-DPDK as it is best here: with segmentation left to the guests,
+// which is experimental there, and a poll thread that sleeps.
+const ovsTSOPeer = "ovs-dpdk-tso"
+
+func machineFamily() []*experiment {
+	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
+}
+
+// labReporter makes what goes wrong in a lab an error of the run.
+type labReporter struct{}
+
+type labFailure string
+
+func (labReporter) Helper()                         {}
+func (labReporter) Logf(format string, args ...any) {}
+func (labReporter) Fatalf(format string, args ...any) {
+	panic(labFailure(fmt.Sprintf(format, args...)))
+}
+
+// measureMachines boots two machines, runs iperf3 between them and returns the bits a
+// second that arrived.
+func measureMachines(r *run, peer string) (rate float64, err error) {
+	defer func() {
+		if f := recover(); f != nil {
+			failure, ok := f.(labFailure)
+			if !ok {
+				panic(f)
+			}
+			err = errors.New(string(failure))
+		}
+	}()
+	l := lab.New(labReporter{})
+	r.atEnd(l.Close)
+	host := l.Host("host")
+	if accel, _ := l.Accelerator(); accel == "kvm" {
+		r.note("under KVM", "", 1)
+	}
+	configs := []lab.VMConfig{{Name: "vm0", MAC: "02:00:00:00:01:01"}, {Name: "vm1", MAC: "02:00:00:00:01:02"}}
+	if peer == linuxPeer {
+		host.Run("ip", "link", "add", "br0", "up", "type", "bridge")
+		for i := range configs {
+			tap := fmt.Sprint("t", i)
+			host.Run("ip", "tuntap", "add", tap, "mode", "tap", "vnet_hdr")
+			host.Run("ip", "link", "set", tap, "master", "br0", "up")
+			configs[i].Tap = tap
+		}
+	} else {
+		var sw vswitch = new(weft)
+		if peer == ovsTSOPeer {
+			sw = &ovs{settings: []string{"userspace-tso-enable=true", "pmd-maxsleep=100"}}
+		}
+		if err := r.up(sw, setup{guests: len(configs), flows: pairFlows}); err != nil {
+			return 0, err
+		}
+		for i := range configs {
+			configs[i].Vhost, configs[i].Serve = r.socket(i), true
+		}
+	}
+	vms := host.VMs(configs...)
+	for i, vm := range vms {
+		vm.Address(overlayAddress(i)+"/24", 1500)
+	}
+	return machineIperf(r, vms)
+}
+
+// machineIperf sends from the first machine to the second for two seconds at least.
+func machineIperf(r *run, vms []*lab.VM) (float64, error) {
+	vms[1].Spawn("iperf3", "-s")
+	if err := eventually(10*time.Second, func() error {
+		_, err := vms[0].Try("ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	var report struct {
+		Error string
+		End   struct {
+			Received struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		}
+	}
+	seconds := max(2, int(r.length.Seconds()))
+	err := eventually(10*time.Second, func() error {
+		out, err := vms[0].Try("iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds))
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			return fmt.Errorf("iperf3: %w: %s", err, strings.TrimSpace(out))
+		}
+		if report.Error != "" {
+			return errors.New("iperf3: " + report.Error)
+		}
+		return nil
+	})
+	return report.End.Received.BitsPerSecond, err
+}
