@@ -217,6 +217,9 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 // Flush has nothing to publish: Send has handed the frames over.
 func (q *txQueue) Flush() {}
 
+// Postpone as Flush.
+func (q *txQueue) Postpone() bool { return false }
+
 // MTU is the device's when control set it up, with the Ethernet header.
 func (q *txQueue) MTU() int { return q.mtu }
 

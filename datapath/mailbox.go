@@ -77,6 +77,7 @@ func (w *Worker) takeMail() {
 	if m.add != nil {
 		m.err = w.addPort(m.add)
 	} else {
+		w.flushOwed(w.turn) // those of the passes before
 		w.takeOut(m.remove)
 		w.forgetFault(m.remove)
 	}

@@ -99,6 +99,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
+	w.more = n == packet.BatchSize && !w.taps.on // what a trace shows of a batch is its own
 	if w.taps.on {
 		w.tapReceived()
 	}

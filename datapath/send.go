@@ -15,17 +15,24 @@ type txPort struct {
 	lock     *TxLock // nil: no other worker uses tx
 	counters *PortCounters
 	no       uint32
-	count    uint8 // frames in pending
-	touched  bool  // in Worker.touched
-	local    bool  // what is sent there, a process of this machine may wait for
+	count    uint8  // frames in pending
+	touched  bool   // in Worker.touched
+	local    bool   // what is sent there, a process of this machine may wait for
+	owed     bool   // in Worker.owed
+	owedIn   uint64 // pass since which a flush is owed; 0: none is
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch, in order
 }
 
-// touchedPorts lists the ports that the batch in hand has been sent to.
-type touchedPorts struct {
+// portList lists ports, each at most once.
+type portList struct {
 	count int
 	ports [port.MaxPorts]uint16
+}
+
+func (l *portList) add(p *txPort) {
+	l.ports[l.count] = uint16(p.no)
+	l.count++
 }
 
 // TxLock guards a transmit queue that several workers use.
@@ -74,8 +81,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 func (w *Worker) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
-		w.touched.ports[w.touched.count] = uint16(p.no)
-		w.touched.count++
+		w.touched.add(p)
 	}
 }
 
@@ -185,9 +191,11 @@ func (w *Worker) finish() {
 		if p.count > 0 {
 			w.sendPending(p)
 		}
-		w.flush(p)
+		w.flush(p, w.more)
+		p.touched = false
 	}
 	w.touched.count = 0
+	w.more = false
 	w.overlaid = false
 	if w.told {
 		w.told = false
@@ -205,15 +213,47 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-func (w *Worker) flush(p *txPort) {
+// flush flushes a port, or lets it put that off where more frames are about to come.
+func (w *Worker) flush(p *txPort, more bool) {
 	w.txInUse = p
 	if p.lock != nil {
 		p.lock.lock()
 	}
-	p.tx.Flush()
+	if more {
+		more = p.tx.Postpone()
+	} else {
+		p.tx.Flush()
+	}
 	if p.lock != nil {
 		p.lock.unlock()
 	}
 	w.txInUse = nil
-	p.touched = false
+	switch {
+	case !more:
+		p.owedIn = 0
+	case p.owedIn == 0:
+		p.owedIn = w.turn
+		if !p.owed {
+			p.owed = true
+			w.owed.add(p)
+		}
+	}
+}
+
+// flushOwed makes up for flushes that were put off before a pass: so what waits for
+// more frames does so for a pass at most.
+func (w *Worker) flushOwed(turn uint64) {
+	for at := w.owed.count - 1; at >= 0; at-- {
+		p := &w.ports[w.owed.ports[at]]
+		if p.owedIn >= turn {
+			continue
+		}
+		w.owed.count--
+		w.owed.ports[at] = w.owed.ports[w.owed.count]
+		p.owed = false // before the queue is used: its memory may fail
+		if p.owedIn != 0 && p.tx != nil {
+			w.flush(p, false)
+		}
+		p.owedIn = 0
+	}
 }

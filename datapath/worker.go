@@ -104,6 +104,7 @@ type Worker struct {
 	clockBase  uint64 // CLOCK_MONOTONIC at clockStart
 	clockStart time.Time
 	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
+	turn       uint64 // the pass's number, from 1 on
 	fixed      uint64 // what tests have the clock say; else 0
 
 	// Of the batch in hand.
@@ -125,8 +126,10 @@ type Worker struct {
 	answers   uint64       // see mayTell
 
 	ports     [port.MaxPorts]txPort
-	touched   touchedPorts
-	delivered bool // since the last pass with frames, to a port with local set
+	touched   portList // that the batch in hand has been sent to
+	more      bool     // the batch in hand was full: another one is about to come
+	owed      portList // whose flush was put off, see flush
+	delivered bool     // since the last pass with frames, to a port with local set
 	queues    queueTable
 	faults    int // ports whose fault control has not been told of
 
@@ -240,6 +243,7 @@ func (w *Worker) passes() {
 	for !w.stopping.Load() {
 		w.pass()
 	}
+	w.flushOwed(w.turn + 1)
 }
 
 // pass is one turn of the loop: everything that waits now is dealt with once.
@@ -251,6 +255,7 @@ func (w *Worker) pass() {
 	}
 	c.Gaps[min(bits.Len64(now-w.now), GapBuckets-1)]++
 	w.now = now
+	w.turn++
 	c.HeartbeatNS = now
 	w.processor.Keep()
 
@@ -276,6 +281,9 @@ func (w *Worker) pass() {
 	}
 	if len(w.fragments.whole) > 0 {
 		w.sendWhole()
+	}
+	if w.owed.count > 0 {
+		w.flushOwed(w.turn)
 	}
 	if frames > 0 {
 		c.Passes++

@@ -52,9 +52,13 @@ type Tx interface {
 	// device can never take (too long) gets its Drop set and counts as taken.
 	Send(b *packet.Batch, order []uint8) int
 	// Flush publishes what Send has gathered since the last Flush, with at most
-	// one wake-up of the other side. The worker calls it once, at the end of
-	// the pass.
+	// one wake-up of the other side. The worker calls it once, at the end of a
+	// batch.
 	Flush()
+	// Postpone is Flush where more frames are about to come: the queue may leave
+	// what costs a system call to the Flush or Postpone that follows within the next
+	// pass. It reports whether it did; otherwise nothing is left to do.
+	Postpone() bool
 	// MTU is the length of the longest frame taken, Ethernet header included; of a
 	// large frame, that of its segments counts (packet.Frame.SegmentLen).
 	MTU() int

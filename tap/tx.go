@@ -93,6 +93,9 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 // Flush has nothing to publish: Send has handed the frames over.
 func (q *txQueue) Flush() {}
 
+// Postpone as Flush.
+func (q *txQueue) Postpone() bool { return false }
+
 // MTU is that of the device when control set it up, with the Ethernet header
 // and one VLAN tag, which Linux does not count.
 func (q *txQueue) MTU() int { return q.mtu }

@@ -68,6 +68,7 @@ type ring struct {
 	seen              uint16 // chains seen; split: the driver's avail index, as last read
 	done              uint16 // elements written; split: the used position of the next
 	published         uint16 // elements as the driver sees them; split: its used index
+	untold            uint16 // of published, those that the driver was not called for yet
 	usedFlags         uint32
 	packed            bool
 	eventIndex        bool
@@ -239,11 +240,20 @@ func (r *ring) expect(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// publish shows the driver what take has completed, and calls it at most once.
-func (r *ring) publish() {
-	if r.done == r.published {
-		return
+// patience is the number of elements that a driver may not be called for while more
+// are coming: a call costs a system call.
+const patience = 64
+
+// publish shows the driver what take has completed, and calls it at most once. With
+// more to come, calling it may be left to the publish that follows; the result tells
+// whether it was.
+func (r *ring) publish(more bool) (owed bool) {
+	fresh := r.done - r.published
+	if fresh == 0 && r.untold == 0 {
+		return false
 	}
+	r.untold += fresh
+	owed = more && !r.packed && r.call >= 0 && !r.callOnce && r.untold < patience
 	wanted := false
 	if r.flight != nil {
 		r.noteBegin()
@@ -251,7 +261,11 @@ func (r *ring) publish() {
 	if r.packed {
 		wanted = r.publishPacked()
 	} else {
-		wanted = r.publishSplit()
+		r.publishSplit()
+		wanted = !owed && r.wantsCall(r.done-r.untold)
+	}
+	if !owed {
+		r.untold = 0
 	}
 	if r.flight != nil {
 		r.noteEnd()
@@ -264,6 +278,7 @@ func (r *ring) publish() {
 		r.callOnce = false
 		shm.Signal(r.call)
 	}
+	return owed
 }
 
 // arm asks the driver for a kick with the next chain, and then looks once more:

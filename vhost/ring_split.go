@@ -102,14 +102,18 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores the used index, and tells whether the driver wants a call.
-func (r *ring) publishSplit() bool {
-	old := r.published
+// publishSplit stores the used index.
+func (r *ring) publishSplit() {
 	r.published = r.done
 	// A release; pairs with the driver's acquire of used.idx: elements and
 	// buffers are complete. Flags and index are both ours, so that one aligned
 	// word holds them.
 	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(r.done)<<16)
+}
+
+// wantsCall tells whether the driver of a split ring wants a call for what was
+// published from used index old on.
+func (r *ring) wantsCall(old uint16) bool {
 	if r.call < 0 {
 		return false
 	}

@@ -152,12 +152,12 @@ func (q *rx) discard(n int) int {
 	for _, h := range q.heads[:n] {
 		q.take(h.id, 0)
 	}
-	q.publish()
+	q.publish(false)
 	return 0
 }
 
 // Release implements port.Rx.
-func (q *rx) Release() { q.publish() }
+func (q *rx) Release() { q.publish(false) }
 
 // Arm implements port.Rx. A guest without a kick descriptor must be polled.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }

@@ -99,6 +99,13 @@ func (s *successor) receive(n int) {
 // toGuest sends frames that another guest would.
 func (s *successor) toGuest(n int) {
 	s.Helper()
+	s.gather(n)
+	s.dev.Tx()[0].Flush()
+}
+
+// gather is toGuest without the flush.
+func (s *successor) gather(n int) {
+	s.Helper()
 	from := guest(s, vhosttest.Options{Features: vhost.FeatureVersion1})
 	a := open(s, from, nil)
 	for range n {
@@ -110,7 +117,6 @@ func (s *successor) toGuest(n int) {
 	if got := s.dev.Tx()[0].Send(&s.b, all[:n]); got != n {
 		s.Fatalf("%d of %d frames sent", got, n)
 	}
-	s.dev.Tx()[0].Flush()
 }
 
 // fromRing has the guest take a frame and offer its buffer again.
@@ -247,4 +253,63 @@ func TestSuccessorCallsOnce(t *testing.T) {
 			s.Fatal("a call that nobody wants")
 		}
 	})
+}
+
+// A postponed flush shows the guest its frames at once, and calls it by the next
+// flush at the latest, though that has nothing new.
+func TestAPostponedCallComes(t *testing.T) {
+	eachWish(t, func(s *successor) {
+		s.toGuest(1) // the first publish calls in any case
+		s.fromRing()
+		s.calls()
+		s.guest.Rx[0].WantCalls(true)
+		s.gather(1)
+		owed := s.dev.Tx()[0].Postpone()
+		if packed := s.guest.Features&vhost.FeatureRingPacked != 0; owed == packed {
+			s.Fatalf("postponed: %v", owed)
+		}
+		if rx, _ := s.calls(); rx == owed {
+			s.Fatalf("called: %v, postponed: %v", rx, owed)
+		}
+		s.fromRing()
+		if !owed {
+			return
+		}
+		s.dev.Tx()[0].Flush()
+		if rx, _ := s.calls(); !rx {
+			s.Fatal("the call never comes")
+		}
+	})
+}
+
+// A successor calls for what its predecessor put off.
+func TestAPostponedCallOutlivesItsDevice(t *testing.T) {
+	eachWish(t, func(s *successor) {
+		s.guest.Rx[0].WantCalls(true)
+		s.gather(1)
+		s.dev.Tx()[0].Postpone()
+		s.dies()
+		if rx, _ := s.calls(); !rx {
+			s.Fatal("the call never comes")
+		}
+	})
+}
+
+// Calls are put off for so many elements and no longer, and come once.
+func TestPostponedCallsHaveALimit(t *testing.T) {
+	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: vhost.FeatureVersion1 | vhost.FeatureEventIndex, Interrupts: true})}
+	s.dev = open(t, s.guest, nil)
+	s.toGuest(1)
+	s.fromRing()
+	s.calls()
+	s.guest.Rx[0].WantCalls(true)
+	for n, want := range []bool{true, false, true, false} {
+		s.gather(packet.BatchSize)
+		if owed := s.dev.Tx()[0].Postpone(); owed != want {
+			t.Fatalf("batch %d postponed: %v", n, owed)
+		}
+		if rx, _ := s.calls(); rx != (n == 1) {
+			t.Fatalf("called with batch %d: %v", n, rx)
+		}
+	}
 }

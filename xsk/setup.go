@@ -53,6 +53,9 @@ const (
 	pieceFollows = 1 << 0
 )
 
+// xdpMaxTxSKBBudget is XDP_MAX_TX_SKB_BUDGET, from Linux 6.17 on.
+const xdpMaxTxSKBBudget = 9
+
 // Binding again at once after another process closed its socket gives EBUSY:
 // the kernel lets go of the queue later, from a work queue. All binds of one
 // set-up share the tries: a second at most.
@@ -255,6 +258,9 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 			return -1, explain(stepRings, mode, dev, queue, err)
 		}
 	}
+	if queue < u.spec.TxQueues {
+		raiseBudget(fd)
+	}
 	if u.spec.BusyPoll > 0 {
 		if err := pollBusily(fd, u.spec.BusyPoll); err != nil {
 			return -1, err
@@ -287,6 +293,10 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	return fd, nil
 }
+
+// raiseBudget has one system call send as many frames as are left to wait for it. A
+// kernel that does not know how sends kickBudget of them, and is called again.
+func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, patience) }
 
 // fill gives the kernel the queue's receiving frames.
 func (u *Uplink) fill(fd, queue int) error {

@@ -9,8 +9,14 @@ import (
 )
 
 // kickBudget is the number of frames that copy mode sends on one system call
-// (TX_BATCH_SIZE in net/xdp/xsk.c); the rest needs further calls.
+// (TX_BATCH_SIZE in net/xdp/xsk.c); the rest needs further calls. From Linux 6.17 on
+// it sends patience of them, see raiseBudget.
 const kickBudget = 32
+
+// patience is the number of frames that may wait for a system call while more are
+// coming. The call does the work of sending them, during which the worker does no
+// other: a microsecond each.
+const patience = 64
 
 // kickStalls is the number of calls that may send nothing before Flush leaves
 // the rest to the next one: completions or buffers are short at the moment.
@@ -37,7 +43,7 @@ type txQueue struct {
 	next      uint32 // tx index to write next
 	published uint32 // tx producer as last stored
 	reaped    uint32 // completion consumer as last stored
-	backlog   bool   // the last kick left frames in the ring
+	backlog   bool   // published frames wait for a kick
 	taken     [packet.BatchSize * maxPieces]uint32
 	large     []byte // where a frame of several pieces is gathered first; nil: none are sent
 }
@@ -176,6 +182,18 @@ func (q *txQueue) Flush() {
 		return
 	}
 	q.kickCopy()
+}
+
+// Postpone publishes, and leaves the system call to a later call where few frames
+// wait for it.
+func (q *txQueue) Postpone() bool {
+	if q.next-q.tx.consumer.Load() >= patience { // pairs with the kernel's release of tx.consumer
+		q.Flush()
+		return false
+	}
+	q.publish()
+	q.backlog = q.tx.wantsWakeup()
+	return q.backlog
 }
 
 func (q *txQueue) publish() {

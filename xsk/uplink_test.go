@@ -431,7 +431,31 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			r.host.Exec("ip", "link", "set", "up0", "up")
 			tx.Flush() // with nothing new: takes up the rest
 			d.allFree(t)
+			postpones(t, tx, b, order[:])
+			d.allFree(t)
 		})
+	}
+}
+
+// postpones puts flushes of full batches off: the kernel hears of the frames once
+// patience of them wait, or with the next flush.
+func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
+	t.Helper()
+	q := tx.(*txQueue)
+	for n, want := range []bool{true, false, true} {
+		if took := tx.Send(b, order); took != len(order) {
+			t.Fatalf("took %d", took)
+		}
+		if owed := tx.Postpone(); owed != want {
+			t.Fatalf("batch %d postponed: %v, want %v", n, owed, want)
+		}
+		if waiting := q.published - q.tx.consumer.Load(); q.published != q.next || (waiting != 0) != want {
+			t.Fatalf("batch %d: %d frames wait", n, waiting)
+		}
+	}
+	tx.Flush()
+	if q.published != q.tx.consumer.Load() {
+		t.Fatal("a flush without anything new leaves the frames")
 	}
 }
 

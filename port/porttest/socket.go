@@ -108,8 +108,9 @@ func (t socketTx) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-func (t socketTx) Flush()   {}
-func (t socketTx) MTU() int { return socketSlot }
+func (t socketTx) Flush()         {}
+func (t socketTx) Postpone() bool { return false }
+func (t socketTx) MTU() int       { return socketSlot }
 
 func (t socketTx) Offloads() packet.Offloads { return 0 }
 func (t socketTx) Close()                    {}

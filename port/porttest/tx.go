@@ -22,6 +22,8 @@ type Tx struct {
 	Room atomic.Int64
 	// Discard drops what is sent after gathering, so that nobody need Take.
 	Discard atomic.Bool
+	// Patient has Postpone put Flush off.
+	Patient atomic.Bool
 	Sends   atomic.Uint64 // calls of Send
 	Flushes atomic.Uint64 // calls of Flush that published something
 	Packets atomic.Uint64 // frames published
@@ -71,6 +73,15 @@ func (t *Tx) Flush() {
 		t.Packets.Add(t.gathered - was)
 		t.published.Store(t.gathered)
 	}
+}
+
+// Postpone implements port.Tx.
+func (t *Tx) Postpone() bool {
+	if t.Patient.Load() {
+		return true
+	}
+	t.Flush()
+	return false
 }
 
 // MTU implements port.Tx.
