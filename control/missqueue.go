@@ -81,9 +81,14 @@ func (q *missQueue) answered() {
 		t.msg = nil
 	}
 	q.batch = q.batch[:0]
+	first := q.first
+	var behind shm.Mark
 	for q.taken.len() > 0 && q.taken.at(0).msg == nil {
-		q.ring.ReleaseTo(q.taken.pop().behind)
+		behind = q.taken.pop().behind
 		q.first++
+	}
+	if q.first != first {
+		q.ring.ReleaseTo(behind)
 	}
 }
 
