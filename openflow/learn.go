@@ -331,9 +331,6 @@ func (l *learnParser) field(t token) error {
 	if item.Dst, ok = parseSubfield(t.key); !ok {
 		return wrong(t.text, "a field to match, load, output or a setting such as table or idle_timeout")
 	}
-	if len(fields[item.Dst.Field].oxm) == 0 {
-		return wrong(t.text, "a field of its own, such as vlan_tci[0..11], in place of %s", fields[item.Dst.Field].name)
-	}
 	switch {
 	case t.value == "":
 		item.Src = item.Dst
@@ -374,6 +371,9 @@ func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	}
 	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
 	f := &fields[dst.Field]
+	if dst.Field == FVLANVID {
+		v = v.andNot(value64(vlanCFI)) // OFPVID_PRESENT may be written
+	}
 	switch {
 	case err != nil:
 		return v, err

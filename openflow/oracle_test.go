@@ -13,8 +13,9 @@ import (
 )
 
 // strictAbout finds what OpenFlow 1.5 refuses where an action set is given and 1.0
-// does not: prerequisites of the set's actions, of a tag. The text has been taken.
-var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBMC_BAD_PREREQ)`)
+// does not: prerequisites and values of the set's actions, prerequisites of a tag.
+// The text has been taken.
+var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
 // oracle runs ovs-ofctl parse-flows on lines and returns whether it takes them
 // all, and what it prints. Text that it takes and that its own decoder then
@@ -86,7 +87,7 @@ var deviations = map[string]string{
 var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
 // sloppyFlags finds numbers of tcp_flags with a rest that the oracle leaves out.
-var sloppyFlags = regexp.MustCompile(`tcp_flags=[0-9]+[a-z+|-]`)
+var sloppyFlags = regexp.MustCompile(`tcp_flags=([a-z+|-]*[+|-])?[0-9]+[a-z+|-]`)
 
 // openTable finds tables with a quote that is not closed: the oracle takes them as
 // table 0.

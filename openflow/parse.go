@@ -35,7 +35,7 @@ var shorthands = []struct {
 	eth   uint64
 	proto uint64 // 0: none
 }{
-	{"ip", ethIPv4, 0}, {"icmp", ethIPv4, protoICMP}, {"tcp", ethIPv4, protoTCP},
+	{"ip", ethIPv4, 0}, {"ip4", ethIPv4, 0}, {"ipv4", ethIPv4, 0}, {"icmp", ethIPv4, protoICMP}, {"tcp", ethIPv4, protoTCP},
 	{"udp", ethIPv4, protoUDP}, {"sctp", ethIPv4, protoSCTP},
 	{"ipv6", ethIPv6, 0}, {"ip6", ethIPv6, 0}, {"icmp6", ethIPv6, protoICMPv6}, {"tcp6", ethIPv6, protoTCP},
 	{"udp6", ethIPv6, protoUDP}, {"sctp6", ethIPv6, protoSCTP},
@@ -46,8 +46,8 @@ var shorthands = []struct {
 var notYet = map[string]bool{}
 
 func init() {
-	for _, n := range strings.Fields("mpls mplsm mpls_label mpls_tc mpls_bos mpls_ttl ct_state ct_zone ct_mark ct_label " +
-		"ct_nw_src ct_nw_dst ct_ipv6_src ct_ipv6_dst ct_nw_proto ct_tp_src ct_tp_dst pkt_mark skb_priority conj_id packet_type " +
+	for _, n := range strings.Fields("mpls mplsm mpls_label mpls_tc mpls_bos mpls_ttl " +
+		"pkt_mark skb_priority conj_id packet_type " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
 		"nsh_c3 nsh_c4 nd_reserved nd_options_type out_group") {
@@ -503,7 +503,7 @@ func (p *flowParser) normalize() error {
 		if m.Mask[l.word]&l.mask == 0 {
 			continue
 		}
-		if (l.field == FTCPSrc || l.field == FTCPDst) && !notLater(m) {
+		if (l.field == FTCPSrc || l.field == FTCPDst || l.field == FTCPFlags) && !notLater(m) {
 			return wrong(fields[l.field].alias, "no transport field, as nw_frag=later selects frames without one")
 		}
 		met := false

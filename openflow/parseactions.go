@@ -250,7 +250,14 @@ const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NX
 
 // readable checks that the frames the flow matches have the field.
 func (p *actionParser) readable(t token, s Subfield) error {
-	needs := fields[s.Field].needs
+	f := &fields[s.Field]
+	if len(f.oxm) == 0 {
+		return wrong(t.text, "a field of its own, such as vlan_vid or vlan_tci[0..11], in place of %s", f.name)
+	}
+	needs := f.needs
+	if s.Field == FVLANVID {
+		return nil // of a frame without a tag it is 0, and not written
+	}
 	if p.checked && !needs.met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
 	}
@@ -267,6 +274,17 @@ func (p *actionParser) writable(t token, s Subfield) error {
 		return wrong(t.text, "a field that can be written here: %s is written within ct(commit,exec())", f.name)
 	}
 	return p.readable(t, s)
+}
+
+// settable checks that load and set_field may write the field.
+func (p *actionParser) settable(t token, s Subfield) error {
+	switch {
+	case s.Field == FDLVLAN:
+		return nil
+	case s.Field == FVLANVID && p.checked && !needVLAN.met(&p.match):
+		return wrong(t.text, "a flow that matches %s, as vlan_vid needs", prereqTexts[needVLAN])
+	}
+	return p.writable(t, s)
 }
 
 // splitArrow splits value->field.
@@ -288,7 +306,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, wrong(name, "the name of a field, such as eth_dst or tun_id")
 	}
 	dst := whole(id)
-	if err := p.writable(t, dst); err != nil {
+	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
 	v, mask, err := parseFieldValue(id, value, p.names)
@@ -344,7 +362,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if v.bitLen() > int(dst.Bits) {
 		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
 	}
-	if err := p.writable(t, dst); err != nil {
+	if err := p.settable(t, dst); err != nil {
 		return Action{}, err
 	}
 	p.assume(dst, v, ones(uint(dst.Bits)))
@@ -425,7 +443,8 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
 func leadingEthernet(text string) string {
-	if found := ethernetThere.FindStringSubmatch(text); found != nil {
+	found := ethernetThere.FindStringSubmatch(text)
+	if found != nil && !(strings.HasSuffix(found[1], ":0") && text[len(found[1])]|0x20 == 'x') { // 0x begins a number
 		return found[1]
 	}
 	return text
@@ -530,10 +549,10 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 
 func (p *actionParser) writeMetadata(t token) (Action, error) {
 	value, mask, masked := strings.Cut(t.value, "/")
-	v, ok := parseUint(value, ^uint64(0))
+	v, ok := parseSigned(value)
 	m := ^uint64(0)
 	if masked && ok {
-		m, ok = parseUint(mask, ^uint64(0))
+		m, ok = parseSigned(mask)
 	}
 	if !ok {
 		return Action{}, wrong(t.text, "write_metadata:VALUE/MASK, both of 64 bits")
@@ -542,7 +561,7 @@ func (p *actionParser) writeMetadata(t token) (Action, error) {
 }
 
 func (p *actionParser) setTunnel(t token) (Action, error) {
-	v, ok := parseUint(t.value, ^uint64(0))
+	v, ok := parseSigned(t.value)
 	if !ok {
 		return Action{}, wrong(t.text, "a tunnel number")
 	}

@@ -272,9 +272,9 @@ func FormatGroup(g *Group, names Names) string {
 }
 
 func (p *actionParser) group(t token) (Action, error) {
-	v, ok := parseUint(t.value, 1<<32-1)
+	v, ok := parseSigned(t.value)
 	if !ok {
 		return Action{}, wrong(t.text, "group:NUMBER")
 	}
-	return Action{Kind: ActGroup, Value: value64(v)}, nil
+	return Action{Kind: ActGroup, Value: value64(uint64(uint32(v)))}, nil // its low 32 bits, as ovs-ofctl reads it
 }

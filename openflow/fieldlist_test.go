@@ -1,0 +1,95 @@
+package openflow
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+)
+
+// contexts are matches that meet prerequisites, one for each there is.
+var contexts = []string{
+	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
+	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
+	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
+}
+
+// sample is a value of a field, and a mask of some of its bits.
+func sample(f *field) (value, mask string) {
+	switch f.format {
+	case asEthernet:
+		return "00:00:00:00:00:01", "00:00:00:00:00:0f"
+	case asIPv4:
+		return "10.0.0.1", "255.0.0.1"
+	case asIPv6:
+		return "fe80::1", "ffff::1"
+	case asFrag:
+		return "1", "1"
+	case asCTState:
+		return "+trk", "0x20"
+	}
+	return "1", "1"
+}
+
+// fieldTexts are flows about each field: matched under each of its names, in each
+// context, with and without masks, and named in each action that takes one.
+func fieldTexts(context string) (texts []string) {
+	add := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if context != "" {
+			text = context + "," + text
+		}
+		texts = append(texts, text)
+	}
+	for id := FTunID; id < fieldCount; id++ {
+		f := &fields[id]
+		value, mask := sample(f)
+		names := append([]string{f.name}, f.oxm...)
+		if f.alias != "" {
+			names = append(names, f.alias)
+		}
+		for i, name := range names {
+			if i > 0 && context != "" {
+				break
+			}
+			add("%s=%s,actions=drop", name, value)
+			add("%s=%s/%s,actions=drop", name, value, mask)
+			add("actions=load:1->%s", name)
+			add("actions=load:1->%s[]", name)
+			add("actions=load:1->%s[0]", name)
+			add("actions=load:0->%s[%d]", name, f.bits)
+			add("actions=move:%s[0]->reg0[0]", name)
+			add("actions=move:reg0[0]->%s[0]", name)
+			add("actions=set_field:%s->%s", value, name)
+			add("actions=set_field:%s/%s->%s", value, mask, name)
+			add("actions=output:%s[0]", name)
+			add("actions=learn(%s)", name)
+			add("actions=learn(%s=%s)", name, value)
+			add("actions=learn(load:1->%s[0])", name)
+			add("actions=write_actions(set_field:%s->%s)", value, name)
+		}
+	}
+	return texts
+}
+
+// otherFields are texts that Weft reads otherwise than the oracle, on purpose: a
+// label without IPv6 is left out, as other fields are; arp_op has 8 bits; what is
+// tracked is written by ct alone, and read where it is.
+var otherFields = regexp.MustCompile(`ipv6_label=|arp_op\[8|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
+
+// fieldSample: one text in so many is compared, for each takes a process.
+const fieldSample = 19
+
+// TestFieldListIsOVSs compares fields, prerequisites and actions with the oracle.
+func TestFieldListIsOVSs(t *testing.T) {
+	needOracle(t)
+	var some []string
+	n := 0
+	for _, context := range contexts {
+		for _, text := range fieldTexts(context) {
+			if n++; n%fieldSample == 0 && !otherFields.MatchString(text) {
+				some = append(some, text)
+			}
+		}
+	}
+	compareWithOracle(t, some)
+}
