@@ -27,6 +27,7 @@ func (t *Table) Sweep(now uint64) (more bool) {
 		return true
 	}
 	h.sweptNS = now
+	t.ahead()
 	n := min(uint64(h.fresh)*min(gap, sweepPeriodNS)/sweepPeriodNS+1, sweepMost)
 	for range n {
 		if h.hand >= h.fresh {

@@ -17,6 +17,7 @@
 //	fast.go       a frame whose connection is known
 //	fragment.go   fragments of one datagram
 //	timeout.go    policies; sweep.go: expiry
+//	pages.go      memory ahead of a table that grows
 //	recover.go    a table that a killed process left behind
 //	event.go      what control is told of connections, if it asks
 //	save.go       the time between two daemons
@@ -175,6 +176,7 @@ type Table struct {
 	solo  bool // one worker: no connection is locked
 	wrap  uint32
 	told  *shm.Producer // of events; the lock guards it
+	pages pages
 }
 
 // Open takes the table over for an engine of n workers, putting in order what an
@@ -182,6 +184,7 @@ type Table struct {
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
 	t.told = shm.NewProducer(m.events, -1)
+	t.pages.event = -1
 	t.epoch = m.head.epoch%0xffff + 1
 	m.head.epoch = t.epoch
 	if m.head.lock.Load() != 0 {

@@ -45,6 +45,10 @@ func newPool(s Start, fds []int) (*pool, error) {
 		p.stop()
 		return nil, err
 	}
+	if err := p.table.StartPopulating(); err != nil {
+		p.stop()
+		return nil, err
+	}
 	for i, core := range s.Cores {
 		if err := p.startWorker(i, core, s.SpinUS); err != nil {
 			p.stop()
@@ -127,5 +131,6 @@ func (p *pool) stop() {
 		w.Close()
 	}
 	p.workers = nil
+	p.table.StopPopulating()
 	p.memory.Close()
 }

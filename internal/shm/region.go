@@ -102,3 +102,18 @@ func Carve[T any](l *Layout, n int) []T {
 	}
 	return View[T](l.Mem, off, n)
 }
+
+// Populate puts the pages of s, which lies in a region, in place, so that nobody who
+// writes there waits for them. A kernel that cannot leaves it to whoever writes.
+func Populate[T any](s []T) {
+	if len(s) == 0 {
+		return
+	}
+	page := uintptr(unix.Getpagesize())
+	at := uintptr(unsafe.Pointer(&s[0]))
+	skipped := -at & (page - 1) // of a page that others begin
+	if size := uintptr(len(s)) * unsafe.Sizeof(s[0]); size > skipped {
+		mem := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&s[0]), skipped)), size-skipped)
+		_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	}
+}
