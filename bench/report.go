@@ -136,11 +136,14 @@ func (r *Report) WriteBenchstat(file string) error {
 			continue
 		}
 		for _, figure := range row.Samples[row.Peers[0]] {
-			fmt.Fprintf(&b, "Benchmark%s%s 1 %g %s\n", strings.ToUpper(row.Name[:1]), row.Name[1:], figure, row.Unit)
+			fmt.Fprintf(&b, "Benchmark%s%s 1 %g %s\n", strings.ToUpper(row.Name[:1]), oneWord(row.Name[1:]), figure, oneWord(row.Unit))
 		}
 	}
 	return os.WriteFile(file, []byte(b.String()), 0o644)
 }
+
+// oneWord is a name in a form whose fields blanks separate.
+func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }
 
 // Figure writes a value in its unit with three digits and a prefix: 12.5 Mframes/s,
 // 24.1 µs.

@@ -80,6 +80,18 @@ func TestBenchstat(t *testing.T) {
 	}
 }
 
+// Blanks separate the fields of a benchmark's line.
+func TestBenchstatTakesNamesOfSeveralWords(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stat.txt")
+	r := &Report{Rows: []*Row{{Name: "idle/two guests", Unit: "% of a core", Peers: []string{"weft"}, Samples: map[string]Sample{"weft": {1}}}}}
+	if err := r.WriteBenchstat(file); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(file); string(got) != "cpu: \nBenchmarkIdle/two_guests 1 1 %_of_a_core\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestFigure(t *testing.T) {
 	for _, c := range []struct {
 		value float64

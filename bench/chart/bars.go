@@ -23,6 +23,7 @@ type Bars struct {
 	Unit        string // of all figures, on the axis
 	Log         bool
 	Series      []string
+	Colours     []int // of the series, numbers of the palette's; nil: in turn
 	Groups      []Group
 }
 
@@ -33,7 +34,7 @@ const barHigh, gapHigh = 15, 6
 func (c *Bars) SVG() string {
 	d := &drawing{}
 	y := d.heading(c.Title, c.Note)
-	y = d.legend(c.Series, seriesClass, y)
+	y = d.legend(c.Series, c.class, y)
 	labels, low, high := 0, 0.0, 0.0
 	for _, g := range c.Groups {
 		labels = max(labels, len([]rune(g.Label)))
@@ -58,7 +59,7 @@ func (c *Bars) SVG() string {
 		y += gapHigh
 		d.text(left-8, y+barHigh*float64(len(g.Bars))/2+4, "end", "", g.Label)
 		for _, b := range g.Bars {
-			d.bar(x, y, b, c.Series[b.Series], c.Unit)
+			d.bar(x, y, b, c.Series[b.Series], c.class(b.Series), c.Unit)
 			y += barHigh
 		}
 		y += gapHigh
@@ -67,16 +68,24 @@ func (c *Bars) SVG() string {
 	return d.finish(c.Title)
 }
 
+// class is the fill of series i.
+func (c *Bars) class(i int) string {
+	if c.Colours != nil {
+		i = c.Colours[i]
+	}
+	return seriesClass(i)
+}
+
 // seriesClass is the fill of a series: in turn, without the reds.
 func seriesClass(i int) string { return fmt.Sprint("f", i%Reds) }
 
-func (d *drawing) bar(x scale, y float64, b Bar, series, unit string) {
+func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 	if b.Missing != "" {
 		d.text(x.from+4, y+barHigh-4, "start", "n", series+": "+b.Missing)
 		return
 	}
 	title := fmt.Sprintf("%s: %s %s (%s to %s)", series, Number(b.Median), unit, Number(b.Min), Number(b.Max))
-	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, seriesClass(b.Series), title)
+	d.rect(x.from, y+1, x.at(b.Median)-x.from, barHigh-2, class, title)
 	middle := y + barHigh/2.0
 	if b.Max > b.Min {
 		d.line(x.at(b.Min), middle, x.at(b.Max), middle, "w")

@@ -20,6 +20,7 @@ type Lines struct {
 	XUnit, YUnit string
 	XLog, YLog   bool
 	Lines        []Line
+	Colours      []int // of the lines, numbers of the palette's; nil: in turn
 }
 
 // SVG draws it: whiskers go from the least to the greatest run.
@@ -36,7 +37,7 @@ func (c *Lines) SVG() string {
 		d.height = y + 20
 		return d.finish(c.Title)
 	}
-	y = d.legend(names, seriesClass, y) + 18
+	y = d.legend(names, func(i int) string { return seriesClass(c.colour(i)) }, y) + 18
 	lowX, highX, lowY, highY := all[0].X, all[0].X, all[0].Min, all[0].Max
 	for _, p := range all {
 		lowX, highX = min(lowX, p.X), max(highX, p.X)
@@ -51,10 +52,17 @@ func (c *Lines) SVG() string {
 	d.text(margin, y-10, "start", "n", c.YUnit)
 	d.axis(sx, y, y+high, c.XUnit)
 	for i, l := range c.Lines {
-		d.curve(sx, sy, l, i%Reds, c.YUnit)
+		d.curve(sx, sy, l, c.colour(i)%Reds, c.YUnit)
 	}
 	d.height = y + high + 42
 	return d.finish(c.Title)
+}
+
+func (c *Lines) colour(i int) int {
+	if c.Colours != nil {
+		return c.Colours[i]
+	}
+	return i
 }
 
 func (d *drawing) curve(sx, sy scale, l Line, colour int, unit string) {

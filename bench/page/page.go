@@ -57,7 +57,14 @@ few minutes: compare within a row, and look at NEAR/FAR.
 Runs alternate between the peers. Bars and points are medians, whiskers go from
 the least to the greatest run. "Better" is the median of Weft's figure over the
 peer's run by run, turned round where less is better, so that more than 1 is in
-Weft's favour. ` + "`benchstat`" + ` compares two commits: ` + "`make bench BENCHARGS=\"-benchstat FILE\"`" + `.
+Weft's favour.
+
+Two commits are compared row by row with benchstat, which says what is within the
+spread of the runs:
+
+    git checkout OLD && make bench BENCHARGS="-scenario vhost-pair/64 -peers weft -benchstat old.txt"
+    git checkout NEW && make bench BENCHARGS="-scenario vhost-pair/64 -peers weft -benchstat new.txt"
+    go run golang.org/x/perf/cmd/benchstat@latest old.txt new.txt
 
 `
 

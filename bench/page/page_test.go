@@ -75,6 +75,13 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A peer has one colour in all pictures.
+func TestColours(t *testing.T) {
+	if got := coloursOf([]string{"weft", "linux", "new", "ovs-dpdk", "newer"}); !slices.Equal(got, []int{0, 3, 7, 1, 8}) {
+		t.Errorf("colours %v", got)
+	}
+}
+
 // What is committed is what the results say: after a new result, or a change of
 // the page, run go run ./bench/page.
 func TestPageIsCurrent(t *testing.T) {

@@ -84,7 +84,9 @@ func against(f family, rows []*row) *chart.Lines {
 		title += ": " + strings.TrimPrefix(rows[0].family(), f.name+"-")
 	}
 	c := &chart.Lines{Title: title, Note: f.note, XUnit: f.variants, YUnit: unit, XLog: f.logX, YLog: f.log}
-	for _, peer := range peersOf(rows) {
+	peers := peersOf(rows)
+	c.Colours = coloursOf(peers)
+	for _, peer := range peers {
 		line := chart.Line{Name: peer}
 		for _, r := range rows {
 			x, isNumber := r.number()
@@ -111,7 +113,7 @@ func highest(rows []*row) (high float64) {
 func bars(f family, rows []*row) *chart.Bars {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	peers := peersOf(rows)
-	c := &chart.Bars{Title: f.title, Note: f.note, Unit: unit, Series: peers, Log: f.log}
+	c := &chart.Bars{Title: f.title, Note: f.note, Unit: unit, Series: peers, Colours: coloursOf(peers), Log: f.log}
 	for _, r := range rows {
 		g := chart.Group{Label: f.label(r)}
 		for _, peer := range r.Peers {
@@ -157,6 +159,22 @@ func peersOf(rows []*row) (peers []string) {
 	return peers
 }
 
+// coloured peers have the colour of their place in all pictures; others those after
+// them, in turn.
+var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
+
+func coloursOf(peers []string) (colours []int) {
+	next := len(coloured)
+	for _, p := range peers {
+		at := slices.Index(coloured, p)
+		if at < 0 {
+			at, next = next, next+1
+		}
+		colours = append(colours, at)
+	}
+	return colours
+}
+
 // prefix is the factor and the name of a unit in which a figure has one to three
 // digits before the point.
 func prefix(v float64, unit string) (float64, string) {
@@ -200,7 +218,7 @@ func percentiles(f family, rows []*row) *chart.Bars {
 	}
 	factor, unit := prefix(high, "s")
 	peers := peersOf(rows)
-	c := &chart.Bars{Title: f.title + ": latency", Note: "percentiles of each run; median, least and greatest of the runs", Unit: unit, Series: peers, Log: true}
+	c := &chart.Bars{Title: f.title + ": latency", Note: "percentiles of each run; median, least and greatest of the runs", Unit: unit, Series: peers, Colours: coloursOf(peers), Log: true}
 	for _, r := range rows {
 		var names []string
 		for _, peer := range r.Peers {

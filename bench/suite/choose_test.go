@@ -28,6 +28,8 @@ func TestChoose(t *testing.T) {
 		"":                          nil, // below
 		"flows-exact/1":             {"flows-exact/1"},
 		"uplink-send,vhost-pair/64": {"vhost-pair/64", "uplink-send/64", "uplink-send/1500"},
+		"replica/system calls, guest to tunnel,flows-exact/1": {"flows-exact/1", "replica/system calls, guest to tunnel"},
+		"hops/first frame, flow unknown":                      {"hops/first frame, flow unknown"},
 	} {
 		got, err := choose(experiments(), only, "")
 		if err != nil {

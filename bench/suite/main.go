@@ -95,28 +95,26 @@ func runSuite(o options) error {
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	pages, err := hugePages(1536)
-	if err != nil {
-		return err
+	if pages, err := hugePages(1536); err == nil {
+		defer pages()
+	} else {
+		fmt.Fprintln(os.Stderr, "bench: peers on DPDK will fail:", err)
 	}
-	defer pages()
 	defer lab.CloseAll() // and what was built for the virtual machines
 	report := newReport(o.runs, o.length)
+	progress := newProgress(chosen, o.runs)
 	for i, e := range chosen {
-		fmt.Fprintf(os.Stderr, "%d of %d: %s\n", i+1, len(chosen), e.name)
+		fmt.Fprintln(os.Stderr, progress.row(i, e.name))
 		if err := measure(ctx, o, e, i, report); err != nil {
 			return err
 		}
-	}
-	report.Print(os.Stdout)
-	if o.benchstat != "" {
-		if err := report.WriteBenchstat(o.benchstat); err != nil {
+		progress.done += o.runs * len(e.peers)
+		if err := report.keep(o); err != nil {
 			return err
 		}
 	}
-	if o.out != "" {
-		return report.Write(o.out)
-	}
+	fmt.Fprintf(os.Stderr, "%d rows in %s\n", len(chosen), minutes(time.Since(progress.began)))
+	report.Print(os.Stdout)
 	return nil
 }
 
@@ -156,12 +154,16 @@ func selected(all []*experiment, e *experiment, only string) bool {
 	case "all":
 		return true
 	}
-	return slices.ContainsFunc(strings.Split(only, ","), func(part string) bool {
-		if slices.ContainsFunc(all, func(other *experiment) bool { return other.name == part }) {
-			return e.name == part
+	words := only
+	for _, other := range all { // names may have commas
+		if strings.Contains(","+words+",", ","+other.name+",") {
+			if e == other {
+				return true
+			}
+			words = strings.Trim(strings.Replace(","+words+",", ","+other.name+",", ",", 1), ",")
 		}
-		return strings.Contains(e.name, part)
-	})
+	}
+	return words != "" && slices.ContainsFunc(strings.Split(words, ","), func(part string) bool { return strings.Contains(e.name, part) })
 }
 
 // measure alternates A B C A B C over one experiment.

@@ -41,3 +41,16 @@ func (row rowOf) add(peer string, figure float64, also map[string]extra, regime 
 		row.Also[peer][name] = kept
 	}
 }
+
+// keep writes what was found so far into the files that were asked for.
+func (r *report) keep(o options) error {
+	if o.benchstat != "" {
+		if err := r.WriteBenchstat(o.benchstat); err != nil {
+			return err
+		}
+	}
+	if o.out == "" {
+		return nil
+	}
+	return r.Write(o.out)
+}

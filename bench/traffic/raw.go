@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -76,6 +77,11 @@ func CheckLink(name string) error {
 	if strings.Contains(name, "/") {
 		if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeSocket == 0 {
 			return fmt.Errorf("%s is not a socket; expected a device or the path of a vhost-user socket", name)
+		}
+		if folder := filepath.Dir(name); folder != "." {
+			if _, err := os.Stat(folder); err != nil {
+				return fmt.Errorf("%s: there is no folder %s", name, folder)
+			}
 		}
 		return nil
 	}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestProgress(t *testing.T) {
+	p := newProgress([]*experiment{{peers: []string{"a", "b"}}, {peers: []string{"a"}}}, 5)
+	if p.turns != 15 || p.left(0) != 15*turnTime {
+		t.Errorf("%d turns, %s left", p.turns, p.left(0))
+	}
+	p.done = 10
+	if left := p.left(100 * time.Second); left != 50*time.Second {
+		t.Errorf("%s left", left)
+	}
+	p.began = time.Now().Add(-100 * time.Second)
+	if line := p.row(1, "name"); !strings.HasPrefix(line, "row 2 of 2: name  (1:40 elapsed, about 0:50 left)") {
+		t.Error(line)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What a bench verb refuses it names, in one line, before anything is measured.
+func TestBenchWrongWords(t *testing.T) {
+	const four = "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"
+	for line, word := range map[string]string{
+		"frob": "frob",
+
+		"server frob":                              "frob is one word too many",
+		"server --frob":                            "--frob",
+		"server -p x":                              "\"x\"",
+		"server -p 99999999":                       "99999999",
+		"server --listen nowhere":                  "nowhere",
+		"server --listen vsock:x":                  "vsock:x",
+		"server --listen unix:/nosuchdir/s":        "/nosuchdir/s",
+		"server -p 1 --listen unix:/x":             "-p and --listen",
+		"server --raw nosuchdevice":                "--raw: nosuchdevice",
+		"server --raw /nosuchdir/guest.sock":       "/nosuchdir/guest.sock",
+		"client":                                   "HOST",
+		"client h frob":                            "frob is one word too many",
+		"client h --frob":                          "--frob",
+		"client h -u --raw lo":                     "-u and --raw",
+		"client h --rr --crr":                      "--rr and --crr",
+		"client h -l 10 -u --size 64":              "-l and --size",
+		"client h -i -1":                           "-i: -1",
+		"client h -i x":                            "\"x\"",
+		"client h -b fast":                         "-b: \"fast\"",
+		"client h -b -1":                           "-b: \"-1\"",
+		"client h -l long":                         "-l: \"long\"",
+		"client h -l 2M":                           "2097152",
+		"client h -w wide":                         "-w: \"wide\"",
+		"client h -w 2G":                           "socket buffer of 2147483648 bytes",
+		"client h -u --size 64:7,frob":             "--size: ",
+		"client h --size 64":                       "sizes of frames",
+		"client h -u --size 1":                     "1",
+		"client h --raw nosuchdevice":              "--raw: nosuchdevice",
+		"client h --rate -5":                       "rate",
+		"client h --rate 5 -b 1M":                  "a rate in bits and one in frames",
+		"client h --rr -b 1M":                      "requests a second, not in bits",
+		"client h --rr -R":                         "reversed",
+		"client h -u --crr":                        "TCP",
+		"client h -P 0x":                           "0x",
+		"client h -P 1000":                         "1000 streams",
+		"client h -t 0":                            "0 seconds",
+		"client h -t -3":                           "-3 seconds",
+		"client h -O -3":                           "-3 seconds",
+		"client h --flows 5":                       "flows are of raw frames",
+		"client h --rr --response 5000000":         "5000000 bytes",
+		"client h -k x":                            "\"x\"",
+		"replica":                                  "a word is missing",
+		"replica 0":                                "a word is missing",
+		"replica 3 " + four:                        "3: expected 0, 1, 2 or client",
+		"replica frob " + four:                     "frob: expected 0, 1, 2 or client",
+		"replica -- -1 " + four:                    "-1",
+		"replica 0 10.0.0.1,frob":                  "frob: expected an IPv4 address",
+		"replica 0 10.0.0.1,10.0.0.2":              "addresses",
+		"replica 0 ::1,::2,::3,::4":                "::1",
+		"replica client " + four + " --window 0":   "0 at a time",
+		"replica client " + four + " --requests 0": "requests",
+		"replica 0 " + four + " --frob":            "--frob",
+		"replica 0 " + four + " five":              "five is one word too many",
+		"hops --top x":                             "\"x\"",
+		"hops --frob":                              "--frob",
+		"hops --svg /nosuchdir/picture.svg":        "/nosuchdir/picture.svg",
+		"hops --results /nosuchfile":               "/nosuchfile",
+	} {
+		out, errs, code := weft("", append([]string{"bench"}, strings.Fields(line)...)...)
+		if code == 0 || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
+			t.Errorf("weft bench %s: %d %q %q, want %q", line, code, errs, out, word)
+		}
+		if refused := !strings.Contains(line, "/nosuch"); refused && code != exitInput {
+			t.Errorf("weft bench %s: exit code %d", line, code)
+		}
+	}
+}
+
+// Ports' verbs name what they refuse before a daemon is asked.
+func TestPortsWrongWords(t *testing.T) {
+	for line, word := range map[string]string{
+		"add-port":                 "NAME",
+		"add-port p type=tap frob": "frob: expected KEY=VALUE",
+		"add-port p --frob":        "--frob",
+		"del-port":                 "NAME",
+		"del-port a b":             "b is one word too many",
+		"dump-ports a b":           "b is one word too many",
+		"dump-ports --frob":        "--frob",
+	} {
+		dead := filepath.Join(t.TempDir(), "none")
+		out, errs, code := weft("", append([]string{"--socket", dead}, strings.Fields(line)...)...)
+		if code != exitInput || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 || out != "" {
+			t.Errorf("weft %s: %d %q %q", line, code, errs, out)
+		}
+	}
+}
