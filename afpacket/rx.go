@@ -20,7 +20,6 @@ type rxQueue struct {
 	first   int     // buffer lent first
 	lent    int     // buffers lent, after first, until Release
 	train   train   // that is being taken apart
-	pace    iovec.Pace
 	fault   string
 }
 
@@ -61,13 +60,12 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return -1
 	}
 	was, read := b.N, 0
-	q.pace.Begin()
 	for !b.Full() && b.SpansLeft() > 0 {
 		if q.train.left > 0 {
 			q.nextOfTrain(b)
 			continue
 		}
-		if q.lent == buffers || read >= passBytes || !q.pace.More() {
+		if q.lent == buffers || read >= passBytes {
 			break
 		}
 		at := q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen
@@ -77,7 +75,6 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			if !q.goesOn(errno) && b.N == was {
 				return -1
 			}
-			q.pace.Empty()
 			break
 		}
 		q.lent++

@@ -20,7 +20,6 @@ type rxQueue struct {
 	vnet    *[packet.VnetLen]byte
 	before  int // bytes of the virtio-net header, 0 without one
 	takes   packet.Offloads
-	pace    iovec.Pace
 	fault   string
 }
 
@@ -54,8 +53,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return -1
 	}
 	n := 0
-	q.pace.Begin()
-	for ; !b.Full() && q.lent < buffers && q.read < passBytes && b.SpansLeft() > 0 && q.pace.More(); n++ {
+	for ; !b.Full() && q.lent < buffers && q.read < passBytes && b.SpansLeft() > 0; n++ {
 		f, header := b.Next()
 		buffer := q.buffers + uintptr(q.lent*q.length)
 		q.iov[1] = iovec.Vector{Base: iovec.Address(header[:]), Len: headerLen}
@@ -65,7 +63,6 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			if !q.goesOn(errno) && n == 0 {
 				return -1
 			}
-			q.pace.Empty()
 			break
 		}
 		if q.before > 0 {
