@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -149,6 +150,9 @@ func TestChooseCores(t *testing.T) {
 	} {
 		config := Config{Workers: c.workers, Cores: c.cores}
 		err := config.chooseCores([]int{0, 1, 2, 3})
+		if err != nil && !strings.HasPrefix(err.Error(), "cores: 9") && !strings.HasPrefix(err.Error(), fmt.Sprintf("workers: %d", c.workers)) {
+			t.Errorf("%+v: %v does not name what is wrong", c, err)
+		}
 		if (err != nil) != (c.want == 0) || err == nil && (config.Workers != c.want || len(config.Cores) != c.want) {
 			t.Errorf("%+v: %+v, %v", c, config, err)
 		}

@@ -35,6 +35,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,9 +128,14 @@ func Run(ctx context.Context, config Config, ready func()) error {
 		return err
 	}
 	// The workers' cores are theirs. The engine inherits this and does the same.
+	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
+		d.log.Warn("all cores are workers', none is left for this process", "cores", d.config.Cores)
+	}
 	if err := cpu.Confine(d.config.Cores); err != nil {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
+	runtime.SetDefaultGOMAXPROCS() // as many as cores are left
+	_ = cpu.ShortSlices()          // a matter of latency: guests wait for a dead engine's successor
 	running, stop := context.WithCancel(ctx)
 	d.stopping = stop
 	if err := d.begin(running); err != nil {

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"io/fs"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"weft/datapath"
 	"weft/engine"
+	"weft/internal/cpu"
 	"weft/port"
 	"weft/tunnel"
 )
@@ -24,6 +27,7 @@ import (
 type engineClient interface {
 	PID() int
 	Gone() <-chan struct{}
+	Wait()
 	Start(s engine.Start, m *engine.Memory) error
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -168,7 +172,9 @@ func (d *Daemon) inheritMemory(in *inheritance, start *engine.Kept, build string
 }
 
 // buildID identifies this binary; empty if it does not say.
-func buildID() string {
+var buildID = sync.OnceValue(readBuildID)
+
+func readBuildID() string {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {
 		return ""
@@ -336,7 +342,7 @@ func (d *Daemon) prepareSpare() {
 		return
 	}
 	var err error
-	if d.spare, err = prepareEngine(d.config.Exe, d.config.StateDir); err != nil {
+	if d.spare, err = prepareEngine(d.config.Exe, d.config.StateDir, len(d.start.Cores)); err != nil {
 		d.log.Warn("no spare engine", "error", err)
 	}
 }
@@ -394,10 +400,12 @@ func (d *Daemon) supervise(ctx context.Context) {
 		client := d.engine()
 		born := time.Now()
 		d.prepareSpare()
+		ended := watch(client)
 		select {
 		case <-ctx.Done():
 			return
 		case <-client.Gone():
+		case <-ended:
 		}
 		died := time.Now()
 		d.workers.gone.Store(true) // d.workers changes on this goroutine alone from now on
@@ -419,7 +427,24 @@ func (d *Daemon) supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
+		<-ended
+		_ = cpu.ShortSlices()
 	}
+}
+
+// watch closes what it returns once an engine's process has ended, and has this
+// process run before all others from then on, until cpu.ShortSlices: guests are
+// waiting. The thread that waits for it does so from the start.
+func watch(client engineClient) (ended <-chan struct{}) {
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		_ = cpu.UrgentThread() // without the privilege all takes its turn
+		client.Wait()
+		_ = cpu.Urgent()
+	}()
+	return c
 }
 
 // replaceDead credits what the dead engine counted, starts another and sends it

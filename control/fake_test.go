@@ -40,6 +40,7 @@ func newFakeEngine() *fakeEngine {
 
 func (e *fakeEngine) PID() int              { return 1 }
 func (e *fakeEngine) Gone() <-chan struct{} { return e.gone }
+func (e *fakeEngine) Wait()                 { <-e.gone }
 
 func (e *fakeEngine) Start(s engine.Start, m *engine.Memory) error {
 	e.start = &engine.Kept{Request: engine.Request{Op: engine.OpStart, Start: &s}, FDs: duplicates(m.FDs())}
@@ -322,7 +323,7 @@ func newFakes(t testing.TB) *fakes {
 		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), Exe: "none", Workers: 1, Log: slog.New(slog.DiscardHandler),
 	}}
 	spawn, prepare, connect := spawnEngine, prepareEngine, connectEngine
-	prepareEngine = func(string, string) (*engine.Spare, error) { return nil, nil }
+	prepareEngine = func(string, string, int) (*engine.Spare, error) { return nil, nil }
 	spawnEngine = func(string, string) (engineClient, error) {
 		e := newFakeEngine()
 		f.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"weft/flowtable"
+	"weft/internal/cpu"
 	"weft/packet"
 	"weft/port"
 	"weft/tunnel"
@@ -76,6 +77,9 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.setMeter(arg, body)
 	case CmdHold:
 		w.holding = arg != 0
+		if !w.holding { // the start is over; turns are a matter of latency, other policies stay
+			_ = cpu.ShortSlice()
+		}
 		return arg <= 1
 	case CmdTap:
 		return w.setTap(arg, body)

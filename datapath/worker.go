@@ -217,7 +217,6 @@ func (w *Worker) Run() error {
 			return err
 		}
 	}
-	_ = cpu.ShortSlice() // a matter of latency; a policy other than the usual one stays
 	w.processor = cpu.OwnProcessor()
 	// Memory of a guest that truncates its file faults: see fault.go.
 	debug.SetPanicOnFault(true)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -74,9 +75,10 @@ type Spare struct {
 	why    error
 }
 
-// Prepare starts a spare for the engine of stateDir; otherwise as Spawn.
-func Prepare(exe, stateDir string) (*Spare, error) {
-	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare"))
+// Prepare starts a spare for the engine of stateDir, to have as many workers;
+// otherwise as Spawn.
+func Prepare(exe, stateDir string, workers int) (*Spare, error) {
+	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
 // controlFlag names the descriptor of the connection that an engine is started
@@ -211,6 +213,23 @@ func (c *Client) PID() int { return c.pid }
 // Gone is closed when the engine has died, or has taken another control
 // process instead of this one.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
+
+// Wait blocks the calling thread, not only its goroutine, until the engine's process
+// has ended: it hears of that as soon as it has the core.
+func (c *Client) Wait() {
+	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close ends the other one
+	if err != nil {
+		<-c.gone
+		return
+	}
+	defer unix.Close(fd)
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		if n, err := unix.Poll(fds, -1); n > 0 && err == nil {
+			return
+		}
+	}
+}
 
 // Start starts the workers on memory that control has made for s; see NewMemory.
 func (c *Client) Start(s Start, m *Memory) error {

@@ -27,7 +27,10 @@ import (
 // arguments `engine --state DIR`, and others.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 4 && os.Args[1] == "engine" {
-		o := Options{Spare: slices.Contains(os.Args, "--spare")}
+		var o Options
+		if slices.Contains(os.Args, "--spare=2") {
+			o.Spare = 2
+		}
 		if slices.Contains(os.Args, controlFlag) {
 			o.Control = 3
 		}

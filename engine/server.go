@@ -8,12 +8,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/cpu"
 	"weft/port"
 )
 
@@ -58,8 +62,9 @@ type Options struct {
 	// the start; 0: none.
 	Control int
 	// Spare has the engine wait until no other one serves the directory, and end
-	// with its control process, unless it has workers by then.
-	Spare bool
+	// with its control process, unless it has workers by then: about as many, for
+	// whose caches it has the memory ready. 0: no spare.
+	Spare int
 }
 
 // Serve runs the engine: it serves control's requests on the socket in stateDir
@@ -73,10 +78,12 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	debug.SetMemoryLimit(heapLimit)
 	s := &server{openers: openers, kept: map[string]*Kept{}}
 	var serving atomic.Bool
-	if o.Spare {
+	if o.Spare > 0 {
+		_ = cpu.Urgent() // once it serves, guests wait; without the privilege they wait longer
+		go reserve(o.Spare)
 		go leaveWithControl(o.Control, &serving)
 	}
-	lock, err := lockState(stateDir, o.Spare)
+	lock, err := lockState(stateDir, o.Spare > 0)
 	if err != nil {
 		return err
 	}
@@ -91,7 +98,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare { // before anything that a disk may delay: guests are waiting
+	if o.Spare > 0 { // before anything that a disk may delay: guests are waiting
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -102,10 +109,18 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 		return fmt.Errorf("engine: %w", err)
 	}
 	defer l.Close()
-	if conn != nil && !o.Spare {
+	if conn != nil && o.Spare == 0 {
 		c.take(conn, true)
 	}
 	return c.accept(l)
+}
+
+// reserve has the memory of the workers' caches ready. The engine may be needed
+// before that is done, and does without it then; nobody else need wait for it.
+func reserve(workers int) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = cpu.ShortSlice()
+	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
 // leaveWithControl ends a spare whose control process dies before it serves: the

@@ -14,7 +14,7 @@ func prepareSpare(t *testing.T, dir string) *Spare {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Prepare(exe, dir)
+	s, err := Prepare(exe, dir, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,10 +44,16 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
+// buffers are those of messages: a collection of garbage while an engine is replaced
+// would be guests' waiting time.
+var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
+
 // receiveMessage takes one packet and decodes it into v; the caller owns the
 // descriptors, also with an error that is about the contents (malformed).
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
-	msg := make([]byte, maxRequest)
+	buffer := buffers.Get().(*[maxRequest]byte)
+	defer buffers.Put(buffer) // nothing decoded lies in it
+	msg := buffer[:]
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)
 	if err != nil {

@@ -74,6 +74,15 @@ type LookupCounts struct {
 	MasksSearched uint64 // masks tried for the frames of the two above
 }
 
+// Reserve makes the private memory of as many caches of these sizes, for NewCache to
+// take: it is what takes the longest of it.
+func Reserve(sizes Sizes, caches int) {
+	for range caches {
+		shm.Reserve[bucket](sizes.Exact / ways)
+		shm.Reserve[exactEntry](sizes.Exact)
+	}
+}
+
 // NewCache opens an empty cache over m, emptying m if it was used before. seed
 // is random, so that nobody outside can choose keys that collide.
 func NewCache(m Memory, seed uint64) *Cache {

@@ -122,6 +122,6 @@ func engineCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&state, "state", defaultState, "the state directory")
 	cmd.Flags().IntVar(&options.Control, "control", 0, "descriptor of a connection to control")
-	cmd.Flags().BoolVar(&options.Spare, "spare", false, "wait for the engine that serves it to end")
+	cmd.Flags().IntVar(&options.Spare, "spare", 0, "wait for the engine that serves it to end, and have as many workers then")
 	return cmd
 }

@@ -105,8 +105,8 @@ func (s *settings) config() (control.Config, error) {
 		return c, usagef("socket %s: expected a path of at most 107 bytes", s.Socket)
 	case s.State == "":
 		return c, usagef("state: expected a directory")
-	case s.SpinUS < 0 || s.SpinUS > 1_000_000:
-		return c, usagef("spin-us: %d: expected a number from 0 to 1000000", s.SpinUS)
+	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // 0 would pass for the default
+		return c, usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}
 	return c, nil
 }

@@ -53,9 +53,20 @@ func TestSettingsRefused(t *testing.T) {
 			t.Errorf("%q: %v, expected %q in it", c.text, err, c.word)
 		}
 	}
-	for _, s := range []settings{{State: "x"}, {Socket: "x"}, {Socket: "x", State: "y", SpinUS: -1}, {Socket: strings.Repeat("x", 108), State: "y"}} {
-		if _, err := s.config(); err == nil {
-			t.Errorf("%+v is taken", s)
+	for _, c := range []struct {
+		settings
+		word string
+	}{
+		{settings{State: "x"}, "socket"},
+		{settings{Socket: "x"}, "state"},
+		{settings{Socket: "x", State: "y", SpinUS: -1}, "spin-us: -1"},
+		{settings{Socket: "x", State: "y"}, "spin-us: 0"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "0,x"}, `core "x"`},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "3-1"}, `cores "3-1"`},
+		{settings{Socket: strings.Repeat("x", 108), State: "y"}, "socket"},
+	} {
+		if _, err := c.config(); err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%+v: %v, expected %q in it", c.settings, err, c.word)
 		}
 	}
 }

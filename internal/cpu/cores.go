@@ -2,7 +2,6 @@
 package cpu
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -98,24 +97,8 @@ func Confine(taken []int) error {
 	if set.Count() == 0 {
 		return nil
 	}
-	// A thread that is not moved yet may start another meanwhile: go over them
-	// until no new one turns up.
-	seen := map[int]bool{}
-	for again := true; again; {
-		again = false
-		threads, err := threads()
-		if err != nil {
-			return err
-		}
-		for _, tid := range threads {
-			if seen[tid] {
-				continue
-			}
-			seen[tid], again = true, true
-			if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("confine thread %d: %w", tid, err)
-			}
-		}
+	if err := eachThread(func(tid int) error { return unix.SchedSetaffinity(tid, &set) }); err != nil {
+		return fmt.Errorf("confine: %w", err)
 	}
 	return nil
 }

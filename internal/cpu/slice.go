@@ -13,12 +13,21 @@ const sliceNS = 100_000
 // 6.12, EEVDF) then lets it run as soon as it wakes, instead of letting another
 // thread end a turn of some milliseconds first, and lets others run after a tenth of
 // a millisecond where it spins. Its share of the core stays what it is. Older kernels
-// take no notice.
-func ShortSlice() error {
-	attr, err := unix.SchedGetAttr(0, 0)
+// take no notice. For this thread it ends Urgent.
+func ShortSlice() error { return shortSlice(0) }
+
+// ShortSlices is ShortSlice for all threads of this process, and those that they
+// start.
+func ShortSlices() error { return eachThread(shortSlice) }
+
+func shortSlice(tid int) error {
+	attr, err := unix.SchedGetAttr(tid, 0)
 	if err == nil {
+		if attr.Policy == unix.SCHED_RR {
+			attr = usual(tid, attr)
+		}
 		attr.Runtime = sliceNS
-		err = unix.SchedSetAttr(0, attr, 0)
+		err = unix.SchedSetAttr(tid, attr, 0)
 	}
 	if err != nil {
 		return fmt.Errorf("length of turns: %w", err)
