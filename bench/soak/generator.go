@@ -10,14 +10,20 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// generator steps the load, and notes the longest time between two arrivals.
+// leastArrivalGap is what is noted of the time between two arrivals.
+const leastArrivalGap = time.Millisecond
+
+// gap is a time in which nothing arrived.
+type gap struct{ from, to time.Time }
+
+// generator steps the load, and notes the times in which nothing arrives.
 type generator struct {
 	load  *vhosttest.Load
 	stop  chan struct{}
 	ended chan struct{}
 
 	mu   sync.Mutex
-	gap  time.Duration // longest since it was asked for
+	gaps []gap         // since watch, each at least leastArrivalGap
 	own  time.Duration // longest that this loop itself stood still
 	last time.Time     // of an arrival
 	bad  int
@@ -60,7 +66,9 @@ func (g *generator) run() {
 		now := time.Now()
 		g.own, before = max(g.own, now.Sub(before)), now
 		if frames > 0 {
-			g.gap = max(g.gap, now.Sub(g.last))
+			if now.Sub(g.last) >= leastArrivalGap {
+				g.gaps = append(g.gaps, gap{g.last, now})
+			}
 			g.last = now
 		}
 		if now.After(nextReplace) {
@@ -74,17 +82,27 @@ func (g *generator) run() {
 	}
 }
 
-// longest is the longest gap since it was last asked to begin anew, how much of
-// it the load itself did not run, and whether frames flow now.
-func (g *generator) longest(anew bool) (gap, own time.Duration, flowing bool) {
+// watch begins to note gaps anew.
+func (g *generator) watch() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	since := time.Since(g.last)
-	gap, own = max(g.gap, since), g.own
-	if anew {
-		g.gap, g.own = 0, 0
+	g.gaps, g.own = g.gaps[:0], 0
+}
+
+// pause is the longest gap since watch that had begun by the time given, the longest
+// that began later, and how long the load itself did not run. arrived is when a frame
+// came last.
+func (g *generator) pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range append(g.gaps[:len(g.gaps):len(g.gaps)], gap{g.last, time.Now()}) {
+		if p.from.Before(by) {
+			first = max(first, p.to.Sub(p.from))
+		} else {
+			later = max(later, p.to.Sub(p.from))
+		}
 	}
-	return gap, own, since < 20*time.Millisecond
+	return first, later, g.own, g.last
 }
 
 func (g *generator) totals() vhosttest.LoadTotals {
@@ -98,11 +116,35 @@ func (g *generator) totals() vhosttest.LoadTotals {
 func (g *generator) begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.base, g.gap, g.own = g.load.Totals(), 0, 0
+	g.base, g.gaps, g.own = g.whole(), nil, 0
 }
 
 func (g *generator) end() {
 	close(g.stop)
 	<-g.ended
-	g.sum = g.load.Totals()
+	g.sum = g.whole()
+}
+
+// now is the totals while the load goes on.
+func (g *generator) now() vhosttest.LoadTotals {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.whole()
+}
+
+// whole is the totals at a moment at which the load has seen whole passes of the
+// switch: a frame that was given back to its sender, and of which its receiver has
+// not looked yet, would count as lost.
+func (g *generator) whole() vhosttest.LoadTotals {
+	least := g.load.Totals()
+	for range 1000 {
+		for i := range g.load.Guests {
+			_, bad := g.load.Step(i)
+			g.bad += bad
+		}
+		if t := g.load.Totals(); t.Lost+int64(t.Repeated) <= least.Lost+int64(least.Repeated) {
+			least = t
+		}
+	}
+	return least
 }

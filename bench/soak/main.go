@@ -17,10 +17,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/cpu"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
 )
@@ -28,15 +31,15 @@ import (
 var (
 	kills   = flag.Int("kills", 100, "how often to kill")
 	victim  = flag.String("victim", "engine", "engine, control, both, or any: one of them at random")
-	least   = flag.Duration("least", 250*time.Millisecond, "least time from the end of a pause to the next kill")
+	least   = flag.Duration("least", 220*time.Millisecond, "least time from the end of a pause to the next kill: control lets the successor of an engine that dies young wait")
 	spread  = flag.Duration("spread", 100*time.Millisecond, "random time on top of it")
 	packed  = flag.Bool("packed", false, "packed rings")
 	flows   = flag.Int("flows", 16, "flows of the load")
 	size    = flag.Int("size", 64, "bytes of a frame")
 	bin     = flag.String("bin", "", "folder of weftd and weft; built if empty")
-	core    = flag.Int("core", -1, "core of the load; -1: any")
+	core    = flag.String("core", "other", "core of the load: a number, any, or other: one that is not the worker's, where this whole program then stays, as a user does who leaves the worker its core")
 	limit   = flag.Duration("limit", 50*time.Millisecond, "how long a pause after the engine's death may be")
-	verbose = flag.Bool("v", false, "print the end of what the switch has logged")
+	verbose = flag.Bool("v", false, "print every kill, and the end of what the switch has logged")
 	idle    = flag.Duration("idle", 5*time.Second, "how long to measure what the machine alone costs a plain loop, first")
 	within  = flag.Float64("within", 1, "share of the pauses that must keep the limit")
 )
@@ -79,13 +82,19 @@ func run(ctx context.Context) (ok bool, err error) {
 	if err := c.open((*vhosttest.FrontEnd).Attach); err != nil {
 		return false, err
 	}
-	g := startGenerator(load, *core)
+	pin, err := loadCore(*core, s.worker)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("worker on core %d, load on %s, %s rings\n", s.worker, coreName(pin), map[bool]string{false: "split", true: "packed"}[*packed])
+	g := startGenerator(load, pin)
 	for end := time.Now().Add(patience); g.totals().Received == 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			g.end()
 			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
 		}
 	}
+	time.Sleep(time.Second) // until a switch that has just been started has a spare engine
 	g.begin()
 	if err := s.refresh(); err != nil {
 		return false, err
@@ -106,6 +115,39 @@ func run(ctx context.Context) (ok bool, err error) {
 		fmt.Println(s.output())
 	}
 	return report(g, pauses, s.drops), nil
+}
+
+// loadCore is the core that the load is pinned to, -1 if it is not.
+func loadCore(word string, worker int) (int, error) {
+	if word == "any" {
+		return -1, nil
+	}
+	allowed, err := cpu.Allowed()
+	if err != nil {
+		return 0, err
+	}
+	if word == "other" {
+		i := slices.IndexFunc(allowed, func(c int) bool { return c != worker })
+		if i < 0 {
+			return -1, nil // there is but one
+		}
+		if *victim == "engine" { // else control is started again from here
+			err = cpu.Confine([]int{worker})
+		}
+		return allowed[i], err
+	}
+	c, err := strconv.Atoi(word)
+	if err != nil || !slices.Contains(allowed, c) {
+		return 0, fmt.Errorf("-core %s: expected any, other, or one of the cores %v", word, allowed)
+	}
+	return c, nil
+}
+
+func coreName(core int) string {
+	if core < 0 {
+		return "any core"
+	}
+	return fmt.Sprint("core ", core)
 }
 
 func newLoad() (*vhosttest.Load, error) {
@@ -170,53 +212,80 @@ func (c *connection) again(g *generator) error {
 // patience is how long no frame may come before the soak is given up.
 const patience = 10 * time.Second
 
-// soak kills at random moments and returns the longest gap between two frames
-// around each kill, by victim.
+// dies is how long frames may still come from an engine that was killed: a gap that
+// begins later is not its successor's doing.
+const dies = 20 * time.Millisecond
+
+// soak kills at random moments and returns what each kill cost, by victim.
 func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}
 	if *victim == "any" {
 		victims = []string{"engine", "control", "both"}
 	}
-	for range *kills {
+	for n := range *kills {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := s.refresh(); err != nil {
-			return pauses, err
-		}
-		before := s.gaps
-		g.longest(true)
 		who := victims[rand.IntN(len(victims))]
-		if err := s.kill(who); err != nil {
-			return pauses, err
+		p, err := once(s, g, c, who)
+		if err != nil {
+			return pauses, fmt.Errorf("kill %d, of %s: %w", n+1, who, err)
 		}
-		if who == "both" {
-			if err := c.again(g); err != nil {
-				return pauses, err
-			}
-		}
-		time.Sleep(100 * time.Millisecond) // by now what was under way has arrived
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			gap, _, flowing := g.longest(false)
-			if flowing {
-				break
-			}
-			if time.Now().After(end) {
-				return pauses, fmt.Errorf("no frame has come for %v after the death of %s, kill %d", gap, who, len(pauses[who])+1)
-			}
-		}
-		// An engine that dies young makes control wait before it starts the next.
-		time.Sleep(*least + rand.N(*spread))
-		gap, own, _ := g.longest(false)
-		if err := s.refresh(); err != nil {
-			return pauses, err
-		}
-		p := pause{Duration: gap, own: own, stall: stall(before, s.gaps)}
-		if who == "engine" {
-			p.replaced, p.workers = s.replaced()
+		if *verbose {
+			fmt.Printf("%5d %-8s %v\n", n+1, who, &p)
 		}
 		pauses[who] = append(pauses[who], p)
 	}
 	return pauses, nil
+}
+
+func once(s *weft, g *generator, c *connection, who string) (pause, error) {
+	if err := s.refresh(); err != nil {
+		return pause{}, err
+	}
+	before, old, control := s.gaps, s.engine, s.control.Process.Pid
+	base := g.now()
+	waited := waits(control)
+	g.watch()
+	killed := time.Now()
+	if err := s.kill(who); err != nil {
+		return pause{}, err
+	}
+	if who == "both" {
+		if err := c.again(g); err != nil {
+			return pause{}, err
+		}
+	}
+	p := pause{}
+	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if _, _, _, arrived := g.pause(killed); arrived.Sub(killed) > dies || who == "control" {
+			break
+		}
+		if time.Now().After(end) {
+			return pause{}, fmt.Errorf("no frame has come for %v", patience)
+		}
+	}
+	if who == "engine" {
+		p.control = longestWait(waited, waits(control))
+	}
+	if err := s.refresh(); err != nil {
+		return pause{}, err
+	}
+	if s.engine != old {
+		p.worker = workerWait(s.engine, s.worker)
+	}
+	time.Sleep(*least + rand.N(*spread))
+	if err := s.refresh(); err != nil {
+		return pause{}, err
+	}
+	p.Duration, p.later, p.own, _ = g.pause(killed.Add(dies))
+	p.stall = stall(before, s.gaps)
+	t := g.now()
+	p.again = t.Repeated - base.Repeated
+	p.lost = t.Lost - base.Lost + int64(p.again)
+	if who == "engine" {
+		p.replaced, p.workers = s.replaced()
+	}
+	return p, nil
 }

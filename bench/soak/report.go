@@ -6,13 +6,23 @@ import (
 	"time"
 )
 
-// pause is what one kill cost.
+// pause is what one kill cost: the longest time without a frame that began with it.
 type pause struct {
 	time.Duration
+	later    time.Duration // the longest that began after it, until the next kill
 	own      time.Duration // for which the load did not run
-	stall    time.Duration // for which the worker did not, at most: a power of two
+	stall    time.Duration // for which the worker did not, at most: a power of two; of a new one, since its start
 	replaced time.Duration // from control's notice of the engine's death to the last port
 	workers  time.Duration // of that, until the workers ran
+	worker   time.Duration // for which the new worker could run and was not given its core
+	control  time.Duration // the same of the one of control's threads that waited longest
+	lost     int64         // frames, those included of which the switch knows
+	again    uint64        // frames that came twice
+}
+
+func (p *pause) String() string {
+	return fmt.Sprintf("%6.2f ms: engine replaced in %.0f, its workers in %.0f of them; waited for a core: the new worker %.2f, control %.2f; the load did not run for up to %.2f; longest gap later %.2f, between two passes less than %.2f; %d frames lost, %d again",
+		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.again)
 }
 
 // report prints the pauses and what was counted, and judges: every frame lost
@@ -25,13 +35,10 @@ func report(g *generator, pauses map[string][]pause, drops map[string]uint64) (o
 			continue
 		}
 		slices.SortFunc(p, func(a, b pause) int { return int(a.Duration - b.Duration) })
-		at := func(share float64) time.Duration {
-			return p[min(int(share*float64(len(p))), len(p)-1)].Duration.Round(10 * time.Microsecond)
-		}
-		fmt.Printf("%-8s %5d kills   pause ms: median %.2f  90%% %.2f  99%% %.2f  longest %.2f\n", who, len(p), ms(at(0.5)), ms(at(0.9)), ms(at(0.99)), ms(at(1)))
+		table(who, p)
 		histogram(p)
 		explain(p)
-		if who == "engine" && at(*within-1e-9) > *limit {
+		if who == "engine" && share(p, *within-1e-9) > *limit {
 			fmt.Printf("FAILED: %.4g of the pauses are to keep %v\n", *within, *limit)
 			ok = false
 		}
@@ -56,12 +63,38 @@ func report(g *generator, pauses map[string][]pause, drops map[string]uint64) (o
 	return ok
 }
 
+// table prints the pauses, which are in order, and what the machine had in them.
+func table(who string, p []pause) {
+	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
+	for _, row := range []struct {
+		what string
+		of   func(pause) time.Duration
+	}{
+		{"pause", func(p pause) time.Duration { return p.Duration }},
+		{"new worker waited for its core", func(p pause) time.Duration { return p.worker }},
+		{"control waited for a core", func(p pause) time.Duration { return p.control }},
+		{"the load did not run", func(p pause) time.Duration { return p.own }},
+		{"gap later on", func(p pause) time.Duration { return p.later }},
+	} {
+		sorted := slices.Clone(p)
+		slices.SortFunc(sorted, func(a, b pause) int { return int(row.of(a) - row.of(b)) })
+		fmt.Printf("  %-40s", row.what)
+		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
+			fmt.Printf(" %9.2f", ms(row.of(sorted[index(len(p), q)])))
+		}
+		fmt.Println()
+	}
+}
+
+func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
+
+func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
+
 // explain takes the longest pauses apart, and those beyond the limit.
 func explain(pauses []pause) {
 	for i, p := range pauses {
 		if i >= len(pauses)-longestShown || p.Duration > *limit {
-			fmt.Printf("  %.2f: engine replaced in %.0f, its workers in %.0f of them; the load did not run for up to %.2f, the worker for less than %.2f\n",
-				ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.own), ms(p.stall))
+			fmt.Println(" ", &p)
 		}
 	}
 }

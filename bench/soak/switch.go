@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/api"
 )
 
 // weft is a weftd on a state of its own, and the client's way to it.
@@ -22,7 +23,9 @@ type weft struct {
 	dir     string
 	control *exec.Cmd
 	log     *os.File
+	client  *api.Client
 	engine  int               // process id
+	worker  int               // core of the first worker
 	gaps    []uint64          // passes of the worker by the time since the one before
 	drops   map[string]uint64 // by reason, since it was cleared last
 	seen    map[string]uint64 // what the switch says, by port and reason
@@ -37,6 +40,9 @@ func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
 		}
 	}
 	var err error
+	if s.client, err = api.NewClient(filepath.Join(dir, "socket")); err != nil {
+		return nil, err
+	}
 	if s.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, err
 	}
@@ -77,34 +83,16 @@ func (s *weft) command(args ...string) error {
 
 // refresh asks for the engine's process id and for what was dropped.
 func (s *weft) refresh() error {
-	out, err := s.run("show", "--json")
+	about, err := s.client.Show()
 	if err != nil {
 		return err
 	}
-	var about struct {
-		EnginePID int `json:"engine_pid"`
-		Workers   []struct {
-			PassGaps []uint64 `json:"pass_gaps"`
-		} `json:"workers"`
-		Ports []struct {
-			Name  string `json:"name"`
-			Stats struct {
-				Drops map[string]uint64 `json:"rx_drops"`
-			} `json:"stats"`
-		} `json:"ports"`
+	if about.EnginePID == 0 || len(about.Workers) == 0 {
+		return errors.New("the switch names no engine")
 	}
-	if err := json.Unmarshal(out, &about); err != nil {
-		return fmt.Errorf("weft show: %w", err)
-	}
-	if about.EnginePID == 0 {
-		return errors.New("weft show names no engine")
-	}
-	s.engine = about.EnginePID
-	if len(about.Workers) > 0 {
-		s.gaps = about.Workers[0].PassGaps
-	}
+	s.engine, s.worker, s.gaps = about.EnginePID, about.Workers[0].Core, about.Workers[0].PassGaps
 	for _, p := range about.Ports {
-		for reason, n := range p.Stats.Drops {
+		for reason, n := range p.Stats.RxDrops {
 			key := p.Name + " " + reason
 			if n > s.seen[key] {
 				s.drops[reason] += n - s.seen[key]
@@ -119,9 +107,6 @@ func (s *weft) refresh() error {
 // them. The engine is control's to start.
 func (s *weft) kill(who string) error {
 	if who != "control" {
-		if err := s.refresh(); err != nil {
-			return err
-		}
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
 			return fmt.Errorf("kill the engine, %d: %w", s.engine, err)
 		}

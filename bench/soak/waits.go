@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long the switch's threads could run and were not given a core: what the
+// machine adds to a pause (schedstat, Documentation/scheduler/sched-stats.rst).
+
+// waits are of all threads of a process since they began, by thread.
+func waits(pid int) map[int]time.Duration {
+	all := map[int]time.Duration{}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, file := range tasks {
+		text, err := os.ReadFile(file)
+		fields := strings.Fields(string(text))
+		if err != nil || len(fields) < 2 {
+			continue // it has ended
+		}
+		tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		ns, _ := strconv.ParseInt(fields[1], 10, 64)
+		all[tid] = time.Duration(ns)
+	}
+	return all
+}
+
+// workerWait is that of the thread of a process that may run on one core only, the
+// worker's.
+func workerWait(pid, core int) time.Duration {
+	longest := time.Duration(0)
+	for tid, d := range waits(pid) {
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(tid, &set) == nil && set.Count() == 1 && set.IsSet(core) {
+			longest = max(longest, d)
+		}
+	}
+	return longest
+}
+
+// longestWait is the most that one thread waited between two readings.
+func longestWait(before, after map[int]time.Duration) time.Duration {
+	longest := time.Duration(0)
+	for tid, d := range after {
+		longest = max(longest, d-before[tid])
+	}
+	return longest
+}
