@@ -20,6 +20,15 @@ import (
 // startLoad starts so many guests for one turn, and returns before the switch finds
 // their sockets.
 func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
+	var sockets []string
+	for i := range guests {
+		sockets = append(sockets, r.socket(i))
+	}
+	return startAs(r, "guests", verb, spec, sockets...)
+}
+
+// startAs starts this program as another part of the experiment.
+func startAs(r *run, name, verb string, spec any, args ...string) (*process, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
@@ -28,11 +37,7 @@ func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{verb, string(text)}
-	for i := range guests {
-		args = append(args, r.socket(i))
-	}
-	p, err := start(r.dir, "guests", self, args...)
+	p, err := start(r.dir, name, self, append([]string{verb, string(text)}, args...)...)
 	if err == nil {
 		r.atEnd(p.stop)
 	}

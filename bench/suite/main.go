@@ -25,6 +25,7 @@ var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
 	pairVerb:   runPairs,
+	changeVerb: runChanges,
 	trackVerb:  runTrackGuests,
 	hopsVerb:   sendDatagrams,
 	pingVerb:   ping,

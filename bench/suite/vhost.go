@@ -77,18 +77,6 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// measureWake is the time from the kick of a guest that had nothing to send for a
-// while to the frame's arrival in the other: the one that one in a hundred exceeds.
-func measureWake(r *run, peer string) (float64, error) {
-	var result pairReport
-	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: 50}, 1, func(_ vswitch, guests *process) error {
-		return guests.reports(30*time.Second, &result)
-	})
-	r.note("median", "s", result.WakeMedian)
-	r.note("longest", "s", result.WakeLongest)
-	return result.Wake99, err
-}
-
 // withPairs starts the switch, and the guests in a process of their own, and calls
 // do once both are there.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {

@@ -28,10 +28,10 @@ type pairSpec struct {
 
 // pairReport is what they say at the end, in JSON.
 type pairReport struct {
-	Frames                          float64 // a second
-	Lost, Bad                       uint64
-	Misused                         int
-	WakeMedian, Wake99, WakeLongest float64 // s
+	Frames         float64 // a second
+	Lost, Bad      uint64
+	Misused        int
+	Wake, BareWake wakeTimes
 }
 
 // compareOne frame in so many, byte for byte.
@@ -102,42 +102,4 @@ func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
 	}
 	r, err := load.Run(spec.Length, nil)
 	return pairReport{Frames: r.Rate(), Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
-}
-
-// idleBetween is how long nothing is sent before each frame of wake: longer than a
-// worker looks for more.
-const idleBetween = 20 * time.Millisecond
-
-// wakeLimit is when a frame counts as lost.
-const wakeLimit = time.Second
-
-// wake sends n frames from the first guest to the second, each after an idle time.
-// The first few, which the switch has not seen, do not count.
-func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
-	const first = 5
-	from, to := guests[0].Tx[0], guests[1].Rx[0]
-	times := make([]time.Duration, 0, n)
-	buf := make([]byte, 0, 2048)
-	for i := range n + first {
-		time.Sleep(idleBetween)
-		if !from.Send(frame) {
-			return pairReport{}, errors.New("the switch keeps the buffers")
-		}
-		begin := time.Now()
-		from.Publish()
-		for ok := false; !ok; {
-			if _, _, ok = to.Recv(buf); !ok && time.Since(begin) > wakeLimit {
-				if i < first {
-					break // the switch may be slow to take the guests up
-				}
-				return pairReport{}, fmt.Errorf("frame %d did not arrive", i)
-			}
-		}
-		if i >= first {
-			times = append(times, time.Since(begin))
-		}
-		to.Refill()
-	}
-	slices.Sort(times)
-	return pairReport{WakeMedian: times[len(times)/2].Seconds(), Wake99: times[len(times)*99/100].Seconds(), WakeLongest: times[len(times)-1].Seconds()}, nil
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"weft/api"
+)
+
+// A client that adds flows at a steady rate, in a process of its own beside the
+// guests.
+
+// changeVerb is this program as that client.
+const changeVerb = "flow-changes"
+
+// changesRate is how many flows a second are to be added.
+const changesRate = 10_000
+
+// changesEvery is the time between two requests.
+const changesEvery = 20 * time.Millisecond
+
+// changeSpec is what it is to do, in JSON.
+type changeSpec struct {
+	Socket string
+	Length time.Duration
+}
+
+// changeReport is what it says at the end.
+type changeReport struct{ Rate float64 } // flows a second that were added
+
+// runChanges is the process. Where the switch takes longer than the time between two
+// requests, the next follows at once, so that the rate is what it can take.
+func runChanges(args []string) error {
+	var spec changeSpec
+	if err := asLoad(args, &spec); err != nil {
+		return err
+	}
+	client, err := api.NewClient(spec.Socket)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	flows, begin := 0, time.Now()
+	for next := begin; time.Since(begin) < spec.Length; next = next.Add(changesEvery) {
+		time.Sleep(time.Until(next))
+		text.Reset()
+		for range int(changesRate * changesEvery / time.Second) {
+			fmt.Fprintf(&text, "priority=7,udp,nw_dst=10.%d.%d.%d,tp_dst=53,actions=drop\n", 128+flows>>16, flows>>8&255, flows&255)
+			flows++
+		}
+		if _, err := client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
+			return err
+		}
+	}
+	return sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
+}
+
+// changeFlows lets the time of a measurement go by while flows are added.
+func changeFlows(r *run, sw *weft, length time.Duration) error {
+	p, err := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
+	if err != nil {
+		return err
+	}
+	var report changeReport
+	if err := p.reports(length+20*time.Second, &report); err != nil {
+		return err
+	}
+	r.note("flows added", "flows/s", report.Rate)
+	return nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/cpu"
+	"weft/internal/shm"
+	"weft/vhost/vhosttest"
+)
+
+// The first frame after idleness: from the kick of a guest that had nothing to send
+// for a while to the frame's arrival in another guest, which looks for it all the
+// time. Beside each, the same without a switch: an eventfd wakes a thread that sleeps
+// in epoll on the switch's core and writes one word, the least that any switch which
+// sleeps must take.
+
+// wakes are the frames of one run.
+const wakes = 1000
+
+// idleLeast and idleSpread bound how long nothing is sent before each frame: longer
+// than a worker looks for more, and never in step with a clock.
+const (
+	idleLeast  = 2 * time.Millisecond
+	idleSpread = time.Millisecond
+)
+
+// wakeLimit is when a frame counts as lost.
+const wakeLimit = time.Second
+
+// wakeBar is how long the first frame may take.
+const wakeBar = 100 * time.Microsecond
+
+// wakeTimes are of one kind, in seconds.
+type wakeTimes struct {
+	Median, Within99, Longest float64
+	InTime                    float64 // share that kept wakeBar
+}
+
+func newWakeTimes(all []time.Duration) wakeTimes {
+	slices.Sort(all)
+	late, _ := slices.BinarySearch(all, wakeBar+1)
+	return wakeTimes{all[len(all)/2].Seconds(), all[len(all)*99/100].Seconds(), all[len(all)-1].Seconds(), float64(late) / float64(len(all))}
+}
+
+func (t *wakeTimes) note(r *run, whose string) {
+	r.note(whose+"median", "s", t.Median)
+	r.note(whose+"longest", "s", t.Longest)
+	r.note(whose+fmt.Sprint("within ", wakeBar), "%", 100*t.InTime)
+}
+
+// measureWake returns the time that one frame in a hundred exceeds.
+func measureWake(r *run, peer string) (float64, error) {
+	var result pairReport
+	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) error {
+		return guests.reports(60*time.Second, &result)
+	})
+	if err != nil {
+		return 0, err
+	}
+	result.Wake.note(r, "")
+	result.BareWake.note(r, "eventfd to epoll alone, ")
+	r.note("eventfd to epoll alone, 99th", "s", result.BareWake.Within99)
+	return result.Wake.Within99, nil
+}
+
+// wake sends n frames from the first guest to the second, each after an idle time, and
+// wakes a thread of its own in between. The first few, which the switch has not seen,
+// do not count.
+func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
+	const first = 5
+	bare, err := newSleeper()
+	if err != nil {
+		return pairReport{}, err
+	}
+	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
+	for i := range n + first {
+		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
+		if err != nil && i >= first { // the switch may be slow to take the guests up
+			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
+		}
+		e := bare.wake()
+		if i >= first {
+			times, bareTimes = append(times, d), append(bareTimes, e)
+		}
+	}
+	return pairReport{Wake: newWakeTimes(times), BareWake: newWakeTimes(bareTimes)}, nil
+}
+
+func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) {
+	time.Sleep(idleLeast + rand.N(idleSpread))
+	if !from.Send(frame) {
+		return 0, errors.New("the switch keeps the buffers")
+	}
+	begin := time.Now()
+	from.Publish()
+	buf := make([]byte, 0, 2048)
+	for {
+		if _, _, ok := to.Recv(buf); ok {
+			d := time.Since(begin)
+			to.Refill()
+			return d, nil
+		}
+		if time.Since(begin) > wakeLimit {
+			return 0, errors.New("it did not arrive")
+		}
+	}
+}
+
+// sleeper is a thread on the switch's core that does nothing but wake up.
+type sleeper struct {
+	_     [64]byte // a line of its own: what is waited for is not to be shared
+	seen  atomic.Uint64
+	_     [64]byte
+	event int
+}
+
+func newSleeper() (*sleeper, error) {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	s := &sleeper{}
+	if s.event, err = shm.NewEvent(); err != nil {
+		return nil, err
+	}
+	if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, s.event, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
+		return nil, err
+	}
+	runtime.GOMAXPROCS(2) // who looks for the frame never gives way
+	pinned := make(chan error)
+	go func() {
+		runtime.LockOSThread() // it ends with the process
+		pinned <- cpu.Pin(switchCore)
+		for events := make([]unix.EpollEvent, 1); ; {
+			if n, _ := unix.EpollWait(set, events, -1); n > 0 {
+				s.seen.Add(1)
+				shm.Drain(s.event)
+			}
+		}
+	}()
+	return s, <-pinned
+}
+
+func (s *sleeper) wake() time.Duration {
+	time.Sleep(idleLeast + rand.N(idleSpread))
+	seen, begin := s.seen.Load(), time.Now()
+	shm.Signal(s.event)
+	for s.seen.Load() == seen {
+	}
+	return time.Since(begin)
+}
