@@ -328,7 +328,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		for i := range v {
 			text, last := fields.next()
 			n, ok := decimal(text, 0xff)
-			if !ok || last != (i == len(v)-1) {
+			if !ok || last != (i == len(v)-1) || len(text) > 1 && text[0] == '0' {
 				return netip.Addr{}, false
 			}
 			v[i] = byte(n)

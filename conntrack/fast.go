@@ -23,7 +23,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		if !tr.fastTCP(b, f, c, g, dir, now) {
 			return 0, false
 		}
-	} else if !t.keep(c, g, UDPMultiple, now) {
+	} else if c.generation() != g || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
 		return 0, false
 	}
 	// The generation has been compared since: what was read is this connection's.
@@ -33,11 +33,16 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	if other.setIPv4Ends(f) {
 		return translated(flags, dir), true
 	}
+	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
+}
+
+// fastOther rewrites a frame that is not rewritten at once.
+func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref, dir uint8) (state uint8, ok bool) {
 	var v view
-	if !t.read(n, g, &v) {
+	if !tr.read(ref.Number, ref.Generation, &v) {
 		return 0, false
 	}
-	return t.translate(b, f, &tr.probes[i], &v, dir), true
+	return tr.translate(b, f, p, &v, dir), true
 }
 
 // fastTCP follows a segment that leaves an established connection established; it

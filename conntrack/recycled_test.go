@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-
 	"weft/packet"
 	"weft/packet/packettest"
 )
@@ -53,19 +50,6 @@ func conversations(client, server netip.Addr) (all []conversation) {
 func allConversations() []conversation {
 	return append(conversations(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.1.1")),
 		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
-}
-
-// sctpFrame is a packet of one chunk, of 20 bytes; its checksum is not one.
-func sctpFrame(src, dst string, kind uint8, tag, initTag uint32) []byte {
-	a, b := end(src), end(dst)
-	ip, _, eth := network(layers.IPProtocolSCTP, a.Addr(), b.Addr())
-	body := make([]byte, 32)
-	binary.BigEndian.PutUint16(body, a.Port())
-	binary.BigEndian.PutUint16(body[2:], b.Port())
-	binary.BigEndian.PutUint32(body[4:], tag)
-	body[12], body[15] = kind, 20
-	binary.BigEndian.PutUint32(body[16:], initTag)
-	return serialize(ethernet(eth), ip, gopacket.Payload(body))
 }
 
 // A connection ends while a frame of it is on its way through the tracker, and its

@@ -116,11 +116,15 @@ func (t *Table) refresh(c *conn, class Class, now uint64) {
 	}
 }
 
-// keep is refresh for whoever does not hold the lock, which is taken where there is
-// something to write; it reports false if c is not of generation g any more.
+// due tells whether refresh would write anything.
+func (t *Table) due(c *conn, class Class, now uint64) bool {
+	return c.class != class || now+t.policies[c.policy][class%Classes].Load()-c.expiresNS > refreshNS
+}
+
+// keep is refresh for whoever does not hold the lock, which is taken where refresh is
+// due; it reports false if c is not of generation g any more.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
-	expires := now + t.policies[c.policy][class%Classes].Load()
-	if c.class == class && expires-c.expiresNS <= refreshNS {
+	if !t.due(c, class, now) {
 		return c.generation() == g
 	}
 	if !t.lockConn(c, g) {
