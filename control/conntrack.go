@@ -345,6 +345,7 @@ var (
 	metricConnectionsCreated = describe("connections_created_total", "Connections that were committed.")
 	metricConnectionsEnded   = describe("connections_ended_total", "Connections that ended, by what ended them.", "by")
 	metricConnectionsRefused = describe("connections_refused_total", "Connections that could not be committed, by what was missing.", "missing")
+	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
 // collectConnections counts connections. Caller holds mu.
@@ -362,4 +363,5 @@ func (d *Daemon) collectConnections(out chan<- prometheus.Metric) {
 	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
 	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
 	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
+	counter(out, metricConnectionsLost, float64(m.EventsLost()))
 }

@@ -119,6 +119,11 @@ func (d *Daemon) monitorRequest(r *http.Request) (want api.MonitorRequest, who *
 	if who.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return want, nil, asInput(err)
 	}
+	for _, name := range []string{"zone", "events"} {
+		if q.Get(name) != "" && !want.Connections {
+			return want, nil, inputf("%s=%s: expected connections=true too, which it chooses among", name, q.Get(name))
+		}
+	}
 	if want.Connections {
 		if who.connections, err = followConnections(who, q.Get("zone"), q.Get("events")); err != nil {
 			return want, nil, err

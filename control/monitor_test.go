@@ -151,6 +151,9 @@ func TestMonitorRefusals(t *testing.T) {
 	f := newFakes(t)
 	for _, c := range []struct{ query, word string }{
 		{"flows=x", "flows=x"}, {"match=nw_sorc%3D1", "nw_sorc"}, {"match=out_port%3D1", "out_port"},
+		{"connections=x", "connections=x"}, {"zone=5", "zone=5: expected connections=true"}, {"events=new", "events=new: expected connections=true"},
+		{"connections=true&zone=x", "zone"}, {"connections=true&zone=65536", "65536"}, {"connections=true&zone=-1", "-1"},
+		{"connections=true&events=begun", "events=begun"}, {"connections=true&events=new,", "events="}, {"connections=true&events=new,old", "events=old"},
 	} {
 		resp, err := overSocket(f.config.Socket).Get("http://weft/v1/monitor?" + c.query)
 		if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A monitor of connections tells how one of TCP begins, is answered, and ends; one
-// of another zone tells nothing of it.
+// A monitor of connections tells how one of TCP begins, is answered, and ends, also
+// of the engine after the one it began with; one of another zone tells nothing of it.
 func TestMonitorConnections(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -31,6 +31,17 @@ func TestMonitorConnections(t *testing.T) {
 	if regexp.MustCompile("connection").MatchString(other.Output()) {
 		t.Errorf("of zone 6:\n%s", other.Output())
 	}
+	// Whoever watches goes on with the engine that takes over.
+	told := len(all.Output())
+	s.weft.KillEngine()
+	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")
+	again := regexp.MustCompile(`(?s)connection new: ` + tuple + `.*connection update \(state\): ` + tuple)
+	eventually(t, func() error {
+		if !again.MatchString(all.Output()[told:]) {
+			return fmt.Errorf("behind the engine's death:\n%s", all.Output()[told:])
+		}
+		return nil
+	})
 	all.Signal(syscall.SIGINT)
 	other.Signal(syscall.SIGINT)
 	ends.Signal(syscall.SIGINT)

@@ -49,6 +49,9 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"del-port"}, "NAME"},
 		{[]string{"del-flows", "--strict"}, "MATCH"},
 		{[]string{"show", "x"}, "x"},
+		{[]string{"monitor", "udp", "--connections"}, "udp selects flows"},
+		{[]string{"monitor", "--zone", "5"}, "expected --connections"},
+		{[]string{"monitor", "--flows", "--events", "new"}, "expected --connections"},
 		{[]string{"--socket", "vsock:x", "show"}, "vsock:x"},
 	} {
 		out, errs, code := weft("", c.args...)
