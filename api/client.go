@@ -171,9 +171,15 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 }
 
 // Flows lists the flows that match selects; empty: all.
-func (c *Client) Flows(match string) ([]Flow, error) {
+// sort are priority or fields to sort by, with - before those to sort by from the
+// largest down; without, flows come by table and falling priority.
+func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	var flows []Flow
-	return flows, c.Do(http.MethodGet, "/v1/flows", matchQuery(match), nil, &flows)
+	query := matchQuery(match)
+	for _, key := range sort {
+		query.Add("sort", key)
+	}
+	return flows, c.Do(http.MethodGet, "/v1/flows", query, nil, &flows)
 }
 
 // DelFlows deletes the flows that match selects; empty: all.

@@ -168,7 +168,9 @@ func (d *Daemon) handler() http.Handler {
 	route("DELETE /v1/ports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.deletePort(r.PathValue("name"))
 	})
-	route("GET /v1/flows", func(r *http.Request) (any, error) { return d.dumpFlows(r.URL.Query().Get("match")) })
+	route("GET /v1/flows", func(r *http.Request) (any, error) {
+		return d.dumpFlows(r.URL.Query().Get("match"), r.URL.Query()["sort"]...)
+	})
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {

@@ -27,7 +27,7 @@ func (d *Daemon) flowSetOf(text string) (flowSet, error) {
 	set := flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, inputf("%s: expected flows alone, without a command before them", openflow.FormatFlowMod(&m, d.view))
+			return nil, inputf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, d.view))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // of the adding, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
@@ -91,7 +91,7 @@ func compareMods(a, b openflow.FlowMod) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority))
+	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Line, b.Line))
 }
 
 // sameFlow tells whether two flows of one identity are equal in all else, as
@@ -120,7 +120,7 @@ func (d *Daemon) diffFlows(c api.DiffFlows) (api.FlowsDiffer, error) {
 	if c.Second == nil {
 		from = d.tableFlows()
 	} else if to, err = d.flowSetOf(*c.Second); err != nil {
-		return api.FlowsDiffer{}, err
+		return api.FlowsDiffer{}, inputf("second file: %v", err)
 	}
 	ids := make([]ruleID, 0, len(from))
 	for id := range from {

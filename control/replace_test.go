@@ -152,7 +152,7 @@ func TestErrorDeepInAFile(t *testing.T) {
 	before := dumpWithout(t, f.d)
 	for _, c := range []struct{ line, word string }{
 		{"table=1,ip,actions=flyy", "line 70000: \"flyy\""},
-		{"check_overlap,table=1,priority=32768,ip,nw_dst=10.0.0.0/8,actions=drop", "check_overlap"},
+		{"check_overlap,table=1,priority=32768,ip,nw_dst=10.0.0.0/8,actions=drop", "line 70000: check_overlap"},
 	} {
 		var text strings.Builder
 		for i := range 100_000 {

@@ -254,8 +254,17 @@ func (d *Daemon) releasePlaces(places []uint32) {
 	d.rules.release(places)
 }
 
-// dumpFlows lists the flows a filter selects, statistics exact up to now.
-func (d *Daemon) dumpFlows(match string) ([]api.Flow, error) {
+// dumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
+// openflow.SortKeys where such are given.
+func (d *Daemon) dumpFlows(match string, sort ...string) ([]api.Flow, error) {
+	var keys []openflow.SortKey
+	for _, text := range sort {
+		key, err := openflow.ParseSortKey(text)
+		if err != nil {
+			return nil, asInput(err)
+		}
+		keys = append(keys, key)
+	}
 	d.change.Lock()
 	defer d.change.Unlock()
 	filter, err := openflow.ParseFilter(match, d.view)
@@ -267,7 +276,9 @@ func (d *Daemon) dumpFlows(match string) ([]api.Flow, error) {
 	d.pullAll()
 	now := monotonic()
 	flows := []api.Flow{}
-	for _, r := range d.pipeline.Select(&filter) {
+	rules := d.pipeline.Select(&filter)
+	openflow.SortRules(rules, keys)
+	for _, r := range rules {
 		flows = append(flows, d.flowOf(r, now))
 	}
 	return flows, nil

@@ -76,6 +76,7 @@ const (
 type GroupMod struct {
 	Command GroupCommand
 	Group   Group
+	Line    int // as FlowMod's
 }
 
 // ApplyGroups does all of mods in order or, if it returns an error
@@ -90,7 +91,7 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	gone := make(map[uint32]bool)
 	for i := range mods {
 		if err := applyGroup(groups, gone, &mods[i]); err != nil {
-			return Changes{}, &ApplyError{Index: i, Err: err}
+			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 	}
 	b := bundle{p: p, nowNS: nowNS}

@@ -65,6 +65,7 @@ const (
 type MeterMod struct {
 	Command MeterCommand
 	Meter   Meter
+	Line    int // as FlowMod's
 }
 
 // meterTable is the meters with the slots of their bands.
@@ -88,7 +89,7 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 	for i := range mods {
 		m, err := t.apply(&mods[i], gone)
 		if err != nil {
-			return Changes{}, nil, &ApplyError{Index: i, Err: err}
+			return Changes{}, nil, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 		if m != nil {
 			changed = append(changed, m)
@@ -293,8 +294,9 @@ func (m *Meter) parseBands(text string) error {
 // first error ends it, and names its line.
 func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 	var mods []MeterMod
-	err := eachLine(r, func(text string) error {
+	err := eachLine(r, func(line int, text string) error {
 		mod, err := ParseMeterMod(text, command)
+		mod.Line = line
 		mods = append(mods, mod)
 		return err
 	})

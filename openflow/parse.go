@@ -189,7 +189,7 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
 		if len(line) > maxLine {
-			return nil, &ParseError{Line: number, Word: "line", Expected: fmt.Sprintf("at most %d bytes", maxLine)}
+			return nil, tooLong(number)
 		}
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
@@ -203,6 +203,7 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 			}
 			return nil, err
 		}
+		mod.Line = number
 		mods = append(mods, mod)
 	}
 	return mods, nil

@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -44,12 +45,13 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod, error) {
 	words := map[string]GroupCommand{"add": GroupAdd, "modify": GroupModify, "add_or_mod": GroupPut, "delete": GroupDelete}
 	var mods []GroupMod
-	err := eachLine(r, func(text string) error {
+	err := eachLine(r, func(line int, text string) error {
 		c := command
 		if word, rest, _ := strings.Cut(text, " "); words[word] != GroupAdd || word == "add" {
 			c, text = words[word], rest
 		}
 		mod, err := ParseGroupMod(text, c, names)
+		mod.Line = line
 		mods = append(mods, mod)
 		return err
 	})
@@ -58,22 +60,30 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 
 // eachLine calls do for each line that is not empty or a comment, and numbers
 // its errors.
-func eachLine(r io.Reader, do func(text string) error) error {
+func eachLine(r io.Reader, do func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
-	for line := 1; scan.Scan(); line++ {
+	line := 1
+	for ; scan.Scan(); line++ {
 		text, _, _ := strings.Cut(scan.Text(), "#")
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if err := do(text); err != nil {
+		if err := do(line, text); err != nil {
 			if pe, ok := err.(*ParseError); ok {
 				pe.Line = line
 			}
 			return err
 		}
 	}
+	if errors.Is(scan.Err(), bufio.ErrTooLong) {
+		return tooLong(line)
+	}
 	return scan.Err()
+}
+
+func tooLong(line int) error {
+	return &ParseError{Line: line, Word: "line", Expected: fmt.Sprintf("at most %d bytes", maxLine)}
 }
 
 // groupParser is the state of one group's text.

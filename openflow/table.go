@@ -63,6 +63,8 @@ type FlowMod struct {
 	Actions                  []Action
 	// Notes are remarks for the operator on text that was accepted, one line each.
 	Notes []string
+	// Line is that of the file it comes from, 1 the first; 0: from none.
+	Line int
 }
 
 // Rule is a flow in a table. Apply alone changes it (Modify replaces Actions,
@@ -162,10 +164,16 @@ func (p *Pipeline) Rule(slot uint32) *Rule {
 // ApplyError says which change of an Apply failed.
 type ApplyError struct {
 	Index int // into the FlowMods
+	Line  int // of the file that it comes from; 0: from none
 	Err   error
 }
 
-func (e *ApplyError) Error() string { return e.Err.Error() }
+func (e *ApplyError) Error() string {
+	if e.Line != 0 {
+		return fmt.Sprintf("line %d: %v", e.Line, e.Err)
+	}
+	return e.Err.Error()
+}
 func (e *ApplyError) Unwrap() error { return e.Err }
 
 // bundle is an Apply in progress, with what takes its changes back.
@@ -189,7 +197,7 @@ func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 				undo()
 			}
 			p.leaving, p.orphans = p.leaving[:0], nil
-			return Changes{}, &ApplyError{Index: i, Err: err}
+			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
 	}

@@ -117,7 +117,7 @@ func TestBundleIsAllOrNothing(t *testing.T) {
 		}
 		_, err := p.Apply(mods, 2)
 		var ae *ApplyError
-		if err == nil || !asApplyError(err, &ae) || ae.Index != len(mods)-1 {
+		if err == nil || !asApplyError(err, &ae) || ae.Index != len(mods)-1 || ae.Line != 0 {
 			t.Fatalf("bundle: %v, want an error of change %d", err, len(mods)-1)
 		}
 		if after := dump(p); !slices.Equal(before, after) || p.Generation() != generation || p.Rule(1).Packets != 5 {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +49,12 @@ func (c *command) diffFlows(args []string) error {
 	}
 	d, err := client.DiffFlows(diff)
 	if err != nil {
-		return errors.New(err.Error()) // not as a refusal, whose exit code means a difference here
+		name, message := args[0], err.Error()
+		if rest, of := strings.CutPrefix(message, "second file: "); of {
+			name, message = args[1], rest
+		}
+		// Not as a refusal, whose exit code means a difference here.
+		return errors.New(ofFile(name, &api.Refused{Message: message}).Error())
 	}
 	if c.json {
 		err = c.printJSON(d)

@@ -1,18 +1,35 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"weft/api"
 )
 
+const addFlowHelp = `FLOW is ovs-ofctl's: settings and a match, then actions=ACTION[,ACTION...].
+
+Settings: table, priority, cookie, idle_timeout, hard_timeout, importance,
+  send_flow_rem, check_overlap, reset_counts, no_packet_counts, no_byte_counts.
+Match: the fields of ovs-fields(7) but for MPLS, NSH, conj_id, packet_type and the
+  like; masks and prerequisites as it says.
+Actions, as ovs-actions(7) has them: a port, output, all, flood, local, in_port,
+  normal, drop; set_field, load, move, the mod_ actions, push_vlan, strip_vlan,
+  dec_ttl, set_tunnel; resubmit, goto_table, clone, write_actions, clear_actions,
+  write_metadata; group, meter, ct, ct_clear, learn (with fin_idle_timeout and
+  fin_hard_timeout), controller, note; and
+  fin_timeout(idle_timeout=N,hard_timeout=N): once a FIN or RST of TCP has passed,
+  the flow's timeouts are N seconds at most.
+
+With - the lines of standard input are flows, all of which are added or none.`
+
 func (c *command) flowVerbs() []*cobra.Command {
 	add := &cobra.Command{
-		Use: "add-flow FLOW|-", Short: "add a flow, or replace that of the same match and priority", Args: words(1, 1),
+		Use: "add-flow FLOW|-", Short: "add a flow, or replace that of the same match and priority", Long: addFlowHelp, Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.changeBy("add", args[0]) },
 	}
 	addAll := &cobra.Command{
@@ -39,11 +56,7 @@ func (c *command) flowVerbs() []*cobra.Command {
 		verb.Flags().Bool("bundle", false, "as ovs-ofctl has it: everything or nothing, which weft's changes always are")
 	}
 	return []*cobra.Command{
-		add, addAll, replace, mod, del, c.diffVerb(),
-		{
-			Use: "dump-flows [MATCH]", Short: "print the flows, with statistics, as ovs-ofctl does", Args: words(0, 1),
-			RunE: c.dumpFlows,
-		},
+		add, addAll, replace, mod, del, c.diffVerb(), c.dumpFlowsVerb(),
 		{
 			Use: "dump-aggregate [MATCH]", Short: "print the sums over the flows a match selects", Args: words(0, 1),
 			RunE: c.dumpAggregate,
@@ -71,21 +84,36 @@ func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
 	}
-	file, err := c.readFile(text)
+	return c.changeByFile(op, text)
+}
+
+// changeByFile changes flows by the lines of a file.
+func (c *command) changeByFile(op, name string) error {
+	text, err := c.readFile(name)
 	if err != nil {
 		return err
 	}
-	return c.changeFlows(api.ChangeFlows{Op: op, Text: file, File: true})
+	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
+}
+
+// ofFile adds the file's name to an error that names a line of it.
+func ofFile(name string, err error) error {
+	var refused *api.Refused
+	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {
+		return err
+	}
+	if name == "-" {
+		name = "standard input"
+	}
+	of := *refused
+	of.Message = name + ": " + of.Message
+	return &of
 }
 
 // fileVerb changes flows by a file.
 func (c *command) fileVerb(op string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
-		text, err := c.readFile(args[0])
-		if err != nil {
-			return err
-		}
-		return c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true})
+		return c.changeByFile(op, args[0])
 	}
 }
 
@@ -130,24 +158,6 @@ func (c *command) delFlows(args []string, strict bool) error {
 		return err
 	}
 	return c.printJSON(n)
-}
-
-func (c *command) dumpFlows(_ *cobra.Command, args []string) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	flows, err := client.Flows(optional(args))
-	if err != nil {
-		return err
-	}
-	if c.json {
-		return c.printJSON(flows)
-	}
-	for _, f := range flows {
-		fmt.Fprintln(c.out, f.Line)
-	}
-	return nil
 }
 
 func (c *command) dumpMegaflows(*cobra.Command, []string) error {

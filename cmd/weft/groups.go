@@ -28,7 +28,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.changeTable(do, api.ChangeTable{Op: "add", Text: text, File: true})
+			return ofFile(args[0], c.changeTable(do, api.ChangeTable{Op: "add", Text: text, File: true}))
 		}}
 	}
 	mod := verb("mod-group GROUP", "modify", "replace a group", 1, groups)

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/spf13/cobra"
+)
+
+const dumpFlowsHelp = `Prints the flows that MATCH selects (fields, table, cookie=VALUE/MASK, out_port), or
+all, by table and falling priority, in ovs-ofctl's format, which the verbs that
+take flows read back. --sort and --rsort sort by priority or a field, and may be
+given several times; flows that do not match the field come last.`
+
+// sortFlag collects --sort and --rsort in their order.
+type sortFlag struct {
+	keys   *[]string
+	prefix string
+}
+
+func (f sortFlag) String() string { return "" }
+func (f sortFlag) Type() string   { return "FIELD" }
+func (f sortFlag) Set(field string) error {
+	*f.keys = append(*f.keys, f.prefix+field)
+	return nil
+}
+
+func (c *command) dumpFlowsVerb() *cobra.Command {
+	var keys []string
+	verb := &cobra.Command{
+		Use: "dump-flows [MATCH]", Short: "print the flows, with statistics, as ovs-ofctl does", Long: dumpFlowsHelp, Args: words(0, 1),
+	}
+	f := verb.Flags()
+	f.Var(sortFlag{&keys, ""}, "sort", "sort by a field, or by priority, from the smallest up")
+	f.Var(sortFlag{&keys, "-"}, "rsort", "the same from the largest down")
+	for _, name := range []string{"sort", "rsort"} {
+		f.Lookup(name).NoOptDefVal = "priority"
+	}
+	noStats := f.Bool("no-stats", false, "without counts and ages, and without cookies and tables of 0")
+	f.Bool("names", false, "as ovs-ofctl has it: ports by name, as weft always shows them")
+	verb.RunE = func(_ *cobra.Command, args []string) error { return c.dumpFlows(optional(args), keys, *noStats) }
+	return verb
+}
+
+func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	flows, err := client.Flows(match, keys...)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(flows)
+	}
+	for _, f := range flows {
+		line := f.Line
+		if noStats {
+			line = statistics.ReplaceAllString(line, "")
+		}
+		fmt.Fprintln(c.out, line)
+	}
+	return nil
+}
+
+// statistics are the words of a line that --no-stats leaves out. Words of a match
+// have no blank behind their comma.
+var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

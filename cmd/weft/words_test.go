@@ -1,0 +1,124 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+)
+
+// Every verb's wrong options and words are refused before anybody is asked, in one
+// line that names them.
+func TestWrongOptions(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing", "file")
+	for _, c := range []struct{ line, word string }{
+		// flows, groups, tables
+		{"add-flows", "FILE|-"},
+		{"add-flows " + missing, missing},
+		{"replace-flows " + missing, missing},
+		{"mod-flows", "FLOW|-"},
+		{"mod-flows --strit a", "--strit"},
+		{"del-flows a b", "b is one word too many"},
+		{"dump-flows a b", "b is one word too many"},
+		{"dump-aggregate a b", "b is one word too many"},
+		{"dump-megaflows a", "a is one word too many"},
+		{"diff-flows", "FILE|- [FILE]"},
+		{"diff-flows a b c", "c is one word too many"},
+		{"add-group", "GROUP"},
+		{"add-groups " + missing, missing},
+		{"mod-group", "GROUP"},
+		{"del-groups a b", "b is one word too many"},
+		{"dump-groups a b", "b is one word too many"},
+		{"dump-group-stats a b", "b is one word too many"},
+		{"add-meter", "METER"},
+		{"mod-meter", "METER"},
+		{"del-meters a b", "b is one word too many"},
+		{"dump-meters a b", "b is one word too many"},
+		{"meter-stats a b", "b is one word too many"},
+		{"mod-table 3", "evict|noevict|limit:N"},
+		{"mod-table x evict", "x: expected the number of a table"},
+		{"mod-table -- -1 evict", "-1: expected the number of a table"},
+		{"dump-tables x", "x is one word too many"},
+		// connections
+		{"dump-conntrack a b c d e", "e is one word too many"},
+		{"flush-conntrack a b c d e", "e is one word too many"},
+		{"ct-set-maxconns", "N"},
+		{"ct-set-maxconns many", "many: expected a number"},
+		{"ct-set-limits default=x", "default=x: expected default=N"},
+		{"ct-set-limits zone=1", "zone=1: expected zone=N,limit=N"},
+		{"ct-set-limits zone=x,limit=1", "zone x: expected a number from 0 to 65535"},
+		{"ct-del-limits 7", "7: expected zone=N[,N...]"},
+		{"ct-del-limits zone=70000", "70000: expected a number from 0 to 65535"},
+		{"ct-get-limits 7", "7: expected zone=N[,N...]"},
+		{"ct-timeout zone=x", "x: expected"},
+		{"ct-timeout soon", "soon: expected"},
+		{"ct-timeout tcp_syn_sent=x", "tcp_syn_sent=x: expected NAME=SECONDS"},
+		// tools
+		{"trace", "FLOW"},
+		{"trace --live -c -1", "-c -1: expected a number of frames"},
+		{"trace --live -c x", "\"x\""},
+		{"monitor --ports ip", "ip selects flows"},
+		{"monitor --connections ip", "ip selects flows"},
+		{"monitor --zone 5", "--connections"},
+		{"monitor --events new", "--connections"},
+		{"monitor a b", "b is one word too many"},
+		{"capture", "PORT|drops"},
+		{"capture p -c -1", "-c and -s"},
+		{"capture p -s -1", "-c and -s"},
+		{"capture p --port q", "--port: expected with drops"},
+		{"capture drops -w " + missing, missing},
+		{"top --interval 1us", "--interval 1µs"},
+		{"top --interval x", "\"x\""},
+		{"show x", "x is one word too many"},
+		{"version x", "x is one word too many"},
+		// bench
+		{"bench frob", "frob: no such verb; expected one of"},
+		{"bench server x", "x is one word too many"},
+		{"bench server -p 9 --listen :9", "-p and --listen"},
+		{"bench server --raw nosuchdev9", "nosuchdev9"},
+		{"bench server --listen nonsense", "nonsense"},
+		{"bench client", "HOST"},
+		{"bench client h -u --raw eth0", "-u and --raw"},
+		{"bench client h --rr --crr", "--rr and --crr"},
+		{"bench client h -l 9 --size 64", "-l and --size"},
+		{"bench client h -i -1", "-i: -1"},
+		{"bench client h -b x", "-b: "},
+		{"bench client h -l x", "-l: "},
+		{"bench client h -w x", "-w: "},
+		{"bench client h -u --size big", "--size: "},
+		{"bench client h --raw nosuchdev9", "nosuchdev9"},
+		{"bench replica 0", "ADDRESS"},
+		{"bench replica 7 a", "7: expected 0, 1, 2 or client"},
+		{"bench replica client 10.0.0.1,x,10.0.0.3,10.0.0.4", "x: expected an IPv4 address"},
+		{"bench replica client 10.0.0.1", "addresses"},
+		{"bench hops a -- b", "b is one word too many"},
+		{"bench hops --record f a", "RECORDING -- COMMAND"},
+		{"bench hops --top x", "\"x\""},
+		// of all
+		{"--socket vsock:1 show", "vsock:1"},
+		{"--nosuch show", "--nosuch"},
+	} {
+		out, errs, code := weft("", strings.Fields(c.line)...)
+		if code != exitInput && !strings.HasPrefix(c.line, "diff-flows") && !strings.Contains(c.line, "-w "+missing) {
+			t.Errorf("weft %s: exit code %d", c.line, code)
+		}
+		if !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "weft: ") || out != "" {
+			t.Errorf("weft %s: %q does not name %q in one line; printed %q", c.line, errs, c.word, out)
+		}
+	}
+}
+
+// An error about a line of a file names the file.
+func TestErrorsNameTheFile(t *testing.T) {
+	for name, want := range map[string]string{"-": "standard input: line 3: x", "f": "f: line 3: x"} {
+		if err := ofFile(name, refusedLine("line 3: x")); err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+	if err := ofFile("f", refusedLine("op x")); err.Error() != "op x" {
+		t.Errorf("%q", err)
+	}
+}
+
+func refusedLine(message string) error { return &api.Refused{Message: message, Input: true} }

@@ -1,0 +1,68 @@
+package openflow
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// SortKey is what rules are sorted by: their priority, or a field of their match.
+type SortKey struct {
+	field   FieldID // FNone: the priority
+	falling bool
+}
+
+// ParseSortKey reads priority or the name of a field, with - before it to sort from
+// the largest down. Errors are *ParseError.
+func ParseSortKey(text string) (SortKey, error) {
+	name, falling := strings.CutPrefix(text, "-")
+	id, ok := fieldNames[name]
+	if !ok && name != "priority" {
+		return SortKey{}, wrong(name, "priority, or a match field to sort by")
+	}
+	return SortKey{id, falling}, nil
+}
+
+// SortRules sorts by the first key, where that is equal by the next, and so on.
+// Rules that do not match a field come last, whichever way it is sorted.
+func SortRules(rules []*Rule, keys []SortKey) {
+	slices.SortStableFunc(rules, func(a, b *Rule) int {
+		for _, k := range keys {
+			if order := k.compare(a, b); order != 0 {
+				return order
+			}
+		}
+		return 0
+	})
+}
+
+func (k SortKey) compare(a, b *Rule) int {
+	order := cmp.Compare(a.Priority, b.Priority)
+	if k.field != FNone {
+		x, hasX := k.value(a)
+		y, hasY := k.value(b)
+		if !hasX || !hasY {
+			return cmp.Compare(missing(hasX), missing(hasY))
+		}
+		order = cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]))
+	}
+	if k.falling {
+		return -order
+	}
+	return order
+}
+
+func missing(has bool) int {
+	if has {
+		return 0
+	}
+	return 1
+}
+
+// value is that of the key's field in r's match; false: r does not match it.
+func (k SortKey) value(r *Rule) (Value128, bool) {
+	m := r.Match.Unpack()
+	s := whole(k.field)
+	mask := s.get(&m.Mask)
+	return s.get(&m.Value).and(mask), !mask.isZero() && fields[k.field].needs.met(&m)
+}
