@@ -139,7 +139,7 @@ func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{Polled: true}, false)
-	for no := range uint32(maxReadAtRandom) {
+	for no := range uint32(maxReadUnasked) {
 		r.addPort(3+no, porttest.Options{Polled: true}, false)
 	}
 	r.install(0, 2, 0xa, output(1))

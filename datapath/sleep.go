@@ -11,11 +11,11 @@ const (
 	// and sockets: a system call, and a frame's latency at most. With nothing else
 	// to do it looks in every pass.
 	readyEveryNS = 20_000
-	// maxReadAtRandom is the number of polled queues up to which it looks by reading
+	// maxReadUnasked is the number of polled queues up to which it looks by reading
 	// each. That is a system call a queue, but one less before a frame, and a sender
 	// need not put the queue on a list of readable ones first. With more queues it
 	// asks which are readable.
-	maxReadAtRandom = 4
+	maxReadUnasked = 4
 	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
 	// expire. deafSleepMS bounds it where a queue cannot wake us.
 	maxSleepMS  = 500
@@ -77,7 +77,7 @@ func (w *Worker) lookForReady() {
 		return
 	}
 	w.waiter.nextReady = w.now + readyEveryNS
-	if w.queues.polled > maxReadAtRandom {
+	if w.queues.polled > maxReadUnasked {
 		w.wait(0)
 		return
 	}
