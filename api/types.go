@@ -11,6 +11,8 @@
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
+//	GET    /v1/macs                          []MAC
+//	DELETE /v1/macs[?port=NAME]              MACsFlushed
 //	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
 //	GET    /v1/trace?flow=FLOW[&ct_next=STATE]  Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...

@@ -36,7 +36,7 @@ func (d *Daemon) maintain(ctx context.Context) {
 		case <-d.macsStale:
 			began := time.Now()
 			d.change.Lock()
-			d.revalidate(func(m *megaflow) bool { return m.usedMACs || m.teaches != nil })
+			d.revalidate(usesMACs)
 			d.change.Unlock()
 			// As much time for others as this took, at the least.
 			if !sleep(ctx, max(macPause, 2*time.Since(began))) {

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -214,88 +213,4 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 		d.pipeline.CreditGroups(f.groups, 1, f.bytes)
 		d.finish(f.finished)
 	}
-}
-
-// learn applies what normal has seen. Any lock but macs.mu may be held.
-func (d *Daemon) learn(l openflow.Learn, nowNS uint64) {
-	if d.macs.learn(l, nowNS) {
-		d.macsChanged()
-	}
-}
-
-// macsChanged has megaflows that depend on learnt addresses revalidated soon.
-func (d *Daemon) macsChanged() { notify(d.macsStale) }
-
-// macs guards the table of learnt addresses. mu is a leaf.
-type macs struct {
-	mu    sync.RWMutex
-	table *openflow.MACTable
-}
-
-// maxMACs bounds the learnt addresses; at the limit the one seen longest ago makes
-// room, of the VNI that has most.
-const maxMACs = 65536
-
-func newMACs() *macs {
-	return &macs{table: openflow.NewMACTable(maxMACs, openflow.DefaultMACAge)}
-}
-
-func (m *macs) generation() uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Generation()
-}
-
-func (m *macs) learn(l openflow.Learn, nowNS uint64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.table.Learn(l, nowNS)
-}
-
-func (m *macs) lookup(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Lookup(s, vlan, mac)
-}
-
-func (m *macs) vtep(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.VTEP(s, vlan, mac)
-}
-
-func (m *macs) moved(l *openflow.Learn) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Moved(l)
-}
-
-func (m *macs) announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Announced(s, vlan, mac, port)
-}
-
-func (m *macs) neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Neighbour(s, vlan, ip)
-}
-
-func (m *macs) expire(nowNS uint64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.table.Expire(nowNS) > 0
-}
-
-func (m *macs) flush(port uint32) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.table.Flush(port)
-}
-
-func (m *macs) len() int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.table.Len()
 }

@@ -3,9 +3,12 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"weft/api"
 	"weft/e2e/lab"
 )
 
@@ -144,6 +147,22 @@ func TestLearningSwitch(t *testing.T) {
 	}
 	if _, err := second.Match(300*time.Millisecond, func(f []byte) bool { return bytes.Equal(f, again) }); err == nil {
 		t.Error("a frame to a learnt address was flooded")
+	}
+	// Learnt addresses are shown; one that was forgotten is unknown at once.
+	var learnt []api.MAC
+	d.WeftJSON(&learnt, "fdb-show")
+	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
+		t.Errorf("learnt: %+v", learnt)
+	}
+	if text := d.Weft("fdb-flush"); !strings.HasPrefix(text, fmt.Sprint(len(learnt))) {
+		t.Errorf("fdb-flush of %d: %s", len(learnt), text)
+	}
+	forgotten := udpFrame(t, 12, 80)
+	if err := guests[0].Raw("eth0").Send(forgotten); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Match(settle, func(f []byte) bool { return bytes.Equal(f, forgotten) }); err != nil {
+		t.Errorf("to a forgotten address: %v", err)
 	}
 	flood(t, guests[0], guests[1], "10.0.0.2")
 }

@@ -204,13 +204,21 @@ func (t *MACTable) Expire(nowNS uint64) int {
 	return n
 }
 
-// Flush removes the addresses learnt on port and returns their number.
+// Flush removes the addresses learnt on port and returns their number; FlushAll those
+// of all ports.
 func (t *MACTable) Flush(port uint32) int {
+	return t.flush(func(on uint32) bool { return on == port })
+}
+
+// FlushAll is with Flush.
+func (t *MACTable) FlushAll() int { return t.flush(func(uint32) bool { return true }) }
+
+func (t *MACTable) flush(pick func(port uint32) bool) int {
 	n := 0
 	for _, l := range t.ages {
 		for e := l.oldest; e != nil; {
 			next := e.newer
-			if e.port == port {
+			if pick(e.port) {
 				t.remove(e)
 				n++
 			}

@@ -8,6 +8,9 @@ type Segment uint32
 
 func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
 
+// VNI is the segment's; ok is false for that of ports without one.
+func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }
+
 // segment is that of a frame that came in on port.
 func (x *xlate) segment(port *PortInfo) Segment {
 	switch {

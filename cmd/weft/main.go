@@ -110,6 +110,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.flowVerbs()...)
 	root.AddCommand(c.tableVerbs()...)
 	root.AddCommand(c.modTableVerbs()...)
+	root.AddCommand(c.macVerbs()...)
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())

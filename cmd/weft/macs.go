@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// macVerbs are those about the addresses that normal has learnt, named as
+// ovs-appctl(8) has them.
+func (c *command) macVerbs() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "fdb-show", Short: "print the addresses that normal has learnt", Args: words(0, 0), RunE: c.fdbShow},
+		{Use: "fdb-flush [PORT]", Short: "forget the addresses learnt on a port, or on all", Args: words(0, 1), RunE: c.fdbFlush},
+	}
+}
+
+func (c *command) fdbShow(*cobra.Command, []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := client.MACs()
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(list)
+	}
+	w := c.table("PORT\tVLAN\tVNI\tMAC\tAGE\tREMOTE")
+	for _, m := range list {
+		vni, remote := "-", "-"
+		if m.VNI != nil {
+			vni = strconv.FormatUint(uint64(*m.VNI), 10)
+		}
+		if m.Remote != "" {
+			remote = m.Remote
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0fs\t%s\n", m.Port, m.VLAN, vni, m.MAC, m.AgeS, remote)
+	}
+	return w.Flush()
+}
+
+func (c *command) fdbFlush(_ *cobra.Command, args []string) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	port := ""
+	if len(args) == 1 {
+		port = args[0]
+	}
+	n, err := client.FlushMACs(port)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(n)
+	}
+	_, err = fmt.Fprintf(c.out, "%d addresses forgotten\n", n.Flushed)
+	return err
+}

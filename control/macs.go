@@ -1,0 +1,175 @@
+package control
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/api"
+	"weft/openflow"
+)
+
+// Addresses that normal has learnt: the table and its lock, and how it is shown and
+// flushed.
+
+func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("GET /v1/macs", func(*http.Request) (any, error) { return d.listMACs(), nil })
+	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.flushMACs(r.URL.Query().Get("port")) })
+}
+
+// listMACs lists the learnt addresses by VLAN, address and VNI.
+func (d *Daemon) listMACs() []api.MAC {
+	entries, now := d.macs.entries(), monotonic()
+	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
+		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
+	})
+	d.mu.RLock()
+	view := d.view
+	d.mu.RUnlock()
+	list := make([]api.MAC, 0, len(entries))
+	for _, e := range entries {
+		var mac [8]byte
+		binary.BigEndian.PutUint64(mac[:], e.MAC)
+		name, _ := view.PortName(e.Port)
+		m := api.MAC{
+			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: net.HardwareAddr(mac[2:]).String(),
+			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(),
+		}
+		if vni, ok := e.Segment.VNI(); ok {
+			m.VNI = &vni
+		}
+		if e.Remote.IsValid() {
+			m.Remote = e.Remote.String()
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// flushMACs forgets what was learnt on the port of that name, or on all. When it
+// returns, no frame goes by it any more.
+func (d *Daemon) flushMACs(port string) (api.MACsFlushed, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	flush := d.macs.flushAll
+	if port != "" {
+		p := d.portByName(port)
+		if p == nil {
+			return api.MACsFlushed{}, d.noPort(port)
+		}
+		flush = func() int { return d.macs.flush(p.saved.Number) }
+	}
+	d.mu.Lock()
+	d.pullAll() // frames that came before teach nothing afterwards
+	d.mu.Unlock()
+	n := flush()
+	if n > 0 {
+		d.revalidate(usesMACs)
+	}
+	return api.MACsFlushed{Flushed: n}, nil
+}
+
+// usesMACs tells whether a megaflow may come out otherwise when addresses are learnt
+// or forgotten.
+func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
+
+// learn applies what normal has seen. Any lock but macs.mu may be held.
+func (d *Daemon) learn(l openflow.Learn, nowNS uint64) {
+	if d.macs.learn(l, nowNS) {
+		d.macsChanged()
+	}
+}
+
+// macsChanged has megaflows that depend on learnt addresses revalidated soon.
+func (d *Daemon) macsChanged() { notify(d.macsStale) }
+
+// macs guards the table of learnt addresses. mu is a leaf.
+type macs struct {
+	mu    sync.RWMutex
+	table *openflow.MACTable
+}
+
+// maxMACs bounds the learnt addresses; at the limit the one seen longest ago makes
+// room, of the VNI that has most.
+const maxMACs = 65536
+
+func newMACs() *macs {
+	return &macs{table: openflow.NewMACTable(maxMACs, openflow.DefaultMACAge)}
+}
+
+func (m *macs) generation() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Generation()
+}
+
+func (m *macs) learn(l openflow.Learn, nowNS uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Learn(l, nowNS)
+}
+
+func (m *macs) lookup(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Lookup(s, vlan, mac)
+}
+
+func (m *macs) vtep(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.VTEP(s, vlan, mac)
+}
+
+func (m *macs) moved(l *openflow.Learn) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Moved(l)
+}
+
+func (m *macs) announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Announced(s, vlan, mac, port)
+}
+
+func (m *macs) neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Neighbour(s, vlan, ip)
+}
+
+func (m *macs) expire(nowNS uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Expire(nowNS) > 0
+}
+
+func (m *macs) flush(port uint32) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Flush(port)
+}
+
+func (m *macs) flushAll() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.FlushAll()
+}
+
+func (m *macs) entries() []openflow.MACEntry {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Entries()
+}
+
+func (m *macs) len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Len()
+}
