@@ -157,8 +157,6 @@ func measureMachine(r *run, changing bool) (float64, error) {
 			return 0, err
 		}
 	}
-	// The loops keep two of the runtime's processors; what stops them needs one too.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2))
 	var stop atomic.Bool
 	gaps := make([]uint64, 64)
 	done := make(chan error, 2)
@@ -182,14 +180,12 @@ func loop(core int, stop *atomic.Bool, gaps []uint64) error {
 	if err := cpu.Pin(core); err != nil {
 		return err
 	}
-	keep := cpu.OwnProcessor()
 	for last := time.Now(); !stop.Load(); {
 		now := time.Now()
 		if core == switchCore {
 			gaps[bits.Len64(uint64(now.Sub(last)))]++
 		}
 		last = now
-		keep.Keep() // as a worker: the runtime's own preemption is not the machine's
 	}
 	return nil
 }
