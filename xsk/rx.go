@@ -35,10 +35,8 @@ type rxQueue struct {
 	// of a burst are not left lying when the worker goes to sleep; no slots if
 	// the queue does not send.
 	tx    ring[unix.XDPDesc]
-	wait  int  // epoll set, in which the socket is while the worker sleeps
-	armed bool // it is there
-	// watched is the number of batches after which it is taken out.
-	watched uint8
+	wait  int // epoll set, in which the socket is while the worker sleeps
+	armed bool
 	// busyPoll: the kernel serves the device when we ask.
 	busyPoll bool
 	// pieces: frames may be in several of the UMEM's.
@@ -166,9 +164,6 @@ func (q *rxQueue) Release() {
 	q.publishFill()
 	q.publishConsumed()
 	q.wakeFill()
-	if q.armed {
-		q.unwatch()
-	}
 }
 
 func (q *rxQueue) publishFill() {
@@ -187,9 +182,8 @@ func (q *rxQueue) wakeFill() {
 }
 
 // Arm puts the socket into the epoll set, where it is only while the worker
-// sleeps, and shortly after: for one that somebody waits on, the kernel takes the
-// lock of the waiter's list with every frame sent, which costs a tenth of copy mode's
-// rate.
+// sleeps: for one that somebody waits on, the kernel takes the lock of the
+// waiter's list with every frame sent, which costs a tenth of copy mode's rate.
 // The socket is readable as long as the rx ring is not empty; but a driver that
 // waits must be told before the worker sleeps, of free frames as of frames to
 // send.
@@ -205,17 +199,9 @@ func (q *rxQueue) Arm() bool {
 	return q.fault == "" && q.rx.producer.Load() != q.next
 }
 
-// Disarm has Release take the socket out of the set, unless the worker sleeps again
-// soon: in and out are two system calls a sleep.
-func (q *rxQueue) Disarm() { q.watched = watchedBatches }
-
-// watchedBatches is for how many batches the socket stays in the set.
-const watchedBatches = 64
-
-// unwatch takes the socket out of the set once the worker has been awake for a
-// while.
-func (q *rxQueue) unwatch() {
-	if q.watched--; q.watched == 0 {
+// Disarm takes the socket out of the set.
+func (q *rxQueue) Disarm() {
+	if q.armed {
 		q.armed = false
 		epollControl(q.wait, unix.EPOLL_CTL_DEL, q.fd)
 	}
