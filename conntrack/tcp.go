@@ -325,20 +325,11 @@ func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 
 // windowScale finds the option of RFC 7323 section 2.2 among TCP options.
 func windowScale(options []byte) uint8 {
-	const end, nop, scale = 0, 1, 3
-	for len(options) >= 2 && options[0] != end {
-		if options[0] == nop {
-			options = options[1:]
-			continue
+	const scale = 3
+	for option, rest := packet.TCPOption(options); option != nil; option, rest = packet.TCPOption(rest) {
+		if option[0] == scale && len(option) == 3 {
+			return min(option[2], maxScale)
 		}
-		n := int(options[1])
-		if n < 2 || n > len(options) {
-			break
-		}
-		if options[0] == scale && n == 3 {
-			return min(options[2], maxScale)
-		}
-		options = options[n:]
 	}
 	return noScale
 }

@@ -53,7 +53,24 @@ func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 // SACKs calls edge with every edge of the blocks of selective acknowledgement
 // (RFC 2018) among options, and puts what it returns in its place.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
-	const end, nop, sack = 0, 1, 5
+	const sack = 5
+	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {
+		if option[0] != sack {
+			continue
+		}
+		for at := 2; at+8 <= len(option); at += 8 {
+			for i, b := range [2][]byte{option[at : at+4], option[at+4 : at+8]} {
+				binary.BigEndian.PutUint32(b, edge(i == 1, binary.BigEndian.Uint32(b)))
+			}
+		}
+	}
+}
+
+// TCPOption is the first of TCP options (RFC 9293 section 3.1) that is more than
+// padding, its kind and length included, and what follows it; nil where there is
+// none, or what is there is malformed.
+func TCPOption(options []byte) (option, rest []byte) {
+	const end, nop = 0, 1
 	for len(options) >= 2 && options[0] != end {
 		if options[0] == nop {
 			options = options[1:]
@@ -61,15 +78,9 @@ func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 		}
 		n := int(options[1])
 		if n < 2 || n > len(options) {
-			return
+			break
 		}
-		if options[0] == sack {
-			for at := 2; at+8 <= n; at += 8 {
-				for i, b := range [2][]byte{options[at : at+4], options[at+4 : at+8]} {
-					binary.BigEndian.PutUint32(b, edge(i == 1, binary.BigEndian.Uint32(b)))
-				}
-			}
-		}
-		options = options[n:]
+		return options[:n], options[n:]
 	}
+	return nil, nil
 }
