@@ -22,30 +22,11 @@ func machineFamily() []*experiment {
 	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
 }
 
-// labReporter makes what goes wrong in a lab an error of the run.
-type labReporter struct{}
-
-type labFailure string
-
-func (labReporter) Helper()                         {}
-func (labReporter) Logf(format string, args ...any) {}
-func (labReporter) Fatalf(format string, args ...any) {
-	panic(labFailure(fmt.Sprintf(format, args...)))
-}
-
 // measureMachines boots two machines, runs iperf3 between them and returns the bits a
 // second that arrived.
 func measureMachines(r *run, peer string) (rate float64, err error) {
-	defer func() {
-		if f := recover(); f != nil {
-			failure, ok := f.(labFailure)
-			if !ok {
-				panic(f)
-			}
-			err = errors.New(string(failure))
-		}
-	}()
-	l := lab.New(labReporter{})
+	defer lab.Caught(&err)
+	l := lab.New(lab.Program{})
 	r.atEnd(l.Close)
 	host := l.Host("host")
 	if accel, _ := l.Accelerator(); accel == "kvm" {

@@ -12,7 +12,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -34,18 +33,11 @@ const (
 	limit = 90 * time.Second
 )
 
-// failure is what Fatalf panics with.
-type failure string
-
-// console is the lab's Reporter.
-type console struct{ start time.Time }
-
-func (c console) Helper() {}
-
-func (c console) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
-
-func (c console) Logf(format string, args ...any) {
-	fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(c.start).Seconds()}, args...)...)
+// console logs with the time since start.
+func console(start time.Time) lab.Program {
+	return lab.Program{Log: func(format string, args ...any) {
+		fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
+	}}
 }
 
 func main() {
@@ -74,19 +66,10 @@ func main() {
 }
 
 func run() (err error) {
-	defer func() {
-		switch f := recover().(type) {
-		case nil:
-		case failure:
-			err = errors.New(string(f))
-		default:
-			lab.CloseAll()
-			panic(f)
-		}
-	}()
-	c := console{start: time.Now()}
+	defer lab.Caught(&err)
+	c := console(time.Now())
 	l := lab.New(c)
-	d := &demo{console: c, lab: l}
+	d := &demo{Program: c, lab: l}
 	c.Logf("building weftd and weft")
 	l.Build()
 	d.accelerator()
@@ -117,7 +100,7 @@ type result struct {
 }
 
 type demo struct {
-	console
+	lab.Program
 	lab     *lab.Lab
 	accel   string
 	a, b    *lab.Daemon

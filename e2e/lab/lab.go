@@ -9,6 +9,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,41 @@ type Reporter interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Logf(format string, args ...any)
+}
+
+// Program is the Reporter of what is no test: what would end a test becomes the error
+// of the function that has deferred Caught.
+type Program struct {
+	Log func(format string, args ...any) // nil: nothing is logged
+}
+
+// failure is what Fatalf panics with.
+type failure string
+
+// Helper does nothing.
+func (Program) Helper() {}
+
+// Fatalf panics.
+func (Program) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+
+// Logf logs.
+func (p Program) Logf(format string, args ...any) {
+	if p.Log != nil {
+		p.Log(format, args...)
+	}
+}
+
+// Caught makes what Program.Fatalf has said the error of the function that defers it.
+// Any other panic goes on, with all layouts closed.
+func Caught(err *error) {
+	switch f := recover().(type) {
+	case nil:
+	case failure:
+		*err = errors.New(string(f))
+	default:
+		CloseAll()
+		panic(f)
+	}
 }
 
 // Lab is one layout. Its methods are for one goroutine, Close for any.
