@@ -42,9 +42,6 @@ const (
 	// bytes: more than packet.MaxFrameLen. Memory is taken as far as it was used.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// passBytes is how much a batch reads at most, but for what the last read adds,
-	// so that what was read is still in the cache when it is sent.
-	passBytes = 128 << 10
 	// rxHeader is the private header copied of each frame: as in package xsk.
 	rxHeader = 192
 	// socketBytes is what the kernel may hold for a socket each way.

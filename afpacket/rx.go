@@ -65,7 +65,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			q.nextOfTrain(b)
 			continue
 		}
-		if q.lent == buffers || read >= passBytes {
+		if q.lent == buffers || read >= iovec.BatchBytes {
 			break
 		}
 		at := q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen

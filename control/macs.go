@@ -2,8 +2,6 @@ package control
 
 import (
 	"cmp"
-	"encoding/binary"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -33,11 +31,9 @@ func (d *Daemon) listMACs() []api.MAC {
 	d.mu.RUnlock()
 	list := make([]api.MAC, 0, len(entries))
 	for _, e := range entries {
-		var mac [8]byte
-		binary.BigEndian.PutUint64(mac[:], e.MAC)
 		name, _ := view.PortName(e.Port)
 		m := api.MAC{
-			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: net.HardwareAddr(mac[2:]).String(),
+			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
 			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(),
 		}
 		if vni, ok := e.Segment.VNI(); ok {

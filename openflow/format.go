@@ -323,9 +323,9 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 		return formatFlags(ctStateNames[:], 0xff, v[1], mask[1])
 	case asEthernet:
 		if exact {
-			return formatEthernet(v[1])
+			return FormatEthernet(v[1])
 		}
-		return formatEthernet(v[1]) + "/" + formatEthernet(mask[1])
+		return FormatEthernet(v[1]) + "/" + FormatEthernet(mask[1])
 	case asIPv4, asIPv6:
 		text := formatAddr(v, f.bits)
 		if exact {
@@ -363,7 +363,8 @@ func formatAddr(v Value128, width uint8) string {
 	return valueAddr(v, uint(width)).String()
 }
 
-func formatEthernet(v uint64) string {
+// FormatEthernet writes an Ethernet address, the low 48 bits of v.
+func FormatEthernet(v uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x",
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }

@@ -184,9 +184,9 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpSetVLAN:
 		return fmt.Sprintf("set(vlan(vid=%d,pcp=%d))", a.U32&vlanVID, a.U32&vlanPCP>>13)
 	case flowtable.OpSetEthDst:
-		return "set(eth(dst=" + formatEthernet(a.U64) + "))"
+		return "set(eth(dst=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetEthSrc:
-		return "set(eth(src=" + formatEthernet(a.U64) + "))"
+		return "set(eth(src=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetIPv4Src:
 		return "set(ipv4(src=" + formatAddr(num, 32) + "))"
 	case flowtable.OpSetIPv4Dst:
@@ -208,7 +208,7 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpController:
 		return fmt.Sprintf("controller(max_len=%d)", a.U32)
 	case flowtable.OpAnswer:
-		return "answer(" + formatEthernet(a.U64) + ")"
+		return "answer(" + FormatEthernet(a.U64) + ")"
 	case flowtable.OpMeter:
 		return fmt.Sprintf("meter(%d)", a.U32)
 	case flowtable.OpSetTpSrc:
@@ -231,9 +231,9 @@ func formatNear(a *flowtable.Action, low uint64) string {
 	case flowtable.OpSetARPTpa:
 		return "set(arp(tip=" + formatAddr(num, 32) + "))"
 	case flowtable.OpSetARPSha:
-		return "set(arp(sha=" + formatEthernet(a.U64) + "))"
+		return "set(arp(sha=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetARPTha:
-		return "set(arp(tha=" + formatEthernet(a.U64) + "))"
+		return "set(arp(tha=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetICMPType:
 		return "set(icmp(type=" + num.decimal() + "))"
 	case flowtable.OpSetICMPCode:
@@ -241,9 +241,9 @@ func formatNear(a *flowtable.Action, low uint64) string {
 	case flowtable.OpSetNDTarget:
 		return "set(nd(target=" + formatAddr(Value128{a.U64, low}, 128) + "))"
 	case flowtable.OpSetNDSll:
-		return "set(nd(sll=" + formatEthernet(a.U64) + "))"
+		return "set(nd(sll=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetNDTll:
-		return "set(nd(tll=" + formatEthernet(a.U64) + "))"
+		return "set(nd(tll=" + FormatEthernet(a.U64) + "))"
 	case flowtable.OpSetIPv6Label:
 		return fmt.Sprintf("set(ipv6(label=0x%05x))", a.U32)
 	}

@@ -53,7 +53,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return -1
 	}
 	n := 0
-	for ; !b.Full() && q.lent < buffers && q.read < passBytes && b.SpansLeft() > 0; n++ {
+	for ; !b.Full() && q.lent < buffers && q.read < iovec.BatchBytes && b.SpansLeft() > 0; n++ {
 		f, header := b.Next()
 		buffer := q.buffers + uintptr(q.lent*q.length)
 		q.iov[1] = iovec.Vector{Base: iovec.Address(header[:]), Len: headerLen}

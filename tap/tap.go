@@ -33,9 +33,6 @@ const (
 	// is taken only as far as frames have filled it.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// passBytes is how much a batch reads at most, so that what was read is still
-	// in the cache when it is sent.
-	passBytes = 128 << 10
 	// headerLen is the private header read of each frame.
 	headerLen = packet.InnerHeader
 	// MaxMTU is the largest MTU of a tap the switch takes: Ethernet header and

@@ -24,6 +24,10 @@ const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
+// BatchBytes is how much a batch reads at most, but for what its last read adds, so
+// that what was read is still in the cache when it is sent.
+const BatchBytes = 128 << 10
+
 // Max is what one call takes (UIO_MAXIOV).
 const Max = 1024
 
