@@ -13,6 +13,7 @@
 //	GET    /v1/megaflows                     []Megaflow
 //	GET    /v1/macs                          []MAC
 //	DELETE /v1/macs[?port=NAME]              MACsFlushed
+//	POST   /v1/packet-out                    PacketOut -> PacketSent
 //	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
 //	GET    /v1/trace?flow=FLOW[&ct_next=STATE]  Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...

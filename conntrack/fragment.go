@@ -225,14 +225,6 @@ func (r *Fragments) Expired(now uint64) int {
 	return -1
 }
 
-// Clear forgets all datagrams.
-func (r *Fragments) Clear() {
-	for n := range r.records {
-		r.records[n].used = false
-	}
-	r.Count = 0
-}
-
 // TrackFirst takes the first fragment of a whole datagram through an action, for
 // all of it: missing is the payload in the others, in bytes.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {

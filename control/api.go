@@ -191,6 +191,7 @@ func (d *Daemon) handler() http.Handler {
 	d.tableRoutes(route)
 	d.modTableRoutes(route)
 	d.macRoutes(route)
+	d.packetOutRoutes(route)
 	route("GET /v1/megaflows", func(*http.Request) (any, error) { return d.dumpMegaflows(), nil })
 	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())

@@ -31,16 +31,24 @@ type lesson struct {
 // learnFirst hands a frame over that is to be learnt from; it reports false if
 // there is nothing to learn from it, or no room.
 func (d *Daemon) learnFirst(w *workers, held heldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	if !d.teaches(t) {
+		return false
+	}
+	miss := *up
+	select {
+	case d.lessons <- lesson{t.Learned, w, held, &miss}:
+		return true
+	default:
+		return false
+	}
+}
+
+// teaches tells whether the frame teaches flows that are not in the tables. Caller
+// holds d.mu.
+func (d *Daemon) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if d.pipeline.Learnt(&t.Learned[i]) {
-			continue
-		}
-		miss := *up
-		select {
-		case d.lessons <- lesson{t.Learned, w, held, &miss}:
+		if !d.pipeline.Learnt(&t.Learned[i]) {
 			return true
-		default:
-			return false
 		}
 	}
 	return false

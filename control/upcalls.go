@@ -131,6 +131,7 @@ func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt
 		w.publishAll()
 	}
 	d.mu.RUnlock()
+	d.refusals.Add(uint64(len(a.executed)))
 	d.creditExecuted(a.executed, a.now)
 	if a.usedMACs && d.macs.generation() != a.generation {
 		d.macsChanged() // by another miss, between this translation and its installation
@@ -202,7 +203,6 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return
 	}
-	d.refusals.Add(uint64(len(frames)))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range frames {

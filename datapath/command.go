@@ -68,9 +68,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdRemoveTermination:
 		w.ends.Clear(arg)
 		return true
-	case CmdDropAllHeld:
-		w.dropAllHeld()
-		return true
+	case CmdInject:
+		return w.inject(arg, body)
 	case CmdEndConnections:
 		return w.endConnections(body)
 	case CmdMeter:
@@ -118,6 +117,29 @@ func (w *Worker) retry(slot uint32) bool {
 	if w.batch.Full() {
 		w.runResumed()
 	}
+	return true
+}
+
+// inject executes actions on a frame that control has made: it is held, as if it
+// had missed.
+func (w *Worker) inject(inPort uint32, body []byte) bool {
+	if len(body) < 4 || inPort >= port.MaxPorts {
+		return false
+	}
+	n := binary.LittleEndian.Uint32(body)
+	if body = body[4:]; n > flowtable.MaxActions || len(body) < int(n)*actionBytes {
+		return false
+	}
+	frame := body[n*actionBytes:]
+	if len(frame) > HeldBytes {
+		return false
+	}
+	slot, ok := w.holdOwn(inPort, frame)
+	if !ok {
+		w.dropFrom(inPort, packet.DropHeldFull)
+		return true
+	}
+	w.runHeld(slot, &w.sh.Held[slot], readActions(body[:n*actionBytes], w.scratch[:0]))
 	return true
 }
 

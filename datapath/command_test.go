@@ -18,7 +18,7 @@ func FuzzCommands(f *testing.F) {
 		AppendExecute(nil, 0, []flowtable.Action{toTunnel(1), output(2), {Op: 200}, {Op: flowtable.OpDrop, U32: 999}}),
 		AppendInstall(nil, 0, &key, &mask, []flowtable.Action{output(2), {Op: flowtable.OpSetIPv6Src}}),
 		AppendDropHeld(nil, 2, packet.DropLoop),
-		AppendCommand(nil, CmdDropAllHeld, 0, nil),
+		AppendInject(nil, 1, []flowtable.Action{output(2)}, ethernet(0xa, 60, 0)),
 	} {
 		f.Add(msg, AppendCommand(nil, CmdRetry, 0, nil))
 	}

@@ -72,6 +72,22 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	return slot, packet.DropNone
 }
 
+// holdOwn copies a frame that came from no queue into a slot; ok is false if none is
+// free.
+func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
+	p := &w.held
+	if len(p.free) == 0 {
+		return 0, false
+	}
+	slot = p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	copy(w.heldBytes(slot), frame)
+	h := &w.sh.Held[slot]
+	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, SinceNS: w.now}
+	p.tally(h, 1)
+	return slot, true
+}
+
 func (w *Worker) heldBytes(slot uint32) []byte {
 	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
 }
@@ -143,16 +159,6 @@ func (w *Worker) sweepHeld() {
 	w.sweptHeld = w.now
 	for slot := range w.sh.Held {
 		if h := &w.sh.Held[slot]; h.State == HeldWaiting && int64(w.now-h.SinceNS) > HeldTimeoutNS {
-			w.dropHeld(uint32(slot), packet.DropHeldExpired)
-		}
-	}
-}
-
-func (w *Worker) dropAllHeld() {
-	w.fragments.Clear()
-	w.fragments.whole = w.fragments.whole[:0]
-	for slot := range w.sh.Held {
-		if w.sh.Held[slot].State == HeldWaiting {
 			w.dropHeld(uint32(slot), packet.DropHeldExpired)
 		}
 	}

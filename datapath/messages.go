@@ -42,9 +42,9 @@ const (
 	// of the table of vxlan ports that tunnels end in; body: tunnel.Termination.
 	CmdTermination
 	CmdRemoveTermination
-	// CmdDropAllHeld drops every held frame: the control process that knew of
-	// them is gone.
-	CmdDropAllHeld
+	// CmdInject executes actions on a frame of control's own, as one of port Arg;
+	// body: the number of actions (32 bits), the actions, the frame.
+	CmdInject
 	// CmdTap sets tap Arg; body: Tap.
 	CmdTap
 	// CmdEndConnections ends connections; body: MaxEnds of conntrack.Ref at most,
@@ -99,6 +99,14 @@ func AppendInstall(buf []byte, slot uint32, key, mask *flowtable.Key, actions []
 // AppendExecute encodes CmdExecute.
 func AppendExecute(buf []byte, held uint32, actions []flowtable.Action) []byte {
 	return appendActions(appendHeader(buf, uint32(CmdExecute), held), actions)
+}
+
+// AppendInject encodes CmdInject: port inPort, 0 for none. At most
+// flowtable.MaxActions actions and HeldBytes of frame.
+func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame []byte) []byte {
+	buf = appendHeader(buf, uint32(CmdInject), inPort)
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(actions)))
+	return append(appendActions(buf, actions), frame...)
 }
 
 // AppendDropHeld encodes CmdDropHeld.

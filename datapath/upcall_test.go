@@ -100,7 +100,9 @@ func TestExecuteAndDropHeld(t *testing.T) {
 		t.Fatalf("sent % x", got)
 	}
 	r.drops(map[packet.DropReason]uint64{packet.DropLoop: 1})
-	r.command(AppendCommand(nil, CmdDropAllHeld, 0, nil))
+	for range 2 {
+		r.command(AppendDropHeld(nil, r.mustUpcall(UpMiss).Arg, packet.DropHeldExpired))
+	}
 	r.turn()
 	r.drops(map[packet.DropReason]uint64{packet.DropLoop: 1, packet.DropHeldExpired: 2})
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
@@ -183,7 +185,11 @@ func TestUpcallRingFull(t *testing.T) {
 			}
 		}
 		r.turn()
-		r.command(AppendCommand(nil, CmdDropAllHeld, 0, nil))
+		for slot := range r.sh.Held {
+			if r.sh.Held[slot].State == HeldWaiting {
+				r.w.dropHeld(uint32(slot), packet.DropHeldExpired)
+			}
+		}
 	}
 	if r.sh.Counters.Drops[packet.DropMissRingFull] == 0 || r.sh.Counters.Misses > uint64(fits) {
 		t.Fatalf("%d misses told, %d dropped", r.sh.Counters.Misses, r.sh.Counters.Drops[packet.DropMissRingFull])

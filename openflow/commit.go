@@ -123,7 +123,9 @@ func (x *xlate) output(no uint32) {
 		x.flood(true)
 	case PortAll:
 		x.flood(false)
-	case PortController, PortTable, PortNone:
+	case PortTable: // of a packet-out alone
+		x.intoTables()
+	case PortController, PortNone:
 	default:
 		if no == x.inPort() {
 			x.note("not sent back to where it came from")

@@ -39,16 +39,17 @@ func (p *actionParser) lenient(t token, needs prereq) {
 
 // actionParser is the state of one list of actions.
 type actionParser struct {
-	names   Names
-	table   uint8 // of the flow; TableAll: unknown
-	checked bool  // refuse set_field and the like of fields match lacks
-	match   Match // what is known of the frame before the next action
-	depth   int
-	nested  bool
-	inSet   bool   // within write_actions
-	inExec  bool   // within ct(exec())
-	last    string // the instruction that the list has come to
-	rank    int    // of last
+	names    Names
+	table    uint8 // of the flow; TableAll: unknown
+	checked  bool  // refuse set_field and the like of fields match lacks
+	match    Match // what is known of the frame before the next action
+	depth    int
+	nested   bool
+	inSet    bool   // within write_actions
+	inExec   bool   // within ct(exec())
+	toTables bool   // output to TABLE is allowed, as in packet-out
+	last     string // the instruction that the list has come to
+	rank     int    // of last
 	// loose is an action of OpenFlow 1.0 that frames may lack the field for, and
 	// looseNeeds what it wants; strict an action of later versions, which allow
 	// no such thing.
@@ -84,7 +85,7 @@ func init() {
 // actionsNotYet are actions of ovs-actions(7) that Weft does not have.
 const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
 	"push pop exit sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
-	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field table "
+	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action
@@ -176,14 +177,14 @@ func (p *actionParser) one(t token) (Action, error) {
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
-	return outputTo(no, t)
+	return p.outputTo(no, t)
 }
 
-func outputTo(no uint32, t token) (Action, error) {
+func (p *actionParser) outputTo(no uint32, t token) (Action, error) {
 	switch {
 	case no == PortController:
 		return Action{Kind: ActController, Controller: &Controller{MaxLen: wholeFrame}}, nil
-	case no == PortTable:
+	case no == PortTable && !p.toTables:
 		return Action{}, wrong(t.text, "an output that weft supports")
 	case no == PortNone || no >= PortMax && no < PortInPort:
 		return Action{}, wrong(t.text, "a port that frames can be sent to")
@@ -194,7 +195,7 @@ func outputTo(no uint32, t token) (Action, error) {
 func (p *actionParser) output(t token) (Action, error) {
 	no, err := parsePort(t.value, p.names)
 	if err == nil {
-		return outputTo(no, t)
+		return p.outputTo(no, t)
 	}
 	if strings.HasPrefix(t.value, "port=") || strings.Contains(t.value, "max_len") {
 		return Action{}, wrong(t.text, "an output without max_len")

@@ -102,6 +102,11 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	} else {
 		x.because(packet.DropTableMiss)
 	}
+	return x.done()
+}
+
+// done is the result; x may be used for another translation from then on.
+func (x *xlate) done() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
 	clear(x.rules)

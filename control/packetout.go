@@ -1,0 +1,108 @@
+package control
+
+import (
+	"net/http"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/packet"
+	"weft/port"
+)
+
+// packetOut executes actions on a frame of the operator's. When it returns, the
+// frame is where they sent it.
+func (d *Daemon) packetOut(text string) (api.PacketSent, error) {
+	d.mu.RLock()
+	view := d.view
+	d.mu.RUnlock()
+	out, err := openflow.ParsePacketOut(text, view)
+	if err != nil {
+		return api.PacketSent{}, asInput(err)
+	}
+	if err := fillFlow(&out); err != nil {
+		return api.PacketSent{}, err
+	}
+	// As with a first frame: what it teaches is in the tables before it goes.
+	t, taught, err := d.inject(&out, true)
+	if taught {
+		d.learnBatch([]lesson{{flows: t.Learned}})
+		t, _, err = d.inject(&out, false)
+	}
+	if err != nil {
+		return api.PacketSent{}, err
+	}
+	sent := api.PacketSent{Actions: openflow.FormatDatapathActions(t.Actions, view)}
+	if t.Drop != packet.DropNone {
+		sent.Drop = t.Drop.String()
+	}
+	return sent, nil
+}
+
+// fillFlow adds to the flow what the frame says.
+func fillFlow(out *openflow.PacketOut) error {
+	var b packet.Batch
+	frame, header := b.Next()
+	n := copy(header[:], out.Frame)
+	if n < len(out.Frame) {
+		b.AddSpan(frame, packet.Address(out.Frame[n:]), uint32(len(out.Frame)-n))
+	}
+	b.Commit(frame, n)
+	var key flowtable.Key
+	if why := flowtable.Extract(&b, frame, &key); why != packet.DropNone {
+		return inputf("packet: expected a whole frame; a port would drop this one as %s", why)
+	}
+	for i, word := range key {
+		out.Flow[i] |= word
+	}
+	return nil
+}
+
+// inject translates the actions and has the first worker execute them; with
+// learnFirst, not if the frame teaches flows that are not in the tables.
+func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
+	d.mu.RLock()
+	now, generation := monotonic(), d.macs.generation()
+	t, err = d.pipeline.Execute(out.Actions, &out.Flow, d.env())
+	if err != nil {
+		err = asInput(err)
+	}
+	if taught = learnFirst && d.teaches(&t); err != nil || taught {
+		d.mu.RUnlock()
+		return t, taught, err
+	}
+	inPort := uint32(out.Flow[flowtable.WPort] >> 32)
+	if inPort >= port.MaxPorts {
+		inPort = 0
+	}
+	w := d.workers
+	w.push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame))
+	if t.Learn.Valid {
+		d.learn(t.Learn, now)
+	}
+	places := make([]uint32, len(t.Rules))
+	for i, r := range t.Rules {
+		places[i] = d.places[r.Slot]
+	}
+	d.mu.RUnlock()
+	if err := w.settle(); err != nil {
+		return t, false, err
+	}
+	d.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, places, uint64(len(out.Frame))}}, now)
+	if t.UsedMACs && d.macs.generation() != generation {
+		d.macsChanged()
+	}
+	return t, false, nil
+}
+
+// packetOutRoutes is the API's request that sends a frame.
+func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
+		var out api.PacketOut
+		if err := body(r, &out); err != nil {
+			return nil, err
+		}
+		return d.packetOut(out.Text)
+	})
+}

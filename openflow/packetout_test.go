@@ -1,0 +1,132 @@
+package openflow
+
+import (
+	"strings"
+	"testing"
+
+	"weft/flowtable"
+)
+
+// outFrame is an Ethernet header of EtherType 0x0800 and nothing else.
+const outFrame = "ffffffffffff0200000000010800"
+
+func TestParsePacketOut(t *testing.T) {
+	for _, c := range []struct {
+		text    string
+		inPort  uint32
+		reg0    uint64
+		actions string
+	}{
+		{"in_port=1,packet=" + outFrame + ",actions=TABLE", 1, 0, "TABLE"},
+		{"packet=" + outFrame + " actions=2", PortController, 0, "output:2"},
+		{"in_port=local,reg0=3,metadata=5,tun_id=7,packet=" + outFrame + ",actions=clone(table),resubmit(,3)", PortLocal, 3, "clone(TABLE),resubmit(,3)"},
+		{"in_port=any,packet=" + outFrame + ",actions=drop", PortNone, 0, "drop"},
+	} {
+		po, err := ParsePacketOut(c.text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if got := uint32(po.Flow[flowtable.WPort] >> 32); got != c.inPort {
+			t.Errorf("%s: in_port %d", c.text, got)
+		}
+		if got := whole(FReg).get(&po.Flow)[1]; got != c.reg0 {
+			t.Errorf("%s: reg0 %d", c.text, got)
+		}
+		if got := FormatActions(po.Actions, nil); got != c.actions || len(po.Frame) != 14 {
+			t.Errorf("%s: %d bytes, %s", c.text, len(po.Frame), got)
+		}
+	}
+}
+
+func TestPacketOutErrors(t *testing.T) {
+	const packet = "packet=" + outFrame
+	for _, c := range []struct{ text, word string }{
+		{"in_port=1," + packet, "actions="},
+		{"in_port=1," + packet + ",actions", "actions="},
+		{"in_port=1,actions=2", "packet=HEX"},
+		{"packet=,actions=2", "packet="},
+		{"packet=0g,actions=2", "packet=0g"},
+		{"packet=" + outFrame + "0,actions=2", "pairs"},
+		{"packet=ffffffffffff02000000000108,actions=2", "14 to"},
+		{"in_port=flood," + packet + ",actions=2", "flood"},
+		{"in_port=vm9," + packet + ",actions=2", "vm9"},
+		{"dl_src=02:00:00:00:00:01," + packet + ",actions=2", "dl_src"},
+		{"ct_state=trk," + packet + ",actions=2", "ct_state"},
+		{"frob=1," + packet + ",actions=2", "frob"},
+		{"reg0=x," + packet + ",actions=2", "reg0"},
+		{packet + ",actions=goto_table:1", "goto_table:1"},
+		{packet + ",actions=write_metadata:3,table", "write_metadata"},
+		{packet + ",actions=write_actions(2)", "write_actions"},
+		{packet + ",actions=clear_actions", "clear_actions"},
+		{packet + ",actions=frob", "frob"},
+	} {
+		_, err := ParsePacketOut(c.text, nil)
+		if err == nil || !strings.Contains(err.Error(), c.word) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, which does not name %q", c.text, err, c.word)
+		}
+	}
+	// TABLE is for packet-out alone.
+	if _, err := ParseFlowMod("actions=TABLE", Add, nil); err == nil {
+		t.Error("a flow with output to TABLE was accepted")
+	}
+}
+
+// What the actions of a packet-out do, they do to that frame alone; TABLE is the
+// tables, as often as it is named.
+func TestExecute(t *testing.T) {
+	p := NewPipeline(Limits{})
+	var mods []FlowMod
+	for _, text := range []string{"in_port=1,actions=output:2", "reg0=9,priority=40000,actions=output:3", "table=4,actions=output:4"} {
+		m, err := ParseFlowMod(text, Add, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mods = append(mods, m)
+	}
+	if _, err := p.Apply(mods, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"in_port=1,packet=" + outFrame + ",actions=TABLE", "2"},
+		{"in_port=1,packet=" + outFrame + ",actions=TABLE,TABLE,3", "2,2,3"},
+		{"in_port=1,reg0=9,packet=" + outFrame + ",actions=TABLE", "3"},
+		{"in_port=2,packet=" + outFrame + ",actions=load:9->NXM_NX_REG0[],clone(TABLE),resubmit(,4)", "3,4"},
+		{"packet=" + outFrame + ",actions=TABLE", "drop(table-miss)"}, // of port CONTROLLER
+		{"in_port=2,packet=" + outFrame + ",actions=2,in_port", "2"},
+		{"packet=" + outFrame + ",actions=drop", "drop(flow-drop)"},
+	} {
+		po, err := ParsePacketOut(c.text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		got, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		if text := FormatDatapathActions(got.Actions, nil); err != nil || text != c.want {
+			t.Errorf("%s: %v, %s, want %s", c.text, err, text, c.want)
+		}
+	}
+	for _, text := range []string{"group:7", "meter:7,2", "clone(group:7)"} {
+		po, err := ParsePacketOut("packet="+outFrame+",actions="+text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Execute(po.Actions, &po.Flow, newEnv()); err == nil || !strings.Contains(err.Error(), ":7") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func FuzzPacketOut(f *testing.F) {
+	f.Add("in_port=1,reg0=3,packet=" + outFrame + ",actions=TABLE,resubmit(2,3),clone(2)")
+	f.Fuzz(func(t *testing.T, text string) {
+		po, err := ParsePacketOut(text, nil)
+		if err != nil {
+			return
+		}
+		again, err := ParsePacketOut("packet="+outFrame+",actions="+FormatActions(po.Actions, nil), nil)
+		if err != nil || FormatActions(again.Actions, nil) != FormatActions(po.Actions, nil) {
+			t.Fatalf("%q: %v", FormatActions(po.Actions, nil), err)
+		}
+	})
+}
