@@ -20,6 +20,9 @@ import (
 
 // Client talks to one daemon. It may be used by several goroutines.
 type Client struct {
+	// PortNumbers has ports shown by number in what the daemon answers.
+	PortNumbers bool
+
 	socket string
 	http   *http.Client
 }
@@ -91,6 +94,12 @@ func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byt
 			return nil, err
 		}
 		body = bytes.NewReader(text)
+	}
+	if c.PortNumbers {
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("names", "false")
 	}
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequest(method, target.String(), body)

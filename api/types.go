@@ -21,6 +21,8 @@
 //	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
 //	GET    /metrics                          Prometheus text
 //
+// With names=false, flows, groups, megaflows, diffs and traces show ports by number.
+//
 // An answer with dots is a stream: values one after the other, as they come,
 // until the client has enough.
 //

@@ -169,7 +169,11 @@ func (d *Daemon) handler() http.Handler {
 		return struct{}{}, d.deletePort(r.PathValue("name"))
 	})
 	route("GET /v1/flows", func(r *http.Request) (any, error) {
-		return d.dumpFlows(r.URL.Query().Get("match"), r.URL.Query()["sort"]...)
+		words, err := wordsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.dumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	})
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
@@ -192,7 +196,13 @@ func (d *Daemon) handler() http.Handler {
 	d.modTableRoutes(route)
 	d.macRoutes(route)
 	d.packetOutRoutes(route)
-	route("GET /v1/megaflows", func(*http.Request) (any, error) { return d.dumpMegaflows(), nil })
+	route("GET /v1/megaflows", func(r *http.Request) (any, error) {
+		words, err := wordsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.dumpMegaflows(words), nil
+	})
 	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 		}
 	}
 	second := good + "flyy\n"
-	if _, err := f.d.diffFlows(api.DiffFlows{First: good, Second: &second}); err == nil || !strings.HasPrefix(err.Error(), `second file: line 4: "flyy"`) {
+	if _, err := f.d.diffFlows(api.DiffFlows{First: good, Second: &second}, byName); err == nil || !strings.HasPrefix(err.Error(), `second file: line 4: "flyy"`) {
 		t.Errorf("diff-flows: %v", err)
 	}
 	groups := "group_id=1,type=all,bucket=1\n\n"
@@ -67,7 +67,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 			t.Errorf("meter %s: %v, want %s...", line, err, want)
 		}
 	}
-	if g, _ := f.d.listGroups(""); len(g) != 0 {
+	if g, _ := f.d.listGroups("", byName); len(g) != 0 {
 		t.Errorf("groups of refused files: %+v", g)
 	}
 }

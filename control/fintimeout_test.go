@@ -19,7 +19,7 @@ func TestFinTimeout(t *testing.T) {
 		return k
 	}
 	timeouts := func() (idle, hard uint16) {
-		flows, err := f.d.dumpFlows("")
+		flows, err := f.d.dumpFlows("", byName)
 		if err != nil || len(flows) != 1 {
 			t.Fatalf("%d flows, %v", len(flows), err)
 		}

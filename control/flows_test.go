@@ -31,7 +31,7 @@ func (f *fakes) add(flows ...string) {
 // counts maps each flow's actions to its packets and bytes.
 func (f *fakes) counts() map[string]string {
 	f.t.Helper()
-	flows, err := f.d.dumpFlows("")
+	flows, err := f.d.dumpFlows("", byName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestMaskLimit(t *testing.T) {
 	}
 	f.d.megaflows.mu.Unlock()
 	packets, _ := uint64(0), 0
-	all, err := f.d.dumpFlows("")
+	all, err := f.d.dumpFlows("", byName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestRestart(t *testing.T) {
 // dumpWithout is dump-flows without what time changes.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
-	flows, err := d.dumpFlows("")
+	flows, err := d.dumpFlows("", byName)
 	if err != nil {
 		t.Fatal(err)
 	}

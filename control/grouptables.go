@@ -28,7 +28,13 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 	}
 	change("POST /v1/groups", d.changeGroups)
 	change("POST /v1/meters", d.changeMeters)
-	route("GET /v1/groups", func(r *http.Request) (any, error) { return d.listGroups(r.URL.Query().Get("select")) })
+	route("GET /v1/groups", func(r *http.Request) (any, error) {
+		words, err := wordsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.listGroups(r.URL.Query().Get("select"), words)
+	})
 	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.listMeters(r.URL.Query().Get("select")) })
 }
 
@@ -170,7 +176,7 @@ func sendMeter(w *workers, m *openflow.Meter) {
 	}
 }
 
-func (d *Daemon) listGroups(text string) ([]api.Group, error) {
+func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
@@ -183,7 +189,7 @@ func (d *Daemon) listGroups(text string) ([]api.Group, error) {
 	list, now := []api.Group{}, monotonic()
 	for _, g := range d.pipeline.Groups(mod.Group.ID) {
 		s, flows := d.pipeline.GroupStats(g)
-		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.view), DurationS: seconds(now, s.CreatedNS),
+		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: seconds(now, s.CreatedNS),
 			Flows: flows, Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
 		for _, b := range s.Buckets {
 			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})

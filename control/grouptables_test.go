@@ -18,7 +18,7 @@ func (f *fakes) group(op, text string) {
 // megaflowActions is the actions of the only megaflow.
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
-	list := f.d.dumpMegaflows()
+	list := f.d.dumpMegaflows(byName)
 	if len(list) != 1 {
 		return ""
 	}
@@ -74,7 +74,7 @@ func TestGroupsCount(t *testing.T) {
 		}
 	}
 	f.settle()
-	list, err := f.d.listGroups("")
+	list, err := f.d.listGroups("", byName)
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
@@ -92,7 +92,7 @@ func TestGroupsCount(t *testing.T) {
 		t.Errorf("%d and %d flows name them", list[0].Flows, list[1].Flows)
 	}
 	f.group("modify", "group_id=1,type=all,bucket=output:p3")
-	if list, _ := f.d.listGroups("group_id=1"); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
+	if list, _ := f.d.listGroups("group_id=1", byName); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
 		t.Errorf("changed: %+v", list[0])
 	}
 }
@@ -109,7 +109,7 @@ func TestGroupsAndMetersStay(t *testing.T) {
 	f.add("in_port=p1,actions=meter:4,group:7", "in_port=p2,actions=group:7", "priority=1,actions=drop")
 	f.end()
 	f.begin()
-	groups, err := f.d.listGroups("")
+	groups, err := f.d.listGroups("", byName)
 	if err != nil || len(groups) != 1 || groups[0].Line != "group_id=7,type=indirect,bucket=bucket_id:0,actions=output:p2" {
 		t.Errorf("groups %+v, %v", groups, err)
 	}
@@ -135,7 +135,7 @@ func TestGroupsAndMetersStay(t *testing.T) {
 	f.group("delete", "")
 	f.end()
 	f.begin()
-	if groups, _ := f.d.listGroups(""); len(groups) != 0 || len(f.counts()) != 1 {
+	if groups, _ := f.d.listGroups("", byName); len(groups) != 0 || len(f.counts()) != 1 {
 		t.Errorf("%d groups and %d flows after the delete of all", len(groups), len(f.counts()))
 	}
 }

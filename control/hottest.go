@@ -76,7 +76,7 @@ func (d *Daemon) hotList(before, after map[*megaflow]hotCount, n int, seconds fl
 	hot := []api.Hot{}
 	for _, r := range rows[:min(n, len(rows))] {
 		hot = append(hot, api.Hot{
-			Megaflow:    d.describeMegaflow(r.m, monotonic()),
+			Megaflow:    d.describeMegaflow(r.m, monotonic(), byName),
 			PacketsPerS: float64(r.packets) / seconds, BytesPerS: float64(r.bytes) / seconds,
 		})
 	}

@@ -85,7 +85,7 @@ func (d *Daemon) tellFlow(now time.Time, event, reason string, r *openflow.Rule)
 			continue
 		}
 		if e == nil {
-			flow := d.flowOf(r, monotonic())
+			flow := d.flowOf(r, monotonic(), byName)
 			e = &api.Event{Time: now, Kind: api.EventFlow, Event: event, Reason: reason, Flow: &flow}
 		}
 		select {
@@ -195,7 +195,7 @@ func (d *Daemon) enroll(want api.MonitorRequest, who *monitor) (initial []api.Fl
 	d.pullAll()
 	now := monotonic()
 	for _, r := range d.pipeline.Select(&who.filter) {
-		initial = append(initial, d.flowOf(r, now))
+		initial = append(initial, d.flowOf(r, now, byName))
 	}
 	return initial
 }

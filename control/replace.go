@@ -109,7 +109,7 @@ func sameBut(a, b *openflow.FlowMod) bool {
 
 // diffFlows compares the flows of two files or, with Second nil, those of the
 // tables with those of First, in lines for people.
-func (d *Daemon) diffFlows(c api.DiffFlows) (api.FlowsDiffer, error) {
+func (d *Daemon) diffFlows(c api.DiffFlows, words portWords) (api.FlowsDiffer, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	from, err := d.flowSetOf(c.First)
@@ -131,15 +131,15 @@ func (d *Daemon) diffFlows(c api.DiffFlows) (api.FlowsDiffer, error) {
 			ids = append(ids, id)
 		}
 	}
-	return api.FlowsDiffer{Lines: d.diffLines(ids, from, to)}, nil
+	return api.FlowsDiffer{Lines: d.diffLines(ids, from, to, words)}, nil
 }
 
-func (d *Daemon) diffLines(ids []ruleID, from, to flowSet) []string {
+func (d *Daemon) diffLines(ids []ruleID, from, to flowSet, words portWords) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
-	lines := []string{}
+	lines, names := []string{}, d.names(words)
 	for _, id := range ids {
 		old, was := from[id]
 		m, is := to[id]
@@ -147,10 +147,10 @@ func (d *Daemon) diffLines(ids []ruleID, from, to flowSet) []string {
 			continue
 		}
 		if was {
-			lines = append(lines, "-"+openflow.FormatFlowMod(&old, d.view))
+			lines = append(lines, "-"+openflow.FormatFlowMod(&old, names))
 		}
 		if is {
-			lines = append(lines, "+"+openflow.FormatFlowMod(&m, d.view))
+			lines = append(lines, "+"+openflow.FormatFlowMod(&m, names))
 		}
 	}
 	return lines

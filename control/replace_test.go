@@ -21,7 +21,7 @@ func (f *fakes) replace(flows ...string) int {
 
 func (f *fakes) diff(first string, second *string) []string {
 	f.t.Helper()
-	d, err := f.d.diffFlows(api.DiffFlows{First: first, Second: second})
+	d, err := f.d.diffFlows(api.DiffFlows{First: first, Second: second}, byName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestReplaceFlows(t *testing.T) {
 		t.Errorf("once more: %d changes", n)
 	}
 	// The tables print what replaces them by themselves.
-	flows, err := f.d.dumpFlows("")
+	flows, err := f.d.dumpFlows("", byName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
 	}
@@ -93,7 +93,7 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 		if _, err := f.d.changeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.word)
 		}
-		if _, err := f.d.diffFlows(api.DiffFlows{First: "", Second: &c.text}); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.d.diffFlows(api.DiffFlows{First: "", Second: &c.text}, byName); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("diff with %q: %v, want %q", c.text, err, c.word)
 		}
 	}

@@ -256,7 +256,7 @@ func (d *Daemon) releasePlaces(places []uint32) {
 
 // dumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
 // openflow.SortKeys where such are given.
-func (d *Daemon) dumpFlows(match string, sort ...string) ([]api.Flow, error) {
+func (d *Daemon) dumpFlows(match string, words portWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {
 		key, err := openflow.ParseSortKey(text)
@@ -279,28 +279,29 @@ func (d *Daemon) dumpFlows(match string, sort ...string) ([]api.Flow, error) {
 	rules := d.pipeline.Select(&filter)
 	openflow.SortRules(rules, keys)
 	for _, r := range rules {
-		flows = append(flows, d.flowOf(r, now))
+		flows = append(flows, d.flowOf(r, now, words))
 	}
 	return flows, nil
 }
 
 // flowOf describes a rule. Caller holds mu.
-func (d *Daemon) flowOf(r *openflow.Rule, now uint64) api.Flow {
+func (d *Daemon) flowOf(r *openflow.Rule, now uint64, words portWords) api.Flow {
+	names := d.names(words)
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
-		Match:     r.Match.Format(d.view),
-		Actions:   openflow.FormatActions(r.Actions, d.view),
+		Match:     r.Match.Format(names),
+		Actions:   openflow.FormatActions(r.Actions, names),
 		DurationS: seconds(now, r.CreatedNS), IdleAgeS: seconds(now, max(r.UsedNS, r.CreatedNS)),
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
 		Packets: r.Packets, Bytes: r.Bytes,
-		Line: openflow.FormatRule(r, now, d.view),
+		Line: openflow.FormatRule(r, now, names),
 	}
 }
 
 func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
 
 // dumpMegaflows lists what the workers' caches hold.
-func (d *Daemon) dumpMegaflows() []api.Megaflow {
+func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.mu.RLock()
@@ -308,19 +309,20 @@ func (d *Daemon) dumpMegaflows() []api.Megaflow {
 	now := monotonic()
 	flows := []api.Megaflow{}
 	for _, m := range d.megaflows.list() {
-		flows = append(flows, d.describeMegaflow(m, now))
+		flows = append(flows, d.describeMegaflow(m, now, words))
 	}
 	return flows
 }
 
 // describeMegaflow tells what m is and has counted. Caller holds mu.
-func (d *Daemon) describeMegaflow(m *megaflow, now uint64) api.Megaflow {
+func (d *Daemon) describeMegaflow(m *megaflow, now uint64, words portWords) api.Megaflow {
+	names := d.names(words)
 	packets, bytes, usedNS := d.workers.statistics(m)
 	match := openflow.MatchOf(&m.key, m.mask())
 	f := api.Megaflow{
 		Slot: m.slot, Packets: packets, Bytes: bytes,
-		Match:   openflow.FormatMatch(&match, d.view),
-		Actions: openflow.FormatDatapathActions(m.actions, d.view),
+		Match:   openflow.FormatMatch(&match, names),
+		Actions: openflow.FormatDatapathActions(m.actions, names),
 	}
 	if usedNS != 0 {
 		used := seconds(now, usedNS)

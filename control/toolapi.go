@@ -18,9 +18,17 @@ func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answe
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return d.diffFlows(c)
+		words, err := wordsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.diffFlows(c, words)
 	})
 	route("GET /v1/trace", func(r *http.Request) (any, error) {
-		return d.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
+		words, err := wordsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return d.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"), words)
 	})
 }

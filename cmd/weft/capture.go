@@ -39,6 +39,8 @@ func (c *command) captureVerb() *cobra.Command {
 		switch {
 		case r.Limit < 0 || r.Snap < 0:
 			return usagef("capture: -c and -s expect a number of 1 or more")
+		case file != "" && c.json:
+			return usagef("-w and --json: expected one of them")
 		case args[0] == "drops":
 			r.Drops = true
 		case r.Port != "":

@@ -98,8 +98,11 @@ func (c *command) changeConntrack(change api.ChangeConntrack, done string) error
 	if err != nil {
 		return err
 	}
-	if err := client.ChangeConntrack(change); err != nil || done == "" || c.json {
+	if err := client.ChangeConntrack(change); err != nil || done == "" {
 		return err
+	}
+	if c.json {
+		return c.printJSON(map[string]string{"done": done})
 	}
 	fmt.Fprintln(c.out, done)
 	return nil

@@ -24,11 +24,11 @@ replace-flows would take away and add.
 Exit status: 0 if nothing differs, 2 if something does, 1 if it cannot be told.`
 
 func (c *command) diffVerb() *cobra.Command {
-	return &cobra.Command{
+	return c.showsPorts(&cobra.Command{
 		Use: "diff-flows FILE|- [FILE]", Short: "print how the flows of a file differ from the switch's, or another's",
 		Long: diffHelp, Args: words(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error { return c.diffFlows(args) },
-	}
+	})
 }
 
 func (c *command) diffFlows(args []string) error {

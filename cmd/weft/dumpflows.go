@@ -37,9 +37,8 @@ func (c *command) dumpFlowsVerb() *cobra.Command {
 		f.Lookup(name).NoOptDefVal = "priority"
 	}
 	noStats := f.Bool("no-stats", false, "without counts and ages, and without cookies and tables of 0")
-	f.Bool("names", false, "as ovs-ofctl has it: ports by name, as weft always shows them")
 	verb.RunE = func(_ *cobra.Command, args []string) error { return c.dumpFlows(optional(args), keys, *noStats) }
-	return verb
+	return c.showsPorts(verb)
 }
 
 func (c *command) dumpFlows(match string, keys []string, noStats bool) error {

@@ -61,10 +61,10 @@ func (c *command) flowVerbs() []*cobra.Command {
 			Use: "dump-aggregate [MATCH]", Short: "print the sums over the flows a match selects", Args: words(0, 1),
 			RunE: c.dumpAggregate,
 		},
-		{
+		c.showsPorts(&cobra.Command{
 			Use: "dump-megaflows", Short: "print what the workers' caches hold, with statistics", Args: words(0, 0),
 			RunE: c.dumpMegaflows,
-		},
+		}),
 	}
 }
 

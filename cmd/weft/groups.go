@@ -44,7 +44,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 		verb("add-group GROUP", "add", "add a group: group_id=N,type=all|select|indirect|ff,bucket=...", 1, groups),
 		file("add-groups FILE|-", "add the groups of a file, all or none", groups), mod,
 		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
-		{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups},
+		c.showsPorts(&cobra.Command{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups}),
 		{Use: "dump-group-stats [group_id=N]", Short: "print what groups and their buckets have counted", Args: words(0, 1), RunE: c.groupStats},
 		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=type=drop,rate=R[,burst_size=B]", 1, meters),
 		verb("mod-meter METER", "modify", "replace a meter", 1, meters),

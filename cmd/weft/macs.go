@@ -11,7 +11,7 @@ import (
 // ovs-appctl(8) has them.
 func (c *command) macVerbs() []*cobra.Command {
 	return []*cobra.Command{
-		{Use: "fdb-show", Short: "print the addresses that normal has learnt", Args: words(0, 0), RunE: c.fdbShow},
+		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learnt", Args: words(0, 0), RunE: c.fdbShow}),
 		{Use: "fdb-flush [PORT]", Short: "forget the addresses learnt on a port, or on all", Args: words(0, 1), RunE: c.fdbFlush},
 	}
 }
@@ -37,7 +37,11 @@ func (c *command) fdbShow(*cobra.Command, []string) error {
 		if m.Remote != "" {
 			remote = m.Remote
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0fs\t%s\n", m.Port, m.VLAN, vni, m.MAC, m.AgeS, remote)
+		port := m.Port
+		if c.numbers {
+			port = strconv.FormatUint(uint64(m.PortNumber), 10)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0fs\t%s\n", port, m.VLAN, vni, m.MAC, m.AgeS, remote)
 	}
 	return w.Flush()
 }

@@ -74,9 +74,30 @@ type command struct {
 	out    io.Writer
 	socket string
 	json   bool
+	// numbers has ports shown by number.
+	numbers bool
 }
 
-func (c *command) client() (*api.Client, error) { return api.NewClient(c.socket) }
+func (c *command) client() (*api.Client, error) {
+	client, err := api.NewClient(c.socket)
+	if err == nil {
+		client.PortNumbers = c.numbers
+	}
+	return client, err
+}
+
+// showsPorts gives a verb ovs-ofctl's --names and --no-names.
+func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
+	verb.Flags().Bool("names", false, "ports by name, as weft shows them")
+	verb.Flags().BoolVar(&c.numbers, "no-names", false, "ports by number")
+	verb.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("names") && cmd.Flags().Changed("no-names") {
+			return usagef("--names and --no-names: expected one of them")
+		}
+		return nil
+	}
+	return verb
+}
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
@@ -102,7 +123,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	// ovs-ofctl's options come before the verb. Those that a verb has are known
 	// here so that they are told from words; the verb reads them.
-	for _, name := range []string{"bundle", "strict", "no-stats", "names"} {
+	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names"} {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // is there: it was made above
 	}
@@ -114,6 +135,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())
+	hintBridges(root)
 	return root
 }
 
@@ -138,7 +160,7 @@ func words(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			return usagef("%s: a word is missing; expected %s", cmd.Name(), usage)
 		case most >= 0 && len(args) > most:
-			return usagef("%s: %s is one word too many; expected %s (quote what has blanks)", cmd.Name(), args[most], usage)
+			return usagef("%s: %s is one word too many; expected %s (quote what has blanks)%s", cmd.Name(), args[most], usage, bridgeHint(cmd, args))
 		}
 		return nil
 	}

@@ -35,6 +35,8 @@ func (c *command) traceVerb() *cobra.Command {
 		switch {
 		case *count < 0:
 			return usagef("-c %d: expected a number of frames", *count)
+		case *live && c.numbers:
+			return usagef("trace --live: --no-names is for made-up frames; expected one of the two")
 		case *live:
 			return c.traceLive(cmd.ErrOrStderr(), optional(args), *count)
 		case len(args) == 0:
@@ -42,7 +44,7 @@ func (c *command) traceVerb() *cobra.Command {
 		}
 		return c.trace(args[0], *ctNext)
 	}
-	return verb
+	return c.showsPorts(verb)
 }
 
 func (c *command) trace(flow, ctNext string) error {

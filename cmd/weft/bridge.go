@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"weft/api"
+)
+
+// ofctlVerbs are those before whose first word ovs-ofctl and ovs-appctl want the name
+// of a bridge. A weftd is one switch, which has no name.
+var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
+	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
+	"meter-stats mod-table dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
+
+var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
+
+// bridgeHint is what to say of the first word of a verb that was refused, where it
+// may be a bridge's name: "" otherwise.
+func bridgeHint(verb *cobra.Command, args []string) string {
+	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, verb.Name()) {
+		return ""
+	}
+	return "; if " + args[0] + " is a bridge, leave it out: weftd is one switch"
+}
+
+// hintBridges adds the hint to errors of verbs about a word that may be a bridge.
+func hintBridges(root *cobra.Command) {
+	for _, verb := range root.Commands() {
+		run := verb.RunE
+		if run == nil || !slices.Contains(ofctlVerbs, verb.Name()) {
+			continue
+		}
+		verb.RunE = func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			var usage *usageError
+			var refused *api.Refused
+			switch hint := bridgeHint(cmd, args); {
+			case err == nil || hint == "" || !strings.Contains(err.Error(), args[0]):
+			case errors.As(err, &usage):
+				return &usageError{message: usage.message + hint}
+			case errors.As(err, &refused) && refused.Input:
+				return &api.Refused{Message: refused.Message + hint, Input: true}
+			}
+			return err
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// jsonLines are the verbs as the test below runs them: every verb is here.
+var jsonLines = map[string]string{
+	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "version": "",
+	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
+	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
+	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
+	"add-meter": "meter=1", "mod-meter": "meter=1", "del-meters": "", "dump-meters": "", "meter-stats": "",
+	"mod-table": "all evict", "dump-tables": "", "fdb-show": "", "fdb-flush": "",
+	"dump-conntrack": "", "flush-conntrack": "", "ct-stats-show": "", "ct-timeout": "", "ct-get-nconns": "", "ct-get-maxconns": "",
+	"ct-set-maxconns": "5", "ct-get-tcp-seq-chk": "", "ct-enable-tcp-seq-chk": "", "ct-disable-tcp-seq-chk": "",
+	"ct-set-limits": "default=5", "ct-del-limits": "zone=1", "ct-get-limits": "",
+	"trace": "in_port=1", "trace --live": "-c 1", "capture": "p -c 1", "monitor": "", "top": "--once --interval 10ms",
+	"bench hops": "",
+}
+
+// notPrinting are those that need another end, or print nothing but their log; how
+// bench client and bench replica print JSON, the tests of e2e tell.
+var notPrinting = []string{"bench server", "bench client", "bench replica", "help"}
+
+// answers are what a daemon might say to a GET; to all else it says {}.
+var answers = map[string]string{
+	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
+	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
+	"/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
+	"/v1/conntrack/settings": `{"timeouts_s":{"tcp_established":5}}`,
+	"/v1/trace/live":         `{"kind":"trace","time":"2020-01-01T00:00:00Z"}`, "/v1/capture": `{"kind":"in","data":"AQID","time":"2020-01-01T00:00:00Z"}`,
+	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
+}
+
+// Whatever prints something prints JSON with --json, before or behind the verb: one
+// value, or those of a stream one after the other.
+func TestEveryVerbHasJSON(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok || r.Method != http.MethodGet {
+			answer = "{}"
+			if r.URL.Path == "/v1/flows/diff" {
+				answer = `{"lines":["-actions=drop"]}`
+			}
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	leaves := map[string]bool{"trace --live": true}
+	for _, verb := range leavesOf((&command{}).root(), "") {
+		leaves[verb] = true
+	}
+	for verb := range leaves {
+		if _, ok := jsonLines[verb]; !ok && !slices.Contains(notPrinting, verb) {
+			t.Errorf("weft %s is not among the verbs tested here", verb)
+		}
+	}
+	for _, verb := range slices.Sorted(maps.Keys(jsonLines)) {
+		if !leaves[verb] {
+			t.Errorf("weft %s: no such verb", verb)
+		}
+		line := append(strings.Fields(verb), strings.Fields(jsonLines[verb])...)
+		text, errs, code := weft("actions=drop", line...)
+		if code != 0 && code != exitDiffer {
+			t.Errorf("weft %s: %d %s", strings.Join(line, " "), code, errs)
+		}
+		for _, args := range [][]string{append(slices.Clone(line), "--json"), append([]string{"--json"}, line...)} {
+			out, errs, code := weft("actions=drop", args...)
+			if n, err := values(out); err != nil || text != "" && n == 0 || code != 0 && code != exitDiffer {
+				t.Errorf("weft %s: %d %s, %d values, %v:\n%s\nwithout --json:\n%s", strings.Join(args, " "), code, errs, n, err, out, text)
+			}
+		}
+	}
+	if _, errs, code := weft("", "capture", "p", "-w", filepath.Join(t.TempDir(), "x"), "--json"); code != exitInput || !strings.Contains(errs, "-w") {
+		t.Errorf("capture -w --json: %d %s", code, errs)
+	}
+}
+
+func leavesOf(cmd *cobra.Command, path string) (list []string) {
+	for _, sub := range cmd.Commands() {
+		name := strings.TrimSpace(path + " " + sub.Name())
+		if sub.HasSubCommands() {
+			list = append(list, leavesOf(sub, name)...)
+		} else {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// values counts the JSON values of a text that has nothing else.
+func values(text string) (n int, err error) {
+	for dec := json.NewDecoder(strings.NewReader(text)); ; n++ {
+		var v any
+		if err := dec.Decode(&v); err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
+}
+
+// A bridge's name before the words of a verb, as ovs-ofctl wants it, is refused in a
+// line that says to leave it out.
+func TestBridgesAreLeftOut(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":"\"br0\": expected something else"}`)
+	}))
+	file := filepath.Join(t.TempDir(), "flows")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"add-flow br0 in_port=1,actions=drop", "add-flows br0 " + file, "dump-flows br0", "dump-flows br0 ip", "--strict del-flows br0 ip", "del-flows br0",
+		"mod-flows br0 actions=drop", "show br0", "dump-groups br0", "add-group br0 group_id=1,type=all", "packet-out br0 in_port=1,packet=00,actions=2",
+		"dump-tables br0", "trace br0 in_port=1", "fdb-show br0", "monitor br0 ip", "diff-flows br0 a b", "add-flows br0",
+	} {
+		out, errs, code := weft("", strings.Fields(line)...)
+		if code == 0 || out != "" || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "if br0 is a bridge, leave it out") {
+			t.Errorf("weft %s: %d %s%s", line, code, out, errs)
+		}
+	}
+	for _, line := range []string{"add-flow a=1 b", "capture p q", "bench hops a -- b", "add-port br0 x"} {
+		if _, errs, _ := weft("", strings.Fields(line)...); strings.Contains(errs, "bridge") {
+			t.Errorf("weft %s: %s", line, errs)
+		}
+	}
+}
+
+// --no-names, before or behind the verb, asks for ports by number.
+func TestNoNames(t *testing.T) {
+	var query string
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.RawQuery
+		switch r.URL.Path {
+		case "/v1/macs":
+			_, _ = io.WriteString(w, `[{"port":"vm1","port_number":7}]`)
+		case "/v1/trace", "/v1/flows/diff":
+			_, _ = io.WriteString(w, "{}")
+		default:
+			_, _ = io.WriteString(w, "[]")
+		}
+	}))
+	for _, line := range []string{"dump-flows", "dump-groups", "dump-megaflows", "trace in_port=1", "diff-flows -", "fdb-show"} {
+		for _, args := range []string{"--no-names " + line, line + " --no-names", line, line + " --names"} {
+			out, errs, code := weft("", strings.Fields(args)...)
+			if code != 0 || strings.Contains(query, "names=false") != strings.Contains(args, "--no-names") {
+				t.Errorf("weft %s: %d %s, asked %s", args, code, errs, query)
+			}
+			if line == "fdb-show" && strings.Contains(out, "vm1") == strings.Contains(args, "--no-names") {
+				t.Errorf("weft %s: %s", args, out)
+			}
+		}
+	}
+	for line, word := range map[string]string{"dump-flows --names --no-names": "no-names", "trace --live --no-names": "--no-names", "show --no-names": "--no-names"} {
+		if _, errs, code := weft("", strings.Fields(line)...); code != exitInput || !strings.Contains(errs, word) {
+			t.Errorf("weft %s: %d %s", line, code, errs)
+		}
+	}
+}
