@@ -11,11 +11,12 @@ ifneq ($(shell git status --porcelain >/dev/null 2>&1 && echo ok),ok)
 export GOFLAGS += -buildvcs=false
 endif
 
+BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 UNIT := $$(go list ./... | grep -v '/e2e')
 FUZZTIME ?= 20s
 
-.PHONY: build demo test lint unit race e2e nic test-nic bench fuzz setup clean
+.PHONY: build demo test lint unit race e2e nic test-nic bench benchstat fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft
@@ -60,6 +61,16 @@ nic:
 bench: build
 	@scripts/setup bench
 	@go run ./bench/suite $(BENCHARGS)
+
+# Two results of bench, each a file or COMMIT:FILE, row by row.
+benchstat:
+	@go build -o .cache/bin/page ./bench/page
+	@for side in old=$(OLD) new=$(NEW); do \
+		result=$${side#*=}; \
+		case $$result in *:*) git show $$result;; *) cat "$$result";; esac | \
+			.cache/bin/page -benchstat - >.cache/$${side%%=*}.txt || exit 1; \
+	done
+	@cd .cache && go run $(BENCHSTAT) $(BENCHSTATARGS) old.txt new.txt
 
 # Every fuzz target of the module, FUZZTIME each.
 fuzz:

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,18 +33,23 @@ type Machine struct {
 }
 
 // Row is one experiment: a sample of each peer. A peer's regimes (nanoseconds of
-// a cache line's round trip, see Regime) and second figures go with its sample,
-// run by run.
+// a cache line's round trip before and after a run, see Regime) and second figures
+// go with its sample, run by run.
 type Row struct {
 	Name     string                      `json:"name"` // family/variant
 	Unit     string                      `json:"unit"`
 	Less     bool                        `json:"less_is_better,omitempty"`
 	Peers    []string                    `json:"peers"`
 	Samples  map[string]Sample           `json:"samples"`
-	Regimes  map[string][]int64          `json:"regime_ns"`
+	Before   map[string][]int64          `json:"regime_ns"`
+	After    map[string][]int64          `json:"regime_after_ns,omitempty"` // not of older results
 	Also     map[string]map[string]Extra `json:"also,omitempty"`
 	Failures map[string]string           `json:"failures,omitempty"`
 }
+
+// Gaps is what second figures are called that make a histogram: how many gaps a second
+// were below so many ns, and not below half as many.
+var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
 // Extra is a second figure of a peer's runs: a percentile, seconds of CPU.
 type Extra struct {
@@ -57,7 +63,7 @@ func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %g s\n\n",
 		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "EXPERIMENT\tPEER\tMEDIAN\tMIN\tMAX\tNEAR/FAR\tWEFT IS BETTER\tALSO")
+	fmt.Fprintln(t, "EXPERIMENT\tPEER\tMEDIAN\tMIN\tMAX\tNEAR/FAR/FLIPPED\tWEFT IS BETTER\tALSO")
 	for _, row := range r.Rows {
 		for _, peer := range row.Peers {
 			row.print(t, peer)
@@ -78,20 +84,45 @@ func (row *Row) print(w io.Writer, peer string) {
 	}
 	var also []string
 	for _, name := range slices.Sorted(maps.Keys(row.Also[peer])) {
+		if Gaps.MatchString(name) {
+			continue // a histogram's, which is drawn
+		}
 		x := row.Also[peer][name]
 		also = append(also, name+" "+Figure(x.Samples.Median(), x.Unit))
 	}
 	if f := row.Failures[peer]; f != "" {
 		also = append(also, "a run failed: "+f)
 	}
-	near := 0
-	for _, ns := range row.Regimes[peer] {
-		if ns < nearBelow.Nanoseconds() {
-			near++
-		}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Name, peer, Figure(s.Median(), row.Unit), Figure(s.Min(), row.Unit),
+		Figure(s.Max(), row.Unit), row.Regimes(peer), ratio, strings.Join(also, ", "))
+}
+
+// Regime of a peer's run: near or far, before and after it, or flipped; "" if nobody
+// looked. All runs are in the median.
+func (row *Row) Regime(peer string, run int) string {
+	before, after := row.Before[peer], row.After[peer]
+	if run >= len(before) {
+		return ""
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s\t%s\n", row.Name, peer, Figure(s.Median(), row.Unit), Figure(s.Min(), row.Unit),
-		Figure(s.Max(), row.Unit), near, len(s)-near, ratio, strings.Join(also, ", "))
+	name := func(ns int64) string {
+		if ns < nearBelow.Nanoseconds() {
+			return "near"
+		}
+		return "far"
+	}
+	if run < len(after) && name(before[run]) != name(after[run]) {
+		return "flipped"
+	}
+	return name(before[run])
+}
+
+// Regimes counts a peer's runs by their regime: near/far/flipped.
+func (row *Row) Regimes(peer string) string {
+	count := map[string]int{}
+	for i := range row.Before[peer] {
+		count[row.Regime(peer, i)]++
+	}
+	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
 // Better is how many times better than the peer the row's first peer (Weft) did,
@@ -125,25 +156,6 @@ func ReadReport(file string) (*Report, error) {
 	}
 	return r, nil
 }
-
-// WriteBenchstat keeps the figures of each row's first peer (Weft) in the form
-// of Go's benchmarks, so that benchstat compares two commits.
-func (r *Report) WriteBenchstat(file string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "cpu: %s\n", r.Machine.CPU)
-	for _, row := range r.Rows {
-		if len(row.Peers) == 0 {
-			continue
-		}
-		for _, figure := range row.Samples[row.Peers[0]] {
-			fmt.Fprintf(&b, "Benchmark%s%s 1 %g %s\n", strings.ToUpper(row.Name[:1]), oneWord(row.Name[1:]), figure, oneWord(row.Unit))
-		}
-	}
-	return os.WriteFile(file, []byte(b.String()), 0o644)
-}
-
-// oneWord is a name in a form whose fields blanks separate.
-func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }
 
 // Figure writes a value in its unit with three digits and a prefix: 12.5 Mframes/s,
 // 24.1 µs.

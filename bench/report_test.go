@@ -13,7 +13,8 @@ func aReport() *Report {
 	return &Report{Version: "v1", Machine: Machine{CPU: "cpu"}, Runs: 3, Seconds: 1, Rows: []*Row{
 		{Name: "vhost/64", Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk", "testpmd"},
 			Samples:  map[string]Sample{"weft": {4e6, 6e6, 5e6}, "ovs-dpdk": {2e6, 2e6, 2e6}},
-			Regimes:  map[string][]int64{"weft": {60, 60, 330}},
+			Before:   map[string][]int64{"weft": {60, 60, 330}, "ovs-dpdk": {60, 330, 330}},
+			After:    map[string][]int64{"weft": {60, 330, 330}},
 			Also:     map[string]map[string]Extra{"weft": {"busy": {Unit: "%", Samples: Sample{90, 80, 85}}}},
 			Failures: map[string]string{"testpmd": "no huge pages"}},
 		{Name: "latency/64", Unit: "s", Less: true, Peers: []string{"weft", "linux"},
@@ -25,8 +26,8 @@ func TestReportPrints(t *testing.T) {
 	var b strings.Builder
 	aReport().Print(&b)
 	for _, want := range [][]string{
-		{"vhost/64", "weft", "5 Mframes/s", "4 Mframes/s", "6 Mframes/s", "2/1", "busy 85 %"},
-		{"vhost/64", "ovs-dpdk", "2 Mframes/s", "2.50 times (2.00 to 3.00)"},
+		{"vhost/64", "weft", "5 Mframes/s", "4 Mframes/s", "6 Mframes/s", "1/1/1", "busy 85 %"},
+		{"vhost/64", "ovs-dpdk", "2 Mframes/s", "1/2/0", "2.50 times (2.00 to 3.00)"},
 		{"vhost/64", "testpmd", "failed", "no huge pages"},
 		{"latency/64", "weft", "20 µs"},
 		{"latency/64", "linux", "60 µs", "3.00 times (3.00 to 3.00)"},
@@ -65,30 +66,6 @@ func TestReportIsKept(t *testing.T) {
 	os.WriteFile(file, []byte("x"), 0o644)
 	if _, err := ReadReport(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file that is no report: %v", err)
-	}
-}
-
-func TestBenchstat(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "stat.txt")
-	if err := aReport().WriteBenchstat(file); err != nil {
-		t.Fatal(err)
-	}
-	got, _ := os.ReadFile(file)
-	want := "cpu: cpu\nBenchmarkVhost/64 1 4e+06 frames/s\nBenchmarkVhost/64 1 6e+06 frames/s\nBenchmarkVhost/64 1 5e+06 frames/s\nBenchmarkLatency/64 1 2e-05 s\n"
-	if string(got) != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-// Blanks separate the fields of a benchmark's line.
-func TestBenchstatTakesNamesOfSeveralWords(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "stat.txt")
-	r := &Report{Rows: []*Row{{Name: "idle/two guests", Unit: "% of a core", Peers: []string{"weft"}, Samples: map[string]Sample{"weft": {1}}}}}
-	if err := r.WriteBenchstat(file); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(file); string(got) != "cpu: \nBenchmarkIdle/two_guests 1 1 %_of_a_core\n" {
-		t.Errorf("%q", got)
 	}
 }
 

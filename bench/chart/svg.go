@@ -30,10 +30,13 @@ var palette = [][2]string{
 	{"#2a3f6f", "#7d97d6"}, {"#e3d26a", "#7d7120"}, {"#8c9a3a", "#b9c766"}, {"#9c9c9c", "#4e4e4e"},
 	// Reds, for what is to be seen as one.
 	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
+	// Blues, likewise.
+	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#122878", "#dfe6fd"},
 }
 
-// Reds is the first of the palette's four reds; before it stand the other colours.
-const Reds = 24
+// Reds is the first of the palette's four reds, Blues of its six blues; before them
+// stand the other colours.
+const Reds, Blues = 24, 28
 
 // surroundings are text, faint lines and background, in light and dark.
 var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}

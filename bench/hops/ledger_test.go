@@ -269,3 +269,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// No two hops have one colour: pictures have several ledgers, Weft's and the kernel's.
+func TestHopsHaveColoursOfTheirOwn(t *testing.T) {
+	table, err := NewTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, colours := table.colours()
+	of := map[int]string{}
+	for i, name := range names {
+		if other := of[colours[i]]; other != "" {
+			t.Errorf("%s and %s have colour %d", other, name, colours[i])
+		}
+		of[colours[i]] = name
+	}
+}

@@ -95,12 +95,7 @@ func figure(value float64, unit string) string {
 // Draw makes one picture of ledgers of the same unit, a bar each.
 func (t *Table) Draw(title, note string, ledgers []*Ledger) *chart.Stack {
 	c := &chart.Stack{Title: title, Note: note, Unit: ledgers[0].Unit}
-	next := map[string]int{"netfilter": chart.Reds} // Weft's stages have no bar with the others
-	for _, h := range t.Hops {
-		c.Names, c.Colours = append(c.Names, h.Name), append(c.Colours, next[h.Group])
-		next[h.Group]++
-	}
-	c.Names, c.Colours = append(c.Names, Unknown), append(c.Colours, chart.Reds-1)
+	c.Names, c.Colours = t.colours()
 	for _, l := range ledgers {
 		bar := chart.StackBar{Label: l.Name}
 		for _, e := range l.Entries {
@@ -109,4 +104,14 @@ func (t *Table) Draw(title, note string, ledgers []*Ledger) *chart.Stack {
 		c.Bars = append(c.Bars, bar)
 	}
 	return c
+}
+
+// colours gives each hop one of its own, the same in all pictures.
+func (t *Table) colours() (names []string, colours []int) {
+	next := map[string]int{"netfilter": chart.Reds, "Weft": chart.Blues}
+	for _, h := range t.Hops {
+		names, colours = append(names, h.Name), append(colours, next[h.Group])
+		next[h.Group]++
+	}
+	return append(names, Unknown), append(colours, chart.Reds-1)
 }

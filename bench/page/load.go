@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"weft/bench"
 )
@@ -41,24 +40,13 @@ func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// regimes counts a peer's runs on cores that share a cache, and others.
-func (r *row) regimes(peer string) (near, far int) {
-	for _, ns := range r.Regimes[peer] {
-		if bench.RegimeName(time.Duration(ns)) == "near" {
-			near++
-		} else {
-			far++
-		}
-	}
-	return near, far
-}
-
-// load reads all results of a folder. Of a row that several have, the newest
-// counts; rows come in the order of the newest report that has their family.
-func load(dir string) ([]*row, error) {
+// load reads all results of a folder. Of a row that several have, the newest counts;
+// rows come in the order in which they first were there. Results of which newer ones
+// have all rows are superseded.
+func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	type source struct {
 		name   string
@@ -68,7 +56,7 @@ func load(dir string) ([]*row, error) {
 	for _, name := range names {
 		report, err := bench.ReadReport(name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		sources = append(sources, source{name, report})
 	}
@@ -78,7 +66,7 @@ func load(dir string) ([]*row, error) {
 	for _, s := range sources {
 		for _, r := range s.report.Rows {
 			if r.Name == "" || len(r.Peers) == 0 {
-				return nil, fmt.Errorf("%s: a row without a name or peers", s.name)
+				return nil, nil, fmt.Errorf("%s: a row without a name or peers", s.name)
 			}
 			if newest[r.Name] == nil {
 				order = append(order, r.Name)
@@ -87,11 +75,15 @@ func load(dir string) ([]*row, error) {
 		}
 	}
 	if len(order) == 0 {
-		return nil, fmt.Errorf("%s has no results", dir)
+		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	var rows []*row
 	for _, name := range order {
 		rows = append(rows, newest[name])
 	}
-	return rows, nil
+	for _, s := range sources {
+		if !slices.ContainsFunc(rows, func(r *row) bool { return r.report == s.report }) {
+			superseded = append(superseded, s.name)
+		}
+	}
+	return rows, superseded, nil
 }

@@ -1,8 +1,10 @@
 // Command page makes bench/results/README.md, its pictures, and the figures in
-// the project's README out of the results committed beside it. It measures
-// nothing, and writes the same bytes for the same results.
+// the project's README out of the results committed beside it, and removes results
+// of which newer ones have all rows. It measures nothing, and writes the same bytes
+// for the same results.
 //
 //	go run ./bench/page [-results DIR] [-readme FILE]
+//	go run ./bench/page -benchstat FILE    prints a result for benchstat
 package main
 
 import (
@@ -12,21 +14,42 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"weft/bench"
 )
 
 func main() {
 	results := flag.String("results", "bench/results", "folder of the results")
 	readme := flag.String("readme", "README.md", "file whose figures are written anew")
+	stat := flag.String("benchstat", "", "print this result in the form that benchstat reads, and do nothing else; -: standard input")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		exit(fmt.Errorf("%q is not understood: options only, see -help", flag.Arg(0)))
 	}
-	files, err := build(*results, *readme)
+	if *stat != "" {
+		exit(benchstat(*stat))
+		return
+	}
+	files, superseded, err := build(*results, *readme)
 	exit(err)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		exit(os.WriteFile(name, []byte(files[name]), 0o644))
 	}
+	for _, name := range superseded {
+		exit(os.Remove(name))
+	}
 	exit(removeOthers(*results, files))
+}
+
+func benchstat(file string) error {
+	if file == "-" {
+		file = os.Stdin.Name()
+	}
+	r, err := bench.ReadReport(file)
+	if err != nil {
+		return err
+	}
+	return r.Benchstat(os.Stdout)
 }
 
 func exit(err error) {
@@ -36,16 +59,16 @@ func exit(err error) {
 	}
 }
 
-// build makes all files, by their paths.
-func build(results, readme string) (map[string]string, error) {
-	rows, err := load(results)
+// build makes all files, by their paths, and names the results that say nothing more.
+func build(results, readme string) (files map[string]string, superseded []string, err error) {
+	rows, superseded, err := load(results)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	files := map[string]string{}
+	files = map[string]string{}
 	page, pictures, err := write(rows)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	files[filepath.Join(results, "README.md")] = page
 	for name, svg := range pictures {
@@ -53,12 +76,12 @@ func build(results, readme string) (map[string]string, error) {
 	}
 	text, err := os.ReadFile(readme)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if files[readme], err = fillFigures(string(text), rows); err != nil {
-		return nil, fmt.Errorf("%s: %w", readme, err)
+		return nil, nil, fmt.Errorf("%s: %w", readme, err)
 	}
-	return files, nil
+	return files, superseded, nil
 }
 
 // removeOthers removes pictures of rows that are no more.

@@ -49,22 +49,20 @@ const head = `# Results
 
 Made by ` + "`go run ./bench/page`" + ` from the files beside it; do not edit. Each of those is
 what ` + "`make bench BENCHARGS=\"-out FILE ...\"`" + ` wrote: every run, the machine, and before
-each run the time of a cache line's round trip between the two cores. Cores that
-share a cache (near) and cores that do not (far) are different machines as far as
-two processes are concerned, and on shared hosts the one becomes the other every
-few minutes: compare within a row, and look at NEAR/FAR.
+and after each run the time of a cache line's round trip between the two cores.
+Cores that share a cache (near) and cores that do not (far) are different machines
+as far as two processes are concerned, and on shared hosts the one becomes the
+other every few minutes: compare within a row, and look at NEAR/FAR/FLIPPED, the
+last of which are runs within which it changed. All runs are in the median.
 
 Runs alternate between the peers. Bars and points are medians, whiskers go from
 the least to the greatest run. "Better" is the median of Weft's figure over the
 peer's run by run, turned round where less is better, so that more than 1 is in
 Weft's favour.
 
-Two commits are compared row by row with benchstat, which says what is within the
-spread of the runs:
-
-    git checkout OLD && make bench BENCHARGS="-scenario vhost-pair/64 -peers weft -benchstat old.txt"
-    git checkout NEW && make bench BENCHARGS="-scenario vhost-pair/64 -peers weft -benchstat new.txt"
-    go run golang.org/x/perf/cmd/benchstat@latest old.txt new.txt
+Of each row the newest result is shown; older ones are in the history of this folder.
+` + "`make benchstat OLD=FILE NEW=FILE`" + ` compares two results row by row and says what is
+within the spread of the runs.
 
 `
 
@@ -125,7 +123,7 @@ func sentence(text string) string {
 
 // table writes the rows, a line for each peer, with its second figures.
 func (f *family) table(b *strings.Builder, rows []*row) {
-	b.WriteString("| | peer | median | min to max | runs | near/far | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		label := f.label(r)
 		for _, peer := range r.Peers {
@@ -137,9 +135,8 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 				if q := r.Better(peer); peer != r.Peers[0] && len(q) > 0 {
 					better = fmt.Sprintf("%.2f× (%.2f to %.2f)", q.Median(), q.Min(), q.Max())
 				}
-				near, far := r.regimes(peer)
-				fmt.Fprintf(b, "| %s | %s | %s | %s to %s | %d | %d/%d | %s | %s |\n", label, peer, bench.Figure(s.Median(), r.Unit),
-					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), near, far, better, cell(also(r, peer)))
+				fmt.Fprintf(b, "| %s | %s | %s | %s to %s | %d | %s | %s | %s |\n", label, peer, bench.Figure(s.Median(), r.Unit),
+					bench.Figure(s.Min(), r.Unit), bench.Figure(s.Max(), r.Unit), len(s), r.Regimes(peer), better, cell(also(r, peer)))
 			}
 			label = ""
 		}
@@ -150,7 +147,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 func also(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {
-		if gap.MatchString(name) {
+		if bench.Gaps.MatchString(name) {
 			continue
 		}
 		x := r.Also[peer][name]

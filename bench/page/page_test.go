@@ -15,7 +15,7 @@ import (
 func result() *bench.Report {
 	rate := func(name string, v float64) *bench.Row {
 		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{
-			"weft": {v, v * 1.1, v * 0.9}, "ovs-dpdk": {v / 2, v / 2, v / 4}}, Regimes: map[string][]int64{"weft": {60, 350, 60}}}
+			"weft": {v, v * 1.1, v * 0.9}, "ovs-dpdk": {v / 2, v / 2, v / 4}}, Before: map[string][]int64{"weft": {60, 350, 60}}, After: map[string][]int64{"weft": {60, 350, 350}}}
 	}
 	failed := rate("vhost-pair/64", 12e6)
 	delete(failed.Samples, "ovs-dpdk")
@@ -48,12 +48,12 @@ func TestPage(t *testing.T) {
 	if err := older.Write(filepath.Join(dir, "c.json")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := build(dir, readme)
+	files, superseded, err := build(dir, readme)
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := files[filepath.Join(dir, "README.md")]
-	for _, want := range []string{"5 Mframes/s", "cannot start: \\| no huge pages", "hops-in-a-row.svg", "flows-2.svg", "2/1", "iperf-overlay-percentiles.svg", "p50 20 µs"} {
+	for _, want := range []string{"5 Mframes/s", "cannot start: \\| no huge pages", "hops-in-a-row.svg", "flows-2.svg", "1/1/1", "iperf-overlay-tcp-distribution.svg", "p50 20 µs"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
@@ -69,7 +69,10 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s is not on the page", base)
 		}
 	}
-	again, err := build(dir, readme)
+	if len(superseded) != 1 || filepath.Base(superseded[0]) != "c.json" {
+		t.Errorf("superseded: %q", superseded)
+	}
+	again, _, err := build(dir, readme)
 	if err != nil || !maps.Equal(files, again) {
 		t.Errorf("the same results make another page (%v)", err)
 	}
@@ -86,9 +89,12 @@ func TestColours(t *testing.T) {
 // the page, run go run ./bench/page.
 func TestPageIsCurrent(t *testing.T) {
 	const root = "../.."
-	files, err := build(root+"/bench/results", root+"/README.md")
+	files, superseded, err := build(root+"/bench/results", root+"/README.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(superseded) > 0 {
+		t.Errorf("newer results have all rows of %q: go run ./bench/page", superseded)
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if b, err := os.ReadFile(name); err != nil || string(b) != files[name] {

@@ -18,7 +18,7 @@ type picture struct{ name, title, svg string }
 
 // draw makes the pictures of a family's rows: those of one name against the
 // variant, where at least three variants are numbers, the others of a unit as
-// bars; and the percentiles and histograms that the second figures hold.
+// bars; and the distributions and histograms that the second figures hold.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -51,8 +51,10 @@ func draw(f family, rows []*row) (list []picture, err error) {
 		}
 		list = append(list, p)
 	}
-	if p := percentiles(f, rows); p != nil {
-		list = append(list, picture{fileName(f.name) + "-percentiles.svg", p.Title, p.SVG()})
+	for _, r := range rows {
+		if p := distribution(f, r); p != nil {
+			list = append(list, picture{fileName(r.Name) + "-distribution.svg", p.Title, p.SVG()})
+		}
 	}
 	if p := gaps(f, rows); p != nil {
 		list = append(list, picture{fileName(f.name) + "-histogram.svg", p.Title, p.SVG()})
@@ -200,16 +202,14 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// percentiles draws second figures called p50, 99.9 %, 99th, ...: nil if there are
-// none.
-func percentiles(f family, rows []*row) *chart.Bars {
+// distribution draws a row's second figures called p50, 99.9 %, 99th, ...: nil if
+// there are none.
+func distribution(f family, r *row) *chart.Lines {
 	high := 0.0
-	for _, r := range rows {
-		for _, also := range r.Also {
-			for name, x := range also {
-				if percentile.MatchString(name) {
-					high = max(high, x.Samples.Median())
-				}
+	for _, also := range r.Also {
+		for name, x := range also {
+			if percentile.MatchString(name) {
+				high = max(high, x.Samples.Median())
 			}
 		}
 	}
@@ -217,38 +217,26 @@ func percentiles(f family, rows []*row) *chart.Bars {
 		return nil
 	}
 	factor, unit := prefix(high, "s")
-	peers := peersOf(rows)
-	c := &chart.Bars{Title: f.title + ": latency", Note: "percentiles of each run; median, least and greatest of the runs", Unit: unit, Series: peers, Colours: coloursOf(peers), Log: true}
-	for _, r := range rows {
-		var names []string
-		for _, peer := range r.Peers {
-			for name := range r.Also[peer] {
-				if percentile.MatchString(name) && !slices.Contains(names, name) {
-					names = append(names, name)
-				}
+	peers := peersOf([]*row{r})
+	c := &chart.Lines{Title: f.title + ": " + f.label(r), Note: "percentiles of each run; median, least and greatest of the runs", Colours: coloursOf(peers),
+		XUnit: "one in so many takes longer (100: the 99th percentile)", YUnit: unit, XLog: true, YLog: true}
+	for _, peer := range peers {
+		line := chart.Line{Name: peer}
+		for name, x := range r.Also[peer] {
+			if s := x.Samples; percentile.MatchString(name) && len(s) > 0 {
+				line.Points = append(line.Points, chart.Point{X: 100 / (100 - percent(name)), Y: s.Median() / factor, Min: s.Min() / factor, Max: s.Max() / factor})
 			}
 		}
-		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(nines(a), nines(b)) })
-		for _, name := range names {
-			g := chart.Group{Label: f.label(r) + " " + name}
-			for _, peer := range r.Peers {
-				if s := r.Also[peer][name].Samples; len(s) > 0 {
-					g.Bars = append(g.Bars, chart.Bar{Series: slices.Index(peers, peer), Median: s.Median() / factor, Min: s.Min() / factor, Max: s.Max() / factor})
-				}
-			}
-			c.Groups = append(c.Groups, g)
-		}
+		slices.SortFunc(line.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
+		c.Lines = append(c.Lines, line)
 	}
 	return c
 }
 
-func nines(name string) float64 {
+func percent(name string) float64 {
 	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // digits and points
 	return v
 }
-
-// gap is how a second figure of a histogram is called: gaps below so much.
-var gap = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
 // gaps draws histograms: nil if there are none.
 func gaps(f family, rows []*row) *chart.Lines {
@@ -258,7 +246,7 @@ func gaps(f family, rows []*row) *chart.Lines {
 		for _, peer := range r.Peers {
 			line := chart.Line{Name: peer + " " + f.label(r)}
 			for name, x := range r.Also[peer] {
-				if m := gap.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
+				if m := bench.Gaps.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
 					ns, _ := strconv.ParseFloat(m[1], 64) // digits
 					line.Points = append(line.Points, chart.Point{X: ns / 1e3, Y: x.Samples.Median(), Min: x.Samples.Median(), Max: x.Samples.Max()})
 				}

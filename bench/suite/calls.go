@@ -51,7 +51,7 @@ func callsToTunnel(r *run) (float64, error) {
 		return 0, err
 	}
 	// The guest offers more than the veth takes, and what finds no room is dropped.
-	arrived, err := w.rateAtPeer(r.length)
+	arrived, err := w.rate(r.length)
 	r.note("arrived", "frames/s", arrived)
 	return calls, err
 }
@@ -108,26 +108,23 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 // of the other host.
 func callsAcross(r *run) (float64, error) {
 	c := &cluster{run: r, peer: weftPeer}
-	defer c.clear()
 	if err := c.lay(); err != nil {
 		return 0, err
 	}
 	socket := filepath.Join(r.dir, "bench.sock")
 	bin := filepath.Join(r.bin, "weft")
-	server, err := start(r.dir, "bench-server", bin, "bench", "server", "--listen", "unix:"+socket, "--raw", c.socket(1))
+	_, err := r.start("bench-server", bin, "bench", "server", "--listen", "unix:"+socket, "--raw", c.socket(1))
 	if err != nil {
 		return 0, err
 	}
-	defer server.stop()
 	if err := eventually(5*time.Second, func() error { _, err := os.Stat(socket); return err }); err != nil {
 		return 0, err
 	}
-	client, err := start(r.dir, "bench-client", bin, "bench", "client", "unix:"+socket, "--raw", c.socket(0), "--json", "-i", "0",
+	client, err := r.start("bench-client", bin, "bench", "client", "unix:"+socket, "--raw", c.socket(0), "--json", "-i", "0",
 		"-b", "0", "-t", fmt.Sprint((r.length + 2*time.Second).Seconds()), "-O", fmt.Sprint(warmUp.Seconds()))
 	if err != nil {
 		return 0, err
 	}
-	defer client.stop()
 	time.Sleep(2 * warmUp)
 	calls, err := callsDuring(r, c.daemons(), c.frames)
 	if err != nil {

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"weft/api"
 	"weft/bench/replica"
 )
 
@@ -27,7 +24,7 @@ type cluster struct {
 	options []string  // of every member
 	hosts   [2]string // namespaces
 	guests  [4]string // namespaces; none where members are guests of vhost-user ports
-	weftd   [2]*process
+	weft    [2]*weft  // of the hosts; none of Linux
 	members map[string]*process
 	used    map[string]replica.CPU
 }
@@ -47,65 +44,54 @@ func (c *cluster) socket(guest int) string {
 	return filepath.Join(c.dir, fmt.Sprint("m", guest, ".sock"))
 }
 
-// lay makes hosts, guests and what is between them.
+// lay makes hosts, guests and what is between them, for one turn.
 func (c *cluster) lay() error {
 	c.hosts = [2]string{"weftbench-c" + c.id + "a", "weftbench-c" + c.id + "b"}
-	commands := [][]string{}
-	do := func(words ...string) { commands = append(commands, words) }
-	for _, h := range c.hosts {
-		do("ip", "netns", "add", h)
-		do("ip", "-n", h, "link", "set", "lo", "up")
+	if err := c.namespaces(c.hosts[:]...); err != nil {
+		return err
 	}
-	do("ip", "-n", c.hosts[0], "link", "add", "u", "mtu", "1600", "type", "veth", "peer", "name", "u", "mtu", "1600", "netns", c.hosts[1])
+	commands := [][]string{{"ip", "-n", c.hosts[0], "link", "add", "u", "mtu", "1600", "type", "veth", "peer", "name", "u", "mtu", "1600", "netns", c.hosts[1]}}
 	for i, h := range c.hosts {
-		do("ip", "-n", h, "addr", "add", endpoint(i)+"/24", "dev", "u")
-		do("ip", "-n", h, "link", "set", "u", "up")
-	}
-	if c.peer != weftPeer {
-		for i := range c.guests {
-			c.guests[i] = fmt.Sprintf("weftbench-c%sg%d", c.id, i)
-			do("ip", "netns", "add", c.guests[i])
-		}
+		commands = append(commands, []string{"ip", "-n", h, "addr", "add", endpoint(i) + "/24", "dev", "u"}, []string{"ip", "-n", h, "link", "set", "u", "up"})
 	}
 	if err := all(nil, commands); err != nil {
 		return err
 	}
+	if c.peer != weftPeer {
+		for i := range c.guests {
+			c.guests[i] = fmt.Sprintf("weftbench-c%sg%d", c.id, i)
+		}
+		if err := c.namespaces(c.guests[:]...); err != nil {
+			return err
+		}
+	}
 	if c.peer == linuxPeer {
-		return c.layLinux()
+		return errors.Join(c.layLinux(), c.addressGuests())
 	}
 	for i := range c.hosts {
 		if err := c.startWeft(i); err != nil {
 			return err
 		}
 	}
+	if c.peer == weftTapPeer {
+		return c.addressGuests()
+	}
 	return nil
 }
 
-// layLinux lays out bridge and vxlan device, with the rules under which the
-// recordings were made.
+// layLinux lays out bridge and vxlan device with their rules.
 func (c *cluster) layLinux() error {
-	commands := [][]string{}
-	do := func(words ...string) { commands = append(commands, words) }
+	var commands [][]string
 	for i, h := range c.hosts {
-		do("ip", "-n", h, "link", "add", "br0", "type", "bridge")
-		do("ip", "-n", h, "link", "set", "br0", "up")
-		do("ip", "-n", h, "link", "add", "vx0", "type", "vxlan", "id", "100", "local", endpoint(i), "remote", endpoint(1-i), "dstport", "4789", "dev", "u")
-		do("ip", "-n", h, "link", "set", "vx0", "mtu", "1500", "master", "br0", "up")
-		in := []string{"ip", "netns", "exec", h}
-		do(append(in, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1")...)
-		do(append(in, "iptables", "-t", "nat", "-A", "OUTPUT", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN")...)
-		do(append(in, "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE")...)
-		do(append(in, "iptables", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED", "-j", "ACCEPT")...)
+		commands = append(append(commands, linuxBridge(h, endpoint(i), endpoint(1-i))...), linuxRules(h)...)
 	}
 	for i, g := range c.guests {
 		h, port := c.hosts[hostOf(i)], fmt.Sprint("p", i)
-		do("ip", "-n", h, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", g, "address", clusterMAC(i))
-		do("ip", "-n", h, "link", "set", port, "master", "br0", "up")
+		commands = append(commands,
+			[]string{"ip", "-n", h, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", g, "address", clusterMAC(i)},
+			[]string{"ip", "-n", h, "link", "set", port, "master", "br0", "up"})
 	}
-	if err := all(nil, commands); err != nil {
-		return err
-	}
-	return c.addressGuests()
+	return all(nil, commands)
 }
 
 func (c *cluster) addressGuests() error {
@@ -117,26 +103,12 @@ func (c *cluster) addressGuests() error {
 	return all(nil, commands)
 }
 
-// trackedFlows accept what the rules of layLinux accept.
-const trackedFlows = `priority=10,arp,actions=normal
-priority=10,ip,ct_state=-trk,actions=ct(table=1)
-table=1,priority=10,ip,ct_state=+trk+new,actions=ct(commit),normal
-table=1,priority=10,ip,ct_state=+trk+est,actions=normal
-`
-
 // startWeft starts the switch of a host, with its worker on the core of the same
 // number, and gives it its ports.
 func (c *cluster) startWeft(host int) error {
-	socket := c.api(host)
-	var err error
-	if c.weftd[host], err = start(c.dir, fmt.Sprint("weftd", host), "ip", "netns", "exec", c.hosts[host], filepath.Join(c.bin, "weftd"),
-		"--socket", socket, "--state", filepath.Join(c.dir, fmt.Sprint("state", host)), "--workers", "1", "--cores", fmt.Sprint(host)); err != nil {
-		return err
-	}
-	if err := eventually(10*time.Second, func() error {
-		_, err := c.cli(host, "show")
-		return errors.Join(c.weftd[host].alive(), err)
-	}); err != nil {
+	sw := new(weft)
+	c.weft[host] = sw
+	if err := sw.launch(c.run, c.hosts[host], host); err != nil {
 		return err
 	}
 	flows := filepath.Join(c.dir, "flows")
@@ -153,48 +125,17 @@ func (c *cluster) startWeft(host int) error {
 			verbs = append(verbs, fmt.Sprintf("add-port g%d type=vhost-user mode=server path=%s", i, c.socket(i)))
 		}
 	}
-	for _, v := range verbs {
-		if _, err := c.cli(host, strings.Fields(v)...); err != nil {
-			return err
-		}
-	}
-	if c.peer != weftTapPeer {
-		return nil
-	}
-	for i, g := range c.guests {
-		if hostOf(i) != host {
-			continue
-		}
-		if err := all(nil, [][]string{{"ip", "-n", g, "addr", "add", clusterAddress(i).String() + "/24", "dev", "eth0"}, {"ip", "-n", g, "link", "set", "eth0", "up"}}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *cluster) api(host int) string { return filepath.Join(c.dir, fmt.Sprint("api", host, ".sock")) }
-
-func (c *cluster) cli(host int, args ...string) (string, error) {
-	return command([]string{"WEFT_SOCKET=" + c.api(host)}, filepath.Join(c.bin, "weft"), args...)
-}
-
-func (c *cluster) show(host int) (*api.Show, error) {
-	text, err := c.cli(host, "show", "--json")
-	if err != nil {
-		return nil, err
-	}
-	s := new(api.Show)
-	return s, json.Unmarshal([]byte(text), s)
+	return sw.do(verbs...)
 }
 
 // daemons are Weft's own processes, by component.
 func (c *cluster) daemons() map[string]int {
 	list := map[string]int{}
-	for i, p := range c.weftd {
-		if p == nil {
+	for i, sw := range c.weft {
+		if sw == nil {
 			continue
 		}
-		if s, err := c.show(i); err == nil {
+		if s, err := sw.show(); err == nil {
 			list[fmt.Sprint("control ", i+1)], list[fmt.Sprint("engine ", i+1)] = s.PID, s.EnginePID
 		}
 	}
@@ -203,11 +144,11 @@ func (c *cluster) daemons() map[string]int {
 
 // frames are those that the engines have taken in.
 func (c *cluster) frames() (n uint64, err error) {
-	for i, p := range c.weftd {
-		if p == nil {
+	for _, sw := range c.weft {
+		if sw == nil {
 			continue
 		}
-		s, err := c.show(i)
+		s, err := sw.show()
 		if err != nil {
 			return 0, err
 		}
@@ -232,19 +173,8 @@ func (c *cluster) startMember(name string, options ...string) (*process, error) 
 	if c.peer == weftPeer {
 		args = append(args, "--vhost", c.socket(guest))
 	} else {
-		args = append([]string{"ip", "netns", "exec", c.guests[guest]}, args...)
+		args = in(c.guests[guest], args...)
 	}
 	args = append(append(args, c.options...), options...)
-	return start(c.dir, "member-"+name, args[0], args[1:]...)
-}
-
-func (c *cluster) clear() {
-	for _, p := range c.weftd {
-		p.stop()
-	}
-	for _, ns := range append(c.hosts[:], c.guests[:]...) {
-		if ns != "" {
-			command(nil, "ip", "netns", "del", ns)
-		}
-	}
+	return c.start("member-"+name, args...)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -19,7 +20,10 @@ func conntrackFamily() []*experiment {
 	}
 	for _, n := range []int{1, 1_000, 10_000, 1_000_000} {
 		for _, how := range []trackHow{untracked, tracked, translated} {
-			add(fmt.Sprintf("%s/%d", how, n), "frames/s", func(r *run, peer string) (float64, error) { return measureTracked(r, peer, how, n) })
+			e := add(fmt.Sprintf("%s/%d", how, n), "frames/s", func(r *run, peer string) (float64, error) { return measureTracked(r, peer, how, n) })
+			if how != translated && n <= bridgedMost {
+				e.peers = append(slices.Clone(peers), linuxPeer)
+			}
 		}
 	}
 	for _, how := range []trackHow{tracked, translated} {
@@ -71,7 +75,7 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
-	if err := r.up(sw, setup{guests: guests, flows: flows}); err != nil {
+	if err := sw.up(r, setup{guests: guests, flows: flows}); err != nil {
 		return result, err
 	}
 	before, err := sw.(resident).resident()
@@ -100,6 +104,9 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 // measureTracked has datagrams of n established connections go both ways. Beside the
 // rate it notes what the switch spends on a frame.
 func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
+	if peer == linuxPeer {
+		return measureBridged(r, how, n)
+	}
 	spec := trackSpec{Connections: n, Warm: settleTime, Length: r.length + settleTime}
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, false), spec, func(sw vswitch, _ memory) error {
 		cost, err := costOf(sw, r.length)

@@ -14,12 +14,12 @@ import (
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:
-		before, err := firstWorker(sw)
+		before, err := sw.worker()
 		if err != nil {
 			return 0, err
 		}
 		time.Sleep(d / 2)
-		after, err := firstWorker(sw)
+		after, err := sw.worker()
 		if err != nil || after.Frames == before.Frames {
 			return 0, errors.Join(err, errors.New("no frames came"))
 		}

@@ -1,12 +1,5 @@
 package main
 
-import (
-	"context"
-	"path/filepath"
-	"slices"
-	"time"
-)
-
 // experiment is one row of the report: one job that each peer does in turn.
 type experiment struct {
 	name  string   // family/variant, unique; -scenario selects by it
@@ -14,7 +7,7 @@ type experiment struct {
 	less  bool     // a smaller figure is the better one
 	peers []string // that do it, Weft first; one that cannot start here is reported as failed
 
-	// do has one peer do the job once and returns the figure. What it starts it ends
+	// do has one peer do the job once and returns the figure. What it makes it ends
 	// itself or names to run.atEnd, also when it fails.
 	do func(r *run, peer string) (float64, error)
 }
@@ -39,7 +32,8 @@ func experiments() []*experiment {
 		latencyFamily(),
 		machineFamily(),
 		hopsFamily(),
-		calmFamilies(),
+		idleFamily(),
+		pausesFamily(),
 		replicaFamily(),
 	} {
 		list = append(list, family...)
@@ -58,35 +52,3 @@ var headline = []string{
 	"hops/later frames in a row", "idle/two guests connected", "pauses/frames circulating",
 	"replica/64 at a time",
 }
-
-// run is one peer's turn at one experiment.
-type run struct {
-	ctx    context.Context
-	id     string        // unique on this machine while it lasts, short enough for a namespace's name
-	dir    string        // scratch folder, removed afterwards
-	bin    string        // folder of weftd and weft
-	length time.Duration // of what is measured
-	also   map[string]extra
-	ends   []func()
-}
-
-// atEnd has f called when the turn is over, before what was asked for earlier.
-func (r *run) atEnd(f func()) { r.ends = append(r.ends, f) }
-
-func (r *run) end() {
-	for _, f := range slices.Backward(r.ends) {
-		f()
-	}
-}
-
-// extra is a second figure of a run, beside the one that is compared.
-type extra struct {
-	unit  string
-	value float64
-}
-
-// note keeps a second figure: a percentile, seconds of CPU, cycles a frame.
-func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
-
-// socket is where guest i listens for the switch.
-func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

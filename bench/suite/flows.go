@@ -256,7 +256,7 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 		}
 	}
 	flows := func(guest func(int) string, _ string) []string { return s.flows(guest) }
-	if err := r.up(newSwitch(peer), setup{guests: 2 + extra, flows: flows}); err != nil {
+	if err := newSwitch(peer).up(r, setup{guests: 2 + extra, flows: flows}); err != nil {
 		return result, err
 	}
 	p, err := startLoad(r, guestsVerb, 2+extra, spec)
@@ -298,7 +298,7 @@ func measureMisses(r *run, peer string) (float64, error) {
 // measureInstall adds 100,000 flows from a file to a switch that has none.
 func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	sw := newSwitch(peer)
-	if err := r.up(sw, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
+	if err := sw.up(r, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
 		return 0, err
 	}
 	before, err := sw.(resident).resident()

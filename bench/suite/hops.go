@@ -28,8 +28,6 @@ import (
 // the tap on; the parts are the stages of the worker's pass, by its own clock,
 // and what comes before the tap is the guest's. Both send into a veth.
 
-const linuxPeer = "linux"
-
 // hopsSize is the payload of the datagrams.
 const hopsSize = 1400
 
@@ -91,25 +89,19 @@ func weftHops(r *run, variant string) (float64, error) {
 		return 0, err
 	}
 	guest := "weftbench-g" + r.id
-	if _, err := command(nil, "ip", "netns", "add", guest); err != nil {
+	if err := r.namespaces(guest); err != nil {
 		return 0, err
 	}
-	defer command(nil, "ip", "netns", "del", guest)
 	sw := new(weft)
-	if err := r.up(sw, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }}); err != nil {
+	if err := sw.up(r, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }}); err != nil {
 		return 0, err
 	}
 	flows := filepath.Join(r.dir, "hops.flows")
 	if err := os.WriteFile(flows, []byte(hopsFlows), 0o644); err != nil {
 		return 0, err
 	}
-	for _, args := range [][]string{
-		{"add-port", "g", "type=tap", "dev=eth0", "netns=" + guest, "mac=02:00:00:00:00:01", "mtu=1450"},
-		{"add-flows", flows},
-	} {
-		if _, err := sw.cli(args...); err != nil {
-			return 0, err
-		}
+	if err := sw.do("add-port g type=tap dev=eth0 netns="+guest+" mac=02:00:00:00:00:01 mtu=1450", "add-flows "+flows); err != nil {
+		return 0, err
 	}
 	if err := eventually(5*time.Second, func() error { return addressHops("eth0", guest) }); err != nil {
 		return 0, err
@@ -133,7 +125,7 @@ func vhostHops(r *run) (float64, error) {
 	}
 	g.say("start")
 	time.Sleep(warmUp)
-	rate, err := w.rateAtPeer(r.length)
+	rate, err := w.rate(r.length)
 	if err != nil {
 		return 0, err
 	}
@@ -162,8 +154,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 		return 0, err
 	}
 	send := func(args ...string) error {
-		_, err := command(nil, "ip", append([]string{"netns", "exec", guest, self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)
-		return err
+		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
 	if variant != hopsUnknown { // both ways through the tables are known
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
@@ -180,10 +171,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 			return send("-count", fmt.Sprint(10*hopsNewFlows))
 		}
 		for i := range hopsSingles {
-			if _, err := sw.cli("del-flows"); err != nil {
-				return err
-			}
-			if _, err := sw.cli("add-flows", flows); err != nil {
+			if err := sw.do("del-flows", "add-flows "+flows); err != nil {
 				return err
 			}
 			if err := send("-port", fmt.Sprint(11_000+i)); err != nil {
@@ -213,16 +201,22 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 // busyOf is the seconds that the worker was busy for a frame that reached the far
 // end while work went on.
 func busyOf(w *site, sw *weft, work func() error) (float64, error) {
-	before, err := firstWorker(sw)
+	before, err := sw.worker()
 	if err != nil {
 		return 0, err
 	}
-	var arrivedBefore, arrived uint64
-	err = errors.Join(w.counter.Lookup(uint32(0), &arrivedBefore), work(), w.counter.Lookup(uint32(0), &arrived))
+	arrivedBefore, err := w.total()
 	if err != nil {
 		return 0, err
 	}
-	after, err := firstWorker(sw)
+	if err := work(); err != nil {
+		return 0, err
+	}
+	arrived, err := w.total()
+	if err != nil {
+		return 0, err
+	}
+	after, err := sw.worker()
 	if err != nil {
 		return 0, err
 	}
@@ -232,38 +226,16 @@ func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 	return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(arrived-arrivedBefore), nil
 }
 
-func firstWorker(sw *weft) (*api.Worker, error) {
-	s, err := sw.show()
-	if err != nil {
-		return nil, err
-	}
-	return &s.Workers[0], nil
-}
-
-// show is what the switch says of itself; it has at least one worker.
-func (w *weft) show() (*api.Show, error) {
-	out, err := w.cli("show", "--json")
-	if err != nil {
-		return nil, err
-	}
-	var s api.Show
-	if err := json.Unmarshal([]byte(out), &s); err != nil || len(s.Workers) == 0 {
-		return nil, fmt.Errorf("weft show: %w, %d workers", err, len(s.Workers))
-	}
-	return &s, nil
-}
-
 // hopsTap matches the frames from the guest behind a tap.
 const hopsTap = "udp,in_port=g"
 
 // stagesOf traces the frames that match while work goes on, and returns the
 // seconds that each stage took for a frame.
 func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
-	trace, err := start(r.dir, "trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
+	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	if err != nil {
 		return nil, err
 	}
-	defer trace.stop()
 	time.Sleep(300 * time.Millisecond)
 	if err := work(); err != nil {
 		return nil, err
@@ -336,9 +308,9 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	iptables := func(args ...string) []string { return w.in(append([]string{"iptables-legacy"}, args...)...) }
+	iptables := func(args ...string) []string { return in(w.netns, append([]string{"iptables-legacy"}, args...)...) }
 	if err := all(nil, [][]string{
-		w.ip("link", "add", "vx", "type", "vxlan", "id", "100", "local", w.local, "remote", w.remote, "dstport", "4789", "dev", w.uplink),
+		w.ip("link", "add", "vx", "type", "vxlan", "id", "100", "local", w.local, "remote", w.remote, "dstport", "4789", "dev", w.dev),
 		iptables("-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
 		iptables("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
 		iptables("-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED", "-j", "ACCEPT"),
@@ -358,7 +330,7 @@ func linuxHops(r *run, variant string) (float64, error) {
 	} else {
 		send[len(send)-1] = fmt.Sprint(10 * hopsNewFlows)
 	}
-	timed := w.in(send...)
+	timed := in(w.netns, send...)
 	out, err := command(nil, timed[0], timed[1:]...)
 	if err != nil {
 		return 0, err
@@ -381,7 +353,7 @@ func linuxHops(r *run, variant string) (float64, error) {
 // shares of the samples.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
-	record := w.in(append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)
+	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)
 	if _, err := command(nil, record[0], record[1:]...); err != nil {
 		return err
 	}

@@ -33,15 +33,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p, err := start(r.dir, name, self, append([]string{verb, string(text)}, args...)...)
-	if err == nil {
-		r.atEnd(p.stop)
-	}
-	return p, err
+	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
 // says waits until the program has said a word.

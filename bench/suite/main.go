@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,6 +27,7 @@ var verbs = map[string]func(args []string) error{
 	guestsVerb: runGuests,
 	pairVerb:   runPairs,
 	changeVerb: runChanges,
+	loopVerb:   runLoops,
 	trackVerb:  runTrackGuests,
 	hopsVerb:   sendDatagrams,
 	pingVerb:   ping,
@@ -33,10 +35,10 @@ var verbs = map[string]func(args []string) error{
 }
 
 type options struct {
-	only, peers, bin, out, benchstat string
-	runs                             int
-	length                           time.Duration
-	list, keep                       bool
+	only, peers, bin, out string
+	runs                  int
+	length                time.Duration
+	list, keep            bool
 }
 
 func main() {
@@ -52,7 +54,6 @@ func main() {
 	flag.DurationVar(&o.length, "length", time.Second, "of each measurement")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of weftd and weft")
 	flag.StringVar(&o.out, "out", "", "write the results as JSON to this file")
-	flag.StringVar(&o.benchstat, "benchstat", "", "write Weft's figures to this file in the form that benchstat compares")
 	flag.BoolVar(&o.list, "list", false, "print the experiments and their peers, those that run without -scenario marked with *; run nothing")
 	flag.BoolVar(&o.keep, "keep", false, "keep the scratch folders with all logs")
 	flag.Parse()
@@ -60,6 +61,18 @@ func main() {
 		exit(fmt.Errorf("%q is not understood: options only, see -help", flag.Arg(0)))
 	}
 	exit(runSuite(o))
+}
+
+// list prints experiments and their peers, and how long all of them take.
+func list(w io.Writer, chosen []*experiment, runs int) {
+	for _, e := range chosen {
+		mark := " "
+		if slices.Contains(headline, e.name) {
+			mark = "*" // runs where nothing is asked for
+		}
+		fmt.Fprintf(w, "%s %-52s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
+	}
+	fmt.Fprintln(w, newProgress(chosen, runs).all())
 }
 
 func exit(err error) {
@@ -79,13 +92,7 @@ func runSuite(o options) error {
 		return err
 	}
 	if o.list {
-		for _, e := range chosen {
-			mark := " "
-			if slices.Contains(headline, e.name) {
-				mark = "*" // runs where nothing is asked for
-			}
-			fmt.Printf("%s %-40s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
-		}
+		list(os.Stdout, chosen, o.runs)
 		return nil
 	}
 	if os.Geteuid() != 0 {
@@ -104,6 +111,7 @@ func runSuite(o options) error {
 	defer lab.CloseAll() // and what was built for the virtual machines
 	report := newReport(o.runs, o.length)
 	progress := newProgress(chosen, o.runs)
+	fmt.Fprintln(os.Stderr, progress.all())
 	for i, e := range chosen {
 		fmt.Fprintln(os.Stderr, progress.row(i, e.name))
 		if err := measure(ctx, o, e, i, report); err != nil {
@@ -119,76 +127,34 @@ func runSuite(o options) error {
 	return nil
 }
 
-// choose narrows the experiments and their peers: to the headline where nothing is
-// asked for, to all, to the one of that name, or to those whose name contains the
-// words. A name that nothing has is an error, for a typing mistake would pass for a
-// success.
-func choose(all []*experiment, only, peers string) ([]*experiment, error) {
-	var chosen []*experiment
-	for _, e := range all {
-		if selected(all, e, only) {
-			chosen = append(chosen, e)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("-scenario: no experiment's name contains %q; -list prints them", only)
-	}
-	if peers == "" {
-		return chosen, nil
-	}
-	wanted := strings.Split(peers, ",")
-	for _, p := range wanted {
-		if !slices.ContainsFunc(all, func(e *experiment) bool { return slices.Contains(e.peers, p) }) {
-			return nil, fmt.Errorf("-peers: no experiment knows %q; -list prints them", p)
-		}
-	}
-	for _, e := range chosen {
-		e.peers = slices.DeleteFunc(e.peers, func(p string) bool { return !slices.Contains(wanted, p) })
-	}
-	return chosen, nil
-}
-
-func selected(all []*experiment, e *experiment, only string) bool {
-	switch only {
-	case "":
-		return slices.Contains(headline, e.name)
-	case "all":
-		return true
-	}
-	words := only
-	for _, other := range all { // names may have commas
-		if strings.Contains(","+words+",", ","+other.name+",") {
-			if e == other {
-				return true
-			}
-			words = strings.Trim(strings.Replace(","+words+",", ","+other.name+",", ",", 1), ",")
-		}
-	}
-	return words != "" && slices.ContainsFunc(strings.Split(words, ","), func(part string) bool { return strings.Contains(e.name, part) })
-}
-
 // measure alternates A B C A B C over one experiment.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
+	before, err := bench.Regime(switchCore, guestCore)
+	if err != nil {
+		return err
+	}
 	for i := range o.runs {
 		for _, peer := range e.peers {
+			r := &run{id: fmt.Sprintf("%d-%d", os.Getpid()%10000, index), bin: o.bin, length: o.length, also: map[string]extra{}}
+			figure, turnErr := once(ctx, r, e, peer, o.keep)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			regime, err := bench.Regime(switchCore, guestCore)
+			after, err := bench.Regime(switchCore, guestCore)
 			if err != nil {
 				return err
 			}
-			r := &run{ctx: ctx, id: fmt.Sprintf("%d-%d", os.Getpid()%10000, index), bin: o.bin, length: o.length, also: map[string]extra{}}
-			figure, err := once(r, e, peer, o.keep)
-			row.add(peer, figure, r.also, regime, err)
-			fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s  (%s)\n", i+1, o.runs, peer, outcome(e, figure, err), bench.RegimeName(regime))
+			row.add(peer, figure, r.also, before, after, turnErr)
+			fmt.Fprintf(os.Stderr, "  run %d/%d  %-10s %s  (%s)\n", i+1, o.runs, peer, outcome(e, figure, turnErr), regimes(before, after))
+			before = after
 		}
 	}
 	return nil
 }
 
-func once(r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
+// once is one turn.
+func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
 	if r.dir, err = os.MkdirTemp("", "weftbench"); err != nil {
 		return 0, err
 	}
@@ -197,8 +163,7 @@ func once(r *run, e *experiment, peer string, keep bool) (figure float64, err er
 	} else {
 		defer os.RemoveAll(r.dir)
 	}
-	defer r.end()
-	return e.do(r, peer)
+	return r.limited(ctx, turnLimit+turnLengths*r.length, func() (float64, error) { return e.do(r, peer) })
 }
 
 func outcome(e *experiment, figure float64, err error) string {
@@ -206,4 +171,12 @@ func outcome(e *experiment, figure float64, err error) string {
 		return "failed: " + err.Error()
 	}
 	return bench.Figure(figure, e.unit)
+}
+
+func regimes(before, after time.Duration) string {
+	from, to := bench.RegimeName(before), bench.RegimeName(after)
+	if from == to {
+		return from
+	}
+	return from + " to " + to
 }

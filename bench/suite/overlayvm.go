@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"weft/e2e/lab"
@@ -46,7 +43,7 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 		if peer == ovsTSOPeer {
 			sw = &ovs{settings: []string{"userspace-tso-enable=true", "pmd-maxsleep=100"}}
 		}
-		if err := r.up(sw, setup{guests: len(configs), flows: pairFlows}); err != nil {
+		if err := sw.up(r, setup{guests: len(configs), flows: pairFlows}); err != nil {
 			return 0, err
 		}
 		for i := range configs {
@@ -69,27 +66,16 @@ func machineIperf(r *run, vms []*lab.VM) (float64, error) {
 	}); err != nil {
 		return 0, err
 	}
-	var report struct {
-		Error string
-		End   struct {
-			Received struct {
-				BitsPerSecond float64 `json:"bits_per_second"`
-			} `json:"sum_received"`
-		}
-	}
+	var report *iperfReport
 	seconds := max(2, int(r.length.Seconds()))
-	err := eventually(10*time.Second, func() error {
+	if err := eventually(10*time.Second, func() error {
 		out, err := vms[0].Try("iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds))
-		if err != nil {
-			return err
+		if err == nil {
+			report, err = readIperf(out)
 		}
-		if err := json.Unmarshal([]byte(out), &report); err != nil {
-			return fmt.Errorf("iperf3: %w: %s", err, strings.TrimSpace(out))
-		}
-		if report.Error != "" {
-			return errors.New("iperf3: " + report.Error)
-		}
-		return nil
-	})
-	return report.End.Received.BitsPerSecond, err
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	return report.End.Received.BitsPerSecond, nil
 }

@@ -6,20 +6,33 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
-// ovs is Open vSwitch with its userspace datapath on DPDK, from Debian's
-// openvswitch-switch-dpdk. All its state is in the run's folder.
+// ovs is Open vSwitch with its userspace datapath, from Debian's openvswitch-switch
+// and openvswitch-switch-dpdk. All its state is in the run's folder.
 type ovs struct {
 	db, vswitchd *process
 	env          []string
-	settings     []string // of other_config, beside those that every run needs
+	settings     []string // of other_config, beside those that every run with DPDK needs
 	dbSock, ctl  string
 }
 
+// Its switch, without DPDK and with it.
+const (
+	ovsPlain = "ovs-vswitchd"
+	ovsDPDK  = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
+)
+
 func (o *ovs) up(r *run, s setup) error {
-	if err := o.daemons(r, s.site); err != nil {
+	extra, place := "--no-pci", []string{"unshare", "--net"} // its bridges' devices outlive it, but not their namespace
+	if s.site != nil {
+		extra += " --vdev=net_af_xdp0,iface=" + s.site.dev
+		place = in(s.site.netns)
+	}
+	settings := []string{"dpdk-init=true", "dpdk-socket-mem=512", fmt.Sprintf("dpdk-lcore-mask=%#x", 1<<guestCore), "dpdk-extra=" + extra}
+	if err := o.launch(r, place, ovsDPDK, switchCore, append(settings, o.settings...)...); err != nil {
 		return err
 	}
 	if err := o.ports(r, s); err != nil {
@@ -29,16 +42,7 @@ func (o *ovs) up(r *run, s setup) error {
 	if err != nil {
 		return err
 	}
-	steps := [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}}
-	if w := s.site; w != nil {
-		steps = append(steps,
-			w.ip("addr", "flush", "dev", w.uplink),
-			w.ip("addr", "add", w.local+"/24", "dev", "brphy"),
-			w.ip("link", "set", "brphy", "up"),
-			[]string{"ovs-appctl", "-t", o.ctl, "ovs/route/show"},
-			[]string{"ovs-appctl", "-t", o.ctl, "tnl/arp/set", "brphy", w.remote, w.remoteMAC})
-	}
-	return all(o.env, steps)
+	return all(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
 // ovsPort is the OpenFlow port of guest i; the tunnel has one above them all.
@@ -46,9 +50,10 @@ func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// daemons starts the database and the switch, its poll thread on switchCore.
-func (o *ovs) daemons(r *run, w *site) error {
-	home := filepath.Join(r.dir, "ovs")
+// launch starts the database, and the switch by the words of place, for one turn. Its
+// poll thread is on a core that no other of the turn has.
+func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
+	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return err
 	}
@@ -60,71 +65,78 @@ func (o *ovs) daemons(r *run, w *site) error {
 	if _, err := command(o.env, "ovsdb-tool", "create", home+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"); err != nil {
 		return err
 	}
+	env := append([]string{"env"}, o.env...)
 	var err error
-	if o.db, err = start(r.dir, "ovsdb", "env", append(slices.Clone(o.env), "ovsdb-server", home+"/conf.db", "--remote=p"+o.dbSock, "--pidfile="+home+"/ovsdb.pid")...); err != nil {
+	if o.db, err = r.start(fmt.Sprint("ovsdb", core), append(slices.Clone(env), "ovsdb-server", home+"/conf.db", "--remote=p"+o.dbSock, "--pidfile="+home+"/ovsdb.pid")...); err != nil {
 		return err
 	}
-	extra := "--no-pci"
-	if w != nil {
-		extra += " --vdev=net_af_xdp0,iface=" + w.uplink
-	}
-	if err := eventually(5*time.Second, func() error { return o.vsctl("--no-wait", "init") }); err != nil {
+	if err := eventually(5*time.Second, func() error { return o.vsctl("--no-wait init") }); err != nil {
 		return err
 	}
-	settings := append([]string{"dpdk-init=true", "dpdk-socket-mem=512", fmt.Sprintf("dpdk-lcore-mask=%#x", 1<<guestCore),
-		fmt.Sprintf("pmd-cpu-mask=%#x", 1<<switchCore), "dpdk-extra=" + extra}, o.settings...)
-	for i := range settings {
-		settings[i] = "other_config:" + settings[i]
+	set := []string{"--no-wait", "set", "Open_vSwitch", "."}
+	for _, s := range append([]string{fmt.Sprintf("pmd-cpu-mask=%#x", 1<<core)}, settings...) {
+		set = append(set, "other_config:"+s)
 	}
-	if err := o.vsctl(append([]string{"--no-wait", "set", "Open_vSwitch", "."}, settings...)...); err != nil {
+	if err := o.vsctlWords(set...); err != nil {
 		return err
 	}
-	args := []string{"unshare", "--net"} // its bridges' devices outlive it, but not their namespace
-	if w != nil {
-		args = w.in()
-	}
-	args = append(args, "env")
-	args = append(append(args, o.env...), "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", o.dbSock,
-		"--pidfile="+home+"/vswitchd.pid", "--unixctl="+o.ctl)
-	o.vswitchd, err = start(r.dir, "vswitchd", args[0], args[1:]...)
+	o.vswitchd, err = r.start(fmt.Sprint("vswitchd", core), append(append(slices.Clone(place), env...), program, o.dbSock,
+		"--pidfile="+home+"/vswitchd.pid", "--unixctl="+o.ctl)...)
 	return err
 }
 
-// ports makes the bridge of the guests and, with an uplink, the one that the
-// tunnel's datagrams leave by.
+// ports makes the bridge of the guests and, with a site, the way into its tunnel.
 func (o *ovs) ports(r *run, s setup) error {
-	steps := [][]string{{"add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"}}
+	lines := []string{ovsBridge}
 	for i := range s.guests {
 		port := guestName(i)
-		steps = append(steps, []string{"add-port", "br0", port, "--", "set", "Interface", port, "type=dpdkvhostuserclient",
-			"options:vhost-server-path=" + r.socket(i), fmt.Sprint("ofport_request=", ovsPort(i))})
+		lines = append(lines, fmt.Sprintf("add-port br0 %s -- set Interface %s type=dpdkvhostuserclient options:vhost-server-path=%s ofport_request=%d",
+			port, port, r.socket(i), ovsPort(i)))
 	}
-	if w := s.site; w != nil {
-		steps = append(steps,
-			[]string{"add-port", "br0", "vx", "--", "set", "Interface", "vx", "type=vxlan", "options:key=100", "options:remote_ip=" + w.remote, fmt.Sprint("ofport_request=", ovsTunnel)},
-			[]string{"add-br", "brphy", "--", "set", "bridge", "brphy", "datapath_type=netdev", "other_config:hwaddr=" + w.uplinkMAC},
-			[]string{"add-port", "brphy", "up", "--", "set", "Interface", "up", "type=dpdk", "options:dpdk-devargs=net_af_xdp0"})
+	if err := o.vsctl(lines...); err != nil || s.site == nil {
+		return err
 	}
-	for _, s := range steps {
-		if err := o.vsctl(append([]string{"--timeout=20"}, s...)...); err != nil {
+	return o.tunnel(&s.site.underlay, "up -- set Interface up type=dpdk options:dpdk-devargs=net_af_xdp0")
+}
+
+// ovsBridge makes the guests' bridge.
+const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
+
+// tunnel adds the tunnel's port, and the bridge that its datagrams leave by: it has the
+// uplink's addresses, and the uplink as the port that is given in ovs-vsctl's words.
+func (o *ovs) tunnel(u *underlay, uplink string) error {
+	if err := o.vsctl(
+		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),
+		"add-br brphy -- set bridge brphy datapath_type=netdev other_config:hwaddr="+u.mac,
+		"add-port brphy "+uplink,
+	); err != nil {
+		return err
+	}
+	return all(o.env, [][]string{
+		u.ip("addr", "flush", "dev", u.dev),
+		u.ip("addr", "add", u.local+"/24", "dev", "brphy"),
+		u.ip("link", "set", "brphy", "up"),
+		{"ovs-appctl", "-t", o.ctl, "ovs/route/show"},
+		{"ovs-appctl", "-t", o.ctl, "tnl/arp/set", "brphy", u.remote, u.remoteMAC},
+	})
+}
+
+// vsctl runs ovs-vsctl with each of the lines, whose words have no blanks.
+func (o *ovs) vsctl(lines ...string) error {
+	for _, line := range lines {
+		if err := o.vsctlWords(strings.Fields(line)...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *ovs) vsctl(args ...string) error {
-	_, err := command(o.env, "ovs-vsctl", append([]string{"--db=" + o.dbSock}, args...)...)
+func (o *ovs) vsctlWords(words ...string) error {
+	_, err := command(o.env, "ovs-vsctl", append([]string{"--db=" + o.dbSock, "--timeout=20"}, words...)...)
 	return err
 }
 
 // appctl asks the running switch, as in appctl("dpif-netdev/pmd-stats-show").
 func (o *ovs) appctl(args ...string) (string, error) {
 	return command(o.env, "ovs-appctl", append([]string{"-t", o.ctl}, args...)...)
-}
-
-func (o *ovs) down() {
-	o.vswitchd.stop()
-	o.db.stop()
-	o.vswitchd, o.db = nil, nil
 }

@@ -27,12 +27,15 @@ const (
 	pingPongPort = 7777
 )
 
-// roundTripTimes is what ping prints, in µs.
+// roundTripTimes is what ping prints: how many came back, how many did not, and what
+// so many in a hundred took at most, in seconds.
 type roundTripTimes struct {
-	Count          int64
-	P50, P99, P999 float64
-	Lost           int
+	Count, Lost int64
+	Within      map[string]float64
 }
+
+// roundTripQuantiles are those of it, by their names; the median is the figure.
+var roundTripQuantiles = map[string]float64{"50th": 50, "90th": 90, "99th": 99, "99.9th": 99.9, "99.99th": 99.99}
 
 // endpointSocket is a UDP socket and memory for one datagram. It is read and written
 // without telling Go's scheduler, which would otherwise take part in each wait.
@@ -134,7 +137,7 @@ func ping(args []string) error {
 	}
 	const warmUp = 300 * time.Millisecond
 	h := hdrhistogram.New(1, int64(10*time.Second), 3)
-	lost, start := 0, time.Now()
+	lost, start := int64(0), time.Now()
 	for number := uint64(1); ; number++ {
 		sent := time.Now()
 		if sent.Sub(start) > warmUp+length {
@@ -156,8 +159,11 @@ func ping(args []string) error {
 			_ = h.RecordValue(int64(time.Since(sent)))
 		}
 	}
-	us := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
-	return json.NewEncoder(os.Stdout).Encode(roundTripTimes{h.TotalCount(), us(50), us(99), us(99.9), lost})
+	times := roundTripTimes{Count: h.TotalCount(), Lost: lost, Within: map[string]float64{}}
+	for name, q := range roundTripQuantiles {
+		times.Within[name] = float64(h.ValueAtQuantile(q)) / 1e9
+	}
+	return sayReport(times)
 }
 
 // roundTrips measures datagrams of size bytes there and back, one at a time, and
@@ -167,12 +173,10 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	server := in(o.guest(1), self, pongVerb)
-	p, err := start(o.dir, "pong", server[0], server[1:]...)
+	p, err := o.startSelf("pong", o.guest(1), pongVerb)
 	if err != nil {
 		return 0, err
 	}
-	defer p.stop()
 	length := max(time.Second, o.length)
 	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a path that goes dead must not keep the rest waiting
 		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
@@ -187,7 +191,9 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 	if times.Count == 0 {
 		return 0, errors.New("round trips: nothing came back")
 	}
-	o.note("99th", "s", times.P99/1e6)
-	o.note("99.9th", "s", times.P999/1e6)
-	return times.P50 / 1e6, nil
+	for name, within := range times.Within {
+		o.note(name, "s", within)
+	}
+	o.note("lost", "", float64(times.Lost))
+	return times.Within["50th"], nil
 }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -38,7 +42,7 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := onStarter(cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
 	p := &process{cmd: cmd, in: in, log: log, done: make(chan struct{})}
@@ -49,10 +53,23 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// startIn starts a program on the site's host.
-func startIn(r *run, w *site, name string, args ...string) (*process, error) {
-	args = w.in(args...)
-	return start(r.dir, name, args[0], args[1:]...)
+// starter is the thread that starts programs. They die with the thread that started
+// them (PR_SET_PDEATHSIG, prctl(2)), and others of this program's come and go.
+var starter = sync.OnceValue(func() chan func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func onStarter(f func() error) error {
+	done := make(chan error)
+	starter() <- func() { done <- f() }
+	return <-done
 }
 
 // say writes a line to the program's standard input.
@@ -97,16 +114,34 @@ func (p *process) tail() string {
 	return strings.Join(lines[max(0, len(lines)-4):], " / ")
 }
 
+// commandLimit is how long a command may take; pipesLimit is how much longer what it
+// left behind may hold its output.
+const (
+	commandLimit = time.Minute
+	pipesLimit   = time.Second
+)
+
 // command executes a program to its end and returns what it printed.
 func command(env []string, program string, args ...string) (string, error) {
-	cmd := exec.Command(program, args...)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), commandLimit, fmt.Errorf("not done within %s", commandLimit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = pipesLimit
 	cmd.Env = append(os.Environ(), env...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(errOut.String()+out.String()))
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), cmp.Or(context.Cause(ctx), err), strings.TrimSpace(errOut.String()+out.String()))
 	}
 	return out.String(), nil
+}
+
+// in has a command run in a namespace; of no name, where the bench is.
+func in(netns string, words ...string) []string {
+	if netns == "" {
+		return words
+	}
+	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
 // all runs commands one after another until one fails.

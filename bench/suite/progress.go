@@ -23,6 +23,11 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
+// all says what is to come.
+func (p *progress) all() string {
+	return fmt.Sprintf("%d rows, %d turns, about %s minutes", p.rows, p.turns, minutes(p.left(0)))
+}
+
 // row says that row i begins.
 func (p *progress) row(i int, name string) string {
 	elapsed := time.Since(p.began)

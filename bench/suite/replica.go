@@ -52,7 +52,6 @@ func replicaFamily() []*experiment {
 
 func measureReplicas(r *run, peer string, options []string, observe bool) (float64, error) {
 	c := &cluster{run: r, peer: peer, options: options}
-	defer c.clear()
 	if err := c.lay(); err != nil {
 		return 0, err
 	}

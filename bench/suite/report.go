@@ -18,19 +18,20 @@ type rowOf struct{ *bench.Row }
 
 func (r *report) row(e *experiment) rowOf {
 	row := &bench.Row{Name: e.name, Unit: e.unit, Less: e.less, Peers: e.peers, Samples: map[string]bench.Sample{},
-		Regimes: map[string][]int64{}, Also: map[string]map[string]bench.Extra{}, Failures: map[string]string{}}
+		Before: map[string][]int64{}, After: map[string][]int64{}, Also: map[string]map[string]bench.Extra{}, Failures: map[string]string{}}
 	r.Rows = append(r.Rows, row)
 	return rowOf{row}
 }
 
-// add keeps one run of one peer.
-func (row rowOf) add(peer string, figure float64, also map[string]extra, regime time.Duration, err error) {
+// add keeps one run of one peer, with the regimes before and after it.
+func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
 		row.Failures[peer] = err.Error()
 		return
 	}
 	row.Samples[peer] = append(row.Samples[peer], figure)
-	row.Regimes[peer] = append(row.Regimes[peer], regime.Nanoseconds())
+	row.Before[peer] = append(row.Before[peer], before.Nanoseconds())
+	row.After[peer] = append(row.After[peer], after.Nanoseconds())
 	for name, x := range also {
 		if row.Also[peer] == nil {
 			row.Also[peer] = map[string]bench.Extra{}
@@ -42,13 +43,8 @@ func (row rowOf) add(peer string, figure float64, also map[string]extra, regime 
 	}
 }
 
-// keep writes what was found so far into the files that were asked for.
+// keep writes what was found so far into the file that was asked for.
 func (r *report) keep(o options) error {
-	if o.benchstat != "" {
-		if err := r.WriteBenchstat(o.benchstat); err != nil {
-			return err
-		}
-	}
 	if o.out == "" {
 		return nil
 	}

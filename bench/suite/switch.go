@@ -10,24 +10,16 @@ import (
 // A vswitch is a peer that switches vhost-user guests. Its one busy core is
 // switchCore; the guests' is guestCore.
 type vswitch interface {
-	// up starts the switch, which connects to the guests' sockets as a client once
-	// they are there.
+	// up starts the switch for one turn, which ends it. It connects to the guests'
+	// sockets as a client once they are there.
 	up(r *run, s setup) error
-	// down ends all that up started, also after up has failed half-way.
-	down()
-}
-
-// up starts a switch for one turn.
-func (r *run) up(sw vswitch, s setup) error {
-	r.atEnd(sw.down)
-	return sw.up(r, s)
 }
 
 // upWithGuests starts a switch and testpmd's two guests of it, which forward in
 // mode frames of size bytes once they are told to start.
 func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
 	s.guests = 2
-	if err := r.up(sw, s); err != nil {
+	if err := sw.up(r, s); err != nil {
 		return nil, err
 	}
 	return startGuests(r, mode, size)

@@ -15,20 +15,15 @@ func (t *testpmdSwitch) up(r *run, s setup) error {
 	if s.site != nil {
 		return errors.New("has no tunnels")
 	}
-	args := []string{"-l", "0,1", "--main-lcore", fmt.Sprint(guestCore), "--no-pci", "--in-memory",
+	args := []string{"dpdk-testpmd", "-l", "0,1", "--main-lcore", fmt.Sprint(guestCore), "--no-pci", "--in-memory",
 		"--socket-mem", "256", "--file-prefix=weft-switch"}
 	for i := range s.guests {
 		args = append(args, fmt.Sprintf("--vdev=net_vhost%d,iface=%s,client=1", i, r.socket(i)))
 	}
 	args = append(args, "--", "-i", "--auto-start", "--nb-cores=1", "--rxd=1024", "--txd=1024", "--forward-mode=io")
 	var err error
-	t.proc, err = start(r.dir, "testpmd-switch", "dpdk-testpmd", args...)
+	t.proc, err = r.start("testpmd-switch", args...)
 	return err
-}
-
-func (t *testpmdSwitch) down() {
-	t.proc.stop()
-	t.proc = nil
 }
 
 // guests is dpdk-testpmd as two guests: virtio-user devices in server mode on
@@ -42,13 +37,12 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
 	}
-	p, err := start(r.dir, "testpmd-guest", "dpdk-testpmd", "-l", "0,1", "--main-lcore", fmt.Sprint(switchCore), "--no-pci", "--in-memory", "--socket-mem", "512",
+	p, err := r.start("testpmd-guest", "dpdk-testpmd", "-l", "0,1", "--main-lcore", fmt.Sprint(switchCore), "--no-pci", "--in-memory", "--socket-mem", "512",
 		"--single-file-segments", "--file-prefix=weft-guest", device(0), device(1),
 		"--", "-i", "--nb-cores=1", "--txd=1024", "--rxd=1024", "--forward-mode="+mode)
 	if err != nil {
 		return nil, err
 	}
-	r.atEnd(p.stop)
 	if err := prompt(p); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func measureTunnel(r *run, peer string, size int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return w.rateAtPeer(r.length)
+	return w.rate(r.length)
 }
 
 // fillTunnel has a guest send what it can through a switch into the tunnel of a

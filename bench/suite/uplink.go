@@ -43,13 +43,11 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 		return 0, err
 	}
 	if way == "receive" {
-		w.attached.Close() // the generator brings a program of its own
-		generator, err := start(r.dir, "generator", "ip", append([]string{"netns", "exec", w.sink},
-			testpmdUplink(w, farEnd, "txonly", size)...)...)
+		w.detach() // the generator brings a program of its own
+		generator, err := r.start("generator", in(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err
 		}
-		defer generator.stop()
 		if err := prompt(generator); err != nil {
 			return 0, err
 		}
@@ -59,18 +57,17 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 		return weftUplink(r, w, way, size, busyPoll)
 	}
 	mode := map[string]string{"send": "txonly", "receive": "rxonly"}[way]
-	p, err := startIn(r, w, "testpmd-uplink", testpmdUplink(w, w.uplink, mode, size)...)
+	p, err := r.start("testpmd-uplink", in(w.netns, testpmdUplink(w, w.dev, mode, size)...)...)
 	if err != nil {
 		return 0, err
 	}
-	defer p.stop()
 	if err := prompt(p); err != nil {
 		return 0, err
 	}
 	p.say("start")
 	time.Sleep(warmUp)
 	if way == "send" {
-		return w.rateAtPeer(r.length)
+		return w.rate(r.length)
 	}
 	watch(p, r.length)
 	rates, err := receivedRates(p, 1, 1)
@@ -97,22 +94,17 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 // weftUplink has this program itself, in the uplink's namespace, do what a
 // worker does with an uplink's queues.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	p, err := startIn(r, w, "weft-uplink", self, driveVerb, "-dev", w.uplink, "-way", way, "-size", fmt.Sprint(size),
+	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
 		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))
 	if err != nil {
 		return 0, err
 	}
-	defer p.stop()
 	if way == "send" {
 		time.Sleep(warmUp)
 		if err := p.alive(); err != nil {
 			return 0, err
 		}
-		return w.rateAtPeer(r.length)
+		return w.rate(r.length)
 	}
 	p.wait(r.length + 10*time.Second)
 	m := regexp.MustCompile(`frames a second: (\d+)`).FindStringSubmatch(p.output())

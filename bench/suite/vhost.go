@@ -82,7 +82,7 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
-	if err := r.up(sw, setup{guests: 2 * pairs, flows: flows}); err != nil {
+	if err := sw.up(r, setup{guests: 2 * pairs, flows: flows}); err != nil {
 		return err
 	}
 	p, err := startLoad(r, pairVerb, 2*pairs, spec)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"weft/api"
 )
 
 // weft is this project's own switch.
@@ -16,17 +19,7 @@ type weft struct {
 }
 
 func (w *weft) up(r *run, s setup) error {
-	w.bin, w.socket = r.bin, filepath.Join(r.dir, "weft.sock")
-	args := s.site.in(filepath.Join(r.bin, "weftd"), "--socket", w.socket,
-		"--state", filepath.Join(r.dir, "state"), "--workers", "1", "--cores", fmt.Sprint(switchCore))
-	var err error
-	if w.daemon, err = start(r.dir, "weftd", args[0], args[1:]...); err != nil {
-		return err
-	}
-	if err := eventually(10*time.Second, func() error {
-		_, err := w.cli("show")
-		return errors.Join(w.daemon.alive(), err)
-	}); err != nil {
+	if err := w.launch(r, s.site.host(), switchCore); err != nil {
 		return err
 	}
 	var verbs []string
@@ -34,19 +27,29 @@ func (w *weft) up(r *run, s setup) error {
 		verbs = append(verbs, fmt.Sprintf("add-port %s type=vhost-user path=%s mode=client", guestName(i), r.socket(i)))
 	}
 	if s.site != nil {
-		verbs = append(verbs, "add-port up type=af_xdp dev="+s.site.uplink,
-			"add-port vx type=vxlan vni=100 remote="+s.site.remote)
+		verbs = append(verbs, "add-port up type=af_xdp dev="+s.site.dev, "add-port vx type=vxlan vni=100 remote="+s.site.remote)
 	}
 	flows, err := writeFlows(r, s, guestName, "vx")
 	if err != nil {
 		return err
 	}
-	for _, v := range append(verbs, "add-flows "+flows) {
-		if _, err := w.cli(strings.Fields(v)...); err != nil {
-			return err
-		}
+	return w.do(append(verbs, "add-flows "+flows)...)
+}
+
+// launch starts the daemon in a namespace for one turn, its one worker on a core that
+// no other of the turn has, and waits until it answers.
+func (w *weft) launch(r *run, netns string, core int, options ...string) (err error) {
+	name := fmt.Sprint("weftd", core)
+	w.bin, w.socket = r.bin, filepath.Join(r.dir, name+".sock")
+	words := append([]string{filepath.Join(r.bin, "weftd"), "--socket", w.socket, "--state", filepath.Join(r.dir, name+".state"),
+		"--workers", "1", "--cores", fmt.Sprint(core)}, options...)
+	if w.daemon, err = r.start(name, in(netns, words...)...); err != nil {
+		return err
 	}
-	return nil
+	return eventually(10*time.Second, func() error {
+		_, err := w.cli("show")
+		return errors.Join(w.daemon.alive(), err)
+	})
 }
 
 // cli runs the client and returns what it printed.
@@ -54,7 +57,33 @@ func (w *weft) cli(args ...string) (string, error) {
 	return command([]string{"WEFT_SOCKET=" + w.socket}, filepath.Join(w.bin, "weft"), args...)
 }
 
-func (w *weft) down() {
-	w.daemon.stop()
-	w.daemon = nil
+// do runs the client with each of the lines, whose words have no blanks.
+func (w *weft) do(lines ...string) error {
+	for _, line := range lines {
+		if _, err := w.cli(strings.Fields(line)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show is what the switch says of itself; it has at least one worker.
+func (w *weft) show() (*api.Show, error) {
+	out, err := w.cli("show", "--json")
+	if err != nil {
+		return nil, err
+	}
+	var s api.Show
+	if err := json.Unmarshal([]byte(out), &s); err != nil || len(s.Workers) == 0 {
+		return nil, fmt.Errorf("weft show: %w, %d workers", err, len(s.Workers))
+	}
+	return &s, nil
+}
+
+func (w *weft) worker() (*api.Worker, error) {
+	s, err := w.show()
+	if err != nil {
+		return nil, err
+	}
+	return &s.Workers[0], nil
 }

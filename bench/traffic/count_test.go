@@ -180,8 +180,14 @@ func TestRawFrames(t *testing.T) {
 		flow := uint64(i) * 20_000 % 40_000
 		if eth.SrcMAC.String() != a.String() || eth.DstMAC.String() != b.String() || sum != 0xffff || int(ip.Length) != size-14 ||
 			int(udp.Length) != size-34 || ip.SrcIP.String() != "198.18.0.2" || ip.DstIP.String() != "198.18.0.1" ||
-			uint64(udp.SrcPort) != 1024+flow&0x3fff || uint64(udp.DstPort) != 2048+flow>>14 {
+			uint64(udp.DstPort) != 1024+flow&0x3fff || uint64(udp.SrcPort) != 2048+flow>>14 {
 			t.Errorf("%d bytes: %v", size, p)
+		}
+		there := make([]byte, size)
+		newFramer(b, a, false, 40_000).dress(there, uint64(i)*20_000)
+		way := gopacket.NewPacket(there, layers.LayerTypeEthernet, gopacket.Default).TransportLayer().TransportFlow()
+		if way != udp.TransportFlow().Reverse() {
+			t.Errorf("%d bytes: %v is not what answers %v", size, udp.TransportFlow(), way)
 		}
 	}
 }

@@ -18,11 +18,15 @@ type framer struct {
 	head  [frameHeaders]byte
 	sum   uint32 // of the IPv4 header without length and checksum
 	flows uint64
+	near  int // where the flow's first port stands: the client's own, the server's peer's
 }
+
+// Where ports stand in a frame.
+const sourcePortAt, destinationPortAt = 34, 36
 
 // newFramer is that of the end whose hardware address is from.
 func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
-	f := &framer{flows: uint64(flows)}
+	f := &framer{flows: uint64(flows), near: sourcePortAt}
 	copy(f.head[:], to)
 	copy(f.head[6:], from)
 	ip := f.head[14:34]
@@ -30,6 +34,7 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 	copy(ip[12:], []byte{198, 18, 0, 1, 198, 18, 0, 2})
 	if server {
 		ip[15], ip[19] = 2, 1
+		f.near = destinationPortAt
 	}
 	for i := 0; i < len(ip); i += 2 {
 		f.sum += uint32(binary.BigEndian.Uint16(ip[i:]))
@@ -39,8 +44,8 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n, which is of flow n modulo their number. The
-// UDP checksum is left out, as it may be over IPv4.
+// dress writes the headers of frame n, which is of flow n modulo their number: what
+// the server sends in a flow answers what the client sends in it. The UDP checksum is left out, as it may be over IPv4.
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)
@@ -49,8 +54,8 @@ func (f *framer) dress(frame []byte, n uint64) {
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
 	flow := uint32(n % f.flows)
-	binary.BigEndian.PutUint16(frame[34:], uint16(1024+flow&0x3fff))
-	binary.BigEndian.PutUint16(frame[36:], uint16(2048+flow>>14))
+	binary.BigEndian.PutUint16(frame[f.near:], uint16(1024+flow&0x3fff))
+	binary.BigEndian.PutUint16(frame[sourcePortAt+destinationPortAt-f.near:], uint16(2048+flow>>14))
 	binary.BigEndian.PutUint16(frame[38:], uint16(length-20))
 }
 

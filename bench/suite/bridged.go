@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// The kernel's connection tracking, for orientation: a bridge in the switch's place
+// and veth pairs in those of the guests' rings. The sender's core is the guests', the
+// receiving side of its pair is steered to the switch's, where the bridge, iptables
+// and the counter at the far end run.
+
+// bridgedMost connections fit the kernel's table as it comes.
+const bridgedMost = 10_000
+
+// measureBridged is the frames of n connections that pass a second, all of which have
+// been answered before.
+func measureBridged(r *run, how trackHow, n int) (float64, error) {
+	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
+	if err := r.namespaces(a, bridge, b); err != nil {
+		return 0, err
+	}
+	commands := [][]string{{"ip", "-n", bridge, "link", "add", "br0", "up", "type", "bridge"}}
+	for i, guest := range []string{a, b} {
+		p := fmt.Sprint("p", i)
+		commands = append(commands,
+			[]string{"ip", "-n", bridge, "link", "add", p, "up", "master", "br0", "type", "veth", "peer", "name", "v", "netns", guest},
+			[]string{"ip", "-n", guest, "link", "set", "v", "up"})
+	}
+	commands = append(commands, in(bridge, "sh", "-c", fmt.Sprintf("echo %x > /sys/class/net/p0/queues/rx-0/rps_cpus", 1<<switchCore)))
+	if how == tracked {
+		commands = append(commands, linuxRules(bridge)...)
+	}
+	if err := all(nil, commands); err != nil {
+		return 0, err
+	}
+	socket, core := "unix:"+filepath.Join(r.dir, "bench.sock"), fmt.Sprint(guestCore)
+	bin := filepath.Join(r.bin, "weft")
+	if _, err := r.start("server", in(b, "taskset", "-c", core, bin, "bench", "server", "--listen", socket, "--raw", "v")...); err != nil {
+		return 0, err
+	}
+	client := in(a, "taskset", "-c", core, bin, "bench", "client", socket, "--raw", "v", "-i", "0", "--flows", fmt.Sprint(n), "-t", fmt.Sprint((4*warmUp + 2*r.length).Seconds()))
+	if err := eventually(5*time.Second, func() error {
+		return all(nil, [][]string{append(client, "--rr", "-k", fmt.Sprint(n))})
+	}); err != nil {
+		return 0, err
+	}
+	sender, err := r.start("client", append(client, "-b", "0")...)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(warmUp)
+	c, err := r.countAt(b, "v")
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(settleTime)
+	before := busySeconds(oneCore(switchCore))
+	rate, err := c.rate(r.length)
+	r.note("busy", "%", 100*(busySeconds(oneCore(switchCore))-before)/r.length.Seconds())
+	if ended := sender.alive(); ended != nil {
+		return 0, ended
+	}
+	return rate, err
+}

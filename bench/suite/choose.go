@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// choose narrows the experiments and their peers: to the headline where nothing is
+// asked for, to all, to the one of that name, or to those whose name contains the
+// words. A name that nothing has is an error, for a typing mistake would pass for a
+// success.
+func choose(all []*experiment, only, peers string) ([]*experiment, error) {
+	var chosen []*experiment
+	for _, e := range all {
+		if selected(all, e, only) {
+			chosen = append(chosen, e)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-scenario: no experiment's name contains %q; -list prints them", only)
+	}
+	if peers == "" {
+		return chosen, nil
+	}
+	wanted := strings.Split(peers, ",")
+	for _, p := range wanted {
+		if !slices.ContainsFunc(all, func(e *experiment) bool { return slices.Contains(e.peers, p) }) {
+			return nil, fmt.Errorf("-peers: no experiment knows %q; -list prints them", p)
+		}
+	}
+	for _, e := range chosen {
+		e.peers = slices.DeleteFunc(e.peers, func(p string) bool { return !slices.Contains(wanted, p) })
+	}
+	return chosen, nil
+}
+
+func selected(all []*experiment, e *experiment, only string) bool {
+	switch only {
+	case "":
+		return slices.Contains(headline, e.name)
+	case "all":
+		return true
+	}
+	words := only
+	for _, other := range all { // names may have commas
+		if strings.Contains(","+words+",", ","+other.name+",") {
+			if e == other {
+				return true
+			}
+			words = strings.Trim(strings.Replace(","+words+",", ","+other.name+",", ",", 1), ",")
+		}
+	}
+	return words != "" && slices.ContainsFunc(strings.Split(words, ","), func(part string) bool { return strings.Contains(e.name, part) })
+}

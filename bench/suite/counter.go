@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// counter is an XDP program on a device that counts each frame and drops it, so
+// that the far end of what is measured costs as little as it can.
+type counter struct {
+	frames   *ebpf.Map
+	attached link.Link
+}
+
+// countAt attaches one to a device of a namespace, for one turn.
+func (r *run) countAt(ns, dev string) (*counter, error) {
+	frames, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return nil, fmt.Errorf("counter: %w", err)
+	}
+	c := &counter{frames: frames}
+	r.atEnd(c.close)
+	const xdpDrop = 1
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, frames.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "drop"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0),
+		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("drop"),
+		asm.Return(),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("counter: %w", err)
+	}
+	defer program.Close() // the device keeps it
+	handle, err := netns.GetFromName(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	nl, err := netlink.NewHandleAt(handle)
+	if err != nil {
+		return nil, err
+	}
+	defer nl.Close()
+	device, err := nl.LinkByName(dev)
+	if err != nil {
+		return nil, err
+	}
+	// XDP of the sending side needs the receiving side to have NAPI, which a
+	// program on it gives.
+	return c, inNetns(handle, func() error {
+		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
+		return err
+	})
+}
+
+// total is how many frames have come so far.
+func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
+
+// rate is the frames that come a second, over a time.
+func (c *counter) rate(d time.Duration) (float64, error) {
+	before, err := c.total()
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	time.Sleep(d)
+	after, err := c.total()
+	if err != nil {
+		return 0, err
+	}
+	if after == before {
+		return 0, errors.New("nothing reached the far end")
+	}
+	return float64(after-before) / time.Since(start).Seconds(), nil
+}
+
+// detach leaves the device to others.
+func (c *counter) detach() { c.attached.Close() }
+
+func (c *counter) close() {
+	if c.attached != nil {
+		c.attached.Close()
+	}
+	c.frames.Close()
+}

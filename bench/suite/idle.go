@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What a switch takes while there is nothing to do.
+
+func idleFamily() []*experiment {
+	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", less: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, do: measureIdle}}
+}
+
+// measureIdle is the processor time that a switch's processes take while its
+// guests send nothing.
+func measureIdle(r *run, peer string) (float64, error) {
+	sw := newSwitch(peer)
+	if _, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64); err != nil {
+		return 0, err
+	}
+	var pids []int
+	switch sw := sw.(type) {
+	case *weft:
+		s, err := sw.show()
+		if err != nil {
+			return 0, err
+		}
+		pids = []int{s.PID, s.EnginePID}
+	case *ovs:
+		pids = []int{sw.vswitchd.cmd.Process.Pid}
+	case *testpmdSwitch:
+		pids = []int{sw.proc.cmd.Process.Pid}
+	}
+	time.Sleep(warmUp)
+	before, from := ranFor(pids), time.Now()
+	time.Sleep(idleTime(r))
+	return 100 * (ranFor(pids) - before).Seconds() / time.Since(from).Seconds(), nil
+}
+
+// idleTime is how long nothing is looked at.
+func idleTime(r *run) time.Duration { return 10 * r.length }
+
+// ranFor is how long the threads that processes have now ran, to the nanosecond
+// (schedstat): the clock tick that processorTime goes by is longer than what an idle
+// switch does in a second.
+func ranFor(pids []int) (sum time.Duration) {
+	for _, pid := range pids {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		for _, file := range threads {
+			text, err := os.ReadFile(file)
+			ran, _, _ := strings.Cut(string(text), " ")
+			ns, _ := strconv.ParseInt(ran, 10, 64)
+			if err == nil {
+				sum += time.Duration(ns)
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// iperfReport is what iperf3 -J prints, as far as it is looked at.
+type iperfReport struct {
+	Error string
+	End   struct {
+		Received struct {
+			BitsPerSecond float64 `json:"bits_per_second"`
+			Bytes         float64
+		} `json:"sum_received"`
+		Sum struct { // of UDP
+			BitsPerSecond float64 `json:"bits_per_second"`
+			Bytes         float64
+			LostPercent   float64 `json:"lost_percent"`
+		}
+	}
+}
+
+func readIperf(text string) (*iperfReport, error) {
+	report := new(iperfReport)
+	if err := json.Unmarshal([]byte(text), report); err != nil {
+		return nil, fmt.Errorf("iperf3: %w: %s", err, strings.TrimSpace(text))
+	}
+	if report.Error != "" {
+		return nil, errors.New("iperf3: " + report.Error)
+	}
+	return report, nil
+}
+
+// iperf runs iperf3 from guest 0 to guest 1 and returns the bits a second that
+// arrived. Noted is the machine's busy time for each gigabyte: everything on it,
+// workers that spin as they are.
+func (o *overlayRig) iperf(args ...string) (float64, error) {
+	if _, err := o.start("iperf-server", in(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
+		return 0, err
+	}
+	var report *iperfReport
+	var busy float64
+	seconds := max(1, int(o.length.Seconds()))
+	limit := fmt.Sprint(seconds + 10) // a path that goes dead must not keep the rest waiting
+	client := in(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
+	if err := eventually(5*time.Second, func() error {
+		before := busySeconds(allCores)
+		out, err := command(nil, client[0], client[1:]...)
+		busy = busySeconds(allCores) - before
+		if err == nil {
+			report, err = readIperf(out)
+		}
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	bits, bytes := report.End.Received.BitsPerSecond, report.End.Received.Bytes
+	if sum := report.End.Sum; sum.Bytes > 0 { // UDP
+		bits, bytes = sum.BitsPerSecond*(1-sum.LostPercent/100), sum.Bytes*(1-sum.LostPercent/100)
+		o.note("lost", "%", sum.LostPercent)
+	}
+	if bytes == 0 {
+		return 0, errors.New("iperf3: nothing arrived")
+	}
+	o.note("cpu", "s/GB", busy/(bytes/1e9))
+	return bits, nil
+}
+
+// allCores and oneCore name the rows of /proc/stat.
+const allCores = "cpu"
+
+func oneCore(core int) string { return fmt.Sprint(allCores, core) }
+
+// busySeconds is what a core, or all together, have not been idle so far.
+func busySeconds(cores string) float64 {
+	text, _ := os.ReadFile("/proc/stat")
+	_, rest, _ := strings.Cut("\n"+string(text), "\n"+cores+" ")
+	line, _, _ := strings.Cut(rest, "\n")
+	const idle, wait, steal, last, ticks = 3, 4, 7, 8, 100
+	total := 0.0
+	for i, field := range strings.Fields(line) {
+		if n, err := strconv.ParseFloat(field, 64); err == nil && i != idle && i != wait && i != steal && i < last {
+			total += n
+		}
+	}
+	return total / ticks
+}

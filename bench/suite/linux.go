@@ -1,0 +1,33 @@
+package main
+
+// Linux's own way from guest to guest of another host: bridge and vxlan device, with
+// the rules under which the recordings in bench/hops were made, or without.
+
+const linuxPeer = "linux"
+
+// linuxBridge makes a host's bridge and the vxlan device in it.
+func linuxBridge(netns, local, remote string) [][]string {
+	return [][]string{
+		{"ip", "-n", netns, "link", "add", "br0", "type", "bridge"},
+		{"ip", "-n", netns, "link", "set", "br0", "up"},
+		{"ip", "-n", netns, "link", "add", "vx0", "type", "vxlan", "id", "100", "local", local, "remote", remote, "dstport", "4789"},
+		{"ip", "-n", netns, "link", "set", "vx0", "mtu", "1500", "master", "br0", "up"},
+	}
+}
+
+// linuxRules track what the bridge forwards.
+func linuxRules(netns string) [][]string {
+	return [][]string{
+		in(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
+		in(netns, "iptables", "-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
+		in(netns, "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
+		in(netns, "iptables", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED", "-j", "ACCEPT"),
+	}
+}
+
+// trackedFlows accept what linuxRules accept.
+const trackedFlows = `priority=10,arp,actions=normal
+priority=10,ip,ct_state=-trk,actions=ct(table=1)
+table=1,priority=10,ip,ct_state=+trk+new,actions=ct(commit),normal
+table=1,priority=10,ip,ct_state=+trk+est,actions=normal
+`

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"time"
+
+	"weft/internal/cpu"
+)
+
+// What keeps a worker from its work while there is much.
+
+func pausesFamily() []*experiment {
+	var list []*experiment
+	for _, changing := range []bool{false, true} {
+		name := "pauses/frames circulating"
+		if changing {
+			name += ", flows changing"
+		}
+		list = append(list, &experiment{name: name, unit: "s", less: true, peers: []string{weftPeer, machinePeer},
+			do: func(r *run, peer string) (float64, error) {
+				if peer == machinePeer {
+					return measureMachine(r, changing)
+				}
+				return measurePauses(r, changing)
+			}})
+	}
+	return list
+}
+
+// machinePeer is the machine itself: a loop on the worker's core that only reads
+// the clock, another on the guests'.
+const machinePeer = "bare loop"
+
+// measurePauses has frames circulate and returns the longest time between two
+// passes of the worker, rounded up to a power of two nanoseconds; the histogram
+// goes with it, as passes a second. The machine's own pauses are among them.
+func measurePauses(r *run, changing bool) (float64, error) {
+	sw := new(weft)
+	if err := r.upCirculating(sw); err != nil {
+		return 0, err
+	}
+	before, err := sw.show()
+	if err != nil {
+		return 0, err
+	}
+	from := time.Now()
+	if err := passTime(r, sw, pausesTime(r), changing); err != nil {
+		return 0, err
+	}
+	seconds := time.Since(from).Seconds()
+	after, err := sw.show()
+	if err != nil {
+		return 0, err
+	}
+	gaps := after.Workers[0].PassGaps
+	for i := range min(len(gaps), len(before.Workers[0].PassGaps)) {
+		gaps[i] -= before.Workers[0].PassGaps[i]
+	}
+	return noteGaps(r, gaps, seconds)
+}
+
+// pausesTime is how long passes are counted.
+func pausesTime(r *run) time.Duration { return 3 * r.length }
+
+// passTime lets the time of a measurement go by, doing nothing or adding flows.
+func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
+	if changing {
+		return changeFlows(r, sw, length)
+	}
+	time.Sleep(length)
+	return nil
+}
+
+// rare is the share of the passes that the bar on pauses leaves out.
+const rare = 1e-4
+
+// pauseFrom and pauseTo are limits on both sides of the bar, 50 µs: powers of two, as
+// the worker counts. The pauses beyond them are compared with the machine's own by
+// their number in a second, for the bare loop has many more passes.
+const (
+	pauseFrom = 32768 * time.Nanosecond
+	pauseTo   = 65536 * time.Nanosecond
+)
+
+func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
+	all, short := uint64(0), uint64(0)
+	for _, count := range gaps {
+		all += count
+	}
+	told := false
+	for i, count := range gaps {
+		short += count
+		if limit := time.Duration(1) << i; limit >= pauseFrom && limit <= pauseTo {
+			r.note(fmt.Sprint("longer than ", limit), "passes/s", float64(all-short)/seconds)
+		}
+		if !told && float64(all-short) < rare*float64(all) {
+			told = true
+			r.note("99.99 % below", "s", float64(uint64(1)<<i)/1e9)
+		}
+		if count > 0 {
+			longest = float64(uint64(1)<<i) / 1e9
+			r.note(fmt.Sprintf("gaps below %d ns", uint64(1)<<i), "passes/s", float64(count)/seconds)
+		}
+	}
+	if longest == 0 {
+		return 0, errors.New("no passes were counted")
+	}
+	return longest, nil
+}
+
+// measureMachine is the same without a switch: how long a thread that is alone on
+// its core is kept from it, while another keeps the guests' core busy. The flows are
+// added to a switch that has nothing to forward.
+func measureMachine(r *run, changing bool) (float64, error) {
+	sw := new(weft)
+	if changing {
+		if err := sw.up(r, setup{flows: func(func(int) string, string) []string { return nil }}); err != nil {
+			return 0, err
+		}
+	}
+	length := pausesTime(r)
+	p, err := startAs(r, "loops", loopVerb, length)
+	if err != nil {
+		return 0, err
+	}
+	if err := passTime(r, sw, length, changing); err != nil {
+		return 0, err
+	}
+	var gaps []uint64
+	if err := p.reports(length+20*time.Second, &gaps); err != nil {
+		return 0, err
+	}
+	return noteGaps(r, gaps, length.Seconds())
+}
+
+// loopVerb is this program as both loops: a process of its own, so that nothing but
+// their time ends them.
+const loopVerb = "bare-loops"
+
+func runLoops(args []string) error {
+	var length time.Duration
+	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(3) // one for who waits for them
+	gaps, others := make([]uint64, 64), make([]uint64, 64)
+	errs := make(chan error, 2)
+	go func() { errs <- loop(switchCore, length, gaps) }()
+	go func() { errs <- loop(guestCore, length, others) }()
+	if err := errors.Join(<-errs, <-errs); err != nil {
+		return err
+	}
+	return sayReport(gaps)
+}
+
+// loop reads the clock on a core, and counts the time since it read it last.
+func loop(core int, length time.Duration, gaps []uint64) error {
+	runtime.LockOSThread() // never unlocked: the pinned thread ends with the goroutine
+	if err := cpu.Pin(core); err != nil {
+		return err
+	}
+	begin := time.Now()
+	for last := begin; last.Sub(begin) < length; {
+		now := time.Now()
+		gaps[bits.Len64(uint64(now.Sub(last)))]++
+		last = now
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A turn that hangs is ended with all that it started, and reported; nothing begins
+// after that.
+func TestTurnIsLimited(t *testing.T) {
+	for name, c := range map[string]struct {
+		cancel bool
+		want   string
+	}{"too long": {want: "not done within"}, "interrupted": {cancel: true, want: "canceled"}} {
+		r := &run{dir: t.TempDir()}
+		ctx, cancel := context.WithCancel(t.Context())
+		limit := time.Hour
+		if !c.cancel {
+			limit = 50 * time.Millisecond
+		}
+		var last string
+		r.atEnd(func() { last = "made first" })
+		_, err := r.limited(ctx, limit, func() (float64, error) {
+			p, err := r.start("hangs", "sleep", "1000")
+			if err != nil {
+				return 0, err
+			}
+			r.atEnd(func() { last = "made later" })
+			if c.cancel {
+				cancel()
+			}
+			<-p.done
+			return 1, p.alive()
+		})
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "sleep ended") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if last != "made first" {
+			t.Errorf("%s: %q was ended last", name, last)
+		}
+		if _, err := r.start("late", "true"); !errors.Is(err, errOver) {
+			t.Errorf("%s: begins when the turn is over: %v", name, err)
+		}
+		late := false
+		if r.atEnd(func() { late = true }); !late {
+			t.Errorf("%s: what was made late is not ended", name)
+		}
+	}
+	figure, err := (&run{}).limited(t.Context(), time.Hour, func() (float64, error) { return 7, nil })
+	if figure != 7 || err != nil {
+		t.Errorf("a turn in time: %v, %v", figure, err)
+	}
+}
+
+// A program outlives the thread that asked for it.
+func TestProgramsOutliveThreads(t *testing.T) {
+	r := &run{dir: t.TempDir()}
+	defer r.end()
+	const threads = 4 // the process's first thread does not end
+	started := make(chan *process, threads)
+	var all sync.WaitGroup
+	all.Add(threads)
+	for i := range threads {
+		go func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			p, err := r.start(fmt.Sprint("stays", i), "sleep", "1000")
+			if err != nil {
+				t.Error(err)
+			}
+			started <- p
+			all.Done()
+			all.Wait() // each has a thread of its own
+		}()
+	}
+	all.Wait()
+	time.Sleep(100 * time.Millisecond)
+	for range threads {
+		if p := <-started; p == nil || p.alive() != nil {
+			t.Error("it died with the thread")
+		}
+	}
+}
