@@ -43,12 +43,13 @@ type BucketStats struct {
 
 // Meter is a meter with its statistics over all workers.
 type Meter struct {
-	ID      uint32      `json:"id"`
-	Line    string      `json:"line"` // as add-meter takes it
-	Flows   int         `json:"flows"`
-	Packets uint64      `json:"packets"` // that came to it
-	Bytes   uint64      `json:"bytes"`
-	Bands   []MeterBand `json:"bands"`
+	ID        uint32      `json:"id"`
+	Line      string      `json:"line"` // as add-meter takes it
+	Flows     int         `json:"flows"`
+	DurationS float64     `json:"duration_s"`
+	Packets   uint64      `json:"packets"` // that came to it
+	Bytes     uint64      `json:"bytes"`
+	Bands     []MeterBand `json:"bands"`
 }
 
 // MeterBand is what one band of a meter has dropped.

@@ -60,8 +60,8 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	if err != nil {
 		return tap, asInput(err)
 	}
-	if mod.Table != openflow.TableAll || mod.CookieMask != 0 || mod.ByOutPort {
-		return tap, inputf("match %s: expected fields of frames, no table, cookie or out_port", q.Get("match"))
+	if mod.Table != openflow.TableAll || mod.CookieMask != 0 || mod.ByOutPort || mod.ByOutGroup {
+		return tap, inputf("match %s: expected fields of frames, no table, cookie, out_port or out_group", q.Get("match"))
 	}
 	match := mod.Match.Unpack()
 	for i, mask := range match.Mask {

@@ -208,9 +208,9 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	list := []api.Meter{}
+	list, now := []api.Meter{}, monotonic()
 	for _, m := range d.pipeline.Meters(mod.Meter.ID) {
-		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: d.pipeline.MeterFlows(m.ID)}
+		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: d.pipeline.MeterFlows(m.ID), DurationS: seconds(now, m.CreatedNS)}
 		for i := range m.Bands {
 			var band api.MeterBand
 			var packets, bytes uint64

@@ -129,8 +129,8 @@ func (d *Daemon) monitorRequest(r *http.Request) (want api.MonitorRequest, who *
 			return want, nil, err
 		}
 	}
-	if who.filter.ByOutPort {
-		return want, nil, inputf("match %s: expected no out_port, which the flow may lose as it changes", q.Get("match"))
+	if who.filter.ByOutPort || who.filter.ByOutGroup {
+		return want, nil, inputf("match %s: expected no out_port or out_group, which the flow may lose as it changes", q.Get("match"))
 	}
 	return want, who, nil
 }

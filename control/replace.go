@@ -147,10 +147,10 @@ func (d *Daemon) diffLines(ids []ruleID, from, to flowSet, words portWords) []st
 			continue
 		}
 		if was {
-			lines = append(lines, "-"+openflow.FormatFlowMod(&old, names))
+			lines = append(lines, "-"+openflow.FormatDiff(&old, names))
 		}
 		if is {
-			lines = append(lines, "+"+openflow.FormatFlowMod(&m, names))
+			lines = append(lines, "+"+openflow.FormatDiff(&m, names))
 		}
 	}
 	return lines

@@ -44,9 +44,9 @@ func TestReplaceFlows(t *testing.T) {
 		"table=1,actions=drop",
 	}
 	want := []string{
-		"-udp,tp_dst=2 actions=drop", "+cookie=0x7,udp,tp_dst=2 actions=resubmit(,1)",
-		"-udp,tp_dst=3 actions=drop", "+idle_timeout=60,udp,tp_dst=3 actions=drop",
-		"-udp,tp_dst=4 actions=drop", "+table=1 actions=drop",
+		"-udp,tp_dst=2 actions=drop", "+udp,tp_dst=2 cookie=0x7 actions=resubmit(,1)",
+		"-udp,tp_dst=3 actions=drop", "+udp,tp_dst=3 idle_timeout=60 actions=drop",
+		"-udp,tp_dst=4 actions=drop", "+table=1  actions=drop",
 	}
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
@@ -129,7 +129,7 @@ func TestReplaceAgainstDiff(t *testing.T) {
 			if line[0] == '+' {
 				changes = append(changes, "add "+line[1:])
 			} else {
-				changes = append(changes, "delete_strict "+strings.NewReplacer("hard_timeout=100,", "", "cookie=0x1,", "").Replace(match))
+				changes = append(changes, "delete_strict "+strings.NewReplacer("hard_timeout=100", "", "cookie=0x1", "").Replace(match))
 			}
 		}
 		f.add(changes...)

@@ -96,11 +96,34 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	if m.ByOutPort {
 		fmt.Fprintf(&b, "out_port=%s,", formatPort(m.OutPort, names))
 	}
+	if m.ByOutGroup {
+		fmt.Fprintf(&b, "out_group=%d,", m.OutGroup)
+	}
 	b.WriteString(formatPriority(m.Priority, m.Match, names))
 	if m.Command >= Delete {
 		return strings.TrimSuffix(b.String(), ",")
 	}
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
+}
+
+// FormatDiff is m, to be added, as a line of ovs-ofctl diff-flows without its sign.
+func FormatDiff(m *FlowMod, names Names) string {
+	var b strings.Builder
+	add := func(is bool, format string, arg any) {
+		if is {
+			fmt.Fprintf(&b, format, arg)
+		}
+	}
+	add(m.Table != 0, "table=%d ", m.Table)
+	b.WriteString(formatPriority(m.Priority, m.Match, names))
+	add(m.NewCookie != 0, " cookie=0x%x", m.NewCookie)
+	add(m.IdleTimeout != 0, " idle_timeout=%d", m.IdleTimeout)
+	add(m.HardTimeout != 0, " hard_timeout=%d", m.HardTimeout)
+	add(m.Importance != 0, " importance=%d", m.Importance)
+	for _, f := range flagWords {
+		add(m.Flags&f.flag != 0, " %s", f.word)
+	}
+	return b.String() + " actions=" + FormatActions(m.Actions, names)
 }
 
 // matchWriter builds the match part.

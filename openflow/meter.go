@@ -31,6 +31,8 @@ type Meter struct {
 	Burst   bool // burst_size was given
 	Stats   bool
 	Bands   []MeterBand
+	// CreatedNS is CLOCK_MONOTONIC of its add.
+	CreatedNS uint64
 }
 
 // MeterBand is a rate and how far a burst may exceed it. Its type is drop.
@@ -92,6 +94,10 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 			return Changes{}, nil, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 		if m != nil {
+			m.CreatedNS = nowNS
+			if old := p.meters[m.ID]; old != nil && !gone[m.ID] {
+				m.CreatedNS = old.CreatedNS
+			}
 			changed = append(changed, m)
 		}
 	}

@@ -50,7 +50,7 @@ func init() {
 		"pkt_mark skb_priority conj_id packet_type " +
 		"actset_output dp_hash recirc_id tun_flags tun_gbp_id tun_gbp_flags tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
 		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
-		"nsh_c3 nsh_c4 nd_reserved nd_options_type out_group") {
+		"nsh_c3 nsh_c4 nd_reserved nd_options_type") {
 		notYet[n] = true
 	}
 }
@@ -392,6 +392,10 @@ func (p *flowParser) setting(key string) func(*flowParser, token) error {
 		if p.mode.filter {
 			return (*flowParser).outPort
 		}
+	case "out_group":
+		if p.mode.filter {
+			return (*flowParser).outGroup
+		}
 	}
 	if p.mode.filter {
 		return nil
@@ -411,6 +415,15 @@ func (p *flowParser) outPort(t token) (err error) {
 	p.mod.OutPort, err = parsePort(t.value, p.names)
 	p.mod.ByOutPort = true
 	return err
+}
+
+func (p *flowParser) outGroup(t token) error {
+	v, ok := parseUint(t.value, GroupAny-1)
+	if !ok {
+		return wrong(t.value, "the number of a group for out_group")
+	}
+	p.mod.OutGroup, p.mod.ByOutGroup = uint32(v), true
+	return nil
 }
 
 func parseUint16(t token, to *uint16) error {
@@ -540,7 +553,7 @@ func ParseKey(text string, names Names) (flowtable.Key, error) {
 	if err != nil {
 		return k, err
 	}
-	if mod.Table != TableAll || mod.CookieMask != 0 || mod.ByOutPort {
+	if mod.Table != TableAll || mod.CookieMask != 0 || mod.ByOutPort || mod.ByOutGroup {
 		return k, wrong(text, "only match fields")
 	}
 	match := mod.Match.Unpack()

@@ -55,7 +55,10 @@ type FlowMod struct {
 	ModifyCookie                  bool
 	// ByOutPort lets a delete or selection take only rules that output to
 	// OutPort.
-	ByOutPort                bool
+	ByOutPort bool
+	// ByOutGroup lets it take only rules that name group OutGroup.
+	ByOutGroup               bool
+	OutGroup                 uint32
 	OutPort                  uint32
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
@@ -409,7 +412,8 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	var found []*Rule
 	wanted := func(r *Rule) bool {
-		return (r.Cookie^m.Cookie)&m.CookieMask == 0 && (!m.ByOutPort || outputsTo(r.Actions, m.OutPort))
+		return (r.Cookie^m.Cookie)&m.CookieMask == 0 && (!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
+			(!m.ByOutGroup || uses(r.Actions, ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 	}
 	if m.Command == ModifyStrict || m.Command == DeleteStrict {
 		for t := range p.tables {

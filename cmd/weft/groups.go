@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +77,11 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	if err != nil {
 		return err
 	}
-	list, err := client.Groups(optional(args))
+	which := optional(args)
+	if _, err := strconv.ParseUint(which, 10, 32); err == nil {
+		which = "group_id=" + which // as ovs-ofctl takes it too
+	}
+	list, err := client.Groups(which)
 	if err != nil {
 		return err
 	}
@@ -111,19 +117,24 @@ func (c *command) meters(args []string, show func(api.Meter)) error {
 	if c.json {
 		return c.printJSON(list)
 	}
-	for _, m := range list {
+	for i, m := range list {
+		if i > 0 {
+			fmt.Fprintln(c.out)
+		}
 		show(m)
 	}
 	return nil
 }
 
 func (c *command) dumpMeters(_ *cobra.Command, args []string) error {
-	return c.meters(args, func(m api.Meter) { fmt.Fprintln(c.out, m.Line) })
+	// Each band on a line of its own, as ovs-ofctl prints them.
+	bands := strings.NewReplacer(" bands=", " bands=\n", " type=", "\ntype=")
+	return c.meters(args, func(m api.Meter) { fmt.Fprintln(c.out, bands.Replace(m.Line)) })
 }
 
 func (c *command) meterStats(_ *cobra.Command, args []string) error {
 	return c.meters(args, func(m api.Meter) {
-		fmt.Fprintf(c.out, "meter:%d flow_count:%d packet_in_count:%d byte_in_count:%d bands:\n", m.ID, m.Flows, m.Packets, m.Bytes)
+		fmt.Fprintf(c.out, "meter:%d flow_count:%d packet_in_count:%d byte_in_count:%d duration:%.3fs bands:\n", m.ID, m.Flows, m.Packets, m.Bytes, m.DurationS)
 		for i, b := range m.Bands {
 			fmt.Fprintf(c.out, "%d: packet_count:%d byte_count:%d\n", i, b.Packets, b.Bytes)
 		}

@@ -123,7 +123,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
 	// ovs-ofctl's options come before the verb. Those that a verb has are known
 	// here so that they are told from words; the verb reads them.
-	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names"} {
+	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // is there: it was made above
 	}

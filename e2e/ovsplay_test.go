@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/e2e/lab"
+)
+
+// What ovs-ofctl and a switch of Open vSwitch said to the commands of
+// testdata/ovs/*.play is recorded there; weft is to say the same. A line that begins
+// with $ is a command, without the bridge; the lines behind it are its answer. What
+// is refused has the answer "refused". A line that begins with < puts text into the
+// file that the command reads. "# differs: REASON" before a command says that weft
+// answers otherwise, on purpose: its own answer follows behind "weft:".
+//
+// To record anew, with a bridge br0 of datapath_type=dummy and of dummy ports 1 to 4
+// that stands on its own:
+//
+//	go test ./e2e -run TestAsOVS -record-ovs unix:DIR/br0.mgmt
+var recordOVS = flag.String("record-ovs", "", "record what the switch of this connection answers")
+
+// play is one recording.
+type play struct {
+	file    string
+	version string // of OpenFlow, in which groups, meters and some actions differ
+	steps   []playStep
+}
+
+type playStep struct {
+	comments     []string
+	command      string
+	input        []string
+	answer, weft []string
+	hasWeft      bool
+}
+
+func TestAsOVS(t *testing.T) {
+	l := newLab(t)
+	files, err := filepath.Glob("testdata/ovs/*.play")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	d := l.Host("host").Weftd()
+	for i := range 4 {
+		d.Tap(l.Host(fmt.Sprint("p", i+1)), fmt.Sprintf("02:00:00:00:00:%02x", i+1), "", guestMTU)
+	}
+	commands := 0
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".play"), func(t *testing.T) {
+			p := readPlay(t, file)
+			commands += len(p.steps)
+			if *recordOVS != "" {
+				p.record(t)
+			}
+			for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
+				d.Weft(clear)
+			}
+			p.run(t, d)
+			if *recordOVS != "" {
+				p.write(t)
+			}
+		})
+	}
+	t.Logf("%d commands", commands)
+}
+
+func readPlay(t *testing.T, file string) *play {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &play{file: file, version: "OpenFlow10"}
+	var step playStep
+	begun := false
+	end := func() {
+		if begun {
+			p.steps = append(p.steps, step)
+			step, begun = playStep{}, false
+		}
+	}
+	for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+		switch {
+		case strings.HasPrefix(line, "# OpenFlow"):
+			p.version = line[2:]
+		case strings.HasPrefix(line, "#"):
+			end()
+			step.comments = append(step.comments, line)
+		case strings.HasPrefix(line, "$ "):
+			end()
+			begun, step.command = true, line[2:]
+		case strings.HasPrefix(line, "< "):
+			step.input = append(step.input, line[2:])
+		case line == "weft:":
+			step.hasWeft = true
+		case line == "":
+		case step.hasWeft:
+			step.weft = append(step.weft, line)
+		default:
+			step.answer = append(step.answer, line)
+		}
+	}
+	end()
+	return p
+}
+
+// words splits a command as a shell would, for single quotes.
+func (s *playStep) words() (words []string) {
+	for i, part := range strings.Split(s.command, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	return words
+}
+
+// run plays the commands to weft.
+func (p *play) run(t *testing.T, d *lab.Daemon) {
+	for i := range p.steps {
+		s := &p.steps[i]
+		words := s.words()
+		if s.input != nil {
+			words = append(words, writeInput(t, s.input))
+		}
+		verb := words[0]
+		if slices.Contains([]string{"dump-flows", "dump-groups", "diff-flows"}, verb) {
+			words = append([]string{"--no-names"}, words...)
+		}
+		out, stderr, code := d.TryWeft(words...)
+		got := normalized(out, code != 0 && !(verb == "diff-flows" && code == 2))
+		want := s.answer
+		if s.hasWeft {
+			want = s.weft
+		}
+		if *recordOVS != "" {
+			if s.weft, s.hasWeft = got, !slices.Equal(got, s.answer); s.hasWeft {
+				t.Logf("%s: weft %s\n%s%s\n%s", p.file, s.command, strings.Join(got, "\n"), stderr, "of OVS:\n"+strings.Join(s.answer, "\n"))
+			}
+		} else if !slices.Equal(got, want) {
+			t.Errorf("weft %s: %s\n%s\nwant\n%s", s.command, stderr, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func writeInput(t *testing.T, lines []string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+var (
+	passing = regexp.MustCompile(`\b(duration|idle_age|hard_age)[=:][0-9.]+s?,? ?`)
+	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
+)
+
+// normalized are the lines of an answer without what passes with time, in an order
+// of their own where the switch has none.
+func normalized(out string, failed bool) []string {
+	if failed {
+		return []string{"refused"}
+	}
+	lines := []string{}
+	for _, line := range strings.Split(out, "\n") {
+		line = header.ReplaceAllString(line, "")
+		if line = strings.TrimSpace(passing.ReplaceAllString(line, "")); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Recording
+
+// record plays the commands to ovs-ofctl.
+func (p *play) record(t *testing.T) {
+	for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
+		if out, err := p.ofctl(clear); err != nil && !(p.version == "OpenFlow10" && clear != "del-flows") {
+			t.Fatalf("ovs-ofctl %s: %v: %s", clear, err, out)
+		}
+	}
+	for i := range p.steps {
+		s := &p.steps[i]
+		words := s.words()
+		if s.input != nil {
+			words = append(words, writeInput(t, s.input))
+		}
+		out, err := p.ofctl(words...)
+		if err != nil && slices.Contains(words, "diff-flows") && out != "" {
+			err = nil
+		}
+		s.answer, s.weft, s.hasWeft = normalized(out, err != nil), nil, false
+	}
+}
+
+// ofctl puts the switch behind the verb.
+func (p *play) ofctl(words ...string) (string, error) {
+	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
+	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)
+	args = append(append(args, *recordOVS), words[at+1:]...)
+	cmd := exec.Command("ovs-ofctl", args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if err == nil && strings.Contains(errs.String(), "OFPT_ERROR") {
+		err = fmt.Errorf("%s", errs.String())
+	}
+	return out.String(), err
+}
+
+func (p *play) write(t *testing.T) {
+	var b strings.Builder
+	if p.version != "OpenFlow10" {
+		fmt.Fprintf(&b, "# %s\n", p.version)
+	}
+	put := func(prefix string, lines []string) {
+		for _, line := range lines {
+			fmt.Fprintln(&b, prefix+line)
+		}
+	}
+	for i := range p.steps {
+		s := &p.steps[i]
+		put("", s.comments)
+		fmt.Fprintln(&b, "$ "+s.command)
+		put("< ", s.input)
+		put("", s.answer)
+		if s.hasWeft {
+			fmt.Fprintln(&b, "weft:")
+			put("", s.weft)
+		}
+	}
+	if err := os.WriteFile(p.file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
