@@ -73,14 +73,15 @@ func (w *Worker) takeMail() {
 	if m == nil {
 		return
 	}
-	w.mail.Store(nil)
 	if m.add != nil {
 		m.err = w.addPort(m.add)
 	} else {
 		w.flushOwed(w.turn) // those of the passes before
+		w.giveAllBack()
 		w.takeOut(m.remove)
 		w.forgetFault(m.remove)
 	}
+	w.mail.Store(nil) // not before: memory that fails meanwhile ends the pass, and the next one comes here again
 	m.read.Store(true)
 }
 

@@ -42,6 +42,65 @@ func TestAFullBatchMayWait(t *testing.T) {
 	r.equal("flushes", r.tx(2).Flushes.Load(), 2)
 }
 
+// A guest's buffers go back behind the frames that came in them, of two batches at most
+// and whatever ports they went to: those that an engine has given back when it dies,
+// its successor cannot receive again.
+func TestABatchIsGivenBackBehindItsFrames(t *testing.T) {
+	r := patientRig(t)
+	r.addPort(3, porttest.Options{}, false)
+	r.tx(3).Patient.Store(true)
+	r.install(1, 1, 0xb, output(3))
+	for i := range uint32(packet.BatchSize) {
+		r.inject(1, ethernet(0xa+uint64(i&1), 60, i))
+	}
+	r.turn()
+	r.equal("buffers out after the first batch", uint64(r.rx(1).Lent()), packet.BatchSize)
+	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 0)
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.equal("buffers out after the second", uint64(r.rx(1).Lent()), 0)
+	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 2*packet.BatchSize)
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.equal("buffers out after the third", uint64(r.rx(1).Lent()), packet.BatchSize)
+	r.turn()
+	r.equal("buffers out when no more come", uint64(r.rx(1).Lent()), 0)
+	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
+}
+
+// A batch whose frames went to many ports waits for none of them.
+func TestABatchToManyPortsIsGivenBackAtOnce(t *testing.T) {
+	r := patientRig(t)
+	const ports = maxKeptFor + 1
+	for i := range uint32(ports) {
+		r.addPort(10+i, porttest.Options{}, false)
+		r.tx(10 + i).Patient.Store(true)
+		r.install(10+i, 1, 0x100+uint64(i), output(10+i))
+	}
+	for i := range uint32(packet.BatchSize) {
+		r.inject(1, ethernet(0x100+uint64(i%ports), 60, i))
+	}
+	r.turn()
+	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
+	out := uint64(0)
+	for i := range uint32(ports) {
+		out += r.tx(10 + i).Packets.Load()
+	}
+	r.equal("frames out", out, packet.BatchSize)
+}
+
+// A port that goes, and a worker that ends, leave no guest without its buffers.
+func TestBuffersGoBackBeforeTheirPort(t *testing.T) {
+	r := patientRig(t)
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	m := &mail{remove: 1}
+	r.w.mail.Store(m)
+	r.turn()
+	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
+	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
+}
+
 // Frames of one port do not wait for as long as others keep the worker busy.
 func TestOwedFlushesWaitForNobodyElse(t *testing.T) {
 	r := patientRig(t)

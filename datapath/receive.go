@@ -20,6 +20,7 @@ type rxQueue struct {
 	debtNS uint64 // see fair.go
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
 	zone   uint16
+	kept   keptBatch
 }
 
 // queueTable holds the receive queues: slots that stay where they are, and the
@@ -93,7 +94,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	q.ready = n > 0 // so that a stream is not kept waiting for the next look
 	if n == 0 {
 		// It may have thrown away something that made no frame.
-		q.rx.Release()
+		w.giveBack(q)
 		w.rxInUse = nil
 		return 0
 	}

@@ -243,6 +243,7 @@ func (w *Worker) passes() {
 		w.pass()
 	}
 	w.flushOwed(w.turn + 1)
+	w.giveAllBack()
 }
 
 // pass is one turn of the loop: everything that waits now is dealt with once.
@@ -270,6 +271,7 @@ func (w *Worker) pass() {
 	for at := 0; at < w.queues.count && !w.holding; at++ {
 		q := w.queues.at(at)
 		if w.leaveOut(q) {
+			w.giveKeptBack(q)
 			continue
 		}
 		n := w.receive(q)

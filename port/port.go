@@ -21,8 +21,9 @@ type Rx interface {
 	// stops using it and reports Fault.
 	Recv(b *packet.Batch) int
 	// Release gives back all that Recv has lent since the last Release. The
-	// worker calls it once, at the end of the pass, after every output has
-	// gathered.
+	// worker calls it at the end of a batch, after every output has gathered and
+	// shown its frames; where outputs have postponed that, at the end of the batch
+	// that follows, but for a queue that is Polled.
 	Release()
 	// Arm asks the other side for a wake-up when a frame comes, and then looks
 	// once more: true says that frames are waiting, so the worker must not
@@ -56,8 +57,8 @@ type Tx interface {
 	// batch.
 	Flush()
 	// Postpone is Flush where more frames are about to come: the queue may leave
-	// what costs a system call to the Flush or Postpone that follows within the next
-	// pass. It reports whether it did; otherwise nothing is left to do.
+	// all of it to the Flush or Postpone that follows within the next pass. It
+	// reports whether it did; otherwise nothing is left to do.
 	Postpone() bool
 	// MTU is the length of the longest frame taken, Ethernet header included; of a
 	// large frame, that of its segments counts (packet.Frame.SegmentLen).

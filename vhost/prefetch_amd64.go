@@ -7,7 +7,9 @@ const _ = -(unsafe.Sizeof(head{}) - 24) // as in prefetch_amd64.s
 // prefetchRead asks for the line of byte skip of each head's buffer, and for the one
 // after it if the buffer reaches that far, as if all lay in the region whose guest
 // addresses are delta away from ours. Where they do not, nothing is fetched that
-// helps, and nothing faults.
+// helps, and nothing faults. The lines are taken away from the guest's core, though
+// they are only read: drivers use buffers again, and what is then sent into them finds
+// its lines here.
 //
 //go:noescape
 func prefetchRead(heads *head, n int, delta, skip uintptr)

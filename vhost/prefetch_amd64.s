@@ -11,16 +11,16 @@ TEXT ·prefetchRead(SB), NOSPLIT, $0-32
 	JMP  check
 
 next:
-	MOVQ       (AX), DX
-	MOVL       8(AX), DI
-	ADDQ       BX, DX
-	LEAQ       -1(DX)(DI*1), DI
-	ADDQ       SI, DX
-	PREFETCHT0 (DX)
-	XORQ       DX, DI
-	CMPQ       DI, $64
-	JCS        one
-	PREFETCHT0 64(DX)
+	MOVQ (AX), DX
+	MOVL 8(AX), DI
+	ADDQ BX, DX
+	LEAQ -1(DX)(DI*1), DI
+	ADDQ SI, DX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x0a             // PREFETCHW (DX)
+	XORQ DX, DI
+	CMPQ DI, $64
+	JCS  one
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x4a; BYTE $0x40 // PREFETCHW 64(DX)
 
 one:
 	ADDQ $24, AX

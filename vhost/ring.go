@@ -68,7 +68,6 @@ type ring struct {
 	seen              uint16 // chains seen; split: the driver's avail index, as last read
 	done              uint16 // elements written; split: the used position of the next
 	published         uint16 // elements as the driver sees them; split: its used index
-	untold            uint16 // of published, those that the driver was not called for yet
 	usedFlags         uint32
 	packed            bool
 	eventIndex        bool
@@ -240,20 +239,22 @@ func (r *ring) expect(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// patience is the number of elements that a driver may not be called for while more
-// are coming: a call costs a system call.
-const patience = 64
+// patience is the number of elements that the driver may not be shown yet while more
+// are coming: between cores that share no cache, each line that goes over to the
+// driver and back costs about what a frame does, whatever is in it.
+const patience = 2 * packet.BatchSize
 
 // publish shows the driver what take has completed, and calls it at most once. With
-// more to come, calling it may be left to the publish that follows; the result tells
-// whether it was.
+// more to come, a few elements may be left to the publish that follows, of a small
+// ring none; the result tells whether they were.
 func (r *ring) publish(more bool) (owed bool) {
 	fresh := r.done - r.published
-	if fresh == 0 && r.untold == 0 {
+	if fresh == 0 {
 		return false
 	}
-	r.untold += fresh
-	owed = more && !r.packed && r.call >= 0 && !r.callOnce && r.untold < patience
+	if more && uint32(fresh) < min(patience, r.num/4) {
+		return true
+	}
 	wanted := false
 	if r.flight != nil {
 		r.noteBegin()
@@ -262,10 +263,7 @@ func (r *ring) publish(more bool) (owed bool) {
 		wanted = r.publishPacked()
 	} else {
 		r.publishSplit()
-		wanted = !owed && r.wantsCall(r.done-r.untold)
-	}
-	if !owed {
-		r.untold = 0
+		wanted = r.wantsCall(r.done - fresh)
 	}
 	if r.flight != nil {
 		r.noteEnd()
@@ -278,7 +276,7 @@ func (r *ring) publish(more bool) (owed bool) {
 		r.callOnce = false
 		shm.Signal(r.call)
 	}
-	return owed
+	return false
 }
 
 // arm asks the driver for a kick with the next chain, and then looks once more:

@@ -165,7 +165,7 @@ func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 // Flush implements port.Tx.
 func (q *tx) Flush() { q.publish(false) }
 
-// Postpone implements port.Tx: the guest sees the frames, and may be called later.
+// Postpone implements port.Tx.
 func (q *tx) Postpone() bool { return q.publish(true) }
 
 // MTU implements port.Tx.

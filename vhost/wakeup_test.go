@@ -255,61 +255,72 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// A postponed flush shows the guest its frames at once, and calls it by the next
-// flush at the latest, though that has nothing new.
-func TestAPostponedCallComes(t *testing.T) {
-	eachWish(t, func(s *successor) {
-		s.toGuest(1) // the first publish calls in any case
-		s.fromRing()
-		s.calls()
-		s.guest.Rx[0].WantCalls(true)
-		s.gather(1)
-		owed := s.dev.Tx()[0].Postpone()
-		if packed := s.guest.Features&vhost.FeatureRingPacked != 0; owed == packed {
-			s.Fatalf("postponed: %v", owed)
-		}
-		if rx, _ := s.calls(); rx == owed {
-			s.Fatalf("called: %v, postponed: %v", rx, owed)
-		}
-		s.fromRing()
-		if !owed {
-			return
-		}
-		s.dev.Tx()[0].Flush()
-		if rx, _ := s.calls(); !rx {
-			s.Fatal("the call never comes")
-		}
-	})
-}
-
-// A successor calls for what its predecessor put off.
-func TestAPostponedCallOutlivesItsDevice(t *testing.T) {
-	eachWish(t, func(s *successor) {
-		s.guest.Rx[0].WantCalls(true)
-		s.gather(1)
-		s.dev.Tx()[0].Postpone()
-		s.dies()
-		if rx, _ := s.calls(); !rx {
-			s.Fatal("the call never comes")
-		}
-	})
-}
-
-// Calls are put off for so many elements and no longer, and come once.
-func TestPostponedCallsHaveALimit(t *testing.T) {
-	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: vhost.FeatureVersion1 | vhost.FeatureEventIndex, Interrupts: true})}
+// postponing is a guest whose rings are long enough to postpone, after its first
+// frame, which calls in any case.
+func postponing(t *testing.T, features uint64, num int) *successor {
+	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
 	s.toGuest(1)
 	s.fromRing()
 	s.calls()
 	s.guest.Rx[0].WantCalls(true)
-	for n, want := range []bool{true, false, true, false} {
-		s.gather(packet.BatchSize)
-		if owed := s.dev.Tx()[0].Postpone(); owed != want {
-			t.Fatalf("batch %d postponed: %v", n, owed)
+	return s
+}
+
+// A postponed flush shows the guest nothing; the next one all, with one call, though
+// nothing is new.
+func TestAPostponedFlushComes(t *testing.T) {
+	for _, features := range wishes {
+		s := postponing(t, features, 256)
+		s.gather(1)
+		if !s.dev.Tx()[0].Postpone() {
+			t.Fatalf("%#x: not postponed", features)
 		}
-		if rx, _ := s.calls(); rx != (n == 1) {
-			t.Fatalf("called with batch %d: %v", n, rx)
+		if rx, _ := s.calls(); rx {
+			t.Fatalf("%#x: called for what is not shown", features)
+		}
+		if _, _, ok := s.guest.Rx[0].Recv(nil); ok {
+			t.Fatalf("%#x: shown before the flush", features)
+		}
+		s.dev.Tx()[0].Flush()
+		if rx, _ := s.calls(); !rx {
+			t.Fatalf("%#x: the call never comes", features)
+		}
+		s.fromRing()
+	}
+}
+
+// What a predecessor has not shown the guest it never sees, and its buffer is used
+// again.
+func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
+	for _, features := range wishes {
+		s := postponing(t, features, 256)
+		s.gather(2)
+		s.dev.Tx()[0].Postpone()
+		s.dies()
+		s.toGuest(1)
+		s.fromRing()
+		if _, _, ok := s.guest.Rx[0].Recv(nil); ok || s.guest.Rx[0].Misused != 0 {
+			t.Fatalf("%#x: a frame too many, or %d elements that name no chain", features, s.guest.Rx[0].Misused)
+		}
+	}
+}
+
+// Frames are kept from the guest up to a number, which depends on how many its ring
+// holds, and no longer.
+func TestPostponedFlushesHaveALimit(t *testing.T) {
+	for num, want := range map[int][]bool{1024: {true, false, true, false}, 256: {true, false, true, false}, 128: {false, false}} {
+		s := postponing(t, vhost.FeatureVersion1|vhost.FeatureEventIndex, num)
+		called := false
+		for n, want := range want {
+			s.gather(packet.BatchSize)
+			if owed := s.dev.Tx()[0].Postpone(); owed != want {
+				t.Fatalf("ring of %d: batch %d postponed: %v", num, n, owed)
+			}
+			if rx, _ := s.calls(); rx != (!want && !called) { // it wants one call
+				t.Fatalf("ring of %d: called with batch %d: %v", num, n, rx)
+			}
+			called = called || !want
 		}
 	}
 }
