@@ -134,11 +134,15 @@ func (p *play) run(t *testing.T, d *lab.Daemon) {
 			words = append(words, writeInput(t, s.input))
 		}
 		verb := words[0]
-		if slices.Contains([]string{"dump-flows", "dump-groups", "diff-flows"}, verb) {
+		if slices.Contains([]string{"dump-flows", "dump-groups", "diff-flows", "trace"}, verb) {
 			words = append([]string{"--no-names"}, words...)
 		}
 		out, stderr, code := d.TryWeft(words...)
 		got := normalized(out, code != 0 && !(verb == "diff-flows" && code == 2))
+		if verb == "trace" {
+			got = traced(out)
+			s.compareTraces(t, got)
+		}
 		want := s.answer
 		if s.hasWeft {
 			want = s.weft
@@ -184,6 +188,77 @@ func normalized(out string, failed bool) []string {
 	return lines
 }
 
+// Traces: the same ports get the frame in the same order. How the actions are written
+// is each switch's own. The megaflow has the same fields, or a comment that begins
+// with "# megaflow" says why it has not.
+
+// traced are the lines of a trace that tell what comes of the frame.
+func traced(out string) (lines []string) {
+	for _, line := range strings.Split(out, "\n") {
+		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+var (
+	bracketed = regexp.MustCompile(`\([^()]*\)`)
+	portWord  = regexp.MustCompile(`^\d+$`)
+)
+
+// localPort is the port of the recorded switch's own interface, which weft has none of.
+const localPort = "100"
+
+// sentTo are the ports among a data path's actions.
+func sentTo(lines []string) (ports []string) {
+	_, actions, _ := strings.Cut(lines[len(lines)-1], ": ")
+	for bracketed.MatchString(actions) {
+		actions = bracketed.ReplaceAllString(actions, "")
+	}
+	for _, word := range strings.Split(actions, ",") {
+		if portWord.MatchString(word) && word != localPort {
+			ports = append(ports, word)
+		}
+	}
+	return ports
+}
+
+// lookedAt are the fields of a megaflow, but for what Open vSwitch always has in it.
+func lookedAt(lines []string) (fields []string) {
+	_, megaflow, _ := strings.Cut(lines[0], ": ")
+	for _, field := range strings.Split(megaflow, ",") {
+		if !slices.Contains([]string{"recirc_id=0", "eth", "nw_frag=no"}, field) {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields
+}
+
+// says tells whether a comment begins so.
+func (s *playStep) says(word string) bool {
+	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
+}
+
+func (s *playStep) compareTraces(t *testing.T, got []string) {
+	t.Helper()
+	if len(got) != 2 || len(s.answer) != 2 {
+		t.Fatalf("weft %s: %q beside %q", s.command, got, s.answer)
+	}
+	ours, theirs := sentTo(got), sentTo(s.answer)
+	if s.says("# order") { // a flood's
+		slices.Sort(theirs)
+	}
+	if !slices.Equal(ours, theirs) {
+		t.Errorf("weft %s sends to %v, want %v", s.command, ours, theirs)
+	}
+	explained := s.says("# megaflow")
+	if ours, theirs := lookedAt(got), lookedAt(s.answer); slices.Equal(ours, theirs) == explained {
+		t.Errorf("weft %s: megaflow of %v beside %v, explained: %t", s.command, ours, theirs, explained)
+	}
+}
+
 // Recording
 
 // record plays the commands to ovs-ofctl.
@@ -204,6 +279,9 @@ func (p *play) record(t *testing.T) {
 			err = nil
 		}
 		s.answer, s.weft, s.hasWeft = normalized(out, err != nil), nil, false
+		if words[0] == "trace" {
+			s.answer = traced(out)
+		}
 	}
 }
 
@@ -213,6 +291,10 @@ func (p *play) ofctl(words ...string) (string, error) {
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)
 	args = append(append(args, *recordOVS), words[at+1:]...)
 	cmd := exec.Command("ovs-ofctl", args...)
+	if words[0] == "trace" {
+		dir := filepath.Dir(strings.TrimPrefix(*recordOVS, "unix:"))
+		cmd = exec.Command("ovs-appctl", "-t", filepath.Join(dir, "ctl"), "ofproto/trace", "br0", words[1])
+	}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
