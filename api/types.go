@@ -58,7 +58,7 @@ type Worker struct {
 	Core          int               `json:"core"`
 	Passes        uint64            `json:"passes"` // that found at least one frame
 	IdlePasses    uint64            `json:"idle_passes"`
-	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // passes by the time since the one before: entry i, less than 1<<i ns
+	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // passes by the time since the one before: entry i, less than (3+i%2)<<(i/2)>>2 ns
 	Sleeps        uint64            `json:"sleeps"`
 	BusyNS        uint64            `json:"busy_ns"` // in passes that found frames
 	Frames        uint64            `json:"frames"`

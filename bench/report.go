@@ -48,7 +48,7 @@ type Row struct {
 }
 
 // Gaps is what second figures are called that make a histogram: how many gaps a second
-// were below so many ns, and not below half as many.
+// were below so many ns, and not below the next smaller number.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
 // Extra is a second figure of a peer's runs: a percentile, seconds of CPU.

@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"math/bits"
+
 	"weft/flowtable"
 	"weft/internal/shm"
 	"weft/packet"
@@ -109,13 +111,24 @@ type Counters struct {
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // received, of at least one frame
-	// Gaps counts passes by the time since the one before, sleep not included:
-	// bucket i holds those of less than 1<<i ns, the last one all others.
+	// Gaps counts passes by the time since the one before, sleep not included, in
+	// the buckets of GapBucket.
 	Gaps [GapBuckets]uint64
 }
 
-// GapBuckets go up to 2 s.
-const GapBuckets = 32
+// GapBuckets go up to 2 s, two to each power of two.
+const GapBuckets = 64
+
+// GapBucket is where a gap of so many nanoseconds is counted, the last one if it is
+// longer than all.
+func GapBucket(ns uint64) int {
+	n := bits.Len64(ns)
+	return min(2*n+int(ns>>(max(n, 2)-2)&1), GapBuckets-1)
+}
+
+// GapLimit is what the gaps of a bucket are less than, in nanoseconds: 1, 1, 1, 2, 3,
+// 4, 6, 8, 12 and so on.
+func GapLimit(bucket int) uint64 { return max(uint64(3+bucket&1)<<(bucket/2)>>2, 1) }
 
 // PortCounters of one port in one worker. Same rules as Counters.
 type PortCounters struct {

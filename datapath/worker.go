@@ -36,7 +36,6 @@ package datapath
 
 import (
 	"fmt"
-	"math/bits"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -253,7 +252,7 @@ func (w *Worker) pass() {
 	if w.wasBusy {
 		c.BusyNS += now - w.now
 	}
-	c.Gaps[min(bits.Len64(now-w.now), GapBuckets-1)]++
+	c.Gaps[GapBucket(now-w.now)]++
 	w.now = now
 	w.turn++
 	c.HeartbeatNS = now

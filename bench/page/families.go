@@ -10,6 +10,6 @@ var families = []family{
 	{name: "uplink", title: "The uplink alone", note: "one AF_XDP queue of a veth in copy mode, beside DPDK's net_af_xdp", variants: "bytes of a frame"},
 	{name: "replica", title: "Three replicas that agree", note: "a leader and two followers agree on 10,000 requests over UDP, over the overlay of two hosts", variants: "requests at a time", log: true},
 	{name: "idle", title: "Processor time with nothing to do", note: "two guests connected, no frames"},
-	{name: "pauses", title: "Pauses of a worker", note: "the longest time between two passes of a worker under full load, rounded up to a power of two; the machine's own pauses are among them, and alone in the bare loop, an ordinary thread that reads the clock (where flows change, beside a switch that has no frames and takes the same flows)", log: true},
+	{name: "pauses", title: "Pauses of a worker", note: "the longest time between two passes of a worker under full load, rounded up by at most half; the machine's own pauses are among them, and alone in the bare loop, an ordinary thread that reads the clock (where flows change, beside a switch that has no frames and takes the same flows)", log: true},
 	{name: "hops", title: "Where a frame's time goes", note: "a UDP datagram of 1,400 bytes, tracked, translated, filtered, into VXLAN and out of a veth. Weft: from the tap or the vhost ring on, by its own clock. Linux: all of sendto; what it spends in application, system-call entry and socket is the guest's own beside Weft"},
 }

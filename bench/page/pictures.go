@@ -240,7 +240,7 @@ func percent(name string) float64 {
 
 // gaps draws histograms: nil if there are none.
 func gaps(f family, rows []*row) *chart.Lines {
-	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from half of its length on", XUnit: "µs between two passes, less than",
+	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from the length of the one before on", XUnit: "µs between two passes, less than",
 		YUnit: "gaps a second", XLog: true, YLog: true}
 	for _, r := range rows {
 		for _, peer := range r.Peers {

@@ -43,7 +43,8 @@ func selected(all []*experiment, e *experiment, only string) bool {
 		return true
 	}
 	words := only
-	for _, other := range all { // names may have commas
+	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
+	for _, other := range longestFirst { // names may have commas, and begin as others
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

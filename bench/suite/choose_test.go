@@ -30,6 +30,8 @@ func TestChoose(t *testing.T) {
 		"uplink-send,vhost-pair/64": {"vhost-pair/64", "uplink-send/64", "uplink-send/1500"},
 		"replica/system calls, guest to tunnel,flows-exact/1": {"flows-exact/1", "replica/system calls, guest to tunnel"},
 		"hops/first frame, flow unknown":                      {"hops/first frame, flow unknown"},
+		"pauses/frames circulating, flows changing":           {"pauses/frames circulating, flows changing"},
+		"pauses/frames circulating":                           {"pauses/frames circulating"},
 	} {
 		got, err := choose(experiments(), only, "")
 		if err != nil {

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/bits"
 	"runtime"
 	"time"
 
+	"weft/datapath"
 	"weft/internal/cpu"
 )
 
@@ -36,7 +36,7 @@ func pausesFamily() []*experiment {
 const machinePeer = "bare loop"
 
 // measurePauses has frames circulate and returns the longest time between two
-// passes of the worker, rounded up to a power of two nanoseconds; the histogram
+// passes of the worker, rounded up to the end of its bucket; the histogram
 // goes with it, as passes a second. The machine's own pauses are among them.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
@@ -78,13 +78,10 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 // rare is the share of the passes that the bar on pauses leaves out.
 const rare = 1e-4
 
-// pauseFrom and pauseTo are limits on both sides of the bar, 50 µs: powers of two, as
-// the worker counts. The pauses beyond them are compared with the machine's own by
-// their number in a second, for the bare loop has many more passes.
-const (
-	pauseFrom = 32768 * time.Nanosecond
-	pauseTo   = 65536 * time.Nanosecond
-)
+// pauseBar is the last limit of the worker's buckets below the bar, 50 µs. The pauses
+// beyond it are compared with the machine's own by their number in a second, for the
+// bare loop has many more passes.
+const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
 	all, short := uint64(0), uint64(0)
@@ -94,16 +91,17 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 	told := false
 	for i, count := range gaps {
 		short += count
-		if limit := time.Duration(1) << i; limit >= pauseFrom && limit <= pauseTo {
-			r.note(fmt.Sprint("longer than ", limit), "passes/s", float64(all-short)/seconds)
+		limit := datapath.GapLimit(i)
+		if limit == uint64(pauseBar) {
+			r.note(fmt.Sprint("longer than ", pauseBar), "passes/s", float64(all-short)/seconds)
 		}
 		if !told && float64(all-short) < rare*float64(all) {
 			told = true
-			r.note("99.99 % below", "s", float64(uint64(1)<<i)/1e9)
+			r.note("99.99 % below", "s", float64(limit)/1e9)
 		}
 		if count > 0 {
-			longest = float64(uint64(1)<<i) / 1e9
-			r.note(fmt.Sprintf("gaps below %d ns", uint64(1)<<i), "passes/s", float64(count)/seconds)
+			longest = float64(limit) / 1e9
+			r.note(fmt.Sprintf("gaps below %d ns", limit), "passes/s", float64(count)/seconds)
 		}
 	}
 	if longest == 0 {
@@ -147,7 +145,7 @@ func runLoops(args []string) error {
 		return err
 	}
 	runtime.GOMAXPROCS(3) // one for who waits for them
-	gaps, others := make([]uint64, 64), make([]uint64, 64)
+	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()
 	go func() { errs <- loop(guestCore, length, others) }()
@@ -166,7 +164,7 @@ func loop(core int, length time.Duration, gaps []uint64) error {
 	begin := time.Now()
 	for last := begin; last.Sub(begin) < length; {
 		now := time.Now()
-		gaps[bits.Len64(uint64(now.Sub(last)))]++
+		gaps[datapath.GapBucket(uint64(now.Sub(last)))]++
 		last = now
 	}
 	return nil

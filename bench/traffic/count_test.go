@@ -227,6 +227,45 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
+// late takes its first frame only when the time of the measurement is over.
+type late struct {
+	nowhere
+	after time.Duration
+	sizes []int
+}
+
+func (l *late) send(frames [][]byte) (int, error) {
+	time.Sleep(l.after)
+	l.after = 0
+	for _, f := range frames {
+		l.sizes = append(l.sizes, len(f))
+	}
+	return len(frames), nil
+}
+
+// A sender that was kept from its work makes up for it: the number of frames in a
+// time is exact. One without a rate ends.
+func TestLateSendersCatchUp(t *testing.T) {
+	const length = 20 * time.Millisecond
+	for _, c := range []struct {
+		perSecond float64
+		want      int
+	}{{10_000, 200}, {0, batch}} {
+		s := &Spec{Protocol: Raw, Sizes: imix, PerSecond: c.perSecond, Seconds: 1}
+		if err := s.Check(); err != nil {
+			t.Fatal(err)
+		}
+		l := &late{nowhere: nowhere{framer: *newFramer(make([]byte, 6), make([]byte, 6), false, 1)}, after: length}
+		sender := newLaneSender(s, l, 7, []int{0}, &live{})
+		if err := sender.phase(t.Context(), true, length); err != nil {
+			t.Fatal(err)
+		}
+		if len(l.sizes) != c.want {
+			t.Errorf("%g a second, %s: %d frames, want %d", c.perSecond, length, len(l.sizes), c.want)
+		}
+	}
+}
+
 // The histogram that a result carries is the one that was recorded.
 func TestLatency(t *testing.T) {
 	h := newHistogram()

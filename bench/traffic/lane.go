@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -39,6 +40,9 @@ const (
 	napMin = 100 * time.Microsecond
 	// quiet is how long nothing must come before what is missing counts as lost.
 	quiet = 300 * time.Millisecond
+	// catchUp is how long a sender with a rate may send what was due before the end
+	// and what it was kept from. A way that does not take the rate is not waited for.
+	catchUp = 100 * time.Millisecond
 )
 
 // live are counters that a data goroutine writes and progress reads.
@@ -86,13 +90,14 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
-		if elapsed >= limit {
+		if elapsed >= limit+catchUp || elapsed >= limit && !ls.limited() {
 			return nil
 		}
+		elapsed = min(elapsed, limit-1) // at the end, what was due before it
 		var next time.Duration
 		frames, next = ls.collect(frames[:0], kind, elapsed)
 		if len(frames) == 0 {
-			if next < 0 {
+			if next < 0 || elapsed == limit-1 {
 				return nil
 			}
 			wait(min(next, limit)-elapsed, ctx)
@@ -103,6 +108,11 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 		}
 	}
 	return ctx.Err()
+}
+
+// limited tells whether all streams have a rate.
+func (ls *laneSender) limited() bool {
+	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
 // collect builds what is due, stream by stream in turn; next is when the first of
