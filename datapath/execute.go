@@ -77,6 +77,8 @@ func (w *Worker) outputRuns(first, limit int) int {
 		return first
 	}
 	flows := w.cache.Flows()
+	var p *txPort // of the run before
+	alike := flowtable.ActionRef(0)
 	for i := first; i < limit; {
 		at := uint(i) % packet.BatchSize
 		if w.live>>at&1 == 0 {
@@ -88,15 +90,17 @@ func (w *Worker) outputRuns(first, limit int) int {
 			return i // NoSlot
 		}
 		flow := &flows[slot]
-		a := w.cache.Only(flow)
-		if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
-			return i
+		if flow.Actions != alike || p == nil { // many flows go to one port
+			a := w.cache.Only(flow)
+			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
+				return i
+			}
+			p, alike = &w.ports[a.U32], flow.Actions
+			if p.tx == nil || int(p.count)+limit-i > packet.BatchSize {
+				return i
+			}
+			w.touch(p)
 		}
-		p := &w.ports[a.U32]
-		if p.tx == nil || int(p.count)+limit-i > packet.BatchSize {
-			return i
-		}
-		w.touch(p)
 		packets, bytes := uint64(0), uint64(0)
 		for {
 			packets++

@@ -27,6 +27,18 @@ type actionBlock struct {
 	_          [2]byte
 }
 
+// ActionRef says where a list lies: the index of its first action, and in the bits
+// that this leaves free one of the two below; 0: a list of none.
+type ActionRef uint32
+
+const (
+	refOne  = 1 // a list of one action
+	refMany = 2 // a longer one, whose block knows its length
+	refBits = blockActions - 1
+)
+
+func (r ActionRef) at() uint32 { return uint32(r &^ refBits) }
+
 // actionStore is the store over its part of Memory. Worker owns.
 type actionStore struct {
 	actions []Action
@@ -45,16 +57,34 @@ func newActionStore(m *Memory, seed uint64) actionStore {
 	return s
 }
 
+// list is what r stands for, in place.
+func (s *actionStore) list(r ActionRef) []Action {
+	if r == 0 {
+		return nil
+	}
+	at := r.at()
+	n := s.blocks[at/blockActions].length
+	return s.actions[at:][:n:n]
+}
+
+// refer makes the reference to the list of n actions in block.
+func refer(block uint32, n int) ActionRef {
+	if n == 1 {
+		return ActionRef(block*blockActions | refOne)
+	}
+	return ActionRef(block*blockActions | refMany)
+}
+
 // acquire returns where the list lies, storing it if it is not there yet. It
 // reports false if there is no room.
-func (s *actionStore) acquire(list []Action) (at uint32, ok bool) {
+func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
 		return 0, true
 	}
 	hash := s.hash(list)
 	if block, found := s.find(hash, list); found {
 		s.blocks[block].refs++
-		return block * blockActions, true
+		return refer(block, len(list)), true
 	}
 	order := uint8(bits.Len(uint((len(list) - 1) / blockActions)))
 	block, ok := s.allocate(order)
@@ -64,15 +94,15 @@ func (s *actionStore) acquire(list []Action) (at uint32, ok bool) {
 	s.blocks[block] = actionBlock{refs: 1, length: uint32(len(list)), hash: hash, order: order}
 	copy(s.actions[block*blockActions:], list)
 	s.index.insert(hash, block)
-	return block * blockActions, true
+	return refer(block, len(list)), true
 }
 
-// release gives up one use of the list of n actions at at.
-func (s *actionStore) release(at, n uint32) {
-	if n == 0 {
+// release gives up one use of the list.
+func (s *actionStore) release(r ActionRef) {
+	if r == 0 {
 		return
 	}
-	block := at / blockActions
+	block := r.at() / blockActions
 	b := &s.blocks[block]
 	if b.refs--; b.refs == 0 {
 		s.index.remove(b.hash, block)

@@ -11,7 +11,7 @@ import (
 func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	type stored struct {
 		list []Action
-		at   uint32
+		at   ActionRef
 		refs int
 	}
 	m.empty()
@@ -21,7 +21,7 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	for range steps {
 		if len(twin) > 0 && rng.Intn(5) < 2 {
 			i := rng.Intn(len(twin))
-			s.release(twin[i].at, uint32(len(twin[i].list)))
+			s.release(twin[i].at)
 			if twin[i].refs--; twin[i].refs == 0 {
 				twin = slices.Delete(twin, i, i+1)
 			}
@@ -41,14 +41,14 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			}
 		}
 		for _, x := range twin {
-			if !slices.Equal(s.actions[x.at:][:len(x.list)], x.list) {
+			if !slices.Equal(s.list(x.at), x.list) {
 				t.Fatalf("seed %d: the list at %d changed", seed, x.at)
 			}
 		}
 	}
 	for _, x := range twin {
 		for range x.refs {
-			s.release(x.at, uint32(len(x.list)))
+			s.release(x.at)
 		}
 	}
 	// All is free again, in the largest blocks.

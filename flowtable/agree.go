@@ -6,7 +6,7 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false
 	}
-	m, stored := &c.m.masks[c.m.Flows[slot].Mask], &c.m.keys[slot]
+	m, stored := &c.m.masks[c.m.rows[slot].mask], &c.m.rows[slot].key
 	var diff uint64
 	for j := uint32(0); j < m.n && j < KeyWords; j++ {
 		at := m.at[j] % KeyWords
@@ -17,4 +17,4 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 
 // MaskOf is the mask of an installed slot, in place. Valid until the next Install
 // or Remove.
-func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.Flows[slot].Mask].key }
+func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.rows[slot].mask].key }

@@ -30,14 +30,17 @@ type Cache struct {
 	store     actionStore
 
 	// Of the batch that is looked up.
-	frames  [packet.BatchSize]uint8  // those that are live and no repeats
-	digests [packet.BatchSize]digest // of them, in the same order
+	digests [packet.BatchSize]digest // index: frame
 	more    [packet.BatchSize]exactMore
-	repeats [packet.BatchSize]repeat // frames that are not in the two above
-	missed  [packet.BatchSize]uint8  // indexes into the two above
-	found   [packet.BatchSize]uint8  // the same
-	lines   [packet.BatchSize]uint32
-	hashes  [packet.BatchSize]uint32
+	hashes  [packet.BatchSize]uint32 // under the mask that is searched
+	frames  [packet.BatchSize]uint8  // those that are live and no repeats
+	homes   [packet.BatchSize]uint32 // the same index: their places in the table searched
+	repeats [packet.BatchSize]repeat // the other live ones
+	found   [packet.BatchSize]uint8  // frames that have an entry
+	entries [packet.BatchSize]uint32 // the same index: that entry
+	slots   [packet.BatchSize]uint32 // its megaflow
+	expects [packet.BatchSize]uint32 // and the generation of this
+	missed  [packet.BatchSize]uint8  // frames that have none
 }
 
 // InstallResult says how an Install went.
@@ -123,13 +126,15 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 	}
 	row, ok := c.acquireMask(mask)
 	if !ok {
-		c.store.release(at, uint32(len(actions)))
+		c.store.release(at)
 		return InstallMasksFull
 	}
+	r := &c.m.rows[slot]
+	r.mask = row
 	for i := range key {
-		c.m.keys[slot][i] = key[i] & mask[i]
+		r.key[i] = key[i] & mask[i]
 	}
-	*f = Flow{Generation: f.Generation + 1, Mask: row, ActionAt: at, ActionLen: uint32(len(actions))}
+	*f = Flow{Generation: f.Generation + 1, Actions: at}
 	index(c.m.index).insert(c.hash(&c.m.masks[row], key), slot)
 	return Installed
 }
@@ -140,11 +145,11 @@ func (c *Cache) Remove(slot uint32) bool {
 	if int(slot) >= len(c.m.Flows) || c.m.Flows[slot].Generation&1 == 0 {
 		return false
 	}
-	f := &c.m.Flows[slot]
-	index(c.m.index).remove(c.hash(&c.m.masks[f.Mask], &c.m.keys[slot]), slot)
+	f, r := &c.m.Flows[slot], &c.m.rows[slot]
+	index(c.m.index).remove(c.hash(&c.m.masks[r.mask], &r.key), slot)
 	f.Generation++
-	c.releaseMask(f.Mask)
-	c.store.release(f.ActionAt, f.ActionLen)
+	c.releaseMask(r.mask)
+	c.store.release(f.Actions)
 	return true
 }
 
@@ -153,6 +158,7 @@ func (c *Cache) Remove(slot uint32) bool {
 // of the flows are the caller's to count (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
+	var x exactLookup
 	u := &c.union
 	var before *Key // of the frame before: in a burst of one flow only the first is looked up
 	for ; live != 0; live &= live - 1 {
@@ -168,13 +174,16 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 			continue
 		}
 		c.frames[count%packet.BatchSize] = uint8(i)
-		d := &c.digests[count%packet.BatchSize]
-		c.digest(k, d, &c.more[count%packet.BatchSize])
+		d := &c.digests[i]
+		c.digest(k, d, &c.more[i])
+		c.homes[count%packet.BatchSize] = uint32(d.hash) & c.bucketWrap
 		before = k
-		count++
+		if count++; count%stride == 0 {
+			c.advance(&x, keys, count)
+		}
 	}
-	missed := c.lookupExact(int(count), out)
-	n.ExactHits += uint64(int(count) - missed)
+	missed := c.endExact(&x, keys, count, out)
+	n.ExactHits += uint64(count) - uint64(missed)
 	if missed != 0 {
 		c.search(keys, c.missed[:missed], out, n)
 	}
@@ -198,10 +207,11 @@ func (c *Cache) Flows() []Flow { return c.m.Flows }
 // Only is the one action of an installed slot, in place; nil if it has more, or
 // none. Valid as Actions.
 func (c *Cache) Only(f *Flow) *Action {
-	if f.ActionLen != 1 || f.ActionAt >= uint32(len(c.m.actions)) {
+	at := f.Actions.at()
+	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {
 		return nil
 	}
-	return &c.m.actions[f.ActionAt]
+	return &c.m.actions[at]
 }
 
 // Flow is the statistics of an installed slot.
@@ -210,6 +220,5 @@ func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 // Actions is the action list of an installed slot, in place. Valid until the
 // next Install or Remove.
 func (c *Cache) Actions(slot uint32) []Action {
-	f := &c.m.Flows[slot]
-	return c.m.actions[f.ActionAt:][:f.ActionLen:f.ActionLen]
+	return c.store.list(c.m.Flows[slot].Actions)
 }

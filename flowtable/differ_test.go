@@ -5,19 +5,25 @@ import "testing"
 // An entry is a frame's only if every bit of every word is, whatever the other
 // words hold: a difference in one word may not hide behind bits of the next.
 func TestEveryBitDiffers(t *testing.T) {
-	var a [baseWords]uint64
+	var a, all Key
 	for i := range a {
-		a[i] = ^uint64(0)
+		a[i], all[i] = ^uint64(0), ^uint64(0)
 	}
-	if wordsDiffer(&a, &a) != 0 {
+	wordsDiffer := func(w *[baseWords]uint64, k, u *Key) uint64 { return lowerDiffer(w, k, u) | upperDiffer(w, k, u) }
+	entry := [baseWords]uint64(a[:])
+	if wordsDiffer(&entry, &a, &all) != 0 {
 		t.Fatal("equal words differ")
 	}
-	for i := range a {
+	for i := range baseWords {
 		for bit := range 64 {
-			b := a
+			b, but := a, all
 			b[i] ^= 1 << bit
-			if wordsDiffer(&a, &b) == 0 || wordsDiffer(&b, &a) == 0 {
+			other := [baseWords]uint64(b[:])
+			if wordsDiffer(&entry, &b, &all) == 0 || wordsDiffer(&other, &a, &all) == 0 {
 				t.Fatalf("bit %d of word %d makes no difference", bit, i)
+			}
+			if but[i] ^= 1 << bit; wordsDiffer(&other, &a, &but) != 0 {
+				t.Fatalf("bit %d of word %d makes a difference, and nobody looks at it", bit, i)
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package flowtable
 
-import "weft/packet"
+import (
+	"weft/internal/cpu"
+	"weft/packet"
+)
 
 // Megaflows: tuple-space search. One index holds the megaflows of all masks,
 // each under the hash of its masked key and its mask; a lookup goes through the
@@ -34,10 +37,11 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 
 // matches tells whether slot holds the megaflow of mask number row for k.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
-	if c.m.Flows[slot].Mask != row {
+	r := &c.m.rows[slot]
+	if r.mask != row {
 		return false
 	}
-	stored := &c.m.keys[slot]
+	stored := &r.key
 	var diff uint64
 	for j := uint32(0); j < m.n && j < KeyWords; j++ {
 		at := m.at[j]
@@ -46,8 +50,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search finds the megaflows of digests list, and enters what it finds into the
-// exact-match cache.
+// search finds the megaflows of the frames of list, whose digests are there, and
+// enters what it finds into the exact-match cache.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -58,34 +62,54 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 		}
 		m := &c.m.masks[row]
 		n.MasksSearched += uint64(len(list))
-		for _, j := range list {
-			h := c.hash(m, &keys[c.frames[j%packet.BatchSize]%packet.BatchSize])
-			c.hashes[j%packet.BatchSize] = h
-			c.lines[j%packet.BatchSize] = index[h&wrap].value // all lines at once
+		for at, i := range list {
+			h := c.hash(m, &keys[i%packet.BatchSize])
+			c.hashes[i%packet.BatchSize] = h
+			c.homes[at%packet.BatchSize] = h & wrap
+		}
+		if len(list) > fewLookups {
+			c.fetchRows(list)
 		}
 		left := list[:0]
-		for _, j := range list {
-			i := c.frames[j%packet.BatchSize] % packet.BatchSize
-			slot := c.find(row, m, c.hashes[j%packet.BatchSize], &keys[i])
+		for _, i := range list {
+			i %= packet.BatchSize
+			slot := c.find(row, m, c.hashes[i], &keys[i])
 			if slot == NoSlot {
-				left = append(left, j)
+				left = append(left, i)
 				continue
 			}
 			out[i] = slot
 			m.hits++
 			n.MegaflowHits++
-			c.enter(&c.digests[j%packet.BatchSize], &c.more[j%packet.BatchSize], slot)
+			c.enter(&c.digests[i], &c.more[i], &keys[i], slot)
 		}
 		list = left
 	}
-	for _, j := range list {
-		out[c.frames[j%packet.BatchSize]%packet.BatchSize] = NoSlot
+	for _, i := range list {
+		out[i%packet.BatchSize] = NoSlot
 	}
 	n.Misses += uint64(len(list))
 	if c.searched >= sortEvery {
 		c.searched = 0
 		c.sortMasks()
 	}
+}
+
+// fetchRows asks for all lines that find will want for the frames of list: those of
+// the index at once, and those of the megaflows at once.
+func (c *Cache) fetchRows(list []uint8) {
+	index := index(c.m.index)
+	cpu.Prefetch(&index[0], c.homes[:len(list)])
+	likely := uint(0)
+	for at, i := range list {
+		// Mostly there is nothing under this mask, or it is the first.
+		if e := index[c.homes[at%packet.BatchSize]]; e.value != 0 && e.hash == c.hashes[i%packet.BatchSize] {
+			c.slots[likely%packet.BatchSize] = e.value - 1
+			likely++
+		}
+	}
+	cpu.Prefetch(&c.m.rows[0], c.slots[:likely])
+	cpu.Prefetch(&c.m.Flows[0], c.slots[:likely])
 }
 
 // find returns the slot of the megaflow of mask number row for k, whose hash

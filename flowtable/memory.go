@@ -48,27 +48,33 @@ const (
 // NoSlot is the slot number that stands for no megaflow.
 const NoSlot = ^uint32(0)
 
-// Flow is what a hit touches of a megaflow, one cache line. Worker writes;
-// control reads Packets, Bytes and UsedNS whenever it likes.
+// Flow is what a hit touches of a megaflow, half a cache line: what else is known
+// of it is in its megaflow. Worker writes; control reads Packets, Bytes and UsedNS
+// whenever it likes.
 type Flow struct {
 	Packets    uint64
 	Bytes      uint64 // of frames as matched, Ethernet header included
 	UsedNS     uint64 // CLOCK_MONOTONIC of the last hit, by the pass's clock
 	Generation uint32 // odd while installed; changes with every install and remove
-	Mask       uint32 // index of its mask
-	ActionAt   uint32 // first Action, index into Memory.actions
-	ActionLen  uint32
-	_          [24]byte
+	Actions    ActionRef
+}
+
+// megaflow is what a search touches of one, from its first line on.
+type megaflow struct {
+	mask uint32 // index of its mask
+	_    uint32
+	key  Key // masked
+	_    [24]byte
 }
 
 // Memory is the cache's part of a worker's region. Pointer-free. Worker owns;
 // control reads statistics, and with Read what is installed.
 type Memory struct {
 	sizes Sizes
-	head  []head // one
-	Flows []Flow // index: slot
-	keys  []Key  // index: slot; masked
-	masks []mask // index: Flow.Mask
+	head  []head     // one
+	Flows []Flow     // index: slot
+	rows  []megaflow // index: slot
+	masks []mask     // index: megaflow.mask
 
 	index []indexEntry // of megaflows, by masked key
 
@@ -93,15 +99,25 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
 		sizes:       s,
 		head:        shm.Carve[head](l, 1),
-		Flows:       shm.Carve[Flow](l, s.Megaflows),
-		keys:        shm.Carve[Key](l, s.Megaflows),
+		Flows:       shm.CarveHuge[Flow](l, s.Megaflows),
+		rows:        shm.Carve[megaflow](l, s.Megaflows),
 		masks:       shm.Carve[mask](l, s.Masks),
-		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
+		index:       shm.CarveHuge[indexEntry](l, 2*s.Megaflows),
 		more:        shm.Carve[exactMore](l, s.Exact),
 		actions:     shm.Carve[Action](l, s.Actions),
 		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
 		actionIndex: shm.Carve[indexEntry](l, 2*s.Actions/blockActions),
 	}
+}
+
+// Collapse has the tables that look-ups read here and there, 12 MiB with DefaultSizes,
+// in huge pages: else an access to them often costs a walk of the page tables. It
+// fails where the kernel has none to give; all works as well then, but slower.
+func (m *Memory) Collapse() error {
+	if err := shm.Collapse(m.Flows); err != nil {
+		return err
+	}
+	return shm.Collapse(m.index)
 }
 
 // empty makes used memory like fresh memory.
@@ -123,10 +139,13 @@ func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed b
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f := m.Flows[slot] // one read: what the worker made of it is checked below
-	at, n := uint64(f.ActionAt), uint64(f.ActionLen)
-	if f.Generation&1 == 0 || int(f.Mask) >= len(m.masks) || at+n > uint64(len(m.actions)) {
+	f, row := m.Flows[slot], m.rows[slot] // one read: what the worker made of it is checked below
+	at, n := uint64(f.Actions.at()), uint64(0)
+	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
+		n = uint64(m.blocks[at/blockActions].length)
+	}
+	if f.Generation&1 == 0 || int(row.mask) >= len(m.masks) || at+n > uint64(len(m.actions)) {
 		return
 	}
-	return m.keys[slot], m.masks[f.Mask].key, append([]Action(nil), m.actions[at:at+n]...), true
+	return row.key, m.masks[row.mask].key, append([]Action(nil), m.actions[at:at+n]...), true
 }
