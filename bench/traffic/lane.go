@@ -41,7 +41,7 @@ const (
 	// quiet is how long nothing must come before what is missing counts as lost.
 	quiet = 300 * time.Millisecond
 	// catchUp is how long a sender with a rate may send what was due before the end
-	// and what it was kept from. A way that does not take the rate is not waited for.
+	// and it was kept from. A way that does not take the rate is not waited for.
 	catchUp = 100 * time.Millisecond
 )
 
@@ -87,17 +87,23 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 		p.restart()
 	}
 	start := time.Now()
+	var last time.Duration // of catching up; 0: the end has not come
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
-		if elapsed >= limit+catchUp || elapsed >= limit && !ls.limited() {
-			return nil
+		if elapsed >= limit {
+			if last == 0 {
+				last = elapsed + catchUp
+			}
+			if elapsed >= last || !ls.limited() {
+				return nil
+			}
+			elapsed = limit - 1 // what was due before the end
 		}
-		elapsed = min(elapsed, limit-1) // at the end, what was due before it
 		var next time.Duration
 		frames, next = ls.collect(frames[:0], kind, elapsed)
 		if len(frames) == 0 {
-			if next < 0 || elapsed == limit-1 {
+			if next < 0 || last > 0 {
 				return nil
 			}
 			wait(min(next, limit)-elapsed, ctx)

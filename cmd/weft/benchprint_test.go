@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"weft/bench/traffic"
+)
+
+// What weft bench client prints of each kind of measurement, against a server on this
+// machine: what was asked for, what was sent and came, and what is known of it.
+func TestBenchClientPrints(t *testing.T) {
+	l, err := traffic.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	server := &traffic.Server{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	go func() { ended <- server.Serve(ctx, l) }()
+	defer func() {
+		stop()
+		l.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	const cpu = "of a core: client"
+	for options, want := range map[string][]string{
+		"-k 20 -l 1K -i 0":                    {"tcp to 127.0.0.1:", "streams 1, sizes 1024,", "sent 20 20480", "received - 20480", "segments sent again: ", cpu},
+		"-k 10 -l 1K -R -P 2 -i 0":            {"the server sends, streams 2", "sent 20 20480", "received - 20480"},
+		"-u -k 100 --rate 10000 -i 0":         {"udp to ", "sizes 1400", "sent 100 140000", "received 100 140000", "lost 0 (0 %), duplicates 0, reordered 0, jitter ", "one way, µs: min ", cpu},
+		"-u -k 120 -P 2 -b 20M -i 0":          {"streams 2", "sent 240 336000", "received 240 336000"},
+		"-u -k 120 --size imix -b 9M -i 0":    {"sizes 22:7,548:4,1472:1", "sent 120 38180", "received 120 38180"},
+		"-u -k 9 --size 1514 -R -i 0":         {"the server sends", "sizes 1472", "sent 9 13248"},
+		"--rr -k 50 -l 100 -i 0":              {"tcp to ", ", requests, streams 1", "sent 50 5000", "answered 50 5000", "round trip, µs: min ", "99.9 %"},
+		"-u --rr -k 50 --response 300 -i 0":   {"udp to ", ", requests", "sent 50 3200", "answered 50 15000", "lost 0 (0 %), answered too late or twice 0"},
+		"--crr -k 20 -P 2 -i 0":               {", a connection a request, streams 2", "sent 40 2560", "answered 40 2560", "connection, µs: min "},
+		"-u --rate 1000 -t 0.3 -O 0.2 -i 0.1": {"warm-up, 0.", "0.0 to 0.1 s ", "Mbit/s", "after a warm-up of 0.2 s", "sent 300 420000"},
+	} {
+		out, errs, code := weft("", append([]string{"bench", "client", l.Addr().String()}, strings.Fields(options)...)...)
+		if code != 0 || errs != "" {
+			t.Errorf("%s: %d %q", options, code, errs)
+			continue
+		}
+		text := strings.Join(strings.Fields(out), " ")
+		for _, words := range want {
+			if !strings.Contains(text, words) {
+				t.Errorf("%s: %q is not in\n%s", options, words, out)
+			}
+		}
+	}
+}
