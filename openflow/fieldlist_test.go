@@ -72,9 +72,9 @@ func fieldTexts(context string) (texts []string) {
 }
 
 // otherFields are texts that Weft reads otherwise than the oracle, on purpose: a
-// label without IPv6 is left out, as other fields are; arp_op has 8 bits; what is
+// label without IPv6 is left out, as other fields are; what is
 // tracked is written by ct alone, and read where it is.
-var otherFields = regexp.MustCompile(`ipv6_label=|arp_op\[8|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
+var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
 // fieldSample: one text in so many is compared, for each takes a process.
 const fieldSample = 19

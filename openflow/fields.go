@@ -98,6 +98,9 @@ type field struct {
 	// The field's bits are shift to shift+bits-1 of Flow[word]; 128-bit fields
 	// take word (upper half) and word+1.
 	word, shift, bits uint8
+	// kept is the number of bits, from the least significant, that there are of a
+	// field that has more in text; the others are 0. 0: all.
+	kept uint8
 	// bytes is the size a value may not exceed in text.
 	bytes    uint8
 	format   format
@@ -153,7 +156,7 @@ var fields = [fieldCount]field{
 	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: frames, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
 	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: frames, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
 	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: frames, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
-	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 8, bytes: 2, format: asDecimal, needs: needARP},
+	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 16, kept: 8, bytes: 2, format: asDecimal, needs: needARP},
 	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
 	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
 	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
@@ -221,6 +224,14 @@ type Subfield struct {
 	Field  FieldID
 	Offset uint8
 	Bits   uint8
+}
+
+// keeps is the number of bits that are kept of the field.
+func (f *field) keeps() uint8 {
+	if f.kept != 0 {
+		return f.kept
+	}
+	return f.bits
 }
 
 // whole is all of a field.

@@ -335,7 +335,8 @@ func (w *matchWriter) transport() {
 // formatField is value[/mask] in the field's own format.
 func formatField(id FieldID, v, mask Value128, names Names) string {
 	f := &fields[id]
-	width := ones(uint(f.bits))
+	width := ones(uint(f.keeps()))
+	mask = mask.and(width)
 	exact := mask == width
 	switch f.format {
 	case asPort:

@@ -56,7 +56,7 @@ func TestFieldTable(t *testing.T) {
 			t.Errorf("field %d: name %q is field %d", id, f.name, fieldNames[f.name])
 		case f.bits == 0 || f.bytes == 0 || f.bits > 8*f.bytes:
 			t.Errorf("%s: %d bits of %d bytes", f.name, f.bits, f.bytes)
-		case f.bits <= 64 && int(f.shift)+int(f.bits) > 64, f.bits > 64 && (f.shift != 0 || f.bits != 128):
+		case f.bits <= 64 && int(f.shift)+int(f.keeps()) > 64, f.bits > 64 && (f.shift != 0 || f.bits != 128):
 			t.Errorf("%s: %d bits at %d cross a word", f.name, f.bits, f.shift)
 		}
 		for _, n := range f.oxm {

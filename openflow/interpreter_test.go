@@ -536,7 +536,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 		for range frames {
 			compared++
 			in := interpret(p, env, &k)
-			if !realTags(&k) {
+			if !realFrame(&k) {
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
@@ -584,9 +584,13 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []Flo
 	return gone
 }
 
-// realTags tells whether a frame can have such tags: TCIs without vlanCFI are 0,
-// and so is an inner one without an outer.
-func realTags(k *flowtable.Key) bool {
+// realFrame tells whether a frame can have such a key: TCIs without vlanCFI are 0,
+// and so is an inner one without an outer; types and codes of ICMP have 8 bits.
+func realFrame(k *flowtable.Key) bool {
+	proto := k[frames] >> protoAt
+	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {
+		return false
+	}
 	outer, inner := k[flowtable.WEthSrc]&0xffff, k[frames]>>innerTCI&0xffff
 	return (outer == 0 || outer&vlanCFI != 0) && (inner == 0 || inner&vlanCFI != 0 && outer != 0)
 }

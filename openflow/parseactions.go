@@ -315,7 +315,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, err
 	}
 	f := &fields[id]
-	width := ones(uint(f.bits))
+	width := ones(uint(f.keeps()))
 	masked := mask != ones(8*uint(f.bytes))
 	switch {
 	case masked && !f.maskable:
@@ -327,7 +327,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
 	}
 	if !v.andNot(width).isZero() {
-		return Action{}, wrong(value, "a number of at most %d bits for %s", f.bits, f.name)
+		return Action{}, wrong(value, "a number of at most %d bits for %s", f.keeps(), f.name)
 	}
 	mask = mask.and(width)
 	if id == FNwTOS {

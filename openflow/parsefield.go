@@ -104,8 +104,8 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	if !f.maskable && f.format != asPort && mask != full && !mask.isZero() {
 		return wrong(t.value, "a value without a mask for %s", t.key)
 	}
-	if f.bytes > 1 && f.bits < 8*f.bytes && v.bitLen() > int(f.bits) && (id == FIPv6Label || id == FARPOp) {
-		return wrong(t.value, "a number below 0x%x for %s", 1<<f.bits, t.key)
+	if n := f.keeps(); v.bitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
+		return wrong(t.value, "a number below 0x%x for %s", 1<<n, t.key)
 	}
 	setField(m, id, v.and(mask), mask)
 	return nil

@@ -123,7 +123,11 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	if f[frames]>>fragAt&flowtable.FragLater != 0 {
 		return key(&f)
 	}
-	put(FTCPSrc, uint64(pick(r, 80, 81, 443, 135, 136)))
+	src := uint64(pick(r, 80, 81, 443, 135, 136))
+	if proto == protoICMP || proto == protoICMPv6 {
+		src &= 0xff // a type
+	}
+	put(FTCPSrc, src)
 	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
 	if eth == ethIPv6 && r.IntN(2) == 0 {
 		put(FIPv6Label, uint64(r.IntN(4)))
@@ -231,7 +235,7 @@ var randomActions = []string{
 	"learn(table=2,priority=7,limit=3,metadata=5,result_dst=reg0[0])", "learn(table=3,limit=9,result_dst=vlan_tci[2],cookie=0,output:reg0[0..15])",
 	"group:1", "group:2", "group:3", "controller", "controller(id=3,max_len=9)",
 	"set_field:2->arp_op", "set_field:10.3.0.0/255.255.0.0->arp_spa", "load:0x0a000001->arp_tpa", "set_field:00:00:00:00:00:02->arp_sha",
-	"move:arp_sha->arp_tha", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
+	"move:arp_sha->arp_tha", "move:arp_op->reg2[0..15]", "move:reg0[0..15]->arp_op", "load:0x102->arp_op", "load:1->arp_op[8..15]", "move:arp_spa->arp_tpa", "set_field:8->icmp_type", "load:3->icmp_code", "set_field:0x12/0xff->ipv6_label",
 	"move:ipv6_label[0..3]->reg0[0..3]", "set_field:128->icmpv6_type", "load:1->icmpv6_code", "set_field:1->nw_ecn",
 	"set_field:fe80::2->nd_target", "load:5->nd_sll[0..3]", "set_field:00:00:00:00:00:07->nd_tll",
 	"set_field:fe80::1->ipv6_dst", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
