@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type progress struct {
 }
 
 // turnTime is what a turn takes by experience, until there is any.
-const turnTime = 8 * time.Second
+const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {
 	p := &progress{rows: len(chosen), began: time.Now()}
@@ -25,7 +26,7 @@ func newProgress(chosen []*experiment, runs int) *progress {
 
 // all says what is to come.
 func (p *progress) all() string {
-	return fmt.Sprintf("%d rows, %d turns, about %s minutes", p.rows, p.turns, minutes(p.left(0)))
+	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
 }
 
 // row says that row i begins.

@@ -11,6 +11,9 @@ func TestProgress(t *testing.T) {
 	if p.turns != 15 || p.left(0) != 15*turnTime {
 		t.Errorf("%d turns, %s left", p.turns, p.left(0))
 	}
+	if line := p.all(); line != "2 rows, 15 turns, about 2 minutes" {
+		t.Error(line)
+	}
 	p.done = 10
 	if left := p.left(100 * time.Second); left != 50*time.Second {
 		t.Errorf("%s left", left)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"weft/api"
+)
+
+// The stages of a worker's pass, by a live trace.
+
+// hopsTap matches the frames from the guest behind a tap.
+const hopsTap = "udp,in_port=g"
+
+// stagesOf traces the frames that match while work goes on, and returns the
+// seconds that each stage took for a frame.
+func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
+	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(300 * time.Millisecond)
+	if err := work(); err != nil {
+		return nil, err
+	}
+	time.Sleep(300 * time.Millisecond)
+	trace.stop()
+	return addStages(trace.output())
+}
+
+// noteParts notes the hops of a frame, scaled to a total if there is one, and
+// returns what they add up to.
+func (r *run) noteParts(parts map[string]float64, total float64) float64 {
+	sum := 0.0
+	for _, part := range parts {
+		sum += part
+	}
+	if total == 0 {
+		total = sum
+	}
+	for hop, part := range parts {
+		r.note(hop, "s", part/sum*total)
+	}
+	return total
+}
+
+// addStages adds up the stages of each batch that a trace saw, by the frames in
+// it, and the time that frames waited for control. A frame that tracking looks up
+// again is shown twice, with the times of the same batch.
+func addStages(trace string) (map[string]float64, error) {
+	type batch struct {
+		worker int
+		at     time.Time
+	}
+	seen, sums, flows, frames := map[batch]bool{}, map[string]float64{}, map[string]bool{}, 0
+	scan := bufio.NewScanner(strings.NewReader(trace))
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		var c api.Captured
+		if json.Unmarshal(scan.Bytes(), &c) != nil || c.Trace == nil || c.Verdict != api.VerdictSent {
+			continue // the trace's own words, or the first of two look-ups
+		}
+		flow := c.Flow[strings.Index(c.Flow, "tp_dst="):]
+		if c.HeldUS > 0 {
+			sums["upcall"] += c.HeldUS / 1e6
+			flows[flow] = true
+		}
+		if b := (batch{c.Worker, c.Time}); !seen[b] {
+			seen[b] = true
+			frames += c.Trace.Frames
+			for _, s := range c.Trace.Stages {
+				sums[s.Name] += float64(s.NS) / 1e9
+			}
+		}
+	}
+	if len(flows) > 0 { // alone each, in one pass for each time it was held
+		frames = len(flows)
+	}
+	if frames == 0 {
+		return nil, errors.New("the trace saw no frame that was sent: " + trace)
+	}
+	for stage := range sums {
+		sums[stage] /= float64(frames)
+	}
+	return sums, nil
+}

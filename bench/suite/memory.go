@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// resident is a switch that tells how much memory it takes.
+type resident interface {
+	resident() (memory, error)
+}
+
+// memory is that of all of a switch's processes, in bytes: resident, and in huge
+// pages, which do not count as resident.
+type memory struct{ resident, huge float64 }
+
+func (w *weft) resident() (memory, error) { return processMemory(w.daemon) }
+
+func (o *ovs) resident() (memory, error) { return processMemory(o.vswitchd, o.db) }
+
+// processMemory sums over processes and their children.
+func processMemory(processes ...*process) (m memory, err error) {
+	for _, p := range processes {
+		for _, pid := range withChildren(p.cmd.Process.Pid) {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			if err != nil {
+				return m, err
+			}
+			m.resident += statusBytes(string(status), "VmRSS:")
+			m.huge += statusBytes(string(status), "HugetlbPages:")
+		}
+	}
+	return m, nil
+}
+
+// withChildren is a process and all below it.
+func withChildren(pid int) []int {
+	all := []int{pid}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, t := range tasks {
+		text, _ := os.ReadFile(t)
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				all = append(all, withChildren(child)...)
+			}
+		}
+	}
+	return all
+}
+
+func statusBytes(status, field string) float64 {
+	_, rest, _ := strings.Cut(status, field)
+	words := strings.Fields(rest)
+	if len(words) == 0 {
+		return 0
+	}
+	kb, _ := strconv.ParseFloat(words[0], 64)
+	return 1024 * kb
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"weft/internal/cpu"
+	"weft/packet"
+	"weft/port"
+	"weft/xsk"
+)
+
+// The worker of the uplink family, a process of its own: this program does with an
+// uplink's queues what a worker does.
+
+// driveVerb is the argument with which this program is the uplink's worker.
+const driveVerb = "drive-uplink"
+
+func driveUplink(args []string) error {
+	flags := flag.NewFlagSet(driveVerb, flag.ContinueOnError)
+	dev := flags.String("dev", "", "device")
+	way := flags.String("way", "", "send or receive")
+	size := flags.Int("size", 64, "bytes of a frame")
+	local := flags.String("local", "", "address of the tunnel endpoint")
+	length := flags.Duration("length", time.Second, "of a measurement of receiving")
+	busyPoll := flags.Int("busy-poll", 0, "µs of busy polling, 0: none")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	uplink, err := xsk.Setup(xsk.Config{Dev: *dev, Queues: 1, BusyPoll: *busyPoll})
+	if err != nil {
+		return err
+	}
+	defer uplink.Close()
+	endpoint, err := netip.ParseAddr(*local)
+	if err == nil {
+		err = uplink.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(endpoint, 4789)})
+	}
+	if err != nil {
+		return err
+	}
+	spec, err := uplink.Spec()
+	if err != nil {
+		return err
+	}
+	var fds []int
+	for _, fd := range uplink.FDs() {
+		if fd, err = syscall.Dup(fd); err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+	}
+	device, err := xsk.Open(spec, fds)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, os.Interrupt, syscall.SIGTERM)
+	var stop atomic.Bool
+	var count atomic.Uint64
+	done := make(chan error, 1)
+	go func() {
+		if err := cpu.Pin(switchCore); err != nil {
+			done <- err
+			return
+		}
+		if *way == "send" {
+			sendAll(device.Tx()[0], *size, &stop)
+		} else {
+			receiveAll(device.Rx()[0], &stop, &count)
+		}
+		done <- nil
+	}()
+	if *way == "receive" {
+		time.Sleep(warmUp)
+		before, from := count.Load(), time.Now()
+		time.Sleep(*length)
+		fmt.Printf("frames a second: %.0f\n", float64(count.Load()-before)/time.Since(from).Seconds())
+	} else {
+		select {
+		case <-stopped:
+		case err := <-done:
+			return err
+		}
+	}
+	stop.Store(true)
+	return <-done
+}
+
+// sendAll sends batches of equal frames: a private header, and the rest in
+// memory as a guest's would be.
+func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
+	b := new(packet.Batch)
+	rest := make([]byte, 2048)
+	order := make([]uint8, packet.BatchSize)
+	for i := range order {
+		order[i] = uint8(i)
+		f, h := b.Next()
+		header := copy(h[:min(size, packet.InnerHeader)], rest)
+		if size > header {
+			b.AddSpan(f, packet.Address(rest), uint32(size-header))
+		}
+		b.Commit(f, header)
+	}
+	for !stop.Load() {
+		tx.Send(b, order)
+		tx.Flush()
+	}
+}
+
+// emptyPauses is how long a worker pauses after a pass that found nothing
+// (datapath.emptyPassPauses): whoever fills the ring writes where it looks.
+const emptyPauses = 24
+
+func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {
+	b := new(packet.Batch)
+	for !stop.Load() {
+		b.Reset()
+		n := rx.Recv(b)
+		if n > 0 {
+			count.Add(uint64(n))
+		}
+		rx.Release()
+		if n == 0 {
+			cpu.Pause(emptyPauses)
+		}
+	}
+}
