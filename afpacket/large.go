@@ -136,7 +136,7 @@ func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 // it; false if they do not suffice.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
-	n, count := s.Write(t.headers[t.used:], t.spans)
+	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // of the others' outer headers nothing is sent
 	if n == 0 || t.vectors+1+count > len(q.iov) {
 		return false
 	}

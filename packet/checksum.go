@@ -14,7 +14,7 @@ func Sum(b []byte) uint16 {
 	// The sum does not depend on byte order but for a final swap (RFC 1071
 	// section 2(B)), and words of any width add up to the same (2(C)).
 	var acc, c uint64
-	if len(b) >= sumBlock && sumByBlocks {
+	if len(b) >= sumLeast && sumByBlocks {
 		n := len(b) &^ (sumBlock - 1)
 		acc = sumBlocks(&b[0], n)
 		b = b[n:]
@@ -31,34 +31,40 @@ func Sum(b []byte) uint16 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
 		b = b[64:]
 	}
+	var last uint64 // by halves, which are too few to overflow it
 	for len(b) >= 8 {
-		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b), c)
+		v := binary.LittleEndian.Uint64(b)
+		last += v>>32 + v&0xffffffff
 		b = b[8:]
 	}
 	if len(b) >= 4 {
-		acc, c = bits.Add64(acc, uint64(binary.LittleEndian.Uint32(b)), c)
+		last += uint64(binary.LittleEndian.Uint32(b))
 		b = b[4:]
 	}
-	var last uint64
 	if len(b) >= 2 {
-		last = uint64(binary.LittleEndian.Uint16(b))
+		last += uint64(binary.LittleEndian.Uint16(b))
 		b = b[2:]
-		if len(b) > 0 {
-			last |= uint64(b[0]) << 16
-		}
-	} else if len(b) > 0 {
-		last = uint64(b[0])
+	}
+	if len(b) > 0 {
+		last += uint64(b[0])
 	}
 	acc, c = bits.Add64(acc, last, c)
 	acc, c = bits.Add64(acc, 0, c)
 	return bits.ReverseBytes16(fold(acc + c))
 }
 
+// sumHeader is Sum of an IPv4 header without options.
+func sumHeader(ip *[IPv4Len]byte) uint16 {
+	x, y, z := binary.LittleEndian.Uint64(ip[0:]), binary.LittleEndian.Uint64(ip[8:]), binary.LittleEndian.Uint32(ip[16:])
+	const half = 1<<32 - 1
+	return bits.ReverseBytes16(fold(x>>32 + x&half + y>>32 + y&half + uint64(z)))
+}
+
 // CopySum copies src to dst, which is at least as long, and returns the sum over
 // it. The two do not overlap.
 func CopySum(dst, src []byte) uint16 {
 	dst = dst[:len(src)]
-	if len(src) < sumBlock || !sumByBlocks {
+	if len(src) < sumLeast || !sumByBlocks {
 		copy(dst, src)
 		return Sum(dst)
 	}

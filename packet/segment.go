@@ -82,18 +82,22 @@ func (s *Segmenter) Next(dst *Batch) bool {
 		dst.Abandon(seg)
 		return false
 	}
-	s.finish(seg.buf[seg.start:seg.end], n)
+	s.finish(seg.buf[seg.start:seg.end], n, true)
 	dst.N++
 	return true
 }
 
 // Write writes the next segment's headers to dst, which has room for MaxHeader and
 // Headroom, with the inner checksum finished, and returns their length; spans gets
-// its payload, count of them. 0: spans has too little room.
-func (s *Segmenter) Write(dst []byte, spans []Span) (n, count int) {
+// its payload, count of them. 0: spans has too little room. Without outer, nothing is
+// written in the place of the tunnel's headers.
+func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
-	payload := min(s.size, s.payload-s.at)
-	n = copy(dst, f.buf[f.start:int(f.start)+s.headers])
+	payload, skip := min(s.size, s.payload-s.at), 0
+	if !outer && f.OuterL3 != 0 {
+		skip = int(f.OuterL4) + UDPLen
+	}
+	n = skip + copy(dst[skip:], f.buf[int(f.start)+skip:int(f.start)+s.headers])
 	left := payload
 	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
 		first := int(f.start) + s.headers + s.at
@@ -120,7 +124,7 @@ func (s *Segmenter) Write(dst []byte, spans []Span) (n, count int) {
 		}
 	}
 	s.span, s.offset = at, offset
-	s.finish(dst[:n], payload)
+	s.finish(dst[:n], payload, outer)
 	l4 := dst[f.L4:n]
 	putChecksum(l4[f.Offload.CsumOffset:], AddSums(Sum(l4), sum), f.Offload.CsumOffset)
 	return n, count
@@ -155,12 +159,12 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish puts the headers in h right for n bytes of payload, and goes on to the next
-// segment.
-func (s *Segmenter) finish(h []byte, n int) {
+// finish puts the headers in h right for n bytes of payload, the tunnel's if outer, and
+// goes on to the next segment.
+func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	f := s.f
 	length := s.headers + n
-	if f.OuterL3 != 0 {
+	if outer && f.OuterL3 != 0 {
 		s.finishIP(h[f.OuterL3:], length-int(f.OuterL3), s.outerSum, s.outerID, h[f.OuterL3+6]&0x40 != 0)
 		UDP(h[f.OuterL4:]).SetLen(length - int(f.OuterL4))
 	}

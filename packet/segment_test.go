@@ -235,12 +235,25 @@ func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) 
 	return frames
 }
 
-// written cuts f by way of Write, as an output does that needs no frames.
-func written(b *packet.Batch, f *packet.Frame) (frames [][]byte) {
-	var dst [packet.Headroom + packet.MaxHeader]byte
+// written cuts f by way of Write, as an output does that needs no frames; the same
+// without outer headers must differ in nothing else.
+func written(t *testing.T, b *packet.Batch, f *packet.Frame) (frames [][]byte) {
+	t.Helper()
+	var dst, bare [packet.Headroom + packet.MaxHeader]byte
 	spans := make([]packet.Span, packet.MaxSpans)
+	outer := 0
+	if f.OuterL3 != 0 {
+		outer = int(f.OuterL4) + packet.UDPLen
+	}
+	untouched := bytes.Repeat([]byte{0xa5}, outer)
+	inner := b.Segments(f)
 	for s := b.Segments(f); !s.Done(); {
-		n, count := s.Write(dst[:], spans)
+		copy(bare[:], untouched)
+		m, _ := inner.Write(bare[:], spans, false)
+		n, count := s.Write(dst[:], spans, true)
+		if n != m || !bytes.Equal(bare[:outer], untouched) || n > 0 && !bytes.Equal(bare[outer:n], dst[outer:n]) {
+			t.Fatalf("without outer headers, %d bytes of headers\n% x\ninstead of %d\n% x", m, bare[:m], n, dst[:n])
+		}
 		if n == 0 {
 			return nil
 		}
@@ -291,7 +304,7 @@ func checkSegments(t *testing.T, a *packettest.Arena, seed int64) {
 	}
 	got := segments(&b, f, rng.Intn(2) == 0)
 	compareFrames(t, seed, got, want)
-	compareFrames(t, seed, written(&b, f), want)
+	compareFrames(t, seed, written(t, &b, f), want)
 	if !bytes.Equal(packettest.Bytes(&b, f), large) {
 		t.Fatalf("seed %d: the large frame was changed", seed)
 	}

@@ -2,13 +2,16 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-// sumBlock is what the assembly takes at a time, in bytes.
-const sumBlock = 128
+// What the assembly takes, in bytes: multiples of sumBlock, sumLeast at least.
+const (
+	sumBlock = 32
+	sumLeast = 128
+)
 
 var sumByBlocks = cpu.X86.HasAVX2
 
-// sumBlocks is the sum over n bytes, a multiple of sumBlock and not 0, in words of
-// the machine's order and not folded.
+// sumBlocks is the sum over n bytes, a multiple of sumBlock and at least sumLeast, in
+// words of the machine's order and not folded.
 //
 //go:noescape
 func sumBlocks(p *byte, n int) uint64

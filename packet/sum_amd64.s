@@ -1,11 +1,11 @@
 #include "textflag.h"
 
-// Both loops add the 32-bit halves of 128 bytes a turn to eight 64-bit sums: a
-// sum of ones' complement does not depend on the width of its words (RFC 1071
-// section 2(C)), and 64 bits do not overflow within a frame.
+// Both loops add the 32-bit halves of 128 bytes a turn to eight 64-bit sums, and
+// then of 32: a sum of ones' complement does not depend on the width of its words
+// (RFC 1071 section 2(C)), and 64 bits do not overflow within a frame.
 
 // func sumBlocks(p *byte, n int) uint64
-// n is a multiple of 128, not 0.
+// n is a multiple of 32, 128 at least.
 TEXT ·sumBlocks(SB), NOSPLIT, $0-24
 	MOVQ p+0(FP), SI
 	MOVQ n+8(FP), CX
@@ -38,8 +38,22 @@ sum:
 	VPADDQ Y11, Y3, Y3
 	ADDQ $128, SI
 	SUBQ $128, CX
-	JNZ sum
+	CMPQ CX, $128
+	JAE sum
+	TESTQ CX, CX
+	JZ sumdone
 
+sum32:
+	VMOVDQU (SI), Y4
+	VPUNPCKLDQ Y15, Y4, Y8
+	VPUNPCKHDQ Y15, Y4, Y9
+	VPADDQ Y8, Y0, Y0
+	VPADDQ Y9, Y1, Y1
+	ADDQ $32, SI
+	SUBQ $32, CX
+	JNZ sum32
+
+sumdone:
 	VPADDQ Y1, Y0, Y0
 	VPADDQ Y3, Y2, Y2
 	VPADDQ Y2, Y0, Y0
@@ -53,7 +67,7 @@ sum:
 	RET
 
 // func copySumBlocks(dst, src *byte, n int) uint64
-// n is a multiple of 128, not 0. The two do not overlap.
+// n is a multiple of 32, 128 at least. The two do not overlap.
 TEXT ·copySumBlocks(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
@@ -92,8 +106,24 @@ copysum:
 	ADDQ $128, SI
 	ADDQ $128, DI
 	SUBQ $128, CX
-	JNZ copysum
+	CMPQ CX, $128
+	JAE copysum
+	TESTQ CX, CX
+	JZ copysumdone
 
+copysum32:
+	VMOVDQU (SI), Y4
+	VMOVDQU Y4, (DI)
+	VPUNPCKLDQ Y15, Y4, Y8
+	VPUNPCKHDQ Y15, Y4, Y9
+	VPADDQ Y8, Y0, Y0
+	VPADDQ Y9, Y1, Y1
+	ADDQ $32, SI
+	ADDQ $32, DI
+	SUBQ $32, CX
+	JNZ copysum32
+
+copysumdone:
 	VPADDQ Y1, Y0, Y0
 	VPADDQ Y3, Y2, Y2
 	VPADDQ Y2, Y0, Y0

@@ -3,7 +3,8 @@
 package packet
 
 const (
-	sumBlock    = 128
+	sumBlock    = 32
+	sumLeast    = 128
 	sumByBlocks = false
 )
 

@@ -15,6 +15,7 @@ import (
 type trainShape struct {
 	l3, l4, end int // inner IP, TCP, what TCP carries
 	v4          bool
+	partial     uint16 // sum over the pseudo header without its length
 }
 
 // JoinTrain makes f, begun with Next, a large frame of as many datagrams as go
@@ -82,7 +83,7 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 		t.v4, t.l4 = true, t.l3+IPv4Len
 		ip := IPv4(h[t.l3:])
 		ok = ip[0] == 0x45 && ip.Proto() == ProtoTCP && ip.FlagsFrag()&^0x4000 == 0 && ip.TotalLen() == size-t.l3
-		ok = ok && Sum(ip[:IPv4Len]) == 0xffff
+		ok = ok && sumHeader((*[IPv4Len]byte)(ip)) == 0xffff
 	case etherType == EtherTypeIPv6 && len(h) >= t.l3+IPv6Len:
 		t.l4 = t.l3 + IPv6Len
 		ip := IPv6(h[t.l3:])
@@ -93,6 +94,11 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 	}
 	tcp := TCP(h[t.l4:])
 	t.end = t.l4 + tcp.HeaderLen()
+	if ip := h[t.l3:]; t.v4 {
+		t.partial = SumIPv4(IPv4(ip).Src(), IPv4(ip).Dst(), ProtoTCP, 0)
+	} else {
+		t.partial = SumIPv6(ip[8:], ip[24:], ProtoTCP, 0)
+	}
 	const ends = tcpFIN | tcpSYN | tcpRST | tcpPSH | tcpURG
 	return t, tcp.HeaderLen() >= tcpMinLen && t.end <= len(h) && t.end < size && tcp[13]&ends == 0
 }
@@ -109,7 +115,7 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if t.v4 {
 		v4 := IPv4(ip)
 		if ip[0] != o[0] || v4.Proto() != ProtoTCP || v4.TotalLen() != len(seg)-t.l3 ||
-			binary.BigEndian.Uint64(o[12:]) != binary.BigEndian.Uint64(ip[12:]) || Sum(ip) != 0xffff {
+			binary.BigEndian.Uint64(o[12:]) != binary.BigEndian.Uint64(ip[12:]) || sumHeader((*[IPv4Len]byte)(ip)) != 0xffff {
 			return false
 		}
 	} else if v6 := IPv6(ip); v6.NextHeader() != ProtoTCP || v6.PayloadLen() != len(seg)-t.l4 || !bytes.Equal(o[8:], ip[8:]) {
@@ -119,19 +125,13 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// valid verifies the TCP checksum of a datagram.
+// valid verifies the TCP checksum of a datagram that has the first one's addresses.
 func (t *trainShape) valid(seg []byte) bool {
-	return AddSums(t.pseudo(seg, len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
+	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
 
 // pseudo is the sum over the pseudo header for n bytes from the TCP header on.
-func (t *trainShape) pseudo(h []byte, n int) uint16 {
-	if ip := h[t.l3:]; t.v4 {
-		return SumIPv4(IPv4(ip).Src(), IPv4(ip).Dst(), ProtoTCP, n)
-	}
-	ip := h[t.l3:]
-	return SumIPv6(ip[8:], ip[24:], ProtoTCP, n)
-}
+func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
 // finish makes h, the first datagram's headers behind outer bytes of f's, those of
 // the large frame.
@@ -152,5 +152,5 @@ func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 		f.Offload.Flags |= OffloadFixedID
 	}
 	h[t.l4+13] |= flow.flags
-	binary.BigEndian.PutUint16(h[t.l4+tcpCsumOffset:], t.pseudo(h, length))
+	binary.BigEndian.PutUint16(h[t.l4+tcpCsumOffset:], t.pseudo(length))
 }
