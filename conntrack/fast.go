@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"math/bits"
+
 	"weft/packet"
 )
 
@@ -34,6 +36,27 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		return translated(flags, dir), true
 	}
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
+}
+
+// FastAll is Fast for frames one after another, of which quick are known to be that,
+// up to one of which that cannot be said; it returns how many.
+func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
+	conns := tr.Table.conns
+	for n, i := range frames {
+		i %= packet.BatchSize
+		if quick>>i&1 != 0 {
+			c := &conns[tr.numbers[i]&uint32(len(conns)-1)]
+			flags, other := c.flags, &c.tuples[1-tr.dirs[i]&1]
+			ends, ports := bits.RotateLeft64(other.a, 32), bits.RotateLeft32(uint32(other.b>>32), 16)
+			if c.generation() == tr.generations[i] && (!translates || flags&connTranslated == 0 || b.Frames[i].SetIPv4Ends(ends, ports)) {
+				continue
+			}
+		}
+		if _, ok := tr.Fast(b, int(i), translates, now); !ok {
+			return n
+		}
+	}
+	return len(frames)
 }
 
 // fastOther rewrites a frame that is not rewritten at once.

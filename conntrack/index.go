@@ -36,6 +36,21 @@ func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return (x - ones) &^ x & tops, (y - ones) &^ y & tops
 }
 
+// candidate is the first entry that has the signature: most are in the first word.
+func (b *bucket) candidate(signature uint64) (way uint32, ok bool) {
+	const ones, tops = 0x0001000100010001, 0x8000800080008000
+	all := signature * ones
+	x := b.signatures[0] ^ all
+	if x = (x - ones) &^ x & tops; x != 0 {
+		return uint32(bits.TrailingZeros64(x)) / 16, true
+	}
+	x = b.signatures[1] ^ all
+	if x = (x - ones) &^ x & tops; x != 0 {
+		return ways/2 + uint32(bits.TrailingZeros64(x))/16, true
+	}
+	return 0, false
+}
+
 // firstWay is the lowest marked entry.
 func firstWay(lo, hi uint64) uint32 {
 	if lo != 0 {

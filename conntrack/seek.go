@@ -37,14 +37,39 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 	for ; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		f := &b.Frames[i]
-		if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP || tr.Known(i, zone) {
+		if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP ||
+			tr.known>>i&1 != 0 && tr.Known(i, zone) {
 			continue
 		}
 		p := &tr.probes[i]
-		if !t.extractIPv4(f, zone, p) {
-			t.extract(b, f, zone, p)
-		}
+		t.extract(b, f, zone, p)
 		tr.lines[n%packet.BatchSize] = uint32(p.hash) & t.wrap
+		tr.order[n%packet.BatchSize] = uint8(i)
+		n++
+	}
+	order := tr.order[:n]
+	tr.likely(order)
+	return order, &tr.lines
+}
+
+// Ends of a whole datagram of TCP or UDP over IPv4.
+type Ends struct {
+	Addresses uint64 // source<<32 | destination
+	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
+}
+
+// SeekEnds is SeekFlows for frames of which none is known and all have Ends.
+func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
+	t, n := tr.Table, 0
+	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
+	s6, s7, s8 := s[6], s[7], s[8]
+	for ; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros32(set) % packet.BatchSize
+		p, a, b := &tr.probes[i], ends[i].Addresses, ends[i].Rest|more
+		p.a, p.b, p.kind, p.inner = a, b, kindFlow, 0
+		both := fold(a>>32^b>>48<<40^s6, a&0xffffffff^b>>32&0xffff<<40^s6) // as hash has it
+		p.hash = fold(both^s7, b&0xffffffff^s8)
+		tr.lines[n%packet.BatchSize] = uint32(p.hash) & wrap
 		tr.order[n%packet.BatchSize] = uint8(i)
 		n++
 	}
@@ -78,8 +103,8 @@ func (tr *Tracker) likely(frames []uint8) {
 		hash := tr.probes[i].hash
 		bucket := &t.buckets[tr.lines[n%packet.BatchSize]]
 		number, line := none, uint32(0)
-		if lo, hi := bucket.candidates(signature(hash)); lo|hi != 0 {
-			number = bucket.numbers[firstWay(lo, hi)%ways]
+		if way, ok := bucket.candidate(signature(hash)); ok {
+			number = bucket.numbers[way%ways]
 			line = number
 		} else if bucket.passed != 0 {
 			number = unsure
@@ -92,6 +117,83 @@ func (tr *Tracker) likely(frames []uint8) {
 
 // unsure is the number of a connection whose search has not come to its end.
 const unsure = none - 1
+
+// Hint is what a worker remembers with one direction of a connection, as long as that
+// is of this generation.
+type Hint struct{ Tag, Generation uint32 }
+
+// Hints are those of a connection, by direction.
+type Hints [2]Hint
+
+// Settled says of frames, a bit each, what SettleAll has found.
+type Settled struct {
+	Expected uint32 // tag
+	Hinted   uint32 // have a connection with a hint, whose tag is known
+	Usual    uint32 // of those: the tag is the one expected
+	// Quick are those of which Fast says ok without writing anything, but for the
+	// translation.
+	Quick uint32
+}
+
+// SettleAll is Settle for frames that SeekFlows returned. Index of hints is the number
+// of the connection.
+func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
+	conns := tr.Table.conns
+	hints = hints[:len(conns)]
+	policy := uint8(0)
+	timeout, moves := tr.timeout(policy, UDPMultiple)
+	hinted, usual, quick := uint32(0), uint32(0), uint32(0)
+	for _, i := range frames {
+		i %= packet.BatchSize
+		n, p := tr.numbers[i], &tr.probes[i]
+		if n >= uint32(len(conns)) || p.ipv6() {
+			hinted |= tr.settleHint(i, hints, tags)
+			continue
+		}
+		c := &conns[n]
+		g := c.generation()
+		dir := uint8(0)
+		if c.tuples[0] != p.words {
+			dir = 1
+		}
+		if g&1 == 0 || dir == 1 && c.tuples[1] != p.words {
+			hinted |= tr.settleHint(i, hints, tags)
+			continue
+		}
+		tr.dirs[i], tr.generations[i] = dir, g
+		h := hints[n][dir]
+		if h.Generation != g {
+			continue
+		}
+		tags[i] = h.Tag
+		hinted |= 1 << i
+		if h.Tag == expected {
+			usual |= 1 << i
+		}
+		if c.policy != policy {
+			policy = c.policy
+			timeout, moves = tr.timeout(policy, UDPMultiple)
+		}
+		// What is not due has not expired either, unless its timeout is 0.
+		if d := now + timeout - c.expiresNS; d <= moves && d < timeout && c.class == UDPMultiple &&
+			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
+			quick |= 1 << i
+		}
+	}
+	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
+}
+
+// settleHint is SettleAll for a frame that is not the connection's that it may be, or
+// of IPv6.
+func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32) (hinted uint32) {
+	if ref, dir, ok := tr.Settle(int(i)); ok {
+		if h := hints[ref.Number][dir&1]; h.Generation == ref.Generation {
+			tags[i%packet.BatchSize] = h.Tag
+			return 1 << (i % packet.BatchSize)
+		}
+	}
+	return 0
+}
 
 // Settle ends for frame i what SeekFlows has begun: it returns the frame's
 // connection and direction; ok is false if it has none.

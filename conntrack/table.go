@@ -103,7 +103,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740004
+const magic = 0x7765667463740005
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.

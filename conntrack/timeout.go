@@ -102,23 +102,34 @@ func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Stor
 // ZonePolicy is the policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
-// refreshNS is by how much an expiry must move to be written: other workers read
-// its cache line.
-const refreshNS = 10_000_000
+// An expiry is written where it moves by the 128th part of its timeout, or a second:
+// other workers read its cache line, and where there are many connections it leaves
+// the processor's caches between two frames of one.
+const (
+	refreshShift = 7
+	maxRefreshNS = 1_000_000_000
+)
+
+// timeout is that of a class, and by how much an expiry must move to be written.
+func (m *Memory) timeout(policy uint8, class Class) (timeout, moves uint64) {
+	timeout = m.policies[policy][class%Classes].Load()
+	return timeout, min(timeout>>refreshShift, maxRefreshNS)
+}
 
 // refresh starts the timeout of class anew. The lock of c is held, or nobody knows
 // of it yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
-	expires := now + t.policies[c.policy][class%Classes].Load()
-	if expires-c.expiresNS > refreshNS { // also where it comes earlier than before
-		c.expiresNS = expires
+	timeout, moves := t.timeout(c.policy, class)
+	if now+timeout-c.expiresNS > moves { // also where it comes earlier than before
+		c.expiresNS = now + timeout
 	}
 }
 
 // due tells whether refresh would write anything.
 func (t *Table) due(c *conn, class Class, now uint64) bool {
-	return c.class != class || now+t.policies[c.policy][class%Classes].Load()-c.expiresNS > refreshNS
+	timeout, moves := t.timeout(c.policy, class)
+	return c.class != class || now+timeout-c.expiresNS > moves
 }
 
 // keep is refresh for whoever does not hold the lock, which is taken where refresh is

@@ -177,8 +177,8 @@ func classOf(proto, kind uint8) queryClass {
 }
 
 // Hashing. Both directions of a connection that is not translated have the same
-// hash, so that one entry of the index serves both: the two ends are hashed by
-// themselves and added.
+// hash, so that one entry of the index serves both: the two ends are multiplied with
+// each other.
 
 // fold multiplies and keeps all of the product.
 func fold(a, b uint64) uint64 {
@@ -204,8 +204,8 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	if isICMP(w.proto()) {
 		dp = sp // the type differs between the directions
 	}
-	ends := fold(src^sp<<40^s[6], s[7]) + fold(dst^dp<<40^s[6], s[7])
-	return fold(ends^s[8], w.b&0xffffffff^s[9])
+	ends := fold(src^sp<<40^s[6], dst^dp<<40^s[6])
+	return fold(ends^s[7], w.b&0xffffffff^s[8])
 }
 
 // Taking the tuple out of a frame
@@ -261,26 +261,6 @@ func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe)
 	if p.kind != kindNone {
 		p.hash = t.head.hash(p.words, &p.long)
 	}
-}
-
-// extractIPv4 is extract for what is seen most; it reports false, having done
-// nothing, for everything but whole datagrams of TCP and UDP over IPv4.
-func (t *Table) extractIPv4(f *packet.Frame, zone uint16, p *probe) bool {
-	if f.L4 == 0 || f.Flags&packet.FrameFragment != 0 || f.Proto != packet.ProtoTCP && f.Proto != packet.ProtoUDP {
-		return false
-	}
-	h := f.Header()
-	ip, l4 := h[f.L3:], h[f.L4:]
-	if len(ip) < packet.IPv4Len || len(l4) < 4 || ip[0]>>4 != 4 {
-		return false
-	}
-	a, ports, rest := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(l4), uint64(zone)<<16|uint64(f.Proto)<<8|familyIPv4
-	p.kind, p.inner = kindFlow, 0
-	p.a, p.b = a, uint64(ports)<<32|rest
-	s := &t.head.seeds // as hash has it
-	ends := fold(a>>32^uint64(ports>>16)<<40^s[6], s[7]) + fold(a&0xffffffff^uint64(ports&0xffff)<<40^s[6], s[7])
-	p.hash = fold(ends^s[8], rest^s[9])
-	return true
 }
 
 // protoIPv6 is the protocol behind the extension headers.

@@ -8,7 +8,6 @@ import (
 	"weft/internal/cpu"
 	"weft/internal/shm"
 	"weft/packet"
-	"weft/port"
 )
 
 // Fused connections. What the megaflow before tracking, the tracker and the
@@ -30,12 +29,6 @@ import (
 // The zone is the first megaflow's. Where most frames of a queue's batch were fused,
 // those of the next are sought in the same zone before the flow cache is asked, and
 // that is asked for the others alone.
-
-// hint is what was decided for one direction of a connection of this generation.
-type hint struct{ serial, generation uint32 }
-
-// hints are those of a connection, by direction.
-type hints [2]hint
 
 // pair is two megaflows. A serial names it until it makes room for another, whose
 // serial is higher.
@@ -85,18 +78,20 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 // fused is the hints of a worker, and what they say of the batch in hand.
 type fused struct {
 	region *shm.Region
-	hints  []hints  // index: number of the connection
-	pairs  []pair   // index: serial
-	recent []uint32 // serials, index: hash of the pair
-	last   uint32   // serial
+	hints  []conntrack.Hints // index: number of the connection; tags are serials
+	pairs  []pair            // index: serial
+	recent []uint32          // serials, index: hash of the pair
+	last   uint32            // serial
 
-	waiting uint32 // frames of the run in hand that are to be executed after it
-	wanted  uint32 // frames whose second look-up makes a hint
-	found   uint32 // frames that have a hint, as far as they have been sought
+	waiting uint32            // frames of the run in hand that are to be executed after it
+	wanted  uint32            // frames whose second look-up makes a hint
+	found   uint32            // frames that have a hint, as far as they have been sought
+	settled conntrack.Settled // of those sought last
 	agreed  agreement
 	hits    uint64                   // frames that went by a hint
 	serials [packet.BatchSize]uint32 // of found
-	first   [packet.BatchSize]begun  // of wanted
+	ends    [packet.BatchSize]conntrack.Ends
+	first   [packet.BatchSize]begun // of wanted
 }
 
 // begun is a frame that gets a hint once it has been looked up again.
@@ -142,7 +137,7 @@ func (w *Worker) openFused(n int) error {
 	u := &w.fused
 	var l shm.Layout
 	carve := func() {
-		u.hints, u.pairs, u.recent = shm.Carve[hints](&l, n), shm.Carve[pair](&l, pairs), shm.Carve[uint32](&l, pairs)
+		u.hints, u.pairs, u.recent = shm.Carve[conntrack.Hints](&l, n), shm.Carve[pair](&l, pairs), shm.Carve[uint32](&l, pairs)
 	}
 	carve()
 	region, err := shm.Create("fused", l.Off)
@@ -162,27 +157,29 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
 	if len(order) > 0 {
 		cpu.Prefetch(&u.hints[0], lines[:len(order)])
+		sought := uint32(0)
 		for _, i := range order {
-			u.found &^= 1 << i
-			if w.hinted(int(i)) {
-				u.found |= 1 << i
-			}
+			sought |= 1 << i
 		}
+		u.found = u.found&^sought | w.hinted(order, 0)
 	}
 	return u.found & set
 }
 
-// hinted tells whether frame i, which is being sought, has a hint.
-func (w *Worker) hinted(i int) bool {
-	u := &w.fused
-	ref, dir, ok := w.tracks.tracker.Settle(i)
-	if !ok {
-		return false
+// hinted tells which of the frames that are being sought have a hint; alike are those
+// whose key agrees like the last one.
+func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
+	u, a := &w.fused, &w.fused.agreed
+	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
+	set = u.settled.Hinted
+	for left := set &^ (u.settled.Usual & alike); left != 0; left &= left - 1 {
+		i := bits.TrailingZeros32(left) % packet.BatchSize
+		k, serial := &w.keys[i], u.serials[i]
+		if !(a.serial == serial && a.like(k) || w.agrees(serial, k)) {
+			set &^= 1 << i
+		}
 	}
-	h := u.hints[ref.Number&uint32(len(u.hints)-1)][dir&1]
-	k := &w.keys[i%packet.BatchSize]
-	u.serials[i%packet.BatchSize] = h.serial
-	return h.generation == ref.Generation && (u.agreed.holds(h.serial, k) || w.agrees(h.serial, k))
+	return set
 }
 
 // agrees tells whether a pair is still there and a frame's key agrees with both its
@@ -196,90 +193,6 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	}
 	u.agreed.set(p, k)
 	return true
-}
-
-// sweep takes frames of the batch by their hints before the flow cache is asked, and
-// returns how many. The first ones, as long as each has a hint and only goes to a
-// port, are done with; of those behind the megaflow is known.
-func (w *Worker) sweep(q *rxQueue) (count int) {
-	u, tr := &w.fused, w.tracks.tracker
-	order, lines := tr.SeekFlows(&w.batch, w.live, q.zone)
-	cpu.Prefetch(&u.hints[0], lines[:len(order)])
-	at := 0
-	if !q.tunnel { // whose frames may be coalesced, by run
-		at = w.sweepOut(order)
-	}
-	for _, i := range order[at:] {
-		i %= packet.BatchSize
-		if w.hinted(int(i)) {
-			u.found |= 1 << i
-			w.slots[i] = u.pairs[u.serials[i]&uint32(len(u.pairs)-1)].slot
-		}
-	}
-	count = at + bits.OnesCount32(u.found)
-	if 2*count < bits.OnesCount32(w.live)+at {
-		q.fuses = false
-	}
-	return count
-}
-
-// sweepOut sends the first frames of order, and returns how many.
-func (w *Worker) sweepOut(order []uint8) int {
-	u, tr := &w.fused, w.tracks.tracker
-	var p *pair
-	var out *txPort
-	packets, bytes, done := uint64(0), uint64(0), uint32(0)
-	at := 0
-	for ; at < len(order); at++ {
-		i := order[at] % packet.BatchSize
-		if w.live&(1<<i-1)&^done != 0 || !w.hinted(int(i)) {
-			break // order stays
-		}
-		if serial := u.serials[i]; p == nil || p.serial != serial {
-			if p != nil {
-				w.countPair(p, packets, bytes)
-			}
-			p = &u.pairs[serial&uint32(len(u.pairs)-1)]
-			packets, bytes = 0, 0
-			if out = &w.ports[p.to%port.MaxPorts]; out.tx == nil {
-				break
-			}
-			w.touch(out)
-		}
-		if _, ok := tr.Fast(&w.batch, int(i), p.translates, w.now); !ok {
-			break
-		}
-		if out.count == packet.BatchSize {
-			w.sendPending(out)
-		}
-		out.pending[out.count%packet.BatchSize] = i
-		out.count++
-		packets++
-		bytes += uint64(w.batch.Frames[i].Len())
-		done |= 1 << i
-	}
-	if p != nil {
-		w.countPair(p, packets, bytes)
-	}
-	w.live &^= done
-	u.hits += uint64(at)
-	return at
-}
-
-// countPair counts frames for both megaflows.
-func (w *Worker) countPair(p *pair, packets, bytes uint64) {
-	if packets == 0 {
-		return
-	}
-	for _, slot := range [2]uint32{p.slot, p.then} {
-		flow := w.cache.Flow(slot)
-		flow.Packets += packets
-		flow.Bytes += bytes
-		flow.UsedNS = w.now
-		if p.then == p.slot {
-			return
-		}
-	}
 }
 
 // runFused takes those frames of a run through tracking that have a hint, and
@@ -354,11 +267,11 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// holds tells whether k agrees too: it is like the other in all words that the
+// like tells whether k agrees too: it is like the other in all words that the
 // connection does not determine and the megaflows may look at.
-func (a *agreement) holds(serial uint32, k *flowtable.Key) bool {
+func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
-	return a.serial == serial && (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
+	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
@@ -439,7 +352,7 @@ func (w *Worker) fuse() {
 func (w *Worker) hint(i int, then, thenGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
-	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = hint{serial, f.ref.Generation}
+	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
 // serialOf is the serial of a pair, which is kept if it is not there yet.

@@ -148,17 +148,21 @@ func (w *twins) change() {
 	}
 }
 
-// frame is one of few connections, at any stage of its life.
-func (w *twins) frame(inPort uint32) []byte {
+// frame is one of few connections, at any stage of its life; where it is calm, a
+// datagram like most others, so that whole batches are fused.
+func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)
 	if inPort == 2 {
-		if w.rng.Intn(3) == 0 {
+		if w.rng.Intn(3) == 0 && !calm {
 			inside = 0xc0000200 + uint32(w.rng.Intn(4))
 		}
 		inside, outside, a, b = outside, inside, b, a
 	}
 	ttl := byte(w.rng.Intn(2)*128 + 40)
+	if calm && w.rng.Intn(30) != 0 {
+		return setTTL(udp(inside, outside, a, b), 40)
+	}
 	if w.rng.Intn(3) == 0 {
 		return setTTL(udp(inside, outside, a, b), ttl)
 	}
@@ -244,14 +248,17 @@ func tryFused(t *testing.T, seed int64, steps int) *twins {
 	for range 60 {
 		w.change()
 	}
-	clock := uint64(1 << 50)
+	clock, calm := uint64(1<<50), false
 	for step := range steps {
 		if w.rng.Intn(8) == 0 {
 			w.change()
 		}
+		if w.rng.Intn(10) == 0 {
+			calm = !calm
+		}
 		inPort := uint32(w.rng.Intn(2) + 1)
 		for range w.rng.Intn(20) + 1 {
-			f := w.frame(inPort)
+			f := w.frame(inPort, calm)
 			w.each(func(r *rig) { r.inject(inPort, append([]byte(nil), f...)) })
 		}
 		if w.rng.Intn(10) == 0 {

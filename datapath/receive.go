@@ -21,6 +21,7 @@ type rxQueue struct {
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
 	zone   uint16
 	kept   keptBatch
+	agreed agreement // of the frames fused last
 }
 
 // queueTable holds the receive queues: slots that stay where they are, and the

@@ -8,6 +8,7 @@
 //	execute.go   the actions of a run of frames of one flow
 //	track.go     connection tracking, and looking up again behind it
 //	fuse.go      both look-ups and tracking in one, for established connections
+//	sweep.go     a batch of those at once
 //	fragment.go  fragments that wait for the rest of their datagram
 //	coalesce.go  one large frame of a run's segments
 //	meter.go     rates

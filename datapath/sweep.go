@@ -1,0 +1,150 @@
+package datapath
+
+import (
+	"math/bits"
+
+	"weft/flowtable"
+	"weft/internal/cpu"
+	"weft/packet"
+	"weft/port"
+)
+
+// sweep takes frames of the batch by their hints before the flow cache is asked, and
+// returns how many. The first ones, as long as each has a hint and only goes to a
+// port, are done with; of those behind the megaflow is known.
+func (w *Worker) sweep(q *rxQueue) (count int) {
+	u := &w.fused
+	u.agreed = q.agreed
+	w.keepAgreement()
+	order, lines, alike := w.seekLive(q.zone)
+	cpu.Prefetch(&u.hints[0], lines[:len(order)])
+	u.found = w.hinted(order, alike)
+	q.agreed = u.agreed
+	at := 0
+	if !q.tunnel { // whose frames may be coalesced, by run
+		at = w.sweepOut(order)
+	}
+	for _, i := range order[at:] {
+		i %= packet.BatchSize
+		if u.found>>i&1 != 0 {
+			w.slots[i] = u.pairs[u.serials[i]&uint32(len(u.pairs)-1)].slot
+		}
+	}
+	count = at + bits.OnesCount32(u.found)
+	if 2*count < bits.OnesCount32(w.live)+at {
+		q.fuses = false
+	}
+	return count
+}
+
+// keepAgreement forgets what agreed last, unless both megaflows are still there.
+func (w *Worker) keepAgreement() {
+	u := &w.fused
+	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
+	if p.serial != u.agreed.serial || w.cache.Flow(p.slot).Generation != p.generation || w.cache.Flow(p.then).Generation != p.thenGeneration {
+		u.agreed.serial = 0
+	}
+}
+
+// seekLive is SeekFlows of the live frames, and tells whose keys agree like the last
+// one. Of most the key has all it takes.
+func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
+	u, tr := &w.fused, w.tracks.tracker
+	a := &u.agreed
+	o0, o1, o2, o3, o4 := a.words[0], a.words[1], a.words[2], a.words[3], a.words[4]
+	for live := w.live; live != 0; live &= live - 1 {
+		i := bits.TrailingZeros32(live) % packet.BatchSize
+		k := &w.keys[i]
+		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
+		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // something else is among them, or a fragment
+			return order, lines, 0
+		}
+		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
+			alike |= 1 << i
+		}
+		e := &u.ends[i]
+		e.Addresses, e.Rest = k[flowtable.WIPv4], l4>>32<<32|ip>>56<<8
+	}
+	order, lines = tr.SeekEnds(w.live, &u.ends, zone)
+	return order, lines, alike
+}
+
+// sweepOut sends the first frames of order, and returns how many.
+func (w *Worker) sweepOut(order []uint8) (at int) {
+	u := &w.fused
+	for at < len(order) {
+		n := w.sweepRun(order[at:])
+		if n == 0 {
+			break
+		}
+		at += n
+	}
+	u.hits += uint64(at)
+	return at
+}
+
+// sweepRun sends the first frames of order as far as all have hints of one pair, and
+// returns how many.
+func (w *Worker) sweepRun(order []uint8) int {
+	u := &w.fused
+	serial := u.serials[order[0]%packet.BatchSize]
+	other := w.live &^ u.found
+	if serial == u.settled.Expected {
+		other |= w.live &^ u.settled.Usual
+	} else {
+		for set := u.found; set != 0; set &= set - 1 {
+			if i := bits.TrailingZeros32(set) % packet.BatchSize; u.serials[i] != serial {
+				other |= 1 << i
+				break
+			}
+		}
+	}
+	run := w.live & (other&-other - 1) // order stays
+	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
+	out := &w.ports[p.to%port.MaxPorts]
+	if run == 0 || p.serial != serial || out.tx == nil {
+		return 0
+	}
+	w.touch(out)
+	n := bits.OnesCount32(run)
+	if int(out.count)+n > packet.BatchSize {
+		w.sendPending(out)
+	}
+	if p.translates || run&^u.settled.Quick != 0 {
+		if sent := w.tracks.tracker.FastAll(&w.batch, order[:n], u.settled.Quick, p.translates, w.now); sent < n {
+			n, run = sent, 0
+			for _, i := range order[:n] {
+				run |= 1 << i
+			}
+		}
+	}
+	bytes, count := 0, out.count
+	for _, i := range order[:n] {
+		i %= packet.BatchSize
+		out.pending[count%packet.BatchSize] = i
+		count++
+		bytes += w.batch.Frames[i].Len()
+	}
+	out.count = count
+	w.countPair(p, uint64(n), uint64(bytes))
+	w.live &^= run
+	u.found &^= run
+	return n
+}
+
+// countPair counts frames for both megaflows.
+func (w *Worker) countPair(p *pair, packets, bytes uint64) {
+	if packets == 0 {
+		return
+	}
+	for _, slot := range [2]uint32{p.slot, p.then} {
+		flow := w.cache.Flow(slot)
+		flow.Packets += packets
+		flow.Bytes += bytes
+		flow.UsedNS = w.now
+		if p.then == p.slot {
+			return
+		}
+	}
+}
