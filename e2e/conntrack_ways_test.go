@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The tutorial of Open vSwitch on conntrack: frames come back to the table that had
+// them tracked, and only who has sent a SYN from the left is answered.
+func TestConntrackTutorial(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0, priority=50, ct_state=-trk, tcp, in_port=1, actions=ct(table=0)
+table=0, priority=50, ct_state=+trk+new, tcp, in_port=1, actions=ct(commit),2
+table=0, priority=50, ct_state=-trk, tcp, in_port=2, actions=ct(table=0)
+table=0, priority=50, ct_state=+trk+est, tcp, in_port=2, actions=1
+table=0, priority=50, ct_state=+trk+est, tcp, in_port=1, actions=2
+`)
+	serve(t, s.inside, "10.0.0.1", 80)
+	serve(t, s.outside, "192.0.2.2", 80)
+	s.calls(s.inside, "192.0.2.2", 80, "10.0.0.1")
+	s.refused(s.outside, "10.0.0.1", 80)
+	s.dumped(`tcp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=\d+,dport=80\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=80,dport=\d+\),protoinfo=\(state=TIME_WAIT\)`)
+}
+
+// A server of TFTP answers from a port that nobody has seen: with alg=tftp that is
+// related to the request, also behind source translation.
+func TestConntrackTFTP(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,in_port=1,udp,tp_dst=69,actions=ct(commit,zone=5,alg=tftp,nat(src=192.0.2.1)),2
+table=0,in_port=1,udp,tp_dst=70,actions=ct(commit,zone=5,nat(src=192.0.2.1)),2
+table=0,priority=1,in_port=1,udp,actions=ct(zone=5,nat),2
+table=0,in_port=2,udp,actions=ct(zone=5,nat,table=1)
+table=1,in_port=2,udp,ct_state=+new+rel,ct_nw_src=10.0.0.1,actions=ct(commit,zone=5,nat),1
+table=1,in_port=2,udp,ct_state=+est,actions=1
+`)
+	s.outside.Start("python3", "-c", `
+import select, socket
+both = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in (69, 70)]
+for s, port in zip(both, (69, 70)): s.bind(("192.0.2.2", port))
+while True:
+    for s in select.select(both, [], [])[0]:
+        b, a = s.recvfrom(600)
+        d = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        d.bind(("192.0.2.2", 0))
+        d.settimeout(0.5)
+        d.sendto(b"\0\3\0\1data", a)
+        try: assert d.recvfrom(600) == (b"\0\4\0\1", a)
+        except OSError: continue
+        d.sendto(b"\0\3\0\2end", a)
+`)
+	read := func(port int) string {
+		out, _ := s.inside.Try("python3", "-c", fmt.Sprintf(`
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(1)
+s.sendto(b"\0\1file\0octet\0", ("192.0.2.2", %d))
+b, a = s.recvfrom(600)
+print(b[4:].decode())
+s.sendto(b"\0\4" + b[2:4], a)
+print(s.recv(600)[4:].decode())
+`, port))
+		return out
+	}
+	eventually(t, func() error {
+		if out := read(69); out != "data\nend\n" {
+			return fmt.Errorf("%q\n%s", out, s.weft.Weft("dump-conntrack"))
+		}
+		return nil
+	})
+	if out := read(70); strings.Contains(out, "data") {
+		t.Errorf("without alg=tftp: %q", out)
+	}
+}
+
+// How a translation is chosen: with hash the same connection gets the same port
+// again, with random another one, and with persistent a guest keeps its address
+// whomever it calls.
+func TestConntrackChoosesTranslation(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,in_port=1,udp,tp_dst=1001,actions=ct(commit,nat(src=192.0.2.1:20000-29999,random)),2
+table=0,in_port=1,udp,tp_dst=1002,actions=ct(commit,nat(src=192.0.2.1:20000-29999,hash)),2
+table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-192.0.2.250,persistent)),2
+`)
+	raw := s.inside.Raw("eth0")
+	// chosen are address and port that so many connections to ports from dport on get.
+	chosen := func(dport, n int) (got []string) {
+		t.Helper()
+		s.weft.Weft("flush-conntrack")
+		reply := regexp.MustCompile(`reply=\(src=192\.0\.2\.2,dst=([0-9.]+),sport=\d+,dport=(\d+)\)`)
+		eventually(t, func() error {
+			for i := range n {
+				if err := raw.Send(craftUDP(t, insideMAC, outsideMAC, "10.0.0.1", "192.0.2.2", 3000, dport+i)); err != nil {
+					return err
+				}
+			}
+			out := s.weft.Weft("dump-conntrack")
+			got = nil
+			for _, m := range reply.FindAllStringSubmatch(out, -1) {
+				got = append(got, m[1]+" "+m[2])
+			}
+			if len(got) != n {
+				return fmt.Errorf("expected %d connections:\n%s", n, out)
+			}
+			return nil
+		})
+		return got
+	}
+	ports := regexp.MustCompile(`^192\.0\.2\.1 2\d{4}$`)
+	for _, c := range []struct {
+		how   string
+		dport int
+		same  bool
+	}{{"random", 1001, false}, {"hash", 1002, true}} {
+		one, two, three := chosen(c.dport, 1)[0], chosen(c.dport, 1)[0], chosen(c.dport, 1)[0]
+		if !ports.MatchString(one) || (one == two && two == three) != c.same {
+			t.Errorf("%s: %s, then %s, then %s", c.how, one, two, three)
+		}
+	}
+	all := chosen(2048, 16)
+	for _, got := range all {
+		if address, _, _ := strings.Cut(got, " "); !strings.HasPrefix(all[0], address+" ") {
+			t.Errorf("persistent: %s and %s", all[0], got)
+		}
+	}
+}
