@@ -12,8 +12,10 @@ import (
 const (
 	// sweepInterval is the time between two sweeps: credits, timeouts, ageing.
 	sweepInterval = time.Second
-	// megaflowIdle is how long a megaflow stays without a hit.
+	// megaflowIdle is how long a megaflow stays without a hit while there is room
+	// for as many again; leastIdle, once there is room for none. See idleTime.
 	megaflowIdle = 10 * time.Second
+	leastIdle    = time.Second
 	// macPause is the least time between two revalidations because addresses
 	// were learnt, so that a guest that makes them up costs a bounded share.
 	macPause = 20 * time.Millisecond
@@ -109,6 +111,16 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
+// idleTime is how long a megaflow stays without a hit among count of at most limit:
+// under load, what is in use has the room.
+func idleTime(count, limit int) time.Duration {
+	free, half := max(limit-count, 0), max(limit/2, 1)
+	if free >= half {
+		return megaflowIdle
+	}
+	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
+}
+
 // sweep credits what was counted, and removes what is idle or has timed out:
 // megaflows, rules, learnt addresses, templates.
 func (d *Daemon) sweep() {
@@ -118,9 +130,10 @@ func (d *Daemon) sweep() {
 	var idle []*megaflow
 	d.mu.Lock()
 	list := d.megaflows.list()
+	stays := idleTime(len(list), d.megaflows.limits.Megaflows)
 	for _, m := range list {
 		d.pull(m)
-		if now-min(now, m.usedNS) > uint64(megaflowIdle) {
+		if now-min(now, m.usedNS) > uint64(stays) {
 			idle = append(idle, m)
 		}
 	}
