@@ -23,9 +23,6 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 	sizes := testSizes
 	sizes.Cache = flowtable.DefaultSizes
 	r := newRig(b, sizes)
-	if err := r.sh.Cache.Collapse(); err != nil {
-		b.Log("huge pages: ", err)
-	}
 	r.w.config.SpinUS = forever
 	c.Core = -1
 	l, err := vhosttest.NewLoad(c)

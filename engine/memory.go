@@ -57,7 +57,6 @@ func NewMemoryWith(s Start, old *Memory) (*Memory, error) {
 			return nil, fmt.Errorf("engine: %w", err)
 		}
 		m.add(r, s.Sizes)
-		_ = m.Shared[i].Cache.Collapse() // a kernel that cannot gives plain pages
 		fd, err := shm.NewEvent()
 		if err != nil {
 			m.Close()

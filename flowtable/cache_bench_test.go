@@ -21,11 +21,7 @@ func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	for sizes.Megaflows < n {
 		sizes.Megaflows *= 2
 	}
-	m := newMemory(b, sizes)
-	if err := m.Collapse(); err != nil {
-		b.Log("huge pages: ", err)
-	}
-	f := &benchFlows{c: NewCache(m, 1)}
+	f := &benchFlows{c: NewCache(newMemory(b, sizes), 1)}
 	mask := Key{WPort: ^uint64(0), WEthDst: ^uint64(0), WIP: 0xff << 56, WL4: 0xffffffff << 32, WIPv4: ^uint64(0)}
 	f.base = Key{WPort: 1 << 32, WEthDst: 0x020000000001<<16 | 0x800, WIP: 17<<56 | 64<<40, WL4: 1 << 32}
 	f.word = WIPv4

@@ -99,25 +99,15 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
 		sizes:       s,
 		head:        shm.Carve[head](l, 1),
-		Flows:       shm.CarveHuge[Flow](l, s.Megaflows),
+		Flows:       shm.Carve[Flow](l, s.Megaflows),
 		rows:        shm.Carve[megaflow](l, s.Megaflows),
 		masks:       shm.Carve[mask](l, s.Masks),
-		index:       shm.CarveHuge[indexEntry](l, 2*s.Megaflows),
+		index:       shm.Carve[indexEntry](l, 2*s.Megaflows),
 		more:        shm.Carve[exactMore](l, s.Exact),
 		actions:     shm.Carve[Action](l, s.Actions),
 		blocks:      shm.Carve[actionBlock](l, s.Actions/blockActions),
 		actionIndex: shm.Carve[indexEntry](l, 2*s.Actions/blockActions),
 	}
-}
-
-// Collapse has the tables that look-ups read here and there, 12 MiB with DefaultSizes,
-// in huge pages: else an access to them often costs a walk of the page tables. It
-// fails where the kernel has none to give; all works as well then, but slower.
-func (m *Memory) Collapse() error {
-	if err := shm.Collapse(m.Flows); err != nil {
-		return err
-	}
-	return shm.Collapse(m.index)
 }
 
 // empty makes used memory like fresh memory.

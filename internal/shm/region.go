@@ -45,7 +45,7 @@ func Open(fd int) (*Region, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("region: stat: %w", err)
 	}
-	mem, err := mapShared(fd, int(st.Size))
+	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("region: map %d bytes: %w", st.Size, err)
@@ -61,7 +61,7 @@ func (r *Region) Bytes() []byte { return r.mem }
 
 // Close unmaps the region and closes its descriptor. Views become invalid.
 func (r *Region) Close() error {
-	err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(r.mem)), uintptr(len(r.mem)))
+	err := unix.Munmap(r.mem)
 	unix.Close(r.fd)
 	r.mem, r.fd = nil, -1
 	return err
@@ -101,16 +101,6 @@ func Carve[T any](l *Layout, n int) []T {
 		return nil
 	}
 	return View[T](l.Mem, off, n)
-}
-
-// CarveHuge is Carve of a piece that Collapse is for: it starts at a huge page, if it
-// fills one.
-func CarveHuge[T any](l *Layout, n int) []T {
-	var t T
-	if n*int(unsafe.Sizeof(t)) >= hugePage {
-		l.Off = (l.Off + hugePage - 1) &^ (hugePage - 1)
-	}
-	return Carve[T](l, n)
 }
 
 // Populate puts the pages of s, which lies in a region, in place, so that nobody who
