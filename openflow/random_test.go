@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"testing"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -148,6 +149,22 @@ func key(f *Flow) (k flowtable.Key) {
 	return k
 }
 
+// randomICMPv6 are words of a match of ICMPv6.
+func randomICMPv6(r *rand.Rand) []string {
+	typ := pick(r, 80, 135, 136, 135, 136)
+	w := []string{fmt.Sprintf("%s=%d", pick(r, "icmp_type", "icmpv6_type"), typ)}
+	if r.IntN(6) == 0 {
+		w = append(w, fmt.Sprintf("icmpv6_code=%d", pick(r, 0, 22)))
+	}
+	if typ >= ndSolicit && r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("nd_target=fe80::%d/%d", r.IntN(3), pick(r, 126, 128)))
+	}
+	if typ >= ndSolicit && r.IntN(3) == 0 {
+		w = append(w, fmt.Sprintf("nd_%s=00:00:00:00:00:0%d", map[int]string{ndSolicit: "sll", ndAdvert: "tll"}[typ], r.IntN(3)))
+	}
+	return w
+}
+
 // randomMatchText writes a match whose prerequisites are met.
 func randomMatchText(r *rand.Rand) string {
 	var w []string
@@ -156,22 +173,30 @@ func randomMatchText(r *rand.Rand) string {
 			w = append(w, fmt.Sprintf(format, args...))
 		}
 	}
-	add(3, "in_port=%d", 1+r.IntN(6))
+	add(3, "%s=%d", pick(r, "in_port", "in_port", "in_port_oxm"), 1+r.IntN(6))
+	add(40, "in_port=%s", "LOCAL")
 	add(6, "dl_src=00:00:00:00:00:0%d", r.IntN(4))
 	add(6, "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00")
 	add(6, "dl_dst=00:00:00:00:00:0%d", r.IntN(4))
-	add(5, "%s", pick(r, "dl_vlan=1", "dl_vlan=0xffff", "dl_vlan_pcp=1", "vlan_tci=0x1000/0x1000", "vlan_tci=0x1001", "vlan_tci=0x0000/0x0001", "vlan_vid=0x1002/0x1002"))
+	add(5, "%s", pick(r, "dl_vlan=1", "dl_vlan=0xffff", "dl_vlan_pcp=1", "vlan_pcp=0", "vlan_vid=0x1001", "vlan_tci=0x1000/0x1000", "vlan_tci=0x1001", "vlan_tci=0x0000/0x0001", "vlan_vid=0x1002/0x1002"))
 	add(6, "tun_id=%d", r.IntN(3))
 	add(8, "tun_src=192.0.2.%d", r.IntN(3))
+	add(12, "tun_dst=192.0.2.%d/%d", r.IntN(3), 24+r.IntN(9))
+	add(40, "tun_ipv6_%s=fe80::%d", pick(r, "src", "dst"), r.IntN(2))
 	add(6, "metadata=%d/3", r.IntN(4))
 	add(5, "reg%d=%d", r.IntN(3), r.IntN(3))
 	add(9, "xreg%d=0x%d0000000%d/0xf0000000f", r.IntN(3), r.IntN(3), r.IntN(3))
+	add(40, "reg%d=0", r.IntN(16))
+	add(40, "x%sreg%d=0/0xff", pick(r, "", "x"), r.IntN(4))
+	add(60, "xreg%d=0/3", r.IntN(8))
 	switch r.IntN(6) {
 	case 0:
 		w = append(w, "arp")
 		add(2, "arp_op=%d", 1+r.IntN(2))
 		add(2, "arp_spa=10.%d.0.0/16", r.IntN(4))
 		add(3, "arp_sha=00:00:00:00:00:0%d", r.IntN(3))
+		add(4, "arp_tpa=10.%d.0.0/16", r.IntN(4))
+		add(6, "arp_tha=00:00:00:00:00:0%d/00:00:00:00:00:03", r.IntN(3))
 	case 1, 2, 3:
 		v6 := r.IntN(3) == 0
 		proto := pick(r, "", "tcp", "tcp", "udp", "sctp", "icmp")
@@ -188,24 +213,28 @@ func randomMatchText(r *rand.Rand) string {
 		if v6 {
 			add(3, "ipv6_src=fe80::%d", r.IntN(3))
 			add(3, "ipv6_dst=fe80::/10")
+			add(6, "ipv6_label=%d/3", r.IntN(4))
 		} else {
 			add(3, "nw_src=10.%d.0.0/%d", r.IntN(4), 10+r.IntN(7))
 			add(3, "nw_dst=10.%d.0.%d", r.IntN(4), r.IntN(3))
 			add(9, "nw_dst=0.0.0.%d/0.0.0.3", r.IntN(3))
 		}
 		add(6, "nw_tos=%d", r.IntN(3)*4)
+		add(12, "ip_dscp=%d", r.IntN(3))
 		add(6, "nw_ecn=%d", r.IntN(2))
 		add(6, "nw_ttl=%d", pick(r, 0, 1, 2, 63, 64, 127))
 		if proto != "" && proto != "icmp" {
-			add(3, "tp_src=%d", pick(r, 80, 81, 443))
-			add(4, "tp_dst=%d/0x%x", r.IntN(90), pick(r, 1, 0xfff0, 0x50))
+			name := pick(r, "tp", strings.TrimSuffix(proto, "6"))
+			add(3, "%s_src=%d", name, pick(r, 80, 81, 443))
+			add(4, "%s_dst=%d/0x%x", name, r.IntN(90), pick(r, 1, 0xfff0, 0x50))
 			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
 		} else {
 			add(6, "nw_frag=%s", pick(r, "no", "yes", "first", "not_later"))
 			if proto == "icmp" && v6 {
-				add(1, "icmp_type=%d", pick(r, 80, 135, 136, 135, 136))
+				w = append(w, randomICMPv6(r)...)
 			} else if proto == "icmp" {
 				add(3, "icmp_type=%d", pick(r, 80, 135))
+				add(6, "icmp_code=%d", pick(r, 0, 22))
 			}
 		}
 		if proto == "tcp" {
@@ -326,4 +355,43 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 		texts = append(texts, text)
 	}
 	return p, texts
+}
+
+// The tables of the tests that compare with the plain interpreter have every field and
+// every kind of action, but for those of tracking and meters, which have their own.
+func TestRandomTablesHaveEverything(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	names := map[string]bool{}
+	kinds := map[ActionKind]bool{}
+	var note func(actions []Action)
+	note = func(actions []Action) {
+		for i := range actions {
+			kinds[actions[i].Kind] = true
+			note(actions[i].Sub)
+		}
+	}
+	for range 3000 {
+		text := randomMatchText(r)
+		for _, word := range strings.Split(text, ",") {
+			name, _, _ := strings.Cut(word, "=")
+			names[name] = true
+		}
+		names["eth_type"] = names["eth_type"] || names["arp"]
+		names["nw_proto"] = names["nw_proto"] || names["tcp"] // as the words say them
+		mod, err := ParseFlowMod(text+",actions="+randomActionsText(r, 0, 0), Add, nil)
+		if err == nil {
+			note(mod.Actions)
+		}
+	}
+	for id := FTunID; id < fieldCount; id++ {
+		if f := &fields[id]; !names[f.name] && (f.alias == "" || !names[f.alias]) && !strings.HasPrefix(f.name, "ct_") {
+			t.Errorf("no random table matches %s", f.name)
+		}
+	}
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // TestTrackedMegaflowsAreSound, TestMeters
+	for kind := ActNone + 1; kind <= ActFinTimeout; kind++ {
+		if !kinds[kind] && !tracked[kind] {
+			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))
+		}
+	}
 }
