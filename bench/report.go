@@ -161,18 +161,19 @@ func ReadReport(file string) (*Report, error) {
 // 24.1 µs.
 func Figure(value float64, unit string) string {
 	scale, prefix := 1.0, ""
+	const turn = 0.9995 // of a prefix, what three digits round up to it
 	switch size := math.Abs(value); {
-	case size >= 1e9:
+	case size >= turn*1e9:
 		scale, prefix = 1e9, "G"
-	case size >= 1e6:
+	case size >= turn*1e6:
 		scale, prefix = 1e6, "M"
-	case size >= 1e3:
+	case size >= turn*1e3:
 		scale, prefix = 1e3, "k"
-	case size >= 1 || size == 0:
+	case size >= turn || size == 0:
 	case unit != "s":
-	case size >= 1e-3:
+	case size >= turn*1e-3:
 		scale, prefix = 1e-3, "m"
-	case size >= 1e-6:
+	case size >= turn*1e-6:
 		scale, prefix = 1e-6, "µ"
 	default:
 		scale, prefix = 1e-9, "n"

@@ -31,7 +31,7 @@ var palette = [][2]string{
 	// Reds, for what is to be seen as one.
 	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
 	// Blues, likewise.
-	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#122878", "#dfe6fd"},
+	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#0046e6", "#dfe6fd"},
 }
 
 // Reds is the first of the palette's four reds, Blues of its six blues; before them
