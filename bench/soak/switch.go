@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/api"
+	"weft/datapath"
 )
 
 // weft is a weftd on a state of its own, and the client's way to it.
@@ -129,7 +130,7 @@ func (s *weft) kill(who string) error {
 func stall(before, now []uint64) time.Duration {
 	for i := len(now) - 1; i >= 0; i-- {
 		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
-			return time.Duration(1) << i
+			return time.Duration(datapath.GapLimit(i))
 		}
 	}
 	return 0
