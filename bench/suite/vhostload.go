@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,15 +21,16 @@ const attachedWord = "attached"
 
 // pairSpec is what they are to do, in JSON.
 type pairSpec struct {
-	Size         int // bytes of a frame
-	Flows        int // 5-tuples each way
+	Size         int  // bytes of a frame
+	Flows        int  // 5-tuples each way
+	Write        bool // a guest writes the ports into each frame; otherwise frames keep theirs
 	Warm, Length time.Duration
 	Wakes        int // frames sent one by one, with nothing in between; 0: they circulate
 }
 
 // pairReport is what they say at the end, in JSON.
 type pairReport struct {
-	Frames         float64 // a second
+	Frames, Idle   float64 // a second; share of the guests' rounds that found nothing
 	Lost, Bad      uint64
 	Misused        int
 	Wake, BareWake wakeTimes
@@ -44,8 +46,7 @@ func runPairs(args []string) error {
 		return err
 	}
 	sockets := args[1:] // those of guests 2i and 2i+1 are a pair's
-	c := vhosttest.LoadConfig{Pairs: len(sockets) / 2, FrameSize: spec.Size, Flows: spec.Flows, SampleOne: compareOne, Core: guestCore}
-	load, err := vhosttest.NewLoad(c)
+	load, err := vhosttest.NewLoad(spec.load(len(sockets) / 2))
 	if err != nil {
 		return err
 	}
@@ -85,6 +86,25 @@ func runPairs(args []string) error {
 	return sayReport(report)
 }
 
+// load is what so many pairs are to do. Where frames keep their ports, there is one for
+// each 5-tuple.
+func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
+	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
+	switch {
+	case s.Write && s.Flows == 1: // as with more of them
+		src, dst := vhosttest.FlowPorts(0)
+		c.Vary = func(_ int, frame []byte, _ uint32) {
+			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))
+		}
+	case !s.Write && s.Flows > 1:
+		c.Keep, c.InFlight, c.Num = true, s.Flows/2, 8192
+	}
+	return c
+}
+
+// udpPorts is where they are in a frame of IPv4 without a tag.
+const udpPorts = 14 + 20
+
 // untilServed waits until frames come back. A switch that has taken the guests up may
 // have their queues still to enable, by a thread which needs this core as well.
 func untilServed(load *vhosttest.Load) error {
@@ -101,5 +121,5 @@ func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
 		return pairReport{}, err
 	}
 	r, err := load.Run(spec.Length, nil)
-	return pairReport{Frames: r.Rate(), Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
+	return pairReport{Frames: r.Rate(), Idle: r.Idle, Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
 }

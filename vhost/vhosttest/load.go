@@ -23,8 +23,13 @@ type LoadConfig struct {
 	Pairs     int // of guests; 1 if 0
 	Num       int // ring size; 1024 if 0
 	FrameSize int // bytes without FCS; 64 if 0; at least 64
-	InFlight  int // frames started by each guest; 256 if 0; at most Num/4
+	InFlight  int // frames started by each guest; 256 if 0; at most Num/3
 	Flows     int // different UDP port pairs; 1 if 0
+	// Keep has a frame stay of the flow that it was started as: the first of one guest
+	// of flow 0, those after it of the next, those of the other guest of the flows
+	// that follow. Otherwise a guest makes each frame that it transmits one of its
+	// next flow, and so writes into it. Not with Check.
+	Keep bool
 	// Vary, unless nil, makes a frame that guest is to transmit one of its flow
 	// number i, below Flows, instead of port pairs. Not with Check.
 	Vary      func(guest int, frame []byte, i uint32)
@@ -88,6 +93,7 @@ type LoadResult struct {
 	Misused  int    // used elements that name no chain in flight
 	Elapsed  time.Duration
 	PerGuest []uint64 // frames received
+	Idle     float64  // share of the rounds over all guests in which none had received anything
 }
 
 // Rate is frames received a second.
@@ -103,7 +109,7 @@ const (
 // NewLoad makes the guests.
 func NewLoad(c LoadConfig) (*Load, error) {
 	c = c.withDefaults()
-	if c.FrameSize < loadMin || c.InFlight > c.Num/4 || c.Flows > 1<<20 {
+	if c.FrameSize < loadMin || c.InFlight > c.Num/3 || c.Flows > 1<<20 {
 		return nil, fmt.Errorf("load: frames of %d bytes, %d in flight in rings of %d, %d flows", c.FrameSize, c.InFlight, c.Num, c.Flows)
 	}
 	l := &Load{config: c, frame: loadFrame(c.FrameSize)}
@@ -139,12 +145,16 @@ func (l *Load) newEnd(g *Guest) *end {
 		clear(buf)
 		copy(buf[HeaderLen(g.Features):], l.frame)
 	}
+	if l.config.Keep && e.guest%2 == 1 {
+		e.flow = uint32(l.config.InFlight % l.config.Flows)
+	}
 	n := uint16(0)
 	for ; int(n) < l.config.InFlight; n++ {
-		l.prepare(e, int(n))
+		l.begin(e, int(n))
 		e.tx.Offer(n)
 	}
-	for ; int(n) < 2*l.config.InFlight; n++ {
+	// All frames together may be on their way to one guest.
+	for ; int(n) < min(2*l.config.InFlight, l.config.Num-2*l.config.InFlight); n++ {
 		e.spare = append(e.spare, n)
 	}
 	for ; int(n) < l.config.Num; n++ {
@@ -189,8 +199,15 @@ func FlowPorts(i int) (src, dst uint16) {
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare varies and stamps a frame about to be transmitted.
+// prepare varies and stamps a frame that is about to be sent on.
 func (l *Load) prepare(e *end, buffer int) {
+	if !l.config.Keep {
+		l.begin(e, buffer)
+	}
+}
+
+// begin is prepare for a frame that is new.
+func (l *Load) begin(e *end, buffer int) {
 	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
 		return
 	}
@@ -294,10 +311,14 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	begin := time.Now()
 	next := begin.Add(replaceEvery)
 	before := l.lost()
+	rounds, idle := 0, 0
 	for replaced := before; ; {
 		for range 256 {
-			r.add(l)
+			if r.add(l) {
+				idle++
+			}
 		}
+		rounds += 256
 		now := time.Now()
 		if now.Sub(begin) >= d || stopped(stop) {
 			r.Elapsed = now.Sub(begin)
@@ -315,11 +336,13 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 		r.Misused += e.rx.Misused + e.tx.Misused
 	}
 	r.Bytes = r.Frames * uint64(l.config.FrameSize)
+	r.Idle = float64(idle) / float64(rounds)
 	return r, nil
 }
 
-func (r *LoadResult) add(l *Load) {
-	idle := true
+// add is a round over all guests; it tells whether none had received anything.
+func (r *LoadResult) add(l *Load) (idle bool) {
+	idle = true
 	for g := range l.ends {
 		n, bad := l.Step(g)
 		r.Frames += uint64(n)
@@ -330,6 +353,7 @@ func (r *LoadResult) add(l *Load) {
 	if idle {
 		cpu.Pause(pausesIdle)
 	}
+	return idle
 }
 
 func stopped(stop <-chan struct{}) bool {
@@ -383,7 +407,7 @@ func (l *Load) replace(replaced int64) int64 {
 		for l.lost() > replaced && len(e.spare) > 0 {
 			i := e.spare[len(e.spare)-1]
 			e.spare = e.spare[:len(e.spare)-1]
-			l.prepare(e, int(i))
+			l.begin(e, int(i))
 			e.tx.Offer(i)
 			replaced++
 		}

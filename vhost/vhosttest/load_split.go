@@ -58,7 +58,7 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	}
 	mask := uint16(len(rx.elems) - 1)
 	elems, ring, was, is := rx.elems, tx.ring, rx.inFlight, tx.inFlight
-	plain := l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil && l.config.SampleOne == 0
+	plain := (l.config.Flows == 1 || l.config.Keep) && !l.config.Check && l.config.Vary == nil && l.config.SampleOne == 0
 	from, to := rx.seen, tx.next
 	for range n {
 		u := elems[from&mask]
