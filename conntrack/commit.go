@@ -3,6 +3,7 @@ package conntrack
 import (
 	"sync/atomic"
 
+	"weft/internal/cpu"
 	"weft/packet"
 )
 
@@ -152,10 +153,28 @@ func (t *Table) evict(z *zone) bool {
 	for i := range z.lists {
 		if n := z.lists[i].first; n != 0 {
 			t.erase(n-1, EndEvicted)
+			t.foreseeEviction(z.lists[i].first)
 			return true
 		}
 	}
 	return false
+}
+
+// foreseeEviction fetches what the next evictions of a list, from number plus one on,
+// will touch: the bucket of the first, whose record was asked for at the eviction before,
+// and the record of the second.
+func (t *Table) foreseeEviction(first uint32) {
+	if first == 0 {
+		return
+	}
+	c := &t.conns[first-1]
+	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
+	cpu.Prefetch(&t.buckets[0], one[:])
+	if one[0] = c.next - 1; c.next != 0 {
+		cpu.Prefetch(&t.conns[0], one[:])
+		one[0] *= peersAConn // its second line begins with them
+		cpu.Prefetch(&t.conns[0].peers, one[:])
+	}
 }
 
 // begun is what a new connection is made of.

@@ -55,6 +55,9 @@ type peer struct {
 	_      uint8
 }
 
+// peersAConn is the size of a conn in that of its peers.
+const peersAConn = 128 / 32
+
 // Ref names a connection for as long as its generation stays: neither its end
 // nor a change of what frames get to see of it goes unnoticed. The zero Ref
 // names none.

@@ -202,15 +202,19 @@ func (r *rig) noDrops(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPass is the pass of frames that each begin a connection, until the
-// table of 1,000,000 is full and the oldest make way; and the longest pass, without
-// the time for which the thread had no core.
+// BenchmarkNewPass is the pass of frames that each begin a connection, 1,000,000 of
+// them or, of a table that is full, as many as there are frames, for each of which the
+// oldest makes way; and the longest pass, without the time for which the thread had no
+// core.
 func BenchmarkNewPass(b *testing.B) {
-	for _, how := range []string{"fused", "fused-nat"} {
+	for _, how := range []string{"fused", "fused-nat", "full"} {
 		b.Run(how, func(b *testing.B) {
-			r, _, back := trackedRig(b, how, 1<<20)
+			r, out, back := trackedRig(b, how, 1<<20)
 			r.w.config.Sweeps = true
 			table := r.w.tracks.tracker.Table
+			if how == "full" {
+				out.flows *= 2
+			}
 			if err := table.StartPopulating(); err != nil {
 				b.Fatal(err)
 			}
@@ -219,6 +223,9 @@ func BenchmarkNewPass(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			back.quiet = true
 			turnUntil(b, r, 1)
+			if how == "full" {
+				turnUntil(b, r, 1<<20)
+			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			start, cpu := r.sh.Counters.Frames, threadNS(b)
