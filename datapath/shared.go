@@ -24,7 +24,7 @@ type Sizes struct {
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes hold 256 Ki megaflows and 128 Ki exact-match entries a worker.
+// DefaultSizes hold 256 Ki megaflows and 256 Ki exact-match entries a worker.
 // The memory is taken only as it is used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,

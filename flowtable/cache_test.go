@@ -230,6 +230,45 @@ func TestLineSizes(t *testing.T) {
 	}
 }
 
+// A batch of any size comes through all of its strides: known flows, unknown ones and
+// those whose entry has outlived them, wherever in the batch they are.
+func TestBatchesOfEverySize(t *testing.T) {
+	sizes := Sizes{Megaflows: 64, Exact: 1024, Masks: 4, Actions: 64}
+	m := newMemory(t, sizes)
+	rng := rand.New(rand.NewSource(1))
+	for count := range packet.BatchSize + 1 {
+		c, twin := NewCache(m, uint64(count)), &slowCache{sizes: sizes}
+		f := slowFlow{mask: Key{WPort: ^uint64(0), WIPv4: ^uint64(0)}, actions: []Action{{Op: OpOutput}}}
+		for ; f.slot < 48; f.slot++ {
+			f.key = Key{WPort: 7, WIPv4: uint64(f.slot)}
+			c.Install(f.slot, &f.key, &f.mask, f.actions)
+			twin.install(f)
+		}
+		var keys [packet.BatchSize]Key
+		live, known := uint32(0), 0
+		for _, i := range rng.Perm(packet.BatchSize)[:count] {
+			live |= 1 << i
+		}
+		for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these nobody knows
+			if keys[i] = (Key{WPort: 7, WIPv4: uint64(k), WIP: rng.Uint64()}); live>>i&1 != 0 && k < 48 {
+				known++
+			}
+		}
+		where := fmt.Sprintf("%d frames", count)
+		checkLookup(t, c, twin, &keys, live, where+", first")
+		var out [packet.BatchSize]uint32
+		var n LookupCounts
+		if c.Lookup(&keys, live, &out, &n); n.ExactHits != uint64(known) {
+			t.Fatalf("%s: %d hits, want %d", where, n.ExactHits, known)
+		}
+		for slot := uint32(0); slot < 48; slot += 3 {
+			c.Remove(slot)
+			twin.flows = slices.DeleteFunc(twin.flows, func(f slowFlow) bool { return f.slot == slot })
+		}
+		checkLookup(t, c, twin, &keys, live, where+", some removed")
+	}
+}
+
 // A removed megaflow takes its own entries with it; the others keep their hits.
 func TestRemoveKeepsOtherEntries(t *testing.T) {
 	c := NewCache(newMemory(t, tinySizes), 1)
