@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -74,5 +75,25 @@ func TestPacketOut(t *testing.T) {
 	}
 	if after := portOf(t, s.weft, "guest").Stats.RxPackets; after != before {
 		t.Errorf("the port has received %d frames that it has not", after-before)
+	}
+}
+
+// What flows send to the controller is shown to whoever captures there.
+func TestCaptureController(t *testing.T) {
+	l := newLab(t)
+	d := l.Host("host").Weftd()
+	d.Tap(l.Host("guest"), guestMAC, "", guestMTU)
+	d.Weft("add-flow", "udp,actions=mod_nw_dst:10.9.9.9,controller:64")
+	p := background(t, d, "capturing", "capture", "controller", "-c", "1", "--json")
+	frame := udpFrame(t, 1003, 300)
+	d.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(frame)+",actions=TABLE")
+	out := finished(t, p)
+	_, value, _ := strings.Cut(out, "\n") // behind what it says of itself
+	var f api.Captured
+	if err := json.NewDecoder(strings.NewReader(value)).Decode(&f); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	if f.InPort != "guest" || f.Len != 300 || len(f.Data) != 64 || !strings.Contains(f.Flow, "nw_dst=10.9.9.9") {
+		t.Errorf("%+v", f)
 	}
 }
