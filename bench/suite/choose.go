@@ -30,7 +30,11 @@ func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 		}
 	}
 	for _, e := range chosen {
-		e.peers = slices.DeleteFunc(e.peers, func(p string) bool { return !slices.Contains(wanted, p) })
+		e.peers = slices.DeleteFunc(slices.Clone(e.peers), func(p string) bool { return !slices.Contains(wanted, p) }) // rows share lists
+	}
+	chosen = slices.DeleteFunc(chosen, func(e *experiment) bool { return len(e.peers) == 0 })
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-scenario %q -peers %q: no experiment is left; -list prints them", only, peers)
 	}
 	return chosen, nil
 }

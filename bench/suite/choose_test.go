@@ -45,7 +45,16 @@ func TestChoose(t *testing.T) {
 	if err != nil || !slices.Equal(got[0].peers, []string{weftPeer, ovsPeer}) {
 		t.Errorf("-peers: %v, %v", got, err)
 	}
-	for _, bad := range [][2]string{{"nothing-such", ""}, {"vhost", "nobody"}} {
+	got, err = choose(experiments(), "conntrack-,hops/", "linux,weft-tap")
+	for _, e := range got {
+		if !slices.Equal(e.peers, []string{linuxPeer}) {
+			t.Errorf("-peers linux,weft-tap: %s has %q", e.name, e.peers)
+		}
+	}
+	if err != nil || len(got) != 8 {
+		t.Errorf("-peers linux: %q, %v", names(got), err)
+	}
+	for _, bad := range [][2]string{{"nothing-such", ""}, {"vhost", "nobody"}, {"idle", "linux"}} {
 		if _, err := choose(experiments(), bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "-list") {
 			t.Errorf("-scenario %q -peers %q: %v", bad[0], bad[1], err)
 		}

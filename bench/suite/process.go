@@ -111,7 +111,7 @@ func (p *process) output() string {
 
 func (p *process) tail() string {
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
-	return strings.Join(lines[max(0, len(lines)-4):], " / ")
+	return brief(strings.Join(lines[max(0, len(lines)-4):], " / "))
 }
 
 // commandLimit is how long a command may take; pipesLimit is how much longer what it
@@ -131,9 +131,19 @@ func command(env []string, program string, args ...string) (string, error) {
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), cmp.Or(context.Cause(ctx), err), strings.TrimSpace(errOut.String()+out.String()))
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), cmp.Or(context.Cause(ctx), err), brief(errOut.String()+out.String()))
 	}
 	return out.String(), nil
+}
+
+// brief is the end of what a program printed, in one line.
+func brief(text string) string {
+	const most = 300
+	line := []rune(strings.Join(strings.Fields(text), " "))
+	if len(line) > most {
+		return "…" + string(line[len(line)-most:])
+	}
+	return string(line)
 }
 
 // in has a command run in a namespace; of no name, where the bench is.
