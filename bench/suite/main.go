@@ -168,10 +168,13 @@ func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (f
 
 func outcome(e *experiment, figure float64, err error) string {
 	if err != nil {
-		return "failed: " + err.Error()
+		return "failed: " + oneLine(err)
 	}
 	return bench.Figure(figure, e.unit)
 }
+
+// oneLine is an error, several joined ones among them, as a table shows it.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func regimes(before, after time.Duration) string {
 	from, to := bench.RegimeName(before), bench.RegimeName(after)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,7 +172,7 @@ func eventually(limit time.Duration, f func() error) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("not within %s", limit), err)
+			return fmt.Errorf("not within %s: %w", limit, err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -26,7 +26,7 @@ func (r *report) row(e *experiment) rowOf {
 // add keeps one run of one peer, with the regimes before and after it.
 func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
-		row.Failures[peer] = err.Error()
+		row.Failures[peer] = oneLine(err)
 		return
 	}
 	row.Samples[peer] = append(row.Samples[peer], figure)
