@@ -65,8 +65,11 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	d.mu.RLock()
 	now, generation := monotonic(), d.macs.generation()
 	t, err = d.pipeline.Execute(out.Actions, &out.Flow, d.env())
-	if err != nil {
+	switch {
+	case err != nil:
 		err = asInput(err)
+	case t.Drop == packet.DropLoop:
+		err = inputf("actions: expected such as end: these go through more tables, or deeper, than a frame may")
 	}
 	if taught = learnFirst && d.teaches(&t); err != nil || taught {
 		d.mu.RUnlock()

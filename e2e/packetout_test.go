@@ -27,11 +27,15 @@ func TestPacketOut(t *testing.T) {
 	}
 	is := func(want []byte) func([]byte) bool { return func(f []byte) bool { return bytes.Equal(f, want) } }
 	before := portOf(t, s.weft, "guest").Stats.RxPackets
-	_, stderr, _ := s.weft.TryWeft("packet-out", "in_port=guest,packet=00,actions=TABLE")
-	if !strings.Contains(stderr, "packet") {
+	if _, stderr, _ := s.weft.TryWeft("packet-out", "in_port=guest,packet=00,actions=TABLE"); !strings.Contains(stderr, "packet") {
 		t.Error(stderr)
 	}
 
+	s.weft.Weft("add-flow", "table=9,actions=output:overlay,resubmit(,9)")
+	_, stderr, code := s.weft.TryWeft("packet-out", "in_port=guest,packet="+hex.EncodeToString(udpFrame(t, 2000, 100))+",actions=resubmit(,9)")
+	if code != 2 || !strings.Contains(stderr, "actions: ") {
+		t.Errorf("a loop: %d %s", code, stderr)
+	}
 	one := udpFrame(t, 2001, 1400)
 	if out := s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(one)+",actions=TABLE"); out != "" {
 		t.Errorf("printed %q", out)

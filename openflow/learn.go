@@ -433,6 +433,8 @@ func (i *LearnItem) format(names Names) string {
 		return i.Dst.String()
 	case i.Src.Bits != 0:
 		return i.Dst.String() + "=" + i.Src.String()
+	case i.Dst == whole(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
+		return fields[i.Dst.Field].name + "=" + i.Value.hex() // without zeros in front, here
 	case i.Dst == whole(i.Dst.Field):
 		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.ones(), names)
 	}
