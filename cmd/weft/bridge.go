@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,13 +29,30 @@ func bridgeHint(verb *cobra.Command, args []string) string {
 	return "; if " + args[0] + " is a bridge, leave it out: weftd is one switch"
 }
 
-// hintBridges adds the hint to errors of verbs about a word that may be a bridge.
-func hintBridges(root *cobra.Command) {
+// protocols is ovs-ofctl's -O: there is no OpenFlow between weft and the daemon, so
+// that any version will do.
+type protocols struct{}
+
+var openFlowVersions = regexp.MustCompile(`^OpenFlow1[0-5](,OpenFlow1[0-5])*$`)
+
+func (protocols) String() string { return "" }
+func (protocols) Type() string   { return "VERSION" }
+func (protocols) Set(text string) error {
+	if !openFlowVersions.MatchString(text) {
+		return fmt.Errorf("expected a version such as OpenFlow13")
+	}
+	return nil
+}
+
+// ofctlHabits has those verbs take -O, and adds the hint to their errors about a word
+// that may be a bridge.
+func ofctlHabits(root *cobra.Command) {
 	for _, verb := range root.Commands() {
 		run := verb.RunE
 		if run == nil || !slices.Contains(ofctlVerbs, verb.Name()) {
 			continue
 		}
+		verb.Flags().VarP(protocols{}, "protocols", "O", "as ovs-ofctl has it; any OpenFlow version will do")
 		verb.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
 			var usage *usageError

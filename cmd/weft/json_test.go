@@ -169,3 +169,18 @@ func TestNoNames(t *testing.T) {
 		}
 	}
 }
+
+// A version of OpenFlow is taken as ovs-ofctl takes it, and is of no importance.
+func TestProtocols(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }))
+	for _, line := range []string{"-O OpenFlow13 dump-flows", "-OOpenFlow15 dump-groups", "dump-flows -O OpenFlow10,OpenFlow14", "--protocols=OpenFlow11 --no-names dump-flows ip"} {
+		if out, errs, code := weft("", strings.Fields(line)...); code != 0 || errs != "" {
+			t.Errorf("weft %s: %d %s%s", line, code, out, errs)
+		}
+	}
+	for line, word := range map[string]string{"-O OpenFlow99 dump-flows": "OpenFlow99", "dump-flows -O 13": "13", "-O OpenFlow13 version": "O"} {
+		if _, errs, code := weft("", strings.Fields(line)...); code != exitInput || !strings.Contains(errs, word) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("weft %s: %d %s", line, code, errs)
+		}
+	}
+}

@@ -127,6 +127,8 @@ func (c *command) root() *cobra.Command {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // is there: it was made above
 	}
+	root.Flags().VarP(protocols{}, "protocols", "O", "")
+	_ = root.Flags().MarkHidden("protocols")
 	root.AddCommand(c.portVerbs()...)
 	root.AddCommand(c.flowVerbs()...)
 	root.AddCommand(c.tableVerbs()...)
@@ -135,7 +137,7 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())
-	hintBridges(root)
+	ofctlHabits(root)
 	return root
 }
 
