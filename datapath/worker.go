@@ -15,6 +15,7 @@
 //	controller.go  frames that flows show to the operator
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the pass
+//	kept.go      batches that are given back later, with frames that wait for more
 //	segment.go   what an output leaves to do: checksums, cutting large frames
 //	toobig.go    the answer to a frame too long for its tunnel
 //	answer.go    the answer to a question for a neighbour
@@ -32,7 +33,7 @@
 //     waits, but for the spin lock of a transmit queue that workers share.
 //   - One batch is in hand at a time. It ends with finish: what was pending is
 //     sent, touched queues are flushed, then the receive queue gets its buffers
-//     back.
+//     back; where a flush was put off, behind that flush.
 package datapath
 
 import (

@@ -1,0 +1,81 @@
+package datapath
+
+// keptBatch is a batch that is not given back yet, for frames of it wait in ports whose
+// flush is owed: an engine that dies in between must not have given back what nobody
+// was shown.
+type keptBatch struct {
+	turn  uint64 // pass in which it came
+	count uint8  // ports; 0: no batch is kept
+	ports [maxKeptFor]uint16
+}
+
+// maxKeptFor bounds the ports for which a batch is kept; frames that went to more of
+// them wait for nothing.
+const maxKeptFor = 4
+
+// release gives the batch in hand back to its queue, or keeps it for as long as its
+// frames wait, until the queue's next batch at most. What was read from the kernel
+// nobody can receive again.
+func (w *Worker) release(q *rxQueue) {
+	if q.polled {
+		q.rx.Release()
+		return
+	}
+	kept := keptBatch{turn: w.turn}
+	late := q.kept.count > 0
+	for _, no := range w.touched.ports[:w.touched.count] {
+		p := &w.ports[no]
+		switch {
+		case p.owedIn == 0 || p.tx == nil:
+		case late || kept.count == maxKeptFor:
+			late = true
+			w.flush(p, false)
+		default:
+			kept.ports[kept.count%maxKeptFor] = no
+			kept.count++
+		}
+	}
+	if !late && kept.count > 0 {
+		q.kept = kept
+		return
+	}
+	if !late {
+		q.rx.Release()
+		return
+	}
+	w.flushFor(&kept)
+	w.giveBack(q)
+}
+
+// flushFor flushes the ports that still owe that to a batch.
+func (w *Worker) flushFor(b *keptBatch) {
+	for _, no := range b.ports[:b.count] {
+		if p := &w.ports[no]; p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn {
+			w.flush(p, false)
+		}
+	}
+	b.count = 0
+}
+
+// giveBack gives a queue all its batches back.
+func (w *Worker) giveBack(q *rxQueue) {
+	if q.kept.count > 0 {
+		w.flushFor(&q.kept)
+	}
+	q.rx.Release()
+}
+
+// giveAllBack keeps no batch of any queue.
+func (w *Worker) giveAllBack() {
+	for at := range w.queues.count {
+		w.giveKeptBack(w.queues.at(at))
+	}
+}
+
+func (w *Worker) giveKeptBack(q *rxQueue) {
+	if q.kept.count > 0 {
+		w.rxInUse = q
+		w.giveBack(q)
+		w.rxInUse = nil
+	}
+}
