@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
 )
 
 // The tutorial of Open vSwitch on conntrack: frames come back to the table that had
@@ -127,4 +131,65 @@ table=0,in_port=1,udp,tp_dst=2048/0xfff0,actions=ct(commit,nat(src=192.0.2.10-19
 			t.Errorf("persistent: %s and %s", all[0], got)
 		}
 	}
+}
+
+// Zones of a field, ct_clear, force and invalid frames, seen by which flows count.
+func TestConntrackFields(t *testing.T) {
+	s := newTracked(t, `
+table=0,priority=10,arp,actions=normal
+table=0,in_port=1,udp,tp_dst=53,actions=load:7->NXM_NX_REG0[0..15],ct(commit,zone=NXM_NX_REG0[0..15],exec(set_field:0x5->ct_mark)),2
+table=0,in_port=2,udp,tp_src=53,actions=ct(zone=7,table=1)
+table=1,udp,ct_state=+est+rpl,ct_zone=7,ct_mark=5/7,ct_nw_src=10.0.0.1,ct_tp_dst=53,actions=ct_clear,resubmit(,2)
+table=2,udp,ct_state=-trk,actions=1
+table=0,in_port=2,udp,tp_dst=5000,actions=ct(commit,zone=9),1
+table=0,in_port=1,udp,tp_src=5000,actions=ct(commit,force,zone=9),2
+table=0,in_port=1,tcp,actions=ct(zone=8,table=3)
+table=3,tcp,ct_state=+inv+trk,actions=drop
+table=3,tcp,ct_state=+new,actions=2
+`)
+	inside, outside := s.inside.Raw("eth0"), s.outside.Raw("eth0")
+	send := func(f []byte) {
+		t.Helper()
+		from := inside
+		if f[11] == 2 { // outsideMAC
+			from = outside
+		}
+		if err := from.Send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := func(sport, dport int) []byte {
+		return craftUDP(t, insideMAC, outsideMAC, "10.0.0.1", "192.0.2.2", sport, dport)
+	}
+	back := func(sport, dport int) []byte {
+		return craftUDP(t, outsideMAC, insideMAC, "192.0.2.2", "10.0.0.1", sport, dport)
+	}
+	counted := func(table int, n string) {
+		t.Helper()
+		eventually(t, func() error {
+			got := s.weft.Weft("dump-flows", fmt.Sprint("table=", table))
+			if !regexp.MustCompile(`n_packets=` + n + `,`).MatchString(got) {
+				return fmt.Errorf("no flow has counted %s:\n%s", n, got)
+			}
+			return nil
+		})
+	}
+	send(out(3000, 53))
+	s.dumped(`udp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=3000,dport=53\),.*,zone=7,mark=5`)
+	send(back(53, 3000))
+	counted(2, "1") // through table 1, and no longer tracked there
+	send(back(6000, 5000))
+	s.dumped(`udp,orig=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=6000,dport=5000\),.*,zone=9`)
+	send(out(5000, 6000))
+	s.dumped(`udp,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=5000,dport=6000\),.*,zone=9`)
+
+	// A segment that resets what never began.
+	frame := crafted(layers.EthernetTypeIPv4)
+	frame.SrcMAC, _ = net.ParseMAC(insideMAC)
+	frame.DstMAC, _ = net.ParseMAC(outsideMAC)
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: net.ParseIP("10.0.0.1"), DstIP: net.ParseIP("192.0.2.2")}
+	tcp := &layers.TCP{SrcPort: 3000, DstPort: 80, RST: true, Window: 100}
+	tcp.SetNetworkLayerForChecksum(ip)
+	send(serialize(t, frame, ip, tcp, gopacket.Payload(nil)))
+	counted(3, "1")
 }
