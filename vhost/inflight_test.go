@@ -1,12 +1,14 @@
 package vhost_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"weft/packet"
+	"weft/port"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
 )
@@ -134,4 +136,55 @@ func TestBackendChannel(t *testing.T) {
 		n, err := unix.Read(fds[1], make([]byte, 1))
 		return n == 0 && err == nil
 	})
+}
+
+// TestNoMoreChainsThanDescriptors: a driver that makes descriptors available again
+// before they are used waits for that, also where the ring's size is no power of
+// two: what the buffer says of a ring has an entry for each descriptor, no more.
+func TestNoMoreChainsThanDescriptors(t *testing.T) {
+	for _, num := range []int{33, 128, 129} {
+		for _, inflight := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d,inflight=%v", num, inflight), func(t *testing.T) {
+				o := vhosttest.Options{Features: features | vhost.FeatureRingPacked, Num: num, Inflight: inflight, Seed: 5}
+				g := guest(t, o)
+				d := open(t, g, nil)
+				b, got := new(packet.Batch), 0
+				for range 3 * num {
+					g.Tx[0].OfferAgain(got)
+					b.Reset()
+					got += max(d.Rx()[0].Recv(b), 0)
+				}
+				d.Rx()[0].Release()
+				if got != num || d.Rx()[0].Fault() != "" {
+					t.Errorf("%d chains received of %d descriptors, fault %q", got, num, d.Rx()[0].Fault())
+				}
+				o.BufLen = 128
+				to, taken := guest(t, o), 0
+				z := open(t, to, nil)
+				for _, size := range []int{300, 100} { // into several chains each, then into one
+					b.Reset()
+					lend(t, size).Recv(b)
+					for range 3 * num {
+						to.Rx[0].OfferAgain(taken)
+						taken += z.Tx()[0].Send(b, all[:1]) * ((size + 12 + 127) / 128)
+					}
+					if taken > num {
+						t.Errorf("%d chains taken of %d descriptors", taken, num)
+					}
+				}
+				z.Tx()[0].Flush()
+				if z.Rx()[0].Fault() != "" {
+					t.Error(z.Rx()[0].Fault())
+				}
+			})
+		}
+	}
+}
+
+// lend is a queue with one frame to receive.
+func lend(t *testing.T, size int) port.Rx {
+	g := guest(t, vhosttest.Options{})
+	g.Tx[0].Send(random(1, size))
+	g.Tx[0].Publish()
+	return open(t, g, nil).Rx()[0]
 }

@@ -291,7 +291,7 @@ func (r *ring) noteBegin() {
 	}
 	f, at := r.flight, r.first
 	f.under = 0
-	for i := r.published; i != r.done; i++ {
+	for i := r.published; i != r.done && f.under < f.num; i++ { // see room: there are no more
 		e := r.element(i)
 		entry := flightHeader + flightEntry*f.under
 		f.under++

@@ -148,10 +148,18 @@ func available(idFlags uint32, at uint16) bool {
 }
 
 // lookPacked reads the heads of up to a batch of chains.
-func (r *ring) lookPacked() int {
-	// A ring of num descriptors holds no more chains; a driver that makes taken
-	// ones available once more has to wait for publish.
-	return r.scan(min(len(r.heads), int(r.mask)+1-int(r.done-r.published)))
+func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
+
+// room is the number of descriptors from a position on that can be the driver's to
+// make available: those taken and not published are not. A driver that makes them
+// available once more has to wait for publish, so that what is taken never exceeds
+// the ring, nor what the record and the inflight buffer hold of it.
+func (r *ring) room(at uint16) uint32 {
+	ahead := uint32(at&^packedWrap) - uint32(r.first&^packedWrap)
+	if (at^r.first)&packedWrap != 0 {
+		ahead += r.num
+	}
+	return r.num - ahead
 }
 
 // peekPacked: mostly look has just read the heads.
@@ -164,8 +172,9 @@ func (r *ring) peekPacked(n int) int {
 
 func (r *ring) scan(limit int) int {
 	at, n := r.position(), 0
+	room := r.room(at)
 	for ; n < limit; n++ {
-		after, got := r.readHead(at, &r.heads[n])
+		after, got := r.readHead(at, room, &r.heads[n])
 		if got < 0 && n == 0 {
 			return r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
 		}
@@ -173,13 +182,14 @@ func (r *ring) scan(limit int) int {
 			break
 		}
 		at = after
+		room -= r.heads[n].id >> 16
 	}
 	r.headsAt, r.seen, r.headEnd = r.next, r.next+uint16(n), at
 	return n
 }
 
 func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
-	after, got = r.readHead(at, &h)
+	after, got = r.readHead(at, r.room(at), &h)
 	if got < 0 {
 		r.broken(faultLoop, uint64(at&^packedWrap), uint64(r.num))
 	}
@@ -188,11 +198,11 @@ func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
 
 // readHead reads the first descriptor of the chain at a position, and of a longer
 // chain how many follow, and the id, which the last one has (virtio 1.2 section
-// 2.8.6). -1: the chain is longer than the ring.
-func (r *ring) readHead(at uint16, h *head) (after uint16, got int) {
+// 2.8.6). -1: the chain is longer than the ring, or than its room.
+func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
 	// An acquire; pairs with the driver's release of the flags of a chain's first
 	// descriptor, which it writes last (virtio 1.2 section 2.8.21.1).
-	if !available(atomic.LoadUint32(r.idFlags(at)), at) {
+	if room == 0 || !available(atomic.LoadUint32(r.idFlags(at)), at) {
 		return at, 0
 	}
 	var id uint16
@@ -201,7 +211,7 @@ func (r *ring) readHead(at uint16, h *head) (after uint16, got int) {
 	count := uint32(1)
 	after = r.after(at, 1)
 	for flags := h.flags; flags&descNext != 0 && flags&descIndirect == 0; after = r.after(after, 1) {
-		if count++; count > r.num {
+		if count++; count > room {
 			return at, -1
 		}
 		word := *r.idFlags(after)

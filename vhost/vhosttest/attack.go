@@ -124,3 +124,22 @@ var TransmitAttacks = []Attack{
 		d[len(d)-1].Flags = 0
 	})},
 }
+
+// OfferAgain makes every descriptor of a packed ring available in the lap in which
+// a device comes to it that has taken n of them since the start, also those that it
+// has not used yet: a driver that does not wait for them.
+func (q *Queue) OfferAgain(n int) {
+	flags := uint16(0)
+	if q.index%2 == 0 {
+		flags = Write
+	}
+	num := q.g.Num
+	for i := range num {
+		at := int(q.g.Seed)%num + n + i // so far from the start of the first lap
+		wrap := uint16(packedWrap)
+		if at/num%2 == 1 {
+			wrap = 0
+		}
+		q.SetPacked(at%num, Desc{Addr: q.SlotAddr(at % num), Len: 128, Flags: flags | lap(wrap), Next: uint16(at % num)})
+	}
+}
