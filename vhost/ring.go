@@ -248,14 +248,15 @@ func (r *ring) expect(n int) {
 const patience = 2 * packet.BatchSize
 
 // publish shows the driver what take has completed, and calls it at most once. With
-// more to come, a few elements may be left to the publish that follows, of a small
-// ring none; the result tells whether they were.
+// more to come, a few elements may be left to the publish that follows: of a small
+// ring none, nor where the driver has nothing left to offer before it sees them. The
+// result tells whether they were.
 func (r *ring) publish(more bool) (owed bool) {
 	fresh := r.done - r.published
 	if fresh == 0 {
 		return false
 	}
-	if more && uint32(fresh) < min(patience, r.num/4) {
+	if more && uint32(fresh) < min(patience, r.num/4) && r.waiting() > 0 {
 		return true
 	}
 	wanted := false

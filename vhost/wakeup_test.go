@@ -324,3 +324,26 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 		}
 	}
 }
+
+// A guest that has no buffers left is shown at once what was put into them: it can
+// make others available only then.
+func TestNothingIsPostponedForARingThatHasRunDry(t *testing.T) {
+	for _, features := range wishes {
+		s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: features, Interrupts: true})}
+		s.dev = open(t, s.guest, nil)
+		for range 7 {
+			s.toGuest(packet.BatchSize)
+		}
+		s.gather(8)
+		if !s.dev.Tx()[0].Postpone() {
+			t.Fatalf("%#x: not postponed with 24 buffers left", features)
+		}
+		s.gather(24)
+		if s.dev.Tx()[0].Postpone() {
+			t.Fatalf("%#x: postponed with none left", features)
+		}
+		if n := s.guest.Rx[0].UsedIndex(); n != 256 {
+			t.Fatalf("%#x: %d buffers used, expected 256", features, n)
+		}
+	}
+}
