@@ -54,7 +54,7 @@ func (d *Daemon) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// learnOn refreshes what a megaflow's frames teach. Caller holds d.mu alone.
+// learnOn refreshes what frames taught that came until usedNS. Caller holds d.mu alone.
 func (d *Daemon) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {

@@ -11,8 +11,8 @@ import (
 	"weft/port"
 )
 
-// packetOut executes actions on a frame of the operator's. When it returns, the
-// frame is where they sent it.
+// packetOut executes actions on a frame of the operator's. When it returns, a worker
+// has executed them.
 func (d *Daemon) packetOut(text string) (api.PacketSent, error) {
 	d.mu.RLock()
 	view := d.view
@@ -26,7 +26,7 @@ func (d *Daemon) packetOut(text string) (api.PacketSent, error) {
 	}
 	// As with a first frame: what it teaches is in the tables before it goes.
 	t, taught, err := d.inject(&out, true)
-	if taught {
+	if err == nil && taught {
 		d.learnBatch([]lesson{{flows: t.Learned}})
 		t, _, err = d.inject(&out, false)
 	}
@@ -60,18 +60,25 @@ func fillFlow(out *openflow.PacketOut) error {
 }
 
 // inject translates the actions and has the first worker execute them; with
-// learnFirst, not if the frame teaches flows that are not in the tables.
+// learnFirst, not if the frame teaches flows that are not in the tables. What has an
+// error has sent, counted and taught nothing.
 func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
+	d.change.Lock() // settle must not outlive the workers
+	defer d.change.Unlock()
 	d.mu.RLock()
-	now, generation := monotonic(), d.macs.generation()
+	w, now := d.workers, monotonic()
 	t, err = d.pipeline.Execute(out.Actions, &out.Flow, d.env())
 	switch {
 	case err != nil:
 		err = asInput(err)
 	case t.Drop == packet.DropLoop:
 		err = inputf("actions: expected such as end: these go through more tables, or deeper, than a frame may")
+	case w.gone.Load():
+		err = errEngineGone
+	default:
+		taught = learnFirst && d.teaches(&t)
 	}
-	if taught = learnFirst && d.teaches(&t); err != nil || taught {
+	if err != nil || taught {
 		d.mu.RUnlock()
 		return t, taught, err
 	}
@@ -79,23 +86,24 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	if inPort >= port.MaxPorts {
 		inPort = 0
 	}
-	w := d.workers
-	w.push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame))
-	if t.Learn.Valid {
-		d.learn(t.Learn, now)
-	}
 	places := make([]uint32, len(t.Rules))
 	for i, r := range t.Rules {
 		places[i] = d.places[r.Slot]
 	}
+	if !w.push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
+		err = errEngineGone
+	}
 	d.mu.RUnlock()
-	if err := w.settle(); err != nil {
+	if err == nil {
+		err = w.settle()
+	}
+	if err != nil {
 		return t, false, err
 	}
-	d.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, places, uint64(len(out.Frame))}}, now)
-	if t.UsedMACs && d.macs.generation() != generation {
-		d.macsChanged()
+	if t.Learn.Valid {
+		d.learn(t.Learn, now)
 	}
+	d.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, places, uint64(len(out.Frame))}}, now)
 	return t, false, nil
 }
 

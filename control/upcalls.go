@@ -158,6 +158,7 @@ type executedFrame struct {
 	rules    []*openflow.Rule
 	groups   []openflow.GroupHit
 	finished []openflow.Finished
+	learned  []openflow.FlowMod
 	places   []uint32
 	bytes    uint64
 }
@@ -179,7 +180,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 	switch d.install(m, &up.Key, &t.Mask) {
 	case refused:
 		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.slot, t.Actions))
-		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, m.places, bytes})
+		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.places, bytes})
 	case admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
@@ -198,7 +199,8 @@ func (w *workers) heldBytes(f heldFrame) uint64 {
 	return uint64(atomic.LoadUint32(&held[f.slot%uint32(len(held))].Len))
 }
 
-// creditExecuted counts frames that no megaflow counted.
+// creditExecuted counts frames that no megaflow counted, and does what that would
+// have done with what they teach.
 func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return
@@ -211,6 +213,7 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 			r.Credit(1, f.bytes, now)
 		}
 		d.pipeline.CreditGroups(f.groups, 1, f.bytes)
+		d.learnOn(f.learned, now)
 		d.finish(f.finished)
 	}
 }

@@ -19,7 +19,7 @@ const maxWorkers = 64
 // errEngineGone says that the engine died before it took what it was sent. What
 // control holds is sent to the next one, so callers that changed tables ignore
 // it.
-var errEngineGone = errors.New("the engine has died")
+var errEngineGone = errors.New("the engine has died, another is being started: try again")
 
 // workers are one engine's workers: the memory shared with them and the
 // producing ends of their command rings. They are replaced as a whole when the
@@ -46,12 +46,14 @@ func newWorkers(mem *engine.Memory) *workers {
 // allocating; larger ones take what they need.
 const commandRoom = 1 << 10
 
-// push sends one command to worker i and waits where its ring is full.
-func (w *workers) push(i int, msg []byte) {
+// push sends one command to worker i and waits where its ring is full. It reports
+// false if the engine was gone before.
+func (w *workers) push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queueLocked(i, msg)
+	ok := w.queueLocked(i, msg)
 	w.commands[i].Publish()
+	return ok
 }
 
 // queue is push, of which the worker hears when its ring is published next.
@@ -61,16 +63,17 @@ func (w *workers) queue(i int, msg []byte) {
 	w.queueLocked(i, msg)
 }
 
-func (w *workers) queueLocked(i int, msg []byte) {
+func (w *workers) queueLocked(i int, msg []byte) bool {
 	for wait := time.Microsecond; !w.gone.Load(); wait = min(2*wait, time.Millisecond) {
 		if room := w.commands[i].Reserve(len(msg)); room != nil {
 			copy(room, msg)
 			w.commands[i].Commit()
-			return
+			return true
 		}
 		w.commands[i].Publish()
 		time.Sleep(wait)
 	}
+	return false
 }
 
 // publish lets worker i hear of what is queued for it.
