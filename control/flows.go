@@ -117,8 +117,7 @@ func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	full := use == nil && len(f.masks) >= f.limits.Masks
 	full = full || !mayHave(f.ownFlows[m.owner], f.count, f.limits.Megaflows)
 	full = full || len(m.actions) > flowtable.MaxActions
-	// The action store may be in pieces: part of it is left unused.
-	full = full || f.actions+len(m.actions) > f.limits.Actions/4*3
+	full = full || f.actions+len(m.actions) > f.mostActions()
 	if full || !f.allocate(m) {
 		return refused
 	}

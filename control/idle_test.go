@@ -8,7 +8,6 @@ import (
 )
 
 // A megaflow without hits goes, at its time; one that is hit stays with its counts.
-// The fuller the caches are, the sooner.
 func TestIdleMegaflowsExpire(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,actions=drop")
@@ -65,5 +64,70 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 	}
 	if d := idleTime(1, 1); d != leastIdle {
 		t.Errorf("of one: %v", d)
+	}
+}
+
+// What a port's next megaflow would want decides: its share of the slots, masks,
+// actions. Others are not held to one port's share.
+func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
+	few := testSizes.Cache
+	for _, c := range []struct {
+		what    string
+		masks   int // 0: one
+		actions int // of each
+		both    bool
+	}{
+		{"one port's share of the slots", 0, 1, false},
+		{"actions", 0, few.Actions / 4 * 3 / 100, true},
+		{"one port's share of the masks", 64, 1, false},
+	} {
+		f := newMegaflows(few)
+		admit := func(port uint64, i int) admission {
+			key := flowtable.Key{flowtable.WPort: port << 32, flowtable.WIPv4: uint64(i)}
+			mask := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: ^uint64(0)}
+			if c.masks > 0 {
+				mask[flowtable.WTunID] = uint64(i % c.masks)
+			}
+			m := &megaflow{owner: ownerOf(&key), actions: make([]flowtable.Action, c.actions)}
+			return f.admit(m, &key, &mask)
+		}
+		admit(2, 0)
+		if d := f.stays()[2]; d != megaflowIdle {
+			t.Errorf("%s: %v with one megaflow", c.what, d)
+		}
+		n := 1
+		for n < few.Megaflows && admit(1, n) == admitted && (c.masks == 0 || n < c.masks) {
+			n++
+		}
+		stays := f.stays()
+		least := func(d time.Duration) bool { return d < leastIdle+leastIdle/5 }
+		if !least(stays[1]) || least(stays[2]) != c.both {
+			t.Errorf("%s: with %d megaflows the first port's stay for %v, the second's for %v", c.what, n, stays[1], stays[2])
+		}
+	}
+}
+
+// The sweep goes by it.
+func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
+	f := newFakes(t)
+	f.add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
+	w := f.worker()
+	for i := range uint32(testSizes.Cache.Megaflows/2 + 20) {
+		w.frame(udpKey(1, 0, i, 9), 100)
+		f.settle()
+	}
+	w.frame(udpKey(2, 0, 5000, 9), 100)
+	f.settle()
+	f.d.mu.Lock()
+	for _, m := range f.d.megaflows.list() {
+		f.d.pull(m)
+		m.usedNS -= uint64(leastIdle + time.Second)
+	}
+	f.d.mu.Unlock()
+	f.d.sweep()
+	f.d.megaflows.mu.Lock()
+	defer f.d.megaflows.mu.Unlock()
+	if own := f.d.megaflows.ownFlows; own[1] != 0 || own[2] != 1 {
+		t.Errorf("megaflows left by port: %v", own)
 	}
 }

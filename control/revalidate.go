@@ -12,8 +12,8 @@ import (
 const (
 	// sweepInterval is the time between two sweeps: credits, timeouts, ageing.
 	sweepInterval = time.Second
-	// megaflowIdle is how long a megaflow stays without a hit while there is room
-	// for as many again; leastIdle, once there is room for none. See idleTime.
+	// megaflowIdle is how long a megaflow stays without a hit while at most half of
+	// what its port may have is in use; leastIdle, once all is. See megaflows.stays.
 	megaflowIdle = 10 * time.Second
 	leastIdle    = time.Second
 	// macPause is the least time between two revalidations because addresses
@@ -111,10 +111,10 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime is how long a megaflow stays without a hit among count of at most limit:
+// idleTime is how long a megaflow stays without a hit while used of limit are in use:
 // under load, what is in use has the room.
-func idleTime(count, limit int) time.Duration {
-	free, half := max(limit-count, 0), max(limit/2, 1)
+func idleTime(used, limit int) time.Duration {
+	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
 		return megaflowIdle
 	}
@@ -130,10 +130,10 @@ func (d *Daemon) sweep() {
 	var idle []*megaflow
 	d.mu.Lock()
 	list := d.megaflows.list()
-	stays := idleTime(len(list), d.megaflows.limits.Megaflows)
+	stays := d.megaflows.stays()
 	for _, m := range list {
 		d.pull(m)
-		if now-min(now, m.usedNS) > uint64(stays) {
+		if now-min(now, m.usedNS) > uint64(stays[m.owner]) {
 			idle = append(idle, m)
 		}
 	}

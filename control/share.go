@@ -1,6 +1,10 @@
 package control
 
-import "weft/flowtable"
+import (
+	"time"
+
+	"weft/flowtable"
+)
 
 // What one port may take of the workers' caches, so that frames made up on it
 // leave room for the flows of the others: as much as is left free, of masks and
@@ -38,6 +42,26 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // mayHave tells whether a port that has some of count in use out of limit may
 // have one more.
 func mayHave(has, count, limit int) bool { return has < limit-count }
+
+// mostActions is how much of the action store is used: it may be in pieces, so that
+// what is left may have no room in a row.
+func (f *megaflows) mostActions() int { return f.limits.Actions / 4 * 3 }
+
+// stays are the times that ports' megaflows stay without a hit, by port: as short as
+// that one asks for which runs out first, what the port may have of slots and masks,
+// or actions.
+func (f *megaflows) stays() map[uint32]time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stays := make(map[uint32]time.Duration, len(f.ownFlows))
+	for owner, own := range f.ownFlows {
+		stays[owner] = min(
+			idleTime(own+f.count, f.limits.Megaflows),
+			idleTime(f.ownMasks[owner]+len(f.masks), f.limits.Masks-narrowMasks),
+			idleTime(f.actions, f.mostActions()))
+	}
+	return stays
+}
 
 // fit is the mask, of those that mask allows, that there is room for, and its use
 // if it has one.
