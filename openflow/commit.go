@@ -123,7 +123,7 @@ func (x *xlate) output(no uint32) {
 		x.flood(true)
 	case PortAll:
 		x.flood(false)
-	case PortTable: // of a packet-out alone
+	case PortTable: // of a packet-out, or of a field
 		x.intoTables()
 	case PortController, PortNone:
 	default:

@@ -258,7 +258,9 @@ func (in *interpreter) learn(spec *LearnSpec) {
 		case LearnLoad:
 			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
 		case LearnOutput:
-			m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
+			if v[0] == 0 && (v[1] < 0xff00 || v[1] == 0xfff8 || v[1] == 0xfffb || v[1] == 0xfffc || v[1] == 0xfffe) {
+				m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
+			}
 		}
 	}
 	m.Match = match.Pack()

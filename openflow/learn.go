@@ -67,7 +67,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		case LearnLoad:
 			m.Actions = append(m.Actions, Action{Kind: ActLoad, Dst: item.Dst, Value: v})
 		case LearnOutput:
-			if v[0] == 0 && v[1] < uint64(PortNone) {
+			if v[0] == 0 && learnsOutput(v[1]) {
 				m.Actions = append(m.Actions, Action{Kind: ActOutput, Port: uint32(v[1])})
 			}
 		}
@@ -90,6 +90,16 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		return
 	}
 	x.learned = append(x.learned, m)
+}
+
+// learnsOutput tells whether output:FIELD teaches an output to that port, as Open
+// vSwitch has it: others would make no flow that could be added, or normal.
+func learnsOutput(no uint64) bool {
+	switch no {
+	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
+		return true
+	}
+	return no < uint64(PortMax)
 }
 
 // setSubfield makes m match v on a sub-field.

@@ -39,6 +39,32 @@ func TestLearningSwitch(t *testing.T) {
 	}
 }
 
+// What output:FIELD teaches is what a flow can have: ports, and of the standard ones
+// those that Open vSwitch takes here.
+func TestLearnOutput(t *testing.T) {
+	p := pipelineOf(t, "actions=learn(table=5,output:reg0)")
+	for value, want := range map[string]string{
+		"1": "output:1", "0xfeff": "output:65279", "0xfff8": "IN_PORT", "0xfffb": "FLOOD", "0xfffc": "ALL", "0xfffe": "LOCAL",
+		"0xff00": "drop", "0xfff7": "drop", "0xfff9": "drop", "0xfffa": "drop", "0xfffd": "drop", "0xffff": "drop", "0xfffffff9": "drop", "0x10001": "drop",
+	} {
+		po, err := ParsePacketOut("in_port=1,reg0="+value+",packet="+outFrame+",actions=TABLE", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		if err != nil || len(tr.Learned) != 1 {
+			t.Fatalf("%s: %v, %d flows learnt", value, err, len(tr.Learned))
+		}
+		got := FormatActions(tr.Learned[0].Actions, nil)
+		if got != want {
+			t.Errorf("%s: learnt %s, want %s", value, got, want)
+		}
+		if _, err := ParseFlowMod("table=5,actions="+got, Add, nil); err != nil {
+			t.Errorf("what was learnt cannot be added: %v", err)
+		}
+	}
+}
+
 func TestLearnLimit(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=5,cookie=7,limit=2,result_dst=reg0[0],eth_dst=eth_src),resubmit(,1)", "table=1,reg0=1,actions=2", "table=1,reg0=0,actions=4")
 	for n, want := range []string{"2", "2", "4", "4"} {

@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"encoding/hex"
+	"strings"
 
 	"weft/flowtable"
 	"weft/packet"
@@ -62,8 +63,10 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if t.key == "packet" {
 		frame, err := hex.DecodeString(t.value)
 		switch {
-		case err != nil || t.value == "":
-			return wrong(t.text, "packet=HEX, pairs of hexadecimal digits")
+		case po.Frame != nil:
+			return wrong(t.key, "packet once")
+		case err != nil:
+			return wrongHex(t)
 		case len(frame) < packet.EthernetLen || len(frame) > packet.MaxFrameLen:
 			return wrong(t.key, "a frame of %d to %d bytes, not of %d", packet.EthernetLen, packet.MaxFrameLen, len(frame))
 		}
@@ -90,6 +93,18 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 		}
 	}
 	return nil
+}
+
+// wrongHex says where a text, of a frame perhaps too long to be shown, is not
+// hexadecimal.
+func wrongHex(t token) error {
+	const want = "pairs of hexadecimal digits, not "
+	for i, r := range t.value {
+		if !strings.ContainsRune("0123456789abcdefABCDEF", r) {
+			return wrong(t.key, want+"%q as digit %d", string(r), i+1)
+		}
+	}
+	return wrong(t.key, want+"%d", len(t.value))
 }
 
 // Execute runs actions on a frame whose flow is given. The translation is of that

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/packet"
 )
 
 // outFrame is an Ethernet header of EtherType 0x0800 and nothing else.
@@ -40,33 +41,36 @@ func TestParsePacketOut(t *testing.T) {
 }
 
 func TestPacketOutErrors(t *testing.T) {
-	const packet = "packet=" + outFrame
+	const frame = "packet=" + outFrame
 	for _, c := range []struct{ text, word string }{
-		{"in_port=1," + packet, "actions="},
-		{"in_port=1," + packet + ",actions", "actions="},
+		{"in_port=1," + frame, "actions="},
+		{"in_port=1," + frame + ",actions", "actions="},
 		{"in_port=1,actions=2", "packet=HEX"},
-		{"packet=,actions=2", "packet="},
-		{"packet=0g,actions=2", "packet=0g"},
-		{"packet=" + outFrame + "0,actions=2", "pairs"},
+		{"packet=,actions=2", "14 to"},
+		{"packet=0g,actions=2", "not \"g\" as digit 2"},
+		{"packet=" + outFrame + "\x00\n,actions=2", `not "\x00" as digit 29`},
+		{"packet=" + outFrame + strings.Repeat("0", 20000) + "äa,actions=2", "not \"ä\" as digit 20029"},
+		{"packet=" + outFrame + "0,actions=2", "pairs of hexadecimal digits, not 29"},
+		{frame + "," + frame + ",actions=2", "packet once"},
 		{"packet=ffffffffffff02000000000108,actions=2", "14 to"},
-		{"in_port=flood," + packet + ",actions=2", "flood"},
-		{"in_port=vm9," + packet + ",actions=2", "vm9"},
-		{"dl_src=02:00:00:00:00:01," + packet + ",actions=2", "dl_src"},
-		{"ct_state=trk," + packet + ",actions=2", "ct_state"},
-		{"frob=1," + packet + ",actions=2", "frob"},
-		{"reg0=x," + packet + ",actions=2", "reg0"},
-		{packet + ",actions=goto_table:1", "goto_table:1"},
-		{packet + ",actions=write_metadata:3,table", "write_metadata"},
-		{packet + ",actions=write_actions(2)", "write_actions"},
-		{packet + ",actions=clear_actions", "clear_actions"},
-		{packet + ",actions=frob", "frob"},
+		{"in_port=flood," + frame + ",actions=2", "flood"},
+		{"in_port=vm9," + frame + ",actions=2", "vm9"},
+		{"dl_src=02:00:00:00:00:01," + frame + ",actions=2", "dl_src"},
+		{"ct_state=trk," + frame + ",actions=2", "ct_state"},
+		{"frob=1," + frame + ",actions=2", "frob"},
+		{"reg0=x," + frame + ",actions=2", "reg0"},
+		{frame + ",actions=goto_table:1", "goto_table:1"},
+		{frame + ",actions=write_metadata:3,table", "write_metadata"},
+		{frame + ",actions=write_actions(2)", "write_actions"},
+		{frame + ",actions=clear_actions", "clear_actions"},
+		{frame + ",actions=frob", "frob"},
 	} {
 		_, err := ParsePacketOut(c.text, nil)
-		if err == nil || !strings.Contains(err.Error(), c.word) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, which does not name %q", c.text, err, c.word)
+		if err == nil || !strings.Contains(err.Error(), c.word) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 200 {
+			t.Errorf("%.200s: %v, which does not name %q", c.text, err, c.word)
 		}
 	}
-	// TABLE is for packet-out alone.
+	// As a port by itself TABLE is for packet-out alone.
 	if _, err := ParseFlowMod("actions=TABLE", Add, nil); err == nil {
 		t.Error("a flow with output to TABLE was accepted")
 	}
@@ -114,6 +118,31 @@ func TestExecute(t *testing.T) {
 		if _, err := p.Execute(po.Actions, &po.Flow, newEnv()); err == nil || !strings.Contains(err.Error(), ":7") {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// TABLE's number in a field runs the tables as well, as in Open vSwitch, of which the
+// numbers have 16 bits; what so comes back to itself ends as a loop.
+func TestOutputOfAFieldToTheTables(t *testing.T) {
+	p := pipelineOf(t, "in_port=1,actions=output:2", "in_port=3,actions=load:0xfff9->reg0[0..15],output:reg0[0..15]",
+		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0")
+	for text, want := range map[string]string{
+		"in_port=1,packet=" + outFrame + ",actions=resubmit(,5)": "2",
+		"in_port=1,packet=" + outFrame + ",actions=resubmit(,6)": "drop(flow-drop)",
+		"in_port=3,packet=" + outFrame + ",actions=TABLE":        "drop(loop)",
+	} {
+		po, err := ParsePacketOut(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		if got := FormatDatapathActions(tr.Actions, nil); err != nil || got != want {
+			t.Errorf("%s: %v, %s, want %s", text, err, got, want)
+		}
+	}
+	k := keyOfText(t, "in_port=3")
+	if tr := p.Translate(&k, newEnv()); tr.Drop != packet.DropLoop {
+		t.Errorf("a flow that sends to the tables from the first: %s", tr.Drop)
 	}
 }
 
