@@ -18,6 +18,9 @@ var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats mod-table dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
+// fileVerbs are those of them whose word is a file's name: what is refused is in it.
+var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
+
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
 // bridgeHint is what to say of the first word of a verb that was refused, where it
@@ -61,7 +64,7 @@ func ofctlHabits(root *cobra.Command) {
 			case err == nil || hint == "" || !strings.Contains(err.Error(), args[0]):
 			case errors.As(err, &usage):
 				return &usageError{message: usage.message + hint}
-			case errors.As(err, &refused) && refused.Input:
+			case errors.As(err, &refused) && refused.Input && !slices.Contains(fileVerbs, verb.Name()):
 				return &api.Refused{Message: refused.Message + hint, Input: true}
 			}
 			return err

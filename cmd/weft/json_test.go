@@ -138,6 +138,28 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
+// The name of a file that is there is no bridge's, whatever is wrong in it.
+func TestFilesAreNoBridges(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":"line 3: \"flows.txt\": expected something else"}`)
+	}))
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("flows.txt", []byte("\n\nflows.txt\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"add-flows", "replace-flows", "diff-flows", "add-groups"} {
+		if _, errs, code := weft("", verb, "flows.txt"); code == 0 || !strings.Contains(errs, "flows.txt: line 3: ") || strings.Contains(errs, "bridge") {
+			t.Errorf("weft %s flows.txt: %d %s", verb, code, errs)
+		}
+	}
+	for _, line := range []string{"add-flows br0", "add-flows br0 flows.txt"} {
+		if _, errs, _ := weft("", strings.Fields(line)...); !strings.Contains(errs, "if br0 is a bridge, leave it out") {
+			t.Errorf("weft %s: %s", line, errs)
+		}
+	}
+}
+
 // --no-names, before or behind the verb, asks for ports by number.
 func TestNoNames(t *testing.T) {
 	var query string
