@@ -125,10 +125,12 @@ func TestExecute(t *testing.T) {
 // numbers have 16 bits; what so comes back to itself ends as a loop.
 func TestOutputOfAFieldToTheTables(t *testing.T) {
 	p := pipelineOf(t, "in_port=1,actions=output:2", "in_port=3,actions=load:0xfff9->reg0[0..15],output:reg0[0..15]",
-		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0")
+		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0",
+		"table=7,actions=load:0xfffd->reg0,output:reg0")
 	for text, want := range map[string]string{
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,5)": "2",
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,6)": "drop(flow-drop)",
+		"in_port=1,packet=" + outFrame + ",actions=resubmit(,7)": "drop(flow-drop)", // the controller has an action of its own
 		"in_port=3,packet=" + outFrame + ",actions=TABLE":        "drop(loop)",
 	} {
 		po, err := ParsePacketOut(text, nil)
