@@ -64,3 +64,72 @@ func TestSetIPv4Ends(t *testing.T) {
 		}
 	}
 }
+
+// A UDP checksum that becomes 0 is written as 0xffff; where nothing changes, nothing is
+// written; and all is right where the IP header's checksum is the other zero, 0xffff.
+func TestSetIPv4EndsAtTheEnds(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	for range 500 {
+		frame := make([]byte, 34+8+2*rng.Intn(5))
+		rng.Read(frame[26:])
+		packet.Ethernet(frame).SetType(packet.EtherTypeIPv4)
+		ip, u := packet.IPv4(frame[14:34]), packet.UDP(frame[34:])
+		ip[0], ip[8], ip[9] = 0x45, 64, packet.ProtoUDP
+		ip.SetTotalLen(len(frame) - 14)
+		u.SetLen(len(u))
+		sums := func(ip packet.IPv4, u packet.UDP) (uint16, uint16) {
+			return packet.Sum(ip), packet.AddSums(packet.Sum(u), packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoUDP, len(u)))
+		}
+		// An identification with which the header's sum needs no checksum: 0, which may
+		// be written as 0xffff.
+		ip.SetChecksum(0)
+		ip.SetID(0)
+		if rng.Intn(2) == 0 {
+			ip.SetID(packet.Checksum(ip))
+			ip.SetChecksum(0xffff)
+		} else {
+			ip.SetChecksum(packet.Checksum(ip))
+		}
+		u.SetChecksum(0)
+		_, sum := sums(ip, u)
+		if u.SetChecksum(^sum); sum == 0xffff {
+			u.SetChecksum(0xffff)
+		}
+
+		addresses, ports := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(u)
+		toZero := rng.Intn(2) == 0
+		if toZero { // a destination port with which the sum needs no checksum
+			addresses = rng.Uint64()
+			to := bytes.Clone(frame)
+			binary.BigEndian.PutUint64(to[26:], addresses)
+			binary.BigEndian.PutUint32(to[34:], ports&^0xffff)
+			packet.UDP(to[34:]).SetChecksum(0)
+			_, sum := sums(to[14:34], to[34:])
+			ports = ports&^0xffff | uint32(^sum)
+		}
+		var b packet.Batch
+		f, h := b.Next()
+		copy(h[:], frame)
+		b.Commit(f, len(frame))
+		var k flowtable.Key
+		if why := flowtable.Extract(&b, f, &k); why != packet.DropNone {
+			t.Fatal(why)
+		}
+		if !f.SetIPv4Ends(addresses, ports) {
+			t.Fatal("refused")
+		}
+		got := f.Header()
+		if toZero && packet.UDP(got[34:]).Checksum() != 0xffff {
+			t.Errorf("a sum of 0 is written as %#x", packet.UDP(got[34:]).Checksum())
+		}
+		if !toZero && !(bytes.Equal(got[12:24], frame[12:24]) && bytes.Equal(got[26:], frame[26:])) {
+			t.Errorf("%x though nothing changes\n%x", got, frame)
+		}
+		if binary.BigEndian.Uint64(got[26:]) != addresses || binary.BigEndian.Uint32(got[34:]) != ports {
+			t.Errorf("ends of %x", got)
+		}
+		if a, z := sums(got[14:34], got[34:]); a != 0xffff || z != 0xffff {
+			t.Fatalf("sums %#x and %#x of %x, before\n%x", a, z, got, frame)
+		}
+	}
+}
