@@ -8,7 +8,7 @@ type Entry struct {
 	Orig, Reply Tuple
 	Mark        uint32
 	Label       [2]uint64 // upper and lower half
-	// TimeoutS is what is left of its time in seconds.
+	// TimeoutS is what is left of its time in seconds, at most the timeout.
 	TimeoutS uint32
 	Replied  bool
 	SNAT     bool
@@ -53,11 +53,12 @@ func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 			return false
 		}
 		long := m.long[n]
+		_, moves := m.timeout(c.policy, c.class)
 		*e = Entry{
 			Ref:      Ref{n, uint32(before)},
 			Orig:     c.tuples[0].tuple((*[4]uint64)(long[:4])),
 			Reply:    c.tuples[1].tuple((*[4]uint64)(long[4:])),
-			TimeoutS: uint32((c.expiresNS - now) / 1_000_000_000),
+			TimeoutS: uint32(max(int64(c.expiresNS-moves-now), 0) / 1_000_000_000),
 			Replied:  c.flags&connReplied != 0,
 			SNAT:     c.flags&connSNAT != 0,
 			DNAT:     c.flags&connDNAT != 0,

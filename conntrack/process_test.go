@@ -243,7 +243,9 @@ func TestTimeouts(t *testing.T) {
 	r.expect(back, look, Tracked|Established|Reply)
 	r.now += 6 * second
 	r.expect(back, look, Tracked|Established|Reply)
-	r.now += 7 * second
+	r.now += 7*second - 1
+	r.expect(back, look, Tracked|Established|Reply)
+	r.now += 7*second + 7*second/128
 	r.expect(back, look, Tracked|New)
 	r.expect(out, commit, Tracked|New)
 	check(t, r.tr.Table)

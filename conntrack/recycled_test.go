@@ -101,6 +101,12 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 	if ref, _, ok := r.tr.Settle(0); !ok || ref != old {
 		t.Fatalf("%+v is not found: %+v", old, ref)
 	}
+	hints := make([]Hints, 64)
+	hints[old.Number][0] = Hint{1, old.Generation}
+	var tags [packet.BatchSize]uint32
+	if got := r.tr.SettleAll([]uint8{0}, hints, &tags, 1, r.now); got.Usual != 1 {
+		t.Fatalf("%+v has no hint: %+v", old, got)
+	}
 	if !tab.end(old.Number, old.Generation, EndFlushed) {
 		t.Fatal("it had ended")
 	}
@@ -125,6 +131,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 			return r.tr.again(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)
 		},
 		"Fast":    func() bool { _, ok := r.tr.Fast(&r.b, 0, true, later); return ok },
+		"FastAll": func() bool { return r.tr.FastAll(&r.b, []uint8{0}, 1, true, later) != 0 },
 		"refresh": func() bool { return r.tr.keep(&tab.conns[old.Number], old.Generation, UDPSingle, later) },
 		"relist":  func() bool { r.tr.relist(old.Number, old.Generation, listClosing); return false },
 	} {

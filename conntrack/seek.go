@@ -141,13 +141,14 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
 	policy := uint8(0)
-	timeout, moves := tr.timeout(policy, UDPMultiple)
+	lasts, moves := tr.timeout(policy, UDPMultiple)
 	hinted, usual, quick := uint32(0), uint32(0), uint32(0)
 	for _, i := range frames {
 		i %= packet.BatchSize
 		n, p := tr.numbers[i], &tr.probes[i]
 		if n >= uint32(len(conns)) || p.ipv6() {
-			hinted |= tr.settleHint(i, hints, tags)
+			h, u := tr.settleHint(i, hints, tags, expected)
+			hinted, usual = hinted|h, usual|u
 			continue
 		}
 		c := &conns[n]
@@ -157,12 +158,13 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			dir = 1
 		}
 		if g&1 == 0 || dir == 1 && c.tuples[1] != p.words {
-			hinted |= tr.settleHint(i, hints, tags)
+			h, u := tr.settleHint(i, hints, tags, expected)
+			hinted, usual = hinted|h, usual|u
 			continue
 		}
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
-		if h.Generation != g {
+		if h.Generation != g || c.generation() != g { // else the tuple may be another connection's
 			continue
 		}
 		tags[i] = h.Tag
@@ -172,10 +174,10 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		if c.policy != policy {
 			policy = c.policy
-			timeout, moves = tr.timeout(policy, UDPMultiple)
+			lasts, moves = tr.timeout(policy, UDPMultiple)
 		}
 		// What is not due has not expired either, unless its timeout is 0.
-		if d := now + timeout - c.expiresNS; d <= moves && d < timeout && c.class == UDPMultiple &&
+		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
 			quick |= 1 << i
 		}
@@ -185,14 +187,20 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 
 // settleHint is SettleAll for a frame that is not the connection's that it may be, or
 // of IPv6.
-func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32) (hinted uint32) {
-	if ref, dir, ok := tr.Settle(int(i)); ok {
-		if h := hints[ref.Number][dir&1]; h.Generation == ref.Generation {
-			tags[i%packet.BatchSize] = h.Tag
-			return 1 << (i % packet.BatchSize)
-		}
+func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
+	i %= packet.BatchSize
+	ref, dir, ok := tr.Settle(int(i))
+	if !ok {
+		return 0, 0
 	}
-	return 0
+	h := hints[ref.Number][dir&1]
+	if h.Generation != ref.Generation || tr.conns[ref.Number].generation() != ref.Generation {
+		return 0, 0
+	}
+	if tags[i] = h.Tag; h.Tag == expected {
+		usual = 1 << i
+	}
+	return 1 << i, usual
 }
 
 // Settle ends for frame i what SeekFlows has begun: it returns the frame's

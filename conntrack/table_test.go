@@ -26,7 +26,7 @@ type slowTable struct{ conns []*slowConn }
 func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
 	for i := 0; i < len(s.conns); i++ {
 		c := s.conns[i]
-		if now >= c.expires {
+		if now > c.expires { // up to a second late, and clocks go by seconds
 			s.conns = append(s.conns[:i], s.conns[i+1:]...)
 			i--
 			continue

@@ -104,32 +104,36 @@ func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].poli
 
 // An expiry is written where it moves by the 128th part of its timeout, or a second:
 // other workers read its cache line, and where there are many connections it leaves
-// the processor's caches between two frames of one.
+// the processor's caches between two frames of one. It is that much later than the
+// timeout says, so that none that was not written comes too early: RFC 4787 REQ-5
+// forbids to end a translation of UDP before.
 const (
 	refreshShift = 7
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout is that of a class, and by how much an expiry must move to be written.
-func (m *Memory) timeout(policy uint8, class Class) (timeout, moves uint64) {
-	timeout = m.policies[policy][class%Classes].Load()
-	return timeout, min(timeout>>refreshShift, maxRefreshNS)
+// timeout tells for a class how far ahead an expiry is written, the timeout and moves,
+// and by how much it must move to be written.
+func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
+	timeout := m.policies[policy][class%Classes].Load()
+	moves = min(timeout>>refreshShift, maxRefreshNS)
+	return timeout + moves, moves
 }
 
 // refresh starts the timeout of class anew. The lock of c is held, or nobody knows
 // of it yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
-	timeout, moves := t.timeout(c.policy, class)
-	if now+timeout-c.expiresNS > moves { // also where it comes earlier than before
-		c.expiresNS = now + timeout
+	lasts, moves := t.timeout(c.policy, class)
+	if now+lasts-c.expiresNS > moves { // also where it comes earlier than before
+		c.expiresNS = now + lasts
 	}
 }
 
 // due tells whether refresh would write anything.
 func (t *Table) due(c *conn, class Class, now uint64) bool {
-	timeout, moves := t.timeout(c.policy, class)
-	return c.class != class || now+timeout-c.expiresNS > moves
+	lasts, moves := t.timeout(c.policy, class)
+	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
 // keep is refresh for whoever does not hold the lock, which is taken where refresh is

@@ -1,11 +1,19 @@
 package datapath
 
 import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"slices"
 	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
 
 	"weft/conntrack"
 	"weft/flowtable"
 	"weft/packet"
+	"weft/packet/packettest"
 	"weft/port/porttest"
 )
 
@@ -68,4 +76,118 @@ func TestPairsInOneBatch(t *testing.T) {
 	r.equal("sent by what is gone", uint64(len(r.tx(2).TakeAll())), 0)
 	r.equal("sent by the other", uint64(len(r.tx(3).TakeAll())), 1)
 	r.drops(map[packet.DropReason]uint64{})
+}
+
+// Datagrams of IPv6 leave by the run, batch after batch, as those of IPv4 do.
+func TestSweepSendsBothFamilies(t *testing.T) {
+	ends := []layers.UDPPort{1000, 80}
+	frame := func(v6 bool, from int) []byte {
+		u := &layers.UDP{SrcPort: ends[from], DstPort: ends[1-from]}
+		if !v6 {
+			return udp(0x0a000001+uint32(from), 0x0a000002-uint32(from), uint16(u.SrcPort), uint16(u.DstPort))
+		}
+		addresses := []net.IP{net.ParseIP("fd00::1"), net.ParseIP("fd00::2")}
+		ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, SrcIP: addresses[from], DstIP: addresses[1-from]}
+		u.SetNetworkLayerForChecksum(ip)
+		return frameOf(t, ethernetTo(layers.EthernetTypeIPv6), ip, u, gopacket.Payload("datagram"))
+	}
+	for _, v6 := range []bool{false, true} {
+		r := firewall(t)
+		r.w.fixed = 1 << 50
+		out, back := frame(v6, 0), frame(v6, 1)
+		r.inject(1, out)
+		r.turn()
+		r.inject(2, back)
+		r.turn()
+		for range 2 { // the first is fused, from the second on they are sought so
+			r.inject(1, out, out, out, out)
+			r.turn()
+		}
+		r.tx(2).TakeAll()
+		for turn := range 4 {
+			before := r.w.fused.hits
+			r.inject(1, out, out, out, out)
+			r.w.receive(r.w.queues.at(0)) // the next queue's batch would clear what is left
+			if r.w.fused.found != 0 || r.w.fused.hits-before != 4 {
+				t.Errorf("IPv6 %t, turn %d: %#x are left, %d by a hint", v6, turn, r.w.fused.found, r.w.fused.hits-before)
+			}
+			r.turn()
+			r.equal("sent", uint64(len(r.tx(2).TakeAll())), 4)
+		}
+		r.equal("counted", r.sh.Cache.Flows[3].Packets, 6*4)
+		r.drops(map[packet.DropReason]uint64{})
+	}
+}
+
+// What the tracker gets from the keys finds the connections that it finds from the
+// frames, whatever stands before the addresses and ports; fragments are not sought.
+func TestSeekLive(t *testing.T) {
+	r := newRig(t, testSizes)
+	if err := r.w.setConnections(ctTable(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.w.fixed = 1 << 50
+	w, tr := r.w, r.w.tracks.tracker
+	plain := [][]byte{udp(0x0a000001, 0x0a000002, 1000, 80), tcp(0x0a000001, 0x0a000002, 1000, 80, 0x02, 1, 0, 5)}
+	llc := []byte{0, 0, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0}
+	var frames [][]byte
+	for _, f := range plain {
+		snap := slices.Replace(slices.Clone(f), 12, 14, llc...)
+		binary.BigEndian.PutUint16(snap[12:], uint16(len(snap)-14))
+		options := slices.Insert(slices.Clone(f), 34, 1, 1, 1, 0)
+		options[14]++
+		packet.IPv4(options[14:]).SetTotalLen(len(options) - 14)
+		frames = append(frames, f, snap, options,
+			slices.Insert(slices.Clone(f), 12, 0x81, 0, 0, 5),
+			slices.Insert(slices.Clone(f), 12, 0x88, 0xa8, 0, 5, 0x81, 0, 0, 6))
+	}
+	for i, f := range frames { // each its own connection
+		f[len(f)-1]++ // no checksum is looked at
+		at := bytes.Index(f, []byte{1000 >> 8, 1000 & 0xff, 0, 80})
+		binary.BigEndian.PutUint16(f[at:], uint16(2000+i))
+	}
+	fragment := slices.Clone(frames[0])
+	packet.IPv4(fragment[14:]).SetFlagsFrag(0x2000)
+
+	arena := packettest.NewArena(t, 1<<16)
+	fill := func(frames ...[]byte) {
+		arena.Reset()
+		w.batch.Reset()
+		tr.Forget(^uint32(0))
+		w.live = allOf(len(frames))
+		for _, f := range frames {
+			arena.Add(&w.batch, f, packet.InnerHeader, 0)
+		}
+		if _, odd := flowtable.ExtractAll(&w.batch, &w.keys, ^uint32(0)); odd != 0 {
+			t.Fatalf("frames %#x are malformed", odd)
+		}
+	}
+	fill(frames...)
+	var metas [packet.BatchSize]conntrack.Meta
+	var all []uint8
+	for i := range frames {
+		all = append(all, uint8(i))
+	}
+	tr.Process(&w.batch, all, &metas, &conntrack.Request{Zone: 5, Commit: true}, 1<<50)
+	settle := func(order []uint8, want ...int) {
+		t.Helper()
+		if len(order) != len(want) {
+			t.Fatalf("sought %d, want %d", order, want)
+		}
+		for n, i := range slices.Clone(order) {
+			ref, dir, ok := tr.Settle(int(i))
+			if !ok || dir != 0 || ref != metas[want[n]].Ref || !tr.Known(int(i), 5) {
+				t.Errorf("frame %x: connection %+v, of which it is %+v", frames[want[n]], ref, metas[want[n]].Ref)
+			}
+		}
+	}
+	fill(frames...)
+	order, _, _ := w.seekLive(5)
+	settle(order, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	fill(frames[1], fragment, frames[2])
+	order, _, alike := w.seekLive(5)
+	settle(order, 1, 2)
+	if alike != 0 {
+		t.Errorf("alike %#x", alike)
+	}
 }
