@@ -76,7 +76,6 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.setMeter(arg, body)
 	case CmdHold:
 		w.holding = arg != 0
-		w.giveAllBack()
 		if !w.holding { // the start is over; turns are a matter of latency, other policies stay
 			_ = cpu.ShortSlice()
 		}

@@ -14,13 +14,8 @@ type keptBatch struct {
 const maxKeptFor = 4
 
 // release gives the batch in hand back to its queue, or keeps it for as long as its
-// frames wait, until the queue's next batch at most. What was read from the kernel
-// nobody can receive again.
+// frames wait, until the queue's next batch at most.
 func (w *Worker) release(q *rxQueue) {
-	if q.polled {
-		q.rx.Release()
-		return
-	}
 	kept := keptBatch{turn: w.turn}
 	late := q.kept.count > 0
 	for _, no := range w.touched.ports[:w.touched.count] {
@@ -50,11 +45,25 @@ func (w *Worker) release(q *rxQueue) {
 // flushFor flushes the ports that still owe that to a batch.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
-		if p := &w.ports[no]; p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn {
+		if p := &w.ports[no]; p.owes(b) {
 			w.flush(p, false)
 		}
 	}
 	b.count = 0
+}
+
+// owes tells whether frames of a batch may wait in a port.
+func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
+
+// giveShownBack gives a queue the batch back that was kept, if its frames have been
+// shown meanwhile, with those of another queue: so the next one may wait again.
+func (w *Worker) giveShownBack(q *rxQueue) {
+	for _, no := range q.kept.ports[:q.kept.count] {
+		if w.ports[no].owes(&q.kept) {
+			return
+		}
+	}
+	w.giveKeptBack(q)
 }
 
 // giveBack gives a queue all its batches back.

@@ -130,3 +130,179 @@ func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 		t.Error("the port is still owed a flush")
 	}
 }
+
+// failingTx faults in the next flush, if it is told to.
+type failingTx struct {
+	*porttest.Tx
+	armed bool
+}
+
+// Flush implements port.Tx.
+func (t *failingTx) Flush() {
+	if t.armed {
+		t.armed = false
+		panic(cutOff{})
+	}
+	t.Tx.Flush()
+}
+
+// cutOff is what an access to memory that is gone panics with.
+type cutOff struct{}
+
+func (cutOff) Error() string { return "memory is gone" }
+func (cutOff) Addr() uintptr { return 0x1000 }
+
+// failing gives the rig a port 2 that puts every flush off, and can fail.
+func (r *rig) failing() *failingTx {
+	r.t.Helper()
+	d := porttest.New(1, porttest.Options{})
+	r.ports[2] = d
+	tx := &failingTx{Tx: d.TxQueues[0]}
+	tx.Patient.Store(true)
+	if err := r.w.addPort(&PortQueues{Port: 2, Rx: d.Rx(), Tx: tx}); err != nil {
+		r.t.Fatal(err)
+	}
+	return tx
+}
+
+// failingRig is patientRig with a port 2 that can fail.
+func failingRig(t *testing.T) (*rig, *failingTx) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{}, false)
+	r.install(0, 1, 0xa, output(2))
+	tx := r.failing()
+	r.turn()
+	return r, tx
+}
+
+// What a port owed that failed in the flush that made up for it, the next port of its
+// number does not.
+func TestAFailedFlushIsOwedNoMore(t *testing.T) {
+	r, tx := failingRig(t)
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	tx.armed = true
+	r.w.flushLater()
+	if r.w.ports[2].tx != nil {
+		t.Fatal("the port has not failed")
+	}
+	r.w.takeOut(2)
+	old := r.ports[2]
+	t.Cleanup(old.Close)
+	r.failing()
+	r.turn()
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.equal("ports that owe a flush", uint64(r.w.owed.count), 1)
+	r.turn()
+	r.turn()
+	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
+}
+
+// flushLater is the end of a later pass, with its guard.
+func (w *Worker) flushLater() {
+	defer w.recoverFault()
+	w.flushOwed(w.turn + 1)
+}
+
+// Nothing that a worker owes stays behind where a port fails while it ends.
+func TestAPortFailsAtTheEnd(t *testing.T) {
+	r, tx := failingRig(t)
+	r.addPort(3, porttest.Options{}, false)
+	r.tx(3).Patient.Store(true)
+	r.addPort(4, porttest.Options{}, false)
+	r.install(1, 4, 0xa, output(3))
+	r.injectMany(packet.BatchSize)
+	for i := range uint32(packet.BatchSize) {
+		r.inject(4, ethernet(0xa, 60, i))
+	}
+	r.turn()
+	tx.armed = true
+	r.w.stopping.Store(true)
+	for !r.w.passes() {
+	}
+	r.equal("frames of the other port out", r.tx(3).Packets.Load(), packet.BatchSize)
+	r.equal("buffers out", uint64(r.rx(1).Lent()+r.rx(4).Lent()), 0)
+}
+
+// A command is executed once, whatever fails in the pass that it holds up.
+func TestHoldIsExecutedOnce(t *testing.T) {
+	r, tx := failingRig(t)
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	tx.armed = true
+	r.command(AppendCommand(nil, CmdHold, 1, nil))
+	before := r.sh.Counters.Commands
+	r.turn()
+	r.turn()
+	r.equal("commands", r.sh.Counters.Commands-before, 1)
+	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
+	if r.w.ports[2].tx != nil {
+		t.Error("the port has not failed")
+	}
+}
+
+// A ring that holds little more than a batch is given it back at once, for its guest
+// has nothing else to go on with.
+func TestNothingIsKeptOfASmallRing(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{Slots: packet.BatchSize}, false)
+	r.addPort(2, porttest.Options{}, false)
+	r.tx(2).Patient.Store(true)
+	r.install(0, 1, 0xa, output(2))
+	r.turn()
+	for range 3 {
+		r.injectMany(packet.BatchSize)
+		r.turn()
+	}
+	r.equal("frames out", r.tx(2).Packets.Load(), 3*packet.BatchSize)
+}
+
+// What nobody can receive again is shown before it is given back, in its own pass.
+func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.fixed = 1
+	r.addPort(1, porttest.Options{Polled: true}, false)
+	r.addPort(2, porttest.Options{}, false)
+	r.tx(2).Patient.Store(true)
+	r.install(0, 1, 0xa, output(2))
+	r.turn()
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
+	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
+}
+
+// A queue that breaks ends the pass, and the worker may sleep behind it.
+func TestBuffersGoBackWhenAnotherQueueBreaks(t *testing.T) {
+	r := patientRig(t)
+	r.addPort(3, porttest.Options{}, false)
+	r.install(1, 3, 0xa, output(2))
+	for i := range uint32(packet.BatchSize) {
+		r.inject(3, ethernet(0xa, 60, i))
+	}
+	r.turn()
+	r.equal("buffers out", uint64(r.rx(3).Lent()), packet.BatchSize)
+	r.rx(1).Break()
+	r.turn()
+	r.equal("buffers out", uint64(r.rx(3).Lent()), 0)
+	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
+}
+
+// A batch whose frames were shown with another queue's does not count as one that
+// waits: the queue's next may.
+func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
+	r := patientRig(t)
+	r.addPort(3, porttest.Options{}, false)
+	r.install(1, 3, 0xa, output(2))
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.tx(2).Flush()
+	r.w.ports[2].owedIn = 0 // as it is when the queue says that nothing is left
+	r.injectMany(packet.BatchSize)
+	r.turn()
+	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
+	r.equal("buffers out", uint64(r.rx(1).Lent()), packet.BatchSize)
+}

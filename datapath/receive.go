@@ -20,6 +20,7 @@ type rxQueue struct {
 	debtNS uint64 // see fair.go
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
 	zone   uint16
+	keeps  bool // a batch of it may be kept, see kept.go
 	kept   keptBatch
 	agreed agreement // of the frames fused last
 }
@@ -75,6 +76,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
 	}
+	w.giveShownBack(q)
 	b := &w.batch
 	b.Reset()
 	b.Port = q.port
@@ -101,7 +103,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && !w.taps.on // what a trace shows of a batch is its own
+	w.more = n == packet.BatchSize && q.keeps && !w.taps.on // what a trace shows of a batch is its own
 	if w.taps.on {
 		w.tapReceived()
 	}

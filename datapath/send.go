@@ -250,10 +250,10 @@ func (w *Worker) flushOwed(turn uint64) {
 		}
 		w.owed.count--
 		w.owed.ports[at] = w.owed.ports[w.owed.count]
-		p.owed = false // before the queue is used: its memory may fail
-		if p.owedIn != 0 && p.tx != nil {
+		owed := p.owedIn != 0
+		p.owed, p.owedIn = false, 0 // before the queue is used: its memory may fail
+		if owed && p.tx != nil {
 			w.flush(p, false)
 		}
-		p.owedIn = 0
 	}
 }

@@ -223,8 +223,7 @@ func (w *Worker) Run() error {
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
-	for !w.stopping.Load() {
-		w.passes()
+	for !w.passes() {
 	}
 	return nil
 }
@@ -236,8 +235,8 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes runs passes until Stop, or until a port's memory fails.
-func (w *Worker) passes() {
+// passes runs passes until Stop, or until a port's memory fails; ended tells which.
+func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
 	w.finish() // of the batch in which a port failed; else there is nothing to do
 	for !w.stopping.Load() {
@@ -245,6 +244,7 @@ func (w *Worker) passes() {
 	}
 	w.flushOwed(w.turn + 1)
 	w.giveAllBack()
+	return true
 }
 
 // pass is one turn of the loop: everything that waits now is dealt with once.
@@ -262,6 +262,9 @@ func (w *Worker) pass() {
 
 	w.takeMail()
 	did := w.applyCommands()
+	if w.holding {
+		w.giveAllBack() // not while the command is executed: memory may fail, and it would come again
+	}
 	w.sweepHeld()
 	w.sweepFragments()
 	if w.config.Sweeps && w.tracks.tracker != nil {
@@ -277,7 +280,8 @@ func (w *Worker) pass() {
 		}
 		n := w.receive(q)
 		if n < 0 {
-			break // the table has changed
+			w.giveAllBack() // the others are not visited, and sleep may follow
+			break           // the table has changed
 		}
 		frames += n
 	}

@@ -22,8 +22,8 @@ type Rx interface {
 	Recv(b *packet.Batch) int
 	// Release gives back all that Recv has lent since the last Release. The
 	// worker calls it at the end of a batch, after every output has gathered and
-	// shown its frames; where outputs have postponed that, at the end of the batch
-	// that follows, but for a queue that is Polled.
+	// shown its frames; of a Keeper, where outputs have postponed that, at the end of
+	// the batch that follows.
 	Release()
 	// Arm asks the other side for a wake-up when a frame comes, and then looks
 	// once more: true says that frames are waiting, so the worker must not
@@ -43,6 +43,15 @@ type Rx interface {
 	// Close frees what the queue holds: mappings, and the descriptors that it
 	// was made with. The worker has stopped using it.
 	Close()
+}
+
+// Keeper is an Rx whose frames a successor receives again while they are not
+// released, so that outputs may postpone to show them.
+type Keeper interface {
+	Rx
+	// MayKeep tells whether there are enough for the other side to go on with
+	// meanwhile. It does not change.
+	MayKeep() bool
 }
 
 // Tx is a queue frames are sent to.
