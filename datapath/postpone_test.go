@@ -177,33 +177,29 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 }
 
 // What a port owed that failed in the flush that made up for it, the next port of its
-// number does not.
+// number does not: it gets on the list of those that owe.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
+	r.addPort(3, porttest.Options{}, false)
+	r.install(1, 3, 0xa, output(2))
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	tx.armed = true
-	r.w.flushLater()
+	r.rx(1).Break() // and its batch is forgotten
+	r.turn()
 	if r.w.ports[2].tx != nil {
 		t.Fatal("the port has not failed")
 	}
-	r.w.takeOut(2)
 	old := r.ports[2]
 	t.Cleanup(old.Close)
 	r.failing()
-	r.turn()
-	r.injectMany(packet.BatchSize)
+	for i := range uint32(packet.BatchSize) {
+		r.inject(3, ethernet(0xa, 60, i))
+	}
 	r.turn()
 	r.equal("ports that owe a flush", uint64(r.w.owed.count), 1)
 	r.turn()
-	r.turn()
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
-}
-
-// flushLater is the end of a later pass, with its guard.
-func (w *Worker) flushLater() {
-	defer w.recoverFault()
-	w.flushOwed(w.turn + 1)
 }
 
 // Nothing that a worker owes stays behind where a port fails while it ends.
