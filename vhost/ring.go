@@ -178,6 +178,9 @@ func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
 	}
+	if r.index%2 == 1 { // the driver's transmit queues
+		return r.peekFresh(n)
+	}
 	return r.peekSplit(n)
 }
 

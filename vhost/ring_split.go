@@ -65,16 +65,46 @@ func (r *ring) peekSplit(n int) int {
 	for i := range r.heads[:n] {
 		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&r.mask)*2)))
 		if id >= r.num {
-			if i == 0 {
-				r.broken(faultHead, uint64(id), uint64(r.num))
-			}
-			return i
+			return r.sound(i, id)
 		}
 		h := &r.heads[i]
 		h.id = id
 		h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(r.desc, uintptr(id)*descSize))
 	}
 	return n
+}
+
+// peekFresh is peekSplit from the last chain to the first, for a ring that the driver
+// fills shortly before it is read. A core that sees lines being read upwards fetches
+// those that follow: the driver is about to write them, and has to take them back.
+func (r *ring) peekFresh(n int) int {
+	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
+	pos := uint32(r.next)
+	heads := r.heads[:n]
+	bad, badID := n, uint32(0)
+	for i := len(heads) - 1; i >= 0; i-- {
+		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&mask)*2)))
+		if id >= num {
+			bad, badID = i, id
+			continue
+		}
+		h := &heads[i]
+		h.addr, h.n, h.flags, h.next = readDesc(unsafe.Add(desc, uintptr(id)*descSize))
+		h.id = id
+	}
+	if bad < n {
+		return r.sound(bad, badID)
+	}
+	return n
+}
+
+// sound is the number of heads before the first that names no descriptor, which
+// breaks the ring once it is its turn.
+func (r *ring) sound(before int, id uint32) int {
+	if before == 0 {
+		r.broken(faultHead, uint64(id), uint64(r.num))
+	}
+	return before
 }
 
 // readDesc reads a descriptor once, in two words.
