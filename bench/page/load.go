@@ -41,7 +41,7 @@ func (r *row) measured() bool {
 }
 
 // load reads all results of a folder. Of a row that several have, the newest counts;
-// rows come in the order in which they first were there. Results of which newer ones
+// rows come in the order of the results they are of, oldest first. Results of which newer ones
 // have all rows are superseded.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -62,26 +62,25 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	}
 	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(a.report.When, b.report.When) })
 	newest := map[string]*row{}
-	var order []string
 	for _, s := range sources {
 		for _, r := range s.report.Rows {
 			if r.Name == "" || len(r.Peers) == 0 {
 				return nil, nil, fmt.Errorf("%s: a row without a name or peers", s.name)
 			}
-			if newest[r.Name] == nil {
-				order = append(order, r.Name)
-			}
 			newest[r.Name] = &row{r, s.report, filepath.Base(s.name)}
 		}
 	}
-	if len(order) == 0 {
+	if len(newest) == 0 {
 		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	for _, name := range order {
-		rows = append(rows, newest[name])
-	}
-	for _, s := range sources {
-		if !slices.ContainsFunc(rows, func(r *row) bool { return r.report == s.report }) {
+	for _, s := range sources { // their order does not depend on what is superseded, and then goes
+		before := len(rows)
+		for _, r := range s.report.Rows {
+			if n := newest[r.Name]; n.Row == r {
+				rows = append(rows, n)
+			}
+		}
+		if len(rows) == before {
 			superseded = append(superseded, s.name)
 		}
 	}

@@ -45,6 +45,7 @@ func TestPage(t *testing.T) {
 	}
 	older := result()
 	older.When, older.Rows[1].Samples["weft"] = "2025-01-01T00:00:00Z", bench.Sample{1}
+	slices.Reverse(older.Rows)
 	if err := older.Write(filepath.Join(dir, "c.json")); err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,13 @@ func TestPage(t *testing.T) {
 	again, _, err := build(dir, readme)
 	if err != nil || !maps.Equal(files, again) {
 		t.Errorf("the same results make another page (%v)", err)
+	}
+	if err := os.Remove(superseded[0]); err != nil {
+		t.Fatal(err)
+	}
+	again, _, err = build(dir, readme)
+	if err != nil || !maps.Equal(files, again) {
+		t.Errorf("without what is superseded the page is another (%v)", err)
 	}
 }
 
