@@ -31,22 +31,23 @@ func signature(hash uint64) uint64 { return hash>>48 | 1 }
 // candidates marks the entries that have the signature: bit 15 of each 16 bits.
 // Of each word the lowest mark is right; those above it may not be.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
+	return b.marks(0, signature), b.marks(1, signature)
+}
+
+// marks is one word of candidates.
+func (b *bucket) marks(word int, signature uint64) uint64 {
 	const ones, tops = 0x0001000100010001, 0x8000800080008000
-	x, y := b.signatures[0]^signature*ones, b.signatures[1]^signature*ones
-	return (x - ones) &^ x & tops, (y - ones) &^ y & tops
+	x := b.signatures[word] ^ signature*ones
+	return (x - ones) &^ x & tops
 }
 
 // candidate is the first entry that has the signature: most are in the first word.
 func (b *bucket) candidate(signature uint64) (way uint32, ok bool) {
-	const ones, tops = 0x0001000100010001, 0x8000800080008000
-	all := signature * ones
-	x := b.signatures[0] ^ all
-	if x = (x - ones) &^ x & tops; x != 0 {
-		return uint32(bits.TrailingZeros64(x)) / 16, true
+	if lo := b.marks(0, signature); lo != 0 {
+		return firstWay(lo, 0), true
 	}
-	x = b.signatures[1] ^ all
-	if x = (x - ones) &^ x & tops; x != 0 {
-		return ways/2 + uint32(bits.TrailingZeros64(x))/16, true
+	if hi := b.marks(1, signature); hi != 0 {
+		return firstWay(0, hi), true
 	}
 	return 0, false
 }

@@ -67,8 +67,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		p, a, b := &tr.probes[i], ends[i].Addresses, ends[i].Rest|more
 		p.a, p.b, p.kind, p.inner = a, b, kindFlow, 0
-		both := fold(a>>32^b>>48<<40^s6, a&0xffffffff^b>>32&0xffff<<40^s6) // as hash has it
-		p.hash = fold(both^s7, b&0xffffffff^s8)
+		p.hash = mix(a>>32^b>>48<<40, a&0xffffffff^b>>32&0xffff<<40, b&0xffffffff, s6, s7, s8) // as hash has it
 		tr.lines[n%packet.BatchSize] = uint32(p.hash) & wrap
 		tr.order[n%packet.BatchSize] = uint8(i)
 		n++

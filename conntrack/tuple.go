@@ -204,9 +204,12 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	if isICMP(w.proto()) {
 		dp = sp // the type differs between the directions
 	}
-	ends := fold(src^sp<<40^s[6], dst^dp<<40^s[6])
-	return fold(ends^s[7], w.b&0xffffffff^s[8])
+	return mix(src^sp<<40, dst^dp<<40, w.b&0xffffffff, s[6], s[7], s[8])
 }
+
+// mix is the hash of two ends, the same whichever comes first, and of what the
+// directions have in common, under three seeds.
+func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
 // Taking the tuple out of a frame
 

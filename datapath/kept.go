@@ -30,16 +30,15 @@ func (w *Worker) release(q *rxQueue) {
 			kept.count++
 		}
 	}
-	if !late && kept.count > 0 {
+	switch {
+	case late:
+		w.flushFor(&kept)
+		w.giveBack(q)
+	case kept.count > 0:
 		q.kept = kept
-		return
-	}
-	if !late {
+	default:
 		q.rx.Release()
-		return
 	}
-	w.flushFor(&kept)
-	w.giveBack(q)
 }
 
 // flushFor flushes the ports that still owe that to a batch.

@@ -160,7 +160,7 @@ func (q *rx) discard(n int) int {
 func (q *rx) Release() { q.publish(false) }
 
 // MayKeep implements port.Keeper: two batches are a quarter of the ring at most.
-func (q *rx) MayKeep() bool { return 2*packet.BatchSize <= q.num/4 }
+func (q *rx) MayKeep() bool { return patience <= q.num/4 }
 
 // Arm implements port.Rx. A guest without a kick descriptor must be polled.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
