@@ -168,13 +168,9 @@ func (d *Daemon) handler() http.Handler {
 	route("DELETE /v1/ports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.deletePort(r.PathValue("name"))
 	})
-	route("GET /v1/flows", func(r *http.Request) (any, error) {
-		words, err := wordsOf(r)
-		if err != nil {
-			return nil, err
-		}
+	route("GET /v1/flows", worded(func(r *http.Request, words portWords) (any, error) {
 		return d.dumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
-	})
+	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {
@@ -196,13 +192,9 @@ func (d *Daemon) handler() http.Handler {
 	d.modTableRoutes(route)
 	d.macRoutes(route)
 	d.packetOutRoutes(route)
-	route("GET /v1/megaflows", func(r *http.Request) (any, error) {
-		words, err := wordsOf(r)
-		if err != nil {
-			return nil, err
-		}
+	route("GET /v1/megaflows", worded(func(r *http.Request, words portWords) (any, error) {
 		return d.dumpMegaflows(words), nil
-	})
+	}))
 	d.toolRoutes(mux, route)
 	mux.Handle("GET /metrics", d.metricsHandler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -28,13 +28,9 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 	}
 	change("POST /v1/groups", d.changeGroups)
 	change("POST /v1/meters", d.changeMeters)
-	route("GET /v1/groups", func(r *http.Request) (any, error) {
-		words, err := wordsOf(r)
-		if err != nil {
-			return nil, err
-		}
+	route("GET /v1/groups", worded(func(r *http.Request, words portWords) (any, error) {
 		return d.listGroups(r.URL.Query().Get("select"), words)
-	})
+	}))
 	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.listMeters(r.URL.Query().Get("select")) })
 }
 

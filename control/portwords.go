@@ -14,15 +14,18 @@ const (
 	byNumber
 )
 
-// wordsOf is what a request asks for: names=false has ports shown by number.
-func wordsOf(r *http.Request) (portWords, error) {
-	switch word := r.URL.Query().Get("names"); word {
-	case "", "true":
-		return byName, nil
-	case "false":
-		return byNumber, nil
-	default:
-		return byName, inputf("names=%s: expected true or false", word)
+// worded answers requests in the words that they ask for: names=false has ports shown
+// by number.
+func worded(answer func(*http.Request, portWords) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		switch word := r.URL.Query().Get("names"); word {
+		case "", "true":
+			return answer(r, byName)
+		case "false":
+			return answer(r, byNumber)
+		default:
+			return nil, inputf("names=%s: expected true or false", word)
+		}
 	}
 }
 

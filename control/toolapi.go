@@ -13,22 +13,14 @@ func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answe
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
 	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
 	d.conntrackRoutes(mux, route)
-	route("POST /v1/flows/diff", func(r *http.Request) (any, error) {
+	route("POST /v1/flows/diff", worded(func(r *http.Request, words portWords) (any, error) {
 		var c api.DiffFlows
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		words, err := wordsOf(r)
-		if err != nil {
-			return nil, err
-		}
 		return d.diffFlows(c, words)
-	})
-	route("GET /v1/trace", func(r *http.Request) (any, error) {
-		words, err := wordsOf(r)
-		if err != nil {
-			return nil, err
-		}
+	}))
+	route("GET /v1/trace", worded(func(r *http.Request, words portWords) (any, error) {
 		return d.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"), words)
-	})
+	}))
 }
