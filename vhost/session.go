@@ -362,6 +362,7 @@ func (s *Session) disconnect(err error) {
 		reason = err.Error()
 	}
 	s.halt()
+	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
 	s.mu.Lock()
 	s.front.close()
 	s.front = newFrontEnd(s.cfg.Queues)
@@ -371,7 +372,6 @@ func (s *Session) disconnect(err error) {
 		s.breaks++
 	}
 	s.mu.Unlock()
-	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
 	s.backend.Changed()
 }
 

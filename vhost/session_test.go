@@ -31,6 +31,8 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
+	// A log may be slow: whoever sees a state finds the line that tells of it.
+	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
 	return l.Buffer.Write(b)
@@ -178,8 +180,8 @@ func TestSession(t *testing.T) {
 				r.waitRunning(t, true)
 				useSession(t, r, f, g, round)
 				f.Close()
-				r.waitRunning(t, false)
-				if st := r.Status(); st.Breaks != 0 || st.Memory != 0 {
+				eventually(t, "disconnect", func() bool { return !r.Status().Connected })
+				if st := r.Status(); st.Running || st.Breaks != 0 || st.Memory != 0 {
 					t.Fatalf("after the guest is gone: %+v", st)
 				}
 			}
