@@ -210,7 +210,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 	d.numbers = saved.names
 	d.setEngine(in.client)
 	if in.memory != nil {
-		d.workers = newWorkers(in.memory)
+		d.workers = newWorkers(in.memory, in.client)
 		d.tunnels.restore(d.workers, d.counters.tunnels)
 	}
 	for _, p := range saved.ports {
@@ -318,7 +318,7 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		memory.Close()
 		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
 	}
-	return client, newWorkers(memory), nil
+	return client, newWorkers(memory, client), nil
 }
 
 // launch brings up an engine: the spare, if there is one. Caller holds change.

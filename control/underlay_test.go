@@ -140,8 +140,10 @@ func newTemplates(t testing.TB) *templates {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
+	e := newFakeEngine()
+	t.Cleanup(func() { _ = e.Kill() })
 	return &templates{
-		w: newWorkers(m), commands: shm.NewConsumer(m.Shared[0].Commands),
+		w: newWorkers(m, e), commands: shm.NewConsumer(m.Shared[0].Commands),
 		last: map[uint32]tunnel.Template{}, verdicts: map[uint32]string{},
 	}
 }

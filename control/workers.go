@@ -34,11 +34,18 @@ type workers struct {
 	commands []*shm.Producer // index: worker
 }
 
-func newWorkers(mem *engine.Memory) *workers {
+// newWorkers prepares the workers that client's engine runs on mem. Their gone is
+// set as soon as that engine dies, whatever holds up those who are to replace it:
+// they may need a lock of somebody who waits for these workers.
+func newWorkers(mem *engine.Memory, client engineClient) *workers {
 	w := &workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
 		w.commands = append(w.commands, shm.NewProducer(sh.Commands, mem.CommandEvents[i]))
 	}
+	go func() {
+		<-client.Gone()
+		w.gone.Store(true)
+	}()
 	return w
 }
 

@@ -1,0 +1,39 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"weft/datapath"
+	"weft/engine"
+)
+
+// Who waits for workers hears of their engine's death, whatever those do meanwhile
+// who replace it: here they hold the lock of all changes and prepare a spare.
+func TestWaitingEndsWithTheEngine(t *testing.T) {
+	f := newFakes(t)
+	f.end()
+	prepared := make(chan struct{})
+	prepareEngine = func(string, string, int) (*engine.Spare, error) {
+		<-prepared
+		return nil, nil
+	}
+	defer close(prepared)
+	f.begin()
+	w := f.d.workers
+	f.worker().stalled.Store(true)
+	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
+	ended := make(chan error, 1)
+	go func() { ended <- w.settle() }()
+	if err := f.last().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != errEngineGone {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("waits for workers whose engine has died")
+	}
+}
