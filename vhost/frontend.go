@@ -49,6 +49,11 @@ func newFrontEnd(pairs int) frontEnd {
 // usable tells whether the ring is part of the device.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
+// almostUsable tells whether the ring is usable, or one more message makes it so.
+func (v *vringState) almostUsable() bool {
+	return v.usable() || v.Num > 0 && v.Placed || v.Num > 0 && v.Started || v.Placed && v.Started
+}
+
 // ready tells whether there is a device to start: memory, and a ring of each
 // direction that is enabled.
 func (f *frontEnd) ready() bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -228,6 +229,32 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	eventually(t, "start over new memory", func() bool { r.engine.Lock(); defer r.engine.Unlock(); return r.engine.Starts > starts })
 	r.waitRunning(t, true)
 	r.echo(t, g, 12)
+}
+
+// TestSessionLateRing: a ring that is set up once the device runs becomes part of
+// it, though it was enabled before.
+func TestSessionLateRing(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Pairs: 2, Features: features})
+	f, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := errors.Join(f.Negotiate(g), f.SetMemory(g)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range g.Rx {
+		if err := errors.Join(f.Enable(g.Rx[i], true), f.Enable(g.Tx[i], true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range g.Rx {
+		if err := errors.Join(f.SetVring(g.Rx[i], 0), f.SetVring(g.Tx[i], 0)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the pairs that are set up", func() bool { d := r.device(); return d != nil && len(d.Rx()) == i+1 })
+	}
 }
 
 // TestSessionMemorySlots adds and removes regions one by one.

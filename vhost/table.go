@@ -270,10 +270,10 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring stops a running device if the ring is part of it, and changes the
-// ring.
+// changeVring stops a running device if the ring is part of it, or may be once it
+// is changed, and changes the ring.
 func (s *Session) changeVring(index int, change func(v *vringState)) {
-	if s.front.Vrings[index].usable() {
+	if s.front.Vrings[index].almostUsable() {
 		s.halt()
 	}
 	s.change(func(f *frontEnd) { change(&f.Vrings[index]) })
