@@ -36,7 +36,8 @@ type tracks struct {
 }
 
 // maxForks bounds how deep actions behind a further look-up nest; what would nest
-// deeper is dropped as DropLoop.
+// deeper, or lies in more pieces than the batch has room for once more, is dropped as
+// DropLoop.
 const maxForks = 4
 
 // fork is a frame as it was before it was looked up again, for the actions behind.
@@ -117,11 +118,16 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain makes the key that of the frame as it is now.
+// extractAgain makes the key that of the frame as it is now. Where tags have gone or
+// come, another header may be found, which says that the frame ends earlier, or none:
+// what is left to do of it is checked anew.
 func (w *Worker) extractAgain(i int) packet.DropReason {
-	k := &w.keys[i]
+	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
-	why := flowtable.Extract(&w.batch, &w.batch.Frames[i], k)
+	why := flowtable.Extract(&w.batch, f, k)
+	if why == packet.DropNone && f.Undone() {
+		why = w.batch.CheckOffload(f)
+	}
 	*k.Tunnel() = tunnel
 	w.wide |= 1 << i
 	return why
@@ -273,15 +279,13 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	}
 	b := &w.batch
 	f := &b.Frames[i]
-	if t.forked == maxForks {
+	if t.forked == maxForks || !b.Fork(f, &t.forks[t.forked].frame) {
 		w.drop(f, packet.DropLoop)
 		return false
 	}
-	// What is pulled up now does not change the spans while the copy is out.
-	b.Pullup(f, min(f.Len(), packet.InnerHeader))
 	k := &t.forks[t.forked]
 	t.forked++
-	k.frame, k.key, k.meta, k.tracked, k.others, k.live = *f, w.keys[i], t.metas[i], t.tracked, t.again, w.live
+	k.key, k.meta, k.tracked, k.others, k.live = w.keys[i], t.metas[i], t.tracked, t.again, w.live
 	t.again = 1 << i
 	for t.again != 0 {
 		w.lookAgain()
@@ -290,7 +294,8 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 		}
 	}
 	t.forked--
-	*f, w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.frame, k.key, k.meta, k.tracked, k.others, k.live
+	b.Join(f, &k.frame)
+	w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.key, k.meta, k.tracked, k.others, k.live
 	w.wide |= 1 << i // for all that is known, as what follows
 	t.rewritten |= 1 << i
 	t.looped &^= 1 << i

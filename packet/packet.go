@@ -175,6 +175,27 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
+// Fork keeps f as it is in was, and gives it spans of its own, so that what is pulled
+// up or trimmed does not change those that was has. It reports false, having done
+// nothing, where the batch has too few left. Join undoes it, of several the last
+// one first; in between, no other spans are added.
+func (b *Batch) Fork(f, was *Frame) bool {
+	if int(f.spanCount) > b.SpansLeft() {
+		return false
+	}
+	*was = *f
+	first := b.spanUsed
+	b.spanUsed += copy(b.spans[first:], b.Spans(f))
+	f.spanFirst = uint16(first)
+	return true
+}
+
+// Join makes f what it was before Fork.
+func (b *Batch) Join(f, was *Frame) {
+	b.spanUsed -= int(was.spanCount)
+	*f = *was
+}
+
 // SpanCount is the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 
