@@ -160,6 +160,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 		})
 	}
 	if rewrites {
+		b.FinishChecksum(f)
 		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // there is room: see rewrites
 	}
 	return packet.DropNone, true

@@ -18,11 +18,12 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 // which are in its TCP payload, beginning at offset payload; what follows moves,
 // and lengths and checksums of the headers follow. It reports false, having
 // changed nothing, where the frame does not lie in its private header as a whole
-// or would not after: a checksum cannot be mended for bytes nobody holds.
+// or would not after: a checksum cannot be mended for bytes nobody holds; and where
+// anything is left to do, for the place of that may be among what moves.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
-	if f.tailLen != 0 || at+n > len(h) || int(f.end)+delta > len(f.buf) || f.Offload.GSO != GSONone {
+	if f.tailLen != 0 || at+n > len(h) || int(f.end)+delta > len(f.buf) || f.Undone() {
 		return false
 	}
 	before, length := Sum(h[payload:]), uint16(len(h)-int(f.L4))
@@ -32,9 +33,7 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	copy(h[at+len(text):], rest)
 	copy(h[at:], text)
 	f.origin = 0 // where it came from, other bytes lie
-	if !f.partial() {
-		f.mendTransport(before, Sum(h[payload:]))
-	}
+	f.mendTransport(before, Sum(h[payload:]))
 	f.mendTransport(length, length+uint16(delta)) // of the pseudo header
 	if ip := f.ipv4(); ip != nil {
 		was := uint16(ip.TotalLen())
