@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"weft/flowtable"
-	"weft/packet"
 )
 
 // GroupType is what a group does with its buckets.
@@ -181,13 +180,9 @@ func (x *xlate) group(id uint32) {
 		x.note("there is no such group")
 		return
 	}
-	if x.depth == MaxDepth {
-		x.halt(packet.DropLoop)
-	}
-	if x.halted || !x.countResubmit() {
+	if !x.descend() {
 		return
 	}
-	x.depth++
 	defer func() { x.depth-- }()
 	x.groups = append(x.groups, GroupHit{g, -1})
 	switch g.Type {
@@ -198,7 +193,7 @@ func (x *xlate) group(id uint32) {
 		return
 	case GroupFailover:
 		for i := range g.Buckets {
-			if x.live(&g.Buckets[i], 0) {
+			if x.live(&g.Buckets[i]) {
 				x.bucket(g, i)
 				return
 			}
@@ -223,9 +218,12 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.dirty = true
 }
 
-// live tells whether a bucket is to be used: depth groups watch each other so
-// far.
-func (x *xlate) live(b *Bucket, depth int) bool {
+// live tells whether a bucket is to be used.
+func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
+
+// liveBeyond is live as far as groups outside of seen tell, where watching has come
+// by already: groups may watch each other, and in circles.
+func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
 	}
@@ -235,11 +233,17 @@ func (x *xlate) live(b *Bucket, depth int) bool {
 			return true
 		}
 	}
-	if g := x.p.groups[b.WatchGroup]; g != nil && depth < MaxDepth {
-		for i := range g.Buckets {
-			if x.live(&g.Buckets[i], depth+1) {
-				return true
-			}
+	g := x.p.groups[b.WatchGroup]
+	if g == nil || seen[g.ID] {
+		return false
+	}
+	if seen == nil {
+		seen = make(map[uint32]bool)
+	}
+	seen[g.ID] = true
+	for i := range g.Buckets {
+		if x.liveBeyond(&g.Buckets[i], seen) {
+			return true
 		}
 	}
 	return false
@@ -254,7 +258,7 @@ func (x *xlate) choose(g *Group) int {
 	hash := x.hashed(g) + g.Param*0x9e3779b97f4a7c15
 	for i := range g.Buckets {
 		b := &g.Buckets[i]
-		if b.Weight == 0 || !x.live(b, 0) {
+		if b.Weight == 0 || !x.live(b) {
 			continue
 		}
 		u := float64(mix64(hash^mix64(uint64(b.ID)+1))>>11+1) / (1 << 53)

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func groups(t *testing.T, p *Pipeline, command GroupCommand, texts ...string) Changes {
@@ -250,5 +251,40 @@ func TestMeters(t *testing.T) {
 	}
 	if c, _ := meters(t, p, MeterDelete, "meter=all"); len(c.Removed) != 1 || len(p.Meters(MeterAll)) != 0 {
 		t.Errorf("deleting all: %+v", c)
+	}
+}
+
+// Groups may watch each other in circles: a bucket is live if one of them leads to a
+// port that is up, and finding that out takes no longer than there are buckets.
+func TestGroupsThatWatchEachOther(t *testing.T) {
+	watches := func(id int, ports string, on ...int) string {
+		text := fmt.Sprintf("group_id=%d,type=ff", id)
+		for _, to := range on {
+			text += fmt.Sprintf(",bucket=watch_group:%d,actions=1,bucket=watch_group:%d,actions=1", to, to)
+		}
+		return text + ports
+	}
+	env, up, down := newEnv(), ",bucket=watch_port:2,actions=2", ",bucket=watch_port:99,actions=2"
+	tests := []struct {
+		last string // of the circle
+		want string
+	}{
+		{watches(3, down, 1, 2, 3), "drop(flow-drop)"},
+		{watches(3, up, 1, 2, 3), "1"},
+	}
+	for _, tt := range tests {
+		p := NewPipeline(Limits{})
+		groups(t, p, GroupAdd, watches(1, "", 1, 2, 3), watches(2, "", 1, 2, 3), tt.last)
+		apply(t, p, 1, Add, "actions=group:1")
+		got := make(chan string)
+		go func() { got <- actionsOf(p, env, t, "in_port=3") }()
+		select {
+		case actions := <-got:
+			if actions != tt.want {
+				t.Errorf("%s: %s, want %s", tt.last, actions, tt.want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: the translation does not end", tt.last)
+		}
 	}
 }

@@ -127,14 +127,8 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 
 // intoTables runs the frame as it is now through the tables from the first.
 func (x *xlate) intoTables() {
-	if x.depth == MaxDepth {
-		x.halt(packet.DropLoop)
-		return
+	if x.descend() {
+		x.pipeline(0, true)
+		x.depth--
 	}
-	if !x.countResubmit() {
-		return
-	}
-	x.depth++
-	x.pipeline(0, true)
-	x.depth--
 }

@@ -333,6 +333,19 @@ func (x *xlate) countResubmit() bool {
 	return true
 }
 
+// descend goes one deeper, to be taken back, or ends the translation at a limit.
+func (x *xlate) descend() bool {
+	if x.depth == MaxDepth {
+		x.halt(packet.DropLoop)
+		return false
+	}
+	if !x.countResubmit() {
+		return false
+	}
+	x.depth++
+	return true
+}
+
 // resubmit looks up a table, as if the frame had come from the action's port,
 // and executes what it finds with the real port in place again.
 func (x *xlate) resubmit(a *Action) {
@@ -340,15 +353,14 @@ func (x *xlate) resubmit(a *Action) {
 	if table == TableAll {
 		table = x.table
 	}
-	deeper := table <= x.table
-	if deeper && x.depth == MaxDepth {
-		x.halt(packet.DropLoop)
-	}
-	if x.halted || !x.countResubmit() {
-		return
-	}
-	if deeper {
-		x.depth++
+	if table > x.table {
+		if !x.countResubmit() {
+			return
+		}
+	} else {
+		if !x.descend() {
+			return
+		}
 		defer func() { x.depth-- }()
 	}
 	if a.Port == PortInPort {
