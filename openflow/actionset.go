@@ -93,6 +93,9 @@ func (x *xlate) runSet() {
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {
+	if p.nested { // before what is within it is read: text may nest as deep as it is long
+		return Action{}, withinAnother(t)
+	}
 	inner := *p
 	inner.nested, inner.inSet, inner.rank, inner.last = true, true, 0, ""
 	sub, err := inner.parse(t.value)

@@ -105,6 +105,9 @@ func (p *actionParser) ctZone(spec *CTSpec, t token) error {
 
 // ctExec parses the actions of exec, which alone may write ct_mark and ct_label.
 func (p *actionParser) ctExec(spec *CTSpec, t token) error {
+	if p.inExec { // before what is within it is read: text may nest as deep as it is long
+		return wrongInExec(t)
+	}
 	inner := *p
 	inner.nested, inner.rank, inner.inExec = true, 0, true
 	list, err := inner.parse(t.value)
@@ -118,10 +121,14 @@ func (p *actionParser) ctExec(spec *CTSpec, t token) error {
 				continue
 			}
 		}
-		return wrong(t.text, "actions that set ct_mark or ct_label within exec")
+		return wrongInExec(t)
 	}
 	spec.Exec = list
 	return nil
+}
+
+func wrongInExec(t token) error {
+	return wrong(t.text, "actions that set ct_mark or ct_label within exec")
 }
 
 func parseNAT(t token) (*NATSpec, error) {

@@ -198,3 +198,21 @@ func TestTableErrorsNameTheWord(t *testing.T) {
 		}
 	}
 }
+
+// What nests in itself is refused at the second level, before what is within that is
+// read: a text may nest as deep as it is long.
+func TestNestingIsRefusedFirst(t *testing.T) {
+	for text, expected := range map[string]string{
+		"write_actions(write_actions(nonsense))":                                        "no write_actions within another action",
+		"clone(write_actions(nonsense))":                                                "no write_actions within another action",
+		"ct(commit,exec(ct(commit,exec(nonsense))))":                                    "actions that set ct_mark or ct_label within exec",
+		"ct(commit,exec(clone(ct(commit,exec(nonsense)))))":                             "actions that set ct_mark or ct_label within exec",
+		strings.Repeat("write_actions(", 1000) + "nonsense" + strings.Repeat(")", 1000): "no write_actions within another action",
+	} {
+		_, err := ParseActions(text, nil)
+		var pe *ParseError
+		if !errors.As(err, &pe) || pe.Expected != expected {
+			t.Errorf("%.60s: %.200v, want one that expects %s", text, err, expected)
+		}
+	}
+}

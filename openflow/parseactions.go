@@ -150,7 +150,7 @@ func (p *actionParser) order(t token, kind ActionKind) error {
 	}
 	switch {
 	case rank != orderActions && p.nested:
-		return wrong(t.text, "no %s within another action", t.key)
+		return withinAnother(t)
 	case p.inSet && setRank(kind) == rankNone && kind != ActController:
 		return wrong(t.text, "an action that an action set can have")
 	case rank < p.rank && rank == orderMeter, rank == orderMeter && p.last != "":
@@ -165,6 +165,8 @@ func (p *actionParser) order(t token, kind ActionKind) error {
 	p.rank, p.last = rank, t.key
 	return nil
 }
+
+func withinAnother(t token) error { return wrong(t.text, "no %s within another action", t.key) }
 
 func (p *actionParser) one(t token) (Action, error) {
 	if parse, ok := actionWords[t.key]; ok {
