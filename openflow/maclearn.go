@@ -190,8 +190,8 @@ func (t *MACTable) makeRoom(own Segment) {
 	t.remove(most.oldest)
 }
 
-// Expire removes the addresses not seen for the table's age and returns their
-// number.
+// Expire removes what was not seen or said for the table's age, addresses and what
+// hosts have said of theirs, and returns the number of both.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, l := range t.ages {
@@ -200,7 +200,10 @@ func (t *MACTable) Expire(nowNS uint64) int {
 			n++
 		}
 	}
-	t.neighbours.expire(nowNS, t.ageNS)
+	if said := t.neighbours.expire(nowNS, t.ageNS); said > 0 {
+		t.generation++
+		n += said
+	}
 	return n
 }
 
@@ -248,7 +251,7 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	return mac, ok
 }
 
-// Generation changes whenever a Lookup may answer otherwise than before.
+// Generation changes whenever a Lookup or Neighbour may answer otherwise than before.
 func (t *MACTable) Generation() uint64 { return t.generation }
 
 // Len is the number of addresses.

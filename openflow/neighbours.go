@@ -54,13 +54,16 @@ func (n *neighbours) learn(key neighbourKey, mac, nowNS uint64) (changed bool) {
 	return true
 }
 
-func (n *neighbours) expire(nowNS, ageNS uint64) {
+// expire returns how many it has removed.
+func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
 	for e := n.ages.Front(); e != nil; e = n.ages.Front() {
 		if seen := e.Value.(*neighbour).seenNS; nowNS-min(nowNS, seen) < ageNS {
-			return
+			break
 		}
 		n.remove(e)
+		gone++
 	}
+	return gone
 }
 
 func (n *neighbours) remove(e *list.Element) {

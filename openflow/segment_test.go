@@ -236,3 +236,21 @@ func TestQuestionsAreAnswered(t *testing.T) {
 		t.Error("learnt where learning is off")
 	}
 }
+
+// A host is heard of and no longer says what its address is: whoever answers for it is
+// to look again, as if the host itself had not been heard of.
+func TestWhatHostsSaidExpires(t *testing.T) {
+	tab := NewMACTable(0, 0)
+	host, ip := Learn{Valid: true, Segment: 1, MAC: 0xb, Port: 41}, netip.MustParseAddr("10.0.0.2")
+	said := host
+	said.IP = ip
+	tab.Learn(said, 1)
+	tab.Learn(host, uint64(DefaultMACAge))
+	was := tab.Generation()
+	if n := tab.Expire(uint64(DefaultMACAge) + 1); n != 1 || tab.Generation() == was || tab.Len() != 1 {
+		t.Errorf("%d expired, %d hosts left, the generation has changed: %v", n, tab.Len(), tab.Generation() != was)
+	}
+	if mac, ok := tab.Neighbour(1, 0, ip); ok {
+		t.Errorf("%v is known to be %x", ip, mac)
+	}
+}
