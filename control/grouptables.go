@@ -182,11 +182,11 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pullAll()
-	list, now := []api.Group{}, monotonic()
+	list, now, flows := []api.Group{}, monotonic(), d.pipeline.GroupFlows()
 	for _, g := range d.pipeline.Groups(mod.Group.ID) {
-		s, flows := d.pipeline.GroupStats(g)
+		s := d.pipeline.GroupStats(g)
 		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: seconds(now, s.CreatedNS),
-			Flows: flows, Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
+			Flows: flows[g.ID], Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
 		for _, b := range s.Buckets {
 			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
 		}
@@ -204,9 +204,9 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	list, now := []api.Meter{}, monotonic()
+	list, now, flows := []api.Meter{}, monotonic(), d.pipeline.MeterFlows()
 	for _, m := range d.pipeline.Meters(mod.Meter.ID) {
-		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: d.pipeline.MeterFlows(m.ID), DurationS: seconds(now, m.CreatedNS)}
+		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: flows[m.ID], DurationS: seconds(now, m.CreatedNS)}
 		for i := range m.Bands {
 			var band api.MeterBand
 			var packets, bytes uint64

@@ -1,5 +1,7 @@
 package openflow
 
+import "slices"
+
 // GroupHit is a group that a translation executed, or one of its buckets.
 type GroupHit struct {
 	Group  *Group
@@ -35,18 +37,36 @@ func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	}
 }
 
-// GroupStats returns what a group of Groups has counted, and how many flows name
-// it.
-func (p *Pipeline) GroupStats(g *Group) (s GroupStats, flows int) {
+// GroupStats returns what a group of Groups has counted.
+func (p *Pipeline) GroupStats(g *Group) GroupStats {
 	if kept := p.groupStats[g.ID]; kept != nil {
-		s = *kept
+		return *kept
 	}
+	return GroupStats{}
+}
+
+// GroupFlows is the number of flows that name each group, by its number; MeterFlows
+// that of those that name each meter.
+func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(ActGroup) }
+
+// MeterFlows is with GroupFlows.
+func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(ActMeter) }
+
+func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
+	flows := make(map[uint32]int)
+	var named []uint32 // by one flow, which counts once
 	for _, r := range p.rules {
-		if r != nil && uses(r.Actions, ActGroup, func(id uint32) bool { return id == g.ID }) {
-			flows++
+		if r == nil {
+			continue
+		}
+		named = named[:0]
+		uses(r.Actions, kind, func(id uint32) bool { named = append(named, id); return false })
+		slices.Sort(named)
+		for _, id := range slices.Compact(named) {
+			flows[id]++
 		}
 	}
-	return s, flows
+	return flows
 }
 
 // startGroupStats has the groups that are new or changed count from 0.

@@ -343,13 +343,3 @@ func (p *actionParser) meter(t token) (Action, error) {
 	p.strict = true
 	return Action{Kind: ActMeter, Value: value64(v)}, nil
 }
-
-// MeterFlows is the number of flows that name a meter.
-func (p *Pipeline) MeterFlows(id uint32) (n int) {
-	for _, r := range p.rules {
-		if r != nil && uses(r.Actions, ActMeter, func(m uint32) bool { return m == id }) {
-			n++
-		}
-	}
-	return n
-}
