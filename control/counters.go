@@ -22,8 +22,11 @@ const (
 	countersVersion = 1
 	keepCounters    = "counters"
 
-	// maxRules is the number of rule slots in the region, and so of flows.
+	// maxRules is the number of flows.
 	maxRules = 1 << 20
+	// maxPlaces is the number of rule slots in the region: one change may replace all
+	// flows, and those that go keep theirs until no megaflow counts for them.
+	maxPlaces = 2 * maxRules
 	// maxTemplates is the number of tunnel templates.
 	maxTemplates = 16384
 	// maxJournal is the number of rules that one credit changes in one step;
@@ -105,7 +108,7 @@ func carveCounters(l *shm.Layout, megaflows int) *counters {
 	c := &counters{}
 	header := shm.Carve[countersHeader](l, 1)
 	j := shm.Carve[journal](l, 1)
-	c.rules = shm.Carve[ruleCounts](l, maxRules)
+	c.rules = shm.Carve[ruleCounts](l, maxPlaces)
 	c.slots = shm.Carve[slotCounts](l, megaflows)
 	c.ports = shm.Carve[datapath.PortCounters](l, port.MaxPorts)
 	c.workers = shm.Carve[datapath.Counters](l, maxWorkers)
@@ -126,7 +129,7 @@ func newCounters(megaflows int) (*counters, error) {
 	}
 	c := carveCounters(&shm.Layout{Mem: region.Bytes()}, megaflows)
 	c.region = region
-	*c.header = countersHeader{Magic: countersMagic, Version: countersVersion, Rules: maxRules, Megaflows: uint64(megaflows)}
+	*c.header = countersHeader{Magic: countersMagic, Version: countersVersion, Rules: maxPlaces, Megaflows: uint64(megaflows)}
 	return c, nil
 }
 
@@ -145,7 +148,7 @@ func openCounters(fd, megaflows int) (*counters, error) {
 	}
 	c := carveCounters(&shm.Layout{Mem: region.Bytes()}, megaflows)
 	c.region = region
-	want := countersHeader{Magic: countersMagic, Version: countersVersion, Rules: maxRules, Megaflows: uint64(megaflows)}
+	want := countersHeader{Magic: countersMagic, Version: countersVersion, Rules: maxPlaces, Megaflows: uint64(megaflows)}
 	want.Slots = min(c.header.Slots, want.Megaflows)
 	if *c.header != want {
 		region.Close()
@@ -165,7 +168,7 @@ func (c *counters) replay() {
 		c.slots[j.Slot].Packets, c.slots[j.Slot].Bytes = j.Packets, j.Bytes
 	}
 	for _, e := range j.Entries[:min(j.Count, maxJournal)] {
-		if e.Rule < maxRules {
+		if e.Rule < maxPlaces {
 			r := &c.rules[e.Rule]
 			r.Packets, r.Bytes, r.UsedNS = e.Packets, e.Bytes, e.UsedNS
 		}

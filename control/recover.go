@@ -97,7 +97,7 @@ func (d *Daemon) creditRecovered(slot uint32) {
 	if packets == 0 && bytes == 0 {
 		return
 	}
-	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= maxRules })
+	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= maxPlaces })
 	d.counters.credit(slot, places, packets, bytes, usedNS)
 	for _, p := range places {
 		if r := d.ruleAt(p); r != nil {

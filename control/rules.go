@@ -75,7 +75,7 @@ func (d *Daemon) loadFlows(flows []savedFlow, kept bool) {
 	now := monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
-		if err != nil || f.Slot >= maxRules {
+		if err != nil || f.Slot >= maxPlaces {
 			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
 			continue
 		}

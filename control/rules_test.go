@@ -1,0 +1,25 @@
+package control
+
+import "testing"
+
+// A change may replace every flow of a full table: those that go have their places
+// until no megaflow counts for them any more.
+func TestReplaceFlowsOfFullTables(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.d.change.Lock()
+	for range maxRules - 1 { // as if the tables had that many
+		f.d.rules.take()
+	}
+	f.d.change.Unlock()
+	f.add("table=1,actions=drop")
+	f.add("table=1,actions=1")
+	f.add("table=1,actions=drop")
+	saved, err := f.d.store.load()
+	if err != nil || len(saved.flows) != 1 {
+		t.Errorf("%d flows saved, %v; want one", len(saved.flows), err)
+	}
+	f.die()
+	f.begin()
+	f.want("", "0/0")
+}
