@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -337,4 +338,41 @@ func dumpWithout(t *testing.T, d *Daemon) string {
 		fmt.Fprintln(&b, f.Table, f.Priority, f.Cookie, f.Match, f.Actions, f.Packets)
 	}
 	return b.String()
+}
+
+// A long list is described a part at a time: whoever wants the lock to change
+// something gets it in between.
+func TestDescribingLetsOthersIn(t *testing.T) {
+	f := newFakes(t)
+	f.d.change.Lock()
+	defer f.d.change.Unlock()
+	got := make(chan struct{})
+	seen := 0
+	f.d.inTurns(2*describeChunk, func(i int) {
+		if i != seen {
+			t.Fatalf("%d comes after %d others", i, seen)
+		}
+		seen++
+		switch i {
+		case 0:
+			go func() {
+				f.d.mu.Lock()
+				close(got)
+				f.d.mu.Unlock()
+			}()
+			for f.d.mu.TryRLock() { // until the other waits for it
+				f.d.mu.RUnlock()
+				runtime.Gosched()
+			}
+		case describeChunk:
+			select {
+			case <-got:
+			default:
+				t.Error("nobody got the lock before the second part")
+			}
+		}
+	})
+	if seen != 2*describeChunk {
+		t.Errorf("%d described", seen)
+	}
 }

@@ -2,6 +2,7 @@ package control
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,29 +57,25 @@ func (d *Daemon) tell(c *openflow.Changes) {
 	if d.monitors.count.Load() == 0 {
 		return
 	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	d.monitors.mu.Lock()
-	defer d.monitors.mu.Unlock()
-	now := time.Now()
-	for _, r := range c.Removed {
-		event := api.EventDeleted
-		if r.Why == openflow.WhyIdle || r.Why == openflow.WhyHard {
+	now, list := time.Now(), slices.Concat(c.Removed, c.Modified, c.Added)
+	d.inTurns(len(list), func(i int) {
+		event, r := api.EventAdded, list[i]
+		switch {
+		case i < len(c.Removed) && (r.Why == openflow.WhyIdle || r.Why == openflow.WhyHard):
 			event = api.EventExpired
+		case i < len(c.Removed):
+			event = api.EventDeleted
+		case i < len(c.Removed)+len(c.Modified):
+			event = api.EventModified
 		}
 		d.tellFlow(now, event, r.Why.String(), r)
-	}
-	for _, r := range c.Modified {
-		d.tellFlow(now, api.EventModified, "", r)
-	}
-	for _, r := range c.Added {
-		d.tellFlow(now, api.EventAdded, "", r)
-	}
+	})
 }
 
-// tellFlow tells those whose filter selects the rule. Caller holds mu and
-// monitors.mu.
+// tellFlow tells those whose filter selects the rule. Caller holds mu.
 func (d *Daemon) tellFlow(now time.Time, event, reason string, r *openflow.Rule) {
+	d.monitors.mu.Lock()
+	defer d.monitors.mu.Unlock()
 	var e *api.Event // made once somebody wants it
 	for m := range d.monitors.all {
 		if !m.wants(r) {
@@ -190,14 +187,7 @@ func (d *Daemon) enroll(want api.MonitorRequest, who *monitor) (initial []api.Fl
 	if !want.Initial {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pullAll()
-	now := monotonic()
-	for _, r := range d.pipeline.Select(&who.filter) {
-		initial = append(initial, d.flowOf(r, now, byName))
-	}
-	return initial
+	return d.flowsOf(&who.filter, nil, byName)
 }
 
 func (d *Daemon) passOn(r *http.Request, want api.MonitorRequest, who *monitor, out *stream, ports *portStates) {

@@ -194,21 +194,10 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 		d.mu.Unlock()
 		return 0, asInput(err)
 	}
-	removed := d.removePlaces(changes.Removed)
-	for _, r := range changes.Added {
-		d.setPlace(r, d.rules.take())
-	}
-	save := make([]*openflow.Rule, 0, len(changes.Added)+len(changes.Modified))
-	for _, r := range slices.Concat(changes.Added, changes.Modified) {
-		if r.Removed {
-			continue // by a later line of the same change
-		}
-		d.note(r, d.places[r.Slot])
-		save = append(save, r)
-	}
+	removed := d.enter(&changes)
 	d.mu.Unlock()
 
-	err = d.store.changeFlows(d.savedFlows(save), removed)
+	err = d.store.changeFlows(d.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
 	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
@@ -221,6 +210,20 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
 	}
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
+}
+
+// enter gives the rules that a change has added places, and notes the counts of those
+// and of the modified ones. It returns what removePlaces does. Caller holds mu alone.
+func (d *Daemon) enter(changes *openflow.Changes) (removed []uint32) {
+	removed = d.removePlaces(changes.Removed)
+	for _, r := range changes.Added {
+		d.setPlace(r, d.rules.take())
+		d.note(r, d.places[r.Slot])
+	}
+	for _, r := range changes.Modified {
+		d.note(r, d.places[r.Slot])
+	}
+	return removed
 }
 
 // savedFlows are rules as they are saved, by place. Caller holds change: nothing
@@ -271,17 +274,39 @@ func (d *Daemon) dumpFlows(match string, words portWords, sort ...string) ([]api
 	if err != nil {
 		return nil, asInput(err)
 	}
+	return d.flowsOf(&filter, keys, words), nil
+}
+
+// flowsOf describes the flows that filter selects. Caller holds change, not mu.
+func (d *Daemon) flowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words portWords) []api.Flow {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.pullAll()
-	now := monotonic()
-	flows := []api.Flow{}
-	rules := d.pipeline.Select(&filter)
-	openflow.SortRules(rules, keys)
-	for _, r := range rules {
-		flows = append(flows, d.flowOf(r, now, words))
+	d.mu.Unlock()
+	rules := d.pipeline.Select(filter)
+	if len(keys) > 0 {
+		d.mu.RLock()
+		openflow.SortRules(rules, keys)
+		d.mu.RUnlock()
 	}
-	return flows, nil
+	now := monotonic()
+	flows := make([]api.Flow, len(rules))
+	d.inTurns(len(rules), func(i int) { flows[i] = d.flowOf(rules[i], now, words) })
+	return flows
+}
+
+// describeChunk is the number of flows that are put into words before others get a
+// chance at Daemon.mu: first frames do not wait for the end of a long list.
+const describeChunk = 256
+
+// inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.
+func (d *Daemon) inTurns(n int, each func(i int)) {
+	for from := 0; from < n; from += describeChunk {
+		d.mu.RLock()
+		for i := from; i < min(from+describeChunk, n); i++ {
+			each(i)
+		}
+		d.mu.RUnlock()
+	}
 }
 
 // flowOf describes a rule. Caller holds mu.
@@ -304,13 +329,9 @@ func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e
 func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
 	d.change.Lock()
 	defer d.change.Unlock()
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	now := monotonic()
-	flows := []api.Megaflow{}
-	for _, m := range d.megaflows.list() {
-		flows = append(flows, d.describeMegaflow(m, now, words))
-	}
+	now, list := monotonic(), d.megaflows.list()
+	flows := make([]api.Megaflow, len(list))
+	d.inTurns(len(list), func(i int) { flows[i] = d.describeMegaflow(list[i], now, words) })
 	return flows
 }
 
