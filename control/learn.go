@@ -119,48 +119,26 @@ func (d *Daemon) learnFlows(ctx context.Context) {
 func (d *Daemon) learnBatch(batch []lesson) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	var tables openflow.TableSet
-	var removed []uint32
-	var all openflow.Changes
-	now := monotonic()
+	var mods []openflow.FlowMod
+	for i := range batch {
+		mods = append(mods, batch[i].flows...)
+	}
 	d.mu.Lock()
 	d.pullAll()
-	for i := range batch {
-		for j := range batch[i].flows {
-			mod := &batch[i].flows[j]
-			if d.pipeline.Learnt(mod) {
-				continue
-			}
-			changes, err := d.pipeline.Apply([]openflow.FlowMod{*mod}, now)
-			if err != nil {
-				d.unlearnt.Add(1) // no room; the frame goes its way
-				continue
-			}
-			removed = append(removed, d.removePlaces(changes.Removed)...)
-			for _, r := range changes.Added {
-				place := d.rules.take()
-				d.setPlace(r, place)
-				d.note(r, place)
-			}
-			for _, r := range changes.Modified {
-				d.note(r, d.places[r.Slot])
-			}
-			changedTables(&changes, &tables)
-			all.Added = append(all.Added, changes.Added...)
-			all.Modified = append(all.Modified, changes.Modified...)
-			all.Removed = append(all.Removed, changes.Removed...)
-		}
-	}
+	changes, refused := d.pipeline.ApplyLearned(mods, monotonic())
+	d.unlearnt.Add(uint64(refused)) // their frames go their way
+	removed := d.enter(&changes)
 	d.mu.Unlock()
 	if len(removed) > 0 {
 		if err := d.store.changeFlows(nil, removed); err != nil {
 			d.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
 		}
 	}
-	if tables != (openflow.TableSet{}) {
+	var tables openflow.TableSet
+	if changedTables(&changes, &tables); tables != (openflow.TableSet{}) {
 		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	}
-	d.tell(&all)
+	d.tell(&changes)
 	d.releasePlaces(removed)
 }
 

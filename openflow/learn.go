@@ -203,6 +203,26 @@ func (p *Pipeline) Learnt(m *FlowMod) bool {
 	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
 }
 
+// ApplyLearned adds the flows of Translations' Learned that the tables do not have,
+// in order, each whole or not at all; refused is the number of those there is no room
+// for. Otherwise as Apply: many at once make room by one look at the tables.
+func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refused int) {
+	p.releaseSlots()
+	b := bundle{p: p, nowNS: nowNS}
+	for i := range mods {
+		if p.Learnt(&mods[i]) {
+			continue
+		}
+		before := b.mark()
+		if err := b.apply(&mods[i]); err != nil {
+			b.takeBack(before)
+			refused++
+		}
+	}
+	b.settle()
+	return b.changes, refused
+}
+
 // RefreshLearnt restarts the timeouts of a learnt flow, whose frames came until
 // usedNS (CLOCK_MONOTONIC); it reports false if the tables do not have it.
 func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {

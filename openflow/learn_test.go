@@ -1,6 +1,10 @@
 package openflow
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 // learnAll adds what a frame makes the tables learn.
 func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation {
@@ -111,5 +115,45 @@ func TestDeleteLearned(t *testing.T) {
 	learnAll(t, p, "in_port=3,dl_src=00:00:00:00:00:02", 1)
 	if gone := p.Expire(5_000_000_000); len(gone) != 2 {
 		t.Errorf("%d rules went, want 2", len(gone))
+	}
+}
+
+// What there is no room for keeps the rest from nothing, and leaves no trace; what is
+// there already is left alone.
+func TestApplyLearned(t *testing.T) {
+	p := NewPipeline(Limits{})
+	p.Configure(1, TableConfig{Limit: 2})
+	p.Configure(2, TableConfig{Limit: 2, Evict: true})
+	apply(t, p, 1, Add, "table=1,in_port=1,actions=1", "table=2,idle_timeout=5,in_port=1,actions=1", "table=2,idle_timeout=9,in_port=2,actions=2")
+	var mods []FlowMod
+	for _, text := range []string{
+		"table=1,in_port=1,actions=1",                // there
+		"table=1,in_port=2,actions=group:7",          // of no group
+		"table=1,in_port=3,actions=3",                // has room
+		"table=1,in_port=4,actions=4",                // has none
+		"table=2,idle_timeout=5,in_port=5,actions=5", // evicts
+		"table=1,in_port=1,actions=9",                // modifies
+		"table=2,idle_timeout=5,in_port=6,actions=6", // evicts
+	} {
+		mods = append(mods, mustMod(t, ModifyStrict, text))
+	}
+	c, refused := p.ApplyLearned(mods, 2)
+	if len(c.Added) != 3 || len(c.Modified) != 1 || len(c.Removed) != 2 || refused != 2 {
+		t.Errorf("%d added, %d modified, %d removed, %d refused", len(c.Added), len(c.Modified), len(c.Removed), refused)
+	}
+	want := []string{"in_port=1 9", "in_port=3 3", "in_port=5 5", "in_port=6 6"}
+	var got []string
+	for _, r := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
+		got = append(got, r.Match.Format(nil)+" "+FormatActions(r.Actions, nil))
+	}
+	for i := range got {
+		got[i] = strings.Replace(got[i], "output:", "", 1)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("flows %q, want %q", got, want)
+	}
+	again, refused := p.ApplyLearned(mods[2:3], 3)
+	if len(again.Added)+len(again.Modified)+len(again.Removed)+refused != 0 {
+		t.Errorf("learnt twice: %+v", again)
 	}
 }

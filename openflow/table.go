@@ -194,18 +194,33 @@ type bundle struct {
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
+	start := b.mark()
 	for i := range mods {
 		if err := b.apply(&mods[i]); err != nil {
-			for _, undo := range slices.Backward(b.undo) {
-				undo()
-			}
-			p.leaving, p.orphans = p.leaving[:0], nil
+			b.takeBack(start)
 			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
-		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
 	}
 	b.settle()
 	return b.changes, nil
+}
+
+// bundleMark is how far a bundle has come.
+type bundleMark struct{ undo, leaving, added, modified, removed int }
+
+func (b *bundle) mark() bundleMark {
+	c := &b.changes
+	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
+}
+
+// takeBack undoes what was done since m.
+func (b *bundle) takeBack(m bundleMark) {
+	for _, undo := range slices.Backward(b.undo[m.undo:]) {
+		undo()
+	}
+	c := &b.changes
+	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
+	b.p.leaving, b.p.orphans = b.p.leaving[:m.leaving], nil
 }
 
 // releaseSlots makes the slots of rules removed by the change before usable.
@@ -234,7 +249,16 @@ func (b *bundle) settle() {
 	})
 }
 
+// apply does m. What it has done when it fails is to be taken back.
 func (b *bundle) apply(m *FlowMod) error {
+	err := b.do(m)
+	if err == nil {
+		b.p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
+	}
+	return err
+}
+
+func (b *bundle) do(m *FlowMod) error {
 	switch m.Command {
 	case Add:
 		return b.add(m)
