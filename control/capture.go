@@ -25,6 +25,9 @@ const (
 	// captureChunk is the number of frames taken from a ring before others get a
 	// chance at Daemon.mu.
 	captureChunk = 256
+	// mostChunks is what a ring can hold of them, whatever the frames: none is shown
+	// in less than 64 bytes.
+	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
 // captures is the daemon's side of all taps. mu comes before Daemon.mu.
@@ -35,6 +38,7 @@ type captures struct {
 	mu       sync.Mutex
 	sessions [datapath.MaxTaps]*captureSession
 	active   int
+	reading  bool
 	workers  *workers // whose rings are read
 	rings    []*shm.Consumer
 }
@@ -62,7 +66,9 @@ func (c *captures) begin(tap datapath.Tap) (*captureSession, error) {
 	c.workers.broadcast(datapath.AppendTap(nil, s.index, &s.tap))
 	_ = c.workers.settle() // the next engine is told by follow
 	c.sessions[index] = s
-	if c.active++; c.active == 1 {
+	c.active++
+	if !c.reading { // or the reader has not yet seen that there was none
+		c.reading = true
 		go c.read()
 	}
 	return s, nil
@@ -82,7 +88,7 @@ func (c *captures) end(s *captureSession) {
 	c.workers.broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.settle()
 	for i := range c.rings {
-		for c.drain(i) {
+		for n := 0; n < mostChunks && c.drain(i); n++ { // others' frames may come as fast
 		}
 	}
 }
@@ -96,27 +102,33 @@ func (c *captures) disarm(w *workers) {
 
 // read passes frames on until there is no session.
 func (c *captures) read() {
-	for c.turn() {
-		time.Sleep(captureInterval)
+	for {
+		again, more := c.turn()
+		if !again {
+			return
+		}
+		if !more {
+			time.Sleep(captureInterval)
+		}
 	}
 }
 
-func (c *captures) turn() (again bool) {
+// turn takes a chunk of each ring. more says that there may be more, which waits
+// until others had their chance at the locks: it may never end.
+func (c *captures) turn() (again, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.active == 0 {
-		return false
+		c.reading = false
+		return false, false
 	}
-	for more := true; more; {
-		c.d.mu.RLock()
-		c.follow()
-		more = false
-		for i := range c.rings {
-			more = c.drain(i) || more
-		}
-		c.d.mu.RUnlock()
+	c.d.mu.RLock()
+	defer c.d.mu.RUnlock()
+	c.follow()
+	for i := range c.rings {
+		more = c.drain(i) || more
 	}
-	return true
+	return true, more
 }
 
 // follow turns to the present engine's workers and tells them of all taps.

@@ -25,6 +25,7 @@ type connectionEvents struct {
 
 	mu      sync.Mutex
 	all     map[*connectionFollower]struct{}
+	reading bool
 	workers *workers // whose ring is read
 	ring    *shm.Consumer
 	lost    uint64 // the ring's count, as last seen
@@ -51,6 +52,9 @@ func (c *connectionEvents) begin(f *connectionFollower) {
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
+	}
+	if !c.reading { // or the reader has not yet seen that there was none
+		c.reading = true
 		go c.read()
 	}
 	c.watch()
@@ -112,6 +116,7 @@ func (c *connectionEvents) turn() (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.all) == 0 {
+		c.reading = false
 		return false
 	}
 	c.d.mu.RLock()
