@@ -204,9 +204,9 @@ func (d *Daemon) startEngine(saved loaded) error {
 			return err
 		}
 	}
-	d.loadTableConfigs(saved.tables)
 	d.loadTables(saved.groups, saved.meters)
 	d.loadFlows(saved.flows, in.counters != nil)
+	d.loadTableConfigs(saved.tables) // a limit may be below what a table had then
 	d.numbers = saved.names
 	d.setEngine(in.client)
 	if in.memory != nil {

@@ -30,20 +30,20 @@ func (d *Daemon) modTable(mod api.ModTable) error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = d.pipeline.Config(uint8(t))
+		configs[t], _ = d.pipeline.Config(uint8(t)) // changes under change alone
 		if mod.Table == t || mod.Table == -1 {
 			if err := setTable(&configs[t], mod.Settings); err != nil {
 				return err
 			}
 		}
 	}
+	d.mu.Lock()
 	for t := range configs {
 		d.pipeline.Configure(uint8(t), configs[t])
 	}
+	d.mu.Unlock()
 	if err := d.store.saveTableConfigs(tableConfigTexts(&configs)); err != nil {
 		return fmt.Errorf("the change is in force but could not be saved: %w", err)
 	}

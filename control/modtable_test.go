@@ -40,3 +40,45 @@ func TestModTable(t *testing.T) {
 		}
 	}
 }
+
+// Flows that a table had before its limit outlive a restart too, and none makes room
+// for another then.
+func TestLimitBelowWhatTheTableHas(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.add("table=3,in_port=1,actions=drop", "table=3,in_port=2,actions=drop", "table=3,in_port=3,idle_timeout=1000,actions=drop")
+	for _, settings := range [][]string{{"limit:1", "noevict"}, {"limit:1", "evict"}} {
+		if err := f.d.modTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
+			t.Fatal(err)
+		}
+		f.end()
+		f.begin()
+		if c := f.counts(); len(c) != 3 {
+			t.Errorf("%v: flows %v after a restart, want three", settings, c)
+		}
+	}
+}
+
+// Misses are answered while settings are written to a disk that takes its time.
+func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
+	f := newFakes(t)
+	tx, err := f.d.store.db.Begin(true) // others wait to write
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	defer func() {
+		if err := errors.Join(tx.Rollback(), <-done); err != nil {
+			t.Error(err)
+		}
+	}()
+	go func() { done <- f.d.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
+	eventually(t, "the setting in force, and the lock free", func() bool {
+		if !f.d.mu.TryRLock() {
+			return false
+		}
+		defer f.d.mu.RUnlock()
+		c, _ := f.d.pipeline.Config(3)
+		return c.Limit == 2
+	})
+}
