@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,7 +128,7 @@ func (d *Daemon) serve() {
 		if l.Addr().Network() == "tcp" {
 			handler = metrics // whoever reaches it may look, not change
 		}
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
+		server := &http.Server{Handler: endOnPanic(handler), ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
 		d.servers = append(d.servers, server)
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -135,6 +136,26 @@ func (d *Daemon) serve() {
 			}
 		}()
 	}
+}
+
+// endOnPanic has a panic end the process. net/http would go on, with locks taken for
+// good and a change half done; the next control process finds the state whole, and the
+// engine forwards meanwhile.
+func endOnPanic(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				endProcess(fmt.Sprintf("%s %s: %v\n\n%s", r.Method, r.URL.Path, v, debug.Stack()))
+			}
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// endProcess panics where nobody recovers. Tests replace it.
+var endProcess = func(why string) {
+	go panic(why)
+	select {}
 }
 
 // closeAPI closes listeners, sockets and connections.

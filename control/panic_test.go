@@ -1,0 +1,23 @@
+package control
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A panic in a request ends the process, with what it was about, and is not recovered
+// from by net/http.
+func TestPanicEndsTheProcess(t *testing.T) {
+	old, why := endProcess, ""
+	defer func() { endProcess = old }()
+	endProcess = func(text string) { why = text }
+	h := endOnPanic(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half done") }))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/flows", nil))
+	for _, word := range []string{"POST /v1/flows: half done\n", "panic_test.go"} {
+		if !strings.Contains(why, word) {
+			t.Errorf("%q lacks %q", why, word)
+		}
+	}
+}
