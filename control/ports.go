@@ -467,7 +467,9 @@ func (d *Daemon) attachPort(p *switchPort, resume bool) {
 	if err := p.driver.attach(resume); err != nil {
 		d.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
 		p.fail(err)
+		return
 	}
+	p.problem.Store(nil) // that an earlier engine had with it
 }
 
 // retryInterval is the time between two attempts to set a failed port up.

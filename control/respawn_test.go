@@ -1,0 +1,78 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"weft/engine"
+)
+
+// dying is an engine that dies while it is sent what control holds.
+type dying struct{ *fakeEngine }
+
+func (e dying) Start(s engine.Start, m *engine.Memory) error {
+	err := e.fakeEngine.Start(s, m)
+	for _, w := range e.workers {
+		w.stalled.Store(true) // takes no command before it dies
+	}
+	time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
+	return err
+}
+
+// An engine that dies while it is told of everything is replaced like any other.
+func TestEngineDiesDuringReplay(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=1,actions=2")
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	spawn, left := spawnEngine, 2
+	spawnEngine = func(exe, dir string) (engineClient, error) {
+		c, err := spawn(exe, dir)
+		if left--; left >= 0 && err == nil {
+			return dying{c.(*fakeEngine)}, nil
+		}
+		return c, err
+	}
+	first := f.last()
+	_ = first.Kill()
+	eventually(t, "the third engine after it forwards", func() bool { return f.d.restarts.Load() == 3 })
+	eventually(t, "what the first one knew is known again", func() bool {
+		if !f.d.change.TryLock() {
+			return false
+		}
+		defer f.d.change.Unlock()
+		known, key := false, udpKey(1, 1, 2, 9)
+		f.worker().on(func() { _, known = f.worker().lookup(&key) })
+		return known
+	})
+}
+
+// The engine that another control process has left dies while it is taken over.
+func TestEngineDiesDuringTakeover(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=1,actions=2")
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	old := f.last()
+	f.die()
+	old.workers[0].stalled.Store(true)
+	time.AfterFunc(20*time.Millisecond, func() { _ = old.Kill() })
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		f.begin()
+	}()
+	select {
+	case <-begun:
+	case <-time.After(30 * time.Second):
+		t.Fatal("control hangs in the take-over of an engine that has died")
+	}
+	eventually(t, "another engine takes its place", func() bool { return f.last() != old })
+	f.d.change.Lock() // until it has
+	f.d.change.Unlock()
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	f.want("in_port=p1", "2/200")
+}
