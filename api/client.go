@@ -167,6 +167,9 @@ func (c *Client) AddPort(name string, options []string) (Port, error) {
 
 // DelPort deletes a port.
 func (c *Client) DelPort(name string) error {
+	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // would be another path
+		return &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
+	}
 	return c.Do(http.MethodDelete, "/v1/ports/"+name, nil, nil, nil)
 }
 

@@ -12,7 +12,7 @@ func (c *command) benchVerb() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s: no such verb; expected one of %s", args[0], verbs(cmd))
+				return noSuchVerb(cmd, args[0])
 			}
 			return cmd.Help()
 		},

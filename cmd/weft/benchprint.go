@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
-
-	"golang.org/x/sys/unix"
 
 	"weft/bench/traffic"
 )
@@ -19,15 +16,6 @@ type progressLine struct {
 	terminal bool
 	bits     bool // bits beside frames
 	shown    int
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func (p *progressLine) tell(i traffic.Interval, measured bool) {

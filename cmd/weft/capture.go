@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,36 +64,78 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	if err != nil {
 		return err
 	}
-	out := c.out
-	if file != "" && file != "-" {
-		f, err := os.Create(file)
-		if err != nil {
-			return usagef("%v; expected a file to write to, or - for standard output", err)
-		}
-		defer f.Close()
-		out = f
-	}
 	write, finish := c.captureLine, func() error { return nil }
+	begin := func() error { return nil }
 	if file != "" {
-		p, err := newPcapng(out)
+		out, closeFile, err := c.captureFile(file)
 		if err != nil {
 			return err
 		}
-		write, finish = p.frame, p.close
+		defer closeFile()
+		begin = func() error {
+			p, err := newPcapng(out)
+			if err == nil {
+				write, finish = p.frame, p.close
+			}
+			return err
+		}
 	}
 	ctx, stop := untilSignal()
 	defer stop()
 	frames, lost := 0, uint64(0)
-	err = client.Capture(ctx, r, func() { fmt.Fprintln(errs, "capturing; Ctrl-C ends it") }, func(f *api.Captured) error {
+	var began bool
+	var beginErr error
+	err = client.Capture(ctx, r, func() {
+		began = true
+		fmt.Fprintln(errs, "capturing; Ctrl-C ends it")
+		if beginErr = begin(); beginErr != nil {
+			stop()
+		}
+	}, func(f *api.Captured) error {
 		frames++
 		lost = f.Lost
 		return write(f)
 	})
 	if err == nil {
+		err = beginErr
+	}
+	if err == nil {
 		err = finish()
 	}
-	fmt.Fprintf(errs, "%d frames captured, %d lost\n", frames, lost)
+	if began {
+		fmt.Fprintf(errs, "%d frames captured, %d lost\n", frames, lost)
+	}
 	return err
+}
+
+// captureFile is the file that frames are written to, - for standard output. What was
+// in it goes with the first write: a capture that the daemon refuses leaves it alone.
+func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
+	if name == "-" {
+		return c.out, func() {}, nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, nil, usagef("%v; expected a file to write to, or - for standard output", err)
+	}
+	return &overwriting{File: f}, func() { f.Close() }, nil
+}
+
+// overwriting empties a file before the first write to it.
+type overwriting struct {
+	*os.File
+	begun bool
+}
+
+func (o *overwriting) Write(p []byte) (int, error) {
+	if !o.begun {
+		// Pipes and devices have nothing to empty, and say EINVAL.
+		if err := o.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) {
+			return 0, err
+		}
+		o.begun = true
+	}
+	return o.File.Write(p)
 }
 
 // printLine prints a value of a stream: JSON on one line.

@@ -120,3 +120,27 @@ func TestLiveTraceText(t *testing.T) {
 		}
 	}
 }
+
+// A capture that is refused leaves the file that it would have written alone, and
+// tells of no frames.
+func TestRefusedCaptureKeepsTheFile(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(api.Error{Error: "vm9: no such port"})
+	}))
+	file := filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, errs, code := weft("", "capture", "vm9", "-w", file)
+	if kept, _ := os.ReadFile(file); string(kept) != "kept" || errs != "weft: vm9: no such port\n" || code != exitInput {
+		t.Errorf("%q in the file; %d %q", kept, code, errs)
+	}
+	// One that is not goes over all of it.
+	var asked string
+	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames[:0]))
+	_, _, code = weft("", "capture", "vm1", "-w", file)
+	if now, _ := os.ReadFile(file); code != 0 || !bytes.HasPrefix(now, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
+		t.Errorf("%d, %q in the file", code, now)
+	}
+}

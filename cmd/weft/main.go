@@ -34,12 +34,16 @@ func main() {
 
 // run is main with its surroundings given; it returns the exit code.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
-	c := &command{in: in, out: out}
+	results := &output{Writer: out}
+	c := &command{in: in, out: results}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errs)
 	err := root.Execute()
+	if err == nil {
+		err = results.err
+	}
 	if err == nil {
 		return 0
 	}
@@ -107,11 +111,13 @@ func (c *command) root() *cobra.Command {
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("%s: no such verb; expected one of %s", args[0], verbs(cmd))
+				return noSuchVerb(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
+		// Letters that may be wrong in a verb that is suggested.
+		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
@@ -137,18 +143,9 @@ func (c *command) root() *cobra.Command {
 	root.AddCommand(c.conntrackVerbs()...)
 	root.AddCommand(c.toolVerbs()...)
 	root.AddCommand(c.showVerb(), c.versionVerb())
+	root.SetHelpCommand(helpVerb(root))
 	ofctlHabits(root)
 	return root
-}
-
-func verbs(cmd *cobra.Command) string {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 // words checks the number of arguments in the words of the verb's usage line.

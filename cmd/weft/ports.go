@@ -8,10 +8,11 @@ import (
 
 const addPortHelp = `Adds a port. Options by type:
 
-  type=vhost-user path=SOCKET [mode=client|server] [queues=N]
-  type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N]
+  type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
+  type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
+  type=af_packet  dev=NETDEV [queues=N]
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"weft/api"
 )
@@ -17,7 +14,8 @@ import (
 const topHelp = `Shows what the switch does at the moment: workers (the share of the time they
 are busy, time a frame, frames a batch, what their caches answer), the busiest
 ports, drops by reason, and the hottest megaflows. All are rates over the interval.
-Ctrl-C ends it.`
+Ctrl-C ends it. Where the output is no terminal, one interval follows the other,
+and no line is cut.`
 
 const (
 	// topFlows is the number of megaflows asked for.
@@ -53,7 +51,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 	ctx, stop := untilSignal()
 	defer stop()
 	began := time.Now()
-	live := !once && !c.json
+	live := !once && !c.json && isTerminal(c.out)
 	if live {
 		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // no cursor, empty screen
 		defer fmt.Fprint(c.out, "\x1b[?25h\n")
@@ -106,21 +104,13 @@ func (c *command) printTop(view *topView, live, once bool) error {
 	width, height := terminalSize(c.out)
 	lines := view.lines(width, height)
 	if !live {
+		if !once {
+			lines = append(lines, "")
+		}
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
 	// Over what was there, so that nothing flickers; then what is left of it.
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
-}
-
-// terminalSize is that of out, 80 by 24 if it is no terminal.
-func terminalSize(out io.Writer) (width, height int) {
-	width, height = 80, 24
-	if f, ok := out.(*os.File); ok {
-		if ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && ws.Col > 0 && ws.Row > 0 {
-			width, height = int(ws.Col), int(ws.Row)
-		}
-	}
-	return width, height
 }

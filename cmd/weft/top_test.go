@@ -113,3 +113,24 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 }
+
+// Where the output is no terminal, intervals follow each other whole, without what
+// moves a terminal's cursor.
+func TestTopIntoAFile(t *testing.T) {
+	match := strings.Repeat("µ", 200)
+	looks := 0
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/hottest" {
+			_ = json.NewEncoder(w).Encode([]api.Hot{{Megaflow: api.Megaflow{Match: match, Actions: "drop"}}})
+			return
+		}
+		if looks++; looks > 3 { // which ends it
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_ = json.NewEncoder(w).Encode(api.Show{Version: "x"})
+	}))
+	out, _, code := weft("", "top", "--interval", "100ms")
+	if code != exitFailed || strings.Count(out, match+" actions:drop\n\n") != 2 || strings.Contains(out, "\x1b") {
+		t.Errorf("%d\n%q", code, out)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// helpVerb replaces cobra's, which prints everything there is for a verb that there
+// is not.
+func helpVerb(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [VERB...]", Short: "print what a verb does, and its options", Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			verb, rest, err := root.Find(args)
+			if err != nil {
+				return usagef("%v", err)
+			}
+			if len(rest) > 0 && verb.HasSubCommands() {
+				return noSuchVerb(verb, rest[0])
+			}
+			verb.InitDefaultHelpFlag()
+			return verb.Help()
+		},
+	}
+}
+
+// noSuchVerb names those that word may have meant, or where to look.
+func noSuchVerb(cmd *cobra.Command, word string) error {
+	near := cmd.SuggestionsFor(word)
+	if len(near) > 0 && len(near) < 10 {
+		slices.Sort(near)
+		return usagef("%s: no such verb; expected %s, perhaps", word, strings.Join(near, " or "))
+	}
+	if all := verbs(cmd); len(all) < 10 {
+		return usagef("%s: no such verb; expected one of %s", word, strings.Join(all, ", "))
+	}
+	return usagef("%s: no such verb; %s help lists them", word, cmd.CommandPath())
+}
+
+func verbs(cmd *cobra.Command) []string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// A verb that there is not is named with those it may have meant, also by help.
+func TestNoSuchVerb(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
+		{"ad-port type=tap", "ad-port: no such verb; expected add-port, perhaps"},
+		{"add", "add: no such verb; expected add-flow or add-flows or add-group or add-groups or add-meter or add-port, perhaps"},
+		{"frobnicate", "frobnicate: no such verb; weft help lists them"},
+		{"help frobnicate", "frobnicate: no such verb; weft help lists them"},
+		{"help dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
+		{"bench serve", "serve: no such verb; expected server, perhaps"},
+		{"bench x", "x: no such verb; expected one of client, hops, replica, server"},
+		{"help bench x", "x: no such verb; expected one of client, hops, replica, server"},
+	} {
+		out, errs, code := weft("", strings.Fields(c.line)...)
+		if errs != "weft: "+c.want+"\n" || out != "" || code != exitInput {
+			t.Errorf("weft %s: %d %q %q", c.line, code, errs, out)
+		}
+	}
+}
+
+// help VERB is VERB --help.
+func TestHelp(t *testing.T) {
+	for _, verb := range []string{"", "add-flow", "trace", "bench client"} {
+		words := strings.Fields(verb)
+		help, _, code := weft("", append([]string{"help"}, words...)...)
+		same, _, _ := weft("", append(words, "--help")...)
+		if code != 0 || help == "" || help != same {
+			t.Errorf("help %s: %d %q", verb, code, help)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// output is where results go. It keeps the first error of writing there, so that a
+// full disk ends any verb as failed.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// file is what is written to, nil if it is no file.
+func file(w io.Writer) *os.File {
+	if o, ok := w.(*output); ok {
+		w = o.Writer
+	}
+	f, _ := w.(*os.File)
+	return f
+}
+
+func isTerminal(w io.Writer) bool {
+	f := file(w)
+	if f == nil {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// unlimited is the size of what is no terminal: nothing is cut there.
+const unlimited = 1 << 20
+
+// terminalSize is that of out, 80 by 24 if it is a terminal that does not tell.
+func terminalSize(out io.Writer) (width, height int) {
+	if !isTerminal(out) {
+		return unlimited, unlimited
+	}
+	ws, err := unix.IoctlGetWinsize(int(file(out).Fd()), unix.TIOCGWINSZ)
+	if err != nil || ws.Col == 0 || ws.Row == 0 {
+		return 80, 24
+	}
+	return int(ws.Col), int(ws.Row)
+}
