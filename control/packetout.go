@@ -72,7 +72,7 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	case err != nil:
 		err = asInput(err)
 	case t.Drop == packet.DropLoop:
-		err = inputf("actions: expected such as end: these go through more tables, or deeper, than a frame may")
+		err = inputf("actions: the frame would go through more tables, or deeper, than one may; expected actions that end")
 	case w.gone.Load():
 		err = errEngineGone
 	default:
