@@ -225,6 +225,7 @@ func (d *Daemon) startEngine(saved loaded) error {
 		}
 	}
 	d.updateView()
+	d.updateLiveness() // before the old process's megaflows are compared with what groups say now
 	if in.same {
 		return d.takeOver(in)
 	}

@@ -57,6 +57,29 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// A control process that is started again knows at once which ports are down: what
+// goes round them goes on.
+func TestFailoverOutlivesControl(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	if _, err := f.d.addPort("p2", []string{"type=vxlan", "vni=2", "remote=239.1.1.1", "dev=nosuchdevice"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.d.addPort("p3", []string{"type=vxlan", "vni=3", "remote=192.0.2.3"}); err != nil {
+		t.Fatal(err)
+	}
+	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
+	f.add("in_port=p1,actions=group:1")
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+	was := f.megaflowActions()
+	f.die()
+	f.begin()
+	if is := f.megaflowActions(); was == "" || is != was {
+		t.Errorf("actions %q, and %q after control was started again", was, is)
+	}
+}
+
 // Groups and buckets count every frame once: installed ones, executed ones, and
 // those before a change of the table that leaves the megaflow as it is.
 func TestGroupsCount(t *testing.T) {
