@@ -78,7 +78,7 @@ func (u *underlay) probe(h *hop) error {
 func (u *underlay) hasLinkLocal(index int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, a := range u.links[index].addrs {
+	for _, a := range u.addresses[index] {
 		if a.Is6() && a.IsLinkLocalUnicast() {
 			return true
 		}

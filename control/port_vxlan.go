@@ -209,9 +209,7 @@ func (d *Daemon) updateEndpointsLocked() {
 func (d *Daemon) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range d.uplinks() {
-		if l, ok := d.underlay.device(device); ok {
-			local = append(local, l.addrs...)
-		}
+		local = append(local, d.underlay.addressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}
 	for _, p := range d.ports {

@@ -24,8 +24,11 @@ type underlay struct {
 	log       *slog.Logger
 	solicitor int // UDP socket for IPv6 probes, -1: no IPv6 here
 
-	mu         sync.Mutex
-	links      map[int]link // by index
+	mu    sync.Mutex
+	links map[int]link // by index
+	// addresses are by the index of their link too: which of the two is heard of first
+	// is a matter of chance.
+	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
 	routes  atomic.Uint32 // one more whenever routes may have changed
@@ -37,11 +40,10 @@ type underlay struct {
 
 // link is a device of the kernel's.
 type link struct {
-	name  string
-	mac   [6]byte
-	mtu   int // bytes of an IP packet
-	up    bool
-	addrs []netip.Addr
+	name string
+	mac  [6]byte
+	mtu  int // bytes of an IP packet
+	up   bool
 }
 
 // subscriptionBuffer is the size of a netlink socket's buffer in bytes. Where
@@ -61,7 +63,7 @@ func newUnderlay(log *slog.Logger) (*underlay, error) {
 	}
 	u := &underlay{
 		handle: handle, namespace: namespace, log: log,
-		links: map[int]link{}, neighbours: map[neighbourKey]neighbour{},
+		links: map[int]link{}, addresses: map[int][]netip.Addr{}, neighbours: map[neighbourKey]neighbour{},
 		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if u.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
@@ -254,6 +256,7 @@ func (u *underlay) read() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	clear(u.links)
+	clear(u.addresses)
 	clear(u.neighbours)
 	for _, l := range links {
 		u.setLink(l.Attrs())
@@ -272,13 +275,14 @@ func (u *underlay) applyLink(update netlink.LinkUpdate) {
 	defer u.mu.Unlock()
 	if update.Header.Type == unix.RTM_DELLINK {
 		delete(u.links, update.Attrs().Index)
+		delete(u.addresses, update.Attrs().Index)
 		return
 	}
 	u.setLink(update.Attrs())
 }
 
 func (u *underlay) setLink(a *netlink.LinkAttrs) {
-	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, addrs: u.links[a.Index].addrs}
+	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0}
 	copy(l.mac[:], a.HardwareAddr)
 	u.links[a.Index] = l
 }
@@ -291,13 +295,12 @@ func (u *underlay) applyAddress(update netlink.AddrUpdate) {
 
 func (u *underlay) setAddress(index int, ip net.IP, present bool) {
 	addr, ok := netip.AddrFromSlice(ip)
-	l, known := u.links[index]
-	if !ok || !known {
+	if !ok {
 		return
 	}
 	addr = addr.Unmap()
 	var kept []netip.Addr
-	for _, a := range l.addrs {
+	for _, a := range u.addresses[index] {
 		if a != addr {
 			kept = append(kept, a)
 		}
@@ -305,20 +308,23 @@ func (u *underlay) setAddress(index int, ip net.IP, present bool) {
 	if present {
 		kept = append(kept, addr)
 	}
-	l.addrs = kept
-	u.links[index] = l
+	if len(kept) == 0 {
+		delete(u.addresses, index)
+		return
+	}
+	u.addresses[index] = kept
 }
 
-// device returns the link of that name.
-func (u *underlay) device(name string) (link, bool) {
+// addressesOf are those of the link of that name; the caller does not change them.
+func (u *underlay) addressesOf(name string) []netip.Addr {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, l := range u.links {
+	for index, l := range u.links {
 		if l.name == name {
-			return l, true
+			return u.addresses[index]
 		}
 	}
-	return link{}, false
+	return nil
 }
 
 // hop is what an outer header needs to know of the way to a remote.

@@ -4,10 +4,13 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"weft/datapath"
 	"weft/engine"
@@ -110,19 +113,34 @@ func TestRoutesAreFollowed(t *testing.T) {
 		t.Errorf("to the host itself: %+v", h)
 	}
 	eventually(t, "addresses are followed", func() bool {
-		d, ok := l.u.device("u0")
 		found := 0
-		for _, a := range d.addrs {
+		for _, a := range l.u.addressesOf("u0") {
 			if a.String() == "10.1.0.9" || a.String() == "10.1.0.1" {
 				found++
 			}
 		}
-		return ok && found == 2
+		return found == 2
 	})
 	l.host.Exec("ip", "link", "set", "u0", "mtu", "9000")
 	eventually(t, "the link's MTU is followed", func() bool { return l.resolve("", "10.1.0.2").mtu == 9000 })
 	l.host.Exec("ip", "link", "set", "u0", "down")
 	eventually(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
+}
+
+// Links and their addresses come by subscriptions of their own: an address that is
+// heard of first is its link's once that is.
+func TestAddressBeforeItsLink(t *testing.T) {
+	u := &underlay{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
+	address := net.IPv4(10, 1, 0, 1)
+	u.setAddress(7, address, true)
+	u.setLink(&netlink.LinkAttrs{Index: 7, Name: "u0"})
+	if got := u.addressesOf("u0"); len(got) != 1 || got[0].String() != "10.1.0.1" {
+		t.Errorf("addresses %v", got)
+	}
+	u.setAddress(7, address, false)
+	if got := u.addressesOf("u0"); len(got)+len(u.addresses) != 0 {
+		t.Errorf("addresses %v of %v once there is none", got, u.addresses)
+	}
 }
 
 // templates records the templates, retries and drops that workers are sent.
