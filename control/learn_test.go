@@ -59,3 +59,25 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 		t.Errorf("%d megaflows after a change of another table, want 1", n)
 	}
 }
+
+// Frames that come together teach no more than their action's limit allows.
+func TestLearnLimitHoldsForManyFrames(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
+	const frames = 5
+	f.d.change.Lock() // nothing is learnt meanwhile
+	for i := range uint32(frames) {
+		f.worker().frame(udpKey(1, 100+i, 2, 9), 100)
+	}
+	eventually(t, "all wait to be learnt from", func() (all bool) {
+		w := f.worker()
+		w.on(func() { all = len(w.frames) == frames && w.upcalls.Done() == w.upcalls.Publish() })
+		return all
+	})
+	f.d.change.Unlock()
+	f.settle()
+	if flows, err := f.d.dumpFlows("table=10", byName); err != nil || len(flows) != 2 {
+		t.Errorf("%d flows learnt, %v; want 2", len(flows), err)
+	}
+}

@@ -50,7 +50,7 @@ const maxLearned = 64
 // action's result.
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
-		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags}
+		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
 	if spec.FinIdle != 0 || spec.FinHard != 0 {
 		m.Actions = append(m.Actions, finTimeoutOf(spec.FinIdle, spec.FinHard))
 	}
@@ -73,7 +73,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		}
 	}
 	m.Match = match.Pack()
-	allowed := x.p.mayLearn(spec, &m)
+	allowed := x.p.mayLearn(&m)
 	if spec.Result.Bits != 0 {
 		bit := uint64(0)
 		if allowed {
@@ -129,12 +129,13 @@ type learnGroup struct {
 	flows    int // of the key, learnt or not
 }
 
-func (p *Pipeline) mayLearn(spec *LearnSpec, m *FlowMod) bool {
-	if spec.Limit == 0 {
+// mayLearn tells whether the limit of m's learn action leaves room for it.
+func (p *Pipeline) mayLearn(m *FlowMod) bool {
+	if m.LearnLimit == 0 {
 		return true
 	}
-	g := p.learnt[learnKey{spec.Table, spec.Cookie}]
-	return g == nil || g.flows < int(spec.Limit) || p.tables[spec.Table].find(m.Match, m.Priority) != nil
+	g := p.learnt[learnKey{m.Table, m.NewCookie}]
+	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
 // noteLearners counts the learn actions of a rule that comes, or with -1 goes.
@@ -214,7 +215,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 			continue
 		}
 		before := b.mark()
-		if err := b.apply(&mods[i]); err != nil {
+		// The limit is as many translations ago as there are frames that teach.
+		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.takeBack(before)
 			refused++
 		}

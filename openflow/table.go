@@ -63,7 +63,9 @@ type FlowMod struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	Actions                  []Action
+	// LearnLimit is of flows of Table and NewCookie, for ApplyLearned; 0: none.
+	LearnLimit uint32
+	Actions    []Action
 	// Notes are remarks for the operator on text that was accepted, one line each.
 	Notes []string
 	// Line is that of the file it comes from, 1 the first; 0: from none.
