@@ -25,6 +25,9 @@ const (
 	reprobe = time.Second
 	// templateIdle is how long a template that no megaflow uses is kept.
 	templateIdle = 60 * time.Second
+	// refreshChunk is the number of templates that the kernel is asked about before
+	// others get a chance at tunnels.mu: misses want it, with Daemon.mu held.
+	refreshChunk = 64
 	// outerOverhead is the Ethernet header, which an MTU does not count.
 	outerOverhead = 14
 )
@@ -161,14 +164,23 @@ func (e *tunnelEntry) record() tunnelRecord {
 // refresh asks the kernel again for all templates, or those whose neighbour is
 // awaited or stale, and tells the workers what has changed.
 func (t *tunnels) refresh(all bool) {
+	for from, more := 0, true; more; from += refreshChunk {
+		more = t.refreshSome(from, all)
+	}
+}
+
+// refreshSome does so for refreshChunk templates, and reports whether there are more.
+func (t *tunnels) refreshSome(from int, all bool) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for _, e := range t.byIndex {
+	for i := from; i < min(from+refreshChunk, len(t.byIndex)); i++ {
+		e := t.byIndex[i]
 		if e != nil && e.parent == nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
 			t.refreshEntry(e, now)
 		}
 	}
+	return from+refreshChunk < len(t.byIndex)
 }
 
 func (t *tunnels) refreshEntry(e *tunnelEntry, now time.Time) {

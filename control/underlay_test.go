@@ -143,6 +143,32 @@ func TestAddressBeforeItsLink(t *testing.T) {
 	}
 }
 
+// The kernel is asked about some templates at a time, all in the end.
+func TestRefreshInParts(t *testing.T) {
+	l, ts := newTunnelLab(t), newTemplates(t)
+	tab := newTunnels(l.u, slog.New(slog.DiscardHandler))
+	records := make([]tunnelRecord, maxTemplates)
+	const n = 2*refreshChunk + 1
+	for i := range n {
+		records[i] = tunnelRecord{Port: 1, UDPPort: 4789, Remote: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}).As16()}
+	}
+	tab.restore(ts.w, records)
+	asked := func() (n int) {
+		for _, e := range tab.byIndex {
+			if e.hop.why != "" { // there is no route to any
+				n++
+			}
+		}
+		return n
+	}
+	if more := tab.refreshSome(refreshChunk, true); !more || asked() != refreshChunk {
+		t.Errorf("asked about %d, and more are left: %v", asked(), more)
+	}
+	if tab.refresh(true); asked() != n {
+		t.Errorf("asked about %d of %d", asked(), n)
+	}
+}
+
 // templates records the templates, retries and drops that workers are sent.
 type templates struct {
 	w        *workers
