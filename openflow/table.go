@@ -222,7 +222,7 @@ func (b *bundle) takeBack(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans = b.p.leaving[:m.leaving], nil
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // some are back
 }
 
 // releaseSlots makes the slots of rules removed by the change before usable.
