@@ -15,7 +15,8 @@ import (
 // Limits of one worker.
 const (
 	// MaxDatagrams bounds the datagrams of which fragments are held; those of a
-	// further one are dropped.
+	// further one are dropped. A port has as many as it leaves free: one gets half of
+	// them at most, two a third each.
 	MaxDatagrams = 256
 	// MaxFragments bounds the fragments of a datagram: 64 KiB in pieces of 1 KiB.
 	// One with more is given up.
@@ -26,9 +27,11 @@ const (
 	fragmentProbes = 16
 )
 
-// FragmentKey is what fragments of one datagram have in common.
+// FragmentKey is what fragments of one datagram have in common. The port they came in
+// on is part of it, so that nobody else puts a piece into a datagram.
 type FragmentKey struct {
 	Src, Dst [2]uint64
+	Port     uint32
 	ID       uint32
 	Zone     uint16
 	Proto    uint8
@@ -46,7 +49,7 @@ type Fragment struct {
 // are none of a fragment's.
 func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	h := f.Header()
-	fr.Key.Zone = zone
+	fr.Key.Zone, fr.Key.Port = zone, f.InPort
 	if h[f.L3]>>4 == 4 {
 		ip := packet.IPv4(h[f.L3:])
 		fr.Key.Src[1], fr.Key.Dst[1] = uint64(ip.Src()), uint64(ip.Dst())
@@ -89,11 +92,18 @@ func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	return 0, false
 }
 
-// Fragments are the datagrams of one worker. The zero value is empty.
+// Fragments are the datagrams of one worker. The zero value is empty. Seed is random,
+// so that nobody outside can choose datagrams that collide.
 type Fragments struct {
+	Seed    uint64
 	Count   int
+	ofPort  [fragmentPorts]uint16 // of Count
 	records [MaxDatagrams]datagram
 }
+
+// fragmentPorts is the number of ports that are told apart where datagrams are shared
+// out.
+const fragmentPorts = 1024
 
 type datagram struct {
 	key      FragmentKey
@@ -166,10 +176,10 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 // find returns the number of the datagram of a key, a new one if there is none,
 // or -1 if there is no room.
 func (r *Fragments) find(k *FragmentKey, now uint64) int {
-	h := fold(k.Src[0]^k.Dst[1]^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
+	h := r.slot(k)
 	free := -1
-	for i := range uint64(fragmentProbes) {
-		n := int((h + i) % MaxDatagrams)
+	for i := range fragmentProbes {
+		n := (h + i) % MaxDatagrams
 		d := &r.records[n]
 		if d.used && d.key == *k {
 			return n
@@ -178,12 +188,21 @@ func (r *Fragments) find(k *FragmentKey, now uint64) int {
 			free = n
 		}
 	}
-	if free >= 0 {
-		d := &r.records[free]
-		d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.got, d.count = *k, now, true, false, false, 0, 0, 0
-		r.Count++
+	own := &r.ofPort[k.Port%fragmentPorts]
+	if free < 0 || int(*own) >= MaxDatagrams-r.Count {
+		return -1
 	}
+	d := &r.records[free]
+	d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.got, d.count = *k, now, true, false, false, 0, 0, 0
+	r.Count++
+	*own++
 	return free
+}
+
+// slot is where the search for a datagram begins.
+func (r *Fragments) slot(k *FragmentKey) int {
+	h := fold(k.Src[0]^k.Dst[1]^r.Seed^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
+	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
 }
 
 // Slots appends the slots of a datagram, by offset.
@@ -208,9 +227,10 @@ func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
 // Free forgets a datagram.
 func (r *Fragments) Free(number int) {
-	if r.records[number].used {
-		r.records[number].used = false
+	if d := &r.records[number]; d.used {
+		d.used = false
 		r.Count--
+		r.ofPort[d.key.Port%fragmentPorts]--
 	}
 }
 
@@ -240,6 +260,7 @@ func (tr *Tracker) TrackLater(b *packet.Batch, f *packet.Frame, m *Meta) {
 	if m.State&(SNAT|DNAT) == 0 || n >= uint32(len(tr.conns)) || tr.conns[n].generation() != m.Ref.Generation {
 		return
 	}
-	other := tr.conns[n].tuples[1-m.Dir&1].tuple(tr.longOf(n, 1-m.Dir&1)).Reverse()
+	long := tr.longOf(n, 1-m.Dir&1)
+	other := tr.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 	setAddresses(f, &other, m.State&SNAT != 0, m.State&DNAT != 0)
 }

@@ -93,12 +93,15 @@ func tryFragments(t *testing.T, seed int64) {
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
-	for id := range uint32(4 * MaxDatagrams) {
-		if _, v := r.Add(&Fragment{Key: FragmentKey{ID: id}, To: 8, More: true}, id, 0); v == FragmentNoRoom {
-			refused++
+	const each = 4 * MaxDatagrams / 8
+	for port := range uint32(8) {
+		for id := range uint32(each) {
+			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: port, ID: id}, To: 8, More: true}, id, 0); v == FragmentNoRoom {
+				refused++
+			}
 		}
 	}
-	if r.Count+refused != 4*MaxDatagrams || r.Count < MaxDatagrams/2 {
+	if r.Count+refused != 8*each || r.Count < MaxDatagrams/2 {
 		t.Fatalf("%d held, %d refused", r.Count, refused)
 	}
 	if r.Expired(FragmentTimeoutNS) >= 0 {
@@ -109,5 +112,50 @@ func TestFragmentLimits(t *testing.T) {
 	}
 	if r.Count != 0 {
 		t.Fatalf("%d left", r.Count)
+	}
+}
+
+// A port that sends nothing but beginnings, good or bad, of datagrams whose numbers it
+// chooses so that they lie together, leaves room for those of another.
+func TestFragmentsOfAFlood(t *testing.T) {
+	for _, length := range []uint32{8, 9} { // 9: bad at once, for something follows
+		r := Fragments{Seed: 7}
+		var unseeded Fragments
+		flood := func(id uint32) bool {
+			fr := Fragment{Key: FragmentKey{Port: 1, ID: id}, To: 16, More: true}
+			n, v := r.Add(&fr, id, 0)
+			if v == FragmentWaits && length == 9 {
+				fr.From, fr.To = 8, 8+length
+				if _, v := r.Add(&fr, id, 0); v != FragmentBad {
+					t.Fatal(v)
+				}
+				r.Empty(n)
+			}
+			return v != FragmentNoRoom
+		}
+		taken := 0
+		for id := range uint32(1 << 16) {
+			if unseeded.slot(&FragmentKey{Port: 1, ID: id}) < MaxDatagrams/2 && flood(id) {
+				taken++
+			}
+		}
+		if taken < MaxDatagrams/4 || taken > MaxDatagrams/2 {
+			t.Errorf("%d datagrams of one port", taken)
+		}
+		refused := 0
+		for id := range uint32(MaxDatagrams / 8) {
+			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: 2, ID: id}, To: 8, More: true}, id, 0); v == FragmentNoRoom {
+				refused++
+			}
+		}
+		if refused != 0 {
+			t.Errorf("%d of %d of the other refused", refused, MaxDatagrams/8)
+		}
+		for n := r.Expired(FragmentTimeoutNS + 1); n >= 0; n = r.Expired(FragmentTimeoutNS + 1) {
+			r.Free(n)
+		}
+		if r.Count != 0 || r.ofPort != [len(r.ofPort)]uint16{} {
+			t.Errorf("%d left, %v", r.Count, r.ofPort)
+		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 // again, in order, and meet the action together: the first one, with the
 // transport header, for all. Only a list that begins with the action can hold its
 // frame, as nothing has been done to it yet; elsewhere, later fragments are
-// invalid. Fragments of one datagram must come by queues of one worker.
+// invalid. Fragments of one datagram must come by one port, and by queues of one
+// worker.
 
 // fragments are the fragments that a worker holds.
 type fragments struct {

@@ -167,6 +167,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.ends = tunnel.NewTerminations()
+	w.fragments.Seed = c.Seed
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
 	if c.Connections != nil {
