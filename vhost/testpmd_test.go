@@ -70,12 +70,12 @@ func TestDPDK(t *testing.T) {
 
 func exchangeAll(t *testing.T, fronts []*dpdkFront) {
 	pmd := startDPDK(t, fronts)
-	for end := time.Now().Add(20 * time.Second); !pmd.forwards(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !pmd.forwards(); time.Sleep(20 * time.Millisecond) {
 		pmd.check(t, end, "does not forward")
 	}
 	for i, f := range fronts {
 		t.Run(f.name, func(t *testing.T) {
-			for end := time.Now().Add(20 * time.Second); !f.session.Status().Running; time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(60 * time.Second); !f.runs(); time.Sleep(5 * time.Millisecond) {
 				pmd.check(t, end, fmt.Sprintf("port %d does not run", i))
 			}
 			f.exchange(t, uint64(i), pmd)
@@ -164,6 +164,13 @@ const (
 	dpdkTurn   = 250 // frames on one queue, before the other has its turn
 )
 
+// runs tells whether the device with all its queues is open.
+func (f *dpdkFront) runs() bool {
+	f.engine.Lock()
+	defer f.engine.Unlock()
+	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
+}
+
 // exchange keeps up to dpdkWindow frames under way.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
@@ -177,7 +184,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	near := open(t, g, nil)
 	frame := func(i int) []byte { return random(seed<<32|uint64(i), 60+i*7%1455) }
 	b, sent, received := new(packet.Batch), 0, 0
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for turn := 1; received < dpdkFrames; turn++ {
 		queue := received / dpdkTurn % f.queues
 		for sent < dpdkFrames && sent-received < dpdkWindow && sent/dpdkTurn == received/dpdkTurn && g.Tx[0].Send(frame(sent)) {
@@ -186,7 +193,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 		g.Tx[0].Publish()
 		f.engine.Lock()
 		far := f.engine.Device
-		if far == nil { // testpmd has stopped the port to start it once more
+		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port to start it once more
 			f.engine.Unlock()
 			time.Sleep(time.Millisecond)
 			pmd.check(t, deadline, "the device was stopped")
