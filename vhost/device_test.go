@@ -658,7 +658,7 @@ func TestWake(t *testing.T) {
 	b := new(packet.Batch)
 	z.Rx()[0].Recv(b)
 	a.Tx()[0].Send(b, all[:1])
-	if !readable(a.Rx()[0].WaitFD(), time.Second) {
+	if !readable(a.Rx()[0].WaitFD(), 30*time.Second) {
 		t.Fatal("the worker was not woken")
 	}
 	checkBroken(t, a, b, false)

@@ -48,7 +48,7 @@ const (
 	NeedReply = 1 << 3
 )
 
-const frontTimeout = 5 * time.Second
+const frontTimeout = 30 * time.Second
 
 // FrontEnd is what a virtual machine monitor does: it speaks vhost-user to the
 // switch for a Guest. Not for several goroutines.
