@@ -73,7 +73,7 @@ func TestLargeFrames(t *testing.T) {
 func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
 	t.Helper()
 	b := new(packet.Batch)
-	for end := time.Now().Add(5 * time.Second); len(frames) < n && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); len(frames) < n && time.Now().Before(end); {
 		b.Reset()
 		if rx.Recv(b) < 0 {
 			t.Fatal(rx.Fault())
