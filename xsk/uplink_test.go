@@ -163,7 +163,7 @@ func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
 	b := new(packet.Batch)
-	for last := time.Now(); len(got) < want && time.Since(last) < 2*time.Second; {
+	for last := time.Now(); len(got) < want && time.Since(last) < 30*time.Second; {
 		for _, rx := range d.Rx() {
 			b.Reset()
 			n := rx.Recv(b)
@@ -226,7 +226,7 @@ func write(t testing.TB, c net.Conn, b []byte) {
 func readOne(t testing.TB, c *net.UDPConn) []byte {
 	t.Helper()
 	b := make([]byte, 1<<16)
-	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, err := c.Read(b)
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func (r *rig) tcp() {
 		r.t.Fatal(err)
 	}
 	defer l.Close()
-	r.peer.Do(func() { c, err = net.DialTimeout("tcp", hostAddr+":22022", 5*time.Second) })
+	r.peer.Do(func() { c, err = net.DialTimeout("tcp", hostAddr+":22022", 30*time.Second) })
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func (r *rig) tcp() {
 		r.t.Fatal(err)
 	}
 	defer in.Close()
-	_ = in.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = in.SetDeadline(time.Now().Add(30 * time.Second))
 	go func() {
 		_, _ = c.Write(pattern(1<<20, 3))
 		c.Close()
@@ -464,7 +464,7 @@ func (d *device) allFree(t *testing.T) {
 	t.Helper()
 	for i, q := range d.Tx() {
 		tx := q.(*txQueue)
-		for until := time.Now().Add(5 * time.Second); tx.freeCount != len(tx.free) && time.Now().Before(until); {
+		for until := time.Now().Add(30 * time.Second); tx.freeCount != len(tx.free) && time.Now().Before(until); {
 			tx.Flush()
 			tx.reap()
 			time.Sleep(time.Millisecond)
@@ -491,7 +491,7 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 		t.Fatal("readable with nothing there")
 	}
 	write(t, r.dial(hostAddr+":4789"), []byte("wake"))
-	if !readable(5000) || !rx.Arm() {
+	if !readable(30_000) || !rx.Arm() {
 		t.Fatal("not woken")
 	}
 	rx.Disarm()
