@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func socketPair(t *testing.T) (ours, theirs int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5})
+	unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30})
 	t.Cleanup(func() { unix.Close(fds[0]) })
 	return fds[0], fds[1]
 }
@@ -141,7 +142,7 @@ func install(t *testing.T, m *Memory, slot, from, to uint32) {
 
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
@@ -205,7 +206,7 @@ func TestLife(t *testing.T) {
 	}
 	select {
 	case <-c.Gone():
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the engine's death went unnoticed")
 	}
 	if err := c.Forget("x"); !errors.Is(err, ErrGone) {
@@ -303,7 +304,7 @@ func TestReplaced(t *testing.T) {
 	}
 	select {
 	case <-first.Gone():
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("two control processes at a time")
 	}
 }
@@ -415,12 +416,10 @@ func TestNoLeaks(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	if n := openFDs(t, c.PID()); n != engine {
-		t.Errorf("the engine has %d descriptors, had %d", n, engine)
-	}
-	if n := openFDs(t, os.Getpid()); n != self+rounds { // our ends, closed by Cleanup
-		t.Errorf("this process has %d descriptors, had %d", n, self)
-	}
+	// Those of engines of before may go as late as these.
+	await(t, "the engine's descriptors to be closed", func() bool { return openFDs(t, c.PID()) <= engine })
+	// Our ends are closed by Cleanup.
+	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
 // One engine a directory; Stop ends it in good order; its signals do not.
@@ -439,7 +438,9 @@ func TestOneEngineAndStop(t *testing.T) {
 		t.Fatalf("socket mode %v, %v", st.Mode(), err)
 	}
 	exe, _ := os.Executable()
-	out, err := exec.Command(exe, "engine", "--state", dir).CombinedOutput()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, exe, "engine", "--state", dir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "another one serves") {
 		t.Fatalf("a second engine: %s %v", out, err)
 	}
