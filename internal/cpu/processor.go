@@ -61,6 +61,10 @@ func isProcessor(p, thread uintptr) (is bool) {
 }
 
 // Keep has nobody ask for the processor. Call it at least every few milliseconds.
+// The number is of whoever has the processor, one after the other, which the race
+// detector does not know.
+//
+//go:norace
 func (s *Processor) Keep() {
 	if s.processor != nil {
 		if p := *s.processor; p != 0 {

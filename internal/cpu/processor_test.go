@@ -30,7 +30,7 @@ func keeping() (why string) {
 		return "the runtime is not laid out as expected"
 	}
 	seen := false
-	for end := time.Now().Add(10 * time.Second); !seen && time.Now().Before(end); {
+	for end := time.Now().Add(60 * time.Second); !seen && time.Now().Before(end); {
 		s.Keep()
 		p := *s.processor
 		tick := *(*uint32)(pointer(p + schedTickOfP))
