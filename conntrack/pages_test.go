@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"io"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -8,6 +10,69 @@ import (
 
 	"weft/internal/shm"
 )
+
+// taken is the memory that a region takes, in bytes.
+func taken(t *testing.T, r *shm.Region) int {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(r.FD(), &st); err != nil {
+		t.Fatal(err)
+	}
+	return int(st.Blocks) * 512
+}
+
+// What a connection takes, of a table that is full, is the promise of
+// DefaultConnections: a connection pays for what it has.
+func TestMemoryAConnection(t *testing.T) {
+	const n = 1 << 12
+	labels := commit
+	labels.LabelMask, labels.Label = [2]uint64{0, 1}, [2]uint64{0, 1}
+	snat := commit
+	snat.NAT = NAT{Kind: NATSrc, IPv6: true, Lo: AddrWords(netip.MustParseAddr("2001:db8::1")), Hi: AddrWords(netip.MustParseAddr("2001:db8::1"))}
+	syn := func(src, dst string) []byte {
+		return tcpFrame(src, dst, tcpSegment{flags: "S", seq: 1, window: 1000, scale: -1})
+	}
+	for _, c := range []struct {
+		name  string
+		frame func(src string) []byte
+		req   Request
+		most  int // bytes
+	}{
+		{"udp", func(src string) []byte { return udpFrame("10.0.0.1:"+src, server, 4) }, commit, 112},
+		{"tcp", func(src string) []byte { return syn("10.0.0.1:"+src, server) }, commit, 144},
+		{"udp, labelled", func(src string) []byte { return udpFrame("10.0.0.1:"+src, server, 4) }, labels, 128},
+		{"udp over IPv6", func(src string) []byte { return udpFrame("[fd00::1]:"+src, "[fd00::2]:53", 4) }, commit, 144},
+		{"tcp over IPv6", func(src string) []byte { return syn("[fd00::1]:"+src, "[fd00::2]:53") }, commit, 176},
+		{"tcp over IPv6, translated", func(src string) []byte { return syn("[fd00::1]:"+src, "[2001:db8::2]:53") }, snat, 208},
+	} {
+		var l shm.Layout
+		CarveMemory(&l, Sizes{Connections: n})
+		region, err := shm.Create("conntrack-test", l.Off)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := CarveMemory(&shm.Layout{Mem: region.Bytes()}, Sizes{Connections: n})
+		Init(m, 42)
+		r := newRigOf(t, Open(m, 1))
+		read := func() { // takes no more
+			check(t, r.tr.Table)
+			if err := m.Save(io.Discard, "", r.now); err != nil {
+				t.Fatal(err)
+			}
+			m.Each(r.now, func(*Entry) bool { return true })
+		}
+		read() // but for zones and index
+		before := taken(t, region)
+		for i := range n {
+			r.send(c.frame(port(i+1)), c.req)
+		}
+		read()
+		if got := taken(t, region) - before + 64*len(m.buckets); m.Count() != n || got > n*c.most+8*4096 || got < n*(c.most-16) {
+			t.Errorf("%s: %d connections take %d bytes each, expected %d", c.name, m.Count(), got/n, c.most)
+		}
+		region.Close()
+	}
+}
 
 // Memory of the next connections is there before they come, and of a table that
 // nobody uses none is taken.
@@ -21,13 +86,7 @@ func TestPagesAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer region.Close()
-	pages := func() int {
-		var st unix.Stat_t
-		if err := unix.Fstat(region.FD(), &st); err != nil {
-			t.Fatal(err)
-		}
-		return int(st.Blocks) / 8
-	}
+	pages := func() int { return taken(t, region) / 4096 }
 	m := CarveMemory(&shm.Layout{Mem: region.Bytes()}, s)
 	Init(m, 42)
 	r := newRigOf(t, Open(m, 1))
@@ -42,12 +101,12 @@ func TestPagesAhead(t *testing.T) {
 		r.tr.Sweep(r.now)
 	}
 	for begin := time.Now(); r.tr.pages.records.Load() < 1500; {
-		if time.Since(begin) > 10*time.Second {
+		if time.Since(begin) > 60*time.Second {
 			t.Fatalf("%d records have their pages", r.tr.pages.records.Load())
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if grown, records := pages()-idle, int(r.tr.pages.records.Load()); idle > 300 || grown < records*128/4096+len(m.buckets)*64/4096-64 || records > 5000 {
+	if grown, records := pages()-idle, int(r.tr.pages.records.Load()); idle > 300 || grown < records*(64+16)/4096+len(m.buckets)*64/4096-64 || records > 5000 {
 		t.Errorf("%d pages idle, %d more with %d records", idle, grown, records)
 	}
 	check(t, r.tr.Table)

@@ -148,7 +148,7 @@ func TestOverSockets(t *testing.T) {
 	for _, a := range []string{"127.7.0.1", "127.7.0.2", "127.7.0.3", "127.7.0.4"} {
 		c.Addresses = append(c.Addresses, netip.MustParseAddr(a))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	errs := make(chan error, Replicas)
 	for i := range Replicas {

@@ -82,7 +82,7 @@ func newRig(t *testing.T, mangle mangler) *rig {
 	r.serve(a, "v unix:"+r.orders)
 	r.serve(b, "v 10.77.0.2:5210 unix:"+r.orders+"b")
 	for _, path := range []string{r.orders, r.orders + "b"} {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			if c, err := net.Dial("unix", path); err == nil {
 				c.Close()
 				break
@@ -187,7 +187,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 // run orders a measurement of the first end.
 func (r *rig) run(s Spec) *Result {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	c := &Client{Server: "10.77.0.2", From: "unix:" + r.orders, Link: "v"}
 	if s.Seconds == 0 {
@@ -316,7 +316,7 @@ func TestLostRequests(t *testing.T) {
 // Failures are said at once, in one line that names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	spec := Spec{Seconds: 1}
 	for _, c := range []struct {
