@@ -53,34 +53,31 @@ func (d *Daemon) connections() (conntrack.Memory, error) {
 }
 
 // flushConnections ends the connections that filter chooses, and returns how many
-// it asked for once they have ended.
-func (d *Daemon) flushConnections(filter *conntrack.Filter) int {
-	n := 0
+// once they have ended. errEngineGone: none did if the engine had died before, and
+// some may have if it died meanwhile.
+func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
-	send := func() {
-		d.mu.RLock()
-		if d.workers != nil && len(refs) > 0 {
-			d.workers.push(0, datapath.AppendEndConnections(nil, refs))
-		}
-		d.mu.RUnlock()
-		refs = refs[:0]
-	}
-	var all []conntrack.Ref
 	d.eachConnection(filter, func(e *conntrack.Entry) bool {
-		all = append(all, e.Ref)
+		refs = append(refs, e.Ref)
 		return true
 	})
-	for _, ref := range all {
-		n++
-		if refs = append(refs, ref); len(refs) == datapath.MaxEnds {
-			send()
-		}
-	}
-	send()
 	d.change.Lock() // settle must not outlive the workers
 	defer d.change.Unlock()
-	_ = d.workers.settle()
-	return n
+	d.mu.RLock()
+	w := d.workers
+	d.mu.RUnlock()
+	if w == nil || w.gone.Load() {
+		return 0, errEngineGone
+	}
+	for some := range slices.Chunk(refs, datapath.MaxEnds) {
+		if !w.push(0, datapath.AppendEndConnections(nil, some)) {
+			return 0, errEngineGone
+		}
+	}
+	if err := w.settle(); err != nil {
+		return 0, err
+	}
+	return len(refs), nil
 }
 
 // collectRecircs forgets the recirc_ids that no megaflow needs. Caller holds mu.
@@ -104,7 +101,11 @@ func (d *Daemon) conntrackRoutes(mux *http.ServeMux, route func(pattern string, 
 		if err != nil {
 			return nil, asInput(err)
 		}
-		return api.ConnectionsChanged{Connections: d.flushConnections(&filter)}, nil
+		n, err := d.flushConnections(&filter)
+		if err != nil {
+			return nil, err
+		}
+		return api.ConnectionsChanged{Connections: n}, nil
 	})
 	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.conntrackSettings() })
 	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
