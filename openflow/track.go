@@ -23,7 +23,7 @@ func (x *xlate) ct(c *CTSpec) {
 		x.emit(a)
 	}
 	x.tracks = true
-	x.sent = x.sent || c.Commit && !x.halted // an effect, if nothing more
+	x.sent = x.sent || !x.halted // an effect, if nothing more: the connection is followed
 	if c.NAT != nil {
 		x.forgetEnds()
 	}
