@@ -194,7 +194,8 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64)
 	if up.generation()&1 == 0 || up.born != g.related.Generation || up.flags&connTranslated == 0 {
 		return reply, 0, false
 	}
-	announcer := up.tuples[g.announcer&1].tuple(t.longOf(n, g.announcer))
+	long := t.longOf(n, g.announcer)
+	announcer := up.tuples[g.announcer&1].tuple(&long)
 	plain := p.words.tuple(&p.long)
 	want := plain
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to

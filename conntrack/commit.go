@@ -68,9 +68,11 @@ func (t *Table) join(n uint32, kind uint8) {
 	c := &t.conns[n]
 	z := &t.zones[c.tuples[0].zone()]
 	l := &z.lists[kind%lists]
-	c.list, c.prev, c.next = kind, l.last, 0
+	c.list = kind
+	k := &t.links[n]
+	k.prev, k.next = l.last, 0
 	if l.last != 0 {
-		t.conns[l.last-1].next = n + 1
+		t.links[l.last-1].next = n + 1
 	} else {
 		l.first = n + 1
 	}
@@ -88,17 +90,18 @@ func (t *Table) leave(n uint32) {
 		return
 	}
 	l := &t.zones[c.tuples[0].zone()].lists[c.list%lists]
-	if c.prev != 0 {
-		t.conns[c.prev-1].next = c.next
+	k := &t.links[n]
+	if k.prev != 0 {
+		t.links[k.prev-1].next = k.next
 	} else {
-		l.first = c.next
+		l.first = k.next
 	}
-	if c.next != 0 {
-		t.conns[c.next-1].prev = c.prev
+	if k.next != 0 {
+		t.links[k.next-1].prev = k.prev
 	} else {
-		l.last = c.prev
+		l.last = k.prev
 	}
-	c.list, c.prev, c.next = listNone, 0, 0
+	c.list, k.prev, k.next = listNone, 0, 0
 	l.count--
 }
 
@@ -167,13 +170,13 @@ func (t *Table) foreseeEviction(first uint32) {
 	if first == 0 {
 		return
 	}
-	c := &t.conns[first-1]
 	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
 	cpu.Prefetch(&t.buckets[0], one[:])
-	if one[0] = c.next - 1; c.next != 0 {
+	if next := t.links[first-1].next; next != 0 {
+		one[0] = next - 1
 		cpu.Prefetch(&t.conns[0], one[:])
-		one[0] *= peersAConn // its second line begins with them
-		cpu.Prefetch(&t.conns[0].peers, one[:])
+		cpu.Prefetch(&t.links[0], one[:])
+		cpu.Prefetch(&t.peers[0], one[:])
 	}
 }
 
@@ -224,12 +227,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	c := &t.conns[n]
 	c.tuples = [2]words{p.words, reply.words}
 	if p.ipv6() {
-		copy(t.long[n][:4], p.long[:])
-		copy(t.long[n][4:], reply.long[:])
+		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
-	c.mark, c.label, c.flags = g.mark, g.label, flags
+	c.mark, c.flags = g.mark, flags
 	if g.marked {
 		c.flags |= connLabelled
+		t.labels[n] = g.label
 	}
 	if g.related.Generation != 0 {
 		c.flags |= connRelated
@@ -245,9 +248,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 			c.flags |= connTFTP
 		}
 	}
-	c.parent, c.parentBorn = g.related.Number, g.related.Generation
+	t.links[n].parent = g.related
 	c.policy = t.ZonePolicy(p.zone())
-	c.peers, c.expiresNS = g.peers, now
+	if hasPeers(p.proto()) {
+		t.peers[n] = g.peers
+	}
+	c.expiresNS = now
 	t.refresh(c, g.class, now)
 	if !t.insert(p.hash, n) {
 		t.give(n)
@@ -271,7 +277,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 // take returns a free record, none if there is none.
 func (t *Table) take() uint32 {
 	if n := t.head.free; n != 0 {
-		t.head.free = t.conns[n-1].next
+		t.head.free = t.links[n-1].next
 		return n - 1
 	}
 	if int(t.head.fresh) == len(t.conns) {
@@ -282,8 +288,7 @@ func (t *Table) take() uint32 {
 }
 
 func (t *Table) give(n uint32) {
-	c := &t.conns[n]
-	c.list, c.next = listNone, t.head.free
+	t.conns[n].list, t.links[n].next = listNone, t.head.free
 	t.head.free = n + 1
 }
 
@@ -305,15 +310,8 @@ func (t *Table) erase(n uint32, why Reason) {
 
 // hashOf is the hash of connection n's tuple of a direction.
 func (t *Table) hashOf(n uint32, dir uint8) uint64 {
-	return t.head.hash(t.conns[n].tuples[dir&1], t.longOf(n, dir))
-}
-
-// longOf are the addresses of a direction.
-func (t *Table) longOf(n uint32, dir uint8) *[4]uint64 {
-	if dir == 0 {
-		return (*[4]uint64)(t.long[n][:4])
-	}
-	return (*[4]uint64)(t.long[n][4:])
+	long := t.longOf(n, dir)
+	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
 // end ends connection n if it is still of generation g.

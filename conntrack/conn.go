@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/internal/cpu"
+	"weft/packet"
 )
 
-// conn is the record of a connection: two cache lines, the first of which is all
-// that a datagram of UDP touches.
+// conn is what each frame of a connection needs: one cache line. The rest lies in
+// arrays of its own, by the same number, so that only who has it takes memory for it.
 type conn struct {
 	// meta is the generation in the lower half, odd while the connection lives,
 	// and above it the epoch of the engine that holds its lock, 0 if none does.
@@ -23,12 +24,12 @@ type conn struct {
 	list      uint8 // of the zone, that it is in
 	_         [3]byte
 	born      uint32 // generation with which it began
+}
 
-	peers      [2]peer // TCP and SCTP: by direction
-	label      [2]uint64
+// links are what a connection has to do with others.
+type links struct {
 	prev, next uint32 // in the list, plus one; next of a free record: the next free one
-	// parent is the connection this one is related to, parentBorn its born.
-	parent, parentBorn uint32
+	parent     Ref    // the connection this one is related to, as it began
 }
 
 // Flags of a connection.
@@ -55,8 +56,8 @@ type peer struct {
 	_      uint8
 }
 
-// peersAConn is the size of a conn in that of its peers.
-const peersAConn = 128 / 32
+// hasPeers tells whether connections of a protocol have peers.
+func hasPeers(proto uint8) bool { return proto == packet.ProtoTCP || proto == packet.ProtoSCTP }
 
 // Ref names a connection for as long as its generation stays: neither its end
 // nor a change of what frames get to see of it goes unnoticed. The zero Ref
@@ -163,13 +164,13 @@ func (t *Table) read(n, g uint32, v *view) bool {
 			return false
 		}
 		v.flags, v.mark, v.born, v.tuples = c.flags, c.mark, c.born, c.tuples
-		v.parent = Ref{c.parent, c.parentBorn}
+		v.parent = t.links[n].parent
 		v.label = [2]uint64{}
 		if v.flags&connLabelled != 0 {
-			v.label = c.label
+			v.label = t.labels[n]
 		}
 		if v.tuples[0].ipv6() {
-			v.long = t.long[n]
+			v.long = t.addresses(n)
 		}
 		if t.solo || before>>32 != t.epoch && c.meta.Load() == before {
 			return true

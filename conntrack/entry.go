@@ -52,7 +52,7 @@ func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 		if before&1 == 0 || c.expired(now) {
 			return false
 		}
-		long := m.long[n]
+		long := m.addresses(n)
 		_, moves := m.timeout(c.policy, c.class)
 		*e = Entry{
 			Ref:      Ref{n, uint32(before)},
@@ -65,13 +65,13 @@ func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 			Class:    c.class,
 		}
 		if c.flags&connLabelled != 0 {
-			e.Mark, e.Label = c.mark, c.label
+			e.Mark, e.Label = c.mark, m.labels[n]
 		}
 		switch e.Orig.Proto {
 		case packet.ProtoTCP:
-			e.State, _ = stateOf(c.peers[0].phase, c.peers[1].phase)
+			e.State, _ = stateOf(m.peers[n][0].phase, m.peers[n][1].phase)
 		case packet.ProtoSCTP:
-			e.Tags = [2]uint32{c.peers[0].end, c.peers[1].end}
+			e.Tags = [2]uint32{m.peers[n][0].end, m.peers[n][1].end}
 		}
 		if c.meta.Load() == before {
 			return true

@@ -155,20 +155,28 @@ func (t *Table) tell(n uint32, kind EventKind, why Reason) {
 		t.head.eventsLost.Store(t.head.eventsLost.Load() + 1)
 		return
 	}
+	var peers [2]peer
+	if hasPeers(c.tuples[0].proto()) {
+		peers = t.peers[n]
+	}
+	var label [2]uint64
+	if c.flags&connLabelled != 0 {
+		label = t.labels[n]
+	}
 	le := binary.LittleEndian
-	msg[0], msg[1], msg[2], msg[3], msg[4], msg[5] = byte(kind), byte(why), byte(c.class), byte(c.peers[0].phase), byte(c.peers[1].phase), 0
+	msg[0], msg[1], msg[2], msg[3], msg[4], msg[5] = byte(kind), byte(why), byte(c.class), byte(peers[0].phase), byte(peers[1].phase), 0
 	le.PutUint16(msg[6:], c.flags)
 	le.PutUint32(msg[8:], n)
 	le.PutUint32(msg[12:], c.generation())
 	le.PutUint32(msg[16:], c.mark)
-	le.PutUint32(msg[20:], c.peers[0].end)
-	le.PutUint32(msg[24:], c.peers[1].end)
+	le.PutUint32(msg[20:], peers[0].end)
+	le.PutUint32(msg[24:], peers[1].end)
 	le.PutUint32(msg[28:], 0)
-	for i, v := range [...]uint64{c.label[0], c.label[1], c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b} {
+	for i, v := range [...]uint64{label[0], label[1], c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b} {
 		le.PutUint64(msg[32+8*i:], v)
 	}
 	if size == eventLongBytes {
-		for i, v := range &t.long[n] {
+		for i, v := range t.addresses(n) {
 			le.PutUint64(msg[eventBytes+8*i:], v)
 		}
 	}

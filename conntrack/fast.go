@@ -22,7 +22,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 		return 0, false
 	}
 	if f.Proto == packet.ProtoTCP {
-		if !tr.fastTCP(b, f, c, g, dir, now) {
+		if !tr.fastTCP(b, f, Ref{n, g}, dir, now) {
 			return 0, false
 		}
 	} else if c.generation() != g || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
@@ -70,19 +70,20 @@ func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref
 
 // fastTCP follows a segment that leaves an established connection established; it
 // reports false, having changed nothing, for any other.
-func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, c *conn, generation uint32, dir uint8, now uint64) bool {
+func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, now uint64) bool {
+	c, peers := &tr.conns[ref.Number], &tr.peers[ref.Number]
 	var g segment
 	parseTCP(b, f, &g)
-	if g.flags&(tcpSyn|tcpFin|tcpRst|tcpAck) != tcpAck || !tr.lockConn(c, generation) {
+	if g.flags&(tcpSyn|tcpFin|tcpRst|tcpAck) != tcpAck || !tr.lockConn(c, ref.Generation) {
 		return false
 	}
-	s, r := &c.peers[dir&1], &c.peers[1-dir&1]
+	s, r := &peers[dir&1], &peers[1-dir&1]
 	v := verdictInvalid
 	if s.phase == phaseEstablished && r.phase == phaseEstablished {
 		if v = trackACK(s, r, &g, tr.Liberal()); v == verdictValid {
 			tr.refresh(c, TCPEstablished, now)
 		}
 	}
-	tr.unlockConn(c, generation)
+	tr.unlockConn(c, ref.Generation)
 	return v == verdictValid
 }

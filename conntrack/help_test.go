@@ -230,7 +230,8 @@ func inconsistency(tab *Table) error {
 			if dir == 1 && c.flags&connTranslated != 0 {
 				want[n] = 2
 			}
-			p := probe{words: c.tuples[dir], hash: tab.hashOf(n, dir), long: *tab.longOf(n, dir)}
+			long := tab.addresses(n)
+			p := probe{words: c.tuples[dir], hash: tab.hashOf(n, dir), long: [4]uint64(long[4*dir:])}
 			if got, d := tab.find(&p); got != n || d != dir && c.tuples[0] != c.tuples[1] {
 				return fmt.Errorf("connection %d is not found by its tuple %d: %d, %d", n, dir, got, d)
 			}
@@ -258,9 +259,9 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 		}
 		for kind := range zone.lists {
 			l, count, before := &zone.lists[kind], uint32(0), uint32(0)
-			for at := l.first; at != 0; at = tab.conns[at-1].next {
+			for at := l.first; at != 0; at = tab.links[at-1].next {
 				c := &tab.conns[at-1]
-				if c.prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
+				if tab.links[at-1].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
 					return fmt.Errorf("zone %d list %d: connection %d does not belong", z, kind, at-1)
 				}
 				before = at
@@ -274,7 +275,7 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 		}
 	}
 	free := 0
-	for at := tab.head.free; at != 0; at = tab.conns[at-1].next {
+	for at := tab.head.free; at != 0; at = tab.links[at-1].next {
 		if free++; free > len(tab.conns) || tab.conns[at-1].generation()&1 != 0 {
 			return fmt.Errorf("the free list is wrong at %d", at-1)
 		}
@@ -286,9 +287,3 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 }
 
 func port(i int) string { return fmt.Sprint(i) }
-
-func measure(n int) int {
-	var l shm.Layout
-	CarveMemory(&l, Sizes{Connections: n})
-	return l.Off
-}

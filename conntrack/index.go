@@ -96,10 +96,10 @@ func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
 		return 0, false
 	}
 	if c.tuples[0] == p.words {
-		return 0, !p.ipv6() || [4]uint64(t.long[n][:4]) == p.long
+		return 0, !p.ipv6() || t.longOf(n, 0) == p.long
 	}
 	if c.tuples[1] == p.words {
-		return 1, !p.ipv6() || [4]uint64(t.long[n][4:]) == p.long
+		return 1, !p.ipv6() || t.longOf(n, 1) == p.long
 	}
 	return 0, false
 }

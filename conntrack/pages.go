@@ -12,11 +12,11 @@ import (
 // Pages ahead of a table that grows. A page that nobody has touched costs the worker
 // a fault of some microseconds, and more where the machine has to find the memory
 // first. So a thread beside the workers has the pages of the next records put in
-// place, and those of the index once most of them will be touched. The worker that
-// sweeps asks for it.
+// place, and those of the index once most of them will be touched; of what only some
+// connections have, if the last one that began has it. The worker that sweeps asks.
 
 const (
-	// pagesAhead is how many records have theirs at most: 8 MB.
+	// pagesAhead is how many records have theirs at most: 5 MB, and 2 MB each of peers and addresses.
 	pagesAhead = 1 << 16
 	// bucketsAPage bounds from below what a page of the index serves.
 	bucketsAPage = 4096 / 64
@@ -89,6 +89,14 @@ func (t *Table) populate() {
 		to := min(fresh+min(4*fresh, pagesAhead), uint32(len(t.conns)))
 		if from < to {
 			shm.Populate(t.conns[from:to])
+			shm.Populate(t.links[from:to])
+			last := t.conns[max(fresh, 1)-1].tuples[0]
+			if hasPeers(last.proto()) {
+				shm.Populate(t.peers[from:to])
+			}
+			if last.ipv6() {
+				shm.Populate(t.long[from:to])
+			}
 			p.records.Store(to)
 		}
 	}

@@ -217,14 +217,15 @@ func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	if !t.lockConn(c, g) {
 		return 0
 	}
-	mark, label := merge(c.mark, c.label, req)
-	if c.flags&connLabelled == 0 {
-		c.mark, c.label = 0, [2]uint64{}
-		mark, label = merge(0, [2]uint64{}, req)
+	var wasMark uint32
+	var wasLabel [2]uint64
+	if c.flags&connLabelled != 0 {
+		wasMark, wasLabel = c.mark, t.labels[n]
 	}
-	changed := mark != c.mark || label != c.label
+	mark, label := merge(wasMark, wasLabel, req)
+	changed := mark != wasMark || label != wasLabel
 	if changed || c.flags&connLabelled == 0 {
-		c.mark, c.label = mark, label
+		c.mark, t.labels[n] = mark, label
 		c.flags |= connLabelled
 		g += 2
 	}
@@ -334,7 +335,7 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun
 // the connection's only if that is still of generation g when it writes.
 func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
-	c := &t.conns[n]
+	c, peers := &t.conns[n], &t.peers[n]
 	proto := p.proto()
 	kind := c.list
 	v, class, was := verdictValid, Class(0), c.class
@@ -349,9 +350,9 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if c.flags&connFTP != 0 { // both sides are followed in their own numbers
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
-		_, was = stateOf(c.peers[0].phase, c.peers[1].phase)
-		v = trackTCP(&c.peers[dir&1], &c.peers[1-dir&1], &s, t.Liberal())
-		_, class = stateOf(c.peers[0].phase, c.peers[1].phase)
+		_, was = stateOf(peers[0].phase, peers[1].phase)
+		v = trackTCP(&peers[dir&1], &peers[1-dir&1], &s, t.Liberal())
+		_, class = stateOf(peers[0].phase, peers[1].phase)
 		t.unlockConn(c, g)
 		if class == TCPTimeWait || class == TCPClose {
 			kind = listClosing
@@ -361,9 +362,9 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !parseSCTP(b, f, &s) || !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		was = classOfSCTP(c.peers[0].phase, c.peers[1].phase)
-		v = trackSCTP(&c.peers[dir&1], &c.peers[1-dir&1], &s)
-		class = classOfSCTP(c.peers[0].phase, c.peers[1].phase)
+		was = classOfSCTP(peers[0].phase, peers[1].phase)
+		v = trackSCTP(&peers[dir&1], &peers[1-dir&1], &s)
+		class = classOfSCTP(peers[0].phase, peers[1].phase)
 		t.unlockConn(c, g)
 	}
 	if v != verdictValid {

@@ -19,7 +19,8 @@ func (t *Table) rebuild() {
 		c := &t.conns[n]
 		g := c.generation()
 		kind := c.list
-		c.list, c.prev, c.next = listNone, 0, 0
+		c.list = listNone
+		t.links[n].prev, t.links[n].next = 0, 0
 		if g&1 == 0 {
 			t.give(n)
 			continue

@@ -87,7 +87,8 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		// As it is once it was answered, and established.
 		c := &tab.conns[m.Ref.Number]
 		c.flags |= connReplied | connSeen
-		c.peers[0].phase, c.peers[1].phase = phaseEstablished, phaseEstablished
+		peers := &tab.peers[m.Ref.Number]
+		peers[0].phase, peers[1].phase = phaseEstablished, phaseEstablished
 		return m.Ref
 	}
 	r, other := newRigOf(t, tab), newRigOf(t, tab)
@@ -114,7 +115,8 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		t.Fatalf("record %d, not %d", now.Number, old.Number)
 	}
 	record := func() string {
-		return fmt.Sprintf("%+v, expecting %d", &tab.conns[old.Number], tab.head.expecting.Load())
+		n := old.Number
+		return fmt.Sprintf("%+v, %+v, %+v, %v, %v, expecting %d", &tab.conns[n], tab.links[n], tab.peers[n], tab.labels[n], tab.addresses(n), tab.head.expecting.Load())
 	}
 	before, f, p := record(), &r.b.Frames[0], &r.tr.probes[0]
 	later := r.now + second

@@ -52,38 +52,43 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 		if c.meta.Load()&1 == 0 || c.expired(now) {
 			continue
 		}
-		if _, err := out.Write(appendConn(buf[:0], c, &m.long[n], &m.shifts[n])); err != nil {
+		if _, err := out.Write(m.appendConn(buf[:0], n)); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
 }
 
-func appendConn(buf []byte, c *conn, long *addresses, shifts *[2]shift) []byte {
+func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	le := binary.LittleEndian
+	c := &m.conns[n]
+	var label [2]uint64
+	if c.flags&connLabelled != 0 {
+		label = m.labels[n]
+	}
+	var peers [2]peer
+	if hasPeers(c.tuples[0].proto()) {
+		peers = m.peers[n]
+	}
 	for _, v := range []uint64{
 		c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b, c.expiresNS,
-		uint64(c.mark)<<32 | uint64(c.flags)<<16 | uint64(c.policy)<<8 | uint64(c.class), c.label[0], c.label[1], uint64(c.list),
+		uint64(c.mark)<<32 | uint64(c.flags)<<16 | uint64(c.policy)<<8 | uint64(c.class), label[0], label[1], uint64(c.list),
 	} {
 		buf = le.AppendUint64(buf, v)
 	}
-	for i := range c.peers {
-		p := &c.peers[i]
+	for i := range peers {
+		p := &peers[i]
 		for _, v := range []uint64{
 			uint64(p.end)<<32 | uint64(p.maxEnd), uint64(p.maxWin)<<32 | uint64(p.scale)<<16 | uint64(p.flags)<<8 | uint64(p.phase),
 		} {
 			buf = le.AppendUint64(buf, v)
 		}
 	}
-	var none addresses
-	if !c.tuples[0].ipv6() {
-		long = &none
-	}
-	for _, v := range long {
+	for _, v := range m.addresses(n) {
 		buf = le.AppendUint64(buf, v)
 	}
 	if c.flags&connFTP != 0 {
-		buf = appendShifts(buf, shifts)
+		buf = appendShifts(buf, &m.shifts[n])
 	}
 	for len(buf) < savedConn {
 		buf = append(buf, 0)
@@ -160,22 +165,30 @@ func (t *Table) adopt(buf []byte) bool {
 	c.expiresNS = word()
 	v := word()
 	c.mark, c.flags, c.policy, c.class = uint32(v>>32), uint16(v>>16), uint8(v>>8), Class(v)%Classes
-	c.label = [2]uint64{word(), word()}
-	list := uint8(word())
-	for i := range c.peers {
-		a, b := word(), word()
-		c.peers[i] = peer{end: uint32(a >> 32), maxEnd: uint32(a), maxWin: uint32(b >> 32), scale: uint8(b >> 16), flags: uint8(b >> 8), phase: phase(b)}
+	if label := [2]uint64{word(), word()}; c.flags&connLabelled != 0 {
+		t.labels[n] = label
 	}
-	for i := range t.long[n] {
-		if v := word(); c.tuples[0].ipv6() {
-			t.long[n][i] = v
-		}
+	list := uint8(word())
+	var peers [2]peer
+	for i := range peers {
+		a, b := word(), word()
+		peers[i] = peer{end: uint32(a >> 32), maxEnd: uint32(a), maxWin: uint32(b >> 32), scale: uint8(b >> 16), flags: uint8(b >> 8), phase: phase(b)}
+	}
+	if hasPeers(c.tuples[0].proto()) {
+		t.peers[n] = peers
+	}
+	var long addresses
+	for i := range long {
+		long[i] = word()
+	}
+	if c.tuples[0].ipv6() {
+		t.setAddresses(n, c.flags, (*[4]uint64)(long[:4]), (*[4]uint64)(long[4:]))
 	}
 	if c.flags&connFTP != 0 {
 		t.shifts[n] = readShifts(word)
 	}
 	c.flags &^= connRelated // the parent has another number now
-	c.parent, c.parentBorn = 0, 0
+	t.links[n] = links{}
 	if !t.insert(t.hashOf(n, 0), n) {
 		t.give(n)
 		return false
@@ -189,7 +202,8 @@ func (t *Table) adopt(buf []byte) bool {
 	c.meta.Store(uint64(c.born))
 	t.zones[c.tuples[0].zone()].count++
 	t.head.count++
-	c.list, c.prev, c.next = listNone, 0, 0
+	c.list = listNone
+	t.links[n].prev, t.links[n].next = 0, 0
 	if list < lists {
 		t.join(n, list)
 	}

