@@ -37,8 +37,22 @@ func (w *Worker) release(q *rxQueue) {
 	case kept.count > 0:
 		q.kept = kept
 	default:
-		q.rx.Release()
+		q.release(w.now)
 	}
+}
+
+// streamNS is how long after a full batch the next is expected.
+const streamNS = 100_000
+
+// release gives back what the queue has lent; in a stream of full batches the newest
+// may go back late (decision 0025).
+func (q *rxQueue) release(now uint64) {
+	if now < q.lateNS {
+		q.keeper.ReleaseLate()
+		return
+	}
+	q.lateNS = 0
+	q.rx.Release()
 }
 
 // flushFor flushes the ports that still owe that to a batch.
@@ -62,7 +76,11 @@ func (w *Worker) giveShownBack(q *rxQueue) {
 			return
 		}
 	}
-	w.giveKeptBack(q)
+	if q.kept.count > 0 {
+		w.rxInUse = q
+		w.giveBack(q)
+		w.rxInUse = nil
+	}
 }
 
 // giveBack gives a queue all its batches back.
@@ -70,10 +88,10 @@ func (w *Worker) giveBack(q *rxQueue) {
 	if q.kept.count > 0 {
 		w.flushFor(&q.kept)
 	}
-	q.rx.Release()
+	q.release(w.now)
 }
 
-// giveAllBack keeps no batch of any queue.
+// giveAllBack keeps nothing of any queue.
 func (w *Worker) giveAllBack() {
 	for at := range w.queues.count {
 		w.giveKeptBack(w.queues.at(at))
@@ -81,7 +99,8 @@ func (w *Worker) giveAllBack() {
 }
 
 func (w *Worker) giveKeptBack(q *rxQueue) {
-	if q.kept.count > 0 {
+	if q.kept.count > 0 || q.lateNS > 0 {
+		q.lateNS = 0
 		w.rxInUse = q
 		w.giveBack(q)
 		w.rxInUse = nil

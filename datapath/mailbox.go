@@ -100,9 +100,10 @@ func (w *Worker) addPort(q *PortQueues) error {
 		return fmt.Errorf("port %d: more than %d receive queues on one worker", q.Port, maxQueues)
 	}
 	for _, rx := range q.Rx {
-		keeper, keeps := rx.(port.Keeper)
-		s := w.queues.add(rxQueue{rx: rx, port: q.Port, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel,
-			keeps: keeps && keeper.MayKeep()})
+		s := w.queues.add(rxQueue{rx: rx, port: q.Port, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
+		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
+			s.keeper = keeper
+		}
 		s.ready = true // it may have frames since before it was watched
 		if err := w.waiter.watch(s); err != nil {
 			w.takeOut(q.Port)

@@ -68,6 +68,42 @@ func TestABatchIsGivenBackBehindItsFrames(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
 }
 
+// In a stream of full batches buffers may go back late: until a batch is not full, the
+// next does not come in time, the port goes or the worker sleeps.
+func TestBuffersGoBackLateInAStream(t *testing.T) {
+	r := patientRig(t)
+	r.rx(1).Retains.Store(true)
+	for name, end := range map[string]func(){
+		"a batch that is not full": func() {
+			r.injectMany(1)
+			r.turn()
+		},
+		"time": func() {
+			r.w.fixed += streamNS
+			r.turn()
+		},
+		"sleep": func() {
+			r.injectMany(1) // which keeps it awake
+			r.w.sleep()
+			r.equal("buffers out", uint64(r.rx(1).Lent()), 1)
+			r.turn()
+		},
+		"a port that goes": func() {
+			r.w.mail.Store(&mail{remove: 9})
+			r.turn()
+		},
+	} {
+		for range 3 {
+			r.injectMany(packet.BatchSize)
+			r.turn()
+		}
+		r.turn()
+		r.equal("buffers out before "+name, uint64(r.rx(1).Lent()), 3*packet.BatchSize)
+		end()
+		r.equal("buffers out after "+name, uint64(r.rx(1).Lent()), 0)
+	}
+}
+
 // A batch whose frames went to many ports waits for none of them.
 func TestABatchToManyPortsIsGivenBackAtOnce(t *testing.T) {
 	r := patientRig(t)

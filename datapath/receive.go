@@ -20,8 +20,9 @@ type rxQueue struct {
 	debtNS uint64 // see fair.go
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
 	zone   uint16
-	keeps  bool // a batch of it may be kept, see kept.go
+	keeper port.Keeper // rx, if a batch of it may be kept, see kept.go; else nil
 	kept   keptBatch
+	lateNS uint64    // clock until which what it has lent may go back late; 0: at once
 	agreed agreement // of the frames fused last
 }
 
@@ -103,7 +104,11 @@ func (w *Worker) receive(q *rxQueue) int {
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && q.keeps && !w.taps.on // what a trace shows of a batch is its own
+	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // what a trace shows of a batch is its own
+	q.lateNS = 0
+	if w.more {
+		q.lateNS = w.now + streamNS
+	}
 	if w.taps.on {
 		w.tapReceived()
 	}

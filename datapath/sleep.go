@@ -115,6 +115,7 @@ func (w *Worker) wait(timeoutMS int) int {
 // sleep arms everything, looks once more, and waits until something wakes the
 // worker. Where nothing but the time did, one pass follows and no spinning.
 func (w *Worker) sleep() {
+	w.giveAllBack()
 	woken := true
 	if w.armAll() && w.commands.Sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {

@@ -49,6 +49,10 @@ type Rx interface {
 // released, so that outputs may postpone to show them.
 type Keeper interface {
 	Rx
+	// ReleaseLate is Release where more frames are about to come: the queue may leave
+	// the newest to a Release or ReleaseLate that follows. A successor receives none
+	// of them again.
+	ReleaseLate()
 	// MayKeep tells whether there are enough for the other side to go on with
 	// meanwhile. It does not change.
 	MayKeep() bool

@@ -17,13 +17,14 @@ import (
 //	walk            list the memory of a chain (ring_chain.go)
 //	take            complete a chain: an element is written where the driver does not look
 //	publish         show the driver all that was taken, and call it
+//	retain          the same in a stream, but for the newest
 //	arm, disarm     ask for a kick, or for none
 //
 // Chains are completed in the order in which they were taken (VIRTIO_F_IN_ORDER
 // costs nothing), and the driver learns of it with publish, so that a device
-// that dies in between has told the guest nothing. Of a split ring all that its
-// successor must know is the used index, in guest memory; of a packed ring the
-// record knows it (ring_record.go).
+// that dies in between has told the guest nothing. Of a split ring its successor
+// must know the used index, in guest memory, and what was retained beyond it (retain);
+// this, and all of a packed ring, the record knows (ring_record.go).
 //
 // Guest memory is read once into locals, which are checked and used. An index
 // or a flag that the driver writes is read only when what was seen before is
@@ -73,6 +74,9 @@ type ring struct {
 	eventIndex        bool
 	notifyOnEmpty     bool
 	callOnce          bool // call at the next publish, whatever the driver wants
+	quiet             bool // the driver wants no calls, as seen last
+	retains           bool // see retain
+	same              bool // the elements written last were there already
 	kick, call        int  // -1: none
 	fault             *fault
 	log               *dirtyLog   // nil: none
@@ -136,7 +140,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if r.packed {
 		return r.startPacked(v.LastAvail, s.Resume, rec)
 	}
-	r.startSplit(v.LastAvail, s.Resume)
+	r.startSplit(v.LastAvail, s.Resume, rec)
 	return nil
 }
 
@@ -213,30 +217,44 @@ func (r *ring) take(id, n uint32) {
 // takeAll is take for the chains of heads, the next ones, to which nothing was
 // written.
 func (r *ring) takeAll(heads []head) {
-	elems, mask, at := r.elems, r.mask, uint32(r.done)
+	elems, mask, at, same := r.elems, r.mask, uint32(r.done), true
 	for i := range heads {
-		*(*uint64)(unsafe.Add(elems, uintptr(at&mask)*8)) = uint64(heads[i].id)
+		// Drivers whose descriptors go round in one order find in the ring what was
+		// there a turn ago. What is not written stays with both cores.
+		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
+		if v := uint64(heads[i].id); *e != v {
+			*e, same = v, false
+		}
 		at++
 	}
+	r.same = same
 	r.done += uint16(len(heads))
 	r.next += uint16(len(heads))
 }
 
 // takeSizes is takeAll, sizes being the bytes written.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
-	elems, mask, at := r.elems, r.mask, uint32(r.done)
+	elems, mask, at, same := r.elems, r.mask, uint32(r.done), true
 	for i := range min(len(heads), len(sizes)) {
-		*(*uint64)(unsafe.Add(elems, uintptr(at&mask)*8)) = uint64(heads[i].id) | uint64(sizes[i])<<32
+		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
+		if v := uint64(heads[i].id) | uint64(sizes[i])<<32; *e != v {
+			*e, same = v, false
+		}
 		at++
 	}
+	r.same = same
 	r.done += uint16(len(heads))
 	r.next += uint16(len(heads))
 }
 
 // expect fetches what the next n calls of take will write: the driver's core has
 // read those lines a turn of the ring ago, and a store that waits for its line
-// holds up all stores behind it.
+// holds up all stores behind it. Where the last were the same as before, so will these
+// be.
 func (r *ring) expect(n int) {
+	if r.same {
+		return
+	}
 	at := uintptr(uint32(r.done)&r.mask) * 8
 	end := min(at+uintptr(n)*8, (uintptr(r.mask)+1)*8)
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
@@ -259,6 +277,33 @@ func (r *ring) publish(more bool) (owed bool) {
 	if more && uint32(fresh) < min(patience, r.num/4) && r.waiting() > 0 {
 		return true
 	}
+	r.show(r.done)
+	return false
+}
+
+// retained is the number of used chains that a transmit ring's driver which polls is
+// not shown in a stream: DPDK's frees what it has sent once all but 32 descriptors are
+// used, a thousand buffers at a time, which its caches cannot hold; it then goes through
+// all the memory of its pool. While 32 are missing it frees one buffer for each that it
+// sends (decision 0025).
+const retained = packet.BatchSize
+
+// retain is publish in a stream of a transmit ring: the driver is shown all but the
+// newest chains, if it polls, and a successor knows which. Who wants to be called for
+// what it gets back is waiting for it.
+func (r *ring) retain() {
+	if !r.retains || !r.quiet {
+		r.publish(false)
+		return
+	}
+	r.note()
+	if fresh := r.done - r.published; fresh >= retained+patience {
+		r.show(r.done - retained)
+	}
+}
+
+// show shows the driver the elements before end, of a packed ring all.
+func (r *ring) show(end uint16) {
 	wanted := false
 	if r.flight != nil {
 		r.noteBegin()
@@ -266,8 +311,10 @@ func (r *ring) publish(more bool) (owed bool) {
 	if r.packed {
 		wanted = r.publishPacked()
 	} else {
-		r.publishSplit()
-		wanted = r.wantsCall(r.done - fresh)
+		old := r.published
+		r.note()
+		r.publishSplit(end)
+		wanted = r.wantsCall(old)
 	}
 	if r.flight != nil {
 		r.noteEnd()
@@ -280,7 +327,6 @@ func (r *ring) publish(more bool) (owed bool) {
 		r.callOnce = false
 		shm.Signal(r.call)
 	}
-	return false
 }
 
 // arm asks the driver for a kick with the next chain, and then looks once more:

@@ -205,7 +205,7 @@ func (r *ring) settleFlight() {
 		r.take(m.id, 0)
 	}
 	if len(left) > 0 {
-		r.publishSplit()
+		r.publishSplit(r.done)
 	}
 	f.begin()
 	*f.u16(splitUsedIdx) = r.published

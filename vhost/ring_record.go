@@ -9,9 +9,10 @@ import (
 	"weft/internal/shm"
 )
 
-// record is the switch's own account of a device's packed rings, in memory that
-// outlives the engine: of each ring a word of state, and the elements that are
-// taken and not published. QEMU's network front end passes no INFLIGHT_SHMFD on,
+// record is the switch's own account of a device's rings, in memory that outlives the
+// engine: of a packed ring a word of state, and the elements that are taken and not
+// published; of a split ring that the driver transmits on, a word that says how many
+// chains are dealt with, of which it may have been shown fewer. QEMU's network front end passes no INFLIGHT_SHMFD on,
 // which is the protocol's way to the same end. Control makes it, before the
 // device starts, and keeps its descriptor; the engine writes.
 type record struct{ region *shm.Region }
@@ -27,6 +28,20 @@ func recordState(first, published, n uint16) uint64 {
 
 func splitState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
+}
+
+// recordNoted marks the word of a split ring.
+const recordNoted = 1 << 17
+
+func notedState(done uint16) uint64 { return recordNoted | uint64(done)<<32 }
+
+// noted is the number of chains, of those that the used index does not count yet, that
+// such a word says are dealt with; more than any ring has: it says nothing.
+func noted(s uint64, published uint16) uint32 {
+	if s&recordNoted == 0 {
+		return MaxRingSize + 1
+	}
+	return uint32(uint16(s>>32) - published)
 }
 
 const (

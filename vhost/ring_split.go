@@ -22,8 +22,8 @@ func (r *ring) splitParts(v VringSpec) []part {
 	}
 }
 
-// startSplit takes the ring's position.
-func (r *ring) startSplit(lastAvail uint16, resume bool) {
+// startSplit takes the ring's position, and shows what a device that died has retained.
+func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
 	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // ours alone; a successor reads what we published
 	r.done = r.published
@@ -36,9 +36,25 @@ func (r *ring) startSplit(lastAvail uint16, resume bool) {
 	}
 	if r.flight != nil {
 		r.settleFlight()
+	} else if rec != nil && r.index%2 == 1 {
+		r.state, _ = rec.vring(r.index)
+		if n := noted(atomic.LoadUint64(r.state), r.published); resume && n <= r.num {
+			r.done, r.next = r.done+uint16(n), r.next+uint16(n)
+			r.publishSplit(r.done)
+		}
+		r.retains, r.quiet = true, r.call < 0
+		r.note()
 	}
 	r.seen = r.next
 	r.begin()
+}
+
+// note tells a successor that all chains taken so far are dealt with: the driver need
+// not have been shown them.
+func (r *ring) note() {
+	if r.retains {
+		storeRelease64(r.state, notedState(r.done))
+	}
 }
 
 // lookSplit reads the driver's avail index.
@@ -132,13 +148,13 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores the used index.
-func (r *ring) publishSplit() {
-	r.published = r.done
+// publishSplit stores the used index: the driver is shown the elements before end.
+func (r *ring) publishSplit(end uint16) {
+	r.published = end
 	// A release; pairs with the driver's acquire of used.idx: elements and
 	// buffers are complete. Flags and index are both ours, so that one aligned
 	// word holds them.
-	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(r.done)<<16)
+	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(end)<<16)
 }
 
 // wantsCall tells whether the driver of a split ring wants a call for what was
@@ -156,9 +172,10 @@ func (r *ring) wantsCall(old uint16) bool {
 	}
 	if r.eventIndex { // virtio 1.2 section 2.7.10
 		event := *(*uint16)(unsafe.Add(r.avail, 4+2*uintptr(r.num)))
-		return r.done-event-1 < r.done-old
+		return r.published-event-1 < r.published-old
 	}
-	if *(*uint16)(r.avail)&availNoInterrupt == 0 {
+	r.quiet = *(*uint16)(r.avail)&availNoInterrupt != 0
+	if !r.quiet {
 		return true
 	}
 	// A driver of old wants to hear when nothing is left (VIRTIO_F_NOTIFY_ON_EMPTY).

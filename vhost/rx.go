@@ -159,6 +159,9 @@ func (q *rx) discard(n int) int {
 // Release implements port.Rx.
 func (q *rx) Release() { q.publish(false) }
 
+// ReleaseLate implements port.Keeper.
+func (q *rx) ReleaseLate() { q.retain() }
+
 // MayKeep implements port.Keeper: two batches are a quarter of the ring at most.
 func (q *rx) MayKeep() bool { return patience <= q.num/4 }
 

@@ -272,10 +272,10 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record that packed rings need, and has it kept before an
-// engine writes into it.
+// makeRecord makes the record of the rings, and has it kept before an engine writes
+// into it.
 func (s *Session) makeRecord() error {
-	if s.front.Features&FeatureRingPacked == 0 || s.front.Record >= 0 {
+	if s.front.Record >= 0 {
 		return nil
 	}
 	fd, err := NewRecord()

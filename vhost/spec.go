@@ -14,9 +14,9 @@ type DeviceSpec struct {
 	// hold.
 	MTU int `json:"mtu,omitempty"`
 	// Resume goes on where another engine was killed: LastAvail is ignored and
-	// taken from the used index in guest memory, for packed rings from the record.
-	// The switch completes chains in order and publishes them only when it is
-	// through with them, so that what lies beyond was never dealt with.
+	// taken from the used index in guest memory and from the record. The switch
+	// completes chains in order and publishes them, or says in the record that it may,
+	// only when it is through with them, so that what lies beyond was never dealt with.
 	Resume bool `json:"resume,omitempty"`
 	// Log has the pages marked that the switch writes; Size 0: they are not.
 	Log LogSpec `json:"log"`
@@ -26,7 +26,7 @@ type DeviceSpec struct {
 	// if the guest had sent it, once it is opened (SEND_RARP after a move).
 	Announce []byte `json:"announce,omitempty"`
 	// Record is one more than the place of the record's descriptor; 0: none, and
-	// packed rings cannot be resumed.
+	// packed rings cannot be resumed, while split ones are shown all at once.
 	Record int `json:"record,omitempty"`
 }
 

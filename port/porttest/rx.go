@@ -57,6 +57,9 @@ type Rx struct {
 	received uint64        // worker's own
 	replays  atomic.Int64  // frames that Recv still repeats, see Replay
 
+	// Retains has ReleaseLate leave everything to Release.
+	Retains atomic.Bool
+
 	broken   atomic.Bool
 	Recvs    atomic.Uint64 // calls of Recv
 	Arms     atomic.Uint64 // calls of Arm
@@ -161,6 +164,13 @@ func (r *Rx) Release() {
 	r.Releases.Add(1)
 	if r.received <= r.injected.Load() {
 		r.released.Store(r.received)
+	}
+}
+
+// ReleaseLate implements port.Keeper.
+func (r *Rx) ReleaseLate() {
+	if !r.Retains.Load() {
+		r.Release()
 	}
 }
 

@@ -117,7 +117,7 @@ type Guest struct {
 	Rx, Tx []*Queue // by pair: what the guest receives, what it transmits
 	mem    []byte
 	file   *os.File
-	record int // of packed rings, as control keeps it; -1: none
+	record int // as control keeps it; -1: none
 	// regions' borders, offsets into mem
 	borders []int
 	// the buffer of INFLIGHT_SHMFD, once there is one
@@ -150,7 +150,7 @@ func New(o Options) (*Guest, error) {
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
-	if o.Features&vhost.FeatureRingPacked != 0 && !o.Inflight {
+	if !o.Inflight {
 		if g.record, err = vhost.NewRecord(); err != nil {
 			g.Close()
 			return nil, err

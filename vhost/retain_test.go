@@ -1,0 +1,201 @@
+package vhost_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"weft/packet"
+	"weft/port"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// stream is a guest that transmits full batches.
+type stream struct {
+	*testing.T
+	*vhosttest.Guest
+	rx          *vhost.Device
+	b           *packet.Batch
+	sent, taken int
+}
+
+func newStream(t *testing.T, o vhosttest.Options) *stream {
+	s := &stream{T: t, Guest: guest(t, o), b: new(packet.Batch)}
+	s.rx = open(t, s.Guest, nil)
+	return s
+}
+
+// send makes n frames available, each of its own.
+func (s *stream) send(n int) {
+	s.Helper()
+	for range n {
+		if !s.Tx[0].Send(random(uint64(s.sent), 100)) {
+			s.Fatalf("no buffer for frame %d", s.sent)
+		}
+		s.sent++
+	}
+	s.Tx[0].Publish()
+}
+
+// take receives what is there, n frames, and compares each.
+func (s *stream) take(n int) {
+	s.Helper()
+	s.b.Reset()
+	if got := s.rx.Rx()[0].Recv(s.b); got != n {
+		s.Fatalf("received %d frames after %d, expected %d", got, s.taken, n)
+	}
+	for i := range s.b.Frames[:n] {
+		frame := make([]byte, s.b.Frames[i].Len())
+		s.b.Gather(&s.b.Frames[i], frame)
+		if !bytes.Equal(frame, random(uint64(s.taken), 100)) {
+			s.Fatalf("frame %d is another", s.taken)
+		}
+		s.taken++
+	}
+}
+
+func (s *stream) late()    { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
+func (s *stream) release() { s.rx.Rx()[0].Release() }
+
+// shown expects the driver to see n chains used.
+func (s *stream) shown(n int) {
+	s.Helper()
+	if got := s.Tx[0].UsedIndex() - s.Tx[0].Start(); int(got) != n {
+		s.Fatalf("%d chains are used after %d frames, expected %d", got, s.taken, n)
+	}
+}
+
+const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
+
+// TestNewestAreRetained: in a stream, a batch of its chains is missing whenever a driver
+// looks that polls; at the end none is.
+func TestNewestAreRetained(t *testing.T) {
+	for _, interrupts := range []bool{false, true} {
+		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
+		if interrupts { // until it was seen to want none
+			s.Tx[0].WantCalls(false)
+			for range 2 {
+				s.send(1)
+				s.take(1)
+				s.late()
+			}
+		}
+		before := s.taken
+		for n, want := range []int{0, 0, 2, 2, 4, 4, 6} {
+			s.send(packet.BatchSize)
+			s.take(packet.BatchSize)
+			s.late()
+			s.shown(before + want*packet.BatchSize)
+			s.Tx[0].Reclaim()
+			if n == 4 { // nothing new: nothing changes
+				s.late()
+				s.shown(before + want*packet.BatchSize)
+			}
+		}
+		s.release()
+		s.shown(s.taken)
+		s.Tx[0].Reclaim()
+		if s.Tx[0].Misused != 0 || s.Tx[0].Free() != s.Tx[0].Slots() {
+			t.Fatalf("%d elements name no chain, %d of %d buffers came back", s.Tx[0].Misused, s.Tx[0].Free(), s.Tx[0].Slots())
+		}
+	}
+}
+
+// TestNothingIsRetained from a driver that wants to be called, in a packed ring, and
+// without a record by which a successor would know.
+func TestNothingIsRetained(t *testing.T) {
+	for name, o := range map[string]vhosttest.Options{
+		"calls":       {Features: polling, Interrupts: true},
+		"event index": {Features: polling | vhost.FeatureEventIndex, Interrupts: true},
+		"packed":      {Features: polling | vhost.FeatureRingPacked},
+		"inflight":    {Features: polling, Inflight: true},
+		"no record":   {Features: polling},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, o)
+			if name == "no record" {
+				s.rx.Close()
+				s.rx = open(t, s.Guest, func(s *vhost.DeviceSpec) { s.Record = 0 })
+			}
+			for range 5 {
+				s.send(packet.BatchSize)
+				s.take(packet.BatchSize)
+				s.late()
+				s.Tx[0].Reclaim()
+				if free := s.Tx[0].Free(); free != s.Tx[0].Slots() {
+					t.Fatalf("%d of %d buffers came back after %d frames", free, s.Tx[0].Slots(), s.taken)
+				}
+			}
+		})
+	}
+}
+
+// TestRetainedAreNotReceivedAgain: a successor shows the driver what was retained, and
+// goes on with the frame behind it. What was taken and never released it receives again.
+func TestRetainedAreNotReceivedAgain(t *testing.T) {
+	for batches := range 5 {
+		for _, unreleased := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d,%v", batches, unreleased), func(t *testing.T) {
+				s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 65510})
+				for range 3 { // a successor's successor as well
+					for range batches {
+						s.send(packet.BatchSize)
+						s.take(packet.BatchSize)
+						s.late()
+					}
+					done := s.taken
+					if unreleased {
+						s.send(7)
+						s.take(7)
+						s.taken = done
+					}
+					s.rx.Close()
+					s.rx = open(t, s.Guest, func(s *vhost.DeviceSpec) { s.Resume = true })
+					s.shown(done)
+					if unreleased {
+						s.take(7)
+						s.release()
+					}
+					s.take(0)
+					s.Tx[0].Reclaim()
+				}
+				s.send(3)
+				s.take(3)
+				s.release()
+				s.shown(s.taken)
+				if s.Tx[0].Misused != 0 {
+					t.Fatalf("%d elements name no chain", s.Tx[0].Misused)
+				}
+			})
+		}
+	}
+}
+
+// TestRecordOfAnotherTime: a record that does not fit the ring, for its used index was
+// meddled with, or is not resumed, is not gone by.
+func TestRecordOfAnotherTime(t *testing.T) {
+	for _, resume := range []bool{false, true} {
+		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})
+		for range 2 {
+			s.send(packet.BatchSize)
+			s.take(packet.BatchSize)
+			s.late()
+		}
+		s.rx.Close()
+		if resume {
+			s.Tx[0].SetUsed(100 + 400) // beyond what the record says
+		}
+		s.rx = open(t, s.Guest, func(s *vhost.DeviceSpec) {
+			s.Resume = resume
+			for i := range s.Vrings {
+				s.Vrings[i].LastAvail = 100
+			}
+		})
+		s.b.Reset()
+		got := s.rx.Rx()[0].Recv(s.b)
+		if resume && got >= 0 || !resume && got != packet.BatchSize {
+			t.Fatalf("resumed: %v: received %d frames", resume, got)
+		}
+	}
+}
