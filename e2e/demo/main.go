@@ -182,7 +182,7 @@ func (d *demo) measure() {
 
 func (d *demo) ping(from, to guest) result {
 	r := result{from: from, to: to}
-	if r.err = lab.WaitPing(from, to.addr, 5*time.Second); r.err == nil {
+	if r.err = lab.WaitPing(from, to.addr, 30*time.Second); r.err == nil {
 		r.pings, r.err = lab.Ping(from, to.addr, 10)
 	}
 	if r.err == nil && r.pings.Received < r.pings.Sent {

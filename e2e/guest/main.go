@@ -44,7 +44,7 @@ func serve() error {
 		fmt.Println("guest:", err) // the lab sees it on the console, and no eth0
 	}
 	bringUp("lo")
-	if err := waitFor("/sys/class/net/eth0", 10*time.Second); err != nil {
+	if err := waitFor("/sys/class/net/eth0", 60*time.Second); err != nil {
 		fmt.Println("guest:", err)
 	}
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -136,8 +137,16 @@ func (h *Host) Do(f func() error) error {
 // command is the command in the namespace, in a process group of its own so
 // that Ctrl-C reaches only the lab, which ends things in order.
 func (h *Host) command(args ...string) *exec.Cmd {
-	cmd := exec.Command("ip", append([]string{"netns", "exec", h.NS}, args...)...)
+	return h.commandContext(context.Background(), args...)
+}
+
+// commandContext is command; the whole group is killed when ctx ends.
+func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// What it leaves behind may hold its output open.
+	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
@@ -151,9 +160,15 @@ func (h *Host) Run(args ...string) string {
 	return out
 }
 
+// tryLimit is after how long a command that should end by itself is killed.
+const tryLimit = 3 * time.Minute
+
 // Try runs a command and returns what it printed.
 func (h *Host) Try(args ...string) (string, error) {
-	out, err := h.command(args...).CombinedOutput()
+	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	defer cancel()
+	cmd := h.commandContext(ctx, args...)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return string(out), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}

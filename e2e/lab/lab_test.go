@@ -37,7 +37,7 @@ func TestLinuxToLinux(t *testing.T) {
 	b.Address("u0", "172.16.0.2/24")
 	a.LinuxVTEP(ga, "10.0.0.1/24", 7, 1500, "u0", "172.16.0.1", "172.16.0.2")
 	b.LinuxVTEP(gb, "10.0.0.2/24", 7, 1500, "u0", "172.16.0.2", "172.16.0.1")
-	if err := WaitPing(ga, "10.0.0.2", 10*time.Second); err != nil {
+	if err := WaitPing(ga, "10.0.0.2", 30*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Ping(ga, "10.0.0.2", 3, "-s", "1472", "-M", "do")
@@ -61,7 +61,7 @@ func TestLinuxToLinux(t *testing.T) {
 	if err := in.Send(frame); err != nil {
 		t.Fatal(err)
 	}
-	got, err := out.Match(5*time.Second, func(f []byte) bool { return bytes.Contains(f, []byte("tagged frame")) })
+	got, err := out.Match(30*time.Second, func(f []byte) bool { return bytes.Contains(f, []byte("tagged frame")) })
 	if err != nil || !bytes.Equal(got, frame) {
 		t.Fatalf("raw: %v: sent\n%x, got\n%x", err, frame, got)
 	}

@@ -16,9 +16,11 @@ type Raw struct {
 	fd  int
 }
 
-// Raw opens a packet socket on dev. The lab closes it.
+// Raw opens a packet socket on dev. The lab closes it. What a test sends finds room
+// while the switch does not have the core: a tap's queue holds but 1000 otherwise.
 func (h *Host) Raw(dev string) *Raw {
 	h.lab.T.Helper()
+	h.Run("ip", "link", "set", "dev", dev, "txqueuelen", "10000")
 	r := &Raw{dev: h.Name + "/" + dev, fd: -1}
 	err := h.Do(func() (err error) { r.fd, err = openRaw(dev); return err })
 	if err != nil {

@@ -112,9 +112,9 @@ func Iperf(client, server Guest, addr string, seconds int, args ...string) (Floo
 	iperfPort++
 	port := fmt.Sprint(iperfPort)
 	server.Spawn("iperf3", "-s", "-1", "-p", port)
-	command := append([]string{"iperf3", "-c", addr, "-p", port, "-t", fmt.Sprint(seconds), "-J", "--connect-timeout", "3000"}, args...)
+	command := append([]string{"iperf3", "-c", addr, "-p", port, "-t", fmt.Sprint(seconds), "-J", "--connect-timeout", "10000"}, args...)
 	var report iperfReport
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(startLimit); ; time.Sleep(100 * time.Millisecond) {
 		out, err := client.Try(command...)
 		report = iperfReport{}
 		if json.Unmarshal([]byte(out), &report) != nil {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 
 // Limits of what a daemon may take; generous, for machines with much to do.
 const (
-	startLimit = 20 * time.Second
-	stopLimit  = 10 * time.Second
+	startLimit = 60 * time.Second
+	stopLimit  = 60 * time.Second
 )
 
 func binDir() string {
@@ -117,7 +118,9 @@ func (d *Daemon) Start() {
 		if !d.proc.Alive() {
 			l.T.Fatalf("%s: weftd ended at once: %v\n%s", d.Host.Name, d.proc.err, d.proc.Output())
 		}
-		out, err := d.command("show").CombinedOutput()
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		out, err := d.command(ctx, "show").CombinedOutput()
+		cancel()
 		if last = err; err == nil {
 			return
 		}
@@ -175,8 +178,8 @@ func (d *Daemon) terminate() {
 	}
 }
 
-func (d *Daemon) command(args ...string) *exec.Cmd {
-	return d.Host.command(append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
+func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
+	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
 // Weft runs the client, which must succeed, and returns its standard output.
@@ -195,7 +198,9 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 		d.Echo("weft " + shellJoin(args))
 	}
 	var out, errs bytes.Buffer
-	cmd := d.command(args...)
+	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	defer cancel()
+	cmd := d.command(ctx, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	code = cmd.ProcessState.ExitCode()
