@@ -17,7 +17,10 @@ func TestMain(m *testing.M) { lab.Main(m) }
 
 // settle is how long something that happens at once may take on a machine with
 // much else to do.
-const settle = 10 * time.Second
+const settle = 30 * time.Second
+
+// silence is how long a test waits for what must not come.
+const silence = 250 * time.Millisecond
 
 func newLab(t *testing.T) *lab.Lab {
 	t.Helper()
@@ -99,10 +102,10 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless every one of count pings is answered.
+// ping fails the test unless every one of count pings is answered, however late.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
-	p, err := lab.Ping(from, to, count, args...)
+	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestMove(t *testing.T) {
 	const pings, seconds = 400, 20
 	guest.ServeIperf("5400")
 	vm.Spawn("iperf3", "-c", guestIP, "-p", "5400", "-t", strconv.Itoa(seconds), "-b", "5M", "--logfile", "/tmp/tcp.log")
-	steady := guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), vmIP)
+	steady := guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), vmIP)
 	time.Sleep(time.Second)
 	begin := time.Now()
 	vm = vm.Move(b, lab.VMConfig{Name: "after", MAC: vmMAC, Vhost: socket[b]})

@@ -117,7 +117,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 			if _, err := w.Match(settle, mine); err != nil {
 				t.Errorf("receiver %d: %v", i, err)
 			}
-			if _, err := w.Match(settle/20, mine); err == nil {
+			if _, err := w.Match(2*silence, mine); err == nil {
 				t.Errorf("receiver %d has it twice", i)
 			}
 		}

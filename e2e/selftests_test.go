@@ -119,7 +119,7 @@ func (c *forwarding) unicast(t *testing.T) {
 	if _, ok := c.to(t, settle, peerIP, same); !ok {
 		t.Error("it did not go to its VTEP")
 	}
-	if _, ok := c.to(t, settle/40, others[0], same); ok {
+	if _, ok := c.to(t, silence, others[0], same); ok {
 		t.Error("it went to another VTEP")
 	}
 }
@@ -243,7 +243,7 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 			number := 7300 + int(inner)*4 + int(outer)
 			limit := settle
 			if want[inner][outer] == drop {
-				limit = settle / 40
+				limit = silence
 			}
 			h := c.arrives(t, limit, c.encapsulated(t, outer, plainHeader, innerWithTOS(t, inner, number)), number)
 			got := byte(drop)
@@ -279,7 +279,7 @@ func (c *forwarding) reserved(t *testing.T) {
 		number++
 		limit := settle
 		if !v.want {
-			limit = settle / 40
+			limit = silence
 		}
 		h := c.arrives(t, limit, c.encapsulated(t, 0, plainHeader|v.bits, innerWithTOS(t, 0, number)), number)
 		if (h != nil) != v.want {
@@ -326,7 +326,7 @@ func (c *forwarding) multicast(t *testing.T) {
 	if h, ok := c.to(t, settle, group, same); !ok || h[8] != 1 {
 		t.Errorf("a broadcast to the group: %v, TTL %d", ok, h[8])
 	}
-	if _, ok := c.to(t, settle/40, group, same); ok {
+	if _, ok := c.to(t, silence, group, same); ok {
 		t.Error("a broadcast went to the group twice")
 	}
 	frame, same = own(t, c.remoteMAC(), 7601)

@@ -19,12 +19,12 @@ func TestKernelTrafficOnUplink(t *testing.T) {
 
 	// A TCP connection to the host, and pings of it, across the switch's death.
 	s.host.ServeIperf("5190")
-	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "3000")
-	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "1", "-c", "80", hostIP)
+	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "10000")
+	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "10", "-c", "80", hostIP)
 	time.Sleep(time.Second)
 	s.weft.Control().Signal(syscall.SIGKILL)
 	s.weft.KillEngine()
-	if err := tcp.Wait(30 * time.Second); err != nil {
+	if err := tcp.Wait(60 * time.Second); err != nil {
 		t.Errorf("TCP to the host across the switch's death: %v\n%s", err, tcp.Output())
 	}
 	if err := pings.Wait(settle); err != nil {

@@ -106,7 +106,7 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	s.remote.ServeIperf(tcpPort)
 	vm.Spawn("iperf3", "-c", remoteIP, "-p", tcpPort, "-t", "6", "-b", "5M", "--logfile", "/tmp/tcp.log")
 	go func() {
-		out, err := vm.Try("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+		out, err := vm.Try("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
 		done <- result{out, err}
 	}()
 	time.Sleep(1500 * time.Millisecond)
