@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,10 +51,10 @@ func TestCountsAreExact(t *testing.T) {
 	if frames, _ := packets(t, s.weft, "tp_dst=1001"); frames != count {
 		t.Errorf("the count went on to %d", frames)
 	}
-	if n := received(t, remote, 1001, 1003); n != 2*count {
+	if n := received(t, remote, 1001, 1003, 2*count); n != 2*count {
 		t.Errorf("%d frames arrived at the peer's guest, want %d", n, 2*count)
 	}
-	if n := received(t, tap, 1004, 1004); n != count {
+	if n := received(t, tap, 1004, 1004, count); n != count {
 		t.Errorf("%d frames arrived at the guest, want %d", n, count)
 	}
 }
@@ -71,14 +72,18 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received counts the crafted frames that wait in a socket, of UDP destination
-// ports from first to last.
-func received(t *testing.T, r *lab.Raw, first, last int) int {
+// received counts the crafted frames that come to a socket, of UDP destination
+// ports from first to last: want of them are waited for, and then any further one.
+func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	t.Helper()
-	want := udpFrame(t, first, 100)
+	head := udpFrame(t, first, 100)[:14]
 	for n := 0; ; n++ {
-		_, err := r.Match(500*time.Millisecond, func(f []byte) bool {
-			if len(f) < 42 || !bytes.HasPrefix(f, want[:14]) {
+		limit := settle
+		if n >= want {
+			limit = 2 * silence
+		}
+		_, err := r.Match(limit, func(f []byte) bool {
+			if len(f) < 42 || !bytes.HasPrefix(f, head) {
 				return false
 			}
 			port := int(f[36])<<8 | int(f[37])
@@ -137,17 +142,21 @@ func TestLearningSwitch(t *testing.T) {
 	if err := guests[2].Raw("eth0").Send(udpFrameFrom(t, craftedDstMAC, 10)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond)
-	again := udpFrame(t, 11, 80)
-	if err := guests[0].Raw("eth0").Send(again); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := third.Match(settle, func(f []byte) bool { return bytes.Equal(f, again) }); err != nil {
-		t.Errorf("to a learnt address: %v", err)
-	}
-	if _, err := second.Match(300*time.Millisecond, func(f []byte) bool { return bytes.Equal(f, again) }); err == nil {
-		t.Error("a frame to a learnt address was flooded")
-	}
+	first, port := guests[0].Raw("eth0"), 100
+	eventually(t, func() error { // control hears of the address a moment later
+		port++
+		again := udpFrame(t, port, 80)
+		if err := first.Send(again); err != nil {
+			return err
+		}
+		if _, err := third.Match(settle, func(f []byte) bool { return bytes.Equal(f, again) }); err != nil {
+			return fmt.Errorf("to a learnt address: %w", err)
+		}
+		if _, err := second.Match(silence, func(f []byte) bool { return bytes.Equal(f, again) }); err == nil {
+			return errors.New("a frame to a learnt address was flooded")
+		}
+		return nil
+	})
 	// Learnt addresses are shown; one that was forgotten is unknown at once.
 	var learnt []api.MAC
 	d.WeftJSON(&learnt, "fdb-show")

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestMeterOfFrames(t *testing.T) {
 	if m.Bytes != count*120 || m.Bands[0].Bytes != dropped*120 || m.Flows != 1 {
 		t.Errorf("%+v: bytes of %d frames of 120, and one flow", m, count)
 	}
-	if n := received(t, sink, 4001, 4001); uint64(n) != passed {
+	if n := received(t, sink, 4001, 4001, int(passed)); uint64(n) != passed {
 		t.Errorf("%d frames arrived, %d passed", n, passed)
 	}
 	if frames, octets := packets(t, d, "meter:1"); frames != count || octets != count*120 {
@@ -78,7 +79,7 @@ func TestMeterOfFrames(t *testing.T) {
 	d.Weft("mod-meter", "meter=1 pktps bands=type=drop rate=1000000")
 	before := meterStats(t, d, 1).Bands[0].Packets
 	send(t, a.Raw("eth0"), udpFrame(t, 4002, 120), 50)
-	if n := received(t, sink, 4002, 4002); n != 50 || meterStats(t, d, 1).Bands[0].Packets != before {
+	if n := received(t, sink, 4002, 4002, 50); n != 50 || meterStats(t, d, 1).Bands[0].Packets != before {
 		t.Errorf("%d of 50 frames arrived with a rate of 1,000,000", n)
 	}
 	d.Weft("del-meters", "meter=1")
@@ -107,8 +108,10 @@ func TestMeterOfBits(t *testing.T) {
 	if most := uint64((burst+kilobits*elapsed.Seconds())*1000/8) + guestMTU; passed > most || passed < burst*1000/8 {
 		t.Errorf("%d bytes passed in %v, want %d to %d", passed, elapsed, burst*1000/8, most)
 	}
-	if m.Bands[0].Packets == 0 || int(m.Packets) < f.Datagrams {
-		t.Errorf("iperf3 sent %d datagrams, the meter: %+v", f.Datagrams, m)
+	// A switch that has not had the core for a while leaves some to the tap's queue.
+	lost, err := strconv.Atoi(strings.TrimSpace(a.Run("cat", "/sys/class/net/eth0/statistics/tx_dropped")))
+	if err != nil || m.Bands[0].Packets == 0 || int(m.Packets) < f.Datagrams-lost {
+		t.Errorf("iperf3 sent %d datagrams, the tap dropped %d (%v), the meter: %+v", f.Datagrams, lost, err, m)
 	}
 	if frames, octets := packets(t, d, "meter:7"); frames != m.Packets || octets != m.Bytes {
 		t.Errorf("the flow counts %d frames and %d bytes, the meter %+v", frames, octets, m)

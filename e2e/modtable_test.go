@@ -22,7 +22,7 @@ func TestTableLimit(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	send(t, source, udpFrame(t, 5001, 100), 20)
-	if n := received(t, sink, 5001, 5003); n != 20 {
+	if n := received(t, sink, 5001, 5003, 20); n != 20 {
 		t.Errorf("%d of 20 frames arrived", n)
 	}
 
@@ -50,7 +50,7 @@ func TestTableLimit(t *testing.T) {
 	// What is left is what matters most; the evicted flow's frames find none.
 	send(t, source, udpFrame(t, 5001, 100), 20)
 	send(t, source, udpFrame(t, 5004, 100), 20)
-	if n := received(t, sink, 5001, 5004); n != 20 {
+	if n := received(t, sink, 5001, 5004, 20); n != 20 {
 		t.Errorf("%d frames arrived, want the 20 of the flow that is there", n)
 	}
 	_, stderr, code = d.TryWeft("add-flow", "priority=9,in_port=1,udp,tp_dst=5005,importance=4,actions=output:2")

@@ -48,12 +48,12 @@ func TestKillControl(t *testing.T) {
 	engine := show(s.weft).EnginePID
 
 	const pings = 60
-	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
 	time.Sleep(500 * time.Millisecond)
 	s.weft.Control().Kill()
 	send(t, tap, frame, count) // while there is no control
 	time.Sleep(500 * time.Millisecond)
-	if n := received(t, remote, 1001, 1001); n != 2*count {
+	if n := received(t, remote, 1001, 1001, 2*count); n != 2*count {
 		t.Errorf("%d frames arrived with control dead, want %d", n, 2*count)
 	}
 	if pid := s.weft.EnginePID(); pid != engine {
@@ -87,9 +87,9 @@ func TestKillEngine(t *testing.T) {
 	send(t, tap, frame, count)
 
 	s.remote.ServeIperf("5191")
-	tcp := s.guest.Start("iperf3", "-c", remoteIP, "-p", "5191", "-t", "8", "-b", "20M", "--connect-timeout", "3000")
+	tcp := s.guest.Start("iperf3", "-c", remoteIP, "-p", "5191", "-t", "8", "-b", "20M", "--connect-timeout", "10000")
 	const pings = 120
-	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "1", "-c", strconv.Itoa(pings), remoteIP)
+	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
 	time.Sleep(1500 * time.Millisecond)
 	before := show(s.weft)
 	s.weft.KillEngine()
@@ -111,7 +111,7 @@ func TestKillEngine(t *testing.T) {
 	if outage > 5*time.Second {
 		t.Errorf("the engine was away for %v", outage)
 	}
-	if err := tcp.Wait(30 * time.Second); err != nil {
+	if err := tcp.Wait(60 * time.Second); err != nil {
 		t.Errorf("the TCP connection did not live on: %v\n%s", err, tcp.Output())
 	}
 	// Counts go on from where they were.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -124,14 +125,10 @@ func TestCapture(t *testing.T) {
 	if _, err := tap.Match(settle, func(f []byte) bool { return bytes.Equal(f, in) }); err != nil {
 		t.Fatal(err)
 	}
-	if n := received(t, remote, 1001, 1001); n != 2 {
+	if n := received(t, remote, 1001, 1001, 2); n != 2 {
 		t.Fatalf("%d frames arrived", n)
 	}
-	for _, p := range running {
-		p.Signal(syscall.SIGINT)
-		finished(t, p)
-	}
-	for _, c := range []struct {
+	captures := []struct {
 		file, port string
 		want       []string // length, direction (1 in, 2 out), comment
 	}{
@@ -141,7 +138,18 @@ func TestCapture(t *testing.T) {
 		}},
 		{"uplink", "uplink", []string{"250 2 port uplink out, from port guest: sent", "250 2 port uplink out, from port guest: sent", "1450 1 port uplink in: "}},
 		{"drops", "guest", []string{"300  port guest: dropped: flow-drop"}},
-	} {
+	}
+	for i, c := range captures {
+		eventually(t, func() error { // frames are shown a moment after they have gone
+			if n := shown(file(c.file)); n < len(c.want) {
+				return fmt.Errorf("%d frames in the capture of %s, want %d", n, c.file, len(c.want))
+			}
+			return nil
+		})
+		running[i].Signal(syscall.SIGINT)
+		finished(t, running[i])
+	}
+	for _, c := range captures {
 		text := s.host.Run("tshark", "-r", file(c.file), "-Y", "udp.port==1001 or udp.port==1002 or udp.port==1003",
 			"-T", "fields", "-E", "separator= ", "-e", "frame.len", "-e", "frame.packet_flags_direction", "-e", "frame.comment", "-e", "frame.interface_name")
 		for _, want := range c.want {
@@ -156,6 +164,24 @@ func TestCapture(t *testing.T) {
 	}
 	// Nobody captures any more, and the frames go on.
 	reach(t, s.guest, remoteIP)
+}
+
+// shown counts the crafted frames in a pcapng file so far.
+func shown(name string) (n int) {
+	const enhancedPacket = 6 // section 4.3 of the pcapng draft
+	text, _ := os.ReadFile(name)
+	addresses := append(net.ParseIP(craftedSrcIP).To4(), net.ParseIP(craftedDstIP).To4()...)
+	for len(text) >= 8 {
+		kind, size := binary.LittleEndian.Uint32(text), binary.LittleEndian.Uint32(text[4:])
+		if size < 12 || int(size) > len(text) {
+			break
+		}
+		if kind == enhancedPacket && bytes.Contains(text[:size], addresses) {
+			n++
+		}
+		text = text[size:]
+	}
+	return n
 }
 
 // A capture sees no frame twice and none is lost, while the engine dies under it.
