@@ -120,7 +120,7 @@ func (m *mesh) answered(t *testing.T) {
 	question := func(f []byte) bool {
 		return len(f) >= 42 && f[12] == 8 && f[13] == 6 && f[21] == 1 && f[31] == 1 && f[41] == 2
 	}
-	if _, err := other.Match(settle/20, question); err == nil {
+	if _, err := other.Match(2*silence, question); err == nil {
 		t.Error("a question whose answer is known went to all")
 	}
 	if out := asker.Run("ip", "neighbour", "show", m.address(1)); !strings.Contains(out, m.mac(1)) {
@@ -129,14 +129,14 @@ func (m *mesh) answered(t *testing.T) {
 }
 
 // moves: guest 1 goes from host to host while two others ping it. What is sent
-// while it is nowhere is lost, and up to three pings more of each, until its first
-// frame has told the others.
+// until its first frame has told the others, and they reach it, is lost, and up to
+// three pings more of each.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150
 	var pingers []*lab.Process
 	for _, from := range []int{0, 4} {
-		pingers = append(pingers, m.guests[0][from].Start("ping", "-n", "-q", "-i", "0.02", "-W", "1", "-c", fmt.Sprint(count), m.address(1)))
+		pingers = append(pingers, m.guests[0][from].Start("ping", "-n", "-q", "-i", "0.02", "-W", "10", "-c", fmt.Sprint(count), m.address(1)))
 	}
 	time.Sleep(300 * time.Millisecond)
 	allowed, at := 0, 1
@@ -145,6 +145,9 @@ func (m *mesh) moves(t *testing.T) {
 		m.weft[at].Weft("del-port", "g0-1")
 		m.attach(0, 1, to)
 		m.announce(0, 1)
+		for _, from := range []int{0, 4} {
+			reach(t, m.guests[0][from], m.address(1))
+		}
 		away := time.Since(left)
 		allowed += int(away/interval) + 3
 		t.Logf("from host %d to %d: away for %v", at, to, away.Round(time.Millisecond))
