@@ -93,7 +93,7 @@ func balanced(t *testing.T, weft *lab.Daemon, client *lab.Host, change func()) {
 import socket, sys, time
 files, first = [], []
 for i in range(%d):
-    c = socket.create_connection((%q, 80), timeout=5)
+    c = socket.create_connection((%q, 80), timeout=20)
     assert c.getpeername() == (%q, 80)
     files.append(c.makefile("rwb", buffering=0))
     first.append(files[-1].readline().split())

@@ -194,7 +194,7 @@ func TestConntrackSNAT(t *testing.T) {
 		out, err := s.inside.Try("python3", "-c", fmt.Sprintf(`
 import socket
 s = socket.socket(socket.AF_INET6 if ":" in %q else socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(3)
+s.settimeout(20)
 s.connect((%q, 9))
 s.send(b"x")
 try:
@@ -440,7 +440,7 @@ func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort in
 func echoes(host *lab.Host, address string, port, n int) *lab.Process {
 	return host.Start("python3", "-c", fmt.Sprintf(`
 import socket, time
-c = socket.create_connection((%q, %d), timeout=20)
+c = socket.create_connection((%q, %d), timeout=60)
 f = c.makefile("rw")
 print(f.readline())
 for i in range(%d):
@@ -496,8 +496,8 @@ func TestConntrackSettings(t *testing.T) {
 		}
 		return nil
 	})
-	s.weft.Weft("ct-timeout", "zone=5", "udp_first=1", "udp_single=1")
-	if out := s.weft.Weft("ct-timeout", "zone=5"); !strings.Contains(out, "udp_first=1\n") || strings.Contains(s.weft.Weft("ct-timeout"), "udp_first=1\n") {
+	s.weft.Weft("ct-timeout", "zone=5", "udp_first=3", "udp_single=3")
+	if out := s.weft.Weft("ct-timeout", "zone=5"); !strings.Contains(out, "udp_first=3\n") || strings.Contains(s.weft.Weft("ct-timeout"), "udp_first=3\n") {
 		t.Errorf("ct-timeout:\n%s", out)
 	}
 	s.weft.Weft("flush-conntrack", "zone=5")
