@@ -76,7 +76,7 @@ func TestDemo(t *testing.T) {
 // Ctrl-C in the middle cleans up too.
 func TestDemoInterrupted(t *testing.T) {
 	cmd, output := startDemo(t)
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		out, _ := os.ReadFile(output)
 		if strings.Contains(string(out), "booting the virtual machine") || strings.Contains(string(out), "demo:") {
 			break
