@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -22,7 +23,7 @@ import (
 // larger set-ups are package e2e's.
 
 // patience is how long something may take before a test gives up.
-const patience = 15 * time.Second
+const patience = 60 * time.Second
 
 type running struct {
 	t      *testing.T
@@ -31,7 +32,7 @@ type running struct {
 	socket string
 	client *api.Client
 	cmd    *exec.Cmd
-	log    *bytes.Buffer
+	log    string // file; the engine has it, too, and outlives control
 }
 
 func build(t *testing.T) string {
@@ -63,11 +64,14 @@ func startDaemon(t *testing.T) *running {
 
 func (r *running) start() {
 	r.t.Helper()
-	r.log = &bytes.Buffer{}
+	r.log = filepath.Join(r.dir, "log")
+	log, err := os.Create(r.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer log.Close()
 	r.cmd = exec.Command(r.binary, "--socket", r.socket, "--state", filepath.Join(r.dir, "state"))
-	r.cmd.Stderr = r.log
-	// The engine inherits the pipe of standard error and outlives control.
-	r.cmd.WaitDelay = time.Second
+	r.cmd.Stderr = log
 	if err := r.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -78,17 +82,25 @@ func (r *running) eventually(what string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("does not come: %s\n%s", what, r.log)
+			r.t.Fatalf("does not come: %s\n%s", what, r.said())
 		}
 	}
+}
+
+// said is the log of the present daemon.
+func (r *running) said() string {
+	text, _ := os.ReadFile(r.log)
+	return string(text)
 }
 
 // stop ends the daemon by SIGTERM and checks that nothing is left.
 func (r *running) stop() {
 	show, err := r.client.Show()
 	_ = r.cmd.Process.Signal(unix.SIGTERM)
+	late := time.AfterFunc(patience, func() { _ = r.cmd.Process.Signal(unix.SIGQUIT) }) // with all stacks
+	defer late.Stop()
 	if werr := r.cmd.Wait(); werr != nil {
-		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.log)
+		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.said())
 	}
 	if _, serr := os.Stat(r.socket); serr == nil {
 		r.t.Error("the socket is still there")
@@ -101,7 +113,7 @@ func (r *running) stop() {
 func (r *running) must(err error) {
 	r.t.Helper()
 	if err != nil {
-		r.t.Fatalf("%v\n%s", err, r.log)
+		r.t.Fatalf("%v\n%s", err, r.said())
 	}
 }
 
@@ -268,8 +280,10 @@ func TestRefusesToStart(t *testing.T) {
 		{[]string{"--metrics", "256.0.0.1:x", "--socket", other + ".sock", "--state", other}, 1, "256.0.0.1:x"},
 		{[]string{"--config", filepath.Join(r.dir, "nosuchfile")}, 2, "nosuchfile"},
 	} {
-		cmd := exec.Command(r.binary, c.args...)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		cmd := exec.CommandContext(ctx, r.binary, c.args...)
 		out, _ := cmd.CombinedOutput()
+		cancel()
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.word) || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("weftd %v: exit code %d, want %d, naming %q:\n%s", c.args, code, c.code, c.word, out)
 		}
