@@ -53,7 +53,7 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), 60*time.Second)
 	c := &capturing{ready: make(chan struct{}), frames: make(chan *api.Captured, 100), ended: make(chan error, 1), stop: stop}
 	go func() {
 		c.ended <- client.Capture(ctx, r, func() { close(c.ready) }, func(p *api.Captured) error { c.frames <- p; return nil })

@@ -20,7 +20,7 @@ func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, stop := context.WithTimeout(context.Background(), 60*time.Second)
 	f.t.Cleanup(stop)
 	ready, events := make(chan struct{}), make(chan *api.Event, 1000)
 	go func() {
