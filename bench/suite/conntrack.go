@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,8 @@ func conntrackFamily() []*experiment {
 	for _, how := range []trackHow{tracked, translated} {
 		add(fmt.Sprintf("new-%s/1200000", how), "connections/s", func(r *run, peer string) (float64, error) { return measureBegun(r, peer, how) })
 	}
-	add("memory/1000000", "B", measureConnectionMemory).less = true
+	add("memory/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ip") }).less = true
+	add("memory-ipv6/1000000", "B", func(r *run, peer string) (float64, error) { return measureConnectionMemory(r, peer, "ipv6") }).less = true
 	add("flood/500000", "part left", measureFlood)
 	return list
 }
@@ -125,11 +127,18 @@ func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	return result.Begun, err
 }
 
-// measureConnectionMemory is by how much a switch grows with 1,000,000 connections.
-func measureConnectionMemory(r *run, peer string) (float64, error) {
+// measureConnectionMemory is by how much a switch grows with 1,000,000 connections over
+// IPv4 or IPv6, which flows call ip and ipv6.
+func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	var grown float64
-	spec := trackSpec{Connections: 1_000_000, Warm: settleTime, Length: 2 * time.Second}
-	_, err := trackGuestsDo(r, peer, 2, trackFlows(tracked, false), spec, func(sw vswitch, before memory) error {
+	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: settleTime, Length: 2 * time.Second}
+	flows := func(guest func(int) string, tunnel string) (list []string) {
+		for _, f := range trackFlows(tracked, false)(guest, tunnel) {
+			list = append(list, strings.Replace(f, ",ip,", ","+over+",", 1))
+		}
+		return list
+	}
+	_, err := trackGuestsDo(r, peer, 2, flows, spec, func(sw vswitch, before memory) error {
 		after, err := sw.(resident).resident()
 		grown = after.resident - before.resident + after.huge - before.huge
 		return err

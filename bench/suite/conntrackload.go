@@ -22,6 +22,7 @@ const trackVerb = "track-guests"
 // trackSpec is what they are to do, in JSON.
 type trackSpec struct {
 	Connections  int           // that the first guest uses, one after another
+	IPv6         bool          // over which they go; else IPv4
 	Fresh        bool          // each datagram begins one, up to Connections; what comes back is no datagram of it
 	Warm, Length time.Duration // of Fresh, Length is the longest
 	PerSecond    int           // the third guest's, for the second half of Length; 0: there is none
@@ -45,6 +46,9 @@ const (
 	checksumAt  = 24
 	addressesAt = 26
 	portsAt     = 34
+
+	addresses6At = 22 // over IPv6
+	udp6At       = 54
 )
 
 // setConnection makes a frame the first side's of connection i: 4,096 source ports
@@ -58,6 +62,36 @@ func setConnection(f []byte, i uint32) {
 	sum := uint32(0x4500+frameBytes-14+64<<8+17) + src>>16 + src&0xffff + to>>16 + to&0xffff
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
+}
+
+// setConnection6 is setConnection over IPv6 (RFC 8200 section 3), from fd00::1 on to
+// fd01::1. The checksum is there, for it has to be (section 8.1).
+func setConnection6(f []byte, i uint32) {
+	const size = frameBytes - udp6At
+	binary.BigEndian.PutUint16(f[12:], 0x86dd)
+	binary.BigEndian.PutUint64(f[14:], 6<<60|size<<16|17<<8|64)
+	binary.BigEndian.PutUint64(f[addresses6At:], 0xfd00<<48)
+	binary.BigEndian.PutUint64(f[addresses6At+8:], 1+uint64(i>>12))
+	binary.BigEndian.PutUint64(f[addresses6At+16:], 0xfd01<<48)
+	binary.BigEndian.PutUint64(f[addresses6At+24:], 1)
+	binary.BigEndian.PutUint32(f[udp6At:], (1024+i&0xfff)<<16|80)
+	binary.BigEndian.PutUint32(f[udp6At+4:], size<<16)
+	sum := ^sum16(size+17, f[addresses6At:frameBytes])
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(f[udp6At+6:], sum)
+}
+
+// answer6 is answer over IPv6.
+func answer6(f []byte) {
+	var src [16]byte
+	a, dst := f[addresses6At:udp6At], f[addresses6At+16:udp6At]
+	copy(src[:], a)
+	copy(a, dst)
+	copy(dst, src[:])
+	p := binary.BigEndian.Uint32(f[udp6At:])
+	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
 // answer turns a frame round; its checksums stay what they are.
@@ -90,6 +124,7 @@ type trackGuests struct {
 	next     uint32 // connection
 	count    uint32 // of those to use
 	fresh    bool
+	ipv6     bool
 	random   uint64
 	sent     int // of the attacker
 
@@ -98,7 +133,7 @@ type trackGuests struct {
 }
 
 func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
-	g := &trackGuests{count: uint32(spec.Connections), fresh: spec.Fresh, random: 1}
+	g := &trackGuests{count: uint32(spec.Connections), fresh: spec.Fresh, ipv6: spec.IPv6, random: 1}
 	var err error
 	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: 2, Core: -1, Vary: g.vary})
 	if err != nil {
@@ -119,11 +154,15 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 // vary makes a frame that guest is to send; as it lies there, it is what the guest
 // has received.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
+	turn, set := answer, setConnection
+	if g.ipv6 {
+		turn, set = answer6, setConnection6
+	}
 	if guest == 1 {
-		answer(frame)
+		turn(frame)
 		return
 	}
-	setConnection(frame, g.next)
+	set(frame, g.next)
 	if g.next++; g.next >= g.count && !g.fresh {
 		g.next = 0
 	}
