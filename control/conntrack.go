@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -28,9 +27,9 @@ import (
 // Daemon.mu.
 const dumpChunk = 8192
 
-// eachConnection calls visit with all connections that filter chooses, until it
-// returns false.
-func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry) bool) {
+// eachConnection calls visit with all connections that filter chooses, with Daemon.mu
+// held, and pause once in a while without, until that returns false.
+func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		d.mu.RLock()
 		if d.workers == nil {
@@ -38,9 +37,13 @@ func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.
 			return
 		}
 		more = d.workers.mem.Connections.EachIn(from, from+dumpChunk, monotonic(), func(e *conntrack.Entry) bool {
-			return !filter.Match(e) || visit(e)
+			if filter.Match(e) {
+				visit(e)
+			}
+			return true
 		})
 		d.mu.RUnlock()
+		more = pause() && more
 	}
 }
 
@@ -57,10 +60,7 @@ func (d *Daemon) connections() (conntrack.Memory, error) {
 // some may have if it died meanwhile.
 func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
-	d.eachConnection(filter, func(e *conntrack.Entry) bool {
-		refs = append(refs, e.Ref)
-		return true
-	})
+	d.eachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
 	d.change.Lock() // settle must not outlive the workers
 	defer d.change.Unlock()
 	d.mu.RLock()
@@ -127,15 +127,17 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
-	out := bufio.NewWriterSize(w, 1<<16)
-	defer out.Flush()
-	var line []byte
-	d.eachConnection(&filter, func(e *conntrack.Entry) bool {
+	asJSON := q.Get("json") == "true"
+	var line, lines []byte
+	d.eachConnection(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
-		if q.Get("json") == "true" {
+		if asJSON {
 			line, _ = json.Marshal(connectionJSON(e, string(line)))
 		}
-		_, err := out.Write(append(line, '\n'))
+		lines = append(append(lines, line...), '\n')
+	}, func() bool { // the client may take as long to read them as it likes
+		_, err := w.Write(lines)
+		lines = lines[:0]
 		return err == nil
 	})
 }
