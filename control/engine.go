@@ -428,7 +428,8 @@ func (d *Daemon) supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		<-ended
+		<-ended // and with it the use of what Close closes
+		client.Close()
 		_ = cpu.ShortSlices()
 	}
 }
@@ -477,7 +478,6 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	d.adoptEngine(client, w, true)
 	ports := time.Since(died)
 	old.mem.Close()
-	dead.Close()
 	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", workers.Milliseconds(), "megaflows", d.megaflows.len())
 	return true
 }
