@@ -105,9 +105,9 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 		return api.TableChanged{}, asInput(err)
 	}
 	removed := d.removePlaces(changes.Removed)
-	groups, meters := d.tableTexts()
 	d.mu.Unlock()
 
+	groups, meters := d.tableTexts()
 	err = d.store.changeTables(groups, meters, removed)
 	d.updateLiveness()
 	d.revalidate(func(*megaflow) bool { return true })
@@ -119,7 +119,7 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 	return api.TableChanged{Changed: n, Flows: len(changes.Removed)}, nil
 }
 
-// tableTexts is groups and meters as they are saved, by number.
+// tableTexts is groups and meters as they are saved, by number. Caller holds change.
 func (d *Daemon) tableTexts() (groups, meters map[uint32]string) {
 	groups, meters = map[uint32]string{}, map[uint32]string{}
 	for _, g := range d.pipeline.Groups(openflow.GroupAny) {
@@ -180,10 +180,12 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 		return nil, asInput(err)
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.pullAll()
+	d.mu.Unlock()
 	list, now, flows := []api.Group{}, monotonic(), d.pipeline.GroupFlows()
-	for _, g := range d.pipeline.Groups(mod.Group.ID) {
+	groups := d.pipeline.Groups(mod.Group.ID)
+	d.inTurns(len(groups), func(i int) {
+		g := groups[i]
 		s := d.pipeline.GroupStats(g)
 		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: seconds(now, s.CreatedNS),
 			Flows: flows[g.ID], Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
@@ -191,7 +193,7 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
 		}
 		list = append(list, shown)
-	}
+	})
 	return list, nil
 }
 
@@ -202,10 +204,10 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 	if err != nil {
 		return nil, asInput(err)
 	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
 	list, now, flows := []api.Meter{}, monotonic(), d.pipeline.MeterFlows()
-	for _, m := range d.pipeline.Meters(mod.Meter.ID) {
+	meters := d.pipeline.Meters(mod.Meter.ID)
+	d.inTurns(len(meters), func(i int) {
+		m := meters[i]
 		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: flows[m.ID], DurationS: seconds(now, m.CreatedNS)}
 		for i := range m.Bands {
 			var band api.MeterBand
@@ -223,7 +225,7 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 			shown.Bands = append(shown.Bands, band)
 		}
 		list = append(list, shown)
-	}
+	})
 	return list, nil
 }
 
