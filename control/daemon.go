@@ -36,6 +36,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -225,7 +226,7 @@ func (c *Config) complete() error {
 // chooseCores settles which cores are workers' ones.
 func (c *Config) chooseCores(allowed []int) error {
 	for _, core := range c.Cores {
-		if !containsInt(allowed, core) {
+		if !slices.Contains(allowed, core) {
 			return inputf("cores: %d: this process may run on %v only", core, allowed)
 		}
 	}
@@ -244,15 +245,6 @@ func (c *Config) chooseCores(allowed []int) error {
 	}
 	c.Cores = allowed[len(allowed)-c.Workers:]
 	return nil
-}
-
-func containsInt(list []int, n int) bool {
-	for _, v := range list {
-		if v == n {
-			return true
-		}
-	}
-	return false
 }
 
 // begin brings everything up: the engine (an old one, if it lives), ports,

@@ -32,7 +32,7 @@ var ErrGone = errors.New("engine: connection lost")
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
-	pidfd int // -1 once closed
+	pidfd int // of pid, until Close
 
 	mu      sync.Mutex // one request at a time
 	replies chan received
