@@ -125,6 +125,10 @@ type ChangeFlows struct {
 // FlowsChanged is the number of flows added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
+	// Notes are what was left out of the flows as they were written, as with
+	// ovs-ofctl: a match field whose prerequisites the match lacks. Of a file each
+	// begins with its line's number; there are ten at most.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // DiffFlows asks how the flows of two files differ or, with Second null, how

@@ -197,8 +197,7 @@ func (d *Daemon) handler() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		n, err := d.changeFlows(change)
-		return api.FlowsChanged{Flows: n}, err
+		return d.changeFlows(change)
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -206,8 +205,7 @@ func (d *Daemon) handler() http.Handler {
 		if err != nil {
 			return nil, err
 		}
-		n, err := d.deleteFlows(q.Get("match"), strict)
-		return api.FlowsChanged{Flows: n}, err
+		return d.deleteFlows(q.Get("match"), strict)
 	})
 	d.tableRoutes(route)
 	d.modTableRoutes(route)

@@ -71,3 +71,30 @@ func TestErrorsNameTheirLine(t *testing.T) {
 		t.Errorf("groups of refused files: %+v", g)
 	}
 }
+
+// A match field that is left out, because its prerequisites are missing, is told of:
+// the flow selects more than its text seems to say.
+func TestNotesOfFieldsLeftOut(t *testing.T) {
+	f := newFakes(t)
+	const note = "ip_dst is ignored: it needs ip, "
+	for _, c := range []struct {
+		change api.ChangeFlows
+		notes  int
+		first  string
+	}{
+		{api.ChangeFlows{Op: "add", Text: "nw_dst=10.0.0.1,actions=drop"}, 1, note},
+		{api.ChangeFlows{Op: "add", Text: "ip,nw_dst=10.0.0.1,actions=drop"}, 0, ""},
+		{api.ChangeFlows{Op: "add", Text: "ip,actions=drop\nnw_dst=10.0.0.1,actions=drop\n", File: true}, 1, "line 2: " + note},
+		{api.ChangeFlows{Op: "replace", Text: "ip,actions=drop\nnw_dst=10.0.0.1,actions=drop\n", File: true}, 1, "line 2: " + note},
+		{api.ChangeFlows{Op: "modify", Text: "nw_dst=10.0.0.1,actions=drop"}, 1, note},
+		{api.ChangeFlows{Op: "add", Text: strings.Repeat("nw_dst=10.0.0.1,actions=drop\n", 50), File: true}, maxNotes, "line 1: " + note},
+	} {
+		changed, err := f.d.changeFlows(c.change)
+		if err != nil || len(changed.Notes) != c.notes || c.notes > 0 && !strings.HasPrefix(changed.Notes[0], c.first) {
+			t.Errorf("%s %.50q: %v %q, want %d, %s...", c.change.Op, c.change.Text, err, changed.Notes, c.notes, c.first)
+		}
+	}
+	if changed, err := f.d.deleteFlows("nw_dst=10.0.0.1", false); err != nil || len(changed.Notes) != 1 {
+		t.Errorf("delete: %v %q", err, changed.Notes)
+	}
+}

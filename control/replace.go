@@ -18,22 +18,22 @@ type ruleID struct {
 // flowSet is flows by identity, the later of two of the same counting.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf is the flows of a file, which may only add.
-func (d *Daemon) flowSetOf(text string) (flowSet, error) {
+// flowSetOf is the flows of a file, which may only add, and what was left out of them.
+func (d *Daemon) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, d.view)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	set := flowSet{}
+	notes, set = notesOf(mods), flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, inputf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, d.view))
+			return nil, nil, inputf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, d.view))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // of the adding, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
 		set[ruleID{m.Table, m.Priority, m.Match}] = m
 	}
-	return set, nil
+	return set, notes, nil
 }
 
 // tableFlows are the flows of all tables. Caller holds change.
@@ -50,13 +50,14 @@ func (d *Daemon) tableFlows() flowSet {
 // replaceFlows makes the tables hold the flows of a file and no others: all of
 // it or nothing. Flows that stay as they are go on counting, and so do those of
 // which only actions or cookie change.
-func (d *Daemon) replaceFlows(text string) (int, error) {
+func (d *Daemon) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	want, err := d.flowSetOf(text)
+	want, notes, err := d.flowSetOf(text)
 	if err != nil {
-		return 0, err
+		return changed, err
 	}
+	changed.Notes = notes
 	have := d.tableFlows()
 	var mods []openflow.FlowMod
 	for id, old := range have {
@@ -76,10 +77,11 @@ func (d *Daemon) replaceFlows(text string) (int, error) {
 		}
 	}
 	if len(mods) == 0 {
-		return 0, nil
+		return changed, nil
 	}
 	slices.SortStableFunc(mods, compareMods)
-	return d.apply(mods)
+	changed.Flows, err = d.apply(mods)
+	return changed, err
 }
 
 // compareMods puts deletes first, for the room they make, and the rest in the
@@ -112,14 +114,14 @@ func sameBut(a, b *openflow.FlowMod) bool {
 func (d *Daemon) diffFlows(c api.DiffFlows, words portWords) (api.FlowsDiffer, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	from, err := d.flowSetOf(c.First)
+	from, _, err := d.flowSetOf(c.First)
 	if err != nil {
 		return api.FlowsDiffer{}, err
 	}
 	to := from
 	if c.Second == nil {
 		from = d.tableFlows()
-	} else if to, err = d.flowSetOf(*c.Second); err != nil {
+	} else if to, _, err = d.flowSetOf(*c.Second); err != nil {
 		return api.FlowsDiffer{}, inputf("second file: %v", err)
 	}
 	ids := make([]ruleID, 0, len(from))

@@ -16,7 +16,7 @@ func (f *fakes) replace(flows ...string) int {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return n
+	return n.Flows
 }
 
 func (f *fakes) diff(first string, second *string) []string {

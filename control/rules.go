@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"iter"
 	"runtime"
 	"runtime/debug"
@@ -131,21 +132,43 @@ func returnMemory() {
 
 // changeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
-func (d *Daemon) changeFlows(c api.ChangeFlows) (int, error) {
+func (d *Daemon) changeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return d.replaceFlows(c.Text)
 	}
 	command, ok := commands[c.Op]
 	if !ok {
-		return 0, inputf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
+		return api.FlowsChanged{}, inputf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
 	mods, err := parseFlows(c, command, d.view)
 	if err != nil {
-		return 0, err
+		return api.FlowsChanged{}, err
 	}
-	return d.apply(mods)
+	n, err := d.apply(mods)
+	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
+}
+
+// maxNotes is how many notes a change is answered with; the rest say the same, most
+// likely.
+const maxNotes = 10
+
+// notesOf is what parsing has left out of the flows.
+func notesOf(mods []openflow.FlowMod) []string {
+	var notes []string
+	for i := range mods {
+		for _, note := range mods[i].Notes {
+			if len(notes) == maxNotes {
+				return notes
+			}
+			if mods[i].Line > 0 {
+				note = fmt.Sprintf("line %d: %s", mods[i].Line, note)
+			}
+			notes = append(notes, note)
+		}
+	}
+	return notes
 }
 
 func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Names) ([]openflow.FlowMod, error) {
@@ -167,7 +190,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 func asInput(err error) error { return &InputError{message: err.Error()} }
 
 // deleteFlows deletes what match selects.
-func (d *Daemon) deleteFlows(match string, strict bool) (int, error) {
+func (d *Daemon) deleteFlows(match string, strict bool) (api.FlowsChanged, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	var mod openflow.FlowMod
@@ -179,9 +202,11 @@ func (d *Daemon) deleteFlows(match string, strict bool) (int, error) {
 		mod.Command = openflow.Delete
 	}
 	if err != nil {
-		return 0, asInput(err)
+		return api.FlowsChanged{}, asInput(err)
 	}
-	return d.apply([]openflow.FlowMod{mod})
+	mods := []openflow.FlowMod{mod}
+	n, err := d.apply(mods)
+	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
 // apply changes the tables, saves what has changed, and revalidates. Caller

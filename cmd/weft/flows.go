@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -123,10 +124,21 @@ func (c *command) changeFlows(change api.ChangeFlows) error {
 		return err
 	}
 	n, err := client.ChangeFlows(change)
-	if err != nil || !c.json {
+	if err != nil {
 		return err
 	}
-	return c.printJSON(n)
+	return c.printChanged(n)
+}
+
+// printChanged is silent but for what the change has left out.
+func (c *command) printChanged(n api.FlowsChanged) error {
+	if c.json {
+		return c.printJSON(n)
+	}
+	for _, note := range n.Notes {
+		fmt.Fprintf(c.errs, "weft: note: %s\n", note)
+	}
+	return nil
 }
 
 func (c *command) readFile(name string) (string, error) {
@@ -154,10 +166,10 @@ func (c *command) delFlows(args []string, strict bool) error {
 		return err
 	}
 	n, err := client.DelFlows(match, strict)
-	if err != nil || !c.json {
+	if err != nil {
 		return err
 	}
-	return c.printJSON(n)
+	return c.printChanged(n)
 }
 
 func (c *command) dumpMegaflows(*cobra.Command, []string) error {

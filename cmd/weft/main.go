@@ -35,7 +35,7 @@ func main() {
 // run is main with its surroundings given; it returns the exit code.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	results := &output{Writer: out}
-	c := &command{in: in, out: results}
+	c := &command{in: in, out: results, errs: errs}
 	root := c.root()
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -76,6 +76,7 @@ func oneLine(err error) string {
 type command struct {
 	in     io.Reader
 	out    io.Writer
+	errs   io.Writer
 	socket string
 	json   bool
 	// numbers has ports shown by number.

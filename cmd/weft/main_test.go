@@ -153,3 +153,20 @@ func TestShow(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// What a change has left out goes to standard error, or into the JSON.
+func TestNotes(t *testing.T) {
+	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"flows":1,"notes":["ip_dst is ignored: it needs ip"]}`)
+	}))
+	for _, verb := range []string{"add-flow", "mod-flows", "del-flows"} {
+		out, errs, code := weft("", verb, "nw_dst=10.0.0.1,actions=drop")
+		if code != 0 || out != "" || errs != "weft: note: ip_dst is ignored: it needs ip\n" {
+			t.Errorf("%s: %d %q %q", verb, code, out, errs)
+		}
+		out, errs, code = weft("", "--json", verb, "nw_dst=10.0.0.1,actions=drop")
+		if code != 0 || !strings.Contains(out, `"ip_dst is ignored`) || errs != "" {
+			t.Errorf("--json %s: %d %q %q", verb, code, out, errs)
+		}
+	}
+}
