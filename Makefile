@@ -47,7 +47,7 @@ race:
 	CGO_ENABLED=1 go test -race -count=1 -short $(UNIT)
 
 e2e:
-	go test -count=1 -v -timeout 12m -p 1 $$(go list ./e2e/... | grep -v /e2e/nic)
+	go test -count=1 -v -timeout 25m -p 1 $$(go list ./e2e/... | grep -v /e2e/nic)
 
 # The uplink on the igb and virtio_net drivers, in virtual machines of QEMU 10
 # with a recent kernel, which are fetched first.
@@ -56,7 +56,7 @@ test-nic:
 	@$(MAKE) --no-print-directory nic
 
 nic:
-	go test -count=1 -v -timeout 10m ./e2e/nic
+	go test -count=1 -v -timeout 20m ./e2e/nic
 
 bench: build
 	@scripts/setup bench
