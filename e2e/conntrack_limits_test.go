@@ -94,7 +94,16 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
+	// One connection goes, of a zone and by its tuple; then a zone; then all.
+	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
+	left := s.weft.Weft("dump-conntrack", "zone=1")
+	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {
+		t.Errorf("flush-conntrack of one of\n%sleaves\n%s", out, left)
+	}
 	s.weft.Weft("flush-conntrack", "zone=2")
+	if all := s.weft.Weft("dump-conntrack"); all != left {
+		t.Errorf("flush-conntrack zone=2 of\n%sleaves\n%s", left, all)
+	}
 	s.weft.Weft("flush-conntrack")
 	s.weft.Weft("ct-set-maxconns", "0")
 	begin(6000, limit+8, 54)
