@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { lab.Main(m) }
 
 // settle is how long something that happens at once may take in a machine under
 // software emulation.
-const settle = 30 * time.Second
+const settle = 60 * time.Second
 
 // host is a machine with a weftd and a guest behind it.
 //

@@ -289,11 +289,11 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless every one of count pings is answered.
+// ping fails the test unless every one of count pings is answered, however late.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
 	reach(t, from, to) // a link that comes up
-	p, err := lab.Ping(from, to, count, args...)
+	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
