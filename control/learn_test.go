@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/flowtable"
 )
 
 // The first frame teaches before it goes on, later ones by their megaflow's
@@ -80,4 +81,25 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	if flows, err := f.d.dumpFlows("table=10", byName); err != nil || len(flows) != 2 {
 		t.Errorf("%d flows learnt, %v; want 2", len(flows), err)
 	}
+}
+
+// Frames that taught nothing because of a limit do so once there is room again.
+func TestLearnLimitIsLookedAtAgain(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=p1,actions=learn(table=10,limit=1,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
+	w := f.worker()
+	first, second := udpKey(1, 1, 2, 9), udpKey(1, 3, 2, 9)
+	for _, key := range []flowtable.Key{first, second} {
+		w.frame(key, 100)
+		f.settle()
+	}
+	if _, learnt := f.counts()["dl_dst=02:00:00:00:00:03"]; learnt {
+		t.Fatal("more is learnt than the limit allows")
+	}
+	if _, err := f.d.deleteFlows("table=10", false); err != nil {
+		t.Fatal(err)
+	}
+	w.frame(second, 100) // whose megaflow has not changed, but for what it teaches
+	eventually(t, "there is room again, and it is taken", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

@@ -73,6 +73,9 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		}
 	}
 	m.Match = match.Pack()
+	if spec.Limit != 0 {
+		x.tables.Add(spec.Table) // whose flows are counted
+	}
 	allowed := x.p.mayLearn(&m)
 	if spec.Result.Bits != 0 {
 		bit := uint64(0)

@@ -58,7 +58,7 @@ type Translation struct {
 	Learned []FlowMod
 	// Finished are the flows whose timeouts shrink with each frame.
 	Finished []Finished
-	// Tables are those that were looked up.
+	// Tables are those that were looked up, or whose flows a limit of learn counts.
 	Tables TableSet
 	// UsedMACs and UsedPorts tell that the result depends on the MAC table, and
 	// on which ports there are beyond those in Actions.
