@@ -41,17 +41,6 @@ func (b *bucket) marks(word int, signature uint64) uint64 {
 	return (x - ones) &^ x & tops
 }
 
-// candidate is the first entry that has the signature: most are in the first word.
-func (b *bucket) candidate(signature uint64) (way uint32, ok bool) {
-	if lo := b.marks(0, signature); lo != 0 {
-		return firstWay(lo, 0), true
-	}
-	if hi := b.marks(1, signature); hi != 0 {
-		return firstWay(0, hi), true
-	}
-	return 0, false
-}
-
 // firstWay is the lowest marked entry.
 func firstWay(lo, hi uint64) uint32 {
 	if lo != 0 {

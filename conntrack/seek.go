@@ -99,11 +99,14 @@ func (tr *Tracker) likely(frames []uint8) {
 	cpu.Prefetch(&t.buckets[0], tr.lines[:len(frames)])
 	for n, i := range frames {
 		i %= packet.BatchSize
-		hash := tr.probes[i].hash
+		sig := signature(tr.probes[i].hash)
 		bucket := &t.buckets[tr.lines[n%packet.BatchSize]]
 		number, line := none, uint32(0)
-		if way, ok := bucket.candidate(signature(hash)); ok {
-			number = bucket.numbers[way%ways]
+		if lo := bucket.marks(0, sig); lo != 0 { // most are in the first word
+			number = bucket.numbers[firstWay(lo, 0)%ways]
+			line = number
+		} else if hi := bucket.marks(1, sig); hi != 0 {
+			number = bucket.numbers[firstWay(0, hi)%ways]
 			line = number
 		} else if bucket.passed != 0 {
 			number = unsure
