@@ -154,15 +154,18 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 // vary makes a frame that guest is to send; as it lies there, it is what the guest
 // has received.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
-	turn, set := answer, setConnection
-	if g.ipv6 {
-		turn, set = answer6, setConnection6
-	}
-	if guest == 1 {
-		turn(frame)
+	switch {
+	case guest == 1 && g.ipv6:
+		answer6(frame)
 		return
+	case guest == 1:
+		answer(frame)
+		return
+	case g.ipv6:
+		setConnection6(frame, g.next)
+	default:
+		setConnection(frame, g.next)
 	}
-	set(frame, g.next)
 	if g.next++; g.next >= g.count && !g.fresh {
 		g.next = 0
 	}
