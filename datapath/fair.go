@@ -9,6 +9,10 @@ package datapath
 // it: what was spent on such frames is at most that part of a busy worker. With
 // nothing else to do, debts do not matter.
 //
+// A worker that was busy with others counts as busy for a while after: guests lose
+// their cores, most of all to the control process that answers misses, and if that
+// had more of them taken, it would keep the guests away.
+//
 // Uplinks are exempt: behind them are many senders, and one queue.
 
 const (
@@ -24,18 +28,22 @@ const (
 	// at once.
 	slackNS = 500_000
 	// maxDebtNS bounds what a queue is left out for.
-	maxDebtNS = 4_000_000
+	maxDebtNS = 2_000_000
 	// slowShare: one part in this of the time goes to frames that cost too much.
-	slowShare = 8
+	slowShare = 16
+	// maxAwayNS bounds for how long others are waited for.
+	maxAwayNS = 1_000_000
 )
 
 // fairness is the account of a worker's queues.
 type fairness struct {
 	debtors   int    // queues that owe something
 	repaidNS  uint64 // clock of the last payment
-	contended bool   // queues that may be visited had frames in the last pass
+	contended bool   // queues without debt had frames in the last pass, or may have soon
 	leftOut   int    // queues that were not visited in this pass
-	others    int    // frames of this pass that came from queues without debt
+	others    int    // frames of this pass that came from queues without debt, and cost nothing
+	settledNS uint64 // clock of the last pass
+	awayNS    uint64 // for how long others are still waited for
 }
 
 // costs is what a batch is charged by, read before and after.
@@ -56,8 +64,8 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 		cost += maskCostNS * (masks - free)
 	}
 	if q.debtNS == 0 {
-		w.fair.others += n
 		if cost == 0 {
+			w.fair.others += n
 			return
 		}
 		w.fair.debtors++
@@ -74,11 +82,24 @@ func (w *Worker) leaveOut(q *rxQueue) bool {
 	return true
 }
 
+// waitForOthers notes whether others than debtors have frames, or had until now for
+// at least as long as they have been away.
+func (f *fairness) waitForOthers(now uint64) {
+	took := now - f.settledNS // by the pass before this one
+	f.settledNS = now
+	if f.contended = f.others > 0; f.contended {
+		f.awayNS = min(f.awayNS+took, maxAwayNS)
+		return
+	}
+	f.awayNS -= min(f.awayNS, took)
+	f.contended = f.awayNS > 0
+}
+
 // settleDebts ends a pass: it notes whether there was anything else to do, and pays
 // debts off for the time that has passed.
 func (w *Worker) settleDebts() {
 	f := &w.fair
-	f.contended = f.others > 0
+	f.waitForOthers(w.now)
 	f.others, f.leftOut = 0, 0
 	if f.debtors == 0 {
 		f.repaidNS = w.now

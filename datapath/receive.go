@@ -18,6 +18,7 @@ type rxQueue struct {
 	ready  bool   // may be readable: see lookForReady; else it was read to the end
 	tunnel bool   // an uplink: frames are decapsulated
 	debtNS uint64 // see fair.go
+	nextNS uint64 // clock of the next visit, see gather.go
 	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
 	zone   uint16
 	keeper port.Keeper // rx, if a batch of it may be kept, see kept.go; else nil

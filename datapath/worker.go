@@ -3,6 +3,7 @@
 //
 //	worker.go    the loop: clock, commands, mailbox, queues
 //	receive.go   a batch from one queue
+//	gather.go    queues with few frames wait for more
 //	fair.go      queues whose frames cost too much wait
 //	classify.go  decapsulate, extract, look up
 //	execute.go   the actions of a run of frames of one flow
@@ -126,13 +127,14 @@ type Worker struct {
 	segments  packet.Batch // of one large frame, or an answer
 	answers   uint64       // see mayTell
 
-	ports     [port.MaxPorts]txPort
-	touched   portList // that the batch in hand has been sent to
-	more      bool     // the batch in hand was full: another one is about to come
-	owed      portList // whose flush was put off, see flush
-	delivered bool     // since the last pass with frames, to a port with local set
-	queues    queueTable
-	faults    int // ports whose fault control has not been told of
+	ports      [port.MaxPorts]txPort
+	touched    portList // that the batch in hand has been sent to
+	more       bool     // the batch in hand was full: another one is about to come
+	owed       portList // whose flush was put off, see flush
+	delivered  bool     // since the last pass with frames, to a port with local set
+	queues     queueTable
+	fullPasses uint32 // in a row, see gather.go
+	faults     int    // ports whose fault control has not been told of
 
 	held          heldPool
 	fair          fairness
@@ -272,11 +274,14 @@ func (w *Worker) pass() {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
 	w.lookForReady()
-	frames := 0
+	frames, full := 0, false
 	for at := 0; at < w.queues.count && !w.holding; at++ {
 		q := w.queues.at(at)
 		if w.leaveOut(q) {
 			w.giveKeptBack(q)
+			continue
+		}
+		if w.letGather(q) {
 			continue
 		}
 		n := w.receive(q)
@@ -285,7 +290,10 @@ func (w *Worker) pass() {
 			break           // the table has changed
 		}
 		frames += n
+		full = full || n == packet.BatchSize
+		w.note(q, n)
 	}
+	w.noteFull(full)
 	if len(w.fragments.whole) > 0 {
 		w.sendWhole()
 	}

@@ -1,0 +1,89 @@
+package datapath
+
+import (
+	"testing"
+
+	"weft/packet"
+	"weft/port/porttest"
+)
+
+// gathering is a worker with two ports whose frames go to the third, and a clock that
+// the test sets.
+func gathering(t *testing.T) *rig {
+	r := newRig(t, testSizes)
+	for no := uint32(1); no <= 3; no++ {
+		r.addPort(no, porttest.Options{}, false)
+	}
+	r.tx(3).Discard.Store(true)
+	r.install(0, 1, 0xa, output(3))
+	r.install(1, 2, 0xa, output(3))
+	r.w.fixed = r.w.clock()
+	r.turn()
+	return r
+}
+
+// gatheringPasses turns the loop n times, stepNS apart, with one frame more of port 2 before
+// each, and returns in how many passes frames of that were taken.
+func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
+	for range n {
+		r.inject(2, ethernet(0xa, 60, 0))
+		before := r.sh.Ports[2].RxPackets
+		r.w.fixed += stepNS
+		r.turn()
+		if r.sh.Ports[2].RxPackets > before {
+			visits++
+		}
+	}
+	return visits
+}
+
+// TestFewFramesGather: a queue with a frame in each pass is visited once in gatherNS
+// while another one fills each batch, and in each pass otherwise; no frame is lost or
+// waits longer.
+func TestFewFramesGather(t *testing.T) {
+	r := gathering(t)
+	const step = gatherNS / 5
+	if n := r.gatheringPasses(20, step); n != 20 {
+		t.Errorf("visited in %d of 20 passes of a worker with little to do", n)
+	}
+	for range packet.BatchSize {
+		r.inject(1, ethernet(0xa, 60, 0))
+	}
+	r.rx(1).Replay(1 << 50)
+	if n := r.gatheringPasses(busyPasses, step); n != busyPasses {
+		t.Errorf("visited in %d of the first %d passes with a full batch", n, busyPasses)
+	}
+	if n := r.gatheringPasses(50, step); n != 10 {
+		t.Errorf("visited in %d of 50 passes, %d of which take %d ns", n, 5, gatherNS)
+	}
+	if n := r.gatheringPasses(10, gatherNS); n != 10 {
+		t.Errorf("visited in %d of 10 passes that take as long as it gathers", n)
+	}
+	r.rx(1).Replay(0)
+	r.gatheringPasses(64, step) // what is left of the other's
+	if n := r.gatheringPasses(20, step); n != 20 {
+		t.Errorf("visited in %d of 20 passes after the other queue has ended", n)
+	}
+	r.equal("frames", r.sh.Ports[2].RxPackets, 20+busyPasses+50+10+64+20)
+	r.drops(nil)
+}
+
+// TestFirstFrameWaitsForNothing: a queue that was empty is visited in each pass,
+// whatever others have.
+func TestFirstFrameWaitsForNothing(t *testing.T) {
+	r := gathering(t)
+	for range packet.BatchSize {
+		r.inject(1, ethernet(0xa, 60, 0))
+	}
+	r.rx(1).Replay(1 << 50)
+	for range 2 * busyPasses {
+		r.w.fixed += 1000
+		r.turn()
+	}
+	if n := r.gatheringPasses(1, 1000); n != 1 {
+		t.Error("the first frame had to wait")
+	}
+	if n := r.gatheringPasses(1, 1000); n != 0 {
+		t.Error("the second one had not")
+	}
+}
