@@ -69,9 +69,11 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
-	eventually(t, "another engine takes its place", func() bool { return f.last() != old })
-	f.d.change.Lock() // until it has
-	f.d.change.Unlock()
+	eventually(t, "another engine takes its place", func() bool {
+		f.d.change.Lock() // none is being started
+		defer f.d.change.Unlock()
+		return f.last() != old
+	})
 	f.worker().frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	f.want("in_port=p1", "2/200")
