@@ -112,13 +112,16 @@ func TestArmSeesFrames(t *testing.T) {
 }
 
 // A worker with a few polled queues looks into each in every pass that finds
-// nothing, and now and then while there are frames from elsewhere.
+// nothing, now and then while there are frames from elsewhere, and when whoever is
+// behind it was given one, which may be answered.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{Polled: true}, false)
-	r.install(0, 1, 0xa, output(2))
+	r.addPort(3, porttest.Options{}, false)
+	r.install(0, 1, 0xa, output(3))
+	r.install(1, 1, 0xb, output(2))
 	r.turn()
 	recvs := r.rx(2).Recvs.Load()
 	for range 10 {
@@ -135,6 +138,14 @@ func TestFewPolledQueues(t *testing.T) {
 	r.inject(1, ethernet(0xa, 60, 10))
 	r.turn()
 	r.equal("reads by a busy worker, later", r.rx(2).Recvs.Load(), recvs+2)
+	r.inject(1, ethernet(0xb, 60, 11))
+	r.turn()
+	r.inject(1, ethernet(0xa, 60, 12))
+	r.turn()
+	r.equal("reads behind what was delivered", r.rx(2).Recvs.Load(), recvs+3)
+	r.inject(1, ethernet(0xa, 60, 13))
+	r.turn()
+	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
 }
 
 // Many polled queues are read only when they are readable.

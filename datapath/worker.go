@@ -62,6 +62,12 @@ const (
 	// line of the avail index with us, and reading it too eagerly slows the guest
 	// down.
 	emptyPassPauses = 24
+	// yieldEvery is how many idle passes one yields in: often enough for a process
+	// that has become ready meanwhile, and not so often that a worker alone on its
+	// core is late for a frame. One without polled queues begins after yieldAfterNS:
+	// gaps in a load cost it no system call.
+	yieldEvery   = 4
+	yieldAfterNS = 10_000
 	// fewFrames is what a pass may have had for it to end like one that found
 	// nothing, if a process on this core may wait for them.
 	fewFrames = 2
@@ -314,15 +320,17 @@ func (w *Worker) pass() {
 	if frames+did > 0 || waits {
 		w.lastBusy = now
 		if w.delivered && frames <= fewFrames {
-			cpu.Yield() // before the next look, which most likely finds nothing
+			cpu.Yield()
+			w.waiter.nextReady = 0 // an answer may be there by now
 		}
 		w.delivered = false
 		return
 	}
-	if w.queues.polled > 0 {
-		cpu.Yield() // the kernel serves taps and sockets: whoever waits for them may be on this core
-	} else {
+	if w.queues.polled == 0 {
 		cpu.Pause(emptyPassPauses)
+	}
+	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
+		cpu.Yield() // whoever waits for what was delivered may be on this core
 	}
 	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
 		w.sleep()

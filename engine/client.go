@@ -94,8 +94,11 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs}
-	// A session of its own: the terminal's signals are for control alone.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// A process group of its own: the terminal's signals are for control alone. Not
+	// a session of its own: Linux divides a core among sessions first (sched(7),
+	// autogroup), so that a worker's yield would let nobody run who was started
+	// beside the switch.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)

@@ -449,8 +449,12 @@ func TestOneEngineAndStop(t *testing.T) {
 	}
 	startEngine(t, c, 2)
 	attachSocket(t, c, 3, `null`)
-	if sid, err := unix.Getsid(c.PID()); err != nil || sid != c.PID() {
-		t.Fatalf("session %d of process %d, %v", sid, c.PID(), err)
+	if group, err := unix.Getpgid(c.PID()); err != nil || group != c.PID() {
+		t.Fatalf("process group %d of process %d, %v", group, c.PID(), err)
+	}
+	own, _ := unix.Getsid(0)
+	if session, err := unix.Getsid(c.PID()); err != nil || session != own {
+		t.Fatalf("session %d, its starter's is %d, %v", session, own, err)
 	}
 	if err := c.Stop(); err != nil {
 		t.Fatal(err)

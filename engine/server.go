@@ -73,7 +73,7 @@ type Options struct {
 // terminal or a service manager are ignored, for control decides when the engine
 // ends.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
 	s := &server{openers: openers, kept: map[string]*Kept{}}
