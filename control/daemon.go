@@ -109,6 +109,7 @@ type Daemon struct {
 	connected *connectionEvents
 	upcalls   *upcalls // change
 	macsStale chan struct{}
+	watched   chan struct{} // groups watch ports: see watchPorts
 	lessons   chan lesson   // to be learnt
 	unlearnt  atomic.Uint64 // flows that found no room
 	restarts  atomic.Uint64 // engines that died
@@ -185,6 +186,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		macs:       newMACs(),
 		recircs:    openflow.NewRecircTable(),
 		macsStale:  make(chan struct{}, 1),
+		watched:    make(chan struct{}, 1),
 		lessons:    make(chan lesson, learnQueue),
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
@@ -265,6 +267,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	notify(d.underlay.moved) // devices may have changed since their ports were set up
+	notify(d.watched)        // groups of the saved state may do so
 	d.done.Add(7)
 	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
 	go func() { defer d.done.Done(); d.maintain(ctx) }()

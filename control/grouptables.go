@@ -235,9 +235,18 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 // watch it are told.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts tells groups of ports that come and go until ctx ends.
+// watchPorts tells groups of ports that come and go until ctx ends. While none wants
+// to know it rests: each look takes time from whoever is on this core.
 func (d *Daemon) watchPorts(ctx context.Context) {
-	for sleep(ctx, livenessInterval) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.watched:
+		}
+		if !sleep(ctx, livenessInterval) {
+			return
+		}
 		d.change.Lock()
 		if d.updateLiveness() {
 			d.revalidate(func(m *megaflow) bool { return m.usedPorts })
@@ -247,11 +256,13 @@ func (d *Daemon) watchPorts(ctx context.Context) {
 }
 
 // updateLiveness notes which ports are down, if a group wants to know, and
-// reports whether that has changed. Caller holds change.
+// reports whether that has changed; then it is done again before long. Caller holds
+// change.
 func (d *Daemon) updateLiveness() (changed bool) {
 	if !d.pipeline.WatchesPorts() {
 		return false
 	}
+	notify(d.watched)
 	for _, p := range d.ports {
 		down := p.problem.Load() != nil || p.driver.status().state != stateUp
 		if down != p.info.Down {
