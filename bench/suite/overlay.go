@@ -33,6 +33,7 @@ func overlayFamily() []*experiment {
 		{"tcp4", overlayShape{}, three, four},
 		{"tcp4-rules-82599", overlayShape{rules: true, hw: true}, both, four},
 		{"udp", overlayShape{}, three, udp},
+		{"udp-1G", overlayShape{}, three, []string{"-u", "-b", "1G", "-l", "1400"}},
 		{"udp-rules-82599", overlayShape{rules: true, hw: true}, both, udp},
 	}
 	var list []*experiment
