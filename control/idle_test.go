@@ -30,14 +30,14 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 			m.usedNS -= min(m.usedNS, uint64(by))
 		}
 	}
-	age(megaflowIdle - time.Second)
+	age(megaflowIdle * 6 / 10)
 	f.d.sweep()
 	if n := f.d.megaflows.len(); n != 2 {
 		t.Fatalf("%d megaflows before their time", n)
 	}
 	frame(1, 0x020000000001)
 	f.d.sweep() // credits the hit
-	age(2 * time.Second)
+	age(megaflowIdle / 2)
 	f.d.sweep()
 	if n := f.d.megaflows.len(); n != 1 {
 		t.Errorf("%d megaflows, of which one was hit", n)
@@ -112,6 +112,7 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	w := f.worker()
+	f.d.change.Lock() // no sweep before there are all
 	for i := range uint32(testSizes.Cache.Megaflows/2 + 20) {
 		w.frame(udpKey(1, 0, i, 9), 100)
 		f.settle()
@@ -124,6 +125,7 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 		m.usedNS -= uint64(leastIdle + time.Second)
 	}
 	f.d.mu.Unlock()
+	f.d.change.Unlock()
 	f.d.sweep()
 	f.d.megaflows.mu.Lock()
 	defer f.d.megaflows.mu.Unlock()

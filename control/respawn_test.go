@@ -48,6 +48,14 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	})
 }
 
+// leaving is an engine that dies a moment after it has told what it has.
+type leaving struct{ *fakeEngine }
+
+func (e leaving) Recall() ([]engine.Kept, error) {
+	defer time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
+	return e.fakeEngine.Recall()
+}
+
 // The engine that another control process has left dies while it is taken over.
 func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
@@ -58,7 +66,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	old := f.last()
 	f.die()
 	old.workers[0].stalled.Store(true)
-	time.AfterFunc(20*time.Millisecond, func() { _ = old.Kill() })
+	connectEngine = func(string) (engineClient, error) { return leaving{old}, nil }
 	begun := make(chan struct{})
 	go func() {
 		defer close(begun)
