@@ -451,7 +451,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v: %q, want %q", c.cfg, err, c.want)
 		}
-		if after := descriptors(t); after != before {
+		if after := descriptors(t); after > before {
 			t.Errorf("%+v: %d descriptors before, %d after", c.cfg, before, after)
 		}
 	}
@@ -530,7 +530,7 @@ func TestNoDescriptorIsLeaked(t *testing.T) {
 	for range 5 {
 		cycle()
 	}
-	if after := descriptors(t); after != before {
+	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 }
