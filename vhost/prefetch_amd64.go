@@ -27,3 +27,8 @@ func prefetchWrite(heads *head, n int, delta, skip uintptr)
 //
 //go:noescape
 func prefetchSpanWrite(from, to uintptr)
+
+// prefetchSpanRead asks for the lines from one address up to another, to be read.
+//
+//go:noescape
+func prefetchSpanRead(from, to uintptr)

@@ -74,3 +74,16 @@ line:
 	CMPQ AX, BX
 	JB   line
 	RET
+
+// func prefetchSpanRead(from, to uintptr)
+TEXT ·prefetchSpanRead(SB), NOSPLIT, $0-16
+	MOVQ from+0(FP), AX
+	MOVQ to+8(FP), BX
+	ANDQ $~63, AX
+
+line:
+	PREFETCHT0 (AX)
+	ADDQ $64, AX
+	CMPQ AX, BX
+	JB   line
+	RET

@@ -7,3 +7,5 @@ func prefetchRead(*head, int, uintptr, uintptr) {}
 func prefetchWrite(*head, int, uintptr, uintptr) {}
 
 func prefetchSpanWrite(uintptr, uintptr) {}
+
+func prefetchSpanRead(uintptr, uintptr) {}

@@ -260,6 +260,16 @@ func (r *ring) expect(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
+// foresee fetches the avail entries of the next batch, if the driver has made it
+// available long ago, as it does with buffers to receive into.
+func (r *ring) foresee() {
+	if r.packed || r.seen-r.next < packet.BatchSize {
+		return
+	}
+	at := uintptr(r.avail) + 4 + uintptr(uint32(r.next)&r.mask)*2
+	prefetchSpanRead(at, at+2*packet.BatchSize)
+}
+
 // patience is the number of elements that the driver may not be shown yet while more
 // are coming: between cores that share no cache, each line that goes over to the
 // driver and back costs about what a frame does, whatever is in it.

@@ -35,6 +35,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 			return sent
 		}
 	}
+	q.foresee()
 	return sent
 }
 
