@@ -39,7 +39,9 @@ func (w *Worker) classify(tunneled uint32) {
 		i := bits.TrailingZeros32(odd) % packet.BatchSize
 		f := &b.Frames[i]
 		if f.Undone() && f.Drop == packet.DropNone {
-			f.Drop = b.CheckOffload(f)
+			if f.Drop = b.CheckOffload(f); f.Drop == packet.DropNone {
+				w.noteCuts(f)
+			}
 			w.undone |= 1 << i
 		}
 		if f.Drop != packet.DropNone {

@@ -1,11 +1,13 @@
 package datapath
 
+import "weft/packet"
+
 // A frame that goes through all masks and misses costs some fifty times what one
 // of a known flow does, and a sender can make every frame such a one (tuple-space
-// explosion, CVE-2019-25076). So each receive queue is charged for what its
-// frames cost beyond the ordinary. While other queues have frames, one that owes
-// too much is not visited: its frames wait, or are lost, where they come from,
-// and the others go on. Debts are paid off with time, all together slowShare of
+// explosion, CVE-2019-25076), or a large one that has to be cut into a thousand. So
+// each receive queue is charged for what its frames cost beyond the ordinary. While
+// other queues have frames, one that owes too much is not visited: its frames wait,
+// or are lost, where they come from, and the others go on. Debts are paid off with time, all together slowShare of
 // it: what was spent on such frames is at most that part of a busy worker. With
 // nothing else to do, debts do not matter.
 //
@@ -21,6 +23,10 @@ const (
 	// time matters.
 	maskCostNS = 15
 	missCostNS = 3000
+	// cutCostNS is what a segment costs that a large frame is cut into, where it has
+	// less than smallSegment bytes of payload. Ordinary ones are free.
+	cutCostNS    = 70
+	smallSegment = 256
 	// freeMasks are the masks a frame that the exact-match cache does not know may
 	// try for nothing.
 	freeMasks = 8
@@ -44,14 +50,22 @@ type fairness struct {
 	others    int    // frames of this pass that came from queues without debt, and cost nothing
 	settledNS uint64 // clock of the last pass
 	awayNS    uint64 // for how long others are still waited for
+	cuts      uint64 // small segments that large frames stood for, so far
 }
 
 // costs is what a batch is charged by, read before and after.
-type costs struct{ masks, misses uint64 }
+type costs struct{ masks, misses, cuts uint64 }
 
 func (w *Worker) costs() costs {
 	c := w.sh.Counters
-	return costs{c.MasksSearched, c.Misses}
+	return costs{c.MasksSearched, c.Misses, w.fair.cuts}
+}
+
+// noteCuts notes what f, if it is large, may have to be cut into.
+func (w *Worker) noteCuts(f *packet.Frame) {
+	if f.Offload.GSO != packet.GSONone && f.Offload.Size < smallSegment {
+		w.fair.cuts += uint64(f.SegmentCount())
+	}
 }
 
 // charge puts what a batch of n frames of q has cost on its account.
@@ -59,7 +73,7 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
 	free := freeMasks * uint64(n)
-	cost := missCostNS * misses
+	cost := missCostNS*misses + cutCostNS*(c.cuts-before.cuts)
 	if masks > free {
 		cost += maskCostNS * (masks - free)
 	}

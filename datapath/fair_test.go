@@ -137,6 +137,39 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	}
 }
 
+// A queue whose large frames stand for very many small ones is left out likewise, and
+// one of ordinary large frames is not.
+func TestSmallSegmentsAreCharged(t *testing.T) {
+	for size, most := range map[int]int{40: 10, 1448: 200} {
+		r := newRig(t, testSizes)
+		for no := uint32(1); no <= 3; no++ {
+			r.addPort(no, porttest.Options{Slots: 64, SlotBytes: packet.MaxFrameLen, MTU: 1514}, false)
+		}
+		r.install(0, 1, 0xa, output(2))
+		r.install(1, 3, 0xb, output(2))
+		r.tx(2).Discard.Store(true)
+		undone, o := undo(large(0xa, 60000), size)
+		r.rx(1).InjectUndone(undone, o)
+		r.inject(3, ethernet(0xb, 60, 1))
+		r.turn()
+		r.rx(1).Replay(1 << 50)
+		r.rx(3).Replay(1 << 50)
+		visits, times := r.sh.Ports[1].RxPackets, 0
+		r.w.fixed = r.w.now
+		for range 200 {
+			r.w.fixed += 100_000
+			r.turn()
+			if n := r.sh.Ports[1].RxPackets; n > visits {
+				visits = n
+				times++
+			}
+		}
+		if times > most || size > smallSegment && times != most {
+			t.Errorf("segments of %d bytes: visited %d times in 200 passes", size, times)
+		}
+	}
+}
+
 // TestOrdinaryQueuesOweNothing: what the caches know costs no queue anything,
 // and a connection that is new is no reason to leave a queue out.
 func TestOrdinaryQueuesOweNothing(t *testing.T) {

@@ -206,12 +206,13 @@ func TestBadOffload(t *testing.T) {
 		{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6},
 		{GSO: packet.GSOTCPv4, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16},
 		{Flags: packet.OffloadPartial, CsumStart: 60000, CsumOffset: 16},
+		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // 2,946 segments
 	} {
 		r.rx(1).InjectUndone(undone, bad)
 	}
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()
-	r.drops(map[packet.DropReason]uint64{packet.DropBadOffload: 5})
+	r.drops(map[packet.DropReason]uint64{packet.DropBadOffload: 6})
 	r.equal("sent", r.sh.Ports[5].TxPackets, 1)
 }
 

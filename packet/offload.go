@@ -115,7 +115,8 @@ func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Fla
 // once extraction has set L3 and L4, and sees to it that the headers up to and
 // including the one to be finished or repeated lie in the private header. What
 // contradicts the frame is dropped as DropBadOffload: nothing after this need
-// look again. A large frame of one segment becomes an ordinary one.
+// look again. A large frame of one segment becomes an ordinary one, and one of more
+// than MaxSegments is none that any sender makes.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -157,9 +158,16 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	}
 	if f.Len()-n <= int(o.Size) {
 		o.GSO, o.Size = GSONone, 0
+	} else if f.SegmentCount() > MaxSegments {
+		return DropBadOffload
 	}
 	return DropNone
 }
+
+// MaxSegments is the number of frames that a large one may stand for: 64 KiB with the
+// least MSS that Linux accepts (48) and timestamps in each segment make 1,819. Without
+// a bound a guest could have 64 KiB cut into single bytes.
+const MaxSegments = 2048
 
 // headersLen is the length of all headers of a TCP or UDP frame, tunnel
 // included: where the payload begins.
