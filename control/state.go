@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	boltErrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 )
 
@@ -67,7 +68,11 @@ func openStore(dir string) (*store, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes})
 	if err != nil {
 		lock.Close()
-		return nil, fmt.Errorf("state file %s: %w", path, cause(err))
+		err = fmt.Errorf("state file %s: %w", path, cause(err))
+		if errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum) {
+			err = fmt.Errorf("%w; restore it, or move it away to begin without ports and flows", err)
+		}
+		return nil, err
 	}
 	s := &store{db: db, lock: lock}
 	if err := s.prepare(); err != nil {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,5 +101,17 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 		if !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %q", dir, err)
 		}
+	}
+}
+
+// A state file that is none is refused with what to do about it.
+func TestStateFileThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openStore(dir)
+	if err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
 	}
 }

@@ -90,8 +90,9 @@ type Order struct {
 }
 
 var (
-	errGone   = errors.New("the other end has gone")
-	errNotDue = errors.New("the other end says what is not due; is it another version?")
+	errGone    = errors.New("the other end has gone")
+	errForeign = errors.New("what answers there is no weft bench: is it another program's port?")
+	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
 // control is one end of the connection.
@@ -131,8 +132,11 @@ func (c *control) send(m message) error {
 	return named(json.NewEncoder(c.conn).Encode(m))
 }
 
-// named is err, or errGone where err says so in the kernel's words.
+// named is err, or in our words what it says in the kernel's or the decoder's.
 func named(err error) error {
+	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
+		return errForeign
+	}
 	for _, gone := range []error{io.EOF, net.ErrClosed, unix.ECONNRESET, unix.EPIPE} {
 		if errors.Is(err, gone) {
 			return errGone

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -374,4 +375,27 @@ func closedConn(t *testing.T) net.Conn {
 	}
 	other.Close()
 	return c
+}
+
+// What answers in another language is named so.
+func TestAnotherProgramAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		_, _ = io.Copy(io.Discard, c) // until the client goes
+	}()
+	c := Client{Server: l.Addr().String()}
+	_, err = c.Run(context.Background(), Spec{Protocol: TCP, Mode: Stream, Streams: 1, Seconds: 1, Flows: 1, Sizes: Mix{{Size: 1000, Count: 1}}})
+	if err == nil || !strings.Contains(err.Error(), "no weft bench") {
+		t.Error(err)
+	}
 }
