@@ -8,10 +8,13 @@ import (
 )
 
 // patientRig has a port 2 that puts every flush off.
-func patientRig(t *testing.T) *rig {
+func patientRig(t *testing.T) *rig { return patientRigOver(t, porttest.Options{}) }
+
+// patientRigOver is one whose port 1, from which frames come, has options.
+func patientRigOver(t *testing.T, source porttest.Options) *rig {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
-	r.addPort(1, porttest.Options{}, false)
+	r.addPort(1, source, false)
 	r.addPort(2, porttest.Options{}, false)
 	r.tx(2).Patient.Store(true)
 	r.install(0, 1, 0xa, output(2))
@@ -278,13 +281,7 @@ func TestHoldIsExecutedOnce(t *testing.T) {
 // A ring that holds little more than a batch is given it back at once, for its guest
 // has nothing else to go on with.
 func TestNothingIsKeptOfASmallRing(t *testing.T) {
-	r := newRig(t, testSizes)
-	r.w.fixed = 1
-	r.addPort(1, porttest.Options{Slots: packet.BatchSize}, false)
-	r.addPort(2, porttest.Options{}, false)
-	r.tx(2).Patient.Store(true)
-	r.install(0, 1, 0xa, output(2))
-	r.turn()
+	r := patientRigOver(t, porttest.Options{Slots: packet.BatchSize})
 	for range 3 {
 		r.injectMany(packet.BatchSize)
 		r.turn()

@@ -10,6 +10,20 @@ import (
 	"weft/packet"
 )
 
+// received is a frame as the data path rewrites it: extraction has found its headers.
+func received(t *testing.T, frame []byte) *packet.Frame {
+	t.Helper()
+	var b packet.Batch
+	f, h := b.Next()
+	copy(h[:], frame)
+	b.Commit(f, len(frame))
+	var k flowtable.Key
+	if why := flowtable.Extract(&b, f, &k); why != packet.DropNone {
+		t.Fatal(why)
+	}
+	return f
+}
+
 // Both ends at once make the same frame as one after the other.
 func TestSetIPv4Ends(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
@@ -39,14 +53,7 @@ func TestSetIPv4Ends(t *testing.T) {
 		}
 		var out [2][]byte
 		for way := range out {
-			var b packet.Batch
-			f, h := b.Next()
-			copy(h[:], frame)
-			b.Commit(f, len(frame))
-			var k flowtable.Key
-			if why := flowtable.Extract(&b, f, &k); why != packet.DropNone {
-				t.Fatal(why)
-			}
+			f := received(t, frame)
 			if way == 0 {
 				if !f.SetIPv4Ends(addresses, ports) {
 					t.Fatal("refused")
@@ -107,14 +114,7 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 			_, sum := sums(to[14:34], to[34:])
 			ports = ports&^0xffff | uint32(^sum)
 		}
-		var b packet.Batch
-		f, h := b.Next()
-		copy(h[:], frame)
-		b.Commit(f, len(frame))
-		var k flowtable.Key
-		if why := flowtable.Extract(&b, f, &k); why != packet.DropNone {
-			t.Fatal(why)
-		}
+		f := received(t, frame)
 		if !f.SetIPv4Ends(addresses, ports) {
 			t.Fatal("refused")
 		}
