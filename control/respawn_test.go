@@ -36,7 +36,6 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	}
 	first := f.last()
 	_ = first.Kill()
-	eventually(t, "the third engine after it forwards", func() bool { return f.d.restarts.Load() == 3 })
 	eventually(t, "what the first one knew is known again", func() bool {
 		if !f.d.change.TryLock() {
 			return false
@@ -44,7 +43,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 		defer f.d.change.Unlock()
 		known, key := false, udpKey(1, 1, 2, 9)
 		f.worker().on(func() { _, known = f.worker().lookup(&key) })
-		return known
+		return known && f.last() != first
 	})
 }
 
