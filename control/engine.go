@@ -396,10 +396,9 @@ const (
 
 // supervise replaces the engine whenever it dies, until ctx ends.
 func (d *Daemon) supervise(ctx context.Context) {
-	pause := time.Duration(0)
+	pause, born := time.Duration(0), time.Now()
 	for {
 		client := d.engine()
-		born := time.Now()
 		d.prepareSpare()
 		ended := watch(client)
 		select {
@@ -428,7 +427,8 @@ func (d *Daemon) supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		<-ended // and with it the use of what Close closes
+		born = time.Now() // not later: on a busy machine the rest takes its time
+		<-ended           // and with it the use of what Close closes
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
