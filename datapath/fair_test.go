@@ -180,8 +180,11 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	r.w.fixed = r.w.now + gatherNS
-	r.turn()
+	for range 2 { // what has gathered, were it more than a batch
+		r.w.fixed = r.w.now + gatherNS
+		r.turn()
+		r.answer()
+	}
 	if q := r.w.queues.at(0); q.debtNS != 0 {
 		t.Errorf("a queue of known flows owes %d ns", q.debtNS)
 	}
