@@ -78,6 +78,45 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestLoadRests: at rest exactly those frames are lost which the switch has lost, though
+// it gives buffers back before and behind their frames; afterwards the others go on.
+func TestLoadRests(t *testing.T) {
+	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
+		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		devices := []*vhost.Device{open(t, l.Guests[0], nil), open(t, l.Guests[1], nil)}
+		b, lost, before := new(packet.Batch), int64(0), uint64(0)
+		for round := range 4 {
+			for i := range 20 + round {
+				if i%7 == 6 && round%2 == 1 {
+					b.Reset()
+					lost += int64(devices[0].Rx()[0].Recv(b))
+					devices[0].Rx()[0].Release()
+				}
+				cross(b, devices)
+				l.Step(i % 2)
+			}
+			quiet := 0
+			totals, bad := l.Rest(func(came int) bool {
+				if quiet++; cross(b, devices)+came > 0 {
+					quiet = 0
+				}
+				return quiet == 3
+			})
+			if totals.Lost != lost || bad != 0 || totals.Received <= before || totals.Misused != 0 {
+				t.Fatalf("round %d, %#x: %+v and %d bad after %d frames were lost", round, features, totals, bad, lost)
+			}
+			before = totals.Received
+		}
+		if lost == 0 {
+			t.Fatal("nothing was lost")
+		}
+	}
+}
+
 // BenchmarkForward is the switch's part of forwarding without looking at
 // frames, with the guests' part on the same core in between and not counted.
 func BenchmarkForward(b *testing.B) {

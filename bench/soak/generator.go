@@ -116,13 +116,29 @@ func (g *generator) totals() vhosttest.LoadTotals {
 func (g *generator) begin() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.base, g.gaps, g.own = g.whole(), nil, 0
+	g.base, g.gaps, g.own = g.rest(), nil, 0
 }
 
 func (g *generator) end() {
 	close(g.stop)
 	<-g.ended
-	g.sum = g.whole()
+	g.sum = g.rest()
+}
+
+// quiet is for how long nothing comes of what a switch that lives still has.
+const quiet = 50 * time.Millisecond
+
+// rest is the totals with no frame under way.
+func (g *generator) rest() vhosttest.LoadTotals {
+	last := time.Now()
+	t, bad := g.load.Rest(func(came int) bool {
+		if came > 0 {
+			last = time.Now()
+		}
+		return time.Since(last) >= quiet
+	})
+	g.bad += bad
+	return t
 }
 
 // now is the totals while the load goes on.

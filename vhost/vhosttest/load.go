@@ -258,11 +258,25 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	if e.rx.packed == nil {
 		return l.stepSplit(e)
 	}
+	e.reclaim()
+	frames, bad = l.receive(e, func(i int) {
+		l.prepare(e, i)
+		e.tx.Offer(uint16(i))
+	})
+	e.rx.Publish()
+	e.tx.Publish()
+	return frames, bad
+}
+
+// reclaim moves the buffers that the switch has sent to the receive ring, and returns
+// how many.
+func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
 		if !ok {
-			break
+			return n
 		}
+		n++
 		e.sent++
 		if e.offered >= e.target {
 			e.spare = append(e.spare, uint16(i))
@@ -271,23 +285,50 @@ func (l *Load) Step(guest int) (frames, bad int) {
 		e.rx.Offer(uint16(i))
 		e.offered++
 	}
+}
+
+// receive takes what has come, and has each frame's buffer dealt with.
+func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
 		if !ok {
-			break
+			e.received += uint64(frames)
+			return frames, bad
 		}
 		e.offered--
 		frames++
 		if l.config.Check && !l.good(e, i, n) {
 			bad++
 		}
-		l.prepare(e, i)
-		e.tx.Offer(uint16(i))
+		deal(i)
 	}
-	e.received += uint64(frames)
-	e.rx.Publish()
-	e.tx.Publish()
-	return frames, bad
+}
+
+// Rest transmits nothing until enough, which is told after each round how many frames
+// and buffers have come, says that all is here which was under way; and then goes on.
+// Only in between do the totals say how many frames are lost: a switch gives a frame
+// back to its sender before or after the receiver sees it. It returns those, and the
+// number of bad frames.
+func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
+	held := make([][]int, len(l.ends))
+	for came := -1; came < 0 || !enough(came); {
+		came = 0
+		for i, e := range l.ends {
+			frames, wrong := l.receive(e, func(buffer int) { held[i] = append(held[i], buffer) })
+			bad += wrong
+			came += e.reclaim() + frames
+			e.rx.Publish()
+		}
+	}
+	totals = l.Totals()
+	for i, e := range l.ends {
+		for _, buffer := range held[i] {
+			l.prepare(e, buffer)
+			e.tx.Offer(uint16(buffer))
+		}
+		e.tx.Publish()
+	}
+	return totals, bad
 }
 
 // pausesIdle is how long a guest that found nothing leaves its rings alone, in
