@@ -64,11 +64,15 @@ func setFilter(fd int, f []unix.SockFilter) error {
 }
 
 // sink is a UDP socket bound to an endpoint that takes nothing, so that the kernel
-// does not say that nobody does.
-func sink(e netip.AddrPort) (fd int, err error) {
-	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()})
+// does not say that nobody does. A link-local address is that of the device of the
+// index.
+func sink(e netip.AddrPort, device int) (fd int, err error) {
+	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
+	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
 	if e.Addr().Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(e.Port()), Addr: e.Addr().As4()}
+	} else if e.Addr().IsLinkLocalUnicast() {
+		v6.ZoneId = uint32(device)
 	}
 	fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -149,7 +149,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 			sinks = append(sinks, u.sinks[at])
 			continue
 		}
-		fd, err := sink(e)
+		fd, err := sink(e, u.ifindex)
 		if err != nil {
 			closeAll(fresh)
 			return fmt.Errorf("af_packet on %s: %w", u.spec.Dev, err)

@@ -1,0 +1,32 @@
+package afpacket
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// Every device on which IPv6 is on has a link-local address, which is an endpoint as
+// the others are. There may be the same one on another device.
+func TestLinkLocalEndpoint(t *testing.T) {
+	r := newRig(t)
+	e := netip.MustParseAddrPort("[fe80::99]:4789")
+	for _, dev := range []string{"u0", "other"} {
+		if dev == "other" {
+			r.ns[0].Exec("ip", "link", "add", dev, "up", "type", "veth", "peer", "name", "another")
+		}
+		r.ns[0].Exec("ip", "addr", "add", e.Addr().String()+"/64", "dev", dev, "nodad")
+	}
+	r.ns[0].Do(func() {
+		if err := r.up[0].SetEndpoints([]netip.AddrPort{e}); err != nil {
+			t.Fatal(err)
+		}
+		other, err := Setup(Config{Dev: "other"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if err := other.SetEndpoints([]netip.AddrPort{e}); err != nil {
+			t.Error(err)
+		}
+	})
+}
