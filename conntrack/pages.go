@@ -16,7 +16,8 @@ import (
 // connections have, if the last one that began has it. The worker that sweeps asks.
 
 const (
-	// pagesAhead is how many records have theirs at most: 5 MB, and 2 MB each of peers and addresses.
+	// pagesAhead is how many records have theirs at most: 5 MB, and 2 MB each of peers
+	// and addresses.
 	pagesAhead = 1 << 16
 	// bucketsAPage bounds from below what a page of the index serves.
 	bucketsAPage = 4096 / 64

@@ -7,9 +7,9 @@ import "weft/packet"
 // explosion, CVE-2019-25076), or a large one that has to be cut into a thousand. So
 // each receive queue is charged for what its frames cost beyond the ordinary. While
 // other queues have frames, one that owes too much is not visited: its frames wait,
-// or are lost, where they come from, and the others go on. Debts are paid off with time, all together slowShare of
-// it: what was spent on such frames is at most that part of a busy worker. With
-// nothing else to do, debts do not matter.
+// or are lost, where they come from, and the others go on. Debts are paid off with
+// time, all together slowShare of it: what was spent on such frames is at most that
+// part of a busy worker. With nothing else to do, debts do not matter.
 //
 // A worker that was busy with others counts as busy for a while after: guests lose
 // their cores, most of all to the control process that answers misses, and if that

@@ -12,9 +12,10 @@ import (
 // record is the switch's own account of a device's rings, in memory that outlives the
 // engine: of a packed ring a word of state, and the elements that are taken and not
 // published; of a split ring that the driver transmits on, a word that says how many
-// chains are dealt with, of which it may have been shown fewer. QEMU's network front end passes no INFLIGHT_SHMFD on,
-// which is the protocol's way to the same end. Control makes it, before the
-// device starts, and keeps its descriptor; the engine writes.
+// chains are dealt with, of which it may have been shown fewer. QEMU's network front
+// end passes no INFLIGHT_SHMFD on, which is the protocol's way to the same end.
+// Control makes it, before the device starts, and keeps its descriptor; the engine
+// writes.
 type record struct{ region *shm.Region }
 
 // The word of state: position of the oldest chain not published, the mark of a
