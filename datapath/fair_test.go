@@ -53,17 +53,8 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 	}
 	r.rx(1).Replay(1 << 50)
 	r.rx(3).Replay(1 << 50)
-	visits, slow := r.sh.Ports[3].RxPackets, 0
 	r.w.fixed = r.w.now
-	for range 3000 {
-		r.w.fixed += 20_000 // what a pass takes, however long it does here
-		r.turn()
-		if n := r.sh.Ports[3].RxPackets; n > visits {
-			visits = n
-			slow++
-		}
-		r.answer()
-	}
+	slow := r.visits(3, 3000, nil)
 	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
 		t.Errorf("port %d owes %d ns", q.port, q.debtNS)
 	}
@@ -75,7 +66,7 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 		t.Errorf("%d frames of the other queue", n)
 	}
 	r.rx(1).Replay(0)
-	before, alone := r.sh.Ports[3].RxPackets, 0
+	before := r.sh.Ports[3].RxPackets
 	for range maxAwayNS/20_000 - 10 {
 		r.w.fixed += 20_000
 		r.turn()
@@ -90,19 +81,28 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	before = r.sh.Ports[3].RxPackets
-	for range 100 {
-		r.w.fixed += 20_000
-		r.turn()
-		if n := r.sh.Ports[3].RxPackets; n > before {
-			before = n
-			alone++
-		}
-		r.answer()
-	}
+	alone := r.visits(3, 100, nil)
 	if alone != 100 {
 		t.Errorf("alone it was visited in %d of 100 passes", alone)
 	}
+}
+
+// visits is in how many of so many passes a port had frames taken; before is called at
+// the beginning of each. Passes take 20 µs, however long they do here.
+func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
+	for i := range passes {
+		if before != nil {
+			before(i)
+		}
+		was := r.sh.Ports[port].RxPackets
+		r.w.fixed += 20_000
+		r.turn()
+		if r.sh.Ports[port].RxPackets > was {
+			times++
+		}
+		r.answer()
+	}
+	return times
 }
 
 // TestWaitsAsLongAsOthersWereThere: a frame of others now and then keeps no queue
@@ -119,19 +119,11 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	visited := 0
-	for i := range 1000 {
+	visited := r.visits(3, 1000, func(i int) {
 		if i%50 == 0 {
 			r.rx(1).Replay(1)
 		}
-		before := r.sh.Ports[3].RxPackets
-		r.w.fixed += 20_000
-		r.turn()
-		r.answer()
-		if r.sh.Ports[3].RxPackets > before {
-			visited++
-		}
-	}
+	})
 	if visited < 900 || visited > 990 {
 		t.Errorf("visited in %d of 1000 passes, with one frame of others in 50", visited)
 	}

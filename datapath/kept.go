@@ -77,9 +77,7 @@ func (w *Worker) giveShownBack(q *rxQueue) {
 		}
 	}
 	if q.kept.count > 0 {
-		w.rxInUse = q
-		w.giveBack(q)
-		w.rxInUse = nil
+		w.giveBackAlone(q)
 	}
 }
 
@@ -89,6 +87,13 @@ func (w *Worker) giveBack(q *rxQueue) {
 		w.flushFor(&q.kept)
 	}
 	q.release(w.now)
+}
+
+// giveBackAlone is giveBack where no batch is in hand: a fault is the queue's.
+func (w *Worker) giveBackAlone(q *rxQueue) {
+	w.rxInUse = q
+	w.giveBack(q)
+	w.rxInUse = nil
 }
 
 // giveAllBack keeps nothing of any queue.
@@ -101,8 +106,6 @@ func (w *Worker) giveAllBack() {
 func (w *Worker) giveKeptBack(q *rxQueue) {
 	if q.kept.count > 0 || q.lateNS > 0 {
 		q.lateNS = 0
-		w.rxInUse = q
-		w.giveBack(q)
-		w.rxInUse = nil
+		w.giveBackAlone(q)
 	}
 }

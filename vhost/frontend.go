@@ -51,7 +51,7 @@ func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
 // almostUsable tells whether the ring is usable, or one more message makes it so.
 func (v *vringState) almostUsable() bool {
-	return v.usable() || v.Num > 0 && v.Placed || v.Num > 0 && v.Started || v.Placed && v.Started
+	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
 
 // ready tells whether there is a device to start: memory, and a ring of each

@@ -73,6 +73,9 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 		}
 		defer closeFile()
 		begin = func() error {
+			if err := empty(out); err != nil {
+				return err
+			}
 			p, err := newPcapng(out)
 			if err == nil {
 				write, finish = p.frame, p.close
@@ -108,8 +111,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile is the file that frames are written to, - for standard output. What was
-// in it goes with the first write: a capture that the daemon refuses leaves it alone.
+// captureFile is the file that frames are to be written to, - for standard output, as
+// it is: a capture that the daemon refuses leaves it alone.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -118,24 +121,20 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	if err != nil {
 		return nil, nil, usagef("%v; expected a file to write to, or - for standard output", err)
 	}
-	return &overwriting{File: f}, func() { f.Close() }, nil
+	return f, func() { f.Close() }, nil
 }
 
-// overwriting empties a file before the first write to it.
-type overwriting struct {
-	*os.File
-	begun bool
-}
-
-func (o *overwriting) Write(p []byte) (int, error) {
-	if !o.begun {
-		// Pipes and devices have nothing to empty, and say EINVAL.
-		if err := o.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) {
-			return 0, err
-		}
-		o.begun = true
+// empty empties a file. Standard output goes on where it is; pipes and devices have
+// nothing to empty, and say EINVAL.
+func empty(out io.Writer) error {
+	f, ok := out.(*os.File)
+	if !ok {
+		return nil
 	}
-	return o.File.Write(p)
+	if err := f.Truncate(0); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
 }
 
 // printLine prints a value of a stream: JSON on one line.
