@@ -11,6 +11,7 @@
 //	DELETE /v1/flows[?match=MATCH][&strict=true]  -> FlowsChanged
 //	POST   /v1/flows/diff                    DiffFlows -> FlowsDiffer
 //	GET    /v1/megaflows                     []Megaflow
+//	GET    /v1/limits[?port=NAME]            []Limit
 //	GET    /v1/macs                          []MAC
 //	DELETE /v1/macs[?port=NAME]              MACsFlushed
 //	POST   /v1/packet-out                    PacketOut -> PacketSent

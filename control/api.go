@@ -211,6 +211,7 @@ func (d *Daemon) handler() http.Handler {
 	d.modTableRoutes(route)
 	d.macRoutes(route)
 	d.packetOutRoutes(route)
+	d.limitRoutes(route)
 	route("GET /v1/megaflows", worded(func(r *http.Request, words portWords) (any, error) {
 		return d.dumpMegaflows(words), nil
 	}))

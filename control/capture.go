@@ -32,8 +32,9 @@ const (
 
 // captures is the daemon's side of all taps. mu comes before Daemon.mu.
 type captures struct {
-	d    *Daemon
-	lost atomic.Uint64 // frames, of all sessions that have ended
+	d       *Daemon
+	lost    atomic.Uint64 // frames, of all sessions that have ended
+	refused atomic.Uint64 // sessions, for want of a tap
 
 	mu       sync.Mutex
 	sessions [datapath.MaxTaps]*captureSession
@@ -57,6 +58,7 @@ func (c *captures) begin(tap datapath.Tap) (*captureSession, error) {
 	defer c.mu.Unlock()
 	index := slices.Index(c.sessions[:], nil)
 	if index < 0 {
+		c.refused.Add(1)
 		return nil, inputf("there are %d captures and live traces already, the most possible; stop one first", len(c.sessions))
 	}
 	s := &captureSession{tap: tap, index: uint32(index), frames: make(chan datapath.Capture, captureBacklog)}

@@ -43,6 +43,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/limits"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -108,6 +109,7 @@ type Daemon struct {
 	monitors  monitors
 	connected *connectionEvents
 	upcalls   *upcalls // change
+	limits    limits.Registry
 	macsStale chan struct{}
 	watched   chan struct{} // groups watch ports: see watchPorts
 	lessons   chan lesson   // to be learnt
@@ -192,6 +194,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
 	d.captures = &captures{d: d}
 	d.connected = &connectionEvents{d: d}
+	d.registerLimits()
 	var err error
 	if d.store, err = openStore(config.StateDir); err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ type megaflows struct {
 	actions  int
 	// Of them, by the port that they count against.
 	ownMasks, ownFlows map[uint32]int
+	refusals           shareRefusals
 }
 
 type maskUse struct {
@@ -114,11 +115,18 @@ func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	if use != nil && f.find(f.hash(m, use), m, use) != nil {
 		return present
 	}
-	full := use == nil && len(f.masks) >= f.limits.Masks
-	full = full || !mayHave(f.ownFlows[m.owner], f.count, f.limits.Megaflows)
-	full = full || len(m.actions) > flowtable.MaxActions
-	full = full || f.actions+len(m.actions) > f.mostActions()
-	if full || !f.allocate(m) {
+	switch {
+	case use == nil && len(f.masks) >= f.limits.Masks:
+		f.refusals.masks.add(m.owner)
+		return refused
+	case !mayHave(f.ownFlows[m.owner], f.count, f.limits.Megaflows):
+		f.refusals.flows.add(m.owner)
+		return refused
+	case len(m.actions) > flowtable.MaxActions || f.actions+len(m.actions) > f.mostActions():
+		f.refusals.actions++
+		return refused
+	case !f.allocate(m):
+		f.refusals.flows.add(m.owner)
 		return refused
 	}
 	f.enter(m, mask, use)

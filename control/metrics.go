@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weft/api"
+	"weft/control/limits"
 	"weft/openflow"
 )
 
@@ -79,6 +80,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricBuild, 1, s.Version)
 	gauge(metricUptime, s.UptimeS)
 	c.d.collectTools(out)
+	limits.Collect(c.d.limitList(c.d.limits.Rows()), out)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)

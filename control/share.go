@@ -3,6 +3,7 @@ package control
 import (
 	"time"
 
+	"weft/control/limits"
 	"weft/flowtable"
 )
 
@@ -69,6 +70,7 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 	if use := f.masks[*mask]; use != nil || mayHave(f.ownMasks[owner], len(f.masks), f.limits.Masks-narrowMasks) {
 		return mask, use
 	}
+	f.refusals.masks.add(owner)
 	fits := narrow(mask)
 	return &fits, f.masks[fits]
 }
@@ -81,4 +83,52 @@ func tally(own map[uint32]int, owner uint32) {
 	if own[owner]--; own[owner] == 0 {
 		delete(own, owner)
 	}
+}
+
+// shareRefusals counts megaflows that found no room. Guarded by megaflows.mu.
+type shareRefusals struct {
+	masks, flows perPort
+	actions      uint64
+}
+
+// perPort counts by port number.
+type perPort map[uint32]uint64
+
+func (p *perPort) add(owner uint32) {
+	if *p == nil {
+		*p = perPort{}
+	}
+	(*p)[owner]++
+}
+
+// limitRows are the rows of slots, masks and actions. A port holds at most as much as
+// it leaves free, so its limit moves with the use of the others.
+func (f *megaflows) limitRows(emit func(limits.Row)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	emit(limits.Row{Name: "megaflow_actions", Unit: "actions", Holder: limits.All(),
+		Used: uint64(f.actions), Limit: uint64(f.mostActions()), Refused: f.refusals.actions})
+	shareRows(emit, "megaflows", f.ownFlows, f.count, f.limits.Megaflows, f.refusals.flows)
+	shareRows(emit, "masks", f.ownMasks, len(f.masks), f.limits.Masks-narrowMasks, f.refusals.masks)
+}
+
+// shareRows are the rows of a resource that mayHave shares out: one for all and one
+// for each port that holds some or was refused.
+func shareRows(emit func(limits.Row), name string, own map[uint32]int, count, limit int, refused perPort) {
+	all := limits.Row{Name: name, Unit: "entries", Holder: limits.All(), Used: uint64(count), Limit: uint64(limit)}
+	holders := map[uint32]bool{}
+	for no := range own {
+		holders[no] = true
+	}
+	for no, n := range refused {
+		holders[no] = true
+		all.Refused += n
+	}
+	for no := range holders {
+		has := own[no]
+		most := has + (max(limit-count-has, 0)+1)/2
+		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(no),
+			Used: uint64(has), Limit: uint64(most), Refused: refused[no]})
+	}
+	emit(all)
 }

@@ -29,8 +29,8 @@ type Freezer interface {
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// maxFrozen bounds a RecircTable; beyond it, ct with a table drops.
-const maxFrozen = 1 << 16
+// MaxFrozen bounds a RecircTable; beyond it, ct with a table drops.
+const MaxFrozen = 1 << 16
 
 // RecircTable implements Freezer. An id comes of what it stands for, so that a
 // control process which translates the same flows finds the ids that an earlier
@@ -59,7 +59,7 @@ func (r *RecircTable) Freeze(f *Frozen) (uint32, bool) {
 		r.byID[id].used = true
 		return id, true
 	}
-	if len(r.ids) >= maxFrozen {
+	if len(r.ids) >= MaxFrozen {
 		return 0, false
 	}
 	h := fnv.New32a()

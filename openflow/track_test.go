@@ -158,8 +158,8 @@ func TestRecircTableForgets(t *testing.T) {
 	if _, ok := r.Frozen(a); ok || r.Len() != 1 {
 		t.Fatal("not forgotten")
 	}
-	for i := range maxFrozen + 1 {
-		if _, ok := r.Freeze(&Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}); ok != (i < maxFrozen-1) {
+	for i := range MaxFrozen + 1 {
+		if _, ok := r.Freeze(&Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}); ok != (i < MaxFrozen-1) {
 			t.Fatalf("number %d: %v", i, ok)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // jsonLines are the verbs as the test below runs them: every verb is here.
 var jsonLines = map[string]string{
-	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "version": "",
+	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "version": "",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
 	"diff-flows": "-", "dump-flows": "", "dump-aggregate": "", "dump-megaflows": "", "packet-out": "packet=00,actions=drop",
 	"add-group": "group_id=1", "add-groups": "-", "mod-group": "group_id=1", "del-groups": "", "dump-groups": "", "dump-group-stats": "",
@@ -38,6 +38,7 @@ var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
 	"/v1/tables": `[{"table":1}]`, "/v1/macs": `[{"port":"p"}]`, "/v1/conntrack": `{"protocol":"tcp","line":"tcp,x"}`, "/v1/hottest": `[]`,
+	"/v1/limits":             `[{"name":"masks","holder_kind":"port","holder":"p","used":3,"limit":9}]`,
 	"/v1/conntrack/settings": `{"timeouts_s":{"tcp_established":5}}`,
 	"/v1/trace/live":         `{"kind":"trace","time":"2020-01-01T00:00:00Z"}`, "/v1/capture": `{"kind":"in","data":"AQID","time":"2020-01-01T00:00:00Z"}`,
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
@@ -56,7 +57,7 @@ func TestEveryVerbHasJSON(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, answer)
 	}))
-	leaves := map[string]bool{"trace --live": true}
+	leaves := map[string]bool{"trace --live": true, "show": true}
 	for _, verb := range leavesOf((&command{}).root(), "") {
 		leaves[verb] = true
 	}

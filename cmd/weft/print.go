@@ -28,7 +28,7 @@ func (c *command) table(header string) *tabwriter.Writer {
 }
 
 func (c *command) showVerb() *cobra.Command {
-	return &cobra.Command{
+	show := &cobra.Command{
 		Use: "show", Short: "print the state of the daemon, its workers and ports", Args: words(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			client, err := c.client()
@@ -45,6 +45,8 @@ func (c *command) showVerb() *cobra.Command {
 			return c.printShow(s)
 		},
 	}
+	show.AddCommand(c.showLimitsVerb())
+	return show
 }
 
 func (c *command) printShow(s api.Show) error {

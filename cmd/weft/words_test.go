@@ -40,6 +40,7 @@ func TestWrongOptions(t *testing.T) {
 		{"mod-table x evict", "x: expected the number of a table"},
 		{"mod-table -- -1 evict", "-1: expected the number of a table"},
 		{"dump-tables x", "x is one word too many"},
+		{"show limits a b", "b is one word too many"},
 		{"fdb-show x", "x is one word too many"},
 		{"fdb-flush p1 p2", "p2 is one word too many"},
 		// connections

@@ -38,7 +38,6 @@ var mayImport = map[string][]string{
 	"xsk":               {"packet", "port", "internal/shm"},
 	"openflow":          {"packet", "port", "flowtable"},
 	"engine":            {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "internal/shm", "internal/cpu"},
-	"control":           {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api", "internal/shm", "internal/cpu"},
 	"internal/shm":      {},
 	"internal/cpu":      {},
 	"internal/testnet":  {},

@@ -1,0 +1,104 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/control/limits"
+	"weft/flowtable"
+)
+
+// The API, a filter by port and the metrics print the same rows.
+func TestLimitRows(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("priority=1,in_port=p1,udp,tp_dst=9,actions=drop", "in_port=p2,actions=drop")
+	f.worker().frame(udpKey(1, 0, 2, 9), 100)
+	f.settle()
+	get := func(path string) (rows []api.Limit) {
+		t.Helper()
+		resp, err := overSocket(f.config.Socket).Get("http://weft" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	all := get("/v1/limits")
+	for _, name := range strings.Fields("captures connections flows groups held_frames macs masks megaflow_actions megaflows meter_bands recirculation_ids") {
+		if !slices.ContainsFunc(all, func(l api.Limit) bool { return l.Name == name && l.HolderKind == "all" && l.Limit > 0 && l.Unit != "" }) {
+			t.Errorf("no row %s for all holders", name)
+		}
+	}
+	own := get("/v1/limits?port=p1")
+	if len(own) == 0 {
+		t.Fatal("p1 holds nothing")
+	}
+	for _, l := range own {
+		if l.HolderKind != "port" || l.Holder != "p1" || l.Used == 0 || !slices.Contains(all, l) {
+			t.Errorf("%+v", l)
+		}
+	}
+	resp, err := overSocket(f.config.Socket).Get("http://weft/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	for _, l := range own {
+		line := fmt.Sprintf(`weft_limit_used{holder="p1",holder_kind="port",limit="%s",unit="%s"} %d`, l.Name, l.Unit, l.Used)
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("metrics lack %s", line)
+		}
+	}
+	if _, err := f.d.listLimits("p3"); err == nil || !strings.Contains(err.Error(), "p3: no such port") {
+		t.Errorf("limits of p3: %v", err)
+	}
+}
+
+// Two rows of one name for one holder fail every scrape of the metrics.
+func TestLimitRowsAreUnique(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	type id struct {
+		name   string
+		holder limits.Holder
+	}
+	seen := map[id]bool{}
+	for _, r := range f.d.limits.Rows() {
+		if seen[id{r.Name, r.Holder}] {
+			t.Errorf("two rows %+v", r)
+		}
+		seen[id{r.Name, r.Holder}] = true
+	}
+}
+
+// A port is told the limit that admission holds it to, and each refusal is counted.
+func TestMegaflowRowsTellTheLimit(t *testing.T) {
+	f := newMegaflows(testSizes.Cache)
+	refusals := 0
+	for i := range 700 {
+		key := flowtable.Key{flowtable.WPort: 7 << 32, flowtable.WIPv4: uint64(i)}
+		mask := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: ^uint64(0)}
+		if f.admit(&megaflow{owner: 7, actions: make([]flowtable.Action, 1)}, &key, &mask) == refused {
+			refusals++
+		}
+	}
+	var row limits.Row
+	f.limitRows(func(r limits.Row) {
+		if r.Name == "megaflows" && r.Holder == limits.Port(7) {
+			row = r
+		}
+	})
+	if refusals == 0 || row.Refused != uint64(refusals) || row.Used != uint64(f.count) || row.Limit != row.Used {
+		t.Errorf("%d refusals, %d megaflows: %+v", refusals, f.count, row)
+	}
+}

@@ -1,0 +1,125 @@
+// Package limits gathers the use of everything that ports, zones, VNIs and clients
+// share. Whoever owns a shared resource contributes its rows; `weft show limits`, the
+// API and the metrics print the same rows.
+package limits
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"weft/api"
+)
+
+// Holder is who uses a resource.
+type Holder struct {
+	kind   Kind
+	number uint32 // of a port, zone or VNI
+	text   string // of a peer
+}
+
+// Kind is a kind of holder. Rows are listed in this order.
+type Kind uint8
+
+// Kinds of holders.
+const (
+	KindAll Kind = iota
+	KindPort
+	KindZone
+	KindVNI
+	KindPeer
+)
+
+var kindNames = [...]string{"all", "port", "zone", "vni", "peer"}
+
+// All stands for all holders together.
+func All() Holder { return Holder{} }
+
+// Port is the port of that number.
+func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
+
+// Zone is a zone of connections.
+func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
+
+// VNI is a VXLAN segment.
+func VNI(vni uint32) Holder { return Holder{kind: KindVNI, number: vni} }
+
+// Peer is a client of the API, by what its listener knows it as.
+func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
+
+// Row is one holder's use of one resource.
+type Row struct {
+	// Name of the resource in words joined by underscores, as in held_frames. A name
+	// and a holder occur together in one row only.
+	Name   string
+	Unit   string // of the numbers: entries, bytes, ...
+	Holder Holder
+	// Used is in use now. Guarantee is the part that other holders cannot take; 0:
+	// nothing. Limit is the most that the holder may have at the moment; 0: no limit.
+	Used, Guarantee, Limit uint64
+	// Refused counts requests for more that were refused. It never falls.
+	Refused uint64
+}
+
+// Source calls emit with the present rows of one resource. It takes the locks that it
+// needs, releases them before it returns, and never waits for a worker.
+type Source func(emit func(Row))
+
+// Registry knows all sources. The zero value has none.
+type Registry struct {
+	mu      sync.Mutex
+	sources []Source
+}
+
+// Add registers a source for the life of the process.
+func (r *Registry) Add(s Source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sources = append(r.sources, s)
+}
+
+// Rows asks every source, and sorts by resource and holder.
+func (r *Registry) Rows() []Row {
+	r.mu.Lock()
+	sources := slices.Clone(r.sources)
+	r.mu.Unlock()
+	var rows []Row
+	for _, s := range sources {
+		s(func(row Row) { rows = append(rows, row) })
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Holder.kind, b.Holder.kind),
+			cmp.Compare(a.Holder.number, b.Holder.number), cmp.Compare(a.Holder.text, b.Holder.text))
+	})
+	return rows
+}
+
+// Select keeps the rows whose holder is h.
+func Select(rows []Row, h Holder) []Row {
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Holder != h })
+}
+
+// JSON puts rows into the API's words. portName names a port by its number.
+func JSON(rows []Row, portName func(uint32) string) []api.Limit {
+	list := make([]api.Limit, 0, len(rows))
+	for _, r := range rows {
+		list = append(list, api.Limit{
+			Name: r.Name, Unit: r.Unit, HolderKind: kindNames[r.Holder.kind], Holder: r.Holder.name(portName),
+			Used: r.Used, Guarantee: r.Guarantee, Limit: r.Limit, Refused: r.Refused,
+		})
+	}
+	return list
+}
+
+func (h Holder) name(portName func(uint32) string) string {
+	switch h.kind {
+	case KindAll:
+		return ""
+	case KindPort:
+		return portName(h.number)
+	case KindPeer:
+		return h.text
+	}
+	return strconv.FormatUint(uint64(h.number), 10)
+}

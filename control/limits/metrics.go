@@ -1,0 +1,31 @@
+package limits
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weft/api"
+)
+
+var labels = []string{"limit", "unit", "holder_kind", "holder"}
+
+var (
+	metricUsed      = prometheus.NewDesc("weft_limit_used", "Use of a shared resource by one holder.", labels, nil)
+	metricGuarantee = prometheus.NewDesc("weft_limit_guaranteed", "Part of a shared resource that other holders cannot take.", labels, nil)
+	metricLimit     = prometheus.NewDesc("weft_limit_max", "The most that a holder may have of a shared resource at the moment.", labels, nil)
+	metricRefused   = prometheus.NewDesc("weft_limit_refused_total", "Requests for more of a shared resource that were refused.", labels, nil)
+)
+
+// Collect makes metrics of rows. A row without a limit has no weft_limit_max.
+func Collect(rows []api.Limit, out chan<- prometheus.Metric) {
+	for _, r := range rows {
+		words := []string{r.Name, r.Unit, r.HolderKind, r.Holder}
+		out <- prometheus.MustNewConstMetric(metricUsed, prometheus.GaugeValue, float64(r.Used), words...)
+		out <- prometheus.MustNewConstMetric(metricRefused, prometheus.CounterValue, float64(r.Refused), words...)
+		if r.Guarantee != 0 {
+			out <- prometheus.MustNewConstMetric(metricGuarantee, prometheus.GaugeValue, float64(r.Guarantee), words...)
+		}
+		if r.Limit != 0 {
+			out <- prometheus.MustNewConstMetric(metricLimit, prometheus.GaugeValue, float64(r.Limit), words...)
+		}
+	}
+}
