@@ -188,3 +188,25 @@ func lend(t *testing.T, size int) port.Rx {
 	g.Tx[0].Publish()
 	return open(t, g, nil).Rx()[0]
 }
+
+// TestInflightWorst: a front end marks every descriptor of the longest ring and says
+// that the buffer has missed a whole turn of it. The open reads both once.
+func TestInflightWorst(t *testing.T) {
+	const num = vhost.MaxRingSize
+	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})
+	q := g.Tx[0]
+	for id := range num {
+		if err := g.MarkInflight(q, id, uint64(num-id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.MissInflight(q, num); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, g, nil)
+	d.Close()
+	// The missed elements are zero: all of them name descriptor 0.
+	if n := q.UsedIndex() - g.Seed; n != num-1 {
+		t.Fatalf("%d descriptors came back, expected %d", n, num-1)
+	}
+}

@@ -192,10 +192,14 @@ func (r *ring) settleFlight() {
 		id      uint32
 	}
 	var left []marked
-	for id := 0; f.started() && id < f.num; id++ {
+	var used []bool
+	if f.started() {
+		used = r.usedSince(*f.u16(splitUsedIdx))
+	}
+	for id := range used {
 		at := splitHeader + splitEntry*id
 		// The back end before may have died between its used index and its mark.
-		if *f.u8(at) == 1 && !r.usedLately(uint32(id), *f.u16(splitUsedIdx)) {
+		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}
 		*f.u8(at) = 0
@@ -211,18 +215,20 @@ func (r *ring) settleFlight() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedLately tells whether an element that the buffer does not know of yet names
-// a descriptor.
-func (r *ring) usedLately(id uint32, known uint16) bool {
+// usedSince tells of each descriptor whether a used element names it that the buffer
+// does not know of yet: known is the used index in the buffer. Buffer and ring are the
+// front end's to write, so each is read once, in one turn of the ring at most.
+func (r *ring) usedSince(known uint16) []bool {
+	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {
-		return false
+		return used
 	}
 	for i := known; i != r.published; i++ {
-		if uint32(r.element(i)) == id {
-			return true
+		if id := uint32(r.element(i)); id < r.num {
+			used[id] = true
 		}
 	}
-	return false
+	return used
 }
 
 func (f *flightRing) position(idx, wrap int) uint16 {

@@ -98,3 +98,15 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	binary.LittleEndian.PutUint64(about[8:], g.inflightSpec.Offset)
 	return f.do(setInflightFD, about, g.inflight)
 }
+
+// MissInflight has the buffer know of n used elements less than a split ring has.
+func (g *Guest) MissInflight(q *Queue, n uint16) error {
+	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	region := mem[q.index*((16+16*g.Num+63)&^63):]
+	shm.View[uint16](region, 14, 1)[0] = q.UsedIndex() - n
+	return nil
+}
