@@ -90,6 +90,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 			return err
 		}
 		q.log = d.log
+		q.logRing()
 		if v.Enabled && len(s.Announce) == 6 && len(d.rx) == 0 {
 			q.announce = announcement(s.Announce)
 		}
@@ -111,6 +112,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	if d.log != nil {
 		q.quick = -1
 	}
+	q.logRing()
 	d.rings = append(d.rings, &q.ring)
 	if v.Enabled { // a disabled ring is offered to nobody
 		d.tx = append(d.tx, q)

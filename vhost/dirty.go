@@ -80,6 +80,49 @@ func (l *dirtyLog) mark(at uintptr, n uint32) {
 	}
 }
 
+// logRing marks all that the device can write of a ring. It is for the start, when
+// nobody knows how much of it the engine before has marked.
+func (r *ring) logRing() {
+	if r.log == nil {
+		return
+	}
+	if r.packed {
+		r.log.mark(uintptr(r.used), 4)
+		r.log.mark(uintptr(r.desc), descSize*r.num)
+		return
+	}
+	r.log.mark(uintptr(r.used), 4+8*r.num+2)
+}
+
+// logShown marks the used elements that show has written: from published on, of a
+// packed ring from position first on. A ring may have 129 pages; marking all of them
+// for one frame would be the guest's choice of how much work that frame is.
+func (r *ring) logShown(published, first uint16) {
+	if r.packed {
+		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
+		if from < to {
+			r.log.mark(uintptr(r.desc)+uintptr(from)*descSize, (to-from)*descSize)
+			return
+		}
+		r.log.mark(uintptr(r.desc)+uintptr(from)*descSize, (r.num-from)*descSize)
+		r.log.mark(uintptr(r.desc), to*descSize)
+		return
+	}
+	r.log.mark(uintptr(r.used), 4) // flags and index
+	from, n := uint32(published)&r.mask, uint32(r.published-published)
+	before := min(n, r.num-from)
+	r.log.mark(uintptr(r.elems)+uintptr(from)*8, before*8)
+	r.log.mark(uintptr(r.elems), (n-before)*8)
+}
+
+// logWish marks the words by which arm asks for a kick.
+func (r *ring) logWish() {
+	r.log.mark(uintptr(r.used), 4)
+	if !r.packed && r.eventIndex {
+		r.log.mark(uintptr(r.used)+4+8*uintptr(r.num), 2)
+	}
+}
+
 func (l *dirtyLog) close() {
 	if l != nil {
 		_ = unix.Munmap(l.mapped)

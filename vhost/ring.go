@@ -314,14 +314,13 @@ func (r *ring) retain() {
 
 // show shows the driver the elements before end, of a packed ring all.
 func (r *ring) show(end uint16) {
-	wanted := false
+	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
 		r.noteBegin()
 	}
 	if r.packed {
 		wanted = r.publishPacked()
 	} else {
-		old := r.published
 		r.note()
 		r.publishSplit(end)
 		wanted = r.wantsCall(old)
@@ -330,7 +329,7 @@ func (r *ring) show(end uint16) {
 		r.noteEnd()
 	}
 	if r.log != nil {
-		r.logRing()
+		r.logShown(old, first)
 	}
 	r.expect(packet.BatchSize)
 	if wanted {
@@ -354,19 +353,9 @@ func (r *ring) arm() bool {
 	// reading our wish (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
 	fence()
 	if r.log != nil {
-		r.logRing()
+		r.logWish()
 	}
 	return r.look() != 0
-}
-
-// logRing marks all that the device writes of a ring: where in it matters little.
-func (r *ring) logRing() {
-	if r.packed {
-		r.log.mark(uintptr(r.used), 4)
-		r.log.mark(uintptr(r.desc), descSize*r.num)
-		return
-	}
-	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
 // disarm takes the wish back.

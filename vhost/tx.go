@@ -130,9 +130,7 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	}
 	q.copyOut(b, f, n, count)
 	if q.log != nil {
-		for _, s := range q.segments[:n] {
-			q.log.mark(s.addr, s.n)
-		}
+		q.logWritten(uint32(need), n)
 	}
 	left := uint32(need)
 	for _, c := range q.chains[:count] {
@@ -141,6 +139,19 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 		left -= filled
 	}
 	return count
+}
+
+// logWritten marks the bytes that a frame of n bytes, header included, has filled of
+// the first segments, whatever more room the guest's descriptors have.
+func (q *tx) logWritten(n uint32, segments int) {
+	for _, s := range q.segments[:segments] {
+		if n == 0 {
+			return
+		}
+		filled := min(n, s.n)
+		q.log.mark(s.addr, filled)
+		n -= filled
+	}
 }
 
 // copyOut writes the virtio-net header and the frame into the first n segments.

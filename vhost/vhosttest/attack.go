@@ -143,3 +143,17 @@ func (q *Queue) OfferAgain(n int) {
 		q.SetPacked(at%num, Desc{Addr: q.SlotAddr(at % num), Len: 128, Flags: flags | lap(wrap), Next: uint16(at % num)})
 	}
 }
+
+// OfferLong replaces what a receive ring offers by one chain of n descriptors, each
+// from a buffer of its own to the end of the guest's memory.
+func (q *Queue) OfferLong(n int) {
+	q.drop()
+	end := GuestBase + uint64(len(q.g.mem))
+	for i := range n {
+		at := q.SlotAddr(i)
+		q.Descs[i] = Desc{Addr: at, Len: uint32(end - at), Flags: Write | Next, Next: uint16(i + 1)}
+	}
+	q.Descs[n-1].Flags = Write
+	q.Offer(0)
+	q.Publish()
+}
