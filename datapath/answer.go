@@ -52,15 +52,9 @@ func (w *Worker) answerNeighbour(i int, mac uint64) {
 // sendAnswer sends what segments has to p.
 func (w *Worker) sendAnswer(p *txPort) {
 	w.touch(p)
-	w.txInUse = p
-	if p.lock != nil {
-		p.lock.lock()
-	}
+	w.useTx(p, 0)
 	w.sendCut(p, overlay{}, false)
-	if p.lock != nil {
-		p.lock.unlock()
-	}
-	w.txInUse = nil
+	w.leaveTx()
 }
 
 // writeLink writes the Ethernet header of an answer from mac and returns its

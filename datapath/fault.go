@@ -33,6 +33,7 @@ func (w *Worker) recoverFault() {
 		panic(cause) // a mistake of our own
 	}
 	w.abandon()
+	w.visited()
 	w.failPort(blamed, reason)
 }
 
@@ -74,10 +75,9 @@ func (w *Worker) borrowed(addr uintptr) bool {
 // abandon drops what is left of the batch in hand: frames not executed yet and
 // frames pending anywhere.
 func (w *Worker) abandon() {
-	if p := w.txInUse; p != nil && p.lock != nil {
-		p.lock.unlock()
+	if w.txInUse != nil {
+		w.leaveTx()
 	}
-	w.txInUse = nil
 	b := &w.batch
 	lost := w.live&^(1<<w.cursor-1) | w.tracks.again | w.fused.waiting
 	w.tracks.again, w.tracks.forked, w.fused.waiting = 0, 0, 0

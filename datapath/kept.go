@@ -91,7 +91,7 @@ func (w *Worker) giveBack(q *rxQueue) {
 
 // giveBackAlone is giveBack where no batch is in hand: a fault is the queue's.
 func (w *Worker) giveBackAlone(q *rxQueue) {
-	w.rxInUse = q
+	w.visit(q)
 	w.giveBack(q)
 	w.rxInUse = nil
 }

@@ -14,6 +14,10 @@ type PortQueues struct {
 	Port uint32 // datapath port number
 	// Rx are the receive queues that are this worker's alone; perhaps none.
 	Rx []port.Rx
+	// RxNumbers are the numbers of Rx among the device's receive queues, TxNumber the
+	// one of Tx among its transmit queues, for people; nil: 0, 1 and so on.
+	RxNumbers []uint16
+	TxNumber  uint16
 	// Tx is the queue it sends to; nil if there is none. Lock guards it, and is
 	// the same for every worker that has it; nil if no other has.
 	Tx   port.Tx
@@ -99,8 +103,12 @@ func (w *Worker) addPort(q *PortQueues) error {
 	if w.queues.count+len(q.Rx) > maxQueues {
 		return fmt.Errorf("port %d: more than %d receive queues on one worker", q.Port, maxQueues)
 	}
-	for _, rx := range q.Rx {
-		s := w.queues.add(rxQueue{rx: rx, port: q.Port, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
+	for i, rx := range q.Rx {
+		number := uint16(i)
+		if i < len(q.RxNumbers) {
+			number = q.RxNumbers[i]
+		}
+		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(), tunnel: q.Tunnel})
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper
 		}
@@ -110,7 +118,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)
 		}
 	}
-	p.tx, p.lock = q.Tx, q.Lock
+	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
 	p.local = len(q.Rx) > 0 && q.Rx[0].Polled() && !q.Tunnel
 	if p.takes = 0; p.tx != nil {
 		p.takes = p.tx.Offloads()

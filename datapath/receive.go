@@ -13,6 +13,7 @@ type rxQueue struct {
 	rx     port.Rx
 	port   uint32
 	slot   uint16 // index in the table, which epoll returns
+	number uint16 // among the device's receive queues
 	waitFD int32
 	polled bool   // Recv costs a system call: only when it may be worth it
 	ready  bool   // may be readable: see lookForReady; else it was read to the end
@@ -84,7 +85,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	b.Port = q.port
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.beginTracks()
-	w.rxInUse = q
+	w.visit(q)
 	if w.taps.on {
 		w.tapBegin()
 	}

@@ -15,6 +15,7 @@ type txPort struct {
 	lock     *TxLock // nil: no other worker uses tx
 	counters *PortCounters
 	no       uint32
+	number   uint16 // of the queue among the device's transmit queues
 	count    uint8  // frames in pending
 	touched  bool   // in Worker.touched
 	local    bool   // what is sent there, a process of this machine may wait for
@@ -92,20 +93,14 @@ func (w *Worker) sendPending(p *txPort) {
 	if w.taps.on {
 		w.tapSend(p, order)
 	}
-	w.txInUse = p
 	w.delivered = w.delivered || p.local
-	if p.lock != nil {
-		p.lock.lock()
-	}
+	w.useTx(p, 0)
 	if w.undone == 0 {
 		w.send(p, order)
 	} else {
 		w.sendUndone(p, order)
 	}
-	if p.lock != nil {
-		p.lock.unlock()
-	}
-	w.txInUse = nil
+	w.leaveTx()
 	p.count = 0
 }
 
@@ -215,19 +210,13 @@ func (w *Worker) finish() {
 
 // flush flushes a port, or lets it put that off where more frames are about to come.
 func (w *Worker) flush(p *txPort, more bool) {
-	w.txInUse = p
-	if p.lock != nil {
-		p.lock.lock()
-	}
+	w.useTx(p, flushing)
 	if more {
 		more = p.tx.Postpone()
 	} else {
 		p.tx.Flush()
 	}
-	if p.lock != nil {
-		p.lock.unlock()
-	}
-	w.txInUse = nil
+	w.leaveTx()
 	switch {
 	case !more:
 		p.owedIn = 0

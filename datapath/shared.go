@@ -43,7 +43,9 @@ const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 type Shared struct {
 	// Counters and Ports: worker writes, control reads without asking.
 	Counters *Counters
-	Ports    []PortCounters // index: datapath port
+	// InHand: worker writes, control reads without asking.
+	InHand *InHand
+	Ports  []PortCounters // index: datapath port
 	// Commands: control produces, worker consumes. Upcalls: the reverse.
 	Commands shm.RingMem
 	Upcalls  shm.RingMem
@@ -81,8 +83,10 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	sh.Meters = shm.Carve[Meter](l, flowtable.MaxMeters)
 	sh.Taps = shm.Carve[TapCounters](l, MaxTaps)
 	sh.Captures = shm.CarveRing(l, CaptureRingBytes)
+	hand := shm.Carve[InHand](l, 1)
 	if l.Mem != nil {
 		sh.Counters = &counters[0]
+		sh.InHand = &hand[0]
 	}
 	return sh
 }

@@ -91,11 +91,23 @@ func (w *Worker) lookForReady() {
 // nobody in so short a time, for there are more processors than workers. It
 // returns the number of events.
 func (w *Worker) wait(timeoutMS int) int {
+	n := w.poll(timeoutMS)
+	w.take(n)
+	return n
+}
+
+// poll asks the epoll set, and returns the number of events.
+func (w *Worker) poll(timeoutMS int) int {
 	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
 	w.sh.Counters.Syscalls++
 	if err != nil { // EINTR: the caller comes back
 		return 0
 	}
+	return n
+}
+
+// take deals with the first n of the waiter's events.
+func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
 		if tag == commandTag {
@@ -104,12 +116,11 @@ func (w *Worker) wait(timeoutMS int) int {
 			continue
 		}
 		q := &w.queues.slots[tag]
-		w.rxInUse = q
+		w.visit(q)
 		q.rx.Woken()
 		w.rxInUse = nil
 		q.ready = true
 	}
-	return n
 }
 
 // sleep arms everything, looks once more, and waits until something wakes the
@@ -120,16 +131,21 @@ func (w *Worker) sleep() {
 	if w.armAll() && w.commands.Sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {
 			w.sh.Counters.Sleeps++
-			woken = w.wait(w.sleepMS()) > 0
+			w.sh.InHand.Asleep = 1
+			n := w.poll(w.sleepMS())
+			w.sh.InHand.Asleep = 0
+			w.take(n)
+			woken = n > 0
 		}
 		w.commands.Awake()
 	}
 	for at := range w.queues.count {
 		q := w.queues.at(at)
-		w.rxInUse = q
+		w.visit(q)
 		q.rx.Disarm()
 	}
 	w.rxInUse = nil
+	w.visited()
 	w.now = w.clock() // the next pass is not counted as one that came late
 	if woken {
 		w.lastBusy = w.now
@@ -140,7 +156,7 @@ func (w *Worker) sleep() {
 func (w *Worker) armAll() bool {
 	for at := range w.queues.count {
 		q := w.queues.at(at)
-		w.rxInUse = q
+		w.visit(q)
 		if q.rx.Arm() {
 			q.ready = true
 			w.rxInUse = nil
@@ -148,6 +164,7 @@ func (w *Worker) armAll() bool {
 		}
 	}
 	w.rxInUse = nil
+	w.visited()
 	return true
 }
 

@@ -25,6 +25,7 @@
 //	command.go   control's commands
 //	fault.go     a port whose memory fails
 //	sleep.go     nothing to do
+//	inhand.go    what the worker is at, for a watchdog
 //	mailbox.go   ports come and go
 //	capture.go   what control sees of the frames, if it asks for them
 //
@@ -127,6 +128,7 @@ type Worker struct {
 	overlaid bool                                            // any of overlay may be set
 	lookups  flowtable.LookupCounts
 	rxInUse  *rxQueue // whose spans the batch borrows; nil: held frames
+	visits   uint64   // of receive queues, see InHand
 	txInUse  *txPort  // whose queue is being called
 
 	coalescer packet.Coalescer
@@ -232,6 +234,7 @@ func (w *Worker) Run() error {
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
+	w.beginHeartbeat()
 	for !w.passes() {
 	}
 	return nil
@@ -299,6 +302,7 @@ func (w *Worker) pass() {
 		full = full || n == packet.BatchSize
 		w.note(q, n)
 	}
+	w.visited()
 	w.noteFull(full)
 	if len(w.fragments.whole) > 0 {
 		w.sendWhole()

@@ -102,7 +102,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	}
 	for i := range rx {
 		q := &all[(int(no)+i)%workers]
-		q.Rx = append(q.Rx, rx[i])
+		q.Rx, q.RxNumbers = append(q.Rx, rx[i]), append(q.RxNumbers, uint16(i))
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
@@ -111,7 +111,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 		}
 		for k := i; k < workers; k += len(tx) {
 			q := &all[(int(no)+k)%workers]
-			q.Tx, q.Lock = tx[i], lock
+			q.Tx, q.Lock, q.TxNumber = tx[i], lock, uint16(i)
 		}
 	}
 	return all
