@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/api"
+	"weft/control/usererr"
 )
 
 // maxBody bounds a request's body in bytes: a million flows of a hundred.
@@ -56,7 +57,7 @@ func (d *Daemon) listen() error {
 func listenCause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
-		return cause(op.Err)
+		return usererr.Cause(op.Err)
 	}
 	return err
 }
@@ -65,7 +66,7 @@ func listenCause(err error) error {
 // nobody answers is what a dead daemon left and is replaced.
 func listenUnix(path, group string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, cause(err))
+		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, usererr.Cause(err))
 	}
 	info, err := os.Lstat(path)
 	switch {
@@ -81,7 +82,7 @@ func listenUnix(path, group string) (net.Listener, error) {
 			return nil, fmt.Errorf("socket %s: %w", path, listenCause(err))
 		}
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("socket %s: %w", path, cause(err))
+			return nil, fmt.Errorf("socket %s: %w", path, usererr.Cause(err))
 		}
 	}
 	old := unix.Umask(0o177)
@@ -113,7 +114,7 @@ func giveToGroup(path, group string) error {
 		err = os.Chmod(path, 0o660)
 	}
 	if err != nil {
-		return fmt.Errorf("socket %s: group %s: %w", path, group, cause(err))
+		return fmt.Errorf("socket %s: group %s: %w", path, group, usererr.Cause(err))
 	}
 	return nil
 }

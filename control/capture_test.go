@@ -15,6 +15,7 @@ import (
 	"weft/api"
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/internal/shm"
 	"weft/openflow"
 	"weft/packet"
@@ -30,7 +31,7 @@ func (w *fakeWorker) show(head [5]byte, port, output uint32, data []byte) {
 		binary.LittleEndian.PutUint32(msg[8:], port)
 		binary.LittleEndian.PutUint32(msg[12:], port)
 		binary.LittleEndian.PutUint32(msg[24:], uint32(len(data)))
-		binary.LittleEndian.PutUint64(msg[32:], monotonic())
+		binary.LittleEndian.PutUint64(msg[32:], clock.Monotonic())
 		binary.LittleEndian.PutUint16(msg[68:], uint16(output))
 		copy(msg[104:], data)
 		if !shm.NewProducer(w.shared.Captures, -1).Push(msg) {

@@ -10,6 +10,7 @@ import (
 	"weft/api"
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -91,7 +92,7 @@ func numberWord(word, name string) (uint64, error) {
 // as the client listens.
 func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datapath.Tap) {
 	out := newStream(w)
-	wall := time.Now().Add(-time.Duration(monotonic()))
+	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
 	err := d.capture(r.Context(), tap, func() error { begun = true; return out.begin() }, out.flush,
 		func(f *datapath.Capture, lost uint64) error { return out.send(d.captured(f, lost, wall)) })

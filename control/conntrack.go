@@ -2,22 +2,17 @@ package control
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weft/api"
 	"weft/conntrack"
 	"weft/datapath"
-	"weft/engine"
 	"weft/flowtable"
+	"weft/internal/clock"
 )
 
 // The connection table lies in memory shared with the engine: control reads it,
@@ -36,7 +31,7 @@ func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.
 			d.mu.RUnlock()
 			return
 		}
-		more = d.workers.mem.Connections.EachIn(from, from+dumpChunk, monotonic(), func(e *conntrack.Entry) bool {
+		more = d.workers.mem.Connections.EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
 			if filter.Match(e) {
 				visit(e)
 			}
@@ -289,58 +284,6 @@ func policyFor(m conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, b
 		}
 	}
 	return 0, false
-}
-
-// connectionsFile has the connections from the daemon's stop to its next start.
-const connectionsFile = "connections"
-
-// bootID tells one run of the machine from another.
-func bootID() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "" // then none is told from another, and all but the longest have expired
-	}
-	return strings.TrimSpace(string(id))
-}
-
-// saveConnections keeps the connections for the next start. The engine is gone.
-func (d *Daemon) saveConnections() {
-	if d.workers == nil {
-		return
-	}
-	path := filepath.Join(d.config.StateDir, connectionsFile)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err == nil {
-		err = d.workers.mem.Connections.Save(f, bootID(), monotonic())
-		err = errors.Join(err, f.Close())
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		d.log.Error("connections cannot be saved", "error", err)
-	}
-}
-
-// loadConnections takes up what the last stop has saved. No engine has the table.
-func (d *Daemon) loadConnections(m *engine.Memory) {
-	path := filepath.Join(d.config.StateDir, connectionsFile)
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	n := 0
-	if err == nil {
-		n, err = m.Connections.Load(f, bootID(), monotonic())
-		f.Close()
-	}
-	if err != nil {
-		d.log.Warn("not all saved connections go on", "connections", n, "error", err)
-	} else {
-		d.log.Info("saved connections go on", "connections", n)
-	}
-	// What a later crash leaves behind would be older than it looks.
-	_ = os.Remove(path)
 }
 
 var (

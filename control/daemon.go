@@ -30,6 +30,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,7 +44,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/conntrack"
 	"weft/control/limits"
+	"weft/control/loop"
+	"weft/control/store"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -72,11 +76,24 @@ type Config struct {
 // DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
 const DefaultSpinUS = 50
 
+// stateStore is the state on disk: *store.Store, or a test's stand-in.
+type stateStore interface {
+	Load() (store.State, error)
+	SavePort(p store.Port) error
+	DeletePort(number uint32) error
+	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
+	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
+	SaveTableConfigs(texts map[uint32]string) error
+	SaveConnections(table conntrack.Memory) error
+	LoadConnections(table conntrack.Memory) (n int, saved bool, err error)
+	Close() error
+}
+
 // Daemon is a control process. See the package's comment for its locks.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
-	store   *store
+	store   stateStore
 	started time.Time
 	start   engine.Start
 
@@ -196,11 +213,11 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.connected = &connectionEvents{d: d}
 	d.registerLimits()
 	var err error
-	if d.store, err = openStore(config.StateDir); err != nil {
+	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
 	if err = d.listen(); err != nil {
-		d.store.close()
+		d.store.Close()
 		return nil, err
 	}
 	return d, nil
@@ -260,7 +277,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	d.tunnels = newTunnels(d.underlay, d.log)
-	saved, err := d.store.load()
+	saved, err := d.store.Load()
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
 	}
@@ -269,8 +286,8 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
-	notify(d.underlay.moved) // devices may have changed since their ports were set up
-	notify(d.watched)        // groups of the saved state may do so
+	loop.Notify(d.underlay.moved) // devices may have changed since their ports were set up
+	loop.Notify(d.watched)        // groups of the saved state may do so
 	d.done.Add(7)
 	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
@@ -307,14 +324,18 @@ func (d *Daemon) end() {
 			}
 		}
 		c.Close()
-		d.saveConnections()
+		if d.workers != nil {
+			if err := d.store.SaveConnections(d.workers.mem.Connections); err != nil {
+				d.log.Error("connections cannot be saved", "error", err)
+			}
+		}
 		// Its socket is in this process's directory, and nobody answers it now.
 		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
 	}
 	if d.underlay != nil {
 		d.underlay.close()
 	}
-	if err := d.store.close(); err != nil {
+	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)
 	}
 }
@@ -349,7 +370,7 @@ func (d *Daemon) follow(ctx context.Context) {
 		}
 		// Kernel events come in bursts, and a host's routes may change all the
 		// time: most of the time is others'.
-		if !sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
+		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
 	}

@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"weft/conntrack"
+	"weft/control/loop"
+	"weft/control/store"
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/cpu"
@@ -194,7 +197,7 @@ func readBuildID() string {
 // startEngine brings up engine, ports and flows at the start of the daemon: on
 // an engine that lives, without touching what it forwards, else on a new one.
 // Caller holds change.
-func (d *Daemon) startEngine(saved loaded) error {
+func (d *Daemon) startEngine(saved store.State) error {
 	in, err := d.inherit()
 	if err != nil {
 		return err
@@ -204,16 +207,16 @@ func (d *Daemon) startEngine(saved loaded) error {
 			return err
 		}
 	}
-	d.loadTables(saved.groups, saved.meters)
-	d.loadFlows(saved.flows, in.counters != nil)
-	d.loadTableConfigs(saved.tables) // a limit may be below what a table had then
-	d.numbers = saved.names
+	d.loadTables(saved.Groups, saved.Meters)
+	d.loadFlows(saved.Flows, in.counters != nil)
+	d.loadTableConfigs(saved.Tables) // a limit may be below what a table had then
+	d.numbers = saved.Names
 	d.setEngine(in.client)
 	if in.memory != nil {
 		d.workers = newWorkers(in.memory, in.client)
 		d.tunnels.restore(d.workers, d.counters.tunnels)
 	}
-	for _, p := range saved.ports {
+	for _, p := range saved.Ports {
 		d.loadPort(p, in.ports[p.Number])
 		delete(in.ports, p.Number)
 	}
@@ -300,7 +303,7 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		return nil, nil, err
 	}
 	if old == nil {
-		d.loadConnections(memory)
+		d.loadConnections(memory.Connections)
 	}
 	client, err := d.launch()
 	if err != nil {
@@ -320,6 +323,17 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
 	}
 	return client, newWorkers(memory, client), nil
+}
+
+// loadConnections takes up the connections that the last stop saved.
+func (d *Daemon) loadConnections(table conntrack.Memory) {
+	n, saved, err := d.store.LoadConnections(table)
+	switch {
+	case err != nil:
+		d.log.Warn("not all saved connections go on", "connections", n, "error", err)
+	case saved:
+		d.log.Info("saved connections go on", "connections", n)
+	}
 }
 
 // launch brings up an engine: the spare, if there is one. Caller holds change.
@@ -417,12 +431,12 @@ func (d *Daemon) supervise(ctx context.Context) {
 		if died.Sub(born) > soundAfter {
 			pause = 0
 		}
-		if !sleep(ctx, pause) {
+		if !loop.Sleep(ctx, pause) {
 			return
 		}
 		pause = min(max(2*pause, leastRespawnPause), mostRespawnPause)
 		for !d.replaceDead(client, died) {
-			if !sleep(ctx, pause) {
+			if !loop.Sleep(ctx, pause) {
 				return
 			}
 			pause = min(2*pause, mostRespawnPause)

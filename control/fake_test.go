@@ -18,6 +18,7 @@ import (
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/internal/shm"
 	"weft/packet"
 )
@@ -247,7 +248,7 @@ func (w *fakeWorker) hit(key *flowtable.Key, bytes uint64) bool {
 		f := w.cache.Flow(slot)
 		atomic.AddUint64(&f.Packets, 1)
 		atomic.AddUint64(&f.Bytes, bytes)
-		atomic.StoreUint64(&f.UsedNS, monotonic())
+		atomic.StoreUint64(&f.UsedNS, clock.Monotonic())
 	}
 	return ok
 }
@@ -380,7 +381,7 @@ func (f *fakes) die() {
 	f.d.upcalls.close()
 	f.d.closeAPI()
 	f.d.underlay.close()
-	if err := f.d.store.close(); err != nil {
+	if err := f.d.store.Close(); err != nil {
 		f.t.Fatal(err)
 	}
 	f.d = nil

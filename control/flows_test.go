@@ -274,7 +274,7 @@ func TestControlDies(t *testing.T) {
 	var slot uint32
 	w.on(func() { slot, _ = w.lookup(&one) })
 	// What the successor does not know: flow 2 is gone from the state.
-	if err := f.d.store.changeFlows(nil, []uint32{1}); err != nil {
+	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()

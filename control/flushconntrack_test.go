@@ -7,6 +7,7 @@ import (
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/packet"
 )
 
@@ -29,7 +30,7 @@ func (f *fakes) connect(n int) {
 			f.t.Fatal(why)
 		}
 		tracker.Forget(^uint32(0))
-		tracker.Process(&b, []uint8{0}, &metas, &conntrack.Request{Commit: true}, monotonic())
+		tracker.Process(&b, []uint8{0}, &metas, &conntrack.Request{Commit: true}, clock.Monotonic())
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/loop"
 	"weft/datapath"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -63,7 +65,7 @@ func (d *Daemon) changeGroups(c api.ChangeTable) (api.TableChanged, error) {
 		return api.TableChanged{}, asInput(err)
 	}
 	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		return d.pipeline.ApplyGroups(mods, monotonic())
+		return d.pipeline.ApplyGroups(mods, clock.Monotonic())
 	})
 }
 
@@ -86,7 +88,7 @@ func (d *Daemon) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
 		return api.TableChanged{}, asInput(err)
 	}
 	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		changes, changed, err := d.pipeline.ApplyMeters(mods, monotonic())
+		changes, changed, err := d.pipeline.ApplyMeters(mods, clock.Monotonic())
 		for _, m := range changed {
 			sendMeter(d.workers, m)
 		}
@@ -108,7 +110,7 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 	d.mu.Unlock()
 
 	groups, meters := d.tableTexts()
-	err = d.store.changeTables(groups, meters, removed)
+	err = d.store.ChangeTables(groups, meters, removed)
 	d.updateLiveness()
 	d.revalidate(func(*megaflow) bool { return true })
 	d.tell(&changes)
@@ -137,7 +139,7 @@ func (d *Daemon) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
 		if err == nil {
-			_, _, err = d.pipeline.ApplyMeters([]openflow.MeterMod{mod}, monotonic())
+			_, _, err = d.pipeline.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
 		}
 		if err != nil {
 			d.log.Error("a saved meter is left out", "meter", text, "error", err)
@@ -152,7 +154,7 @@ func (d *Daemon) loadTables(groups, meters []string) {
 		}
 		mods = append(mods, mod)
 	}
-	if _, err := d.pipeline.ApplyGroups(mods, monotonic()); err != nil {
+	if _, err := d.pipeline.ApplyGroups(mods, clock.Monotonic()); err != nil {
 		d.log.Error("the saved groups are left out", "error", err)
 	}
 }
@@ -182,7 +184,7 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 	d.mu.Lock()
 	d.pullAll()
 	d.mu.Unlock()
-	list, now, flows := []api.Group{}, monotonic(), d.pipeline.GroupFlows()
+	list, now, flows := []api.Group{}, clock.Monotonic(), d.pipeline.GroupFlows()
 	groups := d.pipeline.Groups(mod.Group.ID)
 	d.inTurns(len(groups), func(i int) {
 		g := groups[i]
@@ -204,7 +206,7 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 	if err != nil {
 		return nil, asInput(err)
 	}
-	list, now, flows := []api.Meter{}, monotonic(), d.pipeline.MeterFlows()
+	list, now, flows := []api.Meter{}, clock.Monotonic(), d.pipeline.MeterFlows()
 	meters := d.pipeline.Meters(mod.Meter.ID)
 	d.inTurns(len(meters), func(i int) {
 		m := meters[i]
@@ -244,7 +246,7 @@ func (d *Daemon) watchPorts(ctx context.Context) {
 			return
 		case <-d.watched:
 		}
-		if !sleep(ctx, livenessInterval) {
+		if !loop.Sleep(ctx, livenessInterval) {
 			return
 		}
 		d.change.Lock()
@@ -262,7 +264,7 @@ func (d *Daemon) updateLiveness() (changed bool) {
 	if !d.pipeline.WatchesPorts() {
 		return false
 	}
-	notify(d.watched)
+	loop.Notify(d.watched)
 	for _, p := range d.ports {
 		down := p.problem.Load() != nil || p.driver.status().state != stateUp
 		if down != p.info.Down {

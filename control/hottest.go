@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/loop"
+	"weft/internal/clock"
 )
 
 const (
@@ -37,7 +39,7 @@ func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	}
 	before := d.hotCounts()
 	began := time.Now()
-	if !sleep(r.Context(), interval) {
+	if !loop.Sleep(r.Context(), interval) {
 		return nil, r.Context().Err()
 	}
 	after := d.hotCounts()
@@ -76,7 +78,7 @@ func (d *Daemon) hotList(before, after map[*megaflow]hotCount, n int, seconds fl
 	hot := []api.Hot{}
 	for _, r := range rows[:min(n, len(rows))] {
 		hot = append(hot, api.Hot{
-			Megaflow:    d.describeMegaflow(r.m, monotonic(), byName),
+			Megaflow:    d.describeMegaflow(r.m, clock.Monotonic(), byName),
 			PacketsPerS: float64(r.packets) / seconds, BytesPerS: float64(r.bytes) / seconds,
 		})
 	}

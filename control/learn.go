@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"weft/control/loop"
 	"weft/datapath"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -108,7 +110,7 @@ func (d *Daemon) learnFlows(ctx context.Context) {
 				d.answer(l.workers, l.held.worker, []datapath.Upcall{*l.miss}, true)
 			}
 		}
-		if !sleep(ctx, time.Since(began)) {
+		if !loop.Sleep(ctx, time.Since(began)) {
 			return
 		}
 	}
@@ -125,12 +127,12 @@ func (d *Daemon) learnBatch(batch []lesson) {
 	}
 	d.mu.Lock()
 	d.pullAll()
-	changes, refused := d.pipeline.ApplyLearned(mods, monotonic())
+	changes, refused := d.pipeline.ApplyLearned(mods, clock.Monotonic())
 	d.unlearnt.Add(uint64(refused)) // their frames go their way
 	removed := d.enter(&changes)
 	d.mu.Unlock()
 	if len(removed) > 0 {
-		if err := d.store.changeFlows(nil, removed); err != nil {
+		if err := d.store.ChangeFlows(nil, removed); err != nil {
 			d.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
 		}
 	}

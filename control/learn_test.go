@@ -49,9 +49,9 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f.worker().frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	f.want("dl_dst=02:00:00:00:00:01", "0/0")
-	saved, err := f.d.store.load()
-	if err != nil || len(saved.flows) != 1 {
-		t.Errorf("%d flows saved, %v; want the learner alone", len(saved.flows), err)
+	saved, err := f.d.store.Load()
+	if err != nil || len(saved.Flows) != 1 {
+		t.Errorf("%d flows saved, %v; want the learner alone", len(saved.Flows), err)
 	}
 	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/loop"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -22,7 +24,7 @@ func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Reques
 
 // listMACs lists the learnt addresses by VLAN, address and VNI.
 func (d *Daemon) listMACs() []api.MAC {
-	entries, now := d.macs.entries(), monotonic()
+	entries, now := d.macs.entries(), clock.Monotonic()
 	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
 		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
 	})
@@ -82,7 +84,7 @@ func (d *Daemon) learn(l openflow.Learn, nowNS uint64) {
 }
 
 // macsChanged has megaflows that depend on learnt addresses revalidated soon.
-func (d *Daemon) macsChanged() { notify(d.macsStale) }
+func (d *Daemon) macsChanged() { loop.Notify(d.macsStale) }
 
 // macs guards the table of learnt addresses. mu is a leaf.
 type macs struct {

@@ -9,6 +9,7 @@ import (
 
 	"weft/api"
 	"weft/control/limits"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -87,7 +88,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
 		collectPort(out, p)
 	}
-	now := monotonic()
+	now := clock.Monotonic()
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		gauge(metricWorkerBeat, seconds(now, w.HeartbeatNS), strconv.Itoa(i), strconv.Itoa(w.Core))

@@ -44,7 +44,7 @@ func (d *Daemon) modTable(mod api.ModTable) error {
 		d.pipeline.Configure(uint8(t), configs[t])
 	}
 	d.mu.Unlock()
-	if err := d.store.saveTableConfigs(tableConfigTexts(&configs)); err != nil {
+	if err := d.store.SaveTableConfigs(tableConfigTexts(&configs)); err != nil {
 		return fmt.Errorf("the change is in force but could not be saved: %w", err)
 	}
 	return nil

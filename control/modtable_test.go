@@ -23,9 +23,9 @@ func TestModTable(t *testing.T) {
 	if list := f.d.listTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
 		t.Errorf("tables %+v", list)
 	}
-	saved, err := f.d.store.load()
-	if err != nil || len(saved.flows) != 2 {
-		t.Errorf("%d flows saved, %v", len(saved.flows), err)
+	saved, err := f.d.store.Load()
+	if err != nil || len(saved.Flows) != 2 {
+		t.Errorf("%d flows saved, %v", len(saved.Flows), err)
 	}
 	if err := f.d.modTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
 		t.Fatal(err)
@@ -59,16 +59,28 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
+// slowStore writes settings of tables once disk is closed.
+type slowStore struct {
+	stateStore
+	disk chan struct{}
+}
+
+func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
+	<-s.disk
+	return s.stateStore.SaveTableConfigs(texts)
+}
+
 // Misses are answered while settings are written to a disk that takes its time.
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newFakes(t)
-	tx, err := f.d.store.db.Begin(true) // others wait to write
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk := make(chan struct{})
+	f.d.change.Lock()
+	f.d.store = slowStore{f.d.store, disk}
+	f.d.change.Unlock()
 	done := make(chan error, 1)
 	defer func() {
-		if err := errors.Join(tx.Rollback(), <-done); err != nil {
+		close(disk)
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -82,7 +83,7 @@ func (d *Daemon) tellFlow(now time.Time, event, reason string, r *openflow.Rule)
 			continue
 		}
 		if e == nil {
-			flow := d.flowOf(r, monotonic(), byName)
+			flow := d.flowOf(r, clock.Monotonic(), byName)
 			e = &api.Event{Time: now, Kind: api.EventFlow, Event: event, Reason: reason, Flow: &flow}
 		}
 		select {

@@ -10,17 +10,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"weft/control/usererr"
 )
 
-// InputError is wrong input: one line that names the offending word and what
-// was expected. Nothing has changed.
-type InputError struct{ message string }
+// InputError is wrong input.
+type InputError = usererr.Error
 
-func (e *InputError) Error() string { return e.message }
-
-func inputf(format string, args ...any) error {
-	return &InputError{message: fmt.Sprintf(format, args...)}
-}
+func inputf(format string, args ...any) error { return usererr.Errorf(format, args...) }
 
 // option is one row of a kind's table: what its value must be. check returns
 // what was expected, "" if the value is right.

@@ -6,6 +6,7 @@ import (
 	"weft/api"
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/openflow"
 	"weft/packet"
 	"weft/port"
@@ -66,7 +67,7 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	d.change.Lock() // settle must not outlive the workers
 	defer d.change.Unlock()
 	d.mu.RLock()
-	w, now := d.workers, monotonic()
+	w, now := d.workers, clock.Monotonic()
 	t, err = d.pipeline.Execute(out.Actions, &out.Flow, d.env())
 	switch {
 	case err != nil:

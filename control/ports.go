@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/loop"
+	"weft/control/store"
 	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
@@ -120,7 +122,7 @@ func (c *portContext) forget() {
 
 // switchPort is a port. Guarded by Daemon.change; driver has a lock of its own.
 type switchPort struct {
-	saved   savedPort
+	saved   store.Port
 	kind    string
 	given   map[string]string
 	values  map[string]string
@@ -197,7 +199,7 @@ func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64,
 }
 
 // newPort makes a port, checked, without its device.
-func (d *Daemon) newPort(saved savedPort) (*switchPort, error) {
+func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
 	}
@@ -227,7 +229,7 @@ func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
 	if err != nil {
 		return api.Port{}, err
 	}
-	p, err := d.newPort(savedPort{Number: number, Name: name, Options: options})
+	p, err := d.newPort(store.Port{Number: number, Name: name, Options: options})
 	if err != nil {
 		return api.Port{}, err
 	}
@@ -240,7 +242,7 @@ func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
 	p.opened = true
 	d.enterPort(p)
 	if err = p.driver.attach(false); err == nil {
-		err = d.store.savePort(p.saved)
+		err = d.store.SavePort(p.saved)
 	}
 	if err != nil {
 		d.leavePort(p)
@@ -335,7 +337,7 @@ func (d *Daemon) portsChanged() {
 	d.sendTerminations(w)
 	d.tunnels.setPorts(d.uplinks(), d.outers())
 	d.updateEndpointsLocked()
-	notify(d.underlay.moved) // what the devices are like now
+	loop.Notify(d.underlay.moved) // what the devices are like now
 	d.revalidate(func(*megaflow) bool { return true })
 }
 
@@ -354,7 +356,7 @@ func (d *Daemon) updateView() {
 	d.mu.Unlock()
 }
 
-// deletePort deletes a port. Flows that name it stay, with its number.
+// DeletePort deletes a port. Flows that name it stay, with its number.
 func (d *Daemon) deletePort(name string) error {
 	d.change.Lock()
 	defer d.change.Unlock()
@@ -362,7 +364,7 @@ func (d *Daemon) deletePort(name string) error {
 	if p == nil {
 		return d.noPort(name)
 	}
-	if err := d.store.deletePort(p.saved.Number); err != nil {
+	if err := d.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	d.leavePort(p)
@@ -441,7 +443,7 @@ func (d *Daemon) portFault(number uint32, why string) {
 // loadPort makes a port from the state file, with the device an earlier control
 // process had, if any. A port that cannot be set up stays, failed, and is tried
 // again. attached: the engine has it.
-func (d *Daemon) loadPort(saved savedPort, kept *engine.Kept) {
+func (d *Daemon) loadPort(saved store.Port, kept *engine.Kept) {
 	p, err := d.newPort(saved)
 	if err != nil {
 		d.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
@@ -477,7 +479,7 @@ const retryInterval = 2 * time.Second
 
 // retryPorts tries failed ports again, until ctx ends.
 func (d *Daemon) retryPorts(ctx context.Context) {
-	for sleep(ctx, retryInterval) {
+	for loop.Sleep(ctx, retryInterval) {
 		d.change.Lock()
 		for _, p := range d.ports {
 			d.retryPort(p)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"weft/datapath"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -138,7 +139,7 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	_, _, usedNS := d.workers.slotStatistics(slot, generation)
 	m := &megaflow{
 		slot: slot, key: key, actions: actions, generation: generation,
-		madeNS: monotonic(), usedNS: usedNS, owner: ownerOf(&key),
+		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key),
 	}
 	for i := range m.key {
 		m.key[i] &= mask[i]

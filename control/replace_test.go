@@ -170,8 +170,8 @@ func TestErrorDeepInAFile(t *testing.T) {
 			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.d))
 		}
 	}
-	saved, err := f.d.store.load()
-	if err != nil || len(saved.flows) != 1 {
-		t.Errorf("%d flows saved, %v; want 1", len(saved.flows), err)
+	saved, err := f.d.store.Load()
+	if err != nil || len(saved.Flows) != 1 {
+		t.Errorf("%d flows saved, %v; want 1", len(saved.Flows), err)
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"weft/control/loop"
 	"weft/flowtable"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -41,21 +43,10 @@ func (d *Daemon) maintain(ctx context.Context) {
 			d.revalidate(usesMACs)
 			d.change.Unlock()
 			// As much time for others as this took, at the least.
-			if !sleep(ctx, max(macPause, 2*time.Since(began))) {
+			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 
@@ -126,7 +117,7 @@ func idleTime(used, limit int) time.Duration {
 func (d *Daemon) sweep() {
 	d.change.Lock()
 	defer d.change.Unlock()
-	now := monotonic()
+	now := clock.Monotonic()
 	var idle []*megaflow
 	d.mu.Lock()
 	list := d.megaflows.list()
@@ -146,7 +137,7 @@ func (d *Daemon) sweep() {
 
 	d.evict(idle)
 	if len(expired) > 0 {
-		if err := d.store.changeFlows(nil, places); err != nil {
+		if err := d.store.ChangeFlows(nil, places); err != nil {
 			d.log.Error("expired flows cannot be removed from the state", "error", err)
 		}
 		var tables openflow.TableSet

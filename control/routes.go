@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/loop"
+
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -169,8 +171,8 @@ func (u *underlay) follow(e *events) {
 			u.log.Warn("netlink cannot be read, trying again", "error", err)
 		}
 		u.routes.Add(1)
-		notify(u.changed)
-		notify(u.moved)
+		loop.Notify(u.changed)
+		loop.Notify(u.moved)
 	}
 }
 
@@ -209,13 +211,13 @@ func (u *underlay) apply(e *events) (lost bool) {
 			}
 			u.applyLink(update)
 			u.routes.Add(1)
-			notify(u.moved)
+			loop.Notify(u.moved)
 		case update, ok := <-e.addresses:
 			if !ok {
 				return true
 			}
 			u.applyAddress(update)
-			notify(u.moved)
+			loop.Notify(u.moved)
 		case _, ok := <-e.routes:
 			if !ok {
 				return true
@@ -227,15 +229,7 @@ func (u *underlay) apply(e *events) (lost bool) {
 			}
 			u.applyNeighbour(update)
 		}
-		notify(u.changed)
-	}
-}
-
-// notify wakes whoever waits on the channel, once for many events.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		loop.Notify(u.changed)
 	}
 }
 

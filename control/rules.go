@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/store"
+	"weft/control/usererr"
+	"weft/internal/clock"
 	"weft/openflow"
 )
 
@@ -72,8 +75,8 @@ func (d *Daemon) setPlace(r *openflow.Rule, place uint32) {
 
 // loadFlows fills the pipeline from the state file, and the rules' statistics
 // from the counter region, where an engine has kept that. Nothing else runs yet.
-func (d *Daemon) loadFlows(flows []savedFlow, kept bool) {
-	now := monotonic()
+func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
+	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
 		if err != nil || f.Slot >= maxPlaces {
@@ -130,7 +133,7 @@ func returnMemory() {
 	debug.FreeOSMemory()
 }
 
-// changeFlows parses and applies a change of the tables: all of it or nothing.
+// ChangeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
 func (d *Daemon) changeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
@@ -187,7 +190,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 }
 
 // asInput marks an error as one about what the user wrote.
-func asInput(err error) error { return &InputError{message: err.Error()} }
+func asInput(err error) error { return usererr.Mark(err) }
 
 // deleteFlows deletes what match selects.
 func (d *Daemon) deleteFlows(match string, strict bool) (api.FlowsChanged, error) {
@@ -214,7 +217,7 @@ func (d *Daemon) deleteFlows(match string, strict bool) (api.FlowsChanged, error
 func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 	d.mu.Lock()
 	d.pullAll() // what was counted so far counts under the old rules
-	changes, err := d.pipeline.Apply(mods, monotonic())
+	changes, err := d.pipeline.Apply(mods, clock.Monotonic())
 	if err != nil {
 		d.mu.Unlock()
 		return 0, asInput(err)
@@ -222,7 +225,7 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 	removed := d.enter(&changes)
 	d.mu.Unlock()
 
-	err = d.store.changeFlows(d.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
+	err = d.store.ChangeFlows(d.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
 	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
@@ -253,13 +256,13 @@ func (d *Daemon) enter(changes *openflow.Changes) (removed []uint32) {
 
 // savedFlows are rules as they are saved, by place. Caller holds change: nothing
 // that is saved of a rule changes meanwhile.
-func (d *Daemon) savedFlows(rules []*openflow.Rule) iter.Seq[savedFlow] {
+func (d *Daemon) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(d.places[a.Slot], d.places[b.Slot]) })
-	return func(yield func(savedFlow) bool) {
+	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
 			place := d.places[r.Slot]
 			mod := r.FlowMod()
-			if !yield(savedFlow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
+			if !yield(store.Flow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
 				return
 			}
 		}
@@ -313,7 +316,7 @@ func (d *Daemon) flowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, word
 		openflow.SortRules(rules, keys)
 		d.mu.RUnlock()
 	}
-	now := monotonic()
+	now := clock.Monotonic()
 	flows := make([]api.Flow, len(rules))
 	d.inTurns(len(rules), func(i int) { flows[i] = d.flowOf(rules[i], now, words) })
 	return flows
@@ -354,7 +357,7 @@ func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e
 func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
 	d.change.Lock()
 	defer d.change.Unlock()
-	now, list := monotonic(), d.megaflows.list()
+	now, list := clock.Monotonic(), d.megaflows.list()
 	flows := make([]api.Megaflow, len(list))
 	d.inTurns(len(list), func(i int) { flows[i] = d.describeMegaflow(list[i], now, words) })
 	return flows

@@ -15,9 +15,9 @@ func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f.add("table=1,actions=drop")
 	f.add("table=1,actions=1")
 	f.add("table=1,actions=drop")
-	saved, err := f.d.store.load()
-	if err != nil || len(saved.flows) != 1 {
-		t.Errorf("%d flows saved, %v; want one", len(saved.flows), err)
+	saved, err := f.d.store.Load()
+	if err != nil || len(saved.Flows) != 1 {
+		t.Errorf("%d flows saved, %v; want one", len(saved.Flows), err)
 	}
 	f.die()
 	f.begin()

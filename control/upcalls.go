@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/loop"
 	"weft/datapath"
+	"weft/internal/clock"
 	"weft/internal/shm"
 	"weft/openflow"
 )
@@ -38,7 +40,7 @@ func (d *Daemon) startUpcalls(w *workers) (*upcalls, error) {
 	return u, nil
 }
 
-// close ends the goroutines. Caller holds neither d.mu nor anything that a miss
+// Close ends the goroutines. Caller holds neither d.mu nor anything that a miss
 // needs.
 func (u *upcalls) close() {
 	close(u.stop)
@@ -55,7 +57,7 @@ func (u *upcalls) watch() {
 			return // closed
 		}
 		for _, wake := range u.wake {
-			notify(wake)
+			loop.Notify(wake)
 		}
 	}
 }
@@ -122,7 +124,7 @@ func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt
 		d.mu.RUnlock()
 		return
 	}
-	a.generation, a.now, a.env = d.macs.generation(), monotonic(), d.env()
+	a.generation, a.now, a.env = d.macs.generation(), clock.Monotonic(), d.env()
 	for i := range misses {
 		a.miss(&misses[i])
 	}

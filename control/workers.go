@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/shm"
@@ -135,18 +133,4 @@ func (w *workers) settle() error {
 		}
 	}
 	return nil
-}
-
-// monotonic is CLOCK_MONOTONIC in ns, the clock of all statistics. The runtime
-// reads the same clock without a system call, but tells differences only.
-func monotonic() uint64 { return bootNS + uint64(time.Since(bootTime)) }
-
-var bootTime, bootNS = time.Now(), readMonotonic()
-
-func readMonotonic() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0 // cannot fail for this clock
-	}
-	return uint64(ts.Nano())
 }

@@ -1,4 +1,4 @@
-package control
+package store
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-func openTestStore(t *testing.T, dir string) *store {
+func openTestStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := openStore(dir)
+	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,24 +25,24 @@ func openTestStore(t *testing.T, dir string) *store {
 func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
-	defer s.close()
-	want := loaded{names: map[uint32]string{1: "a", 2: "b"}, ports: []savedPort{
+	defer s.Close()
+	want := State{Names: map[uint32]string{1: "a", 2: "b"}, Ports: []Port{
 		{Number: 1, Name: "a", Options: []string{"type=tap"}},
 		{Number: 2, Name: "b", Options: []string{"type=tap", "dev=x"}},
 	}}
-	for _, p := range want.ports {
-		if err := s.savePort(p); err != nil {
+	for _, p := range want.Ports {
+		if err := s.SavePort(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	flows := []savedFlow{{Slot: 9, Age: 1, Text: "actions=drop"}, {Slot: 3, Age: 2, Text: "ip actions=NORMAL"}, {Slot: 5, Age: 3, Text: "arp"}}
-	if err := s.changeFlows(slices.Values(flows), nil); err != nil {
+	flows := []Flow{{Slot: 9, Age: 1, Text: "actions=drop"}, {Slot: 3, Age: 2, Text: "ip actions=NORMAL"}, {Slot: 5, Age: 3, Text: "arp"}}
+	if err := s.ChangeFlows(slices.Values(flows), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.changeFlows(slices.Values([]savedFlow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
+	if err := s.ChangeFlows(slices.Values([]Flow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
 		t.Fatal(err)
 	}
-	want.flows = []savedFlow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // by age
+	want.Flows = []Flow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // by age
 
 	text, err := os.ReadFile(filepath.Join(dir, "state.db"))
 	if err != nil {
@@ -53,15 +53,15 @@ func TestStateSurvivesKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := openTestStore(t, copied)
-	defer next.close()
-	got, err := next.load()
+	defer next.Close()
+	got, err := next.Load()
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("loaded %+v, %v; want %+v", got, err, want)
 	}
-	if err := next.deletePort(1); err != nil {
+	if err := next.DeletePort(1); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := next.load(); err != nil || len(got.ports) != 1 || got.names[1] != "a" {
+	if got, err := next.Load(); err != nil || len(got.Ports) != 1 || got.Names[1] != "a" {
 		t.Errorf("after a delete: %+v, %v", got, err)
 	}
 }
@@ -69,17 +69,17 @@ func TestStateSurvivesKill(t *testing.T) {
 func TestStateDirectoryIsLocked(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
-	_, err := openStore(dir)
+	_, err := Open(dir)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint("pid ", os.Getpid())) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second daemon on the directory: %v", err)
 	}
-	if err := s.close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = openStore(dir); err != nil {
+	if s, err = Open(dir); err != nil {
 		t.Fatal(err)
 	}
-	s.close()
+	s.Close()
 }
 
 func TestStateErrorsAreOneLine(t *testing.T) {
@@ -92,9 +92,9 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, "/dev/null/x", damaged} {
-		s, err := openStore(dir)
+		s, err := Open(dir)
 		if err == nil {
-			s.close()
+			s.Close()
 			t.Errorf("%s is taken as a state directory", dir)
 			continue
 		}
@@ -110,7 +110,7 @@ func TestStateFileThatIsNone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openStore(dir)
+	_, err := Open(dir)
 	if err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}

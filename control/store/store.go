@@ -1,4 +1,12 @@
-package control
+// Package store is the state on disk: ports, flows, groups, meters and settings of
+// tables that were made through the API, and the connections between a stop and the
+// next start.
+//
+// It owns the state directory, by a lock file, and the state file in it. Its lock is
+// the file's own: one transaction writes at a time, and waits for the disk. Callers
+// are the start of the daemon, the changes of ports and those of the pipeline; they
+// hold the change lock and no lock that a frame waits for.
+package store
 
 import (
 	"encoding/binary"
@@ -16,14 +24,16 @@ import (
 	"go.etcd.io/bbolt"
 	boltErrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
+
+	"weft/control/usererr"
 )
 
-// stateVersion is that of the layout of the state file; another is refused.
-const stateVersion = 1
+// layoutVersion is the version of the state file's layout; another is refused.
+const layoutVersion = 1
 
 var (
 	bucketMeta   = []byte("meta")
-	bucketPorts  = []byte("ports")  // port number, 32 bits big endian -> savedPort in JSON
+	bucketPorts  = []byte("ports")  // port number, 32 bits big endian -> Port in JSON
 	bucketNames  = []byte("names")  // port number, 32 bits big endian -> name of its last port
 	bucketGroups = []byte("groups") // group number, 32 bits big endian -> group text
 	bucketMeters = []byte("meters") // meter number, the same
@@ -32,33 +42,34 @@ var (
 	keyVersion   = []byte("version")
 )
 
-// savedPort is a port as it was asked for.
-type savedPort struct {
+// Port is a port as it was asked for.
+type Port struct {
 	Number  uint32   `json:"number"`
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 }
 
-// savedFlow is a flow as text. Slot is its place in the counter region, Age
+// Flow is a flow as text. Slot is its place in the counter region, Age
 // grows with every flow added: the order in which they are added again.
-type savedFlow struct {
+type Flow struct {
 	Slot uint32
 	Age  uint64
 	Text string
 }
 
-// store is the state file: what was made through the client and must survive a
-// restart. Every change is one transaction, on the disk before it returns.
-type store struct {
+// Store is an open state directory. Every change of its file is one transaction, on
+// the disk before the method returns.
+type Store struct {
+	dir  string
 	db   *bbolt.DB
 	lock *os.File // flock of the state directory
 }
 
-// openStore locks the state directory, making it if need be, and opens its
+// Open locks the state directory, making it if need be, and opens its
 // state file. The error is one line for the operator.
-func openStore(dir string) (*store, error) {
+func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, cause(err))
+		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -68,15 +79,15 @@ func openStore(dir string) (*store, error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes})
 	if err != nil {
 		lock.Close()
-		err = fmt.Errorf("state file %s: %w", path, cause(err))
+		err = fmt.Errorf("state file %s: %w", path, usererr.Cause(err))
 		if errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum) {
 			err = fmt.Errorf("%w; restore it, or move it away to begin without ports and flows", err)
 		}
 		return nil, err
 	}
-	s := &store{db: db, lock: lock}
+	s := &Store{dir: dir, db: db, lock: lock}
 	if err := s.prepare(); err != nil {
-		s.close()
+		s.Close()
 		return nil, fmt.Errorf("state file %s: %w", path, err)
 	}
 	return s, nil
@@ -96,7 +107,7 @@ func lockDir(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, cause(err))
+		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	for began := time.Now(); err != nil && time.Since(began) < lockPatience; {
@@ -115,25 +126,12 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("state directory %s: %w", dir, cause(err))
+		return nil, fmt.Errorf("state directory %s: %w", dir, usererr.Cause(err))
 	}
 	return f, nil
 }
 
-// cause strips the path and operation that the caller's text names already.
-func cause(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	var call *os.SyscallError
-	if errors.As(err, &call) {
-		return call.Err
-	}
-	return err
-}
-
-func (s *store) prepare() error {
+func (s *Store) prepare() error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketMeta, bucketPorts, bucketNames, bucketFlows, bucketGroups, bucketMeters, bucketTables} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -143,16 +141,16 @@ func (s *store) prepare() error {
 		meta := tx.Bucket(bucketMeta)
 		have := meta.Get(keyVersion)
 		if have == nil {
-			return meta.Put(keyVersion, number(stateVersion))
+			return meta.Put(keyVersion, number(layoutVersion))
 		}
-		if v := binary.BigEndian.Uint32(have); v != stateVersion {
-			return fmt.Errorf("layout version %d, expected %d", v, stateVersion)
+		if v := binary.BigEndian.Uint32(have); v != layoutVersion {
+			return fmt.Errorf("layout version %d, expected %d", v, layoutVersion)
 		}
 		return nil
 	})
 }
 
-func (s *store) close() error {
+func (s *Store) Close() error {
 	err := s.db.Close()
 	s.lock.Close()
 	return err
@@ -160,8 +158,8 @@ func (s *store) close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// savePort adds the port, and remembers whose its number is.
-func (s *store) savePort(p savedPort) error {
+// SavePort adds the port, and remembers whose its number is.
+func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -174,13 +172,13 @@ func (s *store) savePort(p savedPort) error {
 	})
 }
 
-func (s *store) deletePort(no uint32) error {
+func (s *Store) DeletePort(no uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
 }
 
-// changeFlows deletes and saves flows, both by rising slot, in one transaction:
+// ChangeFlows deletes and saves flows, both by rising slot, in one transaction:
 // in another order a large change takes time that grows with its square.
-func (s *store) changeFlows(save iter.Seq[savedFlow], remove []uint32) error {
+func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)
 		if err := deleteFlows(flows, remove); err != nil {
@@ -209,9 +207,9 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// changeTables saves what groups and meters there are now, by number, and
+// ChangeTables saves what groups and meters there are now, by number, and
 // deletes flows, in one transaction.
-func (s *store) changeTables(groups, meters map[uint32]string, remove []uint32) error {
+func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
 			return err
@@ -223,8 +221,8 @@ func (s *store) changeTables(groups, meters map[uint32]string, remove []uint32) 
 	})
 }
 
-// saveTableConfigs saves the settings of flow tables, by number.
-func (s *store) saveTableConfigs(texts map[uint32]string) error {
+// SaveTableConfigs saves the settings of flow tables, by number.
+func (s *Store) SaveTableConfigs(texts map[uint32]string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
 }
 
@@ -244,42 +242,42 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	return nil
 }
 
-// loaded is all that a state file holds: ports by number, flows by age.
-type loaded struct {
-	ports  []savedPort
-	flows  []savedFlow
-	groups []string
-	meters []string
-	tables map[uint32]string // settings
-	names  map[uint32]string // of the last port with each number, deleted ones too
+// State is all that a state file holds: ports by number, flows by age.
+type State struct {
+	Ports  []Port
+	Flows  []Flow
+	Groups []string
+	Meters []string
+	Tables map[uint32]string // settings
+	Names  map[uint32]string // of the last port with each number, deleted ones too
 }
 
-func (s *store) load() (loaded, error) {
-	l := loaded{names: map[uint32]string{}}
+func (s *Store) Load() (State, error) {
+	l := State{Names: map[uint32]string{}}
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		err := tx.Bucket(bucketNames).ForEach(func(k, v []byte) error {
-			l.names[binary.BigEndian.Uint32(k)] = string(v)
+			l.Names[binary.BigEndian.Uint32(k)] = string(v)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 		err = tx.Bucket(bucketPorts).ForEach(func(k, v []byte) error {
-			var p savedPort
+			var p Port
 			if err := json.Unmarshal(v, &p); err != nil {
 				return fmt.Errorf("port %d: %w", binary.BigEndian.Uint32(k), err)
 			}
-			l.ports = append(l.ports, p)
+			l.Ports = append(l.Ports, p)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 		err = tx.Bucket(bucketTables).ForEach(func(k, v []byte) error {
-			if l.tables == nil {
-				l.tables = map[uint32]string{}
+			if l.Tables == nil {
+				l.Tables = map[uint32]string{}
 			}
-			l.tables[binary.BigEndian.Uint32(k)] = string(v)
+			l.Tables[binary.BigEndian.Uint32(k)] = string(v)
 			return nil
 		})
 		if err != nil {
@@ -288,7 +286,7 @@ func (s *store) load() (loaded, error) {
 		for _, table := range []struct {
 			bucket []byte
 			into   *[]string
-		}{{bucketGroups, &l.groups}, {bucketMeters, &l.meters}} {
+		}{{bucketGroups, &l.Groups}, {bucketMeters, &l.Meters}} {
 			err := tx.Bucket(table.bucket).ForEach(func(_, v []byte) error {
 				*table.into = append(*table.into, string(v))
 				return nil
@@ -301,12 +299,12 @@ func (s *store) load() (loaded, error) {
 			if len(k) != 4 || len(v) < 8 {
 				return fmt.Errorf("flow entry of %d and %d bytes", len(k), len(v))
 			}
-			l.flows = append(l.flows, savedFlow{
+			l.Flows = append(l.Flows, Flow{
 				Slot: binary.BigEndian.Uint32(k), Age: binary.BigEndian.Uint64(v), Text: string(v[8:]),
 			})
 			return nil
 		})
 	})
-	sort.Slice(l.flows, func(i, j int) bool { return l.flows[i].Age < l.flows[j].Age })
+	sort.Slice(l.Flows, func(i, j int) bool { return l.Flows[i].Age < l.Flows[j].Age })
 	return l, err
 }

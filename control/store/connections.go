@@ -1,0 +1,57 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"weft/conntrack"
+	"weft/internal/clock"
+)
+
+// connectionsFile has the connections from the daemon's stop to its next start.
+const connectionsFile = "connections"
+
+// bootID identifies one run of the machine.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // two runs look the same; all but the longest connections have expired
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// SaveConnections writes the connections for the next start. No engine may use the
+// table any more.
+func (s *Store) SaveConnections(table conntrack.Memory) error {
+	path := filepath.Join(s.dir, connectionsFile)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = table.Save(f, bootID(), clock.Monotonic())
+		err = errors.Join(err, f.Close())
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return err
+}
+
+// LoadConnections enters the connections of the last stop into the table and removes
+// their file: after a later crash they would look younger than they are. No engine
+// may use the table yet. It returns the number of connections entered, also beside an
+// error, and false if the last stop saved none.
+func (s *Store) LoadConnections(table conntrack.Memory) (n int, saved bool, err error) {
+	path := filepath.Join(s.dir, connectionsFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err == nil {
+		n, err = table.Load(f, bootID(), clock.Monotonic())
+		f.Close()
+	}
+	_ = os.Remove(path)
+	return n, true, err
+}

@@ -1,0 +1,54 @@
+package archtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// controlMayImport is mayImport for control and the packages under it. A package
+// takes its locks before those of the packages that it imports: the rows are the lock
+// order of control. Rows stand in that order, the callers above the called.
+var controlMayImport = map[string][]string{
+	"control": {
+		"control/store", "control/limits", "control/loop", "control/usererr",
+		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
+		"internal/shm", "internal/cpu", "internal/clock",
+	},
+	"control/store":   {"control/usererr", "conntrack", "internal/clock"},
+	"control/limits":  {"api"},
+	"control/loop":    {},
+	"control/usererr": {},
+}
+
+// A row of controlMayImport names packages that import each other in one direction,
+// and none that nobody needs.
+func TestControlHasNoStaleRow(t *testing.T) {
+	used := map[string]map[string]bool{}
+	for _, f := range files(t) {
+		if f.test || controlMayImport[f.dir] == nil {
+			continue
+		}
+		if used[f.dir] == nil {
+			used[f.dir] = map[string]bool{}
+		}
+		for _, path := range f.imports {
+			if target, own := strings.CutPrefix(path, module); own {
+				used[f.dir][target] = true
+			}
+		}
+	}
+	for dir, list := range controlMayImport {
+		if used[dir] == nil {
+			t.Errorf("controlMayImport has a row for %s, which has no files", dir)
+		}
+		for _, target := range list {
+			if !used[dir][target] {
+				t.Errorf("%s may import %s and does not: remove it from its row", dir, target)
+			}
+			if slices.Contains(controlMayImport[target], dir) {
+				t.Errorf("%s and %s may import each other", dir, target)
+			}
+		}
+	}
+}
