@@ -9,24 +9,27 @@ import (
 
 // Connections come and go here, all under the table's lock.
 
-// Lists of a zone. A connection is in one as long as it may be evicted for
-// another, and joins at the end, so that the oldest go first.
+// Lists. A connection is in one of its holder's, and in the same of its zone if it has
+// that. It joins at the end, so that the oldest go first.
 const (
-	listUnreplied = iota // nothing came back yet
-	listClosing          // a TCP connection that has ended
-	lists
-	listNone = lists
+	listUnreplied   = iota // nothing came back yet
+	listClosing            // a TCP connection that has ended
+	zoneLists              // a zone at its limit ends no others
+	listEstablished = zoneLists
+	lists           = iota
+	listNone        = lists
 )
 
 // zone is one line. Control writes limit and policy; the rest is guarded by the
 // table's lock.
 type zone struct {
-	limit  atomic.Uint32 // connections, plus one; 0: the default applies
-	policy atomic.Uint32
-	count  uint32
-	_      uint32
-	lists  [lists]list
-	_      [24]byte
+	limit     atomic.Uint32 // connections, plus one; 0: the default applies
+	policy    atomic.Uint32
+	count     uint32
+	tunnelled bool // connections began here through a tunnel
+	_         [3]byte
+	lists     [zoneLists]list
+	_         [24]byte
 }
 
 // list of connections, numbers plus one.
@@ -64,44 +67,53 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 	return m.settings.zoneDefault.Load()
 }
 
+// join puts live connection n, which is in no list, into those of a kind.
 func (t *Table) join(n uint32, kind uint8) {
 	c := &t.conns[n]
-	z := &t.zones[c.tuples[0].zone()]
-	l := &z.lists[kind%lists]
 	c.list = kind
-	k := &t.links[n]
-	k.prev, k.next = l.last, 0
+	if kind < zoneLists {
+		t.push(&t.zones[c.tuples[0].zone()].lists[kind], n, inZone)
+	}
+	t.push(&t.holders[t.holderOf(n)].lists[kind%lists], n, inHolder)
+}
+
+func (t *Table) push(l *list, n uint32, where int) {
+	t.links[n][where] = link{prev: l.last}
 	if l.last != 0 {
-		t.links[l.last-1].next = n + 1
+		t.links[l.last-1][where].next = n + 1
 	} else {
 		l.first = n + 1
 	}
 	l.last = n + 1
 	l.count++
-	h := &t.zones[t.head.heaviest%Zones]
-	if kind == listUnreplied && l.count > h.lists[listUnreplied].count {
-		t.head.heaviest = uint32(c.tuples[0].zone())
-	}
 }
 
+// leave takes connection n out of its lists.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
-	if c.list >= lists {
+	kind := c.list
+	if kind >= lists {
 		return
 	}
-	l := &t.zones[c.tuples[0].zone()].lists[c.list%lists]
-	k := &t.links[n]
+	if kind < zoneLists {
+		t.pull(&t.zones[c.tuples[0].zone()].lists[kind], n, inZone)
+	}
+	t.pull(&t.holders[t.holderOf(n)].lists[kind], n, inHolder)
+	c.list = listNone
+}
+
+func (t *Table) pull(l *list, n uint32, where int) {
+	k := t.links[n][where]
 	if k.prev != 0 {
-		t.links[k.prev-1].next = k.next
+		t.links[k.prev-1][where].next = k.next
 	} else {
 		l.first = k.next
 	}
 	if k.next != 0 {
-		t.links[k.next-1].prev = k.prev
+		t.links[k.next-1][where].prev = k.prev
 	} else {
 		l.last = k.prev
 	}
-	c.list, k.prev, k.next = listNone, 0, 0
 	l.count--
 }
 
@@ -110,44 +122,18 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
 		t.leave(n)
-		if kind < lists {
-			t.join(n, kind)
-		}
+		t.join(n, kind)
 	}
 	t.unlock()
 }
 
-// makeRoom ends a connection where zone or table are full; it reports false if
-// none may be ended.
-func (t *Table) makeRoom(z *zone) bool {
+// makeRoom ends a connection where zone or table are full for holder h; it reports
+// false if none may be ended.
+func (t *Table) makeRoom(z *zone, h uint32) bool {
 	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit && !t.evict(z) {
 		return false
 	}
-	if t.head.count < uint32(t.Limit()) {
-		return true
-	}
-	// Whoever has most connections without an answer gives one up: a flood of
-	// them in one zone costs the others nothing.
-	return t.evict(&t.zones[t.head.heaviest%Zones]) || t.evict(z) || t.evictNear()
-}
-
-// evictSearch bounds the records looked at for a connection of any zone that may
-// be evicted.
-const evictSearch = 256
-
-// evictNear ends one among the next few records under the hand of the sweep.
-func (t *Table) evictNear() bool {
-	for range min(evictSearch, t.head.fresh) {
-		n := t.head.hand
-		if t.head.hand++; t.head.hand >= t.head.fresh {
-			t.head.hand = 0
-		}
-		if c := &t.conns[n%uint32(len(t.conns))]; c.generation()&1 != 0 && c.list < lists {
-			t.erase(n, EndEvicted)
-			return true
-		}
-	}
-	return false
+	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
 // evict ends the oldest unreplied connection of a zone, or else one that has
@@ -155,8 +141,9 @@ func (t *Table) evictNear() bool {
 func (t *Table) evict(z *zone) bool {
 	for i := range z.lists {
 		if n := z.lists[i].first; n != 0 {
+			t.holders[t.holderOf(n-1)].evicted++
 			t.erase(n-1, EndEvicted)
-			t.foreseeEviction(z.lists[i].first)
+			t.foreseeEviction(z.lists[i].first, inZone)
 			return true
 		}
 	}
@@ -166,13 +153,13 @@ func (t *Table) evict(z *zone) bool {
 // foreseeEviction fetches what the next evictions of a list, from number plus one on,
 // will touch: the bucket of the first, whose record was asked for at the eviction before,
 // and the record of the second.
-func (t *Table) foreseeEviction(first uint32) {
+func (t *Table) foreseeEviction(first uint32, where int) {
 	if first == 0 {
 		return
 	}
 	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
 	cpu.Prefetch(&t.buckets[0], one[:])
-	if next := t.links[first-1].next; next != 0 {
+	if next := t.links[first-1][where].next; next != 0 {
 		one[0] = next - 1
 		cpu.Prefetch(&t.conns[0], one[:])
 		cpu.Prefetch(&t.links[0], one[:])
@@ -192,6 +179,7 @@ type begun struct {
 	announcer uint8
 	to        uint16
 	alg       ALG
+	from      sender
 }
 
 // create makes the connection of p with the translation of nat. It returns it as it
@@ -206,10 +194,9 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		}
 		t.erase(n, EndExpired)
 	}
-	z := &t.zones[p.zone()]
-	if !t.makeRoom(z) {
-		t.head.counters.RefusedLimit++
-		return Ref{}, false, packet.DropConnLimit
+	z, h := &t.zones[p.zone()], g.from.holder(p.zone())
+	if !t.makeRoom(z, h) {
+		return t.refuse(h)
 	}
 	reply, flags, followed := tr.translationOfParent(p, nat, g, now)
 	if !followed {
@@ -221,21 +208,25 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	}
 	n := t.take()
 	if n == none {
-		t.head.counters.RefusedLimit++
-		return Ref{}, false, packet.DropConnLimit
+		return t.refuse(h)
 	}
 	c := &t.conns[n]
 	c.tuples = [2]words{p.words, reply.words}
 	if p.ipv6() {
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
-	c.mark, c.flags = g.mark, flags
+	c.mark, c.flags, c.port = g.mark, flags, g.from.port
+	if g.from.tunnel {
+		c.flags |= connTunnel
+		z.tunnelled = true
+	}
 	if g.marked {
 		c.flags |= connLabelled
 		t.labels[n] = g.label
 	}
 	if g.related.Generation != 0 {
 		c.flags |= connRelated
+		t.parents[n] = g.related
 	}
 	switch g.alg {
 	case ALGFTP:
@@ -248,7 +239,6 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 			c.flags |= connTFTP
 		}
 	}
-	t.links[n].parent = g.related
 	c.policy = t.ZonePolicy(p.zone())
 	if hasPeers(p.proto()) {
 		t.peers[n] = g.peers
@@ -257,27 +247,35 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	t.refresh(c, g.class, now)
 	if !t.insert(p.hash, n) {
 		t.give(n)
-		return Ref{}, false, packet.DropConnLimit
+		return t.refuse(h)
 	}
 	if flags&connTranslated != 0 && !t.insert(reply.hash, n) {
 		t.remove(p.hash, n)
 		t.give(n)
-		return Ref{}, false, packet.DropConnLimit
+		return t.refuse(h)
 	}
 	c.born = c.generation() + 1
 	c.meta.Store(uint64(c.born)) // odd: it lives
 	z.count++
 	t.head.count++
+	t.count(h, 1)
 	t.head.counters.Created++
 	t.join(n, listUnreplied)
 	t.tell(n, EventNew, 0)
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
+// refuse counts a connection that holder h does not get for want of room.
+func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
+	t.head.counters.RefusedLimit++
+	t.holders[h].refused++
+	return Ref{}, false, packet.DropConnLimit
+}
+
 // take returns a free record, none if there is none.
 func (t *Table) take() uint32 {
 	if n := t.head.free; n != 0 {
-		t.head.free = t.links[n-1].next
+		t.head.free = t.links[n-1][inZone].next
 		return n - 1
 	}
 	if int(t.head.fresh) == len(t.conns) {
@@ -288,7 +286,7 @@ func (t *Table) take() uint32 {
 }
 
 func (t *Table) give(n uint32) {
-	t.conns[n].list, t.links[n].next = listNone, t.head.free
+	t.conns[n].list, t.links[n][inZone].next = listNone, t.head.free
 	t.head.free = n + 1
 }
 
@@ -305,6 +303,7 @@ func (t *Table) erase(n uint32, why Reason) {
 	t.leave(n)
 	t.zones[c.tuples[0].zone()].count--
 	t.head.count--
+	t.count(t.holderOf(n), -1)
 	t.give(n)
 }
 

@@ -21,16 +21,23 @@ type conn struct {
 	flags     uint16
 	policy    uint8 // of the zone, when it began
 	class     Class // timeout that runs
-	list      uint8 // of the zone, that it is in
-	_         [3]byte
+	list      uint8 // of zone and holder, that it is in
+	_         uint8
+	port      uint16 // on which its first frame came in; see holder.go
 	born      uint32 // generation with which it began
 }
 
-// links are what a connection has to do with others.
-type links struct {
-	prev, next uint32 // in the list, plus one; next of a free record: the next free one
-	parent     Ref    // the connection this one is related to, as it began
-}
+// links are a connection's neighbours in the lists that it is in.
+type links [2]link
+
+// Links of a connection.
+const (
+	inZone = iota // next of a free record: the next free one
+	inHolder
+)
+
+// link is two numbers of connections, plus one.
+type link struct{ prev, next uint32 }
 
 // Flags of a connection.
 const (
@@ -43,6 +50,7 @@ const (
 	connSeen // more than one frame was seen
 	connFTP  // its gateway
 	connTFTP
+	connTunnel // its first frame came through a tunnel
 )
 
 // peer is what is known of one side of a connection.
@@ -164,7 +172,10 @@ func (t *Table) read(n, g uint32, v *view) bool {
 			return false
 		}
 		v.flags, v.mark, v.born, v.tuples = c.flags, c.mark, c.born, c.tuples
-		v.parent = t.links[n].parent
+		v.parent = Ref{}
+		if v.flags&connRelated != 0 {
+			v.parent = t.parents[n]
+		}
 		v.label = [2]uint64{}
 		if v.flags&connLabelled != 0 {
 			v.label = t.labels[n]

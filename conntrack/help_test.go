@@ -44,6 +44,7 @@ type rig struct {
 	metas [packet.BatchSize]Meta
 	arena *packettest.Arena
 	now   uint64
+	port  uint32 // on which frames come in
 }
 
 func newRig(t testing.TB, n int) *rig { return newRigOf(t, Open(newMemory(t, n), 1)) }
@@ -60,6 +61,7 @@ func (r *rig) put(frame []byte) {
 	r.tr.Forget(^uint32(0))
 	r.arena.Reset()
 	f := r.arena.Add(&r.b, frame, packet.InnerHeader, 0)
+	f.InPort = r.port
 	var k flowtable.Key
 	if why := flowtable.Extract(&r.b, f, &k); why != packet.DropNone {
 		r.t.Fatalf("extract: %v", why)
@@ -259,9 +261,9 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 		}
 		for kind := range zone.lists {
 			l, count, before := &zone.lists[kind], uint32(0), uint32(0)
-			for at := l.first; at != 0; at = tab.links[at-1].next {
+			for at := l.first; at != 0; at = tab.links[at-1][inZone].next {
 				c := &tab.conns[at-1]
-				if tab.links[at-1].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
+				if tab.links[at-1][inZone].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
 					return fmt.Errorf("zone %d list %d: connection %d does not belong", z, kind, at-1)
 				}
 				before = at
@@ -274,14 +276,57 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 			}
 		}
 	}
+	if err := inconsistentHolders(tab); err != nil {
+		return err
+	}
 	free := 0
-	for at := tab.head.free; at != 0; at = tab.links[at-1].next {
+	for at := tab.head.free; at != 0; at = tab.links[at-1][inZone].next {
 		if free++; free > len(tab.conns) || tab.conns[at-1].generation()&1 != 0 {
 			return fmt.Errorf("the free list is wrong at %d", at-1)
 		}
 	}
 	if free+int(tab.head.count) != int(tab.head.fresh) {
 		return fmt.Errorf("%d free and %d live of %d records", free, tab.head.count, tab.head.fresh)
+	}
+	return nil
+}
+
+// inconsistentHolders holds lists and ranking against the records.
+func inconsistentHolders(tab *Table) error {
+	var want [Holders]uint32
+	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
+		if tab.conns[n].generation()&1 != 0 {
+			want[tab.holderOf(n)]++
+		}
+	}
+	most, used := uint32(0), uint32(0)
+	for i := range tab.holders {
+		if tab.ranks[i].count != want[i] {
+			return fmt.Errorf("holder %d counts %d, has %d", i, tab.ranks[i].count, want[i])
+		}
+		most, used = max(most, want[i]), used+min(want[i], 1)
+		sum := uint32(0)
+		for kind := range tab.holders[i].lists {
+			l, count, before := &tab.holders[i].lists[kind], uint32(0), uint32(0)
+			for at := l.first; at != 0 && count <= l.count; at = tab.links[at-1][inHolder].next {
+				c := &tab.conns[at-1]
+				if tab.links[at-1][inHolder].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || tab.holderOf(at-1) != uint32(i) {
+					return fmt.Errorf("holder %d list %d: connection %d does not belong", i, kind, at-1)
+				}
+				before = at
+				count++
+			}
+			if count != l.count || l.last != before {
+				return fmt.Errorf("holder %d list %d: %d connections, counts %d", i, kind, count, l.count)
+			}
+			sum += count
+		}
+		if sum != want[i] {
+			return fmt.Errorf("holder %d: %d connections in lists, %d in all", i, sum, want[i])
+		}
+	}
+	if h := tab.head.ranking.heaviest(); (h == none) != (most == 0) || h != none && tierOf(want[h]) != tierOf(most) || tab.head.ranking.used != used {
+		return fmt.Errorf("holder %d is the heaviest of %d, the most is %d", h, tab.head.ranking.used, most)
 	}
 	return nil
 }

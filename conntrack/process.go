@@ -26,6 +26,8 @@ type Request struct {
 	Label, LabelMask [2]uint64
 	NAT              NAT
 	ALG              ALG // with Commit, of the connections that begin
+	// Tunnelled are the frames of the batch, a bit each, that came through a tunnel.
+	Tunnelled uint32
 }
 
 // Meta is what the tracker says of a frame, the ct_* fields. The zero Meta is
@@ -49,6 +51,7 @@ type Tracker struct {
 	sought
 	rng     uint64
 	missing uint32 // payload that is in other fragments than the one in hand
+	from    sender // of the frame in hand
 	order   [packet.BatchSize]uint8
 }
 
@@ -76,6 +79,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 	for _, i := range frames {
 		i %= packet.BatchSize
+		tr.from = sender{uint16(b.Frames[i].InPort), req.Tunnelled>>i&1 != 0}
 		tr.track(b, int(i), &metas[i], req, now)
 	}
 }
@@ -289,7 +293,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	if !req.Commit {
 		return true
 	}
-	g.alg = req.ALG
+	g.alg, g.from = req.ALG, tr.from
 	g.mark, g.label = merge(m.Mark, [2]uint64{}, req)
 	g.marked = g.mark != 0 || g.label != [2]uint64{}
 	ref, created, why := tr.create(p, &req.NAT, &g, now)
@@ -382,7 +386,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		t.unlockConn(c, g)
 	}
 	if c.flags&connReplied != 0 && kind == listUnreplied {
-		kind = listNone
+		kind = listEstablished
 	}
 	if proto != packet.ProtoTCP && proto != packet.ProtoSCTP {
 		class = classOfSimple(proto, c.flags)

@@ -7,20 +7,21 @@ package conntrack
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
-	h.count, h.free, h.heaviest, h.hand = 0, 0, 0, 0
+	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
 	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // it may have been counted or not
 	for i := range t.zones {
 		if z := &t.zones[i]; z.count|z.lists[listUnreplied].count|z.lists[listClosing].count|
 			z.lists[listUnreplied].first|z.lists[listClosing].first != 0 {
-			z.count, z.lists = 0, [lists]list{}
+			z.count, z.lists = 0, [zoneLists]list{}
 		}
 	}
+	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })
 	for n := range h.fresh {
 		c := &t.conns[n]
 		g := c.generation()
 		kind := c.list
 		c.list = listNone
-		t.links[n].prev, t.links[n].next = 0, 0
+		t.links[n] = links{}
 		if g&1 == 0 {
 			t.give(n)
 			continue
@@ -39,11 +40,14 @@ func (t *Table) rebuild() {
 		}
 		t.zones[c.tuples[0].zone()].count++
 		h.count++
+		t.count(t.holderOf(n), 1)
 		switch {
 		case c.flags&connReplied == 0:
 			t.join(n, listUnreplied)
 		case kind == listClosing:
 			t.join(n, listClosing)
+		default:
+			t.join(n, listEstablished)
 		}
 	}
 }

@@ -72,7 +72,8 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	}
 	for _, v := range []uint64{
 		c.tuples[0].a, c.tuples[0].b, c.tuples[1].a, c.tuples[1].b, c.expiresNS,
-		uint64(c.mark)<<32 | uint64(c.flags)<<16 | uint64(c.policy)<<8 | uint64(c.class), label[0], label[1], uint64(c.list),
+		uint64(c.mark)<<32 | uint64(c.flags)<<16 | uint64(c.policy)<<8 | uint64(c.class), label[0], label[1],
+		uint64(c.port)<<16 | uint64(c.list),
 	} {
 		buf = le.AppendUint64(buf, v)
 	}
@@ -168,7 +169,9 @@ func (t *Table) adopt(buf []byte) bool {
 	if label := [2]uint64{word(), word()}; c.flags&connLabelled != 0 {
 		t.labels[n] = label
 	}
-	list := uint8(word())
+	v = word()
+	list := min(uint8(v), listEstablished)
+	c.port = uint16(v >> 16)
 	var peers [2]peer
 	for i := range peers {
 		a, b := word(), word()
@@ -202,10 +205,10 @@ func (t *Table) adopt(buf []byte) bool {
 	c.meta.Store(uint64(c.born))
 	t.zones[c.tuples[0].zone()].count++
 	t.head.count++
-	c.list = listNone
-	t.links[n].prev, t.links[n].next = 0, 0
-	if list < lists {
-		t.join(n, list)
+	t.count(t.holderOf(n), 1)
+	if c.flags&connTunnel != 0 {
+		t.zones[c.tuples[0].zone()].tunnelled = true
 	}
+	t.join(n, list)
 	return true
 }

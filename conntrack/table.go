@@ -12,6 +12,7 @@
 //	nat.go        which translation a new connection gets
 //	translate.go  translating a frame, ICMP errors included
 //	commit.go     connections come and go; limits, eviction
+//	holder.go, ranking.go   who has how many, and who makes room
 //	alg.go        connections that others announce
 //	shift.go      control connections whose announcements are translated
 //	fast.go       a frame whose connection is known
@@ -73,12 +74,15 @@ type Memory struct {
 	head     *header
 	settings *settings
 	zones    []zone   // index: zone
+	holders  []holder // index: number of the holder
+	ranks    []rank   // the same
 	policies []policy // index: zone.policy
 	buckets  []bucket // index: hash
 
 	// Index: number of the connection.
 	conns   []conn
 	links   []links
+	parents []Ref       // of those with connRelated: the connection they are related to, as it began
 	peers   [][2]peer   // of TCP and SCTP: by direction
 	labels  [][2]uint64 // of those with connLabelled
 	long    [][4]uint64 // of IPv6: addresses of the original direction
@@ -95,11 +99,14 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	set := shm.Carve[settings](l, 1)
 	m := Memory{
 		zones:    shm.Carve[zone](l, Zones),
+		holders:  shm.Carve[holder](l, Holders),
+		ranks:    shm.Carve[rank](l, Holders),
 		policies: shm.Carve[policy](l, MaxPolicies),
 		buckets:  shm.Carve[bucket](l, s.Connections/2),
 
 		conns:   shm.Carve[conn](l, s.Connections),
 		links:   shm.Carve[links](l, s.Connections),
+		parents: shm.Carve[Ref](l, s.Connections),
 		peers:   shm.Carve[[2]peer](l, s.Connections),
 		labels:  shm.Carve[[2]uint64](l, s.Connections),
 		long:    shm.Carve[[4]uint64](l, s.Connections),
@@ -116,7 +123,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled; it changes with the layout.
-const magic = 0x7765667463740006
+const magic = 0x7765667463740007
 
 // header is what workers share besides the connections. The fields behind lock
 // are guarded by it; control reads counters whenever it likes.
@@ -129,11 +136,11 @@ type header struct {
 	lock atomic.Uint64 // epoch of the holder; 0: free
 	_    [56]byte
 
-	count    uint32 // live connections
-	fresh    uint32 // records from here on were never used
-	free     uint32 // first free record, plus one
-	heaviest uint32 // a zone with many unreplied connections
-	hand     uint32 // where the next sweep begins
+	count   uint32  // live connections
+	fresh   uint32  // records from here on were never used
+	free    uint32  // first free record, plus one
+	hand    uint32  // where the next sweep begins
+	ranking ranking // of holders, by their connections
 	// expecting is 0 if there are no expectations.
 	expecting atomic.Uint32
 	sweptNS   uint64

@@ -107,6 +107,7 @@ func (w *Worker) trackAssembled(i int) {
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	case f.L4 != 0:
 		total, own := r.Total(int(n))
+		t.request.Tunnelled = w.tunnelled([]uint8{uint8(i)})
 		t.tracker.TrackFirst(&w.batch, uint8(i), total-own, &t.metas, &t.request, w.now)
 		r.first[n], r.tracked[n] = *m, true
 	case r.tracked[n]:

@@ -254,6 +254,7 @@ func (w *Worker) track(order []uint8) {
 		return
 	}
 	t.tracker.Forget(t.rewritten)
+	t.request.Tunnelled = w.tunnelled(order)
 	t.tracker.Process(&w.batch, order, &t.metas, &t.request, w.now)
 	for _, i := range order {
 		m := &t.metas[i%packet.BatchSize]
@@ -265,6 +266,19 @@ func (w *Worker) track(order []uint8) {
 			w.live &^= 1 << i
 		}
 	}
+}
+
+// tunnelled are those frames that came through a tunnel. Resumed ones may have.
+func (w *Worker) tunnelled(order []uint8) (set uint32) {
+	if w.rxInUse != nil && !w.rxInUse.tunnel {
+		return 0
+	}
+	for _, i := range order {
+		if k := w.keys[i%packet.BatchSize].Tunnel(); *k != [flowtable.TunnelWords]uint64{} {
+			set |= 1 << i
+		}
+	}
+	return set
 }
 
 // recirculate has frame i looked up under recirc_id id: later, with the others of
