@@ -11,8 +11,6 @@ ifneq ($(shell git status --porcelain >/dev/null 2>&1 && echo ok),ok)
 export GOFLAGS += -buildvcs=false
 endif
 
-BENCHSTAT := golang.org/x/perf/cmd/benchstat@latest
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 UNIT := $$(go list ./... | grep -v '/e2e')
 FUZZTIME ?= 20s
 
@@ -33,11 +31,9 @@ test: setup lint unit race e2e
 	@if scripts/setup nic; then $(MAKE) --no-print-directory nic; \
 		else echo "SKIP e2e/nic: QEMU 10 and a recent kernel cannot be fetched"; fi
 
+# What needs no run of the code; scripts/lint says what it holds.
 lint:
-	@unformatted=$$(gofmt -l .); \
-		[ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
+	@scripts/lint
 
 # The fuzz targets run over their corpora here.
 unit:
@@ -70,7 +66,7 @@ benchstat:
 		case $$result in *:*) git show $$result;; *) cat "$$result";; esac | \
 			.cache/bin/page -benchstat - >.cache/$${side%%=*}.txt || exit 1; \
 	done
-	@cd .cache && go run $(BENCHSTAT) $(BENCHSTATARGS) old.txt new.txt
+	@cd .cache && go tool benchstat $(BENCHSTATARGS) old.txt new.txt
 
 # Every fuzz target of the module, FUZZTIME each.
 fuzz:

@@ -298,7 +298,7 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 // spawn starts an engine with fresh memory, and the connections of old, if that
 // is not nil.
 func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
-	memory, err := engine.NewMemoryWith(d.start, old)
+	memory, err := engine.NewMemory(d.start, old)
 	if err != nil {
 		return nil, nil, err
 	}

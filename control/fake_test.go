@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -219,7 +220,7 @@ func (w *fakeWorker) command(msg []byte) {
 			})
 		}
 		if r := w.cache.Install(arg, &key, &mask, actions); r != flowtable.Installed {
-			panic(r.String())
+			panic(fmt.Sprintf("install refused: %d", r))
 		}
 	case datapath.CmdRemove:
 		w.cache.Remove(arg)

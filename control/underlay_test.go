@@ -179,7 +179,7 @@ type templates struct {
 
 func newTemplates(t testing.TB) *templates {
 	t.Helper()
-	m, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes})
+	m, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

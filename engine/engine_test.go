@@ -92,7 +92,7 @@ func startEngine(t *testing.T, c *Client, workers int) (Start, *Memory) {
 	for range workers {
 		s.Cores = append(s.Cores, allowedCores(t)[0])
 	}
-	m, err := NewMemory(s)
+	m, err := NewMemory(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestRefusals(t *testing.T) {
 	refused(err, "expected 4")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, []int{theirs, theirs, theirs, theirs})
 	refused(err, "connection table")
-	small, err := NewMemory(Start{Cores: []int{0}, Sizes: testSizes})
+	small, err := NewMemory(Start{Cores: []int{0}, Sizes: testSizes}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,13 +34,10 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes empty memory for the workers of s, with an empty table of
-// connections.
-func NewMemory(s Start) (*Memory, error) { return NewMemoryWith(s, nil) }
-
-// NewMemoryWith is NewMemory that goes on with the connections of old, whose
-// engine is gone, if there are as many records in s. old stays the caller's.
-func NewMemoryWith(s Start, old *Memory) (*Memory, error) {
+// NewMemory makes the memory for the workers of s. With old, the memory of an
+// engine that is gone, the table of connections goes on if it has as many records
+// as s asks for; with nil the table is empty. The caller still owns old.
+func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
 	if err = m.makeTable(s, old); err != nil {

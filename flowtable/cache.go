@@ -61,14 +61,6 @@ const (
 	InstallActionsFull
 )
 
-func (r InstallResult) String() string {
-	names := [...]string{"installed", "bad slot", "slot in use", "too many actions", "masks full", "actions full"}
-	if int(r) >= len(names) {
-		return "unknown"
-	}
-	return names[r]
-}
-
 // LookupCounts are what lookups add to.
 type LookupCounts struct {
 	ExactHits     uint64 // frames the exact-match cache knew, and repeats of one found
