@@ -8,7 +8,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,24 +25,26 @@ var mayImport = map[string][]string{
 	"packet":            {},
 	"port":              {"packet"},
 	"port/porttest":     {"packet", "port", "internal/shm"},
-	"flowtable":         {"packet", "port", "internal/shm", "internal/cpu"},
+	"flowtable":         {"packet", "internal/shm", "internal/cpu"},
 	"conntrack":         {"packet", "internal/shm", "internal/cpu"},
 	"tunnel":            {"packet", "flowtable"},
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
 	"vhost":             {"packet", "port", "internal/shm"},
-	"vhost/vhosttest":   {"packet", "port", "vhost", "internal/shm", "internal/cpu"},
+	"vhost/vhosttest":   {"port", "vhost", "internal/shm", "internal/cpu"},
 	"tap":               {"packet", "port", "internal/iovec"},
 	"afpacket":          {"packet", "port", "internal/iovec"},
 	"internal/iovec":    {"internal/shm"},
 	"xsk":               {"packet", "port", "internal/shm"},
-	"openflow":          {"packet", "port", "flowtable"},
-	"engine":            {"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "internal/shm", "internal/cpu"},
+	"openflow":          {"packet", "flowtable"},
+	"engine":            {"port", "flowtable", "conntrack", "datapath", "internal/shm", "internal/cpu"},
 	"internal/shm":      {},
 	"internal/cpu":      {},
 	"internal/clock":    {},
 	"internal/testnet":  {},
 	"packet/packettest": {"packet"},
 	"api":               {},
+	"bench/traffic":     {"vhost", "vhost/vhosttest"},
+	"bench/hops":        {},
 }
 
 // mayImportTree is the same for whole folders; "" stands for any package.
@@ -62,17 +63,22 @@ var mayUseUnsafe = []string{
 	"internal/cpu/processor.go", // a number of the Go runtime's
 	"internal/cpu/prefetch*.go", // any record's address
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
-	"vhost/rx.go", // the one copy of a header out of guest memory
-	"xsk/ring*.go", "xsk/umem*.go", "xsk/socket*.go",
+	"xsk/ring*.go",
 	"xsk/ethtool.go", // the argument of an ioctl
-	"flowtable/emc*.go", "flowtable/megaflow*.go",
+	"vhost/vhosttest/packed.go",
+	"bench/traffic/system.go", // the arguments of sendmmsg and recvmmsg
 }
 
 // toolingOnly names modules that are for tests and tools, never for the product.
 var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-cmp"}
 
-// tooling are the folders that are not the product.
-var tooling = []string{"bench/", "e2e/", "vhost/vhosttest/", "port/porttest/", "packet/packettest/", "internal/testnet/"}
+// tooling lists the packages, each with the packages below it, that compare Weft
+// with others or test it. The product never links them.
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet"}
+
+// measuring lists the packages of bench that are product: weft bench client,
+// server and hops. The driver's side of vhost-user that they use is product too.
+var measuring = []string{"bench/traffic", "bench/hops"}
 
 type file struct {
 	path, dir string // relative to the module
@@ -80,8 +86,14 @@ type file struct {
 	imports   []string
 }
 
-func (f file) tool() bool {
-	return f.test || slices.ContainsFunc(tooling, func(t string) bool { return strings.HasPrefix(f.path, t) })
+func (f file) tool() bool { return f.test || isTooling(f.dir) }
+
+// isTooling tells whether a package, relative to the module, is tooling.
+func isTooling(dir string) bool { return within(dir, tooling) && !within(dir, measuring) }
+
+// within tells whether dir is one of the folders or below one.
+func within(dir string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
 }
 
 // files parses the imports of every Go file of the module.
@@ -202,18 +214,20 @@ func TestToolingStaysOutOfTheProduct(t *testing.T) {
 					t.Errorf("%s imports %s, which is for tests and tools", f.path, path)
 				}
 			}
-			if target, own := strings.CutPrefix(path, module); own && slices.Contains(tooling, target+"/") {
+			if target, own := strings.CutPrefix(path, module); own && isTooling(target) {
 				t.Errorf("%s imports %s, which is for tests and tools", f.path, path)
 			}
 		}
 	}
 }
 
-// The worker's own packages neither log nor print: what they have to say is a
-// counter or a message to control.
+// quiet lists the worker's packages. They neither log nor print: they count, or
+// send control a message.
+var quiet = []string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}
+
 func TestDatapathDoesNotLog(t *testing.T) {
 	for _, f := range files(t) {
-		if f.test || !slices.Contains([]string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}, f.dir) {
+		if f.test || !slices.Contains(quiet, f.dir) {
 			continue
 		}
 		for _, path := range []string{"log", "log/slog"} {
@@ -240,6 +254,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"engine", "control", false},
 		{"e2e/demo", "e2e/lab", true},
 		{"e2e/demo", "control", false},
+		{"bench/hops", "bench/chart", false},
 	} {
 		if ok, known := allowed(c.dir, c.target); !known || ok != c.ok {
 			t.Errorf("%s imports %s: allowed %v, known %v", c.dir, c.target, ok, known)
@@ -250,7 +265,80 @@ func TestRulesRefuse(t *testing.T) {
 			t.Errorf("package %s, without a rule, has one", newcomer)
 		}
 	}
-	if _, err := os.Stat("../../go.mod"); err != nil {
-		t.Error(err)
+	for dir, tool := range map[string]bool{
+		"bench": true, "bench/suite": true, "bench/replica": true, "e2e/lab": true, "port/porttest": true,
+		"bench/traffic": false, "bench/hops": false, "benches": false, "port": false, "vhost": false,
+	} {
+		if isTooling(dir) != tool {
+			t.Errorf("%s counts as tooling: %v", dir, !tool)
+		}
+	}
+}
+
+// A row that matches nothing is stale: it would let a later package or file of
+// that name pass, or a rule that nobody breaks stay.
+func TestRowsMatch(t *testing.T) {
+	for _, row := range staleRows(files(t)) {
+		t.Error(row)
+	}
+}
+
+func staleRows(all []file) (stale []string) {
+	folder := func(dir string) bool {
+		return slices.ContainsFunc(all, func(f file) bool { return within(f.dir, []string{dir}) })
+	}
+	imports := func(dir, target string) bool {
+		return slices.ContainsFunc(all, func(f file) bool {
+			return !f.test && within(f.dir, []string{dir}) && slices.ContainsFunc(f.imports, func(path string) bool {
+				own, ok := strings.CutPrefix(path, module)
+				return ok && within(own, []string{target})
+			})
+		})
+	}
+	for _, rules := range []map[string][]string{mayImport, mayImportTree} {
+		for dir, targets := range rules {
+			if !folder(dir) {
+				stale = append(stale, "there is no package "+dir+", which the rules of imports name")
+			}
+			for _, target := range targets {
+				if target != "" && !imports(dir, target) {
+					stale = append(stale, dir+" does not import "+target+", which it may")
+				}
+			}
+		}
+	}
+	for _, dir := range slices.Concat(tooling, measuring, quiet) {
+		if !folder(dir) {
+			stale = append(stale, "there is no package "+dir)
+		}
+	}
+	for _, pattern := range mayUseUnsafe {
+		if !slices.ContainsFunc(all, func(f file) bool {
+			ok, _ := filepath.Match(pattern, f.path)
+			return ok && !f.test && slices.Contains(f.imports, "unsafe")
+		}) {
+			stale = append(stale, "no file of "+pattern+" uses unsafe")
+		}
+	}
+	for _, m := range toolingOnly {
+		if !slices.ContainsFunc(all, func(f file) bool {
+			return slices.ContainsFunc(f.imports, func(path string) bool { return path == m || strings.HasPrefix(path, m+"/") })
+		}) {
+			stale = append(stale, "nothing imports "+m)
+		}
+	}
+	return stale
+}
+
+// staleRows finds what it should: with no files, every row is stale.
+func TestStaleRowsAreFound(t *testing.T) {
+	rows := len(mayImport) + len(mayImportTree) + len(tooling) + len(measuring) + len(quiet) + len(mayUseUnsafe) + len(toolingOnly)
+	for _, rules := range []map[string][]string{mayImport, mayImportTree} {
+		for _, targets := range rules {
+			rows += len(slices.DeleteFunc(slices.Clone(targets), func(t string) bool { return t == "" }))
+		}
+	}
+	if n := len(staleRows(nil)); n != rows {
+		t.Errorf("%d of %d rows found", n, rows)
 	}
 }
