@@ -2,6 +2,7 @@ package hops
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -90,4 +91,15 @@ func (l *Ledger) Entry(hop string) Entry {
 		}
 	}
 	return Entry{}
+}
+
+// Ledgers books a recording: as one, or each outermost call by itself.
+func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
+	if !each {
+		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}
+	}
+	for i, c := range r.Calls {
+		list = append(list, t.Book(fmt.Sprintf("%s, %d: %s", r.Name, i+1, c.Function), r.Unit, []Call{c}))
+	}
+	return list
 }

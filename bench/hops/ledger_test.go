@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"weft/bench"
 )
 
 func table(t *testing.T) *Table {
@@ -139,21 +137,6 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// The parts of what was measured add up to the median, whatever the runs were.
-func TestMeasured(t *testing.T) {
-	r := &bench.Report{Rows: []*bench.Row{{Name: "hops/x", Peers: []string{"a", "none"}, Samples: map[string]bench.Sample{"a": {2e-6, 4e-6, 3e-6}},
-		Also: map[string]map[string]bench.Extra{"a": {"NAT": {Samples: bench.Sample{2e-6}}, "send": {Samples: bench.Sample{4e-6, 2e-6}}, "noise": {Samples: bench.Sample{9}}}}},
-		{Name: "other/x", Peers: []string{"a"}, Samples: map[string]bench.Sample{"a": {1}}}}}
-	list := table(t).Measured(r)
-	if len(list) != 1 || !near(list[0].Total, 3, 1e-9) {
-		t.Fatalf("%+v", list)
-	}
-	l := list[0]
-	if !near(l.Entry("NAT").Value, 2.0/3, 1e-9) || !near(l.Entry("send").Value, 2, 1e-9) || !near(l.Entry(Unknown).Value, 1.0/3, 1e-9) {
-		t.Errorf("%+v", l.Entries)
-	}
-}
-
 // Tasks take turns on a processor, each with calls of its own.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
@@ -268,20 +251,4 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("hops add up to %v of %v", sum, l.Total)
 		}
 	})
-}
-
-// No two hops have one colour: pictures have several ledgers, Weft's and the kernel's.
-func TestHopsHaveColoursOfTheirOwn(t *testing.T) {
-	table, err := NewTable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	names, colours := table.colours()
-	of := map[int]string{}
-	for i, name := range names {
-		if other := of[colours[i]]; other != "" {
-			t.Errorf("%s and %s have colour %d", other, name, colours[i])
-		}
-		of[colours[i]] = name
-	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"weft/bench/chart"
 )
 
 const barWidth = 40
@@ -90,28 +88,4 @@ func figure(value float64, unit string) string {
 		return fmt.Sprintf("%.2f %s", value, unit)
 	}
 	return fmt.Sprintf("%.1f %s", value, unit)
-}
-
-// Draw makes one picture of ledgers of the same unit, a bar each.
-func (t *Table) Draw(title, note string, ledgers []*Ledger) *chart.Stack {
-	c := &chart.Stack{Title: title, Note: note, Unit: ledgers[0].Unit}
-	c.Names, c.Colours = t.colours()
-	for _, l := range ledgers {
-		bar := chart.StackBar{Label: l.Name}
-		for _, e := range l.Entries {
-			bar.Parts = append(bar.Parts, chart.Part{Name: e.Hop, Value: e.Value})
-		}
-		c.Bars = append(c.Bars, bar)
-	}
-	return c
-}
-
-// colours gives each hop one of its own, the same in all pictures.
-func (t *Table) colours() (names []string, colours []int) {
-	next := map[string]int{"netfilter": chart.Reds, "Weft": chart.Blues}
-	for _, h := range t.Hops {
-		names, colours = append(names, h.Name), append(colours, next[h.Group])
-		next[h.Group]++
-	}
-	return append(names, Unknown), append(colours, chart.Reds-1)
 }

@@ -282,7 +282,7 @@ func drawHops(f family, rows []*row) (list []picture, err error) {
 	for _, r := range rows {
 		report.Rows = append(report.Rows, r.Row)
 	}
-	for _, l := range table.Measured(report) {
+	for _, l := range measuredHops(table, report) {
 		if strings.Contains(l.Name, "in a row") {
 			inARow = append(inARow, l)
 		} else {
@@ -299,7 +299,7 @@ func drawHops(f family, rows []*row) (list []picture, err error) {
 		{"hops-cycles", "Where cycles go: a guest's vhost thread, a replica with io_uring", "perf: shares of all cycles of the machine, of the process", byUnit[hops.UnitShare]},
 	} {
 		if len(d.ledgers) > 0 {
-			list = append(list, picture{d.name + ".svg", d.title, table.Draw(d.title, d.note, d.ledgers).SVG()})
+			list = append(list, picture{d.name + ".svg", d.title, drawLedgers(table, d.title, d.note, d.ledgers).SVG()})
 		}
 	}
 	return list, nil

@@ -169,12 +169,12 @@ func (c *cluster) startMember(name string, options ...string) (*process, error) 
 	for i := range c.guests {
 		addresses = append(addresses, clusterAddress(i).String())
 	}
-	args := []string{filepath.Join(c.bin, "weft"), "bench", "replica", name, strings.Join(addresses, ",")}
+	args := []string{memberVerb, name, strings.Join(addresses, ",")}
+	netns := c.guests[guest]
 	if c.peer == weftPeer {
 		args = append(args, "--vhost", c.socket(guest))
-	} else {
-		args = in(c.guests[guest], args...)
+		netns = ""
 	}
 	args = append(append(args, c.options...), options...)
-	return c.start("member-"+name, args...)
+	return c.startSelf("member-"+name, netns, args...)
 }

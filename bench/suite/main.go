@@ -32,6 +32,7 @@ var verbs = map[string]func(args []string) error{
 	hopsVerb:   sendDatagrams,
 	pingVerb:   ping,
 	pongVerb:   pong,
+	memberVerb: runMember,
 }
 
 type options struct {

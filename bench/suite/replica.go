@@ -98,7 +98,7 @@ func (c *cluster) agree(observe observer) (*replica.Report, error) {
 		}
 		c.members[memberName(i)] = p
 	}
-	client, err := c.startMember("client", "--json", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
+	client, err := c.startMember("client", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
 	if err != nil {
 		return nil, err
 	}

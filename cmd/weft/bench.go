@@ -17,6 +17,6 @@ func (c *command) benchVerb() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	verb.AddCommand(c.benchServerVerb(), c.benchClientVerb(), c.benchReplicaVerb(), c.benchHopsCommand())
+	verb.AddCommand(c.benchServerVerb(), c.benchClientVerb(), c.benchHopsCommand())
 	return verb
 }

@@ -15,8 +15,8 @@ func TestNoSuchVerb(t *testing.T) {
 		{"help frobnicate", "frobnicate: no such verb; weft help lists them"},
 		{"help dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
 		{"bench serve", "serve: no such verb; expected server, perhaps"},
-		{"bench x", "x: no such verb; expected one of client, hops, replica, server"},
-		{"help bench x", "x: no such verb; expected one of client, hops, replica, server"},
+		{"bench x", "x: no such verb; expected one of client, hops, server"},
+		{"help bench x", "x: no such verb; expected one of client, hops, server"},
 	} {
 		out, errs, code := weft("", strings.Fields(c.line)...)
 		if errs != "weft: "+c.want+"\n" || out != "" || code != exitInput {

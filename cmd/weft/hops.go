@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"weft/bench/hops"
@@ -17,8 +13,6 @@ hop; the hops add up to the recording's own total. Functions that the table of
 hops (bench/hops/hops.txt) does not have are named under "unknown". Without a
 RECORDING it shows those that come with it, of the path that Weft takes over.
 
---results FILE adds the rows "hops/..." of a result of make bench: the same job
-done by Weft and by Linux on the machine that the result is of.
 --each has a bar for each outermost call instead of one for all.
 --record FUNCTION,... -- COMMAND first records, with the kernel's function_graph,
 what runs below these functions while the command does, into the one RECORDING
@@ -26,10 +20,9 @@ before the --.`
 
 // hopsOptions are how ledgers are made and shown.
 type hopsOptions struct {
-	results, svg string
-	record       []string
-	top          int
-	each         bool
+	record []string
+	top    int
+	each   bool
 }
 
 // benchHopsCommand is the ledger of hops.
@@ -38,8 +31,6 @@ func (c *command) benchHopsCommand() *cobra.Command {
 	verb := &cobra.Command{
 		Use: "hops [RECORDING...]", Short: "tell where a frame's time goes, hop by hop", Long: hopsHelp, Args: cobra.ArbitraryArgs,
 	}
-	verb.Flags().StringVar(&o.results, "results", "", "also the rows of a result of make bench")
-	verb.Flags().StringVar(&o.svg, "svg", "", "draw those measured in time into this file")
 	verb.Flags().StringSliceVar(&o.record, "record", nil, "record below these functions first")
 	verb.Flags().IntVar(&o.top, "top", 0, "functions to print of each hop")
 	verb.Flags().BoolVar(&o.each, "each", false, "a bar for each outermost call")
@@ -81,18 +72,6 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 		}
 		ledgers = append(ledgers, table.Ledgers(r, o.each)...)
 	}
-	if o.results != "" {
-		measured, err := table.ReadMeasured(o.results)
-		if err != nil {
-			return &usageError{message: err.Error()}
-		}
-		ledgers = append(ledgers, measured...)
-	}
-	if o.svg != "" {
-		if err := drawHops(table, ledgers, o.svg); err != nil {
-			return err
-		}
-	}
 	if c.json {
 		return c.printJSON(ledgers)
 	}
@@ -100,23 +79,6 @@ func (c *command) hops(files []string, o *hopsOptions) error {
 		if err := l.Print(c.out, o.top); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// drawHops draws the ledgers of the first one's unit: bars of different units
-// would not compare.
-func drawHops(table *hops.Table, ledgers []*hops.Ledger, file string) error {
-	var same []*hops.Ledger
-	var names []string
-	for _, l := range ledgers {
-		if l.Unit == ledgers[0].Unit {
-			same, names = append(same, l), append(names, l.Name)
-		}
-	}
-	picture := table.Draw("Where a frame's time goes", strings.Join(names, ", "), same)
-	if err := os.WriteFile(file, []byte(picture.SVG()), 0o644); err != nil {
-		return fmt.Errorf("--svg: %w", err)
 	}
 	return nil
 }

@@ -10,15 +10,11 @@ import (
 	"weft/bench/hops"
 )
 
-// Without a word: the recordings that come with it, their totals, JSON, a picture.
+// Without a word: the recordings that come with it, their totals, and JSON.
 func TestHops(t *testing.T) {
-	svg := filepath.Join(t.TempDir(), "picture.svg")
-	out, errs, code := weft("", "bench", "hops", "--svg", svg)
+	out, errs, code := weft("", "bench", "hops")
 	if code != 0 || !strings.Contains(out, "191.1 µs, netfilter 84.6 µs") || !strings.Contains(out, "127.6 µs, netfilter 55.0 µs") {
 		t.Errorf("%d %q\n%s", code, errs, out)
-	}
-	if b, err := os.ReadFile(svg); err != nil || !strings.HasPrefix(string(b), "<svg") {
-		t.Errorf("picture: %v", err)
 	}
 	out, _, _ = weft("", "--json", "bench", "hops")
 	var ledgers []hops.Ledger
@@ -40,7 +36,6 @@ func TestHopsWrongWords(t *testing.T) {
 		{[]string{empty}, "neither a function_graph trace nor"},
 		{[]string{"--record", "f", "file"}, "expected RECORDING -- COMMAND"},
 		{[]string{"file", "--", "ls"}, "ls is one word too many"},
-		{[]string{"--results", empty}, "not a report"},
 	} {
 		out, errs, code := weft("", append([]string{"bench", "hops"}, c.args...)...)
 		if code != exitInput || !strings.Contains(errs, c.word) || strings.Count(errs, "\n") != 1 || out != "" {

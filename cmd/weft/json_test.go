@@ -30,8 +30,8 @@ var jsonLines = map[string]string{
 }
 
 // notPrinting are those that need another end, or print nothing but their log; how
-// bench client and bench replica print JSON, the tests of e2e tell.
-var notPrinting = []string{"bench server", "bench client", "bench replica", "help"}
+// the tests of e2e hold the JSON of bench client.
+var notPrinting = []string{"bench server", "bench client", "help"}
 
 // answers are what a daemon might say to a GET; to all else it says {}.
 var answers = map[string]string{
