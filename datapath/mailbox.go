@@ -60,7 +60,7 @@ func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
 	w.mail.Store(m)
-	shm.Signal(w.config.CommandEvent)
+	shm.SignalOwn(w.config.CommandEvent)
 	for pause := 10 * time.Microsecond; !m.read.Load(); pause = min(2*pause, time.Millisecond) {
 		select {
 		case <-w.ended:

@@ -111,7 +111,7 @@ func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
 		if tag == commandTag {
-			shm.Drain(w.waiter.command)
+			shm.DrainOwn(w.waiter.command)
 			w.sh.Counters.Syscalls++
 			continue
 		}

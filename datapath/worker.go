@@ -243,7 +243,7 @@ func (w *Worker) Run() error {
 // Stop ends Run and waits for it.
 func (w *Worker) Stop() {
 	w.stopping.Store(true)
-	shm.Signal(w.config.CommandEvent)
+	shm.SignalOwn(w.config.CommandEvent)
 	<-w.ended
 }
 

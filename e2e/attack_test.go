@@ -202,7 +202,7 @@ func misdeeds() []misdeed {
 			if err := h.Truncate(4096); err != nil {
 				t.Fatal(err)
 			}
-			shm.Signal(h.Tx[0].KickFD())
+			shm.SignalOwn(h.Tx[0].KickFD())
 		}},
 		{"memory table overlaps", false, func(t *testing.T, h *hostile) {
 			r := h.Regions()[0]
@@ -256,7 +256,7 @@ func misdeeds() []misdeed {
 		}},
 		{"kicks without buffers", true, func(t *testing.T, h *hostile) {
 			for range 20_000 {
-				shm.Signal(h.Tx[0].KickFD())
+				shm.SignalOwn(h.Tx[0].KickFD())
 			}
 		}},
 		{"a message that is no message", false, func(t *testing.T, h *hostile) {

@@ -82,11 +82,25 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	for i, q := range assign(no, len(p.workers), d.Rx(), d.Tx()) {
 		q.Tunnel = tunnel
+		place(i, &q)
 		if err := p.workers[i].AddPort(q); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// place tells queues which worker calls them. A transmit queue that several workers
+// share is told the last.
+func place(worker int, q *datapath.PortQueues) {
+	for _, rx := range q.Rx {
+		if p, ok := rx.(port.Placed); ok {
+			p.Place(worker)
+		}
+	}
+	if p, ok := q.Tx.(port.Placed); ok {
+		p.Place(worker)
+	}
 }
 
 // assign shares the queues of port no out among the workers. Receive queue i goes

@@ -18,6 +18,7 @@ import (
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/cpu"
+	"weft/internal/shm"
 	"weft/port"
 )
 
@@ -76,6 +77,9 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
+	if err := shm.Prepare(); err != nil { // the engine serves all the same
+		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
+	}
 	s := &server{openers: openers, kept: map[string]*Kept{}}
 	var serving atomic.Bool
 	if o.Spare > 0 {

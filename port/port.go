@@ -58,6 +58,13 @@ type Keeper interface {
 	MayKeep() bool
 }
 
+// Placed is a queue, of either direction, whose wake-ups cost less when it knows the
+// worker that calls it. Nobody uses the queue during Place.
+type Placed interface {
+	// Place takes the worker's number in the engine, from 0 on.
+	Place(worker int)
+}
+
 // Tx is a queue frames are sent to.
 type Tx interface {
 	// Send gathers the frames b.Frames[i], for each i in order, into the

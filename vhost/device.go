@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"weft/internal/shm"
 	"weft/packet"
 	"weft/port"
 )
@@ -94,7 +93,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		if v.Enabled && len(s.Announce) == 6 && len(d.rx) == 0 {
 			q.announce = announcement(s.Announce)
 		}
-		if q.kick >= 0 {
+		if q.kick != nil {
 			d.fault.wake = append(d.fault.wake, q.kick)
 		}
 		d.rings, d.rx = append(d.rings, &q.ring), append(d.rx, q)
@@ -157,8 +156,8 @@ func (d *Device) Close() {
 
 // poke wakes the workers that sleep on the device, to find it broken.
 func (f *fault) poke() {
-	for _, fd := range f.wake {
-		shm.Signal(fd)
+	for _, e := range f.wake {
+		e.Signal()
 	}
 }
 

@@ -3,6 +3,8 @@ package vhost
 import (
 	"fmt"
 	"sync/atomic"
+
+	"weft/internal/shm"
 )
 
 // faultKind is what a guest did that no driver may do.
@@ -51,7 +53,7 @@ type fault struct {
 	vring  int
 	kind   faultKind
 	a, b   uint64
-	wake   []int // kick descriptors of the receive queues, so that a sleeping worker reports
+	wake   []*shm.Foreign // kick descriptors of the receive queues, so that a sleeping worker reports
 }
 
 // set tells whether the device is broken.

@@ -73,11 +73,11 @@ type ring struct {
 	packed            bool
 	eventIndex        bool
 	notifyOnEmpty     bool
-	callOnce          bool // call at the next publish, whatever the driver wants
-	quiet             bool // the driver wants no calls, as seen last
-	retains           bool // see retain
-	same              bool // the elements written last were there already
-	kick, call        int  // -1: none
+	callOnce          bool         // call at the next publish, whatever the driver wants
+	quiet             bool         // the driver wants no calls, as seen last
+	retains           bool         // see retain
+	same              bool         // the elements written last were there already
+	kick, call        *shm.Foreign // nil: none
 	fault             *fault
 	log               *dirtyLog   // nil: none
 	flight            *flightRing // nil: none
@@ -121,14 +121,16 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	}
 	for _, p := range []struct {
 		fd   int
-		into *int
+		into **shm.Foreign
 	}{{v.Kick, &r.kick}, {v.Call, &r.call}} {
-		*p.into = -1
 		if p.fd >= len(fds) {
 			return fmt.Errorf("vring %d: descriptor %d of %d", v.Index, p.fd, len(fds))
 		}
-		if p.fd >= 0 {
-			*p.into = fds[p.fd]
+		if p.fd < 0 {
+			continue
+		}
+		if *p.into, err = shm.NewForeign(fds[p.fd]); err != nil {
+			return fmt.Errorf("vring %d: %w", v.Index, err)
 		}
 	}
 	r.index, r.mem, r.last, r.fault = v.Index, mem, mem.regions[0], f
@@ -144,14 +146,18 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	return nil
 }
 
+// Place implements port.Placed.
+func (r *ring) Place(worker int) {
+	r.kick.Place(worker)
+	r.call.Place(worker)
+}
+
 // begin ends the start of a ring. Notifications are off until a worker arms
 // them, and one call makes up for what an earlier device may not have sent.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
-	if r.call >= 0 {
-		shm.Signal(r.call)
-	}
+	r.call.Signal()
 }
 
 // waiting is the number of chains that the driver has made available and that
@@ -334,14 +340,14 @@ func (r *ring) show(end uint16) {
 	r.expect(packet.BatchSize)
 	if wanted {
 		r.callOnce = false
-		shm.Signal(r.call)
+		r.call.Signal()
 	}
 }
 
 // arm asks the driver for a kick with the next chain, and then looks once more:
 // true says that chains are waiting, or that no kick can come.
 func (r *ring) arm() bool {
-	if r.kick < 0 || r.fault.set() {
+	if r.kick == nil || r.fault.set() {
 		return true
 	}
 	if r.packed {

@@ -229,7 +229,7 @@ func (r *ring) publishPacked() bool {
 	old := r.first
 	r.first, r.published = r.writeUsed(), r.done
 	storeRelease64(r.state, recordState(r.first, r.published, 0))
-	if r.call < 0 {
+	if r.call == nil {
 		return false
 	}
 	fence() // as in publishSplit, with the driver's area for its avail ring (virtio 1.2 section 2.8.14)

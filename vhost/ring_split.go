@@ -42,7 +42,7 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 			r.done, r.next = r.done+uint16(n), r.next+uint16(n)
 			r.publishSplit(r.done)
 		}
-		r.retains, r.quiet = true, r.call < 0
+		r.retains, r.quiet = true, r.call == nil
 		r.note()
 	}
 	r.seen = r.next
@@ -160,7 +160,7 @@ func (r *ring) publishSplit(end uint16) {
 // wantsCall tells whether the driver of a split ring wants a call for what was
 // published from used index old on.
 func (r *ring) wantsCall(old uint16) bool {
-	if r.call < 0 {
+	if r.call == nil {
 		return false
 	}
 	// Store above, load below; the driver enables calls and then looks at

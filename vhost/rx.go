@@ -1,7 +1,6 @@
 package vhost
 
 import (
-	"weft/internal/shm"
 	"weft/packet"
 )
 
@@ -172,10 +171,10 @@ func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 func (q *rx) Disarm() { q.disarm() }
 
 // WaitFD implements port.Rx: the kick descriptor.
-func (q *rx) WaitFD() int { return q.kick }
+func (q *rx) WaitFD() int { return q.kick.FD() }
 
 // Woken implements port.Rx.
-func (q *rx) Woken() { shm.Drain(q.kick) }
+func (q *rx) Woken() { q.kick.Drain() }
 
 // Polled implements port.Rx: looking at the ring costs no system call.
 func (q *rx) Polled() bool { return false }

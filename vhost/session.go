@@ -377,9 +377,13 @@ func (s *Session) disconnect(err error) {
 
 // signalErrors tells a front end that asked for it (SET_VRING_ERR).
 func (s *Session) signalErrors() {
-	for _, v := range s.front.Vrings {
-		if v.Err >= 0 {
-			shm.Signal(v.Err)
+	for i := range s.front.Vrings {
+		fd := s.front.Vrings[i].Err
+		if fd < 0 {
+			continue
+		}
+		if e, err := shm.NewForeign(fd); err == nil { // it was one when it came
+			e.Signal()
 		}
 	}
 }

@@ -3,9 +3,10 @@ package vhost
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
 )
 
 // row is what the session knows of a request: its payload's size, how many
@@ -362,12 +363,9 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	if len(m.fds) != 1 {
 		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
 	}
-	// A worker reads and writes it: it must neither block nor be anything else.
-	if what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", m.fds[0])); err != nil || what != "anon_inode:[eventfd]" {
-		return 0, 0, fmt.Errorf("vring %d: the descriptor is %q, expected an eventfd", vring, what)
-	}
-	if err := unix.SetNonblock(m.fds[0], true); err != nil {
-		return 0, 0, fmt.Errorf("vring %d: eventfd: %w", vring, err)
+	// Its flags are the front end's: shm.Foreign depends on none of them.
+	if err := shm.CheckEvent(m.fds[0]); err != nil {
+		return 0, 0, fmt.Errorf("vring %d: %w", vring, err)
 	}
 	return vring, 0, nil
 }

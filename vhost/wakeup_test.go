@@ -146,7 +146,7 @@ func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
 		s.publish()
-		shm.Drain(s.dev.Rx()[0].WaitFD())
+		shm.DrainOwn(s.dev.Rx()[0].WaitFD())
 		s.dies()
 		s.arm(true)
 		s.receive(1)
@@ -194,7 +194,7 @@ func TestSuccessorIsKicked(t *testing.T) {
 				s.dev.Rx()[0].Disarm()
 			}
 			s.dies()
-			shm.Drain(s.dev.Rx()[0].WaitFD())
+			shm.DrainOwn(s.dev.Rx()[0].WaitFD())
 			s.arm(false)
 			if !s.publish() || !readable(s.dev.Rx()[0].WaitFD(), 0) {
 				s.Fatalf("predecessor armed %v: no kick", armed)

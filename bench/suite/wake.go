@@ -142,7 +142,7 @@ func newSleeper() (*sleeper, error) {
 		for events := make([]unix.EpollEvent, 1); ; {
 			if n, _ := unix.EpollWait(set, events, -1); n > 0 {
 				s.seen.Add(1)
-				shm.Drain(s.event)
+				shm.DrainOwn(s.event)
 			}
 		}
 	}()
@@ -152,7 +152,7 @@ func newSleeper() (*sleeper, error) {
 func (s *sleeper) wake() time.Duration {
 	time.Sleep(idleLeast + rand.N(idleSpread))
 	seen, begin := s.seen.Load(), time.Now()
-	shm.Signal(s.event)
+	shm.SignalOwn(s.event)
 	for s.seen.Load() == seen {
 	}
 	return time.Since(begin)

@@ -19,6 +19,7 @@ import (
 	"weft/api"
 	"weft/control"
 	"weft/engine"
+	"weft/internal/shm"
 	"weft/tap"
 	"weft/vhost"
 	"weft/xsk"
@@ -99,6 +100,9 @@ func runControl(s *settings) error {
 		return err
 	}
 	config.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if err := shm.Prepare(); err != nil {
+		config.Log.Warn("until this is changed a front end can block its own session", "error", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	return control.Run(ctx, config, func() {

@@ -3,8 +3,6 @@ package shm
 import (
 	"encoding/binary"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // A ring carries messages of varying length from one Producer to one Consumer
@@ -103,7 +101,7 @@ func (p *Producer) Publish() uint64 {
 		// Store above, load below, both sequentially consistent; Sleep has them
 		// the other way round, so that one of the two sees the other.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
-			Signal(p.wake)
+			SignalOwn(p.wake)
 		}
 	}
 	return p.messages
@@ -197,27 +195,3 @@ func (c *Consumer) Sleep() bool {
 
 // Awake takes the wish for a wake-up back.
 func (c *Consumer) Awake() { c.hdr.sleeping.Store(0) }
-
-// NewEvent makes an eventfd, non-blocking and closed on exec.
-func NewEvent() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC) }
-
-var one = [8]byte{1}
-
-// Signal makes the eventfd readable.
-func Signal(fd int) {
-	for {
-		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
-			return // EAGAIN: it is readable already
-		}
-	}
-}
-
-// Drain makes the eventfd unreadable.
-func Drain(fd int) {
-	var buf [8]byte
-	for {
-		if _, err := unix.Read(fd, buf[:]); err != unix.EINTR {
-			return
-		}
-	}
-}

@@ -91,7 +91,7 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	r.lens[slot], r.left[slot] = uint32(len(frame)), o
 	r.injected.Store(at + 1)
 	if r.armed.Load() || r.o.Polled {
-		shm.Signal(r.wait)
+		shm.SignalOwn(r.wait)
 	}
 	return true
 }
@@ -100,7 +100,7 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 // more have been received.
 func (r *Rx) Replay(n int64) {
 	r.replays.Store(n)
-	shm.Signal(r.wait)
+	shm.SignalOwn(r.wait)
 }
 
 // Replayed tells whether all of Replay's frames have been received.
@@ -192,7 +192,7 @@ func (r *Rx) Disarm() { r.armed.Store(false) }
 func (r *Rx) WaitFD() int { return r.wait }
 
 // Woken implements port.Rx.
-func (r *Rx) Woken() { shm.Drain(r.wait) }
+func (r *Rx) Woken() { shm.DrainOwn(r.wait) }
 
 // Polled implements port.Rx.
 func (r *Rx) Polled() bool { return r.o.Polled }

@@ -118,7 +118,7 @@ func (p *packed) publish(q *Queue) {
 	p.shown = p.next
 	if p.wantsKick(old, q.g.Features) {
 		q.Kicks++
-		shm.Signal(q.kick)
+		shm.SignalOwn(q.kick)
 	}
 }
 

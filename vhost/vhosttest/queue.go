@@ -242,14 +242,14 @@ func (q *Queue) Publish() {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
 		q.Kicks++
-		shm.Signal(q.kick)
+		shm.SignalOwn(q.kick)
 	}
 }
 
 // SetAvailIndex publishes any index, offered or not.
 func (q *Queue) SetAvailIndex(i uint16) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(i)<<16)
-	shm.Signal(q.kick)
+	shm.SignalOwn(q.kick)
 }
 
 // AvailIndex is what was offered last.
@@ -333,7 +333,7 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 			continue
 		}
 		if n == 1 {
-			shm.Drain(q.call)
+			shm.DrainOwn(q.call)
 		}
 		return n == 1
 	}

@@ -1,0 +1,29 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// The eventfds of vhost are a front end's as well: only the methods of shm.Foreign may
+// signal and drain them.
+func TestEventsOfFrontEndsAreForeign(t *testing.T) {
+	own := regexp.MustCompile(`shm\.(SignalOwn|DrainOwn)\b|unix\.(Write|Read)\(`)
+	for _, f := range files(t) {
+		if f.test || f.dir != "vhost" {
+			continue
+		}
+		source, err := os.ReadFile(filepath.Join("../..", f.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := own.Find(source); at != nil {
+			t.Errorf("%s has %s: a front end that clears O_NONBLOCK blocks it", f.path, at)
+		}
+	}
+	if !own.MatchString("shm.SignalOwn(fd)") || own.MatchString("e.Signal()") {
+		t.Error("the expression does not tell own events from foreign ones")
+	}
+}

@@ -1,0 +1,150 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// request is struct iocb of linux/aio_abi.h, little endian.
+type request struct {
+	data    uint64
+	key     uint32 // the kernel writes it
+	rwFlags uint32
+	op      uint16
+	prio    int16
+	fd      uint32
+	buf     uint64
+	bytes   uint64
+	offset  int64
+	_       uint64
+	flags   uint32
+	result  uint32 // the eventfd to signal
+}
+
+// completionRing is struct aio_ring of fs/aio.c, which the kernel maps at the
+// context's address. The kernel moves tail; user space moves head.
+type completionRing struct {
+	_, slots   uint32
+	head, tail atomic.Uint32
+	magic      uint32
+	compat     uint32
+	incompat   uint32
+	headerLen  uint32
+}
+
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(request{})-64]
+	_ = [1]struct{}{}[unsafe.Sizeof(completionRing{})-32]
+)
+
+const (
+	opPread         = 0 // IOCB_CMD_PREAD
+	flagResultEvent = 1 // IOCB_FLAG_RESFD
+	ringMagic       = 0xa10a10a1
+	// maxContexts bounds the contexts of a process. With more workers, some share
+	// one: correct, but their cores take its cache lines from each other.
+	maxContexts = 16
+	// contextRequests counts against the machine's fs.aio-max-nr, 65,536 by default.
+	// The kernel rounds the ring up to a page.
+	contextRequests = 1
+	// submitTries bounds how often Signal empties a full completion ring.
+	submitTries = 3
+)
+
+// completions is an asynchronous I/O context, whose every request is complete when
+// io_submit returns. Several threads may use one: each moves head to the tail that
+// it saw, and a head too far behind delays the kernel's count of free slots only.
+type completions struct {
+	id   uintptr
+	ring *completionRing
+}
+
+func newCompletions() (*completions, error) {
+	c := &completions{}
+	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, contextRequests, uintptr(unsafe.Pointer(&c.id)), 0); errno != 0 {
+		return nil, errno
+	}
+	// The identifier is the ring's address.
+	c.ring = *(**completionRing)(unsafe.Pointer(&c.id))
+	if c.ring.magic != ringMagic || c.ring.incompat != 0 {
+		return nil, fmt.Errorf("the completion ring has magic %#x and features %#x", c.ring.magic, c.ring.incompat)
+	}
+	return c, nil
+}
+
+// submit reports false if the kernel did not take the request for want of memory or
+// slots. A request that the kernel refuses signals nothing, and counts as taken: its
+// result is no eventfd. The call does not enter Go's scheduler, for it returns at once.
+func (c *completions) submit(list *[1]*request) bool {
+	for range submitTries {
+		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
+		c.ring.head.Store(c.ring.tail.Load())
+		if n == 1 && errno == 0 {
+			return true
+		}
+		if errno != unix.EAGAIN && errno != unix.EINTR {
+			return true
+		}
+	}
+	return false
+}
+
+// contexts are the process's, made by Prepare and never freed: io_destroy waits for
+// a grace period of the kernel.
+var contexts struct {
+	sync.Mutex
+	all  []*completions
+	null int // /dev/null, from which requests read nothing
+}
+
+// Prepare makes the contexts that Foreign.Signal uses; where some are missing, a
+// later call tries again. Without any of them, signals are written, and a front end
+// can block whoever writes.
+func Prepare() error {
+	contexts.Lock()
+	defer contexts.Unlock()
+	return prepare()
+}
+
+func prepare() error {
+	want := min(runtime.NumCPU(), maxContexts)
+	if len(contexts.all) == want {
+		return nil
+	}
+	if contexts.null == 0 {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("events of front ends: /dev/null: %w", err)
+		}
+		contexts.null = fd
+	}
+	for len(contexts.all) < want {
+		c, err := newCompletions()
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return fmt.Errorf("events of front ends: no asynchronous I/O context (%w): raise sysctl fs.aio-max-nr", err)
+		case err != nil:
+			return fmt.Errorf("events of front ends: asynchronous I/O: %w", err)
+		}
+		contexts.all = append(contexts.all, c)
+	}
+	return nil
+}
+
+// contextOf is a worker's context, nil if there is none at all, and the descriptor
+// that requests read.
+func contextOf(worker int) (*completions, int) {
+	contexts.Lock()
+	defer contexts.Unlock()
+	_ = prepare() // the error was reported at the start
+	if len(contexts.all) == 0 {
+		return nil, 0
+	}
+	return contexts.all[worker%len(contexts.all)], contexts.null
+}

@@ -1,0 +1,227 @@
+package shm
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockingEvent is an eventfd whose other owner has cleared O_NONBLOCK.
+func blockingEvent(t *testing.T, flags int) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	if _, err := unix.Write(fd, binary.LittleEndian.AppendUint64(nil, math.MaxUint64-1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// returns fails if a call is still blocked after a time far beyond any scheduling,
+// and then releases it.
+func returns(t *testing.T, what string, release, call func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Errorf("%s blocks", what)
+		release()
+		<-done
+	}
+}
+
+func foreign(t *testing.T, fd int) *Foreign {
+	t.Helper()
+	e, err := NewForeign(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.via == nil {
+		t.Fatal("no context: the test would write")
+	}
+	return e
+}
+
+func count(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var b [8]byte
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Read(fd, b[:]); err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// The other owner can neither hold up a signal nor a drain, whatever it does to the
+// counter and to O_NONBLOCK, and sees every signal as readable.
+func TestForeignNeverBlocks(t *testing.T) {
+	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
+		t.Run(name, func(t *testing.T) {
+			fd := blockingEvent(t, flags)
+			e := foreign(t, fd)
+			empty := func() { count(t, fd) }
+			returns(t, "Drain of an empty event", func() { fill(t, fd) }, e.Drain)
+			fill(t, fd)
+			returns(t, "Signal of a full event", empty, e.Signal)
+			returns(t, "Signal beyond the maximum", empty, e.Signal)
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(p, 0); n != 1 || err != nil {
+				t.Errorf("a full event is not readable: %v", err)
+			}
+			returns(t, "Drain of a full event", empty, e.Drain)
+		})
+	}
+}
+
+// Signals count as writes of one do, far beyond the size of the completion ring, and
+// wake a reader that waits.
+func TestForeignSignals(t *testing.T) {
+	const signals = 10_000
+	fd := blockingEvent(t, 0)
+	e := foreign(t, fd)
+	for range signals {
+		e.Signal()
+	}
+	if n := count(t, fd); n != signals {
+		t.Errorf("%d signals counted %d", signals, n)
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan struct{})
+	go func() {
+		defer close(woken)
+		var b [8]byte
+		unix.Read(fd, b[:])
+	}()
+	e.Signal()
+	<-woken
+	e.Signal()
+	e.Drain()
+	if n := count(t, fd); n != 0 {
+		t.Errorf("%d left after Drain", n)
+	}
+}
+
+// Several threads may use one context, and one event.
+func TestForeignShared(t *testing.T) {
+	const threads, signals = 8, 20_000
+	fd := blockingEvent(t, 0)
+	var all sync.WaitGroup
+	for range threads {
+		e := foreign(t, fd)
+		all.Go(func() {
+			for range signals {
+				e.Signal()
+			}
+		})
+	}
+	all.Wait()
+	if n := count(t, fd); n != threads*signals {
+		t.Errorf("%d signals counted %d", threads*signals, n)
+	}
+}
+
+// Without a context a signal is written.
+func TestForeignWithoutContext(t *testing.T) {
+	fd := blockingEvent(t, 0)
+	e := foreign(t, fd)
+	e.via = nil
+	fill(t, fd)
+	returns(t, "Signal", func() { count(t, fd) }, e.Signal)
+	count(t, fd)
+	e.Signal()
+	if n := count(t, fd); n != 1 {
+		t.Errorf("the counter is %d", n)
+	}
+}
+
+// Nothing but an eventfd is taken.
+func TestForeignRefuses(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "anon_inode:[eventfd]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(set)
+	for what, fd := range map[string]int{"file": int(file.Fd()), "socket": pair[0], "epoll": set, "none": 1 << 20} {
+		if _, err := NewForeign(fd); err == nil {
+			t.Errorf("%s was taken for an eventfd", what)
+		}
+	}
+	var none *Foreign
+	none.Signal()
+	none.Drain()
+	none.Place(3)
+	if none.FD() != -1 {
+		t.Error("nil has a descriptor")
+	}
+}
+
+func TestForeignAllocatesNothing(t *testing.T) {
+	e := foreign(t, blockingEvent(t, 0))
+	if n := testing.AllocsPerRun(1000, func() { e.Signal(); e.Drain() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSignal(b *testing.B) {
+	fd, err := NewEvent()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer unix.Close(fd)
+	e, err := NewForeign(fd)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("own", func(b *testing.B) {
+		for b.Loop() {
+			SignalOwn(fd)
+		}
+	})
+	b.Run("foreign", func(b *testing.B) {
+		for b.Loop() {
+			e.Signal()
+		}
+	})
+	b.Run("drain-own", func(b *testing.B) {
+		for b.Loop() {
+			DrainOwn(fd)
+		}
+	})
+	b.Run("drain-foreign", func(b *testing.B) {
+		for b.Loop() {
+			e.Drain()
+		}
+	})
+}

@@ -1,0 +1,211 @@
+package vhost_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/packet"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// A front end shares the file descriptions of the call, kick and err eventfds. These
+// tests do the worst to them: O_NONBLOCK cleared, and the counter full where the switch
+// signals, or empty where it drains.
+
+// hostile makes the event blocking for whoever writes it.
+func hostile(t *testing.T, fd int) {
+	t.Helper()
+	blocking(t, fd)
+	if _, err := unix.Write(fd, binary.LittleEndian.AppendUint64(nil, math.MaxUint64-1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// blocking clears O_NONBLOCK and the counter.
+func blocking(t *testing.T, fd int) {
+	t.Helper()
+	relent(fd)
+	if err := unix.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// relent empties the event, whoever writes it.
+func relent(fd int) {
+	_ = unix.SetNonblock(fd, true)
+	var b [8]byte
+	_, _ = unix.Read(fd, b[:])
+}
+
+// returns fails where a call blocks, and then has the front end relent.
+func returns(t *testing.T, what string, relent, call func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Errorf("%s blocks", what)
+		relent()
+		<-done
+	}
+}
+
+func eachRing(t *testing.T, run func(t *testing.T, o vhosttest.Options)) {
+	for name, features := range map[string]uint64{
+		"split":        vhost.FeatureVersion1,
+		"split-event":  vhost.FeatureVersion1 | vhost.FeatureEventIndex,
+		"packed":       vhost.FeatureVersion1 | vhost.FeatureRingPacked,
+		"packed-event": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex,
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, vhosttest.Options{Num: 64, Features: features, Interrupts: true})
+		})
+	}
+}
+
+// The engine's server opens a device whose call events are full: it signals each.
+func TestHostileCallAtOpen(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		calls := []int{g.Rx[0].CallFD(), g.Tx[0].CallFD()}
+		for _, fd := range calls {
+			hostile(t, fd)
+		}
+		var d *vhost.Device
+		returns(t, "Open", func() { relent(calls[0]); relent(calls[1]) }, func() { d = open(t, g, nil) })
+		d.State()
+	})
+}
+
+// The worker calls the driver of either ring, which has filled the event.
+func TestHostileCallOfWorker(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		d := open(t, g, nil)
+		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+			hostile(t, q.CallFD())
+			q.WantCalls(true)
+		}
+		for round := range 3 {
+			if !g.Tx[0].Send(random(uint64(round), 100)) {
+				t.Fatal("no buffer")
+			}
+			g.Tx[0].Publish()
+			var b packet.Batch
+			if n := d.Rx()[0].Recv(&b); n != 1 {
+				t.Fatalf("%d frames: %s", n, d.Rx()[0].Fault())
+			}
+			if n := d.Tx()[0].Send(&b, all[:1]); n != 1 {
+				t.Fatalf("%d frames sent", n)
+			}
+			returns(t, "Flush", func() { relent(g.Rx[0].CallFD()) }, d.Tx()[0].Flush)
+			returns(t, "Release", func() { relent(g.Tx[0].CallFD()) }, d.Rx()[0].Release)
+			g.Tx[0].Reclaim()
+		}
+		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+			if !readable(q.CallFD(), 0) {
+				t.Errorf("vring %d: the call is lost", q.Index())
+			}
+		}
+	})
+}
+
+// A worker that epoll woke finds the event empty: the front end has read it meanwhile.
+func TestHostileKickDrained(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		d := open(t, g, nil)
+		kick := g.Tx[0].KickFD()
+		blocking(t, kick)
+		returns(t, "Woken", func() { _, _ = unix.Write(kick, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }, d.Rx()[0].Woken)
+		hostile(t, kick)
+		returns(t, "Woken", func() { relent(kick) }, d.Rx()[0].Woken)
+		if readable(kick, 0) {
+			t.Error("the kick was not drained")
+		}
+	})
+}
+
+// A broken ring wakes the workers of the device through its kick events.
+func TestHostileKickOfBroken(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		d := open(t, g, nil)
+		vhosttest.Attacks[0].Do(g.Tx[0])
+		hostile(t, g.Tx[0].KickFD())
+		returns(t, "Recv", func() { relent(g.Tx[0].KickFD()) }, func() {
+			var b packet.Batch
+			for d.Rx()[0].Recv(&b) >= 0 && d.Rx()[0].Fault() == "" {
+				b.Reset()
+			}
+		})
+		if d.Rx()[0].Fault() == "" {
+			t.Error("the ring is not broken")
+		}
+	})
+}
+
+// A session that ends signals the err events, and its port can be removed.
+func TestHostileErr(t *testing.T) {
+	r := newRig(t, false)
+	g := guest(t, vhosttest.Options{Features: features})
+	f := r.attach(t, g)
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(event)
+	if answer, err := f.Call(vhosttest.SetVringErr, vhosttest.Number(1), event); err != nil || answer[0] != 0 {
+		t.Fatalf("SET_VRING_ERR: %x, %v", answer, err)
+	}
+	hostile(t, event)
+	r.Break("vring 1: something hostile")
+	returns(t, "the session", func() { relent(event) }, func() {
+		for r.Status().Connected {
+			time.Sleep(time.Millisecond)
+		}
+		r.Close()
+	})
+	if !readable(event, 0) {
+		t.Error("the error descriptor was not signalled")
+	}
+}
+
+// A descriptor that is no eventfd ends the session with one reason that says so.
+func TestEventIsNoEvent(t *testing.T) {
+	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
+		t.Run(fmt.Sprint(request), func(t *testing.T) {
+			r := newRig(t, false)
+			f := r.attach(t, guest(t, vhosttest.Options{Features: features}))
+			var fd int
+			var err error
+			switch i {
+			case 0:
+				fd, err = unix.MemfdCreate("anon_inode:[eventfd]", unix.MFD_CLOEXEC)
+			case 1:
+				fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC)
+			case 2:
+				fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			_, _ = f.Call(request, vhosttest.Number(1), fd)
+			eventually(t, "disconnect", func() bool { return !r.Status().Connected })
+			if r.log.count("expected an eventfd") != 1 || r.Status().Breaks != 1 {
+				t.Errorf("log:\n%s", r.log)
+			}
+		})
+	}
+}
