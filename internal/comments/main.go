@@ -1,0 +1,108 @@
+// Command comments prints a random sample of the module's comments. A reader who
+// has not seen the packages judges each of them by its text and its file's name.
+//
+//	comments SEED [N]
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// shortest is the length in bytes of the shortest comment worth judging: shorter
+// ones are labels.
+const shortest = 40
+
+type comment struct {
+	place string // file:line
+	text  string
+}
+
+func main() {
+	seed, n, err := arguments(os.Args[1:])
+	if err == nil {
+		err = run(seed, n)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "comments:", err)
+		os.Exit(1)
+	}
+}
+
+func arguments(args []string) (seed uint64, n int, err error) {
+	n = 60
+	if len(args) < 1 || len(args) > 2 {
+		return 0, 0, fmt.Errorf("usage: comments SEED [N]")
+	}
+	if seed, err = strconv.ParseUint(args[0], 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("SEED: %w", err)
+	}
+	if len(args) == 2 {
+		if n, err = strconv.Atoi(args[1]); err != nil || n < 1 {
+			return 0, 0, fmt.Errorf("N: expected a number of comments, not %q", args[1])
+		}
+	}
+	return seed, n, nil
+}
+
+func run(seed uint64, n int) error {
+	all, err := collect(".")
+	if err != nil {
+		return err
+	}
+	for i, c := range draw(all, seed, n) {
+		fmt.Printf("%d. %s\n\t%s\n\n", i+1, c.place, strings.ReplaceAll(strings.TrimSpace(c.text), "\n", "\n\t"))
+	}
+	return nil
+}
+
+// draw chooses n comments. The same seed and the same comments give the same sample.
+func draw(all []comment, seed uint64, n int) []comment {
+	sample := slices.Clone(all)
+	r := rand.New(rand.NewPCG(seed, 0))
+	r.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
+	return sample[:min(n, len(sample))]
+}
+
+// collect returns the comments of all Go files below root, in order of place.
+func collect(root string) (all []comment, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		for _, group := range file.Comments {
+			all = appendComment(all, fset, group)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func appendComment(all []comment, fset *token.FileSet, group *ast.CommentGroup) []comment {
+	text := group.Text() // without directives and markers
+	if len(text) < shortest || strings.HasPrefix(text, "SPDX-") {
+		return all
+	}
+	at := fset.Position(group.Pos())
+	return append(all, comment{fmt.Sprintf("%s:%d", at.Filename, at.Line), text})
+}
