@@ -18,7 +18,8 @@
 //	GET    /v1/hottest?n=N&interval_ms=MS    []Hot
 //	GET    /v1/trace?flow=FLOW[&ct_next=STATE]  Trace
 //	GET    /v1/trace/live[?match=MATCH][&limit=N]   Captured, ...
-//	GET    /v1/monitor[?flows=true][&ports=true][&connections=true[&zone=N][&events=KIND,...]][&match=MATCH][&initial=true]  Event, ...
+//	GET    /v1/monitor[?flows=true][&ports=true][&connections=true[&zone=N][&events=KIND,...]]
+//	           [&match=MATCH][&initial=true]  Event, ...
 //	GET    /v1/capture?port=NAME[&snap=N][&limit=N] Captured, ...; or drops=true[&port=NAME]
 //	GET    /metrics                          Prometheus text
 //

@@ -63,7 +63,8 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
 // Lookup is Env.MAC: the address as the segment knows it, or as a port without a
-// VNI has it; for such a port's frames as any segment knows it, unless several do. It does not look at ages: an address stays until Expire.
+// VNI has it; for such a port's frames as any segment knows it, unless several do.
+// It does not look at ages: an address stays until Expire.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true

@@ -8,11 +8,12 @@ import (
 	"weft/packet"
 )
 
-// Push puts the outer header before the frame: vni (24 bits), the source port
-// from hash (FlowHash), the ECN bits of innerTOS (InnerTOS; RFC 6040 section
-// 4.1, normal mode), or all of it where that is inherited. In any other state than TemplateReady it returns the reason
-// for which the frame drops (DropNoNeighbour while pending). The frame is
-// unchanged unless DropNone is returned. Pop undoes it.
+// Push puts the outer header before the frame, with vni (24 bits) and the source
+// port of hash (FlowHash). The outer header takes the ECN bits of innerTOS (InnerTOS;
+// RFC 6040 section 4.1, normal mode), or all of innerTOS if the tunnel inherits it.
+// In any state but TemplateReady, Push returns the reason for which the frame drops:
+// DropNoNeighbour while the neighbour is being resolved. It changes the frame only if
+// it returns DropNone. Pop undoes it.
 func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packet.DropReason {
 	if t.State != TemplateReady {
 		return t.reason()

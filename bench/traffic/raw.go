@@ -44,8 +44,9 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 
 func (*framer) headers() int { return frameHeaders }
 
-// dress writes the headers of frame n, which is of flow n modulo their number: what
-// the server sends in a flow answers what the client sends in it. The UDP checksum is left out, as it may be over IPv4.
+// dress writes the headers of frame n, whose flow is n modulo the number of flows.
+// The server's frames of a flow answer the client's frames of it. The UDP checksum
+// is zero: IPv4 allows it (RFC 768).
 func (f *framer) dress(frame []byte, n uint64) {
 	copy(frame, f.head[:])
 	length := uint32(len(frame) - 14)

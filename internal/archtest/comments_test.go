@@ -1,0 +1,67 @@
+package archtest
+
+import (
+	"bufio"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// widestComment is the longest line of a comment in columns. A tab counts as one.
+const widestComment = 110
+
+// directive matches comments that tools read: go:build, lint:ignore and the like.
+var directive = regexp.MustCompile(`^//([a-z]+:[a-z]|line |export )`)
+
+// misformatted tells what is wrong with a line of a comment, "" for nothing. gofmt
+// holds the rest of the format.
+func misformatted(line string) string {
+	switch {
+	case len(line) > 2 && line[2] != ' ' && line[2] != '\t' && !directive.MatchString(line):
+		return "no space after //"
+	case strings.HasSuffix(line, " ") || strings.HasSuffix(line, "\t"):
+		return "blank at the end"
+	case len([]rune(line)) > widestComment && strings.Contains(strings.TrimLeft(line[2:], " \t"), " "):
+		return "longer than 110 columns"
+	}
+	return ""
+}
+
+func TestCommentsAreFormatted(t *testing.T) {
+	for _, f := range files(t) {
+		fset := token.NewFileSet()
+		parsed, err := parser.ParseFile(fset, filepath.Join("../..", f.path), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range parsed.Comments {
+			for _, c := range group.List {
+				if strings.HasPrefix(c.Text, "/*") {
+					t.Errorf("%s:%d: use // for comments", f.path, fset.Position(c.Pos()).Line)
+				} else if wrong := misformatted(c.Text); wrong != "" {
+					t.Errorf("%s:%d: comment: %s", f.path, fset.Position(c.Pos()).Line, wrong)
+				}
+			}
+		}
+	}
+}
+
+func TestMisformatted(t *testing.T) {
+	lines := `//without a space
+// with a blank at the end 
+// a long line ` + strings.Repeat("of words ", 20)
+	s := bufio.NewScanner(strings.NewReader(lines))
+	for s.Scan() {
+		if misformatted(s.Text()) == "" {
+			t.Errorf("%q passes", s.Text())
+		}
+	}
+	for _, line := range []string{"//", "// right", "//go:build linux", "//lint:ignore U1000 reason", "//\tcode", "// https://" + strings.Repeat("x", 120)} {
+		if wrong := misformatted(line); wrong != "" {
+			t.Errorf("%q: %s", line, wrong)
+		}
+	}
+}
