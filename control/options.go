@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"regexp"
 	"sort"
@@ -166,14 +165,6 @@ func address(value string) string {
 	addr, err := netip.ParseAddr(value)
 	if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() || addr.Is4In6() {
 		return "a unicast IPv4 or IPv6 address"
-	}
-	return ""
-}
-
-func macAddress(value string) string {
-	mac, err := net.ParseMAC(value)
-	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-		return "a unicast MAC address, as in 02:00:00:00:00:01"
 	}
 	return ""
 }

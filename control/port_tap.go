@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 
 	"weft/engine"
@@ -19,9 +20,11 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			"mac":   {check: macAddress},
+			"mac":   boundMACs,
 			"mtu":   {check: numberIn(68, tap.MaxMTU)},
 			"vni":   memberVNI,
+			// What the port may send as; the device gets the first MAC address.
+			"addresses": boundAddresses,
 			// More than one makes the device with multi_queue.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
 			// Checksums and segmentation are left to whoever can do without them.
@@ -56,7 +59,8 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		cfg.Dev = p.name
 	}
 	if mac := p.values["mac"]; mac != "" {
-		cfg.MAC, _ = net.ParseMAC(mac) // checked by the option table
+		first, _, _ := strings.Cut(mac, ",")
+		cfg.MAC, _ = net.ParseMAC(first) // checked by the option table
 	}
 	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // likewise; absent: 0
 	cfg.Queues, _ = strconv.Atoi(p.values["queues"])

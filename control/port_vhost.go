@@ -20,10 +20,13 @@ func init() {
 	portKinds[kindVhost] = portKind{
 		kind: openflow.PortNormal,
 		options: optionTable{
-			"path":   {required: true, check: socketPath},
-			"vni":    memberVNI,
-			"mode":   {value: "server", check: oneOf("client", "server")},
-			"queues": {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
+			"path": {required: true, check: socketPath},
+			"vni":  memberVNI,
+			// What the guest may send as.
+			"mac":       boundMACs,
+			"addresses": boundAddresses,
+			"mode":      {value: "server", check: oneOf("client", "server")},
+			"queues":    {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
 			// The guest is told of it (VIRTIO_NET_F_MTU).
 			"mtu":      {check: numberIn(68, 65535)},
 			"offloads": {value: "on", check: oneOf("on", "off")},

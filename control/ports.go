@@ -145,6 +145,7 @@ type portView struct {
 	byNo    map[uint32]openflow.PortInfo
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
+	bound   bool // some port has a Binding
 }
 
 // PortByName and PortName are openflow.Names.
@@ -177,6 +178,8 @@ func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
 }
 
 func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
+
+func (e *env) Bound() bool { return e.view.bound }
 
 func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
 	return e.tunnels.template(tunnelKey{port: no, local: local, remote: remote}, e.view.udpPort[no])
@@ -213,6 +216,9 @@ func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 		p.udpPort = fillVXLAN(&p.info, values)
 	} else {
 		fillMember(&p.info, values)
+		if err := fillBinding(&p.info, values); err != nil {
+			return nil, err
+		}
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
@@ -345,6 +351,7 @@ func (d *Daemon) updateView() {
 	v := &portView{byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: map[uint32]uint16{}}
 	for no, p := range d.ports {
 		v.infos = append(v.infos, p.info)
+		v.bound = v.bound || p.info.Binding != nil
 		v.byNo[no], v.byName[p.saved.Name] = p.info, no
 		if p.kind == kindVXLAN {
 			v.udpPort[no] = p.udpPort

@@ -37,6 +37,8 @@ type PortInfo struct {
 	NoAnswers bool
 	// InVNI says that a PortNormal belongs to VNI, see Segment.
 	InVNI bool
+	// Binding is what a PortNormal may send as; nil: anything.
+	Binding *Binding
 	// NoSplitHorizon lets a tunnel's frames be flooded to this tunnel too.
 	// Without it, what normal or flood got from a tunnel goes to no tunnel.
 	NoSplitHorizon bool
@@ -67,6 +69,8 @@ type Env interface {
 	Port(no uint32) (PortInfo, bool)
 	// Ports lists all ports in a stable order. The caller does not change it.
 	Ports() []PortInfo
+	// Bound tells whether any port has a Binding.
+	Bound() bool
 	// Tunnel returns the index of the tunnel template of vxlan port no with
 	// these addresses, or why there can be none. local may be invalid: choose.
 	// Translation of one megaflow may ask for several.

@@ -151,6 +151,9 @@ type interpreter struct {
 func interpret(p *Pipeline, env *fakeEnv, k *flowtable.Key) *interpreter {
 	in := &interpreter{p: p, env: env, budget: 3000, tags: frameOf(k).tags}
 	copy(in.f[:], k[:])
+	if port, ok := env.Port(uint32(k[flowtable.WPort] >> 32)); ok && port.Binding != nil && slowSpoofed(port.Binding, &in.f) {
+		return in
+	}
 	in.run(0)
 	in.runWritten()
 	return in
@@ -432,7 +435,7 @@ func (in *interpreter) output(no uint32) {
 	case PortAll, PortFlood:
 		in.flood(from, no == PortFlood)
 	case PortNORMAL:
-		if p, ok := in.env.Port(from); !ok || p.Kind == PortUplink || dst>>4 == 0x0180c2000000>>4 {
+		if p, ok := in.env.Port(from); !ok || p.Kind == PortUplink || dst>>4 == 0x0180c2000000>>4 || in.f[flowtable.WEthSrc]>>56&1 != 0 {
 			return
 		}
 		to, known := in.env.MAC(in.segment(from), uint16(in.f[flowtable.WEthSrc]&vlanVID), dst)
@@ -528,6 +531,10 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 		}
 	}
 	env := newEnv()
+	if seed%2 == 1 {
+		env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.0/15 10.3.0.1 fe80::1,00:00:00:00:00:02")
+		env.ports[1].Binding = bindingOf(t, "00:00:00:00:00:02,00:00:00:00:00:03", "")
+	}
 	env.macs.Learn(Learn{Valid: true, VLAN: 0, Port: 2, MAC: 2}, 0)
 	env.macs.Learn(Learn{Valid: true, VLAN: 1, Port: 4, MAC: 3}, 0)
 	var gone []FlowMod

@@ -7,8 +7,9 @@ import (
 
 const (
 	multicastBit = 1 << 40
-	// Frames to 01:80:c2:00:00:00 to 0f stay on their link (IEEE 802.1D-2004
-	// table 7-10).
+	// Frames to 01:80:c2:00:00:00 to 0f stay on their link (IEEE 802.1Q-2022
+	// table 8-1), as Open vSwitch has it with forward-bpdu=false. A flow that names
+	// the port to output to still forwards them.
 	reservedGroup     = 0x0180c2000000
 	reservedGroupMask = ^uint64(0xf)
 )
@@ -47,14 +48,20 @@ func (x *xlate) normal() {
 	}
 	dst := x.read(whole(FEthDst))[1]
 	if dst&reservedGroupMask == reservedGroup {
+		x.because(packet.DropReserved)
 		x.note("a reserved multicast address is not forwarded")
 		return
 	}
 	src := x.read(whole(FEthSrc))[1]
+	if src&multicastBit != 0 {
+		x.because(packet.DropBadSource)
+		x.note("a frame from a group address is not forwarded")
+		return
+	}
 	x.look(flowtable.WEthSrc, vlanVID)
 	vlan := uint16(x.flow[flowtable.WEthSrc] & vlanVID)
 	segment := x.segment(&from)
-	if src&multicastBit == 0 && !from.NoLearning {
+	if !from.NoLearning {
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
 			Remote: x.origin(&from), IP: x.announcement(src)}
 	}

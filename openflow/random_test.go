@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,9 @@ func (e *fakeEnv) Port(no uint32) (PortInfo, bool) {
 	return PortInfo{}, false
 }
 func (e *fakeEnv) Ports() []PortInfo { return e.ports }
+func (e *fakeEnv) Bound() bool {
+	return slices.ContainsFunc(e.ports, func(p PortInfo) bool { return p.Binding != nil })
+}
 func (e *fakeEnv) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
 }

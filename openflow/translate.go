@@ -96,11 +96,12 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
-	if table, ok := x.resume(); ok {
+	switch table, ok := x.resume(); {
+	case !ok:
+		x.because(packet.DropTableMiss)
+	case x.admit():
 		x.pipeline(table, true)
 		x.runSet()
-	} else {
-		x.because(packet.DropTableMiss)
 	}
 	return x.done()
 }

@@ -99,6 +99,13 @@ const (
 	// repeats one cut otherwise: how its bytes are to be rewritten cannot be told. It
 	// comes again.
 	DropGateway
+	// DropSpoofed: the frame has an address that its port may not send as.
+	DropSpoofed
+	// DropReserved: normal got a frame to an address of IEEE 802.1Q table 8-1, which
+	// stays on its link.
+	DropReserved
+	// DropBadSource: normal got a frame from a group address.
+	DropBadSource
 
 	dropReasonCount
 )
@@ -114,6 +121,7 @@ var dropNames = [DropReasons]string{
 	"loop", "port-fault", "bad-ecn", "deep-header",
 	"bad-offload",
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
+	"spoofed", "reserved-address", "bad-source",
 }
 
 // String is the name under which the reason is counted and shown.

@@ -1,0 +1,94 @@
+package control
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// bound adds guests' ports that are bound to addresses.
+func (f *fakes) bound(ports map[string]string) {
+	f.t.Helper()
+	for name, options := range ports {
+		words := []string{"type=vhost-user", "path=" + filepath.Join(f.t.TempDir(), name)}
+		if _, err := f.d.addPort(name, append(words, strings.Split(options, ";")...)); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// A frame from an address that is not its port's is dropped under a reason of its own,
+// before a control process dies and after.
+func TestSpoofedFramesAreDropped(t *testing.T) {
+	f := newFakes(t)
+	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
+	f.bound(map[string]string{"g": addresses})
+	f.add("priority=5,udp,actions=in_port", "priority=1,actions=drop")
+	no := f.d.portByName("g").saved.Number
+	verdict := func(src uint32) (drop packet.DropReason) {
+		key := udpKey(no, src, 9, 9)
+		f.worker().frame(key, 100)
+		f.settle()
+		f.worker().on(func() {
+			slot, ok := f.worker().lookup(&key)
+			if !ok {
+				t.Errorf("host %d: no megaflow", src)
+				return
+			}
+			if a := f.d.megaflows.slots[slot].actions[0]; a.Op == flowtable.OpDrop {
+				drop = packet.DropReason(a.U32)
+			}
+		})
+		return drop
+	}
+	check := func(when string) {
+		t.Helper()
+		for src, want := range map[uint32]packet.DropReason{1: 0, 2: 0, 3: packet.DropSpoofed} {
+			if got := verdict(src); got != want {
+				t.Errorf("%s, host %d: %v, want %v", when, src, got, want)
+			}
+		}
+		tr, err := f.d.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "", byName)
+		if err != nil || tr.Drop != "spoofed" || len(tr.Steps) != 1 || tr.Steps[0].Kind != api.StepNote ||
+			!strings.Contains(tr.Steps[0].Note, "nw_src=10.0.0.7, which g may not send") {
+			t.Errorf("%s: trace %+v, %v", when, tr, err)
+		}
+		ports, err := f.d.listPorts("g")
+		if err != nil || "addresses="+ports[0].Options["addresses"] != addresses {
+			t.Errorf("%s: %+v, %v", when, ports, err)
+		}
+	}
+	check("at first")
+	f.die()
+	f.begin()
+	check("after control's death")
+}
+
+// A port that is bound while megaflows are there takes them along.
+func TestBindingRevalidates(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.add("actions=drop")
+	key := udpKey(1, 1, 2, 9)
+	f.worker().frame(key, 100)
+	f.settle()
+	f.bound(map[string]string{"g": "mac=02:00:00:00:00:05"})
+	f.worker().on(func() {
+		if _, ok := f.worker().lookup(&key); ok {
+			t.Error("a megaflow for all ports is still there, a bound one's frames included")
+		}
+	})
+}
+
+func TestBindingIsCheckedWhole(t *testing.T) {
+	f := newFakes(t)
+	_, err := f.d.addPort("g", []string{"type=vhost-user", "path=" + filepath.Join(t.TempDir(), "g"),
+		"mac=02:00:00:00:00:05", "addresses=02:00:00:00:00:05 10.0.0.1"})
+	if err == nil || !strings.Contains(err.Error(), "each MAC address once, mac= included") {
+		t.Error(err)
+	}
+}

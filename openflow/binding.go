@@ -1,0 +1,368 @@
+package openflow
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// Binding is what a port may send as. Nothing changes it once it is made.
+type Binding struct {
+	Hosts []BoundHost // not empty, no MAC twice
+}
+
+// BoundHost is a MAC address and the IP addresses that frames from it may carry.
+type BoundHost struct {
+	MAC uint64 // 48 bits, unicast
+	// Prefixes are the IP addresses, masked. None: any address.
+	Prefixes []netip.Prefix
+	// linkLocal is the address that IPv6 forms of the MAC (RFC 4291 appendix A).
+	linkLocal netip.Prefix
+}
+
+const (
+	// MaxBoundMACs and MaxBoundPrefixes bound the lists of one port, which each miss
+	// of the port is compared with. A port with more is refused.
+	MaxBoundMACs     = 64
+	MaxBoundPrefixes = 256
+)
+
+// ParseBinding makes a binding of the options of a port: macs is MAC[,MAC...],
+// addresses is "MAC [IP|PREFIX]..."[,...]. Either may be empty; with both empty the
+// binding is nil, and the port may send as anything. wrong is the word that is not
+// understood, expected what stands there instead.
+func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
+	b = &Binding{}
+	if macs != "" {
+		for word := range strings.SplitSeq(macs, ",") {
+			if expected = b.addHost([]string{word}); expected != "" {
+				return nil, word, expected
+			}
+		}
+	}
+	if addresses != "" {
+		for entry := range strings.SplitSeq(addresses, ",") {
+			words := strings.Fields(entry)
+			if expected = b.addHost(words); expected != "" {
+				return nil, strings.TrimSpace(entry), expected
+			}
+		}
+	}
+	if len(b.Hosts) == 0 {
+		return nil, "", ""
+	}
+	return b, "", ""
+}
+
+// addHost adds a MAC address and the prefixes behind it.
+func (b *Binding) addHost(words []string) (expected string) {
+	const form = "a unicast MAC address, then IP addresses or prefixes, as in 02:00:00:00:00:01 10.0.0.1 fd00::/64"
+	if len(words) == 0 {
+		return form
+	}
+	hw, err := net.ParseMAC(words[0])
+	if err != nil || len(hw) != 6 || hw[0]&1 != 0 || slices.Equal(hw, make([]byte, 6)) {
+		return form
+	}
+	h := BoundHost{MAC: etherValue(hw)}
+	h.linkLocal = linkLocalOf(h.MAC)
+	if b.host(h.MAC) != nil {
+		return "each MAC address once"
+	}
+	for _, word := range words[1:] {
+		p, ok := boundPrefix(word)
+		if !ok {
+			return form
+		}
+		h.Prefixes = append(h.Prefixes, p)
+	}
+	b.Hosts = append(b.Hosts, h)
+	n := 0
+	for i := range b.Hosts {
+		n += len(b.Hosts[i].Prefixes)
+	}
+	if len(b.Hosts) > MaxBoundMACs || n > MaxBoundPrefixes {
+		return "fewer: at most 64 MAC addresses and 256 IP addresses and prefixes"
+	}
+	return ""
+}
+
+var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // as the message says
+
+func etherValue(hw net.HardwareAddr) (v uint64) {
+	for _, b := range hw {
+		v = v<<8 | uint64(b)
+	}
+	return v
+}
+
+// boundPrefix reads an address or a prefix. As ovn-nb(5) has it, an address with a
+// length and with host bits, 10.0.0.5/24, is that address alone.
+func boundPrefix(word string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(word); err == nil {
+		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast()
+	}
+	p, err := netip.ParsePrefix(word)
+	if err != nil || p.Addr().Is4In6() || p.Addr().IsMulticast() {
+		return p, false
+	}
+	if p != p.Masked() {
+		p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+	}
+	return p, true
+}
+
+// linkLocalOf is fe80::/64 with the MAC as a modified EUI-64.
+func linkLocalOf(mac uint64) netip.Prefix {
+	id := mac>>24<<40 | 0xfffe<<24 | mac&0xffffff
+	return netip.PrefixFrom(valueAddr(Value128{0xfe80 << 48, id ^ 1<<57}, 128), 128)
+}
+
+func (b *Binding) host(mac uint64) *BoundHost {
+	for i := range b.Hosts {
+		if b.Hosts[i].MAC == mac {
+			return &b.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// Checking a frame
+
+// DHCP's ports: a client without an address sends from one to the other (RFC 2131
+// section 4.1).
+const (
+	dhcpServer = 67
+	dhcpClient = 68
+)
+
+// Messages that hosts send from :: before they have an address (RFC 3590, RFC 4862).
+const (
+	mldReport   = 131
+	mldDone     = 132
+	mldReportV2 = 143
+)
+
+// ipv4Any is 0.0.0.0/32.
+var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
+
+// admit tells whether the frame is one that its port may send. A frame is checked when
+// it comes in: behind a ct action its addresses may be translated ones. While any port
+// is bound, every megaflow holds for one port.
+func (x *xlate) admit() bool {
+	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
+		return true
+	}
+	port, ok := x.env.Port(x.inPort())
+	if !ok || port.Binding == nil {
+		return true
+	}
+	c := bindingCheck{x: x, b: port.Binding}
+	what := c.spoofed()
+	if what == "" {
+		return true
+	}
+	x.because(packet.DropSpoofed)
+	x.note("spoofed: " + what + ", which " + port.Name + " may not send")
+	return false
+}
+
+// bindingCheck compares one frame with a binding.
+type bindingCheck struct {
+	x *xlate
+	b *Binding
+}
+
+// spoofed names what the frame may not have; "" if it may be sent.
+func (c *bindingCheck) spoofed() string {
+	host := c.mac(FEthSrc)
+	if host == nil {
+		return c.show(FEthSrc)
+	}
+	switch ethType := c.x.read(whole(FEthType))[1]; {
+	case ethType == ethARP || ethType == ethRARP:
+		return c.arp(ethType == ethRARP)
+	case ethType == ethIPv4:
+		if !c.has(host, FIPSrc) && !c.asksDHCP() {
+			return c.show(FIPSrc)
+		}
+	case ethType == ethIPv6:
+		return c.ipv6(host)
+	case packet.IsVLAN(uint16(ethType)) && len(host.Prefixes) > 0:
+		return "a third VLAN tag, behind which no address is seen"
+	}
+	return ""
+}
+
+// arp checks the sender in ARP and reverse ARP. A probe (RFC 5227 section 2.1) asks for
+// an address that the sender is about to have. ARP that extraction does not understand
+// has a sender of 0 and so is none of the port's.
+func (c *bindingCheck) arp(reverse bool) string {
+	host := c.mac(FARPSha)
+	if host == nil {
+		return c.show(FARPSha)
+	}
+	switch {
+	case c.has(host, FARPSpa):
+		return ""
+	case !c.x.among(FARPSpa, ipv4Any):
+		return c.show(FARPSpa)
+	case !reverse && !c.has(host, FARPTpa):
+		return "a probe for " + c.show(FARPTpa)
+	}
+	return ""
+}
+
+// asksDHCP tells whether the frame is a DHCP client's that has no address yet.
+func (c *bindingCheck) asksDHCP() bool {
+	x := c.x
+	return x.among(FIPSrc, ipv4Any) && x.has(FUDPSrc) &&
+		x.read(whole(FUDPSrc))[1] == dhcpClient && x.read(whole(FUDPDst))[1] == dhcpServer
+}
+
+func (c *bindingCheck) ipv6(host *BoundHost) string {
+	x := c.x
+	unspecified := false
+	if !c.has(host, FIPv6Src) {
+		if !x.read(whole(FIPv6Src)).isZero() {
+			return c.show(FIPv6Src)
+		}
+		unspecified = true
+	}
+	if !x.has(FICMPv6Type) {
+		if unspecified {
+			return c.show(FIPv6Src)
+		}
+		return ""
+	}
+	switch x.read(whole(FICMPv6Type))[1] {
+	case ndSolicit, ndAdvert:
+		return c.neighbour()
+	case mldReport, mldDone, mldReportV2:
+		return ""
+	}
+	if unspecified {
+		return c.show(FIPv6Src)
+	}
+	return ""
+}
+
+// neighbour checks what a solicitation or advertisement says of its sender. Hosts
+// discard those that come in fragments (RFC 6980), whose options cannot be seen here,
+// and those without a target, which extraction leaves out where options make no sense.
+func (c *bindingCheck) neighbour() string {
+	x := c.x
+	if x.read(whole(FIPFrag))[1] != 0 {
+		return "neighbour discovery in fragments"
+	}
+	if x.read(whole(FNDTarget)).isZero() {
+		return "neighbour discovery without a target"
+	}
+	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // duplicate address detection
+	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
+		link, own = FNDTll, true
+	}
+	host := c.hostOf(link)
+	if host == nil {
+		return c.show(link)
+	}
+	if own && !c.has(host, FNDTarget) {
+		return c.show(FNDTarget)
+	}
+	return ""
+}
+
+// hostOf is the host of a link-layer option, or of the frame if it has none.
+func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
+	if c.x.read(whole(link)).isZero() {
+		return c.mac(FEthSrc)
+	}
+	return c.mac(link)
+}
+
+// mac is the host whose MAC address the field has; nil: it is none of the port's.
+func (c *bindingCheck) mac(id FieldID) *BoundHost {
+	const width = 48
+	v, most := whole(id).get(&c.x.flow)[1], 0
+	for i := range c.b.Hosts {
+		h := &c.b.Hosts[i]
+		if h.MAC == v {
+			c.x.readPrefix(id, width, width)
+			return h
+		}
+		most = max(most, commonBits(Value128{h.MAC << 16}, Value128{v << 16}))
+	}
+	c.x.readPrefix(id, width, enough(most, width))
+	return nil
+}
+
+// has tells whether the host may have the address in the field.
+func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
+	if len(host.Prefixes) == 0 {
+		return true
+	}
+	if fields[id].bits == 128 && c.x.among(id, []netip.Prefix{host.linkLocal}) {
+		return true
+	}
+	return c.x.among(id, host.Prefixes)
+}
+
+// among tells whether the address in the field is in one of the prefixes of its family.
+func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
+	width := int(fields[id].bits)
+	v := whole(id).get(&x.flow)
+	addr := valueAddr(v, uint(width))
+	most, match := 0, width+1
+	for _, p := range prefixes {
+		switch {
+		case p.Addr().BitLen() != width:
+		case p.Contains(addr):
+			match = min(match, p.Bits())
+		default:
+			most = max(most, commonBits(leftAligned(addrValue(p.Addr()), width), leftAligned(v, width)))
+		}
+	}
+	if match <= width {
+		x.readPrefix(id, width, match)
+		return true
+	}
+	x.readPrefix(id, width, enough(most, width))
+	return false
+}
+
+func leftAligned(v Value128, width int) Value128 { return v.shl(uint(128 - width)) }
+
+// commonBits is the number of leading bits in which a and b agree.
+func commonBits(a, b Value128) int {
+	d := Value128{a[0] ^ b[0], a[1] ^ b[1]}
+	return 128 - d.bitLen()
+}
+
+// enough is how many leading bits tell that an address is none of those with which it
+// shares at most common: in whole bytes, so that invented addresses take few masks, and
+// one megaflow drops all that begin alike.
+func enough(common, width int) int { return min(common/8*8+8, width) }
+
+// readPrefix looks at the n leading bits of a field of width bits.
+func (x *xlate) readPrefix(id FieldID, width, n int) {
+	if n > 0 {
+		x.read(Subfield{Field: id, Offset: uint8(width - n), Bits: uint8(n)})
+	}
+}
+
+// show is the field as a match has it.
+func (c *bindingCheck) show(id FieldID) string {
+	f, v := &fields[id], whole(id).get(&c.x.flow)
+	name, text := f.name, valueAddr(v, uint(f.bits)).String()
+	if f.alias != "" {
+		name = f.alias
+	}
+	if f.format == asEthernet {
+		text = FormatEthernet(v[1])
+	}
+	return name + "=" + text
+}

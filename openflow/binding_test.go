@@ -1,0 +1,214 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"weft/flowtable"
+	"weft/packet"
+)
+
+func bindingOf(t *testing.T, macs, addresses string) *Binding {
+	t.Helper()
+	b, wrong, expected := ParseBinding(macs, addresses)
+	if expected != "" {
+		t.Fatalf("%s: expected %s", wrong, expected)
+	}
+	return b
+}
+
+// slowSpoofed is binding.go as one reads its documentation, of whole fields.
+func slowSpoofed(b *Binding, f *Flow) bool {
+	get := func(id FieldID) Value128 { return whole(id).get(f) }
+	hostOf := func(id FieldID) *BoundHost { return b.host(get(id)[1]) }
+	owns := func(h *BoundHost, a netip.Addr) bool {
+		return len(h.Prefixes) == 0 || a.Is6() && h.linkLocal.Contains(a) ||
+			slices.ContainsFunc(h.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	v4 := func(id FieldID) netip.Addr { return valueAddr(get(id), 32) }
+	v6 := func(id FieldID) netip.Addr { return valueAddr(get(id), 128) }
+	host := hostOf(FEthSrc)
+	if host == nil {
+		return true
+	}
+	proto, frag := get(FIPProto)[1], get(FIPFrag)[1]
+	switch eth := get(FEthType)[1]; eth {
+	case ethARP, ethRARP:
+		sender := hostOf(FARPSha)
+		if sender == nil {
+			return true
+		}
+		if owns(sender, v4(FARPSpa)) {
+			return false
+		}
+		return !v4(FARPSpa).IsUnspecified() || eth == ethARP && !owns(sender, v4(FARPTpa))
+	case ethIPv4:
+		dhcp := proto == protoUDP && frag&flowtable.FragLater == 0 && get(FUDPSrc)[1] == 68 && get(FUDPDst)[1] == 67
+		return !owns(host, v4(FIPSrc)) && !(v4(FIPSrc).IsUnspecified() && dhcp)
+	case ethIPv6:
+		src := v6(FIPv6Src)
+		owned := owns(host, src)
+		if !owned && !src.IsUnspecified() {
+			return true
+		}
+		typ := get(FICMPv6Type)[1]
+		if proto != protoICMPv6 || frag&flowtable.FragLater != 0 || typ != ndSolicit && typ != ndAdvert {
+			mld := proto == protoICMPv6 && frag&flowtable.FragLater == 0 && (typ == 131 || typ == 132 || typ == 143)
+			return !owned && !mld
+		}
+		link := FNDSll
+		if typ == ndAdvert {
+			link = FNDTll
+		}
+		if !get(link).isZero() {
+			host = hostOf(link)
+		}
+		return frag != 0 || get(FNDTarget).isZero() || host == nil ||
+			(typ == ndAdvert || src.IsUnspecified()) && !owns(host, v6(FNDTarget))
+	case 0x8100, 0x88a8:
+		return len(host.Prefixes) > 0
+	}
+	return false
+}
+
+func TestBindingDropsWhatIsSpoofed(t *testing.T) {
+	const (
+		own = "02:00:00:00:00:01"
+		ll  = "fe80::ff:fe00:1"
+	)
+	env := newEnv()
+	env.ports[0].Binding = bindingOf(t, "02:00:00:00:00:02", own+" 10.0.0.1 10.1.0.0/16 10.9.0.7/24 fd00::1")
+	p := pipelineOf(t, "actions=2")
+	ok, no := packet.DropNone, packet.DropSpoofed
+	for _, c := range []struct {
+		frame string
+		want  packet.DropReason
+	}{
+		{"dl_src=" + own, ok},
+		{"dl_src=02:00:00:00:00:03", no},
+		{"dl_vlan=7,dl_src=" + own, ok},
+		{"dl_type=0x88a8,dl_src=" + own, no},
+		{"dl_type=0x88a8,dl_src=02:00:00:00:00:02", ok},
+		{"ip,nw_src=10.0.0.1,dl_src=" + own, ok},
+		{"ip,nw_src=10.0.0.2,dl_src=" + own, no},
+		{"ip,nw_src=10.1.2.3,dl_src=" + own, ok},
+		{"ip,nw_src=10.9.0.7,dl_src=" + own, ok},
+		{"ip,nw_src=10.9.0.8,dl_src=" + own, no},
+		{"ip,nw_src=10.0.0.2,dl_src=02:00:00:00:00:02", ok},
+		{"ip,nw_src=10.0.0.2,nw_frag=later,dl_src=" + own, no},
+		{"udp,nw_src=0.0.0.0,tp_src=68,tp_dst=67,dl_src=" + own, ok},
+		{"udp,nw_src=0.0.0.0,tp_src=68,tp_dst=53,dl_src=" + own, no},
+		{"tcp,nw_src=0.0.0.0,tp_src=68,tp_dst=67,dl_src=" + own, no},
+		{"arp,arp_op=1,arp_spa=10.0.0.1,arp_tpa=10.0.0.9,arp_sha=" + own + ",dl_src=" + own, ok},
+		{"arp,arp_op=2,arp_spa=10.0.0.9,arp_tpa=10.0.0.1,arp_sha=" + own + ",dl_src=" + own, no},
+		{"arp,arp_op=2,arp_spa=10.0.0.1,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
+		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.1,arp_sha=" + own + ",dl_src=" + own, ok},
+		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.9,arp_sha=" + own + ",dl_src=" + own, no},
+		{"arp,dl_src=" + own, no}, // not understood: another hardware type, perhaps
+		{"rarp,arp_op=3,arp_sha=" + own + ",dl_src=" + own, ok},
+		{"rarp,arp_op=3,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
+		{"ipv6,ipv6_src=fd00::1,dl_src=" + own, ok},
+		{"ipv6,ipv6_src=fd00::2,dl_src=" + own, no},
+		{"ipv6,ipv6_src=" + ll + ",dl_src=" + own, ok},
+		{"ipv6,ipv6_src=fe80::1,dl_src=" + own, no},
+		{"ipv6,ipv6_src=fd00::2,dl_src=02:00:00:00:00:02", ok},
+		{"tcp6,ipv6_src=::,dl_src=" + own, no},
+		{"icmp6,icmp_type=143,ipv6_src=::,dl_src=" + own, ok},
+		{"icmp6,icmp_type=128,ipv6_src=::,dl_src=" + own, no},
+		{"icmp6,icmp_type=135,ipv6_src=::,nd_target=fd00::1,dl_src=" + own, ok},
+		{"icmp6,icmp_type=135,ipv6_src=::,nd_target=" + ll + ",dl_src=" + own, ok},
+		{"icmp6,icmp_type=135,ipv6_src=::,nd_target=fd00::2,dl_src=" + own, no},
+		{"icmp6,icmp_type=135,ipv6_src=fd00::1,nd_target=fd00::2,nd_sll=" + own + ",dl_src=" + own, ok},
+		{"icmp6,icmp_type=135,ipv6_src=fd00::1,nd_target=fd00::2,nd_sll=02:00:00:00:00:09,dl_src=" + own, no},
+		{"icmp6,icmp_type=135,ipv6_src=fd00::1,nw_frag=first,nd_target=fd00::2,dl_src=" + own, no},
+		{"icmp6,icmp_type=136,ipv6_src=fd00::1,nd_target=fd00::1,nd_tll=" + own + ",dl_src=" + own, ok},
+		{"icmp6,icmp_type=136,ipv6_src=fd00::1,nd_target=fd00::2,nd_tll=" + own + ",dl_src=" + own, no},
+		{"icmp6,icmp_type=136,ipv6_src=fd00::1,nd_target=fd00::1,nd_tll=02:00:00:00:00:09,dl_src=" + own, no},
+		{"icmp6,icmp_type=136,ipv6_src=fd00::1,nd_target=::,dl_src=" + own, no},
+	} {
+		k := keyOfText(t, "in_port=1,"+c.frame)
+		tr := p.Translate(&k, env)
+		if tr.Drop != c.want || c.want == ok && len(tr.Actions) != 1 {
+			t.Errorf("%s: %v %s, want %v", c.frame, tr.Drop, FormatDatapathActions(tr.Actions, nil), c.want)
+		}
+		k[flowtable.WPort] = 4 << 32
+		if tr := p.Translate(&k, env); tr.Drop != ok || tr.Mask[flowtable.WEthSrc] != 0 {
+			t.Errorf("%s from a port that is not bound: %v, looks at %x", c.frame, tr.Drop, tr.Mask)
+		}
+	}
+}
+
+// A megaflow of a port that is not bound holds for no frame of one that is. Without
+// any bound port, translation looks at no source and no port.
+func TestBindingSeparatesPorts(t *testing.T) {
+	env, p := newEnv(), pipelineOf(t, "actions=drop")
+	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
+	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0 {
+		t.Errorf("nothing is bound: looks at %x", tr.Mask)
+	}
+	env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.2")
+	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
+		t.Errorf("looks at %x, drop %v", tr.Mask, tr.Drop)
+	}
+	// Behind a ct action the addresses may be others, and were checked before.
+	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
+	k.SetRecirc(7)
+	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
+		t.Error("a frame was checked twice")
+	}
+}
+
+// Addresses made up at random on a bound port are dropped by few megaflows and masks.
+func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
+	env, p := newEnv(), pipelineOf(t, "actions=2")
+	env.ports[0].Binding = bindingOf(t, "", "02:00:00:00:00:01 10.0.0.1")
+	flows, masks := map[flowtable.Key]bool{}, map[flowtable.Key]bool{}
+	for i := range uint64(100_000) {
+		var k flowtable.Key
+		k[flowtable.WPort], k[flowtable.WEthSrc] = 1<<32, i*0x9e3779b97f4a7c15&^0xffff
+		tr := p.Translate(&k, env)
+		for w := range k {
+			k[w] &= tr.Mask[w]
+		}
+		flows[k], masks[tr.Mask] = true, true
+	}
+	if len(flows) > 6*256 || len(masks) > 6 {
+		t.Errorf("%d megaflows under %d masks", len(flows), len(masks))
+	}
+}
+
+func TestBindingRefused(t *testing.T) {
+	many := func(n int, form string) string {
+		var words []string
+		for i := range n {
+			words = append(words, fmt.Sprintf(form, i/256, i%256))
+		}
+		return strings.Join(words, " ")
+	}
+	for _, c := range []struct{ macs, addresses, want string }{
+		{"2:3", "", "unicast MAC"},
+		{"01:00:00:00:00:01", "", "unicast MAC"},
+		{"00:00:00:00:00:00", "", "unicast MAC"},
+		{"02:00:00:00:00:01,02:00:00:00:00:01", "", "once"},
+		{"02:00:00:00:00:01", "02:00:00:00:00:01 10.0.0.1", "once"},
+		{"02:00:00:00:00:01 10.0.0.1", "", "unicast MAC"},
+		{"", "10.0.0.1", "unicast MAC"},
+		{"", "02:00:00:00:00:01 10.0.0", "IP addresses"},
+		{"", "02:00:00:00:00:01 10.0.0.1/33", "IP addresses"},
+		{"", "02:00:00:00:00:01 224.0.0.1", "IP addresses"},
+		{"", "02:00:00:00:00:01 ::ffff:10.0.0.1", "IP addresses"},
+		{"", "02:00:00:00:00:01,", "unicast MAC"},
+		{strings.ReplaceAll(many(65, "02:00:00:00:%02x:%02x"), " ", ","), "", "64 MAC"},
+		{"", "02:00:00:00:00:01 " + many(257, "10.0.%d.%d"), "256 IP"},
+	} {
+		if _, _, expected := ParseBinding(c.macs, c.addresses); !strings.Contains(expected, c.want) {
+			t.Errorf("mac=%s addresses=%s: expected %q, want %q", c.macs, c.addresses, expected, c.want)
+		}
+	}
+	if b, _, expected := ParseBinding("", ""); b != nil || expected != "" {
+		t.Error("nothing given makes a binding")
+	}
+}
