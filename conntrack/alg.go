@@ -23,33 +23,9 @@ const (
 	ALGTFTP
 )
 
-const (
-	// MaxExpectations bounds the connections announced and not begun; a further one
-	// replaces the one that would expire first.
-	MaxExpectations = 256
-	// expectationNS is how long one is expected.
-	expectationNS = 120_000_000_000
-	// maxCommand is how much of a segment of FTP is read: commands and replies that
-	// matter are shorter, and stand at its beginning.
-	maxCommand = 120
-)
-
-// expectation is a connection that may begin: from any port of Src to DstPort of
-// Dst. Guarded by the table's lock.
-type expectation struct {
-	src, dst  [2]uint64
-	expiresNS uint64 // 0: free
-	dstPort   uint16
-	zone      uint16
-	proto     uint8
-	ipv6      uint8
-	announcer uint8 // direction of the parent in which it was announced
-	// translated: the parent is; another port may be announced in the place of one.
-	translated bool
-	parent     Ref    // as it began
-	to         uint16 // port the announcer has named, DstPort if nothing is translated
-	_          [6]byte
-}
+// maxCommand is how much of a segment of FTP is read: commands and replies that
+// matter are shorter, and stand at its beginning.
+const maxCommand = 120
 
 // announce reads what f, a valid frame of connection n in direction dir, tells
 // its gateway, if the connection is of generation g and has one.
@@ -59,7 +35,7 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	if !t.read(n, g, &v) || f.L4 == 0 {
 		return
 	}
-	e := expectationOf(&v, n, dir)
+	e := tr.expectationOf(&v, n, dir)
 	switch {
 	case v.flags&connTFTP != 0 && dir == 0: // a request: answered from another port
 		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
@@ -75,9 +51,9 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 // expectationOf is what is expected when the sender of direction dir of connection
 // v, number n, announces: the other side, as it comes here, will call the announcer
 // by the address it knows of. Ports are left out.
-func expectationOf(v *view, n uint32, dir uint8) expectation {
+func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
-	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir,
+	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, from: tr.from,
 		translated: v.flags&connTranslated != 0, parent: Ref{n, v.born}}
 	if other.IPv6 {
 		e.ipv6 = 1
@@ -110,75 +86,6 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 		return nil
 	}
 	return h[at:min(at+maxCommand, len(h))]
-}
-
-// maxExpectedPorts bounds the ports tried for one announced in the place of
-// another, which somebody else may have announced behind the same address.
-const maxExpectedPorts = 64
-
-// expect adds an expectation. Where its port is one somebody else is expected at,
-// and its address a translated one, it gets another: e.dstPort is that.
-func (t *Table) expect(e *expectation, now uint64) {
-	e.expiresNS = now + expectationNS
-	t.lock()
-	defer t.unlock()
-	at, clash := t.placeOf(e, now)
-	for i := 0; clash && e.translated && e.proto == packet.ProtoTCP && i < maxExpectedPorts; i++ {
-		if e.dstPort++; e.dstPort < ephemeralLo {
-			e.dstPort = ephemeralLo
-		}
-		at, clash = t.placeOf(e, now)
-	}
-	t.expectations[at] = *e
-	t.head.expecting.Store(1)
-}
-
-// placeOf is where e goes: to that of the same ports and addresses, else to the
-// one that expires first. clash: the first is not its own. Lock held.
-func (t *Table) placeOf(e *expectation, now uint64) (at int, clash bool) {
-	for i := range t.expectations {
-		x := &t.expectations[i]
-		if x.expiresNS < t.expectations[at].expiresNS {
-			at = i
-		}
-		if x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6 {
-			up := &t.conns[x.parent.Number%uint32(len(t.conns))]
-			lives := x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
-			return i, lives && (x.parent != e.parent || x.to != e.to)
-		}
-	}
-	return at, false
-}
-
-// expected finds the expectation that p fulfils, and removes it if take is set.
-func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
-	if t.head.expecting.Load() == 0 {
-		return e, false
-	}
-	k := p.words.tuple(&p.long)
-	t.lock()
-	defer t.unlock()
-	left := uint32(0)
-	for i := range t.expectations {
-		x := &t.expectations[i]
-		if x.expiresNS == 0 {
-			continue
-		}
-		if up := &t.conns[x.parent.Number%uint32(len(t.conns))]; x.expiresNS < now || up.generation()&1 == 0 || up.born != x.parent.Generation {
-			x.expiresNS = 0
-			continue
-		}
-		left = 1
-		if x.dstPort == k.DstPort && x.zone == k.Zone && x.proto == k.Proto && (x.ipv6 != 0) == k.IPv6 && x.src == k.Src && x.dst == k.Dst {
-			e = *x
-			if take {
-				x.expiresNS = 0
-			}
-			return e, true
-		}
-	}
-	t.head.expecting.Store(left)
-	return e, false
 }
 
 // translationOfParent is how a connection is translated that was expected of a

@@ -15,6 +15,7 @@ func (t *Table) rebuild() {
 			z.count, z.lists = 0, [zoneLists]list{}
 		}
 	}
+	t.rebuildExpectations()
 	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })
 	for n := range h.fresh {
 		c := &t.conns[n]

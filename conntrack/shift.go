@@ -211,7 +211,7 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	case s.is != 0 && before(s.acked, s.pos+uint32(s.was)):
 		return false, packet.DropGateway // comes again once the one before has arrived
 	}
-	e := expectationOf(v, n, dir)
+	e := tr.expectationOf(v, n, dir)
 	e.dstPort, e.to = r.announced.port, r.announced.port
 	t.expect(&e, now)
 	r.port = e.dstPort

@@ -13,7 +13,7 @@
 //	translate.go  translating a frame, ICMP errors included
 //	commit.go     connections come and go; limits, eviction
 //	holder.go, ranking.go   who has how many, and who makes room
-//	alg.go        connections that others announce
+//	alg.go        connections that others announce; expect.go: until they begin
 //	shift.go      control connections whose announcements are translated
 //	fast.go       a frame whose connection is known
 //	fragment.go   fragments of one datagram
@@ -90,6 +90,9 @@ type Memory struct {
 	shifts  [][2]shift  // of those with connFTP
 
 	expectations []expectation
+	chains       []uint32    // of expectations, by hash: number plus one
+	expecters    []expecter  // index: number of the holder
+	expectRanks  []rank      // the same
 	events       shm.RingMem // workers produce under the lock, control consumes
 }
 
@@ -114,6 +117,9 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		shifts:  shm.Carve[[2]shift](l, s.Connections),
 
 		expectations: shm.Carve[expectation](l, MaxExpectations),
+		chains:       shm.Carve[uint32](l, MaxExpectations),
+		expecters:    shm.Carve[expecter](l, Holders),
+		expectRanks:  shm.Carve[rank](l, Holders),
 		events:       shm.CarveRing(l, EventRingBytes),
 	}
 	if l.Mem != nil {
@@ -141,7 +147,8 @@ type header struct {
 	free    uint32  // first free record, plus one
 	hand    uint32  // where the next sweep begins
 	ranking ranking // of holders, by their connections
-	// expecting is 0 if there are no expectations.
+	expects expecting
+	// expecting is the number of expectations. The lock guards it for writing.
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters

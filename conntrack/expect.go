@@ -1,0 +1,260 @@
+package conntrack
+
+import "weft/packet"
+
+// Connections announced and not begun. They are found by hash. Each counts for the
+// holder whose frame announced it (holder.go); where there are as many as there may be,
+// the heaviest holder's oldest goes.
+
+const (
+	// MaxExpectations bounds the connections announced and not begun.
+	MaxExpectations = 1024
+	// expectationNS is how long one is expected.
+	expectationNS = 120_000_000_000
+	// maxExpectedPorts bounds the ports tried for one announced in the place of
+	// another, which somebody else may have announced behind the same address.
+	maxExpectedPorts = 64
+	// expectationsSwept is how many are looked at, at each move of the sweep's hand.
+	expectationsSwept = 4
+)
+
+// expectation is a connection that may begin: from any port of Src to DstPort of
+// Dst. Guarded by the table's lock.
+type expectation struct {
+	src, dst  [2]uint64
+	expiresNS uint64 // 0: free; written first when one ends, and last when one begins
+	dstPort   uint16
+	zone      uint16
+	proto     uint8
+	ipv6      uint8
+	announcer uint8 // direction of the parent in which it was announced
+	// translated: the parent is; another port may be announced in the place of one.
+	translated bool
+	parent     Ref    // as it began
+	to         uint16 // port the announcer has named, DstPort if nothing is translated
+	from       sender
+	chain      uint32 // next one of the hash or, if free, next free one, plus one
+	own        link   // among its holder's, in the order announced
+}
+
+// expecter is what a holder has of expectations. Guarded by the table's lock; control
+// reads the counter.
+type expecter struct {
+	all     list // oldest first
+	_       uint32
+	evicted uint64
+}
+
+// expecting is the head of the expectations. Guarded by the table's lock but for count,
+// which anybody reads.
+type expecting struct {
+	free, fresh uint32 // as header has them of connections
+	hand        uint32 // where the next sweep begins
+	_           uint32
+	ranking     ranking // of holders
+}
+
+// chainOf is where the chain of an expectation begins.
+func (t *Table) chainOf(e *expectation) *uint32 {
+	s := &t.head.seeds
+	h := fold(e.src[0]^s[0], e.src[1]^s[1]) ^ fold(e.dst[0]^s[2], e.dst[1]^s[3])
+	h = fold(h^s[4], uint64(e.dstPort)<<32^uint64(e.zone)<<16^uint64(e.proto)<<8^uint64(e.ipv6)^s[5])
+	return &t.chains[h%MaxExpectations]
+}
+
+// sameTuple tells whether x and e expect the same.
+func (x *expectation) sameTuple(e *expectation) bool {
+	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
+}
+
+// expectationOfTuple is the number of the expectation of e's tuple, none if there is
+// none. Lock held.
+func (t *Table) expectationOfTuple(e *expectation) uint32 {
+	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
+		if t.expectations[at-1].sameTuple(e) {
+			return at - 1
+		}
+	}
+	return none
+}
+
+// stands tells whether an expectation holds: it has time, and its parent lives.
+func (t *Table) stands(x *expectation, now uint64) bool {
+	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
+	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
+}
+
+// expect adds an expectation. Where its port is one somebody else is expected at,
+// and its address a translated one, it gets another: e.dstPort is that.
+func (t *Table) expect(e *expectation, now uint64) {
+	t.lock()
+	defer t.unlock()
+	at := t.expectationOfTuple(e)
+	for i := 0; at != none && t.clashes(at, e, now) && e.translated && e.proto == packet.ProtoTCP && i < maxExpectedPorts; i++ {
+		if e.dstPort++; e.dstPort < ephemeralLo {
+			e.dstPort = ephemeralLo
+		}
+		at = t.expectationOfTuple(e)
+	}
+	if at != none {
+		t.forgetExpectation(at)
+	} else if x := &t.head.expects; t.head.expecting.Load() == MaxExpectations {
+		heavy := x.ranking.payer(t.expectRanks, e.from.holder(e.zone)) % Holders
+		t.expecters[heavy].evicted++
+		t.forgetExpectation(t.expecters[heavy].all.first - 1)
+	}
+	t.addExpectation(e, now+expectationNS)
+}
+
+// clashes tells whether expectation at is somebody else's than e.
+func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
+	x := &t.expectations[at]
+	return (x.parent != e.parent || x.to != e.to) && t.stands(x, now)
+}
+
+// addExpectation adds e, for which there is room. Lock held.
+func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
+	h := &t.head.expects
+	n := h.free - 1
+	if n == none {
+		n = h.fresh
+		h.fresh++
+	} else {
+		h.free = t.expectations[n].chain
+	}
+	x := &t.expectations[n]
+	*x = *e
+	x.expiresNS = expiresNS
+	t.linkExpectation(n)
+}
+
+// linkExpectation enters expectation n, which is written. Lock held.
+func (t *Table) linkExpectation(n uint32) {
+	x := &t.expectations[n]
+	first, i := t.chainOf(x), x.from.holder(x.zone)
+	x.chain, *first = *first, n+1
+	l := &t.expecters[i].all
+	x.own = link{prev: l.last}
+	if l.last != 0 {
+		t.expectations[l.last-1].own.next = n + 1
+	} else {
+		l.first = n + 1
+	}
+	l.last = n + 1
+	l.count++
+	t.head.expects.ranking.set(t.expectRanks, i, l.count)
+	if x.from.tunnel {
+		t.zones[x.zone].tunnelled = true
+	}
+	t.head.expecting.Add(1)
+}
+
+// forgetExpectation ends expectation n. Lock held.
+func (t *Table) forgetExpectation(n uint32) {
+	x := &t.expectations[n]
+	x.expiresNS = 0
+	at := t.chainOf(x)
+	for *at != n+1 {
+		at = &t.expectations[*at-1].chain
+	}
+	*at = x.chain
+	i := x.from.holder(x.zone)
+	l := &t.expecters[i].all
+	if x.own.prev != 0 {
+		t.expectations[x.own.prev-1].own.next = x.own.next
+	} else {
+		l.first = x.own.next
+	}
+	if x.own.next != 0 {
+		t.expectations[x.own.next-1].own.prev = x.own.prev
+	} else {
+		l.last = x.own.prev
+	}
+	l.count--
+	h := &t.head.expects
+	h.ranking.set(t.expectRanks, i, l.count)
+	x.chain, h.free = h.free, n+1
+	t.head.expecting.Add(^uint32(0))
+}
+
+// expected finds the expectation that p fulfils, and removes it if take is set. Most
+// frames find an empty chain, and take no lock.
+func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
+	if t.head.expecting.Load() == 0 {
+		return e, false
+	}
+	k := p.words.tuple(&p.long)
+	want := expectation{src: k.Src, dst: k.Dst, dstPort: k.DstPort, zone: k.Zone, proto: k.Proto}
+	if k.IPv6 {
+		want.ipv6 = 1
+	}
+	if *t.chainOf(&want) == 0 {
+		return e, false
+	}
+	t.lock()
+	defer t.unlock()
+	at := t.expectationOfTuple(&want)
+	if at == none {
+		return e, false
+	}
+	if e = t.expectations[at]; !t.stands(&e, now) {
+		t.forgetExpectation(at)
+		return e, false
+	}
+	if take {
+		t.forgetExpectation(at)
+	}
+	return e, true
+}
+
+// sweepExpectations ends those among the next few whose time has run out or whose
+// parent has ended.
+func (t *Table) sweepExpectations(now uint64) {
+	if t.head.expecting.Load() == 0 {
+		return
+	}
+	t.lock()
+	defer t.unlock()
+	h := &t.head.expects
+	for range expectationsSwept {
+		if h.hand >= h.fresh {
+			h.hand = 0
+		}
+		if x := &t.expectations[h.hand]; x.expiresNS != 0 && !t.stands(x, now) {
+			t.forgetExpectation(h.hand)
+		}
+		h.hand++
+	}
+}
+
+// rebuildExpectations links those that are written, as rebuild does connections.
+func (t *Table) rebuildExpectations() {
+	clear(t.chains)
+	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].all = rank{}, list{} })
+	h := &t.head.expects
+	*h = expecting{fresh: min(h.fresh+1, MaxExpectations)}
+	t.head.expecting.Store(0)
+	for n := range h.fresh {
+		if x := &t.expectations[n]; x.expiresNS != 0 {
+			t.linkExpectation(n)
+		} else {
+			x.chain, h.free = h.free, n+1
+		}
+	}
+}
+
+// ExpectationShares calls visit for each holder that has expectations, or had some
+// evicted. Workers go on meanwhile.
+func (m *Memory) ExpectationShares(visit func(Share)) {
+	m.eachHolder(func(i uint32) {
+		if x := &m.expecters[i]; x.all.count != 0 || x.evicted != 0 {
+			s := shareOf(i)
+			s.Used, s.Limit, s.Evicted = x.all.count, MaxExpectations, x.evicted
+			s.Guaranteed = m.head.expects.ranking.fairShare(m.expectRanks, i, MaxExpectations)
+			visit(s)
+		}
+	})
+}
+
+// Expectations is the number of connections announced and not begun.
+func (m *Memory) Expectations() int { return int(m.head.expecting.Load()) }

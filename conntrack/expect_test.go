@@ -1,0 +1,172 @@
+package conntrack
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"weft/packet"
+)
+
+// checkExpectations holds chains, lists, counts and free records against the records.
+func checkExpectations(t *testing.T, tab *Table) {
+	t.Helper()
+	used, chained := map[uint32]bool{}, 0
+	var of [Holders]uint32
+	for n := range tab.head.expects.fresh {
+		if x := &tab.expectations[n]; x.expiresNS != 0 {
+			used[n] = true
+			of[x.from.holder(x.zone)]++
+		}
+	}
+	for i := range tab.chains {
+		for at := tab.chains[i]; at != 0; at = tab.expectations[at-1].chain {
+			if chained++; chained > len(tab.expectations) || !used[at-1] || tab.chainOf(&tab.expectations[at-1]) != &tab.chains[i] {
+				t.Fatalf("chain %d: %d does not belong", i, at-1)
+			}
+		}
+	}
+	for i := range tab.expecters {
+		l, count, before := &tab.expecters[i].all, uint32(0), uint32(0)
+		for at := l.first; at != 0 && count <= l.count; at = tab.expectations[at-1].own.next {
+			x := &tab.expectations[at-1]
+			if x.own.prev != before || x.from.holder(x.zone) != uint32(i) || !used[at-1] {
+				t.Fatalf("holder %d: expectation %d does not belong", i, at-1)
+			}
+			before = at
+			count++
+		}
+		if count != l.count || count != of[i] || l.last != before || tab.expectRanks[i].count != count {
+			t.Fatalf("holder %d: %d in the list, %d counted, %d ranked, %d are its", i, count, l.count, tab.expectRanks[i].count, of[i])
+		}
+	}
+	free := 0
+	for at := tab.head.expects.free; at != 0 && free <= MaxExpectations; at = tab.expectations[at-1].chain {
+		free++
+	}
+	if n := len(used); chained != n || tab.Expectations() != n || free+n != int(tab.head.expects.fresh) {
+		t.Fatalf("%d expectations, %d in chains, count %d, %d free of %d", n, chained, tab.Expectations(), free, tab.head.expects.fresh)
+	}
+}
+
+// parent begins a connection that announces.
+func (r *rig) parent(i int) Ref {
+	r.t.Helper()
+	m, _ := r.send(udpFrame(fmt.Sprintf("10.9.%d.%d:1", i>>8, i&0xff), server, 1), commit)
+	if m.Drop != packet.DropNone {
+		r.t.Fatalf("parent %d: %v", i, m.Drop)
+	}
+	return m.Ref
+}
+
+func expectationAt(parent Ref, from sender, zone, port uint16) expectation {
+	return expectation{src: [2]uint64{0, 1}, dst: [2]uint64{0, 2}, zone: zone, dstPort: port, to: port, proto: packet.ProtoTCP, parent: parent, from: from}
+}
+
+func probeOf(t *Table, zone, port uint16) *probe {
+	tuple := Tuple{Src: [2]uint64{0, 1}, Dst: [2]uint64{0, 2}, SrcPort: 9, DstPort: port, Zone: zone, Proto: packet.ProtoTCP}
+	return &probe{words: tuple.words(t.head)}
+}
+
+// The table of expectations against a map, with parents that end, times that run out,
+// and engines that are killed in the middle.
+func TestExpectationsTwin(t *testing.T) {
+	type key struct{ zone, port uint16 }
+	for seed := range int64(20) {
+		rng := rand.New(rand.NewSource(seed))
+		r := newRig(t, 1024)
+		slow := map[key]expectation{}
+		var parents []Ref
+		for i := range 40 {
+			parents = append(parents, r.parent(i))
+		}
+		for step := range 2000 {
+			k := key{uint16(rng.Intn(2)), uint16(rng.Intn(400))}
+			switch rng.Intn(12) {
+			case 0:
+				r.now += uint64(rng.Intn(int(5 * second)))
+				r.tr.Sweep(r.now)
+			case 1:
+				if i := rng.Intn(len(parents)); rng.Intn(20) == 0 {
+					r.tr.Flush(Ref{parents[i].Number, r.tr.conns[parents[i].Number].generation()})
+				}
+			case 2, 3, 4, 5:
+				from := sender{uint16(rng.Intn(5)), rng.Intn(4) == 0}
+				e := expectationAt(parents[rng.Intn(len(parents))], from, k.zone, k.port)
+				r.tr.expect(&e, r.now)
+				e.expiresNS = r.now + expectationNS
+				slow[k] = e
+			case 6:
+				if rng.Intn(50) == 0 { // killed: only the records stand
+					r.tr.head.lock.Store(r.tr.epoch)
+					clear(r.tr.chains)
+					r.tr.head.expects.free, r.tr.expecters[1].all.first = 700, 900
+					r.tr = NewTracker(Open(r.tr.Memory, 1), 1)
+				}
+			default:
+				take := rng.Intn(2) == 0
+				got, ok := r.tr.expected(probeOf(r.tr.Table, k.zone, k.port), r.now, take)
+				want, there := slow[k]
+				there = there && r.tr.stands(&want, r.now)
+				if ok != there || ok && (got.parent != want.parent || got.from != want.from || got.expiresNS != want.expiresNS) {
+					t.Fatalf("seed %d step %d: %t %+v, expected %t %+v", seed, step, ok, got, there, want)
+				}
+				if take {
+					delete(slow, k)
+				}
+			}
+			if step%50 == 0 {
+				checkExpectations(t, r.tr.Table)
+			}
+		}
+		r.now += expectationNS + 1
+		for range MaxExpectations {
+			r.now += sweepGapNS
+			r.tr.sweepExpectations(r.now)
+		}
+		checkExpectations(t, r.tr.Table)
+		if n := r.tr.Expectations(); n != 0 {
+			t.Errorf("%d expectations are left", n)
+		}
+	}
+}
+
+// Ports that announce without end leave what others have announced, and room for more;
+// what goes is their own, the oldest first, and is counted.
+func TestOthersTransfersStay(t *testing.T) {
+	r := newRig(t, 1024)
+	parent := r.parent(1)
+	announce := func(from sender, zone, port uint16) {
+		e := expectationAt(parent, from, zone, port)
+		r.tr.expect(&e, r.now)
+	}
+	quiet := 0
+	for i := range 8 * MaxExpectations {
+		announce(sender{port: uint16(1 + i%5)}, uint16(10+i%7), uint16(i))
+		if i%500 == 0 {
+			announce(sender{7, true}, 3, uint16(quiet))
+			announce(sender{port: 8}, 4, uint16(quiet))
+			quiet++
+		}
+	}
+	checkExpectations(t, r.tr.Table)
+	for i := range quiet {
+		for zone := range uint16(2) {
+			if _, ok := r.tr.expected(probeOf(r.tr.Table, 3+zone, uint16(i)), r.now, false); !ok {
+				t.Errorf("transfer %d of zone %d is gone", i, 3+zone)
+			}
+		}
+	}
+	if _, ok := r.tr.expected(probeOf(r.tr.Table, 10, 0), r.now, false); ok || r.tr.Expectations() != MaxExpectations {
+		t.Errorf("the oldest of the heaviest is there: %t, of %d", ok, r.tr.Expectations())
+	}
+	evicted := uint64(0)
+	r.tr.ExpectationShares(func(s Share) {
+		if evicted += s.Evicted; s.Guaranteed != MaxExpectations/7 || (s.Port == 8 || s.Zone == 3) && (s.Evicted != 0 || s.Used != uint32(quiet)) {
+			t.Errorf("%+v", s)
+		}
+	})
+	if want := uint64(8*MaxExpectations + 2*quiet - MaxExpectations); evicted != want {
+		t.Errorf("%d evicted, expected %d", evicted, want)
+	}
+}
