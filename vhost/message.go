@@ -36,6 +36,9 @@ const (
 	// messageTimeout is how long a front end may take for the rest of a message
 	// it has begun, and for taking a reply. Then the connection is closed.
 	messageTimeout = 5 * time.Second
+	// lastReplyTimeout is how long the end of a session waits for a front end that
+	// does not take the reply under way. The reply is then lost.
+	lastReplyTimeout = 100 * time.Millisecond
 )
 
 // message is one request as read. It owns its descriptors until a handler takes
@@ -317,6 +320,9 @@ func (w *wire) reply(m *message, payload []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 		return err
 	}
+	if w.stop.Err() != nil { // as in deadline: interrupt's deadline may be overwritten
+		w.hasten()
+	}
 	var rights []byte
 	if m.send > 0 {
 		rights = unix.UnixRights(m.send)
@@ -325,7 +331,14 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt makes next return; stop must be done before.
-func (w *wire) interrupt() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) }
+// interrupt makes next return, and reply soon; stop must be done before.
+func (w *wire) interrupt() {
+	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
+	w.hasten()
+}
+
+// hasten bounds a reply that is being written, or is about to be. It is not cut off at
+// once: the request has been carried out, and a successor does not see it again.
+func (w *wire) hasten() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

@@ -3,6 +3,7 @@ package vhost
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -237,4 +238,44 @@ func TestOrder(t *testing.T) {
 	if words != [3]uint32{1, 0xdeadbeef, 3} {
 		t.Fatalf("%x", words)
 	}
+}
+
+// The end of a session does not wait for a front end that takes no replies, whether
+// the reply is under way or follows.
+func TestReplyIsInterrupted(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(pair[0]), "session")
+	conn, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Close()
+	defer conn.Close()
+	defer unix.Close(pair[1])
+	stop, cancel := context.WithCancel(t.Context())
+	w := &wire{conn: conn.(*net.UnixConn), stop: stop, patience: time.Hour}
+	_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil { // fill the socket
+		_, err = conn.Write(w.body[:messageHeaderLen])
+	}
+	ended := make(chan error)
+	go func() { ended <- w.reply(&message{request: 1}, u64Payload(0)) }()
+	time.Sleep(10 * time.Millisecond) // under way, or else it follows
+	cancel()
+	w.interrupt()
+	for _, when := range []string{"under way", "afterwards"} {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("reply %s: %v", when, err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("reply %s: blocks", when)
+		}
+		go func() { ended <- w.reply(&message{request: 1}, u64Payload(0)) }()
+	}
+	<-ended
 }
