@@ -65,7 +65,7 @@ func (c *captures) begin(tap datapath.Tap) (*captureSession, error) {
 	c.d.mu.RLock()
 	defer c.d.mu.RUnlock()
 	c.follow()
-	c.workers.broadcast(datapath.AppendTap(nil, s.index, &s.tap))
+	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
 	_ = c.workers.settle() // the next engine is told by follow
 	c.sessions[index] = s
 	c.active++
@@ -87,7 +87,7 @@ func (c *captures) end(s *captureSession) {
 	c.lost.Add(c.lostOf(s))
 	c.sessions[s.index] = nil
 	c.active--
-	c.workers.broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
+	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.settle()
 	for i := range c.rings {
 		for n := 0; n < mostChunks && c.drain(i); n++ { // others' frames may come as fast
@@ -98,7 +98,7 @@ func (c *captures) end(s *captureSession) {
 // disarm takes away the taps that an earlier control process has left set.
 func (c *captures) disarm(w *workers) {
 	for i := range uint32(datapath.MaxTaps) {
-		w.broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
+		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *captures) turn() (again, more bool) {
 	return true, more
 }
 
-// follow turns to the present engine's workers and tells them of all taps.
+// Follow turns to the present engine's workers and tells them of all taps.
 // Caller holds mu and Daemon.mu: the memory of an engine that is gone goes only
 // under the latter.
 func (c *captures) follow() {
@@ -146,7 +146,7 @@ func (c *captures) follow() {
 	}
 	for _, s := range c.sessions {
 		if s != nil {
-			c.workers.broadcast(datapath.AppendTap(nil, s.index, &s.tap))
+			c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
 		}
 	}
 }

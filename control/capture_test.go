@@ -17,6 +17,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/internal/shm"
+	"weft/internal/waitfor"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -114,7 +115,7 @@ func TestCapture(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
+	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
 }
 
 // A capture goes on with the engine that takes the place of one that died, and
@@ -124,12 +125,12 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	c := f.capture(api.CaptureRequest{Drops: true})
 	before := f.last()
 	_ = before.Kill()
-	eventually(t, "another engine", func() bool {
+	waitfor.True(t, "another engine", func() bool {
 		now := f.d.engine()
 		return now != nil && now != engineClient(before)
 	})
 	drop := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
-	eventually(t, "the tap in the other engine", func() bool {
+	waitfor.True(t, "the tap in the other engine", func() bool {
 		set := false
 		f.worker().on(func() { set = f.worker().taps[0].kind == datapath.TapDrops })
 		return set
@@ -142,7 +143,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the tap is taken away", func() bool {
+	waitfor.True(t, "the tap is taken away", func() bool {
 		set := true
 		f.worker().on(func() { set = f.worker().taps[0].kind != datapath.TapNone })
 		return !set
@@ -152,7 +153,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 // The tap that a killed daemon left is taken away by the next one.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
-	f.d.workers.broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	f.d.workers.Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
 	if err := f.d.workers.settle(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestCaptureLeftBehind(t *testing.T) {
 		t.Fatalf("tap %+v", got)
 	}
 	f.begin()
-	eventually(t, "the tap is taken away", func() bool { return tap().kind == datapath.TapNone })
+	waitfor.True(t, "the tap is taken away", func() bool { return tap().kind == datapath.TapNone })
 }
 
 // A client that does not read loses frames, and is told how many.
@@ -183,7 +184,7 @@ func TestCaptureLoses(t *testing.T) {
 	for range captureBacklog + extra {
 		f.worker().show(head, 1, 0, nil)
 	}
-	eventually(t, "all are read", func() bool { return f.d.captures.lostNow(s) == extra })
+	waitfor.True(t, "all are read", func() bool { return f.d.captures.lostNow(s) == extra })
 	f.d.captures.end(s)
 	if n := f.d.captures.lost.Load(); n != extra {
 		t.Errorf("%d lost", n)

@@ -65,7 +65,7 @@ func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 		return 0, errEngineGone
 	}
 	for some := range slices.Chunk(refs, datapath.MaxEnds) {
-		if !w.push(0, datapath.AppendEndConnections(nil, some)) {
+		if !w.Push(0, datapath.AppendEndConnections(nil, some)) {
 			return 0, errEngineGone
 		}
 	}

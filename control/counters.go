@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/shm"
@@ -27,8 +28,6 @@ const (
 	// maxPlaces is the number of rule slots in the region: one change may replace all
 	// flows, and those that go keep theirs until no megaflow counts for them.
 	maxPlaces = 2 * maxRules
-	// maxTemplates is the number of tunnel templates.
-	maxTemplates = 16384
 	// maxJournal is the number of rules that one credit changes in one step;
 	// translations that touch more are credited in several.
 	maxJournal = 512
@@ -69,14 +68,6 @@ type slotCounts struct {
 	_          [4]byte
 }
 
-// tunnelRecord is one template index in use: megaflows in the workers' caches
-// refer to it, so that the next control process must use it for the same.
-type tunnelRecord struct {
-	Port          uint32   // vxlan port, 0: free
-	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // IPv4 mapped into IPv6; Local all zero: chosen by the kernel
-}
-
 type journal struct {
 	State          atomic.Uint64 // 1: what follows is whole and to be carried out
 	Slot           uint64        // flowtable.NoSlot: none
@@ -101,7 +92,7 @@ type counters struct {
 	// wraps, so that a port's counts start at 0 when its number is used again.
 	ports   []datapath.PortCounters
 	workers []datapath.Counters // index: worker
-	tunnels []tunnelRecord      // index: template
+	tunnels []underlay.Record   // index: template
 }
 
 func carveCounters(l *shm.Layout, megaflows int) *counters {
@@ -112,7 +103,7 @@ func carveCounters(l *shm.Layout, megaflows int) *counters {
 	c.slots = shm.Carve[slotCounts](l, megaflows)
 	c.ports = shm.Carve[datapath.PortCounters](l, port.MaxPorts)
 	c.workers = shm.Carve[datapath.Counters](l, maxWorkers)
-	c.tunnels = shm.Carve[tunnelRecord](l, maxTemplates)
+	c.tunnels = shm.Carve[underlay.Record](l, underlay.MaxTemplates)
 	if l.Mem != nil {
 		c.header, c.journal = &header[0], &j[0]
 	}
@@ -158,7 +149,7 @@ func openCounters(fd, megaflows int) (*counters, error) {
 	return c, nil
 }
 
-// replay carries out the journal, if it is whole. Doing so twice is harmless.
+// Replay carries out the journal, if it is whole. Doing so twice is harmless.
 func (c *counters) replay() {
 	j := c.journal
 	if j.State.Load() != 1 {

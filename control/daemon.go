@@ -48,6 +48,7 @@ import (
 	"weft/control/limits"
 	"weft/control/loop"
 	"weft/control/store"
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -115,8 +116,8 @@ type Daemon struct {
 	megaflows  *megaflows
 	macs       *macs
 	recircs    *openflow.RecircTable
-	tunnels    *tunnels
-	underlay   *underlay
+	templates  *underlay.Templates
+	underlay   *underlay.Kernel
 
 	engineMu sync.Mutex
 	client   engineClient  // nil: none
@@ -273,10 +274,10 @@ func (c *Config) chooseCores(allowed []int) error {
 // flows, and then the goroutines that keep it all current.
 func (d *Daemon) begin(ctx context.Context) error {
 	var err error
-	if d.underlay, err = newUnderlay(d.log); err != nil {
+	if d.underlay, err = underlay.Open(d.log); err != nil {
 		return err
 	}
-	d.tunnels = newTunnels(d.underlay, d.log)
+	d.templates = underlay.NewTemplates(d.underlay, d.log)
 	saved, err := d.store.Load()
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
@@ -286,13 +287,13 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
-	loop.Notify(d.underlay.moved) // devices may have changed since their ports were set up
+	loop.Notify(d.underlay.Moved) // devices may have changed since their ports were set up
 	loop.Notify(d.watched)        // groups of the saved state may do so
 	d.done.Add(7)
 	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
 	go func() { defer d.done.Done(); d.maintain(ctx) }()
 	go func() { defer d.done.Done(); d.learnFlows(ctx) }()
-	go func() { defer d.done.Done(); d.follow(ctx) }()
+	go func() { defer d.done.Done(); d.templates.Follow(ctx) }()
 	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
 	go func() { defer d.done.Done(); d.supervise(ctx) }()
 	go func() { defer d.done.Done(); d.retryPorts(ctx) }()
@@ -333,46 +334,10 @@ func (d *Daemon) end() {
 		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
 	}
 	if d.underlay != nil {
-		d.underlay.close()
+		d.underlay.Close()
 	}
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)
-	}
-}
-
-// everyRefresh is the time after which all templates are asked for again even
-// without an event: path MTUs expire silently.
-const everyRefresh = 10 * time.Second
-
-// follow keeps tunnels as the kernel has routes and neighbours, until ctx ends.
-func (d *Daemon) follow(ctx context.Context) {
-	last := time.Now()
-	for {
-		again := sweepInterval
-		if d.tunnels.unsettled() {
-			again = 100 * time.Millisecond
-		}
-		timer := time.NewTimer(again)
-		all := true
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-d.underlay.changed:
-			timer.Stop()
-		case <-timer.C:
-			all = time.Since(last) >= everyRefresh
-		}
-		began := time.Now()
-		d.tunnels.refresh(all)
-		if all {
-			last = began
-		}
-		// Kernel events come in bursts, and a host's routes may change all the
-		// time: most of the time is others'.
-		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
-			return
-		}
 	}
 }
 
@@ -383,7 +348,7 @@ func (d *Daemon) followAddresses(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.underlay.moved:
+		case <-d.underlay.Moved:
 			d.updateEndpoints()
 		}
 	}

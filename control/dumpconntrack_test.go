@@ -4,6 +4,8 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"weft/internal/waitfor"
 )
 
 // stuckClient is one that asks and does not read, once it has something to.
@@ -37,7 +39,7 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	<-c.writing
 	goOn := sync.OnceFunc(func() { close(c.reads) })
 	defer goOn()
-	eventually(t, "Daemon.mu is free while the client does not read", func() bool {
+	waitfor.True(t, "Daemon.mu is free while the client does not read", func() bool {
 		free := f.d.mu.TryLock()
 		if free {
 			f.d.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"weft/conntrack"
 	"weft/control/loop"
 	"weft/control/store"
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/cpu"
@@ -214,7 +215,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 	d.setEngine(in.client)
 	if in.memory != nil {
 		d.workers = newWorkers(in.memory, in.client)
-		d.tunnels.restore(d.workers, d.counters.tunnels)
+		d.templates.Restore(d.workers, d.counters.tunnels)
 	}
 	for _, p := range saved.Ports {
 		d.loadPort(p, in.ports[p.Number])
@@ -238,7 +239,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 // takeOver goes on with the engine that lives.
 func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
-	d.tunnels.setPorts(d.uplinks(), d.outers())
+	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.captures.disarm(d.workers)
 	d.workers.mem.Connections.Watch(0, nil)
 	d.sendMeters(d.workers)
@@ -282,7 +283,7 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		clear(d.counters.slots[:d.counters.header.Slots])
 		clear(d.counters.tunnels)
 	}
-	d.tunnels = newTunnels(d.underlay, d.log)
+	d.templates = underlay.NewTemplates(d.underlay, d.log)
 	client, w, err := d.spawn(in.memory)
 	if in.memory != nil {
 		in.memory.Close()
@@ -366,8 +367,8 @@ func (d *Daemon) prepareSpare() {
 // templates, terminations, megaflows, and then the ports. Caller holds change.
 func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	// What comes in on the first port must find the last one there.
-	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
-	d.tunnels.replay(w, d.counters.tunnels)
+	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
+	d.templates.Replay(w, d.counters.tunnels)
 	d.mu.Lock()
 	d.workers = w
 	d.terminated = map[uint32]tunnel.Termination{}
@@ -379,7 +380,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	w.publishAll()
 	d.mu.Unlock()
 	d.setEngine(client)
-	d.tunnels.setPorts(d.uplinks(), d.outers())
+	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
 	for _, p := range d.ports {
 		d.attachPort(p, resume)
@@ -396,7 +397,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 // receive ends the hold that adoptEngine, of this process or of one before it,
 // has put on the workers.
 func (d *Daemon) receive(w *workers) {
-	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
+	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.settle() // a dead engine's successor is told anew
 }
 

@@ -16,11 +16,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/clock"
 	"weft/internal/shm"
+	"weft/internal/waitfor"
 	"weft/packet"
 )
 
@@ -312,7 +314,7 @@ func (f *fakes) last() *fakeEngine {
 // testSizes keep a test's memory small.
 var testSizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
-	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: maxTemplates,
+	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
 func newFakes(t testing.TB) *fakes {
@@ -381,7 +383,7 @@ func (f *fakes) die() {
 	f.d.done.Wait()
 	f.d.upcalls.close()
 	f.d.closeAPI()
-	f.d.underlay.close()
+	f.d.underlay.Close()
 	if err := f.d.store.Close(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -390,17 +392,8 @@ func (f *fakes) die() {
 
 func (f *fakes) worker() *fakeWorker { return f.last().workers[0] }
 
-// settle waits until no frame waits for control.
+// hopTemplate waits until no frame waits for control.
 func (f *fakes) settle() {
 	f.t.Helper()
-	eventually(f.t, "no frame waits", func() bool { return f.worker().waiting() == 0 })
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("does not come: %s", what)
-		}
-	}
+	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().waiting() == 0 })
 }

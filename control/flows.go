@@ -295,7 +295,7 @@ func (d *Daemon) evict(list []*megaflow) {
 	f.mu.Lock()
 	list = slices.DeleteFunc(list, func(m *megaflow) bool { return !f.forget(m) })
 	for _, m := range list {
-		d.workers.broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
+		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
 	_ = d.workers.settle() // a dead engine forwards nothing, and its counts still stand

@@ -8,6 +8,7 @@ import (
 
 	"weft/api"
 	"weft/flowtable"
+	"weft/internal/waitfor"
 )
 
 // key is that of an IPv4 UDP frame.
@@ -147,7 +148,7 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 		}
 		close(done)
 	}()
-	eventually(t, "the megaflow is on its way out", func() bool { return f.d.megaflows.len() == 0 })
+	waitfor.True(t, "the megaflow is on its way out", func() bool { return f.d.megaflows.len() == 0 })
 	select {
 	case <-done:
 		t.Error("the change returned although the worker still goes by the old rules")
@@ -215,7 +216,7 @@ func TestNormalLearns(t *testing.T) {
 	f.settle()
 	w.frame(b, 100)
 	f.settle()
-	eventually(t, "the flood is revalidated", func() bool {
+	waitfor.True(t, "the flood is revalidated", func() bool {
 		ok := false
 		w.on(func() { _, ok = w.lookup(&a) })
 		return !ok
@@ -244,9 +245,9 @@ func TestEngineDies(t *testing.T) {
 	f.settle()
 	dead := f.last()
 	_ = dead.Kill()
-	eventually(t, "a new engine", func() bool { e := f.d.engine(); return e != nil && e != engineClient(dead) })
+	waitfor.True(t, "a new engine", func() bool { e := f.d.engine(); return e != nil && e != engineClient(dead) })
 	next := f.worker()
-	eventually(t, "the megaflow is there again", func() bool {
+	waitfor.True(t, "the megaflow is there again", func() bool {
 		ok := false
 		next.on(func() { _, ok = next.lookup(&key) })
 		return ok

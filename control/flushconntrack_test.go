@@ -8,6 +8,7 @@ import (
 	"weft/conntrack"
 	"weft/flowtable"
 	"weft/internal/clock"
+	"weft/internal/waitfor"
 	"weft/packet"
 )
 
@@ -69,7 +70,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 		n, err := flush()
 		ended <- answer{n, err}
 	}()
-	eventually(t, "the flush waits for the worker", func() bool {
+	waitfor.True(t, "the flush waits for the worker", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.commands[0].Publish() > w.commands[0].Done()

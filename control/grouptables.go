@@ -170,7 +170,7 @@ func sendMeter(w *workers, m *openflow.Meter) {
 	for i := range m.Bands {
 		b := &m.Bands[i]
 		meter := datapath.NewMeter(m.Packets, b.Rate, b.Depth())
-		w.broadcast(datapath.AppendMeter(nil, b.Slot, &meter))
+		w.Broadcast(datapath.AppendMeter(nil, b.Slot, &meter))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/internal/waitfor"
 )
 
 func (f *fakes) group(op, text string) {
@@ -39,7 +40,7 @@ func TestFailover(t *testing.T) {
 	f.d.change.Lock()
 	f.d.ports[2].fail(errors.New("unplugged"))
 	f.d.change.Unlock()
-	eventually(t, "the megaflow of a bucket that died goes", func() bool {
+	waitfor.True(t, "the megaflow of a bucket that died goes", func() bool {
 		known := true
 		w.on(func() { _, known = w.lookup(&key) })
 		return !known

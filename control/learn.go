@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weft/control/loop"
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -26,13 +27,13 @@ const (
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers // nil: no frame waits
-	held    heldFrame
+	held    underlay.HeldFrame
 	miss    *datapath.Upcall
 }
 
 // learnFirst hands a frame over that is to be learnt from; it reports false if
 // there is nothing to learn from it, or no room.
-func (d *Daemon) learnFirst(w *workers, held heldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+func (d *Daemon) learnFirst(w *workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !d.teaches(t) {
 		return false
 	}
@@ -107,7 +108,7 @@ func (d *Daemon) learnFlows(ctx context.Context) {
 		d.learnBatch(batch)
 		for i := range batch {
 			if l := &batch[i]; l.workers != nil {
-				d.answer(l.workers, l.held.worker, []datapath.Upcall{*l.miss}, true)
+				d.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
 			}
 		}
 		if !loop.Sleep(ctx, time.Since(began)) {

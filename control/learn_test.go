@@ -5,6 +5,7 @@ import (
 
 	"weft/api"
 	"weft/flowtable"
+	"weft/internal/waitfor"
 )
 
 // The first frame teaches before it goes on, later ones by their megaflow's
@@ -37,7 +38,7 @@ func TestLearning(t *testing.T) {
 	}
 	w.frame(there, 100)
 	f.settle()
-	eventually(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
+	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
 // A megaflow that looked at none of the changed tables is left alone, and what
@@ -71,7 +72,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	for i := range uint32(frames) {
 		f.worker().frame(udpKey(1, 100+i, 2, 9), 100)
 	}
-	eventually(t, "all wait to be learnt from", func() (all bool) {
+	waitfor.True(t, "all wait to be learnt from", func() (all bool) {
 		w := f.worker()
 		w.on(func() { all = len(w.frames) == frames && w.upcalls.Done() == w.upcalls.Publish() })
 		return all
@@ -101,5 +102,5 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.frame(second, 100) // whose megaflow has not changed, but for what it teaches
-	eventually(t, "there is room again, and it is taken", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
+	waitfor.True(t, "there is room again, and it is taken", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

@@ -59,7 +59,7 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends up to n misses, one of each port in turn.
+// gateway appends up to n misses, one of each port in turn.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -104,7 +104,7 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// push makes room by moving what is left to the start, at most once for as many
+// Push makes room by moving what is left to the start, at most once for as many
 // as were taken.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {

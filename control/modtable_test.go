@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/internal/waitfor"
 )
 
 // A table's limit and eviction hold, also after a restart.
@@ -85,7 +86,7 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 		}
 	}()
 	go func() { done <- f.d.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
-	eventually(t, "the setting in force, and the lock free", func() bool {
+	waitfor.True(t, "the setting in force, and the lock free", func() bool {
 		if !f.d.mu.TryRLock() {
 			return false
 		}

@@ -91,7 +91,7 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	for i, r := range t.Rules {
 		places[i] = d.places[r.Slot]
 	}
-	if !w.push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
+	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
 		err = errEngineGone
 	}
 	d.mu.RUnlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/internal/waitfor"
 	"weft/openflow"
 )
 
@@ -63,7 +64,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		ended <- err
 	}()
 	held := 0 // ms
-	eventually(t, "the workers are not replaced while a packet-out waits for them", func() bool {
+	waitfor.True(t, "the workers are not replaced while a packet-out waits for them", func() bool {
 		if held++; f.d.change.TryLock() {
 			f.d.change.Unlock()
 			held = 0
@@ -74,7 +75,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("the engine dies meanwhile", <-ended)
-	eventually(t, "another engine", func() bool { return present() != w })
+	waitfor.True(t, "another engine", func() bool { return present() != w })
 
 	// None runs from the start.
 	gone := present()

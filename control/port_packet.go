@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"weft/afpacket"
+	"weft/control/underlay"
 	"weft/engine"
 	"weft/openflow"
 )
@@ -80,20 +81,20 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// follow is deviceFollower's: the sockets outlive all but the device.
-func (p *packetPort) follow(u *underlay) error {
+// Follow is deviceFollower's: the sockets outlive all but the device.
+func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, told, err := p.device(u, p.uplink.Index())
 	if !told || err != nil {
 		return err
 	}
-	p.down = now.trouble(p.values["dev"])
-	if now.mtu == p.uplink.MTU() {
+	p.down = now.Trouble(p.values["dev"])
+	if now.MTU == p.uplink.MTU() {
 		return nil
 	}
-	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.mtu)
-	p.uplink.SetMTU(now.mtu)
+	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.MTU)
+	p.uplink.SetMTU(now.MTU)
 	_, _ = p.detach() // an engine that is gone has let go of it
 	return p.attachLocked()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
@@ -31,7 +32,7 @@ func init() {
 		"local":    {check: address},
 		"dst_port": {value: "4789", check: numberIn(1, 65535)},
 	}
-	maps.Copy(options, outerOptions)
+	maps.Copy(options, encapOptions)
 	portKinds[kindVXLAN] = portKind{
 		kind:    openflow.PortTunnel,
 		options: options,
@@ -48,7 +49,7 @@ var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 type vxlanPort struct {
 	portContext
 	mu         sync.Mutex
-	membership membership
+	membership underlay.Membership
 }
 
 func (p *vxlanPort) open(kept *engine.Kept) error {
@@ -78,7 +79,7 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// join has the kernel receive the port's group on its device, as long as there is
+// Join has the kernel receive the port's group on its device, as long as there is
 // one.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)
@@ -87,16 +88,16 @@ func (p *vxlanPort) join() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.membership.join(group, p.values["dev"]) {
-		p.log.Info("multicast group", "group", group, "dev", p.values["dev"], "trouble", p.membership.trouble)
+	if p.membership.Join(group, p.values["dev"]) {
+		p.log.Info("multicast group", "group", group, "dev", p.values["dev"], "trouble", p.membership.Trouble)
 	}
 }
 
 func (p *vxlanPort) status() portStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.membership.trouble != "" {
-		return portStatus{state: stateDown, detail: p.membership.trouble}
+	if p.membership.Trouble != "" {
+		return portStatus{state: stateDown, detail: p.membership.Trouble}
 	}
 	return portStatus{state: stateUp}
 }
@@ -104,7 +105,7 @@ func (p *vxlanPort) status() portStatus {
 func (p *vxlanPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.membership.leave()
+	p.membership.Leave()
 }
 
 // fillVXLAN tells translation of a vxlan port; it returns the outer destination
@@ -167,10 +168,10 @@ func (d *Daemon) sendTerminations(w *workers) {
 				continue
 			}
 			d.terminated[no] = t
-			w.broadcast(datapath.AppendTermination(nil, no, &t))
+			w.Broadcast(datapath.AppendTermination(nil, no, &t))
 		case d.terminated[no] != tunnel.Termination{}:
 			delete(d.terminated, no)
-			w.broadcast(datapath.AppendCommand(nil, datapath.CmdRemoveTermination, no, nil))
+			w.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemoveTermination, no, nil))
 		}
 	}
 }
@@ -209,7 +210,7 @@ func (d *Daemon) updateEndpointsLocked() {
 func (d *Daemon) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range d.uplinks() {
-		local = append(local, d.underlay.addressesOf(device)...)
+		local = append(local, d.underlay.AddressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}
 	for _, p := range d.ports {

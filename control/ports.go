@@ -15,6 +15,7 @@ import (
 	"weft/api"
 	"weft/control/loop"
 	"weft/control/store"
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
@@ -162,14 +163,14 @@ func (v *portView) PortName(no uint32) (string, bool) {
 // env is openflow.Env: the switch as one translation sees it.
 type env struct {
 	view    *portView
-	tunnels *tunnels
+	tunnels *underlay.Templates
 	macs    *macs
 	*openflow.RecircTable
 }
 
 // env is that of now. Caller holds mu.
 func (d *Daemon) env() *env {
-	return &env{view: d.view, tunnels: d.tunnels, macs: d.macs, RecircTable: d.recircs}
+	return &env{view: d.view, tunnels: d.templates, macs: d.macs, RecircTable: d.recircs}
 }
 
 func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
@@ -182,7 +183,7 @@ func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
 func (e *env) Bound() bool { return e.view.bound }
 
 func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
-	return e.tunnels.template(tunnelKey{port: no, local: local, remote: remote}, e.view.udpPort[no])
+	return e.tunnels.Template(underlay.Tunnel{Port: no, Local: local, Remote: remote}, e.view.udpPort[no])
 }
 
 func (e *env) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
@@ -331,7 +332,7 @@ func (d *Daemon) leavePort(p *switchPort) {
 	d.updateView() // from now on nothing is learnt on it
 	d.macs.flush(p.saved.Number)
 	d.portsChanged()
-	d.tunnels.drop(p.saved.Number)
+	d.templates.DropPort(p.saved.Number)
 }
 
 // portsChanged makes a new view of the ports and has everything follow it.
@@ -341,9 +342,9 @@ func (d *Daemon) portsChanged() {
 	w := d.workers
 	d.mu.RUnlock()
 	d.sendTerminations(w)
-	d.tunnels.setPorts(d.uplinks(), d.outers())
+	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
-	loop.Notify(d.underlay.moved) // what the devices are like now
+	loop.Notify(d.underlay.Moved) // what the devices are like now
 	d.revalidate(func(*megaflow) bool { return true })
 }
 

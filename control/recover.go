@@ -27,7 +27,7 @@ func (d *Daemon) recoverMegaflows() {
 		}
 	}
 	for _, slot := range stale {
-		d.workers.broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
+		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
 	_ = d.workers.settle() // a dead engine's slots are forgotten as a whole
 	for _, slot := range slices.Backward(stale) {

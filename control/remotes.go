@@ -51,3 +51,12 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	}
 	return netip.Addr{}, several
 }
+
+// groupOf is a vxlan port's multicast group, by its options; invalid if it has
+// none.
+func groupOf(values map[string]string) netip.Addr {
+	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {
+		return a
+	}
+	return netip.Addr{}
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weft/engine"
+	"weft/internal/waitfor"
 )
 
 // dying is an engine that dies while it is sent what control holds.
@@ -36,7 +37,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	}
 	first := f.last()
 	_ = first.Kill()
-	eventually(t, "what the first one knew is known again", func() bool {
+	waitfor.True(t, "what the first one knew is known again", func() bool {
 		if !f.d.change.TryLock() {
 			return false
 		}
@@ -76,7 +77,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
-	eventually(t, "another engine takes its place", func() bool {
+	waitfor.True(t, "another engine takes its place", func() bool {
 		f.d.change.Lock() // none is being started
 		defer f.d.change.Unlock()
 		return f.last() != old

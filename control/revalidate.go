@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -131,7 +132,7 @@ func (d *Daemon) sweep() {
 	expired := d.pipeline.Expire(now)
 	places := d.removePlaces(expired)
 	aged := d.macs.expire(now)
-	d.tunnels.use(list)
+	d.templates.MarkUsed(templatesOf(list))
 	d.collectRecircs(list)
 	d.mu.Unlock()
 
@@ -147,5 +148,18 @@ func (d *Daemon) sweep() {
 		d.releasePlaces(places)
 	} else if aged {
 		d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+	}
+}
+
+// templatesOf are the indexes of the tunnel templates that megaflows send to.
+func templatesOf(list []*megaflow) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, m := range list {
+			for i := range m.actions {
+				if a := &m.actions[i]; a.Op == flowtable.OpTunnel && !yield(a.U32) {
+					return
+				}
+			}
+		}
 	}
 }

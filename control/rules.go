@@ -39,7 +39,7 @@ func (b *ruleBook) take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// restore makes place taken, as it was saved.
+// Restore makes place taken, as it was saved.
 func (b *ruleBook) restore(place uint32, age uint64) {
 	for uint32(len(b.ages)) <= place {
 		b.ages = append(b.ages, 0)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/loop"
+	"weft/control/underlay"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/internal/shm"
@@ -104,13 +105,13 @@ func (u *upcalls) take(worker int, msg []byte) {
 	}
 	switch up.Op {
 	case datapath.UpNeighbour:
-		u.d.tunnels.wait(up.Template, heldFrame{worker, up.Arg})
+		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
 		go u.d.portFault(up.Arg, up.Reason) // asks the engine, which asks the worker
 	}
 }
 
-// answer translates the keys of frames of one worker that no megaflow matched,
+// releaseWaiting translates the keys of frames of one worker that no megaflow matched,
 // installs the megaflows that come of it, and has the frames looked up again.
 // Where there is no room for a megaflow, its frame is executed by itself. learnt
 // says that the frames have been learnt from.
@@ -167,7 +168,7 @@ type executedFrame struct {
 
 // miss answers one.
 func (a *answers) miss(up *datapath.Upcall) {
-	d, held := a.d, heldFrame{a.worker, up.Arg}
+	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
 	bytes := a.w.heldBytes(held)
 	t := d.pipeline.Translate(&up.Key, a.env)
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
@@ -181,13 +182,13 @@ func (a *answers) miss(up *datapath.Upcall) {
 	var room [commandRoom]byte
 	switch d.install(m, &up.Key, &t.Mask) {
 	case refused:
-		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.slot, t.Actions))
+		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
 		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.places, bytes})
 	case admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
 	default:
-		a.w.queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.slot, nil))
+		a.w.queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Slot, nil))
 	}
 	if t.Learn.Valid {
 		d.learn(t.Learn, a.now)
@@ -196,9 +197,9 @@ func (a *answers) miss(up *datapath.Upcall) {
 }
 
 // heldBytes is the length of a frame that waits for control.
-func (w *workers) heldBytes(f heldFrame) uint64 {
-	held := w.shared[f.worker].Held
-	return uint64(atomic.LoadUint32(&held[f.slot%uint32(len(held))].Len))
+func (w *workers) heldBytes(f underlay.HeldFrame) uint64 {
+	held := w.shared[f.Worker].Held
+	return uint64(atomic.LoadUint32(&held[f.Slot%uint32(len(held))].Len))
 }
 
 // creditExecuted counts frames that no megaflow counted, and does what that would

@@ -3,11 +3,8 @@ package control
 import (
 	"errors"
 	"fmt"
-	"net"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"weft/control/underlay"
 	"weft/engine"
 )
 
@@ -18,9 +15,9 @@ import (
 // deviceFollower is a driver whose device may change under it.
 type deviceFollower interface {
 	// follow compares; an error says that the port must be set up anew, and why.
-	follow(u *underlay) error
+	follow(u *underlay.Kernel) error
 	// present tells whether there is a device to set the port up on.
-	present(u *underlay) bool
+	present(u *underlay.Kernel) bool
 }
 
 // followDevices has the ports follow their devices, and sets up at once those
@@ -51,70 +48,37 @@ func (d *Daemon) failPort(p *switchPort, why error) {
 	p.driver.close()
 	p.opened = false
 	p.fail(why)
-	d.tunnels.setPorts(d.uplinks(), d.outers())
-}
-
-// deviceState is what the kernel says of a device.
-type deviceState struct {
-	index, mtu  int
-	up, carrier bool
-}
-
-// state asks the kernel about a device: what has been heard by subscription may
-// be behind what a caller has done since. ok is false where there is none.
-func (u *underlay) state(name string) (s deviceState, ok bool, err error) {
-	l, err := u.handle.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return s, false, nil
-	}
-	if err != nil {
-		return s, false, err
-	}
-	a := l.Attrs()
-	return deviceState{
-		index: a.Index, mtu: a.MTU, up: a.Flags&net.FlagUp != 0, carrier: a.RawFlags&unix.IFF_LOWER_UP != 0,
-	}, true, nil
-}
-
-// trouble is why a device does not forward, empty if it does.
-func (s deviceState) trouble(dev string) string {
-	switch {
-	case !s.up:
-		return "device " + dev + " is down"
-	case !s.carrier:
-		return "device " + dev + " has no carrier"
-	}
-	return ""
+	d.templates.SetPorts(d.uplinks(), d.encaps())
 }
 
 // device asks the kernel about the port's device, which was set up with that
 // index; an error says that it is gone or another one. told is false where the
 // kernel does not tell: what is there goes on.
-func (c *portContext) device(u *underlay, index int) (now deviceState, told bool, err error) {
+func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
-	now, there, err := u.state(dev)
+	now, there, err := u.Device(dev)
 	switch {
 	case err != nil:
 		c.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
 		return now, false, nil
 	case !there:
 		return now, true, fmt.Errorf("device %s is gone", dev)
-	case now.index != index:
-		return now, true, fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.index, index)
+	case now.Index != index:
+		return now, true, fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.Index, index)
 	}
 	return now, true, nil
 }
 
 // present is deviceFollower's.
-func (c *portContext) present(u *underlay) bool {
-	_, there, err := u.state(c.values["dev"])
+func (c *portContext) present(u *underlay.Kernel) bool {
+	_, there, err := u.Device(c.values["dev"])
 	return there && err == nil
 }
 
-// follow is deviceFollower's. A device that is down keeps its sockets; one with
+// Follow is deviceFollower's. A device that is down keeps its sockets; one with
 // another MTU keeps program and sockets, for a program that is attached anew
 // takes the links of some cards down for seconds.
-func (p *xdpPort) follow(u *underlay) error {
+func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,13 +90,13 @@ func (p *xdpPort) follow(u *underlay) error {
 		return fmt.Errorf("the XDP program was taken off %s", dev)
 	}
 	p.noteLink(now)
-	if now.mtu == p.uplink.MTU() {
+	if now.MTU == p.uplink.MTU() {
 		return nil
 	}
-	if err := p.uplink.SetMTU(now.mtu); err != nil {
+	if err := p.uplink.SetMTU(now.MTU); err != nil {
 		return err
 	}
-	p.log.Info("MTU has changed", "dev", dev, "mtu", now.mtu)
+	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
 	_, _ = p.detach()                                                           // an engine that is gone has let go of it
 	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // the next engine is given it as it is
 		p.log.Warn("attaching with the new MTU", "error", err)
@@ -142,8 +106,8 @@ func (p *xdpPort) follow(u *underlay) error {
 }
 
 // noteLink keeps and counts the link's state. Caller holds mu.
-func (p *xdpPort) noteLink(now deviceState) {
-	trouble := now.trouble(p.values["dev"])
+func (p *xdpPort) noteLink(now underlay.DeviceState) {
+	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {
 		return
 	}

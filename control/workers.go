@@ -19,7 +19,7 @@ const maxWorkers = 64
 // it.
 var errEngineGone = errors.New("the engine has died, another is being started: try again")
 
-// workers are one engine's workers: the memory shared with them and the
+// rings are one engine's workers: the memory shared with them and the
 // producing ends of their command rings. They are replaced as a whole when the
 // engine is.
 type workers struct {
@@ -51,9 +51,9 @@ func newWorkers(mem *engine.Memory, client engineClient) *workers {
 // allocating; larger ones take what they need.
 const commandRoom = 1 << 10
 
-// push sends one command to worker i and waits where its ring is full. It reports
+// Push sends one command to worker i and waits where its ring is full. It reports
 // false if the engine was gone before.
-func (w *workers) push(i int, msg []byte) bool {
+func (w *workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ok := w.queueLocked(i, msg)
@@ -107,13 +107,13 @@ func (w *workers) queueAll(msg []byte) {
 	}
 }
 
-// broadcast is queueAll, of which the workers hear at once.
-func (w *workers) broadcast(msg []byte) {
+// Broadcast is queueAll, of which the workers hear at once.
+func (w *workers) Broadcast(msg []byte) {
 	w.queueAll(msg)
 	w.publishAll()
 }
 
-// settle waits until every command sent so far has taken effect, or the engine
+// hopTemplate waits until every command sent so far has taken effect, or the engine
 // is gone: errEngineGone.
 func (w *workers) settle() error {
 	w.mu.Lock()

@@ -22,7 +22,7 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f.begin()
 	w := f.d.workers
 	f.worker().stalled.Store(true)
-	w.broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
+	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	ended := make(chan error, 1)
 	go func() { ended <- w.settle() }()
 	if err := f.last().Kill(); err != nil {

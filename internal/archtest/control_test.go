@@ -11,14 +11,15 @@ import (
 // order of control. Rows stand in that order, the callers above the called.
 var controlMayImport = map[string][]string{
 	"control": {
-		"control/store", "control/limits", "control/loop", "control/usererr",
+		"control/store", "control/underlay", "control/limits", "control/loop", "control/usererr",
 		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
 		"internal/shm", "internal/cpu", "internal/clock",
 	},
-	"control/store":   {"control/usererr", "conntrack", "internal/clock"},
-	"control/limits":  {"api"},
-	"control/loop":    {},
-	"control/usererr": {},
+	"control/underlay": {"control/loop", "packet", "tunnel", "datapath"},
+	"control/store":    {"control/usererr", "conntrack", "internal/clock"},
+	"control/limits":   {"api"},
+	"control/loop":     {},
+	"control/usererr":  {},
 }
 
 // A row of controlMayImport names packages that import each other in one direction,

@@ -1,4 +1,14 @@
-package control
+// Package underlay is the network that tunnels cross, as the kernel has it: routes,
+// links, addresses, neighbours and next hops, multicast groups, and the templates of
+// tunnels' outer headers that follow them.
+//
+// Kernel owns the mirror of links, addresses and neighbours, under Kernel.mu.
+// Templates owns the templates that the workers have, under Templates.mu, which is
+// taken before Kernel.mu. Both are taken inside the pipeline's lock and outside the
+// lock of the command rings. Translation of misses calls Template; the ports call
+// SetPorts and DropPort; the sweep calls MarkUsed; upcalls call Wait; a new engine is
+// sent everything by Replay.
+package underlay
 
 import (
 	"fmt"
@@ -9,18 +19,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"weft/control/loop"
-
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"weft/control/loop"
 )
 
-// underlay is the kernel's view of the network that tunnels cross, of the
-// namespace it was made in: routes are asked for, links, addresses and
-// neighbours are mirrored and followed by subscription. Nothing here is the
-// switch's own: it does what the kernel would do.
-type underlay struct {
+// Kernel is the kernel's view of the network namespace that it was opened in. Links,
+// addresses and neighbours are mirrored and followed by subscription; routes are asked
+// for. Nothing here is the switch's own: it does what the kernel would do.
+type Kernel struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
@@ -28,14 +37,14 @@ type underlay struct {
 
 	mu    sync.Mutex
 	links map[int]link // by index
-	// addresses are by the index of their link too: which of the two is heard of first
-	// is a matter of chance.
+	// addresses are by the index of their link: either may be heard of first.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
-	routes  atomic.Uint32 // one more whenever routes may have changed
-	changed chan struct{} // something above, or a route, is not what it was
-	moved   chan struct{} // a link or address is not
+	routeEvents atomic.Uint32 // one more whenever routes may have changed
+	changed     chan struct{} // a link, an address, a neighbour or a route has changed
+	// Moved says that a link or an address has changed. Its receiver is the ports'.
+	Moved   chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -52,8 +61,8 @@ type link struct {
 // it overflows, everything is read anew.
 const subscriptionBuffer = 1 << 20
 
-// newUnderlay opens the namespace of the calling thread and begins to follow it.
-func newUnderlay(log *slog.Logger) (*underlay, error) {
+// Open opens the namespace of the calling thread and follows it until Close.
+func Open(log *slog.Logger) (*Kernel, error) {
 	namespace, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace: %w", err)
@@ -63,39 +72,39 @@ func newUnderlay(log *slog.Logger) (*underlay, error) {
 		namespace.Close()
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	u := &underlay{
+	k := &Kernel{
 		handle: handle, namespace: namespace, log: log,
 		links: map[int]link{}, addresses: map[int][]netip.Addr{}, neighbours: map[neighbourKey]neighbour{},
-		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), done: make(chan struct{}),
+		changed: make(chan struct{}, 1), Moved: make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	if u.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
-		u.solicitor = -1
+	if k.solicitor, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+		k.solicitor = -1
 	}
-	events, err := u.subscribe()
+	events, err := k.subscribe()
 	if err == nil {
-		err = u.read()
+		err = k.read()
 	}
 	if err != nil {
-		close(u.done)
-		u.release()
+		close(k.done)
+		k.release()
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	u.stopped.Add(1)
-	go u.follow(events)
-	return u, nil
+	k.stopped.Add(1)
+	go k.follow(events)
+	return k, nil
 }
 
-func (u *underlay) close() {
-	close(u.done)
-	u.stopped.Wait()
-	u.release()
+func (k *Kernel) Close() {
+	close(k.done)
+	k.stopped.Wait()
+	k.release()
 }
 
-func (u *underlay) release() {
-	u.handle.Close()
-	u.namespace.Close()
-	if u.solicitor >= 0 {
-		unix.Close(u.solicitor)
+func (k *Kernel) release() {
+	k.handle.Close()
+	k.namespace.Close()
+	if k.solicitor >= 0 {
+		unix.Close(k.solicitor)
 	}
 }
 
@@ -110,7 +119,7 @@ type events struct {
 	stop       chan struct{}
 }
 
-func (u *underlay) subscribe() (*events, error) {
+func (k *Kernel) subscribe() (*events, error) {
 	e := &events{
 		links: make(chan netlink.LinkUpdate, 64), addresses: make(chan netlink.AddrUpdate, 64),
 		routes: make(chan netlink.RouteUpdate, 64), neighbours: make(chan netlink.NeighUpdate, 64),
@@ -122,7 +131,7 @@ func (u *underlay) subscribe() (*events, error) {
 		default:
 		}
 	}
-	ns := u.namespace
+	ns := k.namespace
 	err := netlink.LinkSubscribeWithOptions(e.links, e.stop, netlink.LinkSubscribeOptions{
 		Namespace: &ns, ErrorCallback: broken, ReceiveBufferSize: subscriptionBuffer})
 	if err == nil {
@@ -144,11 +153,11 @@ func (u *underlay) subscribe() (*events, error) {
 	return e, nil
 }
 
-// follow applies events until close. When one is lost, it starts over.
-func (u *underlay) follow(e *events) {
-	defer u.stopped.Done()
+// Follow applies events until close. When one is lost, it starts over.
+func (k *Kernel) follow(e *events) {
+	defer k.stopped.Done()
 	for {
-		again := u.apply(e)
+		again := k.apply(e)
 		close(e.stop)
 		e.drain()
 		if !again {
@@ -156,23 +165,23 @@ func (u *underlay) follow(e *events) {
 		}
 		for {
 			select {
-			case <-u.done:
+			case <-k.done:
 				return
 			case <-time.After(100 * time.Millisecond):
 			}
 			var err error
-			if e, err = u.subscribe(); err == nil {
-				if err = u.read(); err == nil {
+			if e, err = k.subscribe(); err == nil {
+				if err = k.read(); err == nil {
 					break
 				}
 				close(e.stop)
 				e.drain()
 			}
-			u.log.Warn("netlink cannot be read, trying again", "error", err)
+			k.log.Warn("netlink cannot be read, trying again", "error", err)
 		}
-		u.routes.Add(1)
-		loop.Notify(u.changed)
-		loop.Notify(u.moved)
+		k.routeEvents.Add(1)
+		loop.Notify(k.changed)
+		loop.Notify(k.Moved)
 	}
 }
 
@@ -197,104 +206,104 @@ func (e *events) drain() {
 }
 
 // apply handles events one by one; it reports true if some were lost.
-func (u *underlay) apply(e *events) (lost bool) {
+func (k *Kernel) apply(e *events) (lost bool) {
 	for {
 		select {
-		case <-u.done:
+		case <-k.done:
 			return false
 		case err := <-e.broken:
-			u.log.Warn("netlink events lost, reading all anew", "error", err)
+			k.log.Warn("netlink events lost, reading all anew", "error", err)
 			return true
 		case update, ok := <-e.links:
 			if !ok {
 				return true
 			}
-			u.applyLink(update)
-			u.routes.Add(1)
-			loop.Notify(u.moved)
+			k.applyLink(update)
+			k.routeEvents.Add(1)
+			loop.Notify(k.Moved)
 		case update, ok := <-e.addresses:
 			if !ok {
 				return true
 			}
-			u.applyAddress(update)
-			loop.Notify(u.moved)
+			k.applyAddress(update)
+			loop.Notify(k.Moved)
 		case _, ok := <-e.routes:
 			if !ok {
 				return true
 			}
-			u.routes.Add(1)
+			k.routeEvents.Add(1)
 		case update, ok := <-e.neighbours:
 			if !ok {
 				return true
 			}
-			u.applyNeighbour(update)
+			k.applyNeighbour(update)
 		}
-		loop.Notify(u.changed)
+		loop.Notify(k.changed)
 	}
 }
 
 // read takes everything there is in place of what was known.
-func (u *underlay) read() error {
-	links, err := u.handle.LinkList()
+func (k *Kernel) read() error {
+	links, err := k.handle.LinkList()
 	if err != nil {
 		return err
 	}
-	addresses, err := u.handle.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := k.handle.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
-	neighbours, err := u.handle.NeighList(0, netlink.FAMILY_ALL)
+	neighbours, err := k.handle.NeighList(0, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	clear(u.links)
-	clear(u.addresses)
-	clear(u.neighbours)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.links)
+	clear(k.addresses)
+	clear(k.neighbours)
 	for _, l := range links {
-		u.setLink(l.Attrs())
+		k.setLink(l.Attrs())
 	}
 	for _, a := range addresses {
-		u.setAddress(a.LinkIndex, a.IP, true)
+		k.setAddress(a.LinkIndex, a.IP, true)
 	}
 	for i := range neighbours {
-		u.setNeighbour(&neighbours[i], true)
+		k.setNeighbour(&neighbours[i], true)
 	}
 	return nil
 }
 
-func (u *underlay) applyLink(update netlink.LinkUpdate) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
+func (k *Kernel) applyLink(update netlink.LinkUpdate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if update.Header.Type == unix.RTM_DELLINK {
-		delete(u.links, update.Attrs().Index)
-		delete(u.addresses, update.Attrs().Index)
+		delete(k.links, update.Attrs().Index)
+		delete(k.addresses, update.Attrs().Index)
 		return
 	}
-	u.setLink(update.Attrs())
+	k.setLink(update.Attrs())
 }
 
-func (u *underlay) setLink(a *netlink.LinkAttrs) {
+func (k *Kernel) setLink(a *netlink.LinkAttrs) {
 	l := link{name: a.Name, mtu: a.MTU, up: a.Flags&net.FlagUp != 0}
 	copy(l.mac[:], a.HardwareAddr)
-	u.links[a.Index] = l
+	k.links[a.Index] = l
 }
 
-func (u *underlay) applyAddress(update netlink.AddrUpdate) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.setAddress(update.LinkIndex, update.LinkAddress.IP, update.NewAddr)
+func (k *Kernel) applyAddress(update netlink.AddrUpdate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.setAddress(update.LinkIndex, update.LinkAddress.IP, update.NewAddr)
 }
 
-func (u *underlay) setAddress(index int, ip net.IP, present bool) {
+func (k *Kernel) setAddress(index int, ip net.IP, present bool) {
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
 		return
 	}
 	addr = addr.Unmap()
 	var kept []netip.Addr
-	for _, a := range u.addresses[index] {
+	for _, a := range k.addresses[index] {
 		if a != addr {
 			kept = append(kept, a)
 		}
@@ -303,19 +312,19 @@ func (u *underlay) setAddress(index int, ip net.IP, present bool) {
 		kept = append(kept, addr)
 	}
 	if len(kept) == 0 {
-		delete(u.addresses, index)
+		delete(k.addresses, index)
 		return
 	}
-	u.addresses[index] = kept
+	k.addresses[index] = kept
 }
 
-// addressesOf are those of the link of that name; the caller does not change them.
-func (u *underlay) addressesOf(name string) []netip.Addr {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for index, l := range u.links {
+// AddressesOf are those of the link of that name; the caller does not change them.
+func (k *Kernel) AddressesOf(name string) []netip.Addr {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for index, l := range k.links {
 		if l.name == name {
-			return u.addresses[index]
+			return k.addresses[index]
 		}
 	}
 	return nil
@@ -344,19 +353,19 @@ const (
 
 // resolve asks the kernel for the way from local (invalid: choose) to remote,
 // through a device if one is named.
-func (u *underlay) resolve(local, remote netip.Addr, device string) hop {
+func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {
 		options.SrcAddr = local.AsSlice()
 	}
-	routes, err := u.handle.RouteGetWithOptions(remote.AsSlice(), options)
+	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), options)
 	if err != nil || len(routes) == 0 {
 		return hop{why: fmt.Sprintf("no route to %s: %v", remote, err)}
 	}
 	r := routes[0]
 	h := hop{index: r.LinkIndex, local: local, next: remote}
 	if remote.IsMulticast() {
-		return u.groupHop(h, &r)
+		return k.multicastHop(h, &r)
 	}
 	switch {
 	case r.Type == unix.RTN_LOCAL:
@@ -377,14 +386,14 @@ func (u *underlay) resolve(local, remote netip.Addr, device string) hop {
 	if !h.local.IsValid() {
 		return hop{why: fmt.Sprintf("no source address for %s", remote)}
 	}
-	return u.neighbourOf(h, r.MTU)
+	return k.neighbourOf(h, r.MTU)
 }
 
 // neighbourOf completes the hop with its device and neighbour.
-func (u *underlay) neighbourOf(h hop, routeMTU int) hop {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	l, known := u.links[h.index]
+func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l, known := k.links[h.index]
 	if !known {
 		h.why = fmt.Sprintf("the route leaves through device %d, which is gone", h.index)
 		return h
@@ -397,7 +406,7 @@ func (u *underlay) neighbourOf(h hop, routeMTU int) hop {
 		h.why = fmt.Sprintf("device %s is down", l.name)
 		return h
 	}
-	n := u.neighbours[neighbourKey{h.index, h.next}]
+	n := k.neighbours[neighbourKey{h.index, h.next}]
 	h.dstMAC = n.mac
 	h.state = n.hopState()
 	switch h.state {

@@ -1,4 +1,4 @@
-package control
+package underlay
 
 import (
 	"net/netip"
@@ -32,25 +32,25 @@ func (n neighbour) hopState() hopState {
 	return hopPending
 }
 
-func (u *underlay) applyNeighbour(update netlink.NeighUpdate) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.setNeighbour(&update.Neigh, update.Type == unix.RTM_NEWNEIGH)
+func (k *Kernel) applyNeighbour(update netlink.NeighUpdate) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.setNeighbour(&update.Neigh, update.Type == unix.RTM_NEWNEIGH)
 }
 
-func (u *underlay) setNeighbour(n *netlink.Neigh, present bool) {
+func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 	addr, ok := netip.AddrFromSlice(n.IP)
 	if !ok || n.Family == unix.AF_BRIDGE || n.Flags&netlink.NTF_PROXY != 0 {
 		return
 	}
 	key := neighbourKey{n.LinkIndex, addr.Unmap()}
 	if !present {
-		delete(u.neighbours, key)
+		delete(k.neighbours, key)
 		return
 	}
 	entry := neighbour{state: n.State}
 	copy(entry.mac[:], n.HardwareAddr)
-	u.neighbours[key] = entry
+	k.neighbours[key] = entry
 }
 
 // discard is the port of probes that need a datagram (RFC 863).
@@ -60,14 +60,14 @@ const discard = 9
 // for it: NTF_USE starts its own state machine (RFC 4861 section 7.3 for ND).
 // On a link without a link-local address the kernel solicits only for a frame
 // that has a source address: there it is given one.
-func (u *underlay) probe(h *hop) error {
-	if h.next.Is6() && u.solicitor >= 0 && !u.hasLinkLocal(h.index) {
+func (k *Kernel) probe(h *hop) error {
+	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}
-		if err := unix.Sendto(u.solicitor, nil, unix.MSG_DONTWAIT, to); err == nil {
+		if err := unix.Sendto(k.solicitor, nil, unix.MSG_DONTWAIT, to); err == nil {
 			return nil
 		}
 	}
-	return u.handle.NeighSet(&netlink.Neigh{
+	return k.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: h.index,
 		Family:    familyOf(h.next),
 		Flags:     netlink.NTF_USE,
@@ -75,10 +75,10 @@ func (u *underlay) probe(h *hop) error {
 	})
 }
 
-func (u *underlay) hasLinkLocal(index int) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, a := range u.addresses[index] {
+func (k *Kernel) hasLinkLocal(index int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, a := range k.addresses[index] {
 		if a.Is6() && a.IsLinkLocalUnicast() {
 			return true
 		}

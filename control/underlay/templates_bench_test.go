@@ -1,4 +1,4 @@
-package control
+package underlay
 
 import (
 	"fmt"
@@ -18,17 +18,16 @@ func BenchmarkRefresh(b *testing.B) {
 			l := newTunnelLab(b)
 			l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:02", "dev", "u0", "nud", "permanent")
 			l.host.Exec("ip", "route", "add", "10.2.0.0/16", "via", "10.1.0.2")
-			ts := newTemplates(b)
-			tab := newTunnels(l.u, slog.New(slog.DiscardHandler))
-			tab.replay(ts.w, make([]tunnelRecord, maxTemplates))
-			tab.setPorts(map[string]uint32{"u0": 9}, map[uint32]outer{1: {}})
+			ts := newSent(b)
+			tab := NewTemplates(l.u, slog.New(slog.DiscardHandler))
+			tab.Replay(ts, make([]Record, MaxTemplates))
+			tab.SetPorts(map[string]uint32{"u0": 9}, map[uint32]Encap{1: {}})
 			began := time.Now()
 			for i := range remotes {
-				key := tunnelKey{port: 1, remote: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}
-				if _, why := tab.template(key, 4789); why != packet.DropNone {
+				key := Tunnel{Port: 1, Remote: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})}
+				if _, why := tab.Template(key, 4789); why != packet.DropNone {
 					b.Fatal(why)
 				}
-				ts.read(b)
 			}
 			made := time.Since(began)
 			b.ResetTimer()

@@ -1,0 +1,64 @@
+package control
+
+import (
+	"strconv"
+	"strings"
+
+	"weft/control/underlay"
+)
+
+// encapOptions are the rows of the vxlan port's option table.
+var encapOptions = optionTable{
+	"udp_csum": {check: oneOf("on", "off")},
+	"ttl":      {check: either("inherit", numberIn(1, 255))},
+	"tos":      {check: either("inherit", trafficClass)},
+	"df":       {check: oneOf("on", "off")},
+	"src_port": {check: portRange},
+}
+
+// trafficClass checks a TOS byte without ECN bits, which are the inner frame's.
+func trafficClass(value string) string {
+	if n, err := strconv.ParseUint(value, 0, 8); err != nil || n&3 != 0 {
+		return "a multiple of 4 from 0 to 252"
+	}
+	return ""
+}
+
+func portRange(value string) string {
+	if _, _, ok := parsePortRange(value); !ok {
+		return "two port numbers from 1 to 65535, as in 49152-65535"
+	}
+	return ""
+}
+
+func parsePortRange(value string) (base, count uint16, ok bool) {
+	low, high, ok := strings.Cut(value, "-")
+	a, errA := strconv.ParseUint(low, 10, 16)
+	z, errZ := strconv.ParseUint(high, 10, 16)
+	if !ok || errA != nil || errZ != nil || a == 0 || z < a {
+		return 0, 0, false
+	}
+	return uint16(a), uint16(z - a + 1), true // at most 65535
+}
+
+// parseEncap reads a vxlan port's options, which are checked.
+func parseEncap(values map[string]string) underlay.Encap {
+	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
+	o.InheritTTL, o.InheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
+	ttl, _ := strconv.ParseUint(values["ttl"], 10, 8)
+	tos, _ := strconv.ParseUint(values["tos"], 0, 8)
+	o.TTL, o.TOS = uint8(ttl), uint8(tos)
+	o.PortBase, o.PortRange, _ = parsePortRange(values["src_port"])
+	return o
+}
+
+// encaps are the settings of all vxlan ports by number. Caller holds change.
+func (d *Daemon) encaps() map[uint32]underlay.Encap {
+	m := map[uint32]underlay.Encap{}
+	for no, p := range d.ports {
+		if p.kind == kindVXLAN {
+			m[no] = parseEncap(p.values)
+		}
+	}
+	return m
+}

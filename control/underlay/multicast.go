@@ -1,0 +1,81 @@
+package underlay
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// A vxlan port whose remote is a multicast group of the underlay sends broadcast and
+// unknown frames there, once (RFC 7348 section 4.2). The kernel joins the group and
+// speaks IGMP or MLD; the XDP program takes the group's datagrams like those for the
+// host's own addresses.
+
+// Membership of a group on a device, by a socket that nothing is read from.
+type Membership struct {
+	fd, index int    // index of the device; 0: no member, and no socket
+	Trouble   string // why not
+}
+
+// Join makes it one of group on dev, as that is now, and reports whether anything
+// has changed.
+func (m *Membership) Join(group netip.Addr, dev string) (changed bool) {
+	before := *m
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		m.Leave()
+		m.Trouble = "there is no device " + dev + " to reach the group by"
+		return m.Trouble != before.Trouble
+	}
+	if i.Index == m.index {
+		return false
+	}
+	m.Leave()
+	fd, err := joinGroup(group, i.Index)
+	if err != nil {
+		m.Trouble = fmt.Sprintf("group %s cannot be joined on %s: %v", group, dev, err)
+		return m.Trouble != before.Trouble
+	}
+	*m = Membership{fd: fd, index: i.Index}
+	return true
+}
+
+func joinGroup(group netip.Addr, index int) (fd int, err error) {
+	family := unix.AF_INET6
+	if group.Is4() {
+		family = unix.AF_INET
+	}
+	if fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	if group.Is4() {
+		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(index)})
+	} else {
+		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(index)})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (m *Membership) Leave() {
+	if m.index != 0 {
+		unix.Close(m.fd)
+	}
+	*m = Membership{}
+}
+
+// multicastMAC is the Ethernet address of a group (RFC 1112 section 6.4, RFC 2464
+// section 7).
+func multicastMAC(group netip.Addr) [6]byte {
+	if group.Is4() {
+		a := group.As4()
+		return [6]byte{0x01, 0x00, 0x5e, a[1] & 0x7f, a[2], a[3]}
+	}
+	a := group.As16()
+	return [6]byte{0x33, 0x33, a[12], a[13], a[14], a[15]}
+}

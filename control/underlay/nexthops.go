@@ -1,0 +1,144 @@
+package underlay
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"weft/tunnel"
+)
+
+// A route of several next hops (ECMP): each next hop has a member, a template of its
+// own, and the template of the route spreads frames over its members. A connection
+// stays on its next hop, because the hash of the outer source port chooses it. A next
+// hop whose neighbour does not answer is left out as long as another one answers.
+
+// maxNextHops bounds the next hops of a route that are used; the rest are left out.
+const maxNextHops = 64
+
+// nextHop is one next hop of a route.
+type nextHop struct {
+	index   int        // of the device
+	gateway netip.Addr // invalid: the remote itself
+	weight  int
+}
+
+// nextHops asks the kernel for the next hops of the route to remote: none if the route
+// has only one. Next hops that the kernel knows to be dead are left out.
+func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
+	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {
+		return nil
+	}
+	var list []nextHop
+	for _, n := range routes[0].MultiPath {
+		if n.Flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0 || len(list) == maxNextHops {
+			continue
+		}
+		w := nextHop{index: n.LinkIndex, weight: n.Hops + 1}
+		if gw, ok := netip.AddrFromSlice(n.Gw); ok {
+			w.gateway = gw.Unmap()
+		} else if via, ok := n.Via.(*netlink.Via); ok {
+			if gw, ok := netip.AddrFromSlice(via.Addr); ok {
+				w.gateway = gw.Unmap()
+			}
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// hopBy is the hop to remote through next hop w; h is the hop that the kernel chose.
+func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
+	next := hop{index: w.index, local: h.local, next: w.gateway}
+	if !next.next.IsValid() {
+		next.next = remote
+	}
+	return k.neighbourOf(next, h.routeMTU)
+}
+
+// multicastHop completes the hop to a multicast group, which has no neighbour.
+func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
+	if src, ok := netip.AddrFromSlice(r.Src); ok && !h.local.IsValid() {
+		h.local = src.Unmap()
+	}
+	if !h.local.IsValid() {
+		return hop{why: fmt.Sprintf("no source address for %s", h.next)}
+	}
+	group := h.next
+	if h = k.neighbourOf(h, r.MTU); h.state != hopNoRoute {
+		h.state, h.why, h.dstMAC = hopReady, "", multicastMAC(group)
+	}
+	return h
+}
+
+// followNextHops gives e a member for each next hop of now. It returns the members of
+// next hops that are gone, to be freed once the workers have the new template. Caller
+// holds mu.
+func (t *Templates) followNextHops(e *entry) (gone []*entry) {
+	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
+		e.routeEvents, e.nextHops = routes+1, nil
+		if !e.Remote.IsMulticast() && e.hop.state != hopNoRoute {
+			e.nextHops = t.kernel.nextHops(e.Remote)
+		}
+	}
+	var members []*entry
+	for _, w := range e.nextHops {
+		i := slices.IndexFunc(e.members, func(m *entry) bool { return m.nextHop == w })
+		if i >= 0 {
+			members = append(members, e.members[i])
+			continue
+		}
+		m := &entry{Tunnel: e.Tunnel, udpPort: e.udpPort, parent: e, nextHop: w}
+		if !t.allocate(m) {
+			break
+		}
+		members = append(members, m)
+	}
+	for _, m := range e.members {
+		if !slices.Contains(members, m) {
+			gone = append(gone, m)
+		}
+	}
+	e.members = members
+	return gone
+}
+
+// spreadTemplate makes the template of a route of several next hops, and those of its
+// members. e is as ready as the best member, and stale as long as a member's neighbour
+// is to be asked for.
+func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
+	var shares []uint32
+	unsettled, failed := false, true
+	base := e.hop
+	for _, m := range e.members {
+		m.usedAt = e.usedAt
+		m.hop = t.kernel.hopBy(base, m.nextHop, e.Remote)
+		t.setTemplate(m, t.hopTemplate(m, now))
+		switch m.template.State {
+		case tunnel.TemplateReady:
+			for range m.nextHop.weight {
+				shares = append(shares, m.index)
+			}
+		case tunnel.TemplatePending:
+			failed = false
+		}
+		unsettled = unsettled || m.hop.state != hopReady && m.hop.state != hopNoRoute
+	}
+	switch {
+	case len(shares) > 0:
+		if e.hop.state, e.hop.why = hopReady, ""; unsettled {
+			e.hop.state = hopStale
+		}
+		return tunnel.Spread(shares)
+	case failed:
+		e.hop.state, e.hop.why = hopFailed, "no next hop to "+e.Remote.String()+" answers"
+		return tunnel.Template{State: tunnel.TemplateNoNeighbour}
+	}
+	e.hop.state = hopPending
+	return tunnel.Template{State: tunnel.TemplatePending}
+}

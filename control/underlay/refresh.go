@@ -1,0 +1,182 @@
+package underlay
+
+import (
+	"context"
+	"time"
+
+	"weft/control/loop"
+	"weft/datapath"
+	"weft/tunnel"
+)
+
+// Times between two refreshes without an event of the kernel's.
+const (
+	// refreshAll is for all templates: path MTUs expire silently.
+	refreshAll = 10 * time.Second
+	// refreshStale is for those whose neighbour is stale, refreshAwaited while one is
+	// awaited.
+	refreshStale   = time.Second
+	refreshAwaited = 100 * time.Millisecond
+)
+
+// Follow keeps the templates as the kernel has routes and neighbours, until ctx ends.
+func (t *Templates) Follow(ctx context.Context) {
+	last := time.Now()
+	for {
+		again := refreshStale
+		if t.awaitsNeighbour() {
+			again = refreshAwaited
+		}
+		timer := time.NewTimer(again)
+		all := true
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-t.kernel.changed:
+			timer.Stop()
+		case <-timer.C:
+			all = time.Since(last) >= refreshAll
+		}
+		began := time.Now()
+		t.refresh(all)
+		if all {
+			last = began
+		}
+		// Kernel events come in bursts, and a host's routes may change all the time:
+		// at most a fifth of the time is spent here.
+		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
+			return
+		}
+	}
+}
+
+// awaitsNeighbour tells whether a neighbour is awaited, so that refresh must come
+// again without an event.
+func (t *Templates) awaitsNeighbour() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.byIndex {
+		if e != nil && !e.askedAt.IsZero() && !e.failed {
+			return true
+		}
+	}
+	return false
+}
+
+// refresh asks the kernel again about all templates, or about those whose neighbour is
+// awaited or stale, and sends the workers the templates that have changed.
+func (t *Templates) refresh(all bool) {
+	for from, more := 0, true; more; from += refreshChunk {
+		more = t.refreshSome(from, all)
+	}
+}
+
+// refreshSome does so for refreshChunk templates, and reports whether there are more.
+func (t *Templates) refreshSome(from int, all bool) (more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for i := from; i < min(from+refreshChunk, len(t.byIndex)); i++ {
+		e := t.byIndex[i]
+		if e != nil && e.parent == nil && (all || e.hop.state != hopReady && e.hop.state != hopNoRoute) {
+			t.refreshEntry(e, now)
+		}
+	}
+	return from+refreshChunk < len(t.byIndex)
+}
+
+func (t *Templates) refreshEntry(e *entry, now time.Time) {
+	device := ""
+	if e.Remote.IsMulticast() {
+		device = t.encaps[e.Port].Dev
+	}
+	e.hop = t.kernel.resolve(e.Local, e.Remote, device)
+	gone := t.followNextHops(e)
+	if len(e.members) > 0 && e.hop.local.IsValid() {
+		t.setTemplate(e, t.spreadTemplate(e, now))
+	} else {
+		t.setTemplate(e, t.hopTemplate(e, now))
+	}
+	for _, m := range gone {
+		t.free(m)
+	}
+	t.releaseWaiting(e)
+}
+
+// hopTemplate makes the template of one next hop, which is resolved.
+func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
+	uplink, isUplink := t.uplinks[e.hop.device]
+	if !isUplink && e.hop.state != hopNoRoute {
+		e.hop.state = hopNoRoute
+		e.hop.why = "the route to " + e.Remote.String() + " leaves through " + e.hop.device + ", which is no af_xdp port"
+	}
+	t.pursueNeighbour(e, now)
+	return e.build(uplink, t.encaps[e.Port])
+}
+
+// setTemplate sends the workers the next template, if it is another one.
+func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
+	if next != e.template {
+		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
+			t.log.Warn("tunnel is down", "remote", e.Remote, "why", e.hop.why)
+		}
+		e.template = next
+		t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &next))
+	}
+}
+
+// pursueNeighbour keeps the kernel asking for the neighbour as long as it is needed, and
+// gives up on the frames that wait for it after neighbourTimeout.
+func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
+	switch e.hop.state {
+	case hopReady, hopNoRoute:
+		e.askedAt, e.failed = time.Time{}, false
+		return
+	case hopStale:
+		e.askedAt, e.failed = time.Time{}, false
+	case hopFailed:
+		e.failed = e.failed || !e.askedAt.IsZero()
+		if e.askedAt.IsZero() {
+			e.askedAt = now
+		}
+	case hopPending:
+		if e.askedAt.IsZero() {
+			e.askedAt = now
+		}
+	}
+	if !e.askedAt.IsZero() && now.Sub(e.askedAt) >= neighbourTimeout {
+		e.failed = true
+		e.hop.why = e.hop.next.String() + " does not answer on " + e.hop.device
+	}
+	if now.Sub(e.probedAt) < reprobe || now.Sub(e.usedAt) > templateIdle {
+		return
+	}
+	e.probedAt = now
+	if err := t.kernel.probe(&e.hop); err != nil {
+		t.log.Warn("the kernel does not ask for a neighbour", "neighbour", e.hop.next, "device", e.hop.device, "error", err)
+	}
+}
+
+// build makes the template of the entry's hop.
+func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
+	switch {
+	case e.hop.state == hopNoRoute:
+		return tunnel.Template{State: tunnel.TemplateNoRoute}
+	case e.hop.state == hopReady || e.hop.state == hopStale:
+	case e.failed:
+		return tunnel.Template{State: tunnel.TemplateNoNeighbour}
+	default:
+		return tunnel.Template{State: tunnel.TemplatePending}
+	}
+	p := set.params(e.Remote, e.udpPort)
+	p.Port, p.MTU = uplink, uint16(min(e.hop.mtu+ethernetBytes, 1<<16-1))
+	p.SrcMAC, p.DstMAC = e.hop.srcMAC, e.hop.dstMAC
+	p.Local, p.Remote = e.hop.local, e.Remote
+	built, err := tunnel.Build(p)
+	if err != nil {
+		e.hop.why = err.Error()
+		return tunnel.Template{State: tunnel.TemplateNoRoute}
+	}
+	return built
+}
