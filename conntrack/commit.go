@@ -88,7 +88,8 @@ func (t *Table) push(l *list, n uint32, where int) {
 	l.count++
 }
 
-// leave takes connection n out of its lists.
+// leave takes connection n out of its lists. Its kind stays, for workers read that
+// without the lock: join or give follows.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -99,7 +100,6 @@ func (t *Table) leave(n uint32) {
 		t.pull(&t.zones[c.tuples[0].zone()].lists[kind], n, inZone)
 	}
 	t.pull(&t.holders[t.holderOf(n)].lists[kind], n, inHolder)
-	c.list = listNone
 }
 
 func (t *Table) pull(l *list, n uint32, where int) {
