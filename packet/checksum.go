@@ -9,10 +9,10 @@ import (
 // big-endian words, not inverted; a checksum, as headers carry it, is the
 // inverted sum.
 
-// Sum is the sum over b; an odd last byte counts as if a 0 followed.
+// Sum returns the sum over b. An odd last byte counts as the upper half of a word.
 func Sum(b []byte) uint16 {
-	// The sum does not depend on byte order but for a final swap (RFC 1071
-	// section 2(B)), and words of any width add up to the same (2(C)).
+	// The byte order matters only for a final swap (RFC 1071 section 2(B)), and words
+	// of any width give the same sum (2(C)).
 	var acc, c uint64
 	if len(b) >= sumLeast && sumByBlocks {
 		n := len(b) &^ (sumBlock - 1)
@@ -31,7 +31,7 @@ func Sum(b []byte) uint16 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(p[56:]), c)
 		b = b[64:]
 	}
-	var last uint64 // by halves, which are too few to overflow it
+	var last uint64 // four bytes at a time: too few to overflow acc
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
 		last += v>>32 + v&0xffffffff
@@ -60,8 +60,8 @@ func sumHeader(ip *[IPv4Len]byte) uint16 {
 	return bits.ReverseBytes16(fold(x>>32 + x&half + y>>32 + y&half + uint64(z)))
 }
 
-// CopySum copies src to dst, which is at least as long, and returns the sum over
-// it. The two do not overlap.
+// CopySum copies src to dst and returns the sum over it. dst is at least as long as
+// src, and the two do not overlap.
 func CopySum(dst, src []byte) uint16 {
 	dst = dst[:len(src)]
 	if len(src) < sumLeast || !sumByBlocks {
@@ -87,29 +87,29 @@ func fold(v uint64) uint16 {
 	return uint16(w)
 }
 
-// Checksum is the checksum over b.
+// Checksum returns the checksum over b.
 func Checksum(b []byte) uint16 { return ^Sum(b) }
 
-// AddSums is the sum over two pieces, the first of an even number of bytes.
+// AddSums returns the sum over two pieces; the first has an even number of bytes.
 func AddSums(a, b uint16) uint16 {
 	s := uint32(a) + uint32(b)
 	return uint16(s>>16 + s)
 }
 
-// SumIPv4 is the sum over the pseudo header of RFC 768 and RFC 9293; n is the
+// SumIPv4 returns the sum over the pseudo header of RFC 768 and RFC 9293. n is the
 // length of transport header and payload in bytes.
 func SumIPv4(src, dst uint32, proto uint8, n int) uint16 {
 	return fold(uint64(src) + uint64(dst) + uint64(proto) + uint64(n))
 }
 
-// SumIPv6 is the sum over the pseudo header of RFC 8200 section 8.1. src and
-// dst are 16 bytes each.
+// SumIPv6 returns the sum over the pseudo header of RFC 8200 section 8.1. src and dst
+// are 16 bytes each.
 func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum is the checksum after bytes whose sum was before have become
-// bytes whose sum is after (RFC 1624 equation 3).
+// MendChecksum updates a checksum after some of the covered bytes changed. before and
+// after are the sums over these bytes (RFC 1624 equation 3).
 func MendChecksum(checksum, before, after uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^before) + uint64(after))
 }

@@ -59,7 +59,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// A mended checksum is the checksum of the changed bytes.
+// MendChecksum gives the checksum of the changed bytes.
 func TestMendChecksum(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	b := make([]byte, 40)
@@ -78,7 +78,7 @@ func TestMendChecksum(t *testing.T) {
 	}
 }
 
-// A frame of the greatest length does not overflow the sums of the assembly.
+// The sums of the assembly do not overflow for a frame of MaxFrameLen.
 func TestSumOfLargest(t *testing.T) {
 	b := make([]byte, packet.MaxFrameLen)
 	for i := range b {

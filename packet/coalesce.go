@@ -5,43 +5,44 @@ import (
 	"encoding/binary"
 )
 
-// Coalescer makes one large frame of consecutive segments of a connection that
-// are in one batch (GRO). What Linux's GRO keeps apart (net/ipv4/tcp_offload.c,
-// udp_offload.c, and gro_receive of both IP versions) is kept apart here, so that
-// a large frame, cut again, gives back the very segments it was made of. Frames of
-// one connection keep their order: what is not merged ends what came before.
+// Coalescer merges consecutive segments of a connection within one batch into one
+// large frame (GRO). It keeps apart whatever Linux's GRO keeps apart
+// (net/ipv4/tcp_offload.c, udp_offload.c, and gro_receive of both IP versions).
+// Cutting a large frame therefore gives exactly the segments it was made of. Frames
+// of one connection keep their order: a frame that is not merged ends the large frame
+// before it.
 //
-// Begin, Add every frame of a run in order, then Finish. A frame that Add has
-// taken is part of an earlier one and must not be sent.
+// Call Begin, then Add for every frame of a run in order, then Finish. A frame that
+// Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
 	takes Offloads
 	count int
-	spans int // that finishing all flows will add to the batch
+	spans int // number of spans that Finish will add to the batch
 	flows [coalesceFlows]coalesceFlow
-	next  [BatchSize]uint8 // the frame that follows in a large frame
+	next  [BatchSize]uint8 // next[i] is the frame behind frame i in its large frame
 }
 
 const (
-	// coalesceFlows is the number of connections gathered at a time; one more
-	// takes the place of the oldest, which then gets no more segments.
+	// coalesceFlows is the number of connections gathered at a time. One more
+	// replaces the oldest, which then takes no more segments.
 	coalesceFlows = 8
-	// maxIPLen is the length of the longest IP datagram.
+	// maxIPLen is the length of the longest IP datagram in bytes.
 	maxIPLen = 65535
 )
 
-// coalesceFlow is a connection's latest frame and those added to it.
+// coalesceFlow is a connection's latest large frame.
 type coalesceFlow struct {
-	first, last uint8 // frames of the batch
-	open        bool  // may grow
-	fixedID     bool  // IPv4: all have the first one's identification
-	flags       uint8 // TCP: FIN and PSH of any
-	count       int   // segments
-	size        int   // payload of the first
-	payload     int   // of all
+	first, last uint8 // frames of the batch, by index
+	open        bool  // more segments may follow
+	fixedID     bool  // IPv4: all segments have the first one's identification
+	flags       uint8 // TCP: FIN and PSH of all segments
+	count       int   // number of segments
+	size        int   // payload of the first segment in bytes
+	payload     int   // payload of all segments in bytes
 	tag         uint64
 }
 
-// segment is what decides about one frame.
+// segment holds the properties of one frame that decide whether it is merged.
 type segment struct {
 	f       *Frame
 	h       []byte
@@ -50,15 +51,16 @@ type segment struct {
 	payload int
 }
 
-// Begin makes c ready for a run of frames whose outputs take what is in takes.
+// Begin starts a run of frames. takes is the set of offloads that all their outputs
+// take.
 func (c *Coalescer) Begin(takes Offloads) { c.takes, c.count, c.spans = takes, 0, 0 }
 
-// Add tells whether frame i continues one that was added before, and is part of it
-// from now on. Frames with different tags are kept apart.
+// Add reports whether frame i continues a frame added earlier; if so, it merges frame
+// i into it. Frames with different tags stay apart.
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-		if f.Flags&FrameFragment != 0 { // of whatever connection
+		if f.Flags&FrameFragment != 0 { // a fragment ends the large frames of all connections: its own is not known
 			c.Finish(b)
 		}
 		return false
@@ -82,7 +84,8 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	return false
 }
 
-// Finish completes the large frames. The run's frames may be sent afterwards.
+// Finish writes the headers of the large frames. The frames of the run may be sent
+// afterwards.
 func (c *Coalescer) Finish(b *Batch) {
 	for i := range c.flows[:c.count] {
 		c.finish(b, &c.flows[i])
@@ -90,8 +93,7 @@ func (c *Coalescer) Finish(b *Batch) {
 	c.count = 0
 }
 
-// find returns the flow with f's addresses, protocol and ports, nil if there is
-// none.
+// find returns the flow with f's addresses, protocol and ports, or nil.
 func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	h := f.Header()
 	v4 := h[f.L3]>>4 == 4
@@ -113,7 +115,7 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// make returns a place for another flow.
+// make returns a free place for a flow, that of the oldest flow if all are in use.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -124,7 +126,7 @@ func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	return &c.flows[c.count-1]
 }
 
-// read tells whether the frame is one that can be part of a large frame.
+// read fills s and reports whether the frame can be part of a large frame.
 func (s *segment) read(takes Offloads) bool {
 	f, h := s.f, s.h
 	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
@@ -157,8 +159,8 @@ func (s *segment) read(takes Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes s the first frame of flow. If it is not ok the flow only marks
-// where the connection is: nothing is added.
+// start makes s the first frame of flow. With ok false the flow takes no segment and
+// only marks the connection's latest frame.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -168,7 +170,7 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, takes Offloads) {
 	}
 }
 
-// continues tells whether s goes on where flow ends, and nothing keeps them apart.
+// continues reports whether s is the next segment of flow and may be merged into it.
 func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f
@@ -194,8 +196,9 @@ func (c *Coalescer) continues(b *Batch, flow *coalesceFlow, s *segment) bool {
 	return true
 }
 
-// sameIP compares two IP headers of the same addresses: TTL, TOS, flow label and
-// DF must be equal, identifications count up, or with DF not change.
+// sameIP compares two IP headers with the same addresses. TTL, TOS, flow label and DF
+// must be equal. Identifications must count up; with DF they may all be equal
+// instead.
 func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	if ip[0]>>4 != 4 {
 		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
@@ -206,7 +209,7 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	}
 	step := z.ID() - a.ID()
 	if flow.count == 1 && step == 0 && a.FlagsFrag()&0x4000 != 0 {
-		flow.fixedID = true // of no consequence if the frame is refused after this
+		flow.fixedID = true // harmless if the frame is refused later
 		return true
 	}
 	if flow.fixedID {
@@ -215,8 +218,8 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	return int(step) == flow.count
 }
 
-// sameTCP compares two TCP headers, options included, and, which Linux does not,
-// the urgent pointer that means nothing without URG: to give it back when cut.
+// sameTCP compares two TCP headers with their options. It also compares the urgent
+// pointer, which Linux ignores without URG, so that cutting gives it back.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
@@ -227,7 +230,7 @@ func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 		bytes.Equal(first[18:], tcp[18:])
 }
 
-// add makes s part of the flow.
+// add merges s into the flow.
 func (flow *coalesceFlow) add(s *segment) {
 	flow.count++
 	flow.payload += s.payload
@@ -243,7 +246,7 @@ func (flow *coalesceFlow) add(s *segment) {
 	}
 }
 
-// finish makes one frame of a flow's frames.
+// finish makes one large frame of a flow's frames.
 func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	if flow.count < 2 {
 		return
@@ -281,7 +284,7 @@ func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	flow.count, flow.open = 1, false
 }
 
-// joinSpans lists the payload of all of flow's frames behind f's own.
+// joinSpans appends the payload of all of flow's other frames to f's spans.
 func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 	c.spans -= int(f.spanCount)
 	first := b.spanUsed
@@ -296,7 +299,7 @@ func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 			b.AddSpan(f, own, uint32(n))
 		}
 		for _, s := range b.Spans(g) {
-			if b.spanUsed > first { // behind what the header held, as a rule
+			if b.spanUsed > first { // usually the bytes right behind those that the header holds
 				if last := &b.spans[b.spanUsed-1]; last.Addr+uintptr(last.Len) == s.Addr {
 					last.Len += s.Len
 					f.tailLen += s.Len

@@ -9,15 +9,15 @@ import (
 	"weft/packet/packettest"
 )
 
-// sent is a frame of a test's batch and the stream it belongs to.
+// sent is a frame of a test's batch with the stream it belongs to.
 type sent struct {
 	s    *stream
 	data []byte
 	tag  uint64
 }
 
-// randomRun makes the frames of several connections, interleaved, mostly in order
-// and in full segments, with everything in between that keeps frames apart.
+// randomRun makes interleaved frames of several connections. Most are in order and
+// full; the others have everything that must keep frames apart.
 func randomRun(rng *rand.Rand) (run []sent) {
 	type sender struct {
 		*stream
@@ -28,7 +28,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	var senders []*sender
 	for range 1 + rng.Intn(3) {
 		s := randomStream(rng)
-		if len(senders) > 0 && rng.Intn(4) == 0 { // the same connection but for one thing
+		if len(senders) > 0 && rng.Intn(4) == 0 { // a connection that differs from another in one field
 			c := *senders[0].stream
 			s = &c
 			switch rng.Intn(4) {
@@ -83,7 +83,7 @@ func randomRun(rng *rand.Rand) (run []sent) {
 			}
 			data := c.frame(randomBytes(rng, n), p.index, p.at, flags, false)
 			if rng.Intn(40) == 0 {
-				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1 // a checksum is wrong
+				data[len(data)-1-rng.Intn(min(20, len(data)-c.l3()))] ^= 1 // corrupt a byte, so that the checksum is wrong
 			}
 			run = append(run, sent{&c, data, tag})
 			p.at += n
@@ -93,8 +93,8 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow is Linux's rules, seen from two frames as sent: whether z may be
-// merged behind a, count frames and payload bytes after the first.
+// mayFollow applies Linux's rules to two frames as sent. It reports whether z may be
+// merged behind a, with count frames and payload bytes after the first.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {
@@ -145,7 +145,7 @@ func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 func be32(b []byte) uint32 { return uint32(be16(b))<<16 | uint32(be16(b[2:])) }
 
-// endsAfter tells whether nothing follows a frame in a large one.
+// endsAfter reports whether z must be the last frame of a large one.
 func endsAfter(z sent, size int) bool {
 	if own := len(z.data) - z.s.headers(); own < size || own == 0 {
 		return true
@@ -153,7 +153,7 @@ func endsAfter(z sent, size int) bool {
 	return !z.s.udp && z.data[z.s.l4()+13]&0x2f != 0 // FIN, SYN, RST, PSH, URG
 }
 
-// sound tells whether the checksums of a frame are right, slowly.
+// sound verifies the checksums of a frame, byte by byte.
 func sound(z sent) bool {
 	s, l4 := z.s, z.data[z.s.l4():]
 	l3 := z.data[s.l3():]
@@ -165,11 +165,11 @@ func sound(z sent) bool {
 	return slowSum(l3[:20]) == 0xffff && slowSum(append(pseudo, l4...)) == 0xffff
 }
 
-// slowCoalesce groups a run's frames, by index.
+// slowCoalesce returns the groups of frames to merge, by index.
 func slowCoalesce(run []sent) (groups [][]int) {
 	fixed := map[int]bool{}
 	for i, z := range run {
-		latest := -1 // the group that has this connection's latest frame
+		latest := -1 // the group with this connection's latest frame
 		for g := range groups {
 			if connection(run[groups[g][0]]) == connection(z) {
 				latest = g
@@ -195,7 +195,8 @@ func slowCoalesce(run []sent) (groups [][]int) {
 	return groups
 }
 
-// connection is what a frame says of itself, perhaps wrongly.
+// connection returns the addresses, protocol and ports that a frame claims; they may
+// be wrong.
 func connection(z sent) string {
 	l3, l4 := z.data[z.s.l3():], z.data[z.s.l4():]
 	addresses := l3[12:20]
@@ -246,7 +247,7 @@ func checkCoalesce(t *testing.T, a *packettest.Arena, seed int64) (merged int) {
 	return merged
 }
 
-// A run, coalesced as Linux would and cut again, is the run.
+// Coalescing a run and cutting the large frames gives the run again.
 func TestCoalesce(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	merged, seeds := int64(0), seeds(4000)
@@ -264,7 +265,7 @@ func FuzzCoalesce(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkCoalesce(t, a, seed) })
 }
 
-// What the output does not take is not made.
+// Coalescer makes only large frames that the output takes.
 func TestCoalesceOnlyWhatIsTaken(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(400) {

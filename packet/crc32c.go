@@ -1,13 +1,13 @@
 package packet
 
-// The checksum of SCTP (RFC 9260 appendix A) is a CRC, and a CRC is linear: what
-// a change of some bytes does to it depends on those bytes and on how many
-// follow, not on the rest. So ports can be rewritten without the payload.
+// The checksum of SCTP (RFC 9260 appendix A) is a CRC. A CRC is linear: the effect of
+// changed bytes depends on these bytes and on the number of bytes behind them, not on
+// the rest. Rewriting a port therefore does not need the payload.
 
-const castagnoli = 0x82f63b78 // reflected
+const castagnoli = 0x82f63b78 // bits reflected
 
-// crcPowers[i] is x to the power of 8<<i, modulo the polynomial: the change
-// that 1<<i zero bytes make. 17 of them cover MaxFrameLen.
+// crcPowers[i] is x to the power of 8<<i modulo the polynomial: the effect of 1<<i
+// zero bytes. 17 entries cover MaxFrameLen.
 var crcPowers = func() (p [17]uint32) {
 	p[0] = 1 << (31 - 8)
 	for i := 1; i < len(p); i++ {
@@ -27,8 +27,8 @@ func crcMultiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// crcDelta is what must be added (XOR) to a CRC after a 16-bit big-endian word,
-// n bytes before the end, changed by the bits of change. n < 1<<17.
+// crcDelta returns the value to XOR into a CRC after the bits of change flipped in a
+// 16-bit big-endian word n bytes before the end. n < 1<<17.
 func crcDelta(change uint16, n int) uint32 {
 	crc := uint32(change>>8 | change<<8)
 	for range 16 {

@@ -1,103 +1,102 @@
 package packet
 
-// DropReason says why a frame went nowhere. Every drop has one, and each is
-// counted: by worker and, where the port is known, by port.
+// DropReason is the reason for which a frame was dropped. Every drop has a reason and
+// is counted by worker and, if the port is known, by port.
 type DropReason uint8
 
 // Drop reasons. The order is part of the counters' layout in shared memory;
 // append only, before dropReasonCount.
 const (
-	// DropNone: the frame lives.
+	// DropNone: the frame is not dropped.
 	DropNone DropReason = iota
 	// DropRuntFrame: shorter than an Ethernet header.
 	DropRuntFrame
 	// DropOversizeFrame: longer than MaxFrameLen, or than the output takes.
 	DropOversizeFrame
-	// DropBadVLAN: a VLAN tag cut off by the end of the frame.
+	// DropBadVLAN: the frame ends within a VLAN tag.
 	DropBadVLAN
-	// DropBadARP: an ARP packet cut off, or not IPv4 over Ethernet where the
-	// header claims it.
+	// DropBadARP: the frame ends within an ARP packet, or the ARP packet claims IPv4
+	// over Ethernet with other address lengths.
 	DropBadARP
 	// DropBadIPv4: version, header length or total length of an IPv4 header
 	// contradict the frame.
 	DropBadIPv4
-	// DropBadIPv6: version or payload length of an IPv6 header contradict the
-	// frame, or its extension headers do not end.
+	// DropBadIPv6: version or payload length of an IPv6 header contradict the frame,
+	// or the chain of extension headers has no end.
 	DropBadIPv6
-	// DropBadTransport: a TCP, UDP, SCTP or ICMP header cut off by the end of
-	// the datagram, or lengths in it that contradict it.
+	// DropBadTransport: the datagram ends within its TCP, UDP, SCTP or ICMP header,
+	// or a length in that header contradicts the datagram.
 	DropBadTransport
-	// DropFlow: a flow said drop, or the frame's flows have no output.
+	// DropFlow: a flow has the action drop, or no flow of the frame has an output.
 	DropFlow
 	// DropTableMiss: no flow matched.
 	DropTableMiss
-	// DropTTLExpired: dec_ttl of a TTL of 1 or 0.
+	// DropTTLExpired: dec_ttl found a TTL of 1 or 0.
 	DropTTLExpired
-	// DropNoHeadroom: tags or tunnels pushed beyond the frame's headroom.
+	// DropNoHeadroom: the tags or tunnel headers to push exceed the frame's headroom.
 	DropNoHeadroom
-	// DropNoPort: an output to a port that is gone.
+	// DropNoPort: the output port does not exist.
 	DropNoPort
-	// DropTxFull: the output's ring or device took no more.
+	// DropTxFull: the output's ring or device is full.
 	DropTxFull
 	// DropTxFailed: the output's device refused the frame.
 	DropTxFailed
-	// DropMissRingFull: the miss could not be told to control.
+	// DropMissRingFull: the ring to control is full, so control does not learn of the
+	// miss.
 	DropMissRingFull
-	// DropHeldFull: no slot was free to hold a frame that had to wait, or it was too
-	// long for one.
+	// DropHeldFull: no held slot is free, or the frame is longer than a slot.
 	DropHeldFull
 	// DropHeldExpired: a held frame waited longer than HeldTimeout.
 	DropHeldExpired
-	// DropMissAgain: a resumed frame missed once more.
+	// DropMissAgain: a frame that was held and resumed missed again.
 	DropMissAgain
-	// DropNotTunnel: what came in through an uplink is no VXLAN datagram.
+	// DropNotTunnel: a frame received through an uplink is no VXLAN datagram.
 	DropNotTunnel
-	// DropBadOuter: outer IP or UDP header of a tunnel contradicts the frame,
-	// or its checksum is wrong.
+	// DropBadOuter: the outer IP or UDP header of a tunnel contradicts the frame, or
+	// its checksum is wrong.
 	DropBadOuter
-	// DropBadVXLAN: VXLAN flags other than a valid VNI (RFC 7348 section 5).
+	// DropBadVXLAN: the VXLAN flags are not exactly "VNI valid" (RFC 7348 section 5).
 	DropBadVXLAN
-	// DropNoTunnelPort: no vxlan port takes this VNI from this remote.
+	// DropNoTunnelPort: no vxlan port has this VNI and remote.
 	DropNoTunnelPort
 	// DropNoRoute: the kernel has no route to the tunnel's remote, or the
 	// route leaves through a device that is no uplink of the switch.
 	DropNoRoute
 	// DropNoNeighbour: the next hop to the tunnel's remote did not answer.
 	DropNoNeighbour
-	// DropTooBigForTunnel: after encapsulation the frame exceeds the uplink's
-	// MTU.
+	// DropTooBigForTunnel: the encapsulated frame exceeds the uplink's MTU.
 	DropTooBigForTunnel
 	// DropLoop: a translation exceeded its limit of resubmits or depth.
 	DropLoop
-	// DropPortFault: lost with the port whose memory failed in mid-pass.
+	// DropPortFault: the memory of the frame's port failed during the pass.
 	DropPortFault
-	// DropBadECN: a tunnel's outer header says congestion was experienced, the
-	// inner one that its transport cannot be told so (RFC 6040 section 4.2).
+	// DropBadECN: the outer header of a tunnel reports congestion, and the inner
+	// header's transport does not support ECN (RFC 6040 section 4.2).
 	DropBadECN
-	// DropDeepHeader: the headers up to the transport's reach beyond MaxHeader
-	// bytes, further than the private header can grow.
+	// DropDeepHeader: the headers up to the transport header exceed MaxHeader bytes,
+	// the most that the private header holds.
 	DropDeepHeader
-	// DropBadOffload: what a virtio-net header says is left to do contradicts the
-	// frame, or was not negotiated.
+	// DropBadOffload: the virtio-net header contradicts the frame, or asks for an
+	// offload that was not negotiated.
 	DropBadOffload
 	// DropConnLimit: a connection to be committed found its zone, or the table of
 	// connections, full of such that may not be evicted for it.
 	DropConnLimit
-	// DropNATExhausted: a connection to be committed found no translation that
-	// is free, or its own tuple in use by a translated one.
+	// DropNATExhausted: the new connection finds no free translation, or a translated
+	// connection uses its own tuple.
 	DropNATExhausted
 	// DropMeter: a meter's rate was exceeded.
 	DropMeter
-	// DropBadFragment: a fragment that overlaps another, comes twice, contradicts
-	// the rest of its datagram, or belongs to one of too many.
+	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts the
+	// rest of its datagram, or exceeds the limit of incomplete datagrams.
 	DropBadFragment
-	// DropHeldShare: as many frames of the port, or for the neighbour, waited as
-	// may, so that there is room for those of other ports.
+	// DropHeldShare: the port, or the neighbour that the frame waits for, already has
+	// its share of the held frames.
 	DropHeldShare
-	// DropGateway: a segment of a translated control connection comes before what
-	// it follows, announces while the announcement before is not acknowledged, or
-	// repeats one cut otherwise: how its bytes are to be rewritten cannot be told. It
-	// comes again.
+	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
+	// connection: it arrived out of order, it announces an address while the previous
+	// announcement is not acknowledged, or it retransmits with other boundaries. TCP
+	// sends it again.
 	DropGateway
 	// DropSpoofed: the frame has an address that its port may not send as.
 	DropSpoofed

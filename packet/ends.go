@@ -5,10 +5,9 @@ import (
 	"math/bits"
 )
 
-// SetIPv4Ends sets both addresses and both ports of a TCP or UDP header over IPv4
-// at once: src<<32 | dst, and source port<<16 | destination port. It reports false,
-// having changed nothing, where the frame has no such header, or one whose checksum
-// is to be finished.
+// SetIPv4Ends sets both addresses (src<<32 | dst) and both ports (source<<16 |
+// destination) of a TCP or UDP frame over IPv4 at once. It reports false and changes
+// nothing if the frame has no such header or a partial checksum.
 func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP || f.partial() {
 		return false
@@ -18,8 +17,8 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if len(ip) < IPv4Len || len(l4) < UDPLen || ip[0]>>4 != 4 {
 		return false
 	}
-	// The sums of RFC 1624, eqn. 3, of all that changes at once: ~m of what goes, m'
-	// of what comes.
+	// RFC 1624 equation 3 for all changed bytes at once: add the inverted old words
+	// and the new words.
 	moved := addSums(addresses, ^binary.BigEndian.Uint64(ip[12:]))
 	movedPorts := uint64(ports) + uint64(^binary.BigEndian.Uint32(l4))
 	binary.BigEndian.PutUint64(ip[12:], addresses)
@@ -33,22 +32,22 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	}
 	sum := mend(binary.BigEndian.Uint16(l4[off:]), addSums(moved, movedPorts))
 	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff // RFC 768: 0 would say that there is none
+		sum = 0xffff // RFC 768: 0 means that there is no checksum
 	}
 	binary.BigEndian.PutUint16(l4[off:], sum)
 	return true
 }
 
-// addSums adds with the carry round the end: what 64 bits are modulo 65,535 is what
-// their 16-bit words add up to (RFC 1071 section 2).
+// addSums adds with end-around carry. The 64-bit result is congruent modulo 65,535 to
+// the sum of its 16-bit words (RFC 1071 section 2).
 func addSums(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	return sum + carry
 }
 
-// mend is the checksum that was sum, with moved added to what it covers. A word plus
-// its own halves exchanged has their sum in the upper half, the carry round its end
-// included.
+// mend returns the checksum sum after moved was added to the covered words. Adding a
+// word to itself with its halves exchanged leaves their sum with end-around carry in
+// the upper half.
 func mend(sum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^sum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

@@ -10,7 +10,8 @@ import (
 	"weft/packet"
 )
 
-// received is a frame as the data path rewrites it: extraction has found its headers.
+// received returns a frame as the data path rewrites it: extraction has set its
+// header offsets.
 func received(t *testing.T, frame []byte) *packet.Frame {
 	t.Helper()
 	var b packet.Batch
@@ -24,7 +25,7 @@ func received(t *testing.T, frame []byte) *packet.Frame {
 	return f
 }
 
-// Both ends at once make the same frame as one after the other.
+// Setting both ends at once makes the same frame as setting one after the other.
 func TestSetIPv4Ends(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 2000 {
@@ -72,8 +73,9 @@ func TestSetIPv4Ends(t *testing.T) {
 	}
 }
 
-// A UDP checksum that becomes 0 is written as 0xffff; where nothing changes, nothing is
-// written; and all is right where the IP header's checksum is the other zero, 0xffff.
+// A UDP checksum that becomes 0 is written as 0xffff. If nothing changes, nothing is
+// written. The result is also right if the IP header's checksum is the other zero,
+// 0xffff.
 func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	for range 500 {
@@ -87,8 +89,8 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 		sums := func(ip packet.IPv4, u packet.UDP) (uint16, uint16) {
 			return packet.Sum(ip), packet.AddSums(packet.Sum(u), packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoUDP, len(u)))
 		}
-		// An identification with which the header's sum needs no checksum: 0, which may
-		// be written as 0xffff.
+		// An identification for which the header's checksum is 0, which may also be
+		// written as 0xffff.
 		ip.SetChecksum(0)
 		ip.SetID(0)
 		if rng.Intn(2) == 0 {
@@ -105,7 +107,7 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 
 		addresses, ports := binary.BigEndian.Uint64(ip[12:]), binary.BigEndian.Uint32(u)
 		toZero := rng.Intn(2) == 0
-		if toZero { // a destination port with which the sum needs no checksum
+		if toZero { // a destination port for which the checksum is 0
 			addresses = rng.Uint64()
 			to := bytes.Clone(frame)
 			binary.BigEndian.PutUint64(to[26:], addresses)

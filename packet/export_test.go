@@ -1,9 +1,9 @@
 package packet
 
-// CRCDelta lets the tests compare it with hash/crc32.
+// CRCDelta is exported to compare it with hash/crc32.
 var CRCDelta = crcDelta
 
-// WithoutBlocks runs f with sums in Go only.
+// WithoutBlocks runs f with the sums in Go instead of assembly.
 func WithoutBlocks(f func()) {
 	setSumByBlocks(false)
 	defer setSumByBlocks(true)

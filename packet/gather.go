@@ -9,27 +9,27 @@ func Foreign(addr uintptr, n uint32) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// Frames and their headers begin with a cache line: this compiles if they do.
+// A Frame and its header start on a cache line; otherwise this does not compile.
 const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 
-// pointer makes a pointer to foreign memory.
+// pointer converts an address of foreign memory.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes from one place to another that does not overlap it. Word
-// by word, for the copy of an array that might overlap another is a call, which
-// costs more than the moves.
+// copy64 copies 64 bytes; the two places do not overlap. It copies word by word: for
+// an array, the compiler calls memmove, which costs more than the moves.
 func copy64(to, from unsafe.Pointer) {
 	p, q := (*[8]uint64)(to), (*[8]uint64)(from)
 	p[0], p[1], p[2], p[3] = q[0], q[1], q[2], q[3]
 	p[4], p[5], p[6], p[7] = q[4], q[5], q[6], q[7]
 }
 
-// isWide tells whether two calls of copy64 that overlap copy n bytes. Nearly every
-// private header is one of those.
+// isWide reports whether two overlapping calls of copy64 copy n bytes. Nearly every
+// private header has such a length.
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
-// Append appends a frame for each span, as far as there is room in the batch, and
-// returns how many: private header first, the rest as a span. Spans are not empty.
+// Append appends a frame for each span until the batch is full and returns how many
+// it appended. It copies the first bytes into the private header; the rest stays a
+// span. Spans are not empty.
 func (b *Batch) Append(spans []Span) int {
 	for n, s := range spans {
 		if b.N >= BatchSize || b.spanUsed == MaxSpans {
@@ -55,8 +55,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll is Gather for the frames of order, each to its address in foreign
-// memory, where there is room for all of it.
+// GatherAll gathers the frames of order, each to its address in foreign memory. Each
+// destination has room for its whole frame.
 func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	for n, i := range order {
 		if n >= len(to) {
@@ -76,8 +76,8 @@ func (b *Batch) GatherAll(order []uint8, to []uintptr) {
 	}
 }
 
-// Gather copies the whole frame, private header first, into dst and returns
-// the number of bytes copied: the frame's length, or len(dst) if that is less.
+// Gather copies the frame, private header first, into dst. It returns the number of
+// bytes copied: the smaller of the frame's length and len(dst).
 func (b *Batch) Gather(f *Frame, dst []byte) int {
 	n := copy(dst, f.buf[f.start:f.end])
 	for _, s := range b.Spans(f) {
@@ -89,21 +89,21 @@ func (b *Batch) Gather(f *Frame, dst []byte) int {
 	return n
 }
 
-// Cursor reads a frame from front to back into buffers of any sizes, for
-// outputs that scatter (mergeable receive buffers). The zero Cursor is not
-// useful; take one from Batch.Cursor. It is a value and allocates nothing.
+// Cursor reads a frame from front to back into buffers of any size, for outputs that
+// scatter (mergeable receive buffers). Batch.Cursor makes one; the zero Cursor is not
+// useful. A Cursor is a value and allocates nothing.
 type Cursor struct {
 	header []byte
 	spans  []Span
-	offset uint32 // into spans[0]
+	offset uint32 // offset into spans[0] in bytes
 }
 
-// Cursor starts at the frame's first byte. Valid until the end of the pass.
+// Cursor starts at the frame's first byte. It is valid until the end of the pass.
 func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }
 
-// Read fills dst as far as the frame reaches and returns the bytes copied.
+// Read fills dst up to the end of the frame and returns the number of bytes copied.
 func (c *Cursor) Read(dst []byte) int {
 	n := copy(dst, c.header)
 	c.header = c.header[n:]
@@ -119,6 +119,6 @@ func (c *Cursor) Read(dst []byte) int {
 	return n
 }
 
-// Address is the address of b's first byte, for a span. b must not be empty and
-// must lie in memory mapped outside the Go heap.
+// Address returns the address of b's first byte, for a span. b is not empty and lies
+// in memory mapped outside the Go heap.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

@@ -2,35 +2,35 @@ package packet
 
 import "encoding/binary"
 
-// Offload is what the sender of a frame has left to do: a checksum to finish
-// (Linux calls it partial), or a payload to cut into segments. It travels with
-// the frame until an output either does it or passes it on to a device that
-// will. All zero: nothing. The virtio-net header (virtio 1.2 section 5.1.6) says
-// the same on the rings and taps; see vnet.go.
+// Offload is the work that a frame's sender left undone: a checksum to finish (Linux
+// calls it partial) or a payload to cut into segments. It travels with the frame
+// until an output does the work or passes it on to a device. The zero Offload means
+// that nothing is left. On rings and taps the virtio-net header carries it (virtio
+// 1.2 section 5.1.6); see vnet.go.
 type Offload struct {
-	// GSO is the kind of a large frame, whose payload stands for several frames
-	// of Size bytes of payload each, the last perhaps less.
+	// GSO is the kind of a large frame. Its payload stands for several frames with
+	// Size bytes of payload each; the last may have fewer.
 	GSO GSO
 	// Flags is a set of the Offload* bits.
 	Flags uint8
 	Size  uint16
-	// CsumStart and CsumOffset are valid with OffloadPartial: the checksum covers
-	// everything from CsumStart on (relative to the start of the header) and goes
-	// to CsumStart+CsumOffset, where the sum over the pseudo header stands now.
+	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers
+	// everything from CsumStart (relative to the start of the header) on. It goes to
+	// CsumStart+CsumOffset, which now holds the sum over the pseudo header.
 	CsumStart, CsumOffset uint16
 }
 
 // Offload flags.
 const (
-	// OffloadPartial: the transport checksum is to be finished.
+	// OffloadPartial: the transport checksum is not finished.
 	OffloadPartial uint8 = 1 << iota
-	// OffloadValid: somebody trusted has verified the transport checksum.
+	// OffloadValid: a trusted party has verified the transport checksum.
 	OffloadValid
-	// OffloadFixedID: the segments of a large IPv4 frame all have its
-	// identification (RFC 6864 section 4.1 allows it with DF); otherwise they
-	// count up from it.
+	// OffloadFixedID: all segments of a large IPv4 frame have its identification (RFC
+	// 6864 section 4.1 allows it with DF). Without the flag, identifications count
+	// up.
 	OffloadFixedID
-	// OffloadOuter: the checksum of the UDP header at OuterL4 is to be made; see
+	// OffloadOuter: the checksum of the UDP header at OuterL4 is missing; see
 	// outer.go.
 	OffloadOuter
 )
@@ -38,8 +38,8 @@ const (
 // GSO is the kind of a large frame.
 type GSO uint8
 
-// Kinds of large frames. UDP is USO, datagrams of equal size (virtio's UDP_L4);
-// the older UFO, which makes IP fragments, is not taken: see docs/decisions.
+// Kinds of large frames. UDP is USO: datagrams of equal size (virtio's UDP_L4). The
+// older UFO, which makes IP fragments, is not supported: see decision 0006.
 const (
 	GSONone GSO = iota
 	GSOTCPv4
@@ -47,28 +47,28 @@ const (
 	GSOUDP
 )
 
-// Offloads is what an output takes undone, or a sender may leave undone.
+// Offloads is a set of offloads that an output takes or that a sender may use.
 type Offloads uint8
 
 // Bits of Offloads.
 const (
 	// TakesPartial: partial checksums.
 	TakesPartial Offloads = 1 << iota
-	// TakesTCPv4 and TakesTCPv6: large TCP frames; TakesECN: also such whose
-	// first segment has CWR set (RFC 3168 section 6.1.2).
+	// TakesTCPv4 and TakesTCPv6: large TCP frames. TakesECN: also large TCP frames
+	// whose first segment has CWR set (RFC 3168 section 6.1.2).
 	TakesTCPv4
 	TakesTCPv6
 	TakesECN
 	// TakesUDP: large UDP frames over IPv4 and IPv6.
 	TakesUDP
-	// TakesTunnel: the same behind the outer headers of a tunnel, whose lengths may
-	// say less than the large frame has, for want of bits.
+	// TakesTunnel: large frames behind the outer headers of a tunnel. The outer
+	// length fields may be smaller than the large frame, which exceeds 16 bits.
 	TakesTunnel
 
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes tells whether all that is left to do of f is among o.
+// Takes reports whether o includes all that is left to do of f.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -88,7 +88,7 @@ func (o Offloads) Takes(f *Frame) bool {
 	return need&^o == 0
 }
 
-// congestion is TakesECN if the TCP header has CWR set.
+// congestion returns TakesECN if the TCP header has CWR set.
 func (f *Frame) congestion() Offloads {
 	if f.Header()[f.L4+13]&tcpCWR != 0 {
 		return TakesECN
@@ -96,7 +96,7 @@ func (f *Frame) congestion() Offloads {
 	return 0
 }
 
-// TCP flags, the lower eight of them.
+// The lower eight TCP flags.
 const (
 	tcpFIN = 1 << iota
 	tcpSYN
@@ -108,15 +108,14 @@ const (
 	tcpCWR
 )
 
-// Undone tells whether anything is left to do.
+// Undone reports whether a checksum or a segmentation is left to do.
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
-// CheckOffload validates what the sender left to do against the frame itself,
-// once extraction has set L3 and L4, and sees to it that the headers up to and
-// including the one to be finished or repeated lie in the private header. What
-// contradicts the frame is dropped as DropBadOffload: nothing after this need
-// look again. A large frame of one segment becomes an ordinary one, and one of more
-// than MaxSegments is none that any sender makes.
+// CheckOffload validates the offload against the frame, once extraction has set L3
+// and L4, and pulls all headers that later steps finish or repeat into the private
+// header. It returns DropBadOffload for a contradiction; later steps need no check. A
+// large frame of one segment becomes an ordinary frame. More than MaxSegments
+// segments are refused: no real sender makes them.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -134,7 +133,7 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	}
 	if o.GSO == GSONone {
 		if f.partial() && f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-			b.FinishChecksum(f) // rare, and rewrites know but those two
+			b.FinishChecksum(f) // rare: rewrites know TCP and UDP only
 		}
 		return DropNone
 	}
@@ -164,13 +163,13 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	return DropNone
 }
 
-// MaxSegments is the number of frames that a large one may stand for: 64 KiB with the
-// least MSS that Linux accepts (48) and timestamps in each segment make 1,819. Without
-// a bound a guest could have 64 KiB cut into single bytes.
+// MaxSegments is the number of frames that a large frame may stand for. 64 KiB at the
+// least MSS that Linux accepts (48), with timestamps in each segment, make 1,819.
+// Without the limit a guest could have 64 KiB cut into single bytes.
 const MaxSegments = 2048
 
-// headersLen is the length of all headers of a TCP or UDP frame, tunnel
-// included: where the payload begins.
+// headersLen returns the length of all headers of a TCP or UDP frame, tunnel
+// included, in bytes. The payload starts there.
 func (f *Frame) headersLen() int {
 	if f.Proto == ProtoTCP {
 		return int(f.L4) + TCP(f.Header()[f.L4:]).HeaderLen()
@@ -178,8 +177,8 @@ func (f *Frame) headersLen() int {
 	return int(f.L4) + UDPLen
 }
 
-// SegmentLen is the length in bytes of the longest frame that f stands for: of f
-// itself if it is not large.
+// SegmentLen returns the length in bytes of the longest frame that f stands for, or
+// of f itself if it is not large.
 func (f *Frame) SegmentLen() int {
 	if f.Offload.GSO == GSONone {
 		return f.Len()
@@ -187,7 +186,7 @@ func (f *Frame) SegmentLen() int {
 	return f.headersLen() + int(f.Offload.Size)
 }
 
-// SegmentCount is the number of frames that f stands for, 1 if it is not large.
+// SegmentCount returns the number of frames that f stands for, 1 if it is not large.
 func (f *Frame) SegmentCount() int {
 	if f.Offload.GSO == GSONone {
 		return 1
@@ -196,10 +195,10 @@ func (f *Frame) SegmentCount() int {
 	return (f.Len() - f.headersLen() + size - 1) / size
 }
 
-// LimitSegments has the segments of a large TCP frame be at most limit bytes long,
-// headers included: a stream can be cut anywhere. It reports false, f unchanged,
-// where that is not possible (a datagram can not be cut, nor a header), and for
-// an ordinary frame longer than limit.
+// LimitSegments reduces the segments of a large TCP frame to at most limit bytes,
+// headers included. It reports false and changes nothing if the headers alone exceed
+// limit, and for a datagram or an ordinary frame longer than limit: these cannot be
+// cut.
 func (f *Frame) LimitSegments(limit int) bool {
 	if f.SegmentLen() <= limit {
 		return true
@@ -214,13 +213,13 @@ func (f *Frame) LimitSegments(limit int) bool {
 	return true
 }
 
-// minSegment is the least payload that a TCP stream is cut into to fit a path:
-// the least MSS Linux accepts, so that a mistaken MTU does not flood the path.
+// minSegment is the smallest payload in bytes that LimitSegments cuts a TCP stream
+// into. It is the least MSS that Linux accepts; a wrong path MTU thus does not flood
+// the path.
 const minSegment = 48
 
-// FinishChecksum does what is left of the checksum of a frame that is not large,
-// in the private header; the spans are read. It changes nothing of a frame
-// whose checksum is complete.
+// FinishChecksum finishes a partial checksum of an ordinary frame in the private
+// header; it reads the spans. It does not change a complete checksum.
 func (b *Batch) FinishChecksum(f *Frame) {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {
@@ -235,7 +234,7 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.sumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// sumFrom is the sum over the frame from byte at of its private header on.
+// sumFrom returns the sum over the frame from byte at of its private header on.
 func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	h := f.Header()[at:]
 	sum, odd := Sum(h), len(h)&1 != 0
@@ -250,14 +249,14 @@ func (b *Batch) sumFrom(f *Frame, at int) uint16 {
 	return sum
 }
 
-// Where UDP and TCP headers have their checksum.
+// Offsets of the checksum in UDP and TCP headers.
 const (
 	udpCsumOffset = 6
 	tcpCsumOffset = 16
 )
 
-// putChecksum writes the checksum of a sum. 0 would say in UDP that there is none
-// (RFC 768).
+// putChecksum writes the checksum of sum. For UDP it writes 0xffff instead of 0,
+// which means that there is no checksum (RFC 768).
 func putChecksum(field []byte, sum uint16, offset uint16) {
 	sum = ^sum
 	if sum == 0 && offset == udpCsumOffset {
@@ -266,9 +265,9 @@ func putChecksum(field []byte, sum uint16, offset uint16) {
 	binary.BigEndian.PutUint16(field, sum)
 }
 
-// ValidChecksum tells whether the TCP or UDP checksum of a whole datagram is
-// right; false for anything else, for a partial checksum, and for a UDP
-// datagram without one. It reads all of the frame; OffloadValid remembers.
+// ValidChecksum verifies the TCP or UDP checksum of a whole datagram. It reports
+// false for other protocols, for a partial checksum, and for a UDP datagram without
+// checksum. It reads the whole frame; OffloadValid records the result.
 func (b *Batch) ValidChecksum(f *Frame) bool {
 	if f.Offload.Flags&OffloadValid != 0 {
 		return true
@@ -293,8 +292,8 @@ func (b *Batch) ValidChecksum(f *Frame) bool {
 	return true
 }
 
-// pseudoSum is the sum over the pseudo header for n bytes from the transport
-// header on.
+// pseudoSum returns the sum over the pseudo header, for n bytes of transport header
+// and payload.
 func (f *Frame) pseudoSum(n int) uint16 {
 	if ip := f.ipv4(); ip != nil {
 		return SumIPv4(ip.Src(), ip.Dst(), f.Proto, n)
@@ -303,9 +302,9 @@ func (f *Frame) pseudoSum(n int) uint16 {
 	return SumIPv6(ip[8:], ip[24:], f.Proto, n)
 }
 
-// GatherFinished copies the whole frame into dst, as Gather does, with its checksum
-// finished there, summed in the same pass; the frame itself stays as it is. dst
-// must hold all of it.
+// GatherFinished copies the whole frame into dst, as Gather does, and finishes its
+// checksum there in the same pass. The frame does not change. dst has room for all of
+// it.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {

@@ -10,8 +10,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// A frame whose checksum is left to be finished comes out of rewrites as one
-// whose checksum was complete from the start.
+// Rewrites of a frame with a partial checksum give the same frame as rewrites of one
+// with a complete checksum.
 func TestRewritesOfPartialChecksums(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(3000) {
@@ -69,7 +69,7 @@ func rewriteRandomly(f *packet.Frame, which int, v, w uint64) {
 	}
 }
 
-// ICMPv6 is finished at once: its rewrites know complete checksums only.
+// ICMPv6 checksums are finished at once: rewrites know complete ones only.
 func TestPartialICMPv6(t *testing.T) {
 	a := packettest.NewArena(t, 1<<12)
 	var b packet.Batch
@@ -92,14 +92,14 @@ func TestPartialICMPv6(t *testing.T) {
 	}
 }
 
-// A virtio-net header written and read again says the same; what was not agreed
-// upon is refused.
+// A virtio-net header that is written and read again is the same. An offload that was
+// not negotiated is refused.
 func TestVnet(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(3000) {
 		rng := rand.New(rand.NewSource(seed))
 		s := randomStream(rng)
-		s.fixedID = false // has no place in the header
+		s.fixedID = false // the header cannot express it
 		a.Reset()
 		var b packet.Batch
 		flags := byte(0x10 | rng.Intn(2)<<7)
@@ -115,7 +115,7 @@ func TestVnet(t *testing.T) {
 		f.EncodeVnet(&h)
 		allowed := packet.Offloads(rng.Intn(int(packet.TakesAll) + 1))
 		g.DecodeVnet(&h, allowed, true)
-		// That CWR is set is the header's business, not the sender's.
+		// CWR is in the TCP header; the sender needs no permission for it.
 		if want := (allowed | packet.TakesECN).Takes(f); (g.Drop == packet.DropNone) != want {
 			t.Fatalf("seed %d: %+v with %#x allowed: dropped as %v", seed, f.Offload, allowed, g.Drop)
 		}
@@ -129,8 +129,8 @@ func TestVnet(t *testing.T) {
 	}
 }
 
-// Any ten bytes are survived, a guest's word for a checksum is not taken, and
-// kinds nobody knows are refused.
+// Any ten bytes are handled. A guest's claim of a valid checksum is not trusted, and
+// unknown kinds are refused.
 func TestVnetGarbage(t *testing.T) {
 	var b packet.Batch
 	rng := rand.New(rand.NewSource(1))

@@ -1,11 +1,11 @@
 package packet
 
-// The checksum of a tunnel's UDP header covers the whole inner frame, so it is
-// made by whoever copies that: in the same pass, and after the inner checksum
-// where the sender left that to be finished as well. Until then its field holds
-// the sum over the pseudo header without the length (OffloadOuter).
+// The checksum of a tunnel's UDP header covers the whole inner frame. The code that
+// copies the frame computes it in the same pass, after the inner checksum if that is
+// unfinished too. Until then the field holds the sum over the pseudo header without
+// the length (OffloadOuter).
 
-// gatherSummed is GatherFinished of a frame with OffloadOuter.
+// gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
 	n := copy(dst, f.Header())
 	tail, odd := uint16(0), false
@@ -23,7 +23,7 @@ func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
 	return at
 }
 
-// finishOuter is FinishChecksum of a frame with OffloadOuter.
+// finishOuter is FinishChecksum for a frame with OffloadOuter.
 func (b *Batch) finishOuter(f *Frame) {
 	h := f.Header()
 	tail := b.sumFrom(f, len(h))
@@ -31,19 +31,20 @@ func (b *Batch) finishOuter(f *Frame) {
 	f.Offload.Flags &^= OffloadPartial | OffloadOuter
 }
 
-// finishBoth puts the inner checksum, if it is left to do, and then the outer
-// one into a copy of the frame's header; tail is the sum over what follows it.
+// finishBoth writes the inner checksum, if it is unfinished, and then the outer one
+// into h, a copy of the frame's header. tail is the sum over the bytes behind the
+// header.
 func (f *Frame) finishBoth(h []byte, tail uint16) {
 	if o := &f.Offload; o.Flags&OffloadPartial != 0 {
 		covered := h[o.CsumStart:]
 		putChecksum(covered[o.CsumOffset:], sumWithTail(covered, tail), o.CsumOffset)
 	}
 	udp := UDP(h[f.OuterL4:])
-	sum := AddSums(sumWithTail(udp, tail), uint16(udp.Len())) // the pseudo header has the length, too
+	sum := AddSums(sumWithTail(udp, tail), uint16(udp.Len())) // the pseudo header contains the length
 	putChecksum(udp[udpCsumOffset:], sum, udpCsumOffset)
 }
 
-// sumWithTail is the sum over h and what follows it.
+// sumWithTail returns the sum over h and the bytes behind it, whose sum is tail.
 func sumWithTail(h []byte, tail uint16) uint16 {
 	if len(h)&1 != 0 {
 		tail = tail>>8 | tail<<8

@@ -9,13 +9,13 @@ import (
 	"weft/packet/packettest"
 )
 
-// checkShape does random pushes, pulls, trims and pullups to a frame and to
-// plain bytes, and compares what is gathered, at once and through a cursor.
+// checkShape applies random pushes, pulls, trims and pullups to a frame and to plain
+// bytes. It compares the gathered frames, read at once and through a cursor.
 func checkShape(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	var b packet.Batch
 	a.Reset()
-	a.Add(&b, randomBytes(rng, 300), 100, 50) // another frame's spans before it
+	a.Add(&b, randomBytes(rng, 300), 100, 50) // spans of another frame before it
 	want := randomBytes(rng, 1+rng.Intn(600))
 	f := a.Add(&b, want, rng.Intn(packet.MaxHeader), rng.Intn(120))
 	for range 20 {
@@ -73,7 +73,7 @@ func FuzzFrameShape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkShape(t, a, seed) })
 }
 
-// Pullup fills all of the space behind the headroom, and no more.
+// Pullup fills all of the space behind the headroom and no more.
 func TestPullupLimit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch
@@ -86,7 +86,7 @@ func TestPullupLimit(t *testing.T) {
 	}
 }
 
-// Every reason has a name of its own.
+// Drop reasons have different names.
 func TestDropReasonNames(t *testing.T) {
 	seen := map[string]bool{"": true}
 	for r := range packet.DropReasons {

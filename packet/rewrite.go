@@ -2,10 +2,10 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of the private header. Extraction has set L3, L4 and Proto; a
-// rewrite of a header that the frame does not have changes nothing. Checksums
-// that cover a changed field are mended (RFC 1624); a UDP checksum of 0, "none",
-// stays 0; later fragments have no transport checksum.
+// Rewrites of the private header. Extraction has set L3, L4 and Proto. Rewriting a
+// header that the frame does not have changes nothing. Checksums that cover a changed
+// field are updated (RFC 1624). A UDP checksum of 0 ("none") stays 0. Later fragments
+// have no transport checksum.
 
 // SetEthDst sets the destination address to the low 48 bits.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
@@ -32,12 +32,12 @@ func (f *Frame) setIPv4Address(off int, addr uint32) {
 	}
 }
 
-// SetIPv6Src sets the source address: upper and lower half.
+// SetIPv6Src sets the source address from its upper and lower half.
 func (f *Frame) SetIPv6Src(hi, lo uint64) { f.setIPv6Address(8, hi, lo, true) }
 
-// SetIPv6Dst sets the destination address of the IPv6 header: upper and lower
-// half. Checksums follow unless a routing header holds the destination that
-// they cover.
+// SetIPv6Dst sets the destination address of the IPv6 header from its upper and lower
+// half. It updates the checksum unless a routing header holds the final destination,
+// which the checksum covers instead.
 func (f *Frame) SetIPv6Dst(hi, lo uint64) { f.setIPv6Address(24, hi, lo, f.Flags&FrameRouted == 0) }
 
 func (f *Frame) setIPv6Address(off int, hi, lo uint64, covered bool) {
@@ -76,8 +76,8 @@ func (f *Frame) SetTTL(ttl uint8) {
 	}
 }
 
-// DecTTL takes one off the TTL or hop limit; at 1 and 0 it changes nothing and
-// returns DropTTLExpired.
+// DecTTL decrements the TTL or hop limit. At 1 and 0 it changes nothing and returns
+// DropTTLExpired.
 func (f *Frame) DecTTL() DropReason {
 	var ttl uint8
 	if ip := f.ipv4(); ip != nil {
@@ -110,13 +110,13 @@ func (f *Frame) setPort(off int, port uint16) {
 	case ProtoTCP, ProtoUDP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		if !f.partial() { // else the port will be summed when the checksum is finished
+		if !f.partial() { // a partial checksum covers the port when it is finished
 			f.mendTransport(before, port)
 		}
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[off:])
 		binary.BigEndian.PutUint16(l4[off:], port)
-		if f.Flags&FrameFragment == 0 { // else how much follows is not known
+		if f.Flags&FrameFragment == 0 { // of a fragment, the number of bytes behind the port is not known
 			rest := f.Len() - int(f.L4) - off - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
 			binary.LittleEndian.PutUint32(l4[8:], crc)
@@ -124,8 +124,8 @@ func (f *Frame) setPort(off int, port uint16) {
 	}
 }
 
-// mendTransport mends the checksum of the transport header, if it has one, for
-// a change of bytes that it covers, given by their sums.
+// mendTransport updates the checksum of the transport header, if there is one, after
+// covered bytes changed. before and after are their sums.
 func (f *Frame) mendTransport(before, after uint16) {
 	if f.L4 == 0 {
 		return
@@ -144,24 +144,24 @@ func (f *Frame) mendTransport(before, after uint16) {
 	default:
 		return
 	}
-	if f.partial() { // the sum over the pseudo header, not inverted
+	if f.partial() { // a partial checksum is the sum over the pseudo header, not inverted
 		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^before, after))
 		binary.BigEndian.PutUint16(l4, sum)
 		return
 	}
 	sum := MendChecksum(binary.BigEndian.Uint16(l4), before, after)
 	if sum == 0 && f.Proto == ProtoUDP {
-		sum = 0xffff // RFC 768: 0 would say that there is none
+		sum = 0xffff // RFC 768: 0 means that there is no checksum
 	}
 	binary.BigEndian.PutUint16(l4, sum)
 }
 
-// partial tells whether the checksum of the header at L4 is to be finished.
+// partial reports whether the checksum of the header at L4 is unfinished.
 func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 is the IPv4 header and what follows it, nil if there is none.
+// ipv4 returns the bytes from the IPv4 header on, or nil.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -172,7 +172,7 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 is the IPv6 header and what follows it, nil if there is none.
+// ipv6 returns the bytes from the IPv6 header on, or nil.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

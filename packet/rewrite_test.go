@@ -15,8 +15,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as fields. bytes puts it together from nothing, all
-// checksums computed anew: the slow twin of every rewrite.
+// model is a frame as fields. bytes writes it from scratch with all checksums
+// computed anew: the slow twin of every rewrite.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q
@@ -28,7 +28,7 @@ type model struct {
 	icmp6     *layers.ICMPv6
 	noUDPSum  bool
 	payload   []byte
-	fragBytes int // of transport header and payload that are in the frame; 0: all
+	fragBytes int // bytes of transport header and payload within the frame; 0: all
 }
 
 func (m *model) transport(t testing.TB) []byte {
@@ -77,7 +77,7 @@ func (m *model) bytes(t testing.TB) []byte {
 		ls = append(ls, m.ip6)
 	}
 	data := serialize(t, append(ls, gopacket.Payload(tp))...)
-	ip := data[14+4*len(m.tags):] // which gopacket may have padded to 60 bytes
+	ip := data[14+4*len(m.tags):] // gopacket may have padded the frame to 60 bytes
 	n := packet.IPv4(ip).TotalLen()
 	if m.ip6 != nil {
 		n = packet.IPv6Len + packet.IPv6(ip).PayloadLen()
@@ -158,7 +158,7 @@ func (m *model) pushTag(tag layers.Dot1Q) {
 	m.tags = append([]layers.Dot1Q{tag}, m.tags...)
 }
 
-// frame is the model's bytes as a receive queue and extraction leave them.
+// frame makes a frame of the model's bytes, as a receive queue and extraction do.
 func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header int) *packet.Frame {
 	f := a.Add(b, m.bytes(t), header, 64)
 	f.L3 = uint16(14 + 4*len(m.tags))
@@ -178,11 +178,11 @@ func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header
 	return f
 }
 
-// rewrite does one random rewrite to both, and returns its name.
+// rewrite applies one random rewrite to frame and model and returns its name.
 func (m *model) rewrite(rng *rand.Rand, f *packet.Frame) string {
 	v := rng.Uint64()
 	if rng.Intn(4) == 0 {
-		v = [...]uint64{0, ^uint64(0)}[rng.Intn(2)] // sums of 0 and 0xffff
+		v = [...]uint64{0, ^uint64(0)}[rng.Intn(2)] // values whose sums are 0 and 0xffff
 	}
 	be := binary.BigEndian
 	addr := be.AppendUint64(nil, v)
@@ -316,7 +316,7 @@ func checkRewrites(t *testing.T, a *packettest.Arena, seed int64) {
 	for range 1 + rng.Intn(40) {
 		names = append(names, m.rewrite(rng, f))
 		want := m.bytes(t)
-		if m.sctp != nil && m.fragBytes != 0 { // cannot be mended, see setPort
+		if m.sctp != nil && m.fragBytes != 0 { // setPort cannot update the checksum of such a fragment
 			copy(want[f.L4+8:], f.Header()[f.L4+8:f.L4+12])
 		}
 		if got := packettest.Bytes(&b, f); !bytes.Equal(got, want) {
@@ -341,7 +341,7 @@ func FuzzRewrites(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkRewrites(t, a, seed) })
 }
 
-// A UDP checksum that comes out as 0 is written as 0xffff.
+// A UDP checksum computed as 0 is written as 0xffff.
 func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch
@@ -364,8 +364,8 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	}
 }
 
-// The destination of an IPv6 header is not covered while a routing header has
-// segments left; the source always is.
+// While a routing header has segments left, the checksum does not cover the
+// destination of the IPv6 header; it always covers the source.
 func TestRoutedDestinationIsNotCovered(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

@@ -2,35 +2,35 @@ package packet
 
 import "encoding/binary"
 
-// Segmenter cuts a large frame into the frames it stands for: each has a private
-// header of its own, lengths, sequence number, identification, flags and
-// checksums put right, and spans over its part of the large frame's memory. No
-// payload is copied; whoever sends the segments does that. Headers of a tunnel
-// before the frame are repeated and put right like the rest.
+// Segmenter cuts a large frame into the frames it stands for. Each gets a private
+// header with its own lengths, sequence number, identification, flags and checksums,
+// and spans over its part of the large frame's memory. The outer headers of a tunnel
+// are repeated and adjusted in the same way. No payload is copied; the sender of the
+// segments copies it.
 //
 // The large frame must not change, nor be dropped, until its segments are sent.
 type Segmenter struct {
 	from *Batch
 	f    *Frame
 
-	headers int // bytes of all headers
-	payload int // bytes
-	size    int // payload of a segment
-	at      int // payload cut so far
-	index   int // segments so far
+	headers int // length of all headers in bytes
+	payload int // payload of the large frame in bytes
+	size    int // payload of a segment in bytes
+	at      int // payload cut so far, in bytes
+	index   int // number of segments so far
 
-	span   int    // of the frame, where the payload after the private header goes on
-	offset uint32 // into it
+	span   int    // span of the large frame with the next payload byte
+	offset uint32 // offset into that span in bytes
 
-	// Sums over the IPv4 headers without length, identification and checksum.
+	// sums over the IPv4 headers without length, identification and checksum
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32
-	partial       uint16 // sum over the pseudo header without its length
+	partial       uint16 // sum over the pseudo header without the length
 }
 
-// Segments begins to cut f, a large frame that CheckOffload has accepted or
-// coalescing has made. f.LimitSegments has made its segments fit their path.
+// Segments begins to cut f, a large frame that CheckOffload has accepted or that
+// coalescing has made. Call f.LimitSegments first if the path limits the segments.
 func (b *Batch) Segments(f *Frame) Segmenter {
 	h := f.Header()
 	s := Segmenter{from: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
@@ -53,18 +53,18 @@ func (b *Batch) Segments(f *Frame) Segmenter {
 	return s
 }
 
-// sumWithout is the sum over an IPv4 header without total length, identification
+// sumWithout returns the sum over an IPv4 header without total length, identification
 // and checksum.
 func sumWithout(ip IPv4) uint32 {
 	without := uint32(ip.TotalLen()) + uint32(ip.ID()) + uint32(ip.Checksum())
 	return uint32(AddSums(Sum(ip), ^uint16(fold(uint64(without)))))
 }
 
-// Done tells whether all segments have been made.
+// Done reports whether all segments have been made.
 func (s *Segmenter) Done() bool { return s.at >= s.payload }
 
-// Next appends the next segment to dst; it reports false when there is none, or
-// dst has no room.
+// Next appends the next segment to dst. It reports false if there is none or dst is
+// full.
 func (s *Segmenter) Next(dst *Batch) bool {
 	if s.Done() || dst.Full() {
 		return false
@@ -87,10 +87,11 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write writes the next segment's headers to dst, which has room for MaxHeader and
-// Headroom, with the inner checksum finished, and returns their length; spans gets
-// its payload, count of them. 0: spans has too little room. Without outer, nothing is
-// written in the place of the tunnel's headers.
+// Write writes the next segment's headers to dst and its payload's spans to spans,
+// and finishes the inner checksum. It returns the length of the headers and the
+// number of spans; n is 0 if spans has too little room. dst has room for Headroom and
+// MaxHeader bytes. Without outer, Write leaves the place of the outer headers as it
+// is.
 func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.at), 0
@@ -130,9 +131,9 @@ func (s *Segmenter) Write(dst []byte, spans []Span, outer bool) (n, count int) {
 	return n, count
 }
 
-// addPayload gives seg the next n bytes: those in the private header of the large
-// frame are copied, the rest are spans. It reports false, the position being
-// unchanged, if dst has too few spans left.
+// addPayload gives seg the next n bytes of payload. It copies bytes of the large
+// frame's private header and refers to the rest by spans. It reports false and keeps
+// its position if dst has too few spans left.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.at; have > 0 {
@@ -159,8 +160,8 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish puts the headers in h right for n bytes of payload, the tunnel's if outer, and
-// goes on to the next segment.
+// finish adjusts the headers in h for n bytes of payload, outer headers too if outer
+// is set, and advances to the next segment.
 func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	f := s.f
 	length := s.headers + n
@@ -173,7 +174,7 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	if f.Proto == ProtoTCP {
 		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.at))
 		if s.index > 0 {
-			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: once
+			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: only the first segment has CWR
 		}
 		if s.at+n < s.payload {
 			l4[13] &^= tcpFIN | tcpPSH
@@ -186,8 +187,8 @@ func (s *Segmenter) finish(h []byte, n int, outer bool) {
 	s.index++
 }
 
-// finishIP puts an IP header right for a packet of length bytes, given what
-// sumWithout gave for it.
+// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
+// sumWithout for it.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

@@ -11,15 +11,15 @@ import (
 	"weft/packet/packettest"
 )
 
-// stream is a connection as a sender has it: what all of its frames have in
-// common. Its frames are written out byte by byte, the slow twin of segmentation.
+// stream has the common parts of a connection's frames. It writes its frames byte by
+// byte: the slow twin of segmentation.
 type stream struct {
-	outer   []byte // headers of a tunnel, lengths and IPv4 checksum 0
-	outerL3 int    // in outer
+	outer   []byte // outer headers with lengths and IPv4 checksum of 0
+	outerL3 int    // offset in outer
 	eth     []byte // Ethernet header, tags and EtherType
 	v6, udp bool
 	ext     []byte // IPv6 extension header or IPv4 options
-	tcp     []byte // 20 bytes and options
+	tcp     []byte // header of 20 bytes and options
 	proto   byte
 	ttl     byte
 	tos     byte
@@ -58,7 +58,7 @@ func randomStream(rng *rand.Rand) *stream {
 	return s
 }
 
-// tunnel puts the stream into VXLAN.
+// tunnel gives the stream outer headers of VXLAN.
 func (s *stream) tunnel(rng *rand.Rand) {
 	h := randomBytes(rng, 12)
 	if rng.Intn(3) == 0 {
@@ -81,8 +81,8 @@ func (s *stream) tunnel(rng *rand.Rand) {
 	s.outer = append(h, 0xc0, 1, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 100, 0)
 }
 
-// frame writes frame number index out, whose payload lies at offset at of all.
-// Flags are TCP's; partial leaves the checksum to be finished.
+// frame writes frame number index, whose payload starts at offset at of the stream.
+// flags are TCP's; partial leaves the checksum unfinished.
 func (s *stream) frame(payload []byte, index, at int, flags byte, partial bool) []byte {
 	l4 := make([]byte, 8)
 	csum := 6
@@ -173,7 +173,7 @@ func (s *stream) headers() int {
 	return s.l4() + len(s.tcp)
 }
 
-// note sets what extraction and a receive queue set of a frame.
+// note sets the fields that a receive queue and extraction set.
 func (s *stream) note(f *packet.Frame, size int) {
 	f.L3, f.L4, f.Proto = uint16(s.l3()), uint16(s.l4()), s.proto
 	if len(s.outer) > 0 {
@@ -194,7 +194,7 @@ func (s *stream) note(f *packet.Frame, size int) {
 	}
 }
 
-// cut is what the slow twin makes of a large frame.
+// cut returns the segments that the slow twin makes of a large frame.
 func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	for at := 0; at < len(payload); at += size {
 		end := min(at+size, len(payload))
@@ -210,8 +210,8 @@ func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	return frames
 }
 
-// segments cuts f by way of batches, as an output does, finishing checksums either
-// while gathering or in place.
+// segments cuts f through batches, as an output does. It finishes checksums while
+// gathering or in place.
 func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) {
 	s := b.Segments(f)
 	var dst packet.Batch
@@ -235,8 +235,8 @@ func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) 
 	return frames
 }
 
-// written cuts f by way of Write, as an output does that needs no frames; the same
-// without outer headers must differ in nothing else.
+// written cuts f with Write, as outputs without batches do. Without outer headers the
+// result must be the same but for these.
 func written(t *testing.T, b *packet.Batch, f *packet.Frame) (frames [][]byte) {
 	t.Helper()
 	var dst, bare [packet.Headroom + packet.MaxHeader]byte
@@ -270,7 +270,7 @@ func checkSegments(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)
 	if rng.Intn(3) == 0 {
-		s.ext = make([]byte, 8) // a destination option of padding, or IPv4 options of "end"
+		s.ext = make([]byte, 8) // a destination option of padding, or IPv4 options of type 0 (end)
 		s.ext[0], s.ext[2], s.ext[3] = s.proto, 1, 4
 		if !s.v6 {
 			s.ext[0] = 0
@@ -329,7 +329,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// seeds is n, or a tenth of it where time is short, as under the race detector.
+// seeds returns n, or a tenth of it for short tests, as under the race detector.
 func seeds(n int64) int64 {
 	if testing.Short() {
 		return n / 10
@@ -343,7 +343,7 @@ func FuzzSegments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkSegments(t, a, seed) })
 }
 
-// A stream is cut smaller where its path asks for it, a datagram is not.
+// LimitSegments cuts a stream into smaller segments and refuses a datagram.
 func TestLimitSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(1))
@@ -370,7 +370,7 @@ func TestLimitSegments(t *testing.T) {
 	}
 }
 
-// What contradicts the frame is refused, without a look beyond it.
+// CheckOffload refuses contradictions and reads no byte behind the frame.
 func TestCheckOffloadRefuses(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range seeds(20000) {

@@ -2,7 +2,7 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-// What the assembly takes, in bytes: multiples of sumBlock, sumLeast at least.
+// Lengths in bytes that the assembly takes: multiples of sumBlock, at least sumLeast.
 const (
 	sumBlock = 32
 	sumLeast = 128
@@ -10,13 +10,13 @@ const (
 
 var sumByBlocks = cpu.X86.HasAVX2
 
-// sumBlocks is the sum over n bytes, a multiple of sumBlock and at least sumLeast, in
-// words of the machine's order and not folded.
+// sumBlocks returns the sum over n bytes in words of the machine's byte order, not
+// folded. n is a multiple of sumBlock and at least sumLeast.
 //
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// copySumBlocks copies them too.
+// copySumBlocks is sumBlocks that also copies the bytes.
 //
 //go:noescape
 func copySumBlocks(dst, src *byte, n int) uint64

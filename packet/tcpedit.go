@@ -2,24 +2,23 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP has edit change the TCP header of f, options included, which lie in the
-// private header up to offset end, and mends its checksum. edit leaves ports, data
-// offset and checksum alone.
+// EditTCP calls edit to change the TCP header of f with its options and updates its
+// checksum. The header lies in the private header and ends at offset end. edit must
+// not change ports, data offset and checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
 	edit(h)
-	if !f.partial() { // else it will be summed when the checksum is finished
+	if !f.partial() { // a partial checksum covers the header when it is finished
 		f.mendTransport(before, Sum(h))
 	}
 }
 
-// ReplaceTCP puts text in the place of the n bytes at offset at of the frame,
-// which are in its TCP payload, beginning at offset payload; what follows moves,
-// and lengths and checksums of the headers follow. It reports false, having
-// changed nothing, where the frame does not lie in its private header as a whole
-// or would not after: a checksum cannot be mended for bytes nobody holds; and where
-// anything is left to do, for the place of that may be among what moves.
+// ReplaceTCP replaces n bytes at offset at of the frame with text. The bytes lie in
+// the TCP payload, which starts at offset payload. The bytes behind them move;
+// lengths and checksums follow. It reports false and changes nothing if the frame has
+// an unfinished offload, or if it does not lie in its private header as a whole,
+// before and after: a checksum cannot be updated for bytes elsewhere.
 func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -32,9 +31,9 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	h = f.Header()
 	copy(h[at+len(text):], rest)
 	copy(h[at:], text)
-	f.origin = 0 // where it came from, other bytes lie
+	f.origin = 0 // the foreign memory has the old bytes
 	f.mendTransport(before, Sum(h[payload:]))
-	f.mendTransport(length, length+uint16(delta)) // of the pseudo header
+	f.mendTransport(length, length+uint16(delta)) // the length in the pseudo header
 	if ip := f.ipv4(); ip != nil {
 		was := uint16(ip.TotalLen())
 		ip.SetTotalLen(int(was) + delta)
@@ -46,11 +45,12 @@ func (f *Frame) ReplaceTCP(payload, at, n int, text []byte) bool {
 	return true
 }
 
-// HeaderRoom is how long the private header can become.
+// HeaderRoom returns the greatest length in bytes that the private header can grow
+// to.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs calls edge with every edge of the blocks of selective acknowledgement
-// (RFC 2018) among options, and puts what it returns in its place.
+// SACKs calls edge for each edge of the selective acknowledgement blocks (RFC 2018)
+// in options and stores the returned value in its place.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {
@@ -65,9 +65,9 @@ func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	}
 }
 
-// TCPOption is the first of TCP options (RFC 9293 section 3.1) that is more than
-// padding, its kind and length included, and what follows it; nil where there is
-// none, or what is there is malformed.
+// TCPOption returns the first TCP option (RFC 9293 section 3.1) that is not padding,
+// with its kind and length, and the options behind it. It returns nil if there is
+// none or if it is malformed.
 func TCPOption(options []byte) (option, rest []byte) {
 	const end, nop = 0, 1
 	for len(options) >= 2 && options[0] != end {

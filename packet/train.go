@@ -5,27 +5,30 @@ import (
 	"encoding/binary"
 )
 
-// A train is what one sender's datagrams look like that were handed over as one:
-// they lie one behind the other, all of one size but for a shorter last one. If
-// what they carry are consecutive segments of one TCP connection, they become a
-// large frame where they are, by the rules of Coalescer and without a frame each.
+// A train is a sequence of datagrams that one sender handed over at once. They lie
+// one behind the other and have the same size; the last may be shorter. If they carry
+// consecutive segments of one TCP connection, JoinTrain makes one large frame of them
+// in place, by the rules of Coalescer, without a Frame for each.
 
-// trainShape is where the headers of a train's datagrams lie, relative to the
+// trainShape has the offsets of the headers of a train's datagrams, relative to the
 // payload of the outer UDP header.
 type trainShape struct {
-	l3, l4, end int // inner IP, TCP, what TCP carries
+	l3, l4, end int // inner IP header, TCP header, TCP payload
 	v4          bool
-	partial     uint16 // sum over the pseudo header without its length
+	partial     uint16 // sum over the pseudo header without the length
 }
 
-// JoinTrain makes f, begun with Next, a large frame of as many datagrams as go
-// together, commits it, and returns how many bytes of the train it took; 0, and f
-// is as it was, if not even two do. The train has left bytes at address at, in
-// datagrams of size bytes; the first n bytes of f's header are the outer headers,
-// up to outer, and a copy of what is at at. inner is where the inner Ethernet header
-// is in it. The outer lengths are for the caller to set.
+// JoinTrain makes f, begun with Next, a large frame of the first datagrams of a train
+// that fit together, and commits it. It returns the number of bytes taken from the
+// train. If not even two datagrams fit together, it returns 0 and f is unchanged.
 //
-// Inner checksums are verified: the outer one says nothing of who made them.
+// The train's remaining left bytes start at address at, in datagrams of size bytes.
+// The first n bytes of f's header are the outer headers, of outer bytes, and a copy
+// of the bytes at at. inner is the offset of the inner Ethernet header in this copy.
+// The caller sets the outer lengths.
+//
+// JoinTrain verifies the inner checksums: the outer checksum does not vouch for their
+// sender.
 func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr) (taken uintptr) {
 	h := f.buf[f.start : int(f.start)+n]
 	shape, ok := readTrain(h[outer:], inner-outer, int(min(size, left)))
@@ -66,8 +69,8 @@ func (b *Batch) JoinTrain(f *Frame, n, outer, inner int, at, left, size uintptr)
 	return taken
 }
 
-// readTrain finds the headers of the first datagram, of size bytes, of which h has
-// the beginning; false if it is none that anything may be added to.
+// readTrain finds the headers of the first datagram, of size bytes; h is its
+// beginning. It reports false if nothing may be merged with the datagram.
 func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -105,8 +108,8 @@ func readTrain(h []byte, inner, size int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// continues tells whether datagram seg goes on where flow ends; first has the
-// headers of the first one.
+// continues reports whether datagram seg is the next segment of flow. first has the
+// headers of the first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	if !bytes.Equal(first[:t.l3], seg[:t.l3]) {
 		return false
@@ -125,16 +128,17 @@ func (t *trainShape) continues(flow *coalesceFlow, first, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// valid verifies the TCP checksum of a datagram that has the first one's addresses.
+// valid verifies the TCP checksum of a datagram with the first one's addresses.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
 
-// pseudo is the sum over the pseudo header for n bytes from the TCP header on.
+// pseudo returns the sum over the pseudo header, for n bytes of TCP header and
+// payload.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish makes h, the first datagram's headers behind outer bytes of f's, those of
-// the large frame.
+// finish turns h, the first datagram's headers behind outer bytes of f's header, into
+// the headers of the large frame.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

@@ -7,8 +7,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkTrain joins a train of 45 segments and cuts what comes out again, which
-// is what two hosts do to 64 KiB.
+// BenchmarkTrain joins a train of 45 segments and cuts the result again: the work of
+// two hosts for 64 KiB.
 func BenchmarkTrain(b *testing.B) {
 	rng := rand.New(rand.NewSource(1))
 	s := randomStream(rng)

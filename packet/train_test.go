@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	trainOuter = 42 // of Ethernet, IPv4 and UDP, all 0 here
+	trainOuter = 42 // Ethernet, IPv4 and UDP headers, all zero here
 	trainVXLAN = 8
 )
 
-// checkTrain has a train of one connection's segments, one of them perhaps changed
-// in one bit, joined, and what was joined cut again: that gives the very datagrams
-// back, and one that is not sound is in no large frame.
+// checkTrain joins a train of one connection's segments, one of which may have a
+// flipped bit, and cuts the result. Cutting gives the original datagrams, and no
+// large frame contains a corrupt one.
 func checkTrain(t *testing.T, mem []byte, seed int64) (joined int) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)

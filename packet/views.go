@@ -2,9 +2,9 @@ package packet
 
 import "encoding/binary"
 
-// Header views: bytes as they lie in the frame, one accessor a field, integers
-// in host order. They check nothing; whoever makes one has validated the length
-// (extraction does, once a frame).
+// Header views are bytes as they lie in the frame, with one accessor for each field;
+// integers are in host order. Views check nothing: extraction validates lengths once
+// a frame.
 
 // EtherTypes.
 const (

@@ -2,9 +2,8 @@ package packet
 
 import "encoding/binary"
 
-// PushVLAN puts a tag (IEEE 802.1Q) with this TPID and TCI between the source
-// address and what follows it. DropNoHeadroom if the headroom is used up; the
-// frame is then unchanged.
+// PushVLAN inserts a tag (IEEE 802.1Q) with this TPID and TCI behind the source
+// address. It returns DropNoHeadroom and changes nothing if the headroom is used up.
 func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
 	h := f.Push(4)
 	if h == nil {
@@ -16,7 +15,7 @@ func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
 	return DropNone
 }
 
-// PopVLAN takes the outermost tag off; it reports false if there is none.
+// PopVLAN removes the outermost tag. It reports false if there is none.
 func (f *Frame) PopVLAN() bool {
 	h := f.Header()
 	if !tagged(h) {
@@ -26,7 +25,7 @@ func (f *Frame) PopVLAN() bool {
 	return f.Pull(4)
 }
 
-// SetVLAN sets the TCI of the outermost tag; it reports false if there is none.
+// SetVLAN sets the TCI of the outermost tag. It reports false if there is none.
 func (f *Frame) SetVLAN(tci uint16) bool {
 	h := f.Header()
 	if !tagged(h) {
@@ -38,8 +37,8 @@ func (f *Frame) SetVLAN(tci uint16) bool {
 
 func tagged(h []byte) bool { return len(h) >= 18 && IsVLAN(Ethernet(h).Type()) }
 
-// IsVLAN tells whether an EtherType is the TPID of a VLAN tag: a customer's
-// (0x8100) or a service's (0x88a8).
+// IsVLAN reports whether an EtherType is the TPID of a VLAN tag: customer tag
+// (0x8100) or service tag (0x88a8).
 func IsVLAN(etherType uint16) bool {
 	return etherType == EtherTypeVLAN || etherType == EtherTypeSVLAN
 }

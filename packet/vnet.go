@@ -2,8 +2,8 @@ package packet
 
 import "encoding/binary"
 
-// VnetLen is the length of the virtio-net header as a tap has it, and a legacy
-// device without mergeable buffers; num_buffers follows otherwise.
+// VnetLen is the length in bytes of the virtio-net header of taps and of legacy
+// devices without mergeable buffers. Elsewhere num_buffers follows.
 const VnetLen = 10
 
 // The virtio-net header (virtio 1.2 section 5.1.6), little endian: flags 1,
@@ -18,16 +18,16 @@ const (
 	vnetECN   = 0x80
 )
 
-// DecodeVnet sets f's offload from the virtio-net header h of its sender, who may
-// use what is in allowed. A wish beyond it, or one of an unknown kind, drops the
-// frame as DropBadOffload; whether the rest fits the frame is checked by
-// CheckOffload. trusted says that the sender's word for a valid checksum is
-// taken: the kernel's, not a guest's. hdr_len is a hint that nothing here needs,
-// and flags not known are ignored (section 5.1.6.4.2 asks for it).
+// DecodeVnet sets f's offload from its virtio-net header h. allowed is the set of
+// offloads that the sender negotiated. Other or unknown offloads drop the frame with
+// DropBadOffload; CheckOffload checks the rest against the frame. With trusted set,
+// the sender's claim of a valid checksum is accepted: the kernel's is, a guest's is
+// not. hdr_len is a hint and not used, and unknown flags are ignored (section
+// 5.1.6.4.2).
 func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	first := binary.LittleEndian.Uint64(h[:8])
 	if first&0xffff == 0 {
-		return // nearly every frame
+		return // fast path: nearly every frame
 	}
 	flags, kind := uint8(first), uint8(first>>8)
 	if flags&vnetDataValid != 0 && trusted {
@@ -61,8 +61,8 @@ func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	}
 }
 
-// EncodeVnet writes the virtio-net header that tells the receiver what is left to
-// do of f. The receiver takes it: see Offloads.Takes. h may be foreign memory.
+// EncodeVnet writes the virtio-net header for f's offload, which the receiver takes
+// (see Offloads.Takes). h may be foreign memory.
 func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
 	o := &f.Offload
 	first, csumOffset := uint64(0), uint16(0)

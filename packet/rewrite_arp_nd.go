@@ -2,11 +2,11 @@ package packet
 
 import "encoding/binary"
 
-// Rewrites of what neighbours ask each other: ARP, neighbour discovery, and the
-// ICMP header; and of the flow label. As in rewrite.go, a header that the frame
-// does not have is not changed, and checksums follow.
+// Rewrites of ARP, neighbour discovery and ICMP headers, and of the flow label. As in
+// rewrite.go, rewriting a header that the frame does not have changes nothing, and
+// checksums are updated.
 
-// arp is the ARP packet of IPv4 over Ethernet in the frame, nil if it is none.
+// arp returns the ARP packet for IPv4 over Ethernet in the frame, or nil.
 func (f *Frame) arp() []byte {
 	h := f.Header()
 	at := 12
@@ -26,7 +26,7 @@ func (f *Frame) arp() []byte {
 		return nil
 	}
 	arp := h[at+2 : at+2+ARPLen]
-	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // Ethernet, IPv4, 6, 4
+	if binary.BigEndian.Uint64(arp)>>16 != 0x0001_0800_0604 { // hardware type Ethernet, protocol IPv4, address lengths 6 and 4
 		return nil
 	}
 	return arp
@@ -39,11 +39,10 @@ func (f *Frame) SetARPOp(op uint16) {
 	}
 }
 
-// SetARPSha and SetARPTha set the hardware addresses of sender and target to the
-// low 48 bits.
+// SetARPSha sets the sender's hardware address to the low 48 bits.
 func (f *Frame) SetARPSha(mac uint64) { f.setARPHardware(8, mac) }
 
-// SetARPTha is SetARPSha of the target.
+// SetARPTha sets the target's hardware address to the low 48 bits.
 func (f *Frame) SetARPTha(mac uint64) { f.setARPHardware(18, mac) }
 
 func (f *Frame) setARPHardware(off int, mac uint64) {
@@ -52,11 +51,10 @@ func (f *Frame) setARPHardware(off int, mac uint64) {
 	}
 }
 
-// SetARPSpa and SetARPTpa set the IPv4 addresses of sender and target, most
-// significant byte first.
+// SetARPSpa sets the sender's IPv4 address, most significant byte first.
 func (f *Frame) SetARPSpa(addr uint32) { f.setARPAddress(14, addr) }
 
-// SetARPTpa is SetARPSpa of the target.
+// SetARPTpa sets the target's IPv4 address, most significant byte first.
 func (f *Frame) SetARPTpa(addr uint32) { f.setARPAddress(24, addr) }
 
 func (f *Frame) setARPAddress(off int, addr uint32) {
@@ -70,10 +68,10 @@ func putMAC(b []byte, mac uint64) {
 	binary.BigEndian.PutUint32(b[2:], uint32(mac))
 }
 
-// SetICMPType and SetICMPCode set the type and the code of ICMP or ICMPv6.
+// SetICMPType sets the type of ICMP or ICMPv6.
 func (f *Frame) SetICMPType(v uint8) { f.setICMP(0, v) }
 
-// SetICMPCode is SetICMPType of the code.
+// SetICMPCode sets the code of ICMP or ICMPv6.
 func (f *Frame) SetICMPCode(v uint8) { f.setICMP(1, v) }
 
 func (f *Frame) setICMP(off int, v uint8) {
@@ -97,11 +95,11 @@ const (
 	ndAdvertisment = 136
 	ndSourceLink   = 1
 	ndTargetLink   = 2
-	ndOptions      = 24 // of the header, where they begin
+	ndOptions      = 24 // offset of the options in the ICMPv6 header
 )
 
-// nd is the neighbour solicitation or advertisement, from its ICMPv6 header to
-// the end of the private header; nil if there is none.
+// nd returns the neighbour solicitation or advertisement, from its ICMPv6 header to
+// the end of the private header, or nil.
 func (f *Frame) nd() []byte {
 	if f.L4 == 0 || f.Proto != ProtoICMPv6 {
 		return nil
@@ -113,7 +111,7 @@ func (f *Frame) nd() []byte {
 	return l4
 }
 
-// SetNDTarget sets the target: upper and lower half.
+// SetNDTarget sets the target address from its upper and lower half.
 func (f *Frame) SetNDTarget(hi, lo uint64) {
 	nd := f.nd()
 	if nd == nil {
@@ -126,11 +124,12 @@ func (f *Frame) SetNDTarget(hi, lo uint64) {
 	f.mendTransport(before, Sum(target))
 }
 
-// SetNDSll sets the source link-layer address option to the low 48 bits, where
-// there is one, SetNDTll that of the target.
+// SetNDSll sets the source link-layer address option, if there is one, to the low 48
+// bits.
 func (f *Frame) SetNDSll(mac uint64) { f.setNDOption(ndSourceLink, mac) }
 
-// SetNDTll is SetNDSll of the target.
+// SetNDTll sets the target link-layer address option, if there is one, to the low 48
+// bits.
 func (f *Frame) SetNDTll(mac uint64) { f.setNDOption(ndTargetLink, mac) }
 
 func (f *Frame) setNDOption(kind byte, mac uint64) {

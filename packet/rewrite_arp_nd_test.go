@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-// nearFrame is an ARP packet, a neighbour solicitation or advertisement, or an
-// ICMP echo, with where its fields lie; the twin writes there and computes the
-// checksum anew.
-type nearFrame struct {
+// arpNDFrame is an ARP packet, a neighbour solicitation or advertisement, or an ICMP
+// echo, with the offsets of its fields. The twin writes to these offsets and computes
+// the checksum anew.
+type arpNDFrame struct {
 	bytes  []byte
 	l3, l4 int // 0: none
 	proto  uint8
 	arp    int
-	sll    int // of the option's address, 0: none
+	sll    int // offset of the option's address, 0: none
 	tll    int
 }
 
-func randomNear(r *rand.Rand) nearFrame {
-	var n nearFrame
+func randomNear(r *rand.Rand) arpNDFrame {
+	var n arpNDFrame
 	random := func(size int) []byte {
 		b := make([]byte, size)
 		for i := range b {
@@ -70,7 +70,7 @@ func randomNear(r *rand.Rand) nearFrame {
 	return n
 }
 
-func (n *nearFrame) checksum() {
+func (n *arpNDFrame) checksum() {
 	if n.l4 == 0 {
 		return
 	}
@@ -93,8 +93,8 @@ func (n *nearFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes v, size bytes of it, at off if the header at base is there.
-func (n *nearFrame) put(base, off int, v uint64, size int) {
+// put writes the low size bytes of v at off, if the header at base exists.
+func (n *arpNDFrame) put(base, off int, v uint64, size int) {
 	if base == 0 {
 		return
 	}
@@ -103,7 +103,7 @@ func (n *nearFrame) put(base, off int, v uint64, size int) {
 	n.checksum()
 }
 
-func (n *nearFrame) isND() bool {
+func (n *arpNDFrame) isND() bool {
 	return n.proto == ProtoICMPv6 && (n.bytes[n.l4] == 135 || n.bytes[n.l4] == 136) && n.bytes[n.l4+1] == 0
 }
 
@@ -175,8 +175,8 @@ func checkNear(t *testing.T, seed uint64) {
 	}
 }
 
-// zeroSums tells whether the frames differ in a checksum that is 0 in one of
-// them and ffff in the other: both are right.
+// zeroSums reports whether the frames differ only in a checksum that is 0 in one and
+// 0xffff in the other: both are right.
 func zeroSums(a, b []byte, l4 int) bool {
 	if l4 == 0 {
 		return false
@@ -201,8 +201,8 @@ func FuzzRewritesOfNeighbours(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkNear(t, seed) })
 }
 
-// TestRewritesOfNoNeighbours: frames that are cut off, or no such thing, stay.
-func TestRewritesOfNoNeighbours(t *testing.T) {
+// Rewrites of a frame that is truncated or has no such header change nothing.
+func TestRewritesOfAbsentHeaders(t *testing.T) {
 	for size := range 60 {
 		for _, etherType := range []uint16{0x0806, 0x8100, 0x0010, 0x86dd} {
 			var b Batch
