@@ -282,7 +282,7 @@ func (m *model) send(n, cut int) {
 		m.t.Fatalf("took %d of %d frames with %d free", took, n, free)
 	}
 	if cut < 255 && took > 0 {
-		given := m.tx.taken[:took]
+		given := m.tx.free[m.tx.freeCount:][:took]
 		for _, frame := range given[min(len(given), max(cut-9, 0)):] {
 			m.mem.marks[frame] = marks[frame]
 		}

@@ -44,13 +44,15 @@ type txQueue struct {
 	published uint32 // tx producer as last stored
 	reaped    uint32 // completion consumer as last stored
 	backlog   bool   // published frames wait for a kick
-	taken     [packet.BatchSize * maxPieces]uint32
 	large     []byte // where a frame of several pieces is gathered first; nil: none are sent
 }
 
 // Send gathers into UMEM frames and writes their descriptors; Flush publishes
 // them. The tx ring has a slot for every frame, so frames are all that can run
 // out.
+//
+// A copy faults where a guest has truncated its memory. All copies come before take,
+// which alone changes what the queue owns: a fault leaves the queue as it was.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	q.reap()
 	n, count := 0, 0
@@ -68,7 +70,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			continue
 		}
 		if uint64(length) > q.frameSize {
-			pieces := q.sendPieces(b, f, length, q.taken[count:])
+			pieces := q.gatherPieces(b, f, length, count)
 			if pieces == 0 {
 				break
 			}
@@ -76,55 +78,63 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
-		if q.freeCount == 0 || count == len(q.taken) {
+		if count == q.freeCount {
 			break
 		}
-		q.freeCount--
-		frame := q.free[q.freeCount]
-		addr := q.first + uint64(frame)<<q.shift
+		addr := q.frameFor(count)
 		b.GatherFinished(f, q.umem[addr:addr+uint64(length)])
-		*q.tx.at(q.next) = unix.XDPDesc{Addr: addr, Len: uint32(length)}
-		q.next++
-		q.taken[count] = frame
+		*q.tx.at(q.next + uint32(count)) = unix.XDPDesc{Addr: addr, Len: uint32(length)}
 		count++
 		n++
 	}
 	if count > 0 {
-		q.noteSent()
-		q.markGiven(count)
+		q.take(count)
 	}
 	return n
 }
 
-// sendPieces is Send for one frame longer than one of the UMEM's: it returns the
-// number of those that it took, 0 where there are not as many.
-func (q *txQueue) sendPieces(b *packet.Batch, f *packet.Frame, length int, taken []uint32) int {
+// frameFor is the address in the UMEM of the frame that goes into slot number i of those
+// to come.
+func (q *txQueue) frameFor(i int) uint64 {
+	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
+}
+
+// gatherPieces gathers one frame longer than one of the UMEM's into the slots from
+// number count on. It returns how many slots the frame fills, 0 where the free frames do
+// not suffice.
+func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
-	if pieces > q.freeCount || pieces > len(taken) || length > len(q.large) {
+	if pieces > q.freeCount-count || length > len(q.large) {
 		return 0
 	}
 	b.GatherFinished(f, q.large[:length])
 	rest := q.large[:length]
-	for i := range pieces {
-		q.freeCount--
-		taken[i] = q.free[q.freeCount]
-		addr := q.first + uint64(taken[i])<<q.shift
+	for i := count; i < count+pieces; i++ {
+		addr := q.frameFor(i)
 		n := copy(q.umem[addr:addr+q.frameSize], rest)
 		rest = rest[n:]
 		d := unix.XDPDesc{Addr: addr, Len: uint32(n)}
 		if len(rest) > 0 {
 			d.Options = pieceFollows
 		}
-		*q.tx.at(q.next) = d
-		q.next++
+		*q.tx.at(q.next + uint32(i)) = d
 	}
 	return pieces
 }
 
+// take takes the frames of the next count slots, which are written, off the free list.
+func (q *txQueue) take(count int) {
+	q.freeCount -= count
+	q.next += uint32(count)
+	q.noteSent()
+	q.markGiven(count)
+}
+
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
+// markGiven marks the frames that left the free list last.
 func (q *txQueue) markGiven(count int) {
-	for _, frame := range q.taken[:count] {
+	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
 	}
 }
