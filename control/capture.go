@@ -133,7 +133,7 @@ func (c *captures) turn() (again, more bool) {
 	return true, more
 }
 
-// Follow turns to the present engine's workers and tells them of all taps.
+// follow turns to the present engine's workers and tells them of all taps.
 // Caller holds mu and Daemon.mu: the memory of an engine that is gone goes only
 // under the latter.
 func (c *captures) follow() {

@@ -70,7 +70,7 @@ func (c *connectionEvents) end(f *connectionFollower) {
 	c.watch()
 }
 
-// Follow turns to the present engine's table. Caller holds mu and Daemon.mu.
+// follow turns to the present engine's table. Caller holds mu and Daemon.mu.
 func (c *connectionEvents) follow() {
 	if c.workers == c.d.workers {
 		return

@@ -149,7 +149,7 @@ func openCounters(fd, megaflows int) (*counters, error) {
 	return c, nil
 }
 
-// Replay carries out the journal, if it is whole. Doing so twice is harmless.
+// replay carries out the journal, if it is whole. Doing so twice is harmless.
 func (c *counters) replay() {
 	j := c.journal
 	if j.State.Load() != 1 {

@@ -392,7 +392,7 @@ func (f *fakes) die() {
 
 func (f *fakes) worker() *fakeWorker { return f.last().workers[0] }
 
-// hopTemplate waits until no frame waits for control.
+// settle waits until no frame waits for control.
 func (f *fakes) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().waiting() == 0 })

@@ -104,7 +104,7 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// Push makes room by moving what is left to the start, at most once for as many
+// push makes room by moving what is left to the start, at most once for as many
 // as were taken.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {

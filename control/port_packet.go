@@ -81,7 +81,7 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// Follow is deviceFollower's: the sockets outlive all but the device.
+// follow is deviceFollower's: the sockets outlive all but the device.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

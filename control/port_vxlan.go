@@ -79,7 +79,7 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// Join has the kernel receive the port's group on its device, as long as there is
+// join has the kernel receive the port's group on its device, as long as there is
 // one.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)

@@ -139,7 +139,7 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// Close has the engine close its sockets first, then takes the program off the
+// close has the engine close its sockets first, then takes the program off the
 // device: some drivers hang the other way round.
 func (p *xdpPort) close() {
 	p.mu.Lock()

@@ -364,7 +364,7 @@ func (d *Daemon) updateView() {
 	d.mu.Unlock()
 }
 
-// DeletePort deletes a port. Flows that name it stay, with its number.
+// deletePort deletes a port. Flows that name it stay, with its number.
 func (d *Daemon) deletePort(name string) error {
 	d.change.Lock()
 	defer d.change.Unlock()

@@ -29,7 +29,7 @@ func worded(answer func(*http.Request, portWords) (any, error)) func(*http.Reque
 	}
 }
 
-// Names is what shows ports so. Caller holds mu.
+// names is what shows ports so. Caller holds mu.
 func (d *Daemon) names(words portWords) openflow.Names {
 	if words == byNumber {
 		return nil

@@ -39,7 +39,7 @@ func (b *ruleBook) take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// Restore makes place taken, as it was saved.
+// restore makes place taken, as it was saved.
 func (b *ruleBook) restore(place uint32, age uint64) {
 	for uint32(len(b.ages)) <= place {
 		b.ages = append(b.ages, 0)
@@ -133,7 +133,7 @@ func returnMemory() {
 	debug.FreeOSMemory()
 }
 
-// ChangeFlows parses and applies a change of the tables: all of it or nothing.
+// changeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
 func (d *Daemon) changeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {

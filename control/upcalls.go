@@ -41,7 +41,7 @@ func (d *Daemon) startUpcalls(w *workers) (*upcalls, error) {
 	return u, nil
 }
 
-// Close ends the goroutines. Caller holds neither d.mu nor anything that a miss
+// close ends the goroutines. Caller holds neither d.mu nor anything that a miss
 // needs.
 func (u *upcalls) close() {
 	close(u.stop)

@@ -75,7 +75,7 @@ func (c *portContext) present(u *underlay.Kernel) bool {
 	return there && err == nil
 }
 
-// Follow is deviceFollower's. A device that is down keeps its sockets; one with
+// follow is deviceFollower's. A device that is down keeps its sockets; one with
 // another MTU keeps program and sockets, for a program that is attached anew
 // takes the links of some cards down for seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {

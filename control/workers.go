@@ -19,7 +19,7 @@ const maxWorkers = 64
 // it.
 var errEngineGone = errors.New("the engine has died, another is being started: try again")
 
-// rings are one engine's workers: the memory shared with them and the
+// workers are one engine's workers: the memory shared with them and the
 // producing ends of their command rings. They are replaced as a whole when the
 // engine is.
 type workers struct {
@@ -113,7 +113,7 @@ func (w *workers) Broadcast(msg []byte) {
 	w.publishAll()
 }
 
-// hopTemplate waits until every command sent so far has taken effect, or the engine
+// settle waits until every command sent so far has taken effect, or the engine
 // is gone: errEngineGone.
 func (w *workers) settle() error {
 	w.mu.Lock()

@@ -153,7 +153,7 @@ func (k *Kernel) subscribe() (*events, error) {
 	return e, nil
 }
 
-// Follow applies events until close. When one is lost, it starts over.
+// follow applies events until close. When one is lost, it starts over.
 func (k *Kernel) follow(e *events) {
 	defer k.stopped.Done()
 	for {
