@@ -44,7 +44,8 @@ type vhostPort struct {
 	stop    context.CancelFunc
 
 	// keeping orders what the engine is told to keep: the last is the newest.
-	keeping sync.Mutex
+	keeping   sync.Mutex
+	forgotten bool // keeping guards it: the session is closed, nothing is kept any more
 }
 
 func (p *vhostPort) open(kept *engine.Kept) error {
@@ -53,7 +54,7 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
 	mtu, _ := strconv.Atoi(p.values["mtu"])       // likewise; absent: 0
 	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues,
-		MTU: mtu, NoOffloads: p.values["offloads"] == "off", Logger: p.log}
+		MTU: mtu, NoOffloads: p.values["offloads"] == "off", Forget: p.forgetSnapshot, Logger: p.log}
 	backend := (*vhostBackend)(p)
 	var err error
 	if kept != nil {
@@ -99,11 +100,22 @@ func (p *vhostPort) attach(resume bool) error {
 func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
+	if p.forgotten {
+		return
+	}
 	blob, fds := s.Snapshot()
 	defer closeFDs(fds)
 	if err := p.keep(blob, fds); err != nil && !errors.Is(err, engine.ErrGone) {
 		p.log.Error("the session cannot be kept for the next control process", "error", err)
 	}
+}
+
+// forgetSnapshot has the engine forget the session for good.
+func (p *vhostPort) forgetSnapshot() {
+	p.keeping.Lock()
+	defer p.keeping.Unlock()
+	p.forgotten = true
+	p.forget()
 }
 
 func closeFDs(fds []int) {
@@ -155,7 +167,7 @@ func (p *vhostPort) close() {
 		stop()
 	}
 	_, _ = p.detach() // the session has done so, unless the engine took a device that it forgot
-	p.forget()
+	p.forgetSnapshot()
 }
 
 // vhostBackend is the port as its session sees it: the way to the engine. An

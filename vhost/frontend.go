@@ -1,7 +1,5 @@
 package vhost
 
-import "golang.org/x/sys/unix"
-
 // frontEnd is what the front end of the present connection has said. In the
 // session the descriptors are this process's, in a snapshot indexes.
 type frontEnd struct {
@@ -17,10 +15,13 @@ type frontEnd struct {
 	Announce    []byte       `json:"announce,omitempty"` // by the device that is started next
 	Record      int          `json:"record"`             // of the packed rings of a device that was started; -1: none
 	Inflight    InflightSpec `json:"inflight"`
-	// Backend is our end of the channel for requests of the back end; -1: none.
-	// Nothing is ever said on it: what a guest can be told of (MTU, link, queues)
-	// does not change while it is attached.
+	// Backend is a channel for requests of the back end, as builds before this one
+	// kept it; -1: none. It is dropped as soon as it is seen.
 	Backend int `json:"backend"`
+
+	// dropped are descriptors that are no longer used. The session closes them when
+	// the engine keeps no duplicate any more, without its lock: see Session.dispose.
+	dropped []int
 }
 
 // vringState is one ring; the index is its place.
@@ -93,9 +94,17 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 }
 
-func (f *frontEnd) closeRegions() {
+// drop gives up a descriptor, if there is one.
+func (f *frontEnd) drop(fd *int) {
+	if *fd >= 0 {
+		f.dropped = append(f.dropped, *fd)
+	}
+	*fd = -1
+}
+
+func (f *frontEnd) dropRegions() {
 	for i := range f.Regions {
-		unix.Close(f.Regions[i].FD)
+		f.drop(&f.Regions[i].FD)
 	}
 	f.Regions = nil
 }
@@ -103,32 +112,31 @@ func (f *frontEnd) closeRegions() {
 func (f *frontEnd) resetVrings() {
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
-		closeFD(&v.Kick)
-		closeFD(&v.Call)
-		closeFD(&v.Err)
+		f.drop(&v.Kick)
+		f.drop(&v.Call)
+		f.drop(&v.Err)
 		*v = vringState{Kick: -1, Call: -1, Err: -1}
 	}
 }
 
-func (f *frontEnd) close() {
-	f.closeRegions()
-	f.resetVrings()
-	closeFD(&f.Record)
-	f.closeLog()
-	f.closeInflight()
-	closeFD(&f.Backend)
+// dropAll forgets all that the front end has said. Its descriptors are in dropped then.
+func (f *frontEnd) dropAll(pairs int) {
+	f.eachFD(f.drop)
+	dropped := f.dropped
+	*f = newFrontEnd(pairs)
+	f.dropped = dropped
 }
 
-func (f *frontEnd) closeInflight() {
+func (f *frontEnd) dropInflight() {
 	if f.Inflight.Size > 0 {
-		unix.Close(f.Inflight.FD)
+		f.drop(&f.Inflight.FD)
 	}
 	f.Inflight = InflightSpec{}
 }
 
-func (f *frontEnd) closeLog() {
+func (f *frontEnd) dropLog() {
 	if f.Log.Size > 0 {
-		unix.Close(f.Log.FD)
+		f.drop(&f.Log.FD)
 	}
 	f.Log = LogSpec{}
 }
@@ -136,6 +144,7 @@ func (f *frontEnd) closeLog() {
 // clone copies everything but the descriptors themselves.
 func (f *frontEnd) clone() frontEnd {
 	c := *f
+	c.dropped = nil
 	c.Regions = append([]RegionSpec{}, f.Regions...)
 	c.Vrings = append([]vringState{}, f.Vrings...)
 	return c
@@ -178,11 +187,4 @@ func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 		}
 	}
 	return s, fds
-}
-
-func closeFD(fd *int) {
-	if *fd >= 0 {
-		unix.Close(*fd)
-	}
-	*fd = -1
 }

@@ -66,9 +66,12 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile returns the page size of the region's file, having checked that the
-// file is as long as the region needs.
+// checkFile returns the page size of the region's file, having checked that it is
+// shared memory and as long as the region needs.
 func checkFile(s RegionSpec, fd int) (uint64, error) {
+	if err := checkShared(fd); err != nil {
+		return 0, err
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat: %w", err)

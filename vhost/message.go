@@ -41,8 +41,7 @@ const (
 	lastReplyTimeout = 100 * time.Millisecond
 )
 
-// message is one request as read. It owns its descriptors until a handler takes
-// them.
+// message is one request as read. Descriptors that no handler takes are disposed of.
 type message struct {
 	request uint32
 	flags   uint32
@@ -52,14 +51,20 @@ type message struct {
 	send    int // a descriptor that goes with the reply and is closed then; 0: none
 }
 
-// close closes the descriptors that nobody has taken.
-func (m *message) close() {
-	closeAll(m.fds)
-	m.fds = nil
-	if m.send > 0 {
-		unix.Close(m.send)
-		m.send = 0
+// untaken returns the descriptors that nobody has taken, the reply's included; the
+// message has none from then on.
+func (m *message) untaken() []int {
+	var fds []int
+	for _, fd := range m.fds {
+		if fd >= 0 {
+			fds = append(fds, fd)
+		}
 	}
+	if m.send > 0 {
+		fds = append(fds, m.send)
+	}
+	m.fds, m.send = nil, 0
+	return fds
 }
 
 // takeFD hands over descriptor i.
@@ -105,7 +110,12 @@ type wire struct {
 	// patience is messageTimeout, but for tests.
 	patience time.Duration
 	body     [messageHeaderLen + maxPayload]byte
-	oob      [256]byte
+	// oob holds as many descriptors as the kernel passes in one message (SCM_MAX_FD,
+	// 253): those that do not fit would close in the middle of a read.
+	oob [1088]byte
+	// waste are descriptors that came in vain. Nothing here closes them: that may take
+	// as long as the front end likes, see Session.dispose.
+	waste []int
 }
 
 // errQuiet: nothing came until the deadline of next.
@@ -127,8 +137,7 @@ func (w *wire) next(quiet time.Duration) (message, *row, error) {
 
 // peek looks at a message without taking it out.
 func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err error) {
-	n, fds, err := w.look(w.body[:messageHeaderLen], quiet)
-	closeAll(fds) // they come along with every look
+	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) && w.stop.Err() == nil {
 			err = errQuiet
@@ -143,26 +152,28 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 		return m, r, false, err
 	}
 	want := messageHeaderLen + size // and no more: what follows has descriptors of its own
-	if n, fds, err = w.look(w.body[:want], w.patience); err != nil || n < want {
-		closeAll(fds)
+	var fds []int
+	if n, fds, err = w.look(w.body[:want], w.oob[:], w.patience); err != nil || n < want {
+		w.waste = append(w.waste, fds...)
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
 	// The kernel adds the descriptors of the next message to a message without.
 	if r.bare(m.payload) {
-		closeAll(fds)
+		w.waste = append(w.waste, fds...) // until it is consumed: another reference would close there
 		fds = nil
 	}
-	if m.fds = fds; len(fds) > r.fds {
-		m.close()
+	if len(fds) > r.fds {
+		w.waste = append(w.waste, fds...)
 		return m, r, false, fmt.Errorf("%s: %d descriptors, expected at most %d", r.name, len(fds), r.fds)
 	}
+	m.fds = fds
 	return m, r, true, nil
 }
 
 // look returns what is in the socket, up to len(b) bytes, and duplicates of the
-// descriptors that came with it.
-func (w *wire) look(b []byte, timeout time.Duration) (n int, fds []int, err error) {
+// descriptors that came with it, if there is an oob for them.
+func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, nil, err
 	}
@@ -174,7 +185,7 @@ func (w *wire) look(b []byte, timeout time.Duration) (n int, fds []int, err erro
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
 		for {
-			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), b, w.oob[:], unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			n, oobn, flags, _, failed = unix.Recvmsg(int(fd), b, oob, unix.MSG_PEEK|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 			if failed != unix.EINTR {
 				return failed != unix.EAGAIN
 			}
@@ -186,24 +197,32 @@ func (w *wire) look(b []byte, timeout time.Duration) (n int, fds []int, err erro
 	if n == 0 {
 		return 0, nil, io.EOF
 	}
-	if err = takeRights(w.oob[:oobn], &fds); err == nil && (flags&unix.MSG_CTRUNC != 0 || len(fds) > maxMessageFDs) {
+	if oob == nil {
+		return n, nil, nil
+	}
+	if err = takeRights(oob[:oobn], &fds); err == nil && (flags&unix.MSG_CTRUNC != 0 || len(fds) > maxMessageFDs) {
 		err = fmt.Errorf("more than %d descriptors in one message", maxMessageFDs)
 	}
 	return n, fds, err
 }
 
-// consume takes a message that was looked at out of the socket.
+// consume takes a message that was looked at out of the socket. Its descriptors are
+// dropped there; the duplicates of peek live on.
 func (w *wire) consume(m *message, r *row) error {
-	var fds []int
-	defer func() { closeAll(fds) }()
-	n := m.unread
-	m.unread = 0
 	var waste [messageHeaderLen + maxPayload]byte
-	if err := w.readRest(waste[:n], &fds); err != nil {
-		return err
-	}
-	if len(fds) > r.fds {
-		return fmt.Errorf("%d descriptors, expected at most %d", len(fds), r.fds)
+	bare := r.bare(m.payload)
+	for m.unread > 0 {
+		if err := w.deadline(w.patience); err != nil {
+			return err
+		}
+		n, _, flags, _, err := w.conn.ReadMsgUnix(waste[:m.unread], nil)
+		if err != nil {
+			return err
+		}
+		if bare && flags&unix.MSG_CTRUNC != 0 {
+			return errors.New("descriptors came, expected none")
+		}
+		m.unread -= n
 	}
 	return nil
 }
@@ -213,7 +232,7 @@ func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
 	fail := func(err error) (message, *row, error) {
-		closeAll(fds)
+		w.waste = append(w.waste, fds...)
 		return message{}, nil, err
 	}
 	n, err := w.read(head[:], quiet, &fds)

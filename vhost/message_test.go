@@ -92,7 +92,7 @@ func fuzzMessages(t *testing.T, data []byte) {
 			m.fds = append(m.fds, makeFD(t, kind>>4))
 		}
 		reply, err := r.run(s, &m)
-		m.close()
+		closeAll(m.untaken())
 		if err == nil && r.reply != (reply != nil) {
 			t.Fatalf("%s: reply %x", r.name, reply)
 		}

@@ -115,7 +115,7 @@ func setInflightFD(s *Session, m *message) ([]byte, error) {
 	}
 	s.halt()
 	s.change(func(f *frontEnd) {
-		f.closeInflight()
+		f.dropInflight()
 		spec.FD = m.takeFD(0)
 		f.Inflight = spec
 	})

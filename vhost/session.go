@@ -27,7 +27,10 @@ type Config struct {
 	MTU int
 	// NoOffloads leaves out what offloadFeatures says.
 	NoOffloads bool
-	Logger     *slog.Logger // nil: silent
+	// Forget drops what Changed had kept elsewhere, duplicates of descriptors
+	// included. Close calls it before it closes the session's own; nil: nothing is.
+	Forget func()
+	Logger *slog.Logger // nil: silent
 }
 
 // Backend is what the session gives the device to: the engine, by way of
@@ -68,6 +71,7 @@ type Session struct {
 	end       context.CancelFunc // ends Run
 	drop      context.CancelFunc // ends the connection that is being served
 	done      chan struct{}      // closed when Run returns; nil: Run was not called
+	disposing chan struct{}      // closed when the latest dispose is done; nil: there was none
 	lastError string
 	connects  uint64
 	breaks    uint64
@@ -120,7 +124,7 @@ func (s *Session) offered() uint64 {
 
 func (s *Session) offeredProtocol() uint64 {
 	return ProtocolMultiQueue | ProtocolLogMemory | ProtocolRARP | ProtocolReplyAck | ProtocolMTU | ProtocolResetDevice | ProtocolMemorySlots | ProtocolStatus |
-		ProtocolBackendReq | ProtocolInflight
+		ProtocolInflight
 }
 
 // Run serves front ends, one after the other, until ctx is done or Close is
@@ -199,15 +203,19 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 		}
 	}
 	if ctx.Err() == nil {
-		s.disconnect(err)
+		s.disconnect(ctx, w, err)
 	}
+	s.sweep(w)
 	return started
 }
 
 // handle runs a message's handler, keeps what it changed, and answers, in this
 // order: a control process that dies in between leaves a successor that knows.
 func (s *Session) handle(w *wire, m *message, r *row) error {
-	defer m.close()
+	defer func() {
+		w.waste = append(w.waste, m.untaken()...)
+		s.sweep(w)
+	}()
 	reply, err := r.run(s, m)
 	var refused refusal
 	if errors.As(err, &refused) {
@@ -322,7 +330,7 @@ func (s *Session) halt() {
 				f.Vrings[i].Base = base
 			}
 		}
-		closeFD(&f.Record) // says nothing any more
+		f.drop(&f.Record) // says nothing any more
 		f.Announce = nil
 		s.running, s.resume = false, false
 	})
@@ -350,7 +358,7 @@ func (s *Session) breakReason() string {
 }
 
 // disconnect forgets the front end: device, memory, rings, connection.
-func (s *Session) disconnect(err error) {
+func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError
 	switch {
@@ -364,15 +372,20 @@ func (s *Session) disconnect(err error) {
 	s.halt()
 	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
 	s.mu.Lock()
-	s.front.close()
-	s.front = newFrontEnd(s.cfg.Queues)
-	s.conn.Close()
+	s.front.dropAll(s.cfg.Queues)
+	fds, conn := append(w.waste, s.front.dropped...), s.conn
+	w.waste, s.front.dropped = nil, nil
 	s.conn, s.broken, s.lastError, s.resume = nil, "", reason, false
 	if level == slog.LevelError {
 		s.breaks++
 	}
 	s.mu.Unlock()
-	s.backend.Changed()
+	shut(conn)
+	s.backend.Changed() // the engine's duplicates go first: see dispose
+	s.dispose(ctx, func() {
+		closeAll(fds)
+		hangUp(conn)
+	})
 }
 
 // signalErrors tells a front end that asked for it (SET_VRING_ERR).
@@ -389,7 +402,8 @@ func (s *Session) signalErrors() {
 }
 
 // Close ends the session: the device is stopped, the connection closed, the
-// listening socket removed. It waits for Run.
+// listening socket removed. It waits for Run, and for a front end's descriptors
+// closeWait at most.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -405,16 +419,28 @@ func (s *Session) Close() {
 	}
 	s.halt()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.front.close()
-	s.front = newFrontEnd(s.cfg.Queues)
-	if s.conn != nil {
-		s.conn.Close()
-		s.conn = nil
-	}
-	if s.listener != nil {
-		s.listener.Close()
-		s.listener = nil
+	s.front.dropAll(s.cfg.Queues)
+	fds, conn, listener := s.front.dropped, s.conn, s.listener
+	s.front.dropped, s.conn, s.listener = nil, nil, nil
+	s.mu.Unlock()
+	if listener != nil {
 		_ = os.Remove(s.cfg.Path)
 	}
+	if conn != nil {
+		shut(conn)
+	}
+	if s.cfg.Forget != nil {
+		s.cfg.Forget()
+	}
+	wait, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	s.dispose(wait, func() {
+		closeAll(fds)
+		if conn != nil {
+			hangUp(conn)
+		}
+		if listener != nil {
+			hangUpListener(listener)
+		}
+	})
 }

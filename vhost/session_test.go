@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -333,6 +334,24 @@ func TestSessionRefuses(t *testing.T) {
 	for i := range many {
 		many[i] = int(text.Fd())
 	}
+	memory := memfd(t, 1<<20)
+	readOnly, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", memory), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(readOnly)
+	sealed := memfd(t, 1<<20)
+	if _, err := unix.FcntlInt(uintptr(sealed), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	overlaid := overlayFile(t)
+	tcp, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(tcp)
+	region := append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
+	rings := append(append(n(8192), n(0)...), 4, 0, 64, 0) // inflight buffer of 4 rings
 	tests := []struct {
 		name    string
 		request uint32
@@ -355,11 +374,21 @@ func TestSessionRefuses(t *testing.T) {
 		{"base", 10, 1, 0, p(0, 1<<16), nil, "no index of a split ring"},
 		{"kick without descriptor", 12, 1, 0, n(0), nil, "0 descriptors, expected 1"},
 		{"kick that is a file", 12, 1, 0, n(0), many[:1], "expected an eventfd"},
-		{"descriptor not asked for", 1, 1, 0, nil, many[:1], "1 descriptors, expected at most 0"},
+		{"descriptor not asked for", 1, 1, 0, nil, many[:1], "GET_FEATURES: descriptors came, expected none"},
 		{"many descriptors", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), many, "more than 8 descriptors"},
 		{"memory without descriptors", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), nil, "1 regions with 0 descriptors"},
 		{"empty region", 5, 1, 0, append(p(1, 0), make([]byte, 32)...), many[:1], "is empty"},
-		{"short file", 5, 1, 0, append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 1 << 40})...), many[:1], "is shorter than"},
+		{"short file", 5, 1, 0, append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 1 << 40})...), []int{memory}, "is shorter than"},
+		{"memory on a disk", 5, 1, 0, region, many[:1], "expected a file of memfd, tmpfs or hugetlbfs"},
+		{"memory of an eventfd", 5, 1, 0, region, []int{newEvent(t)}, "anon_inode:[eventfd]\" is no shared memory"},
+		{"memory to read only", 5, 1, 0, region, []int{readOnly}, "not open for reading and writing"},
+		{"memory that is sealed", 5, 1, 0, region, []int{sealed}, "sealed against writing"},
+		{"memory below an overlay", 5, 1, 0, region, []int{overlaid}, "is no shared memory"},
+		{"region on a disk", 37, 1, 0, append(n(0), region[8:]...), many[:1], "is no shared memory"},
+		{"log on a disk", 6, 1, 0, append(n(8), n(0)...), many[:1], "is no shared memory"},
+		{"inflight buffer on a disk", 32, 1, 0, rings, many[:1], "is no shared memory"},
+		{"channel that is a file", 21, 1, 0, nil, many[:1], "is no socket"},
+		{"channel of TCP", 21, 1, 0, nil, []int{tcp}, "expected a unix stream socket"},
 		{"enable", 18, 1, 0, p(0, 2), nil, "expected 0 or 1"},
 		{"status", 39, 1, 0, n(256), nil, "more than 8 bits"},
 		{"log", 6, 1, 0, append(n(1), n(0)...), nil, "0 descriptors"},
@@ -389,6 +418,69 @@ func TestSessionRefuses(t *testing.T) {
 	}
 	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
 	r.attach(t, guest(t, vhosttest.Options{Features: features}))
+}
+
+// memfd makes a file of zeroed memory.
+func memfd(t *testing.T, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+func newEvent(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// overlayFile is a file of tmpfs as an overlay shows it: the pages are the kernel's, the
+// questions go to the overlay.
+func overlayFile(t *testing.T) int {
+	t.Helper()
+	needRoot(t)
+	tmpfs, merged := t.TempDir(), t.TempDir()
+	if err := unix.Mount("tmpfs", tmpfs, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(tmpfs, unix.MNT_DETACH) })
+	options := ""
+	for _, dir := range []string{"lower", "upper", "work"} {
+		if err := os.Mkdir(filepath.Join(tmpfs, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		options += fmt.Sprintf(",%sdir=%s", dir, filepath.Join(tmpfs, dir))
+	}
+	if err := unix.Mount("overlay", merged, "overlay", 0, options[1:]); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(merged, unix.MNT_DETACH) })
+	f, err := os.Create(filepath.Join(merged, "memory"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	return int(f.Fd())
+}
+
+// needRoot skips a test that mounts: the switch runs as root anyway.
+func needRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for mounts")
+	}
 }
 
 func openFiles(t *testing.T) int {

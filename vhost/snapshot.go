@@ -92,6 +92,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		return nil, err
 	}
 	s.front, s.running = snap.Front, snap.Running
+	s.front.drop(&s.front.Backend)
 	s.resume = true // nobody knows what the engine did since the snapshot
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()

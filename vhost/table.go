@@ -190,7 +190,7 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	}
 	s.halt()
 	s.change(func(f *frontEnd) {
-		f.closeRegions()
+		f.dropRegions()
 		for i := range regions {
 			regions[i].FD = m.takeFD(i)
 		}
@@ -254,7 +254,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 		if have.GuestAddr == r.GuestAddr && have.UserAddr == r.UserAddr && have.Size == r.Size {
 			s.halt()
 			s.change(func(f *frontEnd) {
-				unix.Close(have.FD)
+				f.drop(&f.Regions[i].FD)
 				f.Regions = append(append([]RegionSpec{}, f.Regions[:i]...), f.Regions[i+1:]...)
 			})
 			return nil, nil
@@ -273,11 +273,11 @@ func (s *Session) vring(index int) (int, error) {
 
 // changeVring stops a running device if the ring is part of it, or may be once it
 // is changed, and changes the ring.
-func (s *Session) changeVring(index int, change func(v *vringState)) {
+func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()
 	}
-	s.change(func(f *frontEnd) { change(&f.Vrings[index]) })
+	s.change(func(f *frontEnd) { change(f, &f.Vrings[index]) })
 }
 
 func setVringNum(s *Session, m *message) ([]byte, error) {
@@ -289,7 +289,7 @@ func setVringNum(s *Session, m *message) ([]byte, error) {
 	if num == 0 || num > MaxRingSize || num&(num-1) != 0 && s.front.Features&FeatureRingPacked == 0 {
 		return nil, fmt.Errorf("vring %d: %d descriptors, expected a power of two up to %d", i, num, MaxRingSize)
 	}
-	s.changeVring(i, func(v *vringState) { v.Num = int(num) })
+	s.changeVring(i, func(_ *frontEnd, v *vringState) { v.Num = int(num) })
 	return nil, nil
 }
 
@@ -304,7 +304,7 @@ func setVringAddr(s *Session, m *message) ([]byte, error) {
 	if err := checkVring(VringSpec{Index: i, Num: 1, Desc: desc, Avail: avail, Used: used}, s.front.Features); err != nil {
 		return nil, err
 	}
-	s.changeVring(i, func(v *vringState) { v.Desc, v.Avail, v.Used, v.Placed = desc, avail, used, true })
+	s.changeVring(i, func(_ *frontEnd, v *vringState) { v.Desc, v.Avail, v.Used, v.Placed = desc, avail, used, true })
 	return nil, nil
 }
 
@@ -320,7 +320,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
 	}
-	s.changeVring(i, func(v *vringState) { v.Base = uint16(num) })
+	s.changeVring(i, func(_ *frontEnd, v *vringState) { v.Base = uint16(num) })
 	return nil, nil
 }
 
@@ -335,7 +335,7 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {
 		v := &f.Vrings[i]
-		closeFD(&v.Kick)
+		f.drop(&v.Kick)
 		v.Started = false
 	})
 	base := uint32(s.front.Vrings[i].Base)
@@ -371,8 +371,8 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 }
 
 // takeEvent replaces *fd by the message's descriptor.
-func takeEvent(fd *int, m *message, at int) {
-	closeFD(fd)
+func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
+	f.drop(fd)
 	if at >= 0 {
 		*fd = m.takeFD(at)
 	}
@@ -383,8 +383,8 @@ func setVringKick(s *Session, m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.changeVring(i, func(v *vringState) {
-		takeEvent(&v.Kick, m, at)
+	s.changeVring(i, func(f *frontEnd, v *vringState) {
+		f.takeEvent(&v.Kick, m, at)
 		v.Started = true
 	})
 	return nil, nil
@@ -395,7 +395,7 @@ func setVringCall(s *Session, m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.changeVring(i, func(v *vringState) { takeEvent(&v.Call, m, at) })
+	s.changeVring(i, func(f *frontEnd, v *vringState) { f.takeEvent(&v.Call, m, at) })
 	return nil, nil
 }
 
@@ -404,7 +404,7 @@ func setVringErr(s *Session, m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.change(func(f *frontEnd) { takeEvent(&f.Vrings[i].Err, m, at) })
+	s.change(func(f *frontEnd) { f.takeEvent(&f.Vrings[i].Err, m, at) })
 	return nil, nil
 }
 
@@ -418,7 +418,7 @@ func setVringEnable(s *Session, m *message) ([]byte, error) {
 		return nil, fmt.Errorf("vring %d: enable is %d, expected 0 or 1", i, num)
 	}
 	if s.front.Vrings[i].Enabled != (num == 1) {
-		s.changeVring(i, func(v *vringState) { v.Enabled = num == 1 })
+		s.changeVring(i, func(_ *frontEnd, v *vringState) { v.Enabled = num == 1 })
 	}
 	return nil, nil
 }
@@ -444,7 +444,7 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 		s.halt()
 	}
 	s.change(func(f *frontEnd) {
-		f.closeLog()
+		f.dropLog()
 		l.FD = m.takeFD(0)
 		f.Log = l
 	})
@@ -469,16 +469,13 @@ func netSetMTU(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setBackendReqFD: see frontEnd.Backend.
-func setBackendReqFD(s *Session, m *message) ([]byte, error) {
+// setBackendReqFD checks the channel for requests of the back end and drops it: the
+// switch has nothing to say on it, and does not offer BACKEND_REQ.
+func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
 	}
-	s.change(func(f *frontEnd) {
-		closeFD(&f.Backend)
-		f.Backend = m.takeFD(0)
-	})
-	return nil, nil
+	return nil, checkChannel(m.fds[0])
 }
 
 // resetDevice takes the rings to their initial state; memory stays.
@@ -505,7 +502,7 @@ func setStatus(s *Session, m *message) ([]byte, error) {
 		f.Status = uint8(status)
 		for i := range f.Vrings {
 			if status == 0 {
-				closeFD(&f.Vrings[i].Kick)
+				f.drop(&f.Vrings[i].Kick)
 				f.Vrings[i].Started = false
 			}
 		}
