@@ -49,6 +49,7 @@ import (
 	"weft/control/loop"
 	"weft/control/store"
 	"weft/control/underlay"
+	"weft/control/watchdog"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -133,6 +134,8 @@ type Daemon struct {
 	lessons   chan lesson   // to be learnt
 	unlearnt  atomic.Uint64 // flows that found no room
 	restarts  atomic.Uint64 // engines that died
+	replaced  replacements
+	suspects  *watchdog.Suspects
 	refusals  atomic.Uint64 // misses executed without a megaflow
 
 	listeners []net.Listener
@@ -205,6 +208,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		terminated: map[uint32]tunnel.Termination{},
 		macs:       newMACs(),
 		recircs:    openflow.NewRecircTable(),
+		suspects:   watchdog.NewSuspects(),
 		macsStale:  make(chan struct{}, 1),
 		watched:    make(chan struct{}, 1),
 		lessons:    make(chan lesson, learnQueue),

@@ -40,6 +40,8 @@ type engineClient interface {
 	Recall() ([]engine.Kept, error)
 	Stop() error
 	Kill() error
+	Condemn()
+	Pending() engine.Pending
 	Close() error
 }
 
@@ -215,6 +217,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 	d.setEngine(in.client)
 	if in.memory != nil {
 		d.workers = newWorkers(in.memory, in.client)
+		d.watchWorkers(d.workers, in.client)
 		d.templates.Restore(d.workers, d.counters.tunnels)
 	}
 	for _, p := range saved.Ports {
@@ -266,13 +269,14 @@ func (d *Daemon) takeOver(in *inheritance) error {
 // be, or of none. Devices that were kept go on from where the old one was.
 func (d *Daemon) replaceDifferent(in *inheritance) error {
 	if in.client != nil {
-		if err := in.client.Kill(); err != nil {
+		if err := d.endOld(in.client); err != nil {
 			return err
 		}
 		in.client.Close()
 	}
 	if in.memory != nil { // what it counted
 		d.workers.gone.Store(true)
+		<-d.workers.watched
 		d.recoverMegaflows()
 		d.pullAll()
 		d.foldCounters()
@@ -323,7 +327,9 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		memory.Close()
 		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
 	}
-	return client, newWorkers(memory, client), nil
+	w := newWorkers(memory, client)
+	d.watchWorkers(w, client)
+	return client, w, nil
 }
 
 // loadConnections takes up the connections that the last stop saved.
@@ -427,7 +433,11 @@ func (d *Daemon) supervise(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		d.log.Error("the engine has died, starting another", "pid", client.PID())
+		hang := d.workers.hang.Load()
+		if hang == nil {
+			d.log.Error("the engine has died, starting another", "pid", client.PID())
+		}
+		d.replaced.count(hang)
 		d.restarts.Add(1)
 		if died.Sub(born) > soundAfter {
 			pause = 0
@@ -443,9 +453,23 @@ func (d *Daemon) supervise(ctx context.Context) {
 			pause = min(2*pause, mostRespawnPause)
 		}
 		born = time.Now() // not later: on a busy machine the rest takes its time
-		<-ended           // and with it the use of what Close closes
+		release(client, ended)
+	}
+}
+
+// release closes the connection to an engine once its process has ended, which a stuck
+// one does at some later time.
+func release(client engineClient, ended <-chan struct{}) {
+	closeIt := func() {
+		<-ended // and with it the use of what Close closes
 		client.Close()
 		_ = cpu.ShortSlices()
+	}
+	select {
+	case <-ended:
+		closeIt()
+	default:
+		go closeIt()
 	}
 }
 
@@ -470,8 +494,11 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.setEngine(nil)
-	if err := dead.Kill(); err != nil { // it must not touch the devices any more
+	if err := d.endOld(dead); err != nil { // it must not touch the devices any more
 		d.log.Error("the old engine", "error", err)
+	}
+	if hang := d.workers.hang.Swap(nil); hang != nil { // once, however many starts fail
+		d.reportHang(hang)
 	}
 	client, w, err := d.spawn(d.workers.mem)
 	if err != nil {
@@ -492,6 +519,7 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	d.mu.Unlock()
 	d.adoptEngine(client, w, true)
 	ports := time.Since(died)
+	<-old.watched
 	old.mem.Close()
 	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", workers.Milliseconds(), "megaflows", d.megaflows.len())
 	return true

@@ -36,13 +36,14 @@ type fakeEngine struct {
 	kept     map[string]engine.Kept
 	gone     chan struct{}
 	dead     bool
+	stuck    bool // Kill does not end it
 }
 
 func newFakeEngine() *fakeEngine {
 	return &fakeEngine{gone: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
 }
 
-func (e *fakeEngine) PID() int              { return 1 }
+func (e *fakeEngine) PID() int              { return os.Getpid() }
 func (e *fakeEngine) Gone() <-chan struct{} { return e.gone }
 func (e *fakeEngine) Wait()                 { <-e.gone }
 
@@ -137,10 +138,17 @@ func (e *fakeEngine) Kill() error {
 		e.dead = true
 		close(e.gone)
 	}
+	if e.stuck {
+		return engine.ErrStuck
+	}
 	return nil
 }
 
 func (e *fakeEngine) Close() error { return nil }
+
+func (e *fakeEngine) Condemn() { _ = e.Kill() }
+
+func (e *fakeEngine) Pending() engine.Pending { return engine.Pending{} }
 
 // fakeWorker is one worker. Its goroutine owns everything but do.
 type fakeWorker struct {

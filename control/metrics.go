@@ -76,6 +76,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricMegaflows, float64(s.Megaflows))
 	gauge(metricMACs, float64(s.MACs))
 	counter(out, metricRestarts, float64(s.Restarts))
+	c.d.replaced.collect(out)
 	counter(out, metricRefused, float64(c.d.refusals.Load()))
 	counter(out, metricUnlearnt, float64(c.d.unlearnt.Load()))
 	gauge(metricBuild, 1, s.Version)
@@ -87,6 +88,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
 		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
 		collectPort(out, p)
+		counter(out, metricHangs, float64(c.d.suspects.Hangs(p.Number)), p.Name, p.Type)
 	}
 	now := clock.Monotonic()
 	for i := range s.Workers {

@@ -80,7 +80,8 @@ type portContext struct {
 	kind   string
 	values map[string]string // options, defaults filled in
 	log    *slog.Logger
-	engine func() engineClient // nil: there is none for the moment
+	engine func() engineClient       // nil: there is none for the moment
+	held   func(number uint32) error // why no engine gets the port, nil if one may
 }
 
 // keepKey is under which the engine keeps a port's device for the next control
@@ -97,6 +98,9 @@ func (c *portContext) keep(blob []byte, fds []int) error {
 }
 
 func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
+	if err := c.held(c.number); err != nil {
+		return err
+	}
 	client := c.engine()
 	if client == nil {
 		return engine.ErrGone
@@ -223,7 +227,7 @@ func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
-		log: d.log.With("port", saved.Name), engine: d.engine,
+		log: d.log.With("port", saved.Name), engine: d.engine, held: d.held,
 	})
 	return p, nil
 }
@@ -377,6 +381,7 @@ func (d *Daemon) deletePort(name string) error {
 	}
 	d.leavePort(p)
 	p.driver.close()
+	d.suspects.Forget(p.saved.Number)
 	d.log.Info("port deleted", "port", name, "number", p.saved.Number)
 	return nil
 }
@@ -474,6 +479,10 @@ func (d *Daemon) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
 	}
+	if err := d.held(p.saved.Number); err != nil {
+		p.fail(err)
+		return
+	}
 	if err := p.driver.attach(resume); err != nil {
 		d.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
 		p.fail(err)
@@ -498,6 +507,10 @@ func (d *Daemon) retryPorts(ctx context.Context) {
 
 func (d *Daemon) retryPort(p *switchPort) {
 	if p.problem.Load() == nil || d.engine() == nil {
+		return
+	}
+	if err := d.held(p.saved.Number); err != nil {
+		p.fail(err)
 		return
 	}
 	if !p.opened {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/control/watchdog"
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/shm"
@@ -26,6 +27,10 @@ type workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker
 	gone   atomic.Bool        // the engine has died: commands go nowhere
+	// hang is why the watchdog killed the engine, nil if it did not; watched is closed
+	// once it reads the memory no more.
+	hang    atomic.Pointer[watchdog.Hang]
+	watched chan struct{}
 
 	// mu guards the producers. It is the innermost lock.
 	mu       sync.Mutex

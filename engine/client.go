@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,10 +22,21 @@ import (
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
+	// stuckTimeout is how long Kill waits for a condemned engine. All but the first
+	// milliseconds are for a busy machine, and for threads that the kernel does not let
+	// go.
+	stuckTimeout = 500 * time.Millisecond
 )
 
 // ErrGone is what every method returns once the engine's connection has ended.
 var ErrGone = errors.New("engine: connection lost")
+
+// ErrStuck is what Kill returns of an engine that has been sent SIGKILL and does not
+// end: the kernel keeps one of its threads, say in a page fault that nobody serves.
+// None of its threads executes an instruction of the program any more, because the
+// kernel looks for SIGKILL before it returns to it. So it writes to no ring and no
+// guest, and another engine may have its ports; see Disown.
+var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Client is control's connection to the engine. Its methods may be called by
 // several goroutines; requests are answered one after the other. Descriptors
@@ -35,9 +47,20 @@ type Client struct {
 	pidfd int // of pid, until Close
 
 	mu      sync.Mutex // one request at a time
+	number  uint64     // of the last request
 	replies chan received
 	gone    chan struct{}
 	close   sync.Once
+
+	pending   atomic.Pointer[Pending] // nil: none
+	condemned atomic.Bool
+}
+
+// Pending is a request that the engine has not answered yet.
+type Pending struct {
+	Number uint64 // of the connection, from 1 on; 0: none is pending
+	Op     string
+	Port   uint32 // that it is about; 0: none
 }
 
 // Kept is one thing the engine remembers for control: Request as it was sent
@@ -131,6 +154,9 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
+// Abandon ends a spare without waiting for its end.
+func (s *Spare) Abandon() { go s.Close() }
+
 // Close ends a spare that is not needed.
 func (s *Spare) Close() {
 	_ = s.cmd.Process.Kill()
@@ -217,6 +243,27 @@ func (c *Client) PID() int { return c.pid }
 // process instead of this one.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
+// Pending returns the request under way.
+func (c *Client) Pending() Pending {
+	if p := c.pending.Load(); p != nil {
+		return *p
+	}
+	return Pending{}
+}
+
+// Condemn sends the engine SIGKILL and ends the connection, without waiting for
+// anything: requests under way return ErrGone.
+func (c *Client) Condemn() {
+	c.condemned.Store(true)
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // Kill says what is wrong
+	c.conn.Close()
+}
+
+// Disown has the next engine of a state directory not wait for one that is stuck and
+// holds the lock. Kill has returned ErrStuck. A spare, which waits already, is to be
+// closed.
+func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
+
 // Wait blocks the calling thread, not only its goroutine, until the engine's process
 // has ended: it hears of that as soon as it has the core.
 func (c *Client) Wait() {
@@ -271,6 +318,7 @@ func (c *Client) Forget(key string) error {
 func (c *Client) Recall() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.pending.Store(nil)
 	if err := c.send(&Request{Op: OpRecall}, nil); err != nil {
 		return nil, err
 	}
@@ -300,24 +348,28 @@ func (c *Client) Stop() error {
 	if _, err := c.call(&Request{Op: OpStop}, nil); err != nil {
 		return err
 	}
-	return c.awaitDeath()
+	return c.awaitDeath(requestTimeout)
 }
 
-// Kill ends the engine by SIGKILL, if it lives, and waits until it is gone.
-// Control calls it before it spawns another, so that there are never two.
+// Kill ends the engine by SIGKILL, if it lives, and waits until it is gone, for a
+// condemned one not for long. The error is ErrStuck if it does not go. Control calls
+// it before it spawns another, so that never two use a ring.
 func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
 	}
-	return c.awaitDeath()
+	if c.condemned.Load() {
+		return c.awaitDeath(stuckTimeout)
+	}
+	return c.awaitDeath(requestTimeout)
 }
 
-func (c *Client) awaitDeath() error {
-	deadline := time.Now().Add(requestTimeout)
+func (c *Client) awaitDeath(timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		left := time.Until(deadline)
 		if left <= 0 {
-			return fmt.Errorf("engine: process %d does not end", c.pid)
+			return fmt.Errorf("%w: %d", ErrStuck, c.pid)
 		}
 		fds := []unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(fds, int(left.Milliseconds())+1); n > 0 && err == nil {
@@ -340,6 +392,7 @@ func (c *Client) Close() error {
 func (c *Client) call(req *Request, fds []int) (Reply, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.pending.Store(nil)
 	if err := c.send(req, fds); err != nil {
 		return Reply{}, err
 	}
@@ -355,6 +408,8 @@ func (c *Client) call(req *Request, fds []int) (Reply, error) {
 }
 
 func (c *Client) send(req *Request, fds []int) error {
+	c.number++
+	c.pending.Store(&Pending{Number: c.number, Op: req.Op, Port: req.port()})
 	err := sendMessage(c.conn, req, fds)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		return ErrGone

@@ -59,6 +59,14 @@ type Request struct {
 	Blob   json.RawMessage `json:"blob,omitempty"`
 }
 
+// port is the port that a request is about, 0 for none.
+func (r *Request) port() uint32 {
+	if r.Attach != nil {
+		return r.Attach.Port
+	}
+	return r.Port
+}
+
 // Start configures the workers.
 type Start struct {
 	Cores []int          `json:"cores"` // one worker a core

@@ -11,13 +11,14 @@ import (
 // order of control. Rows stand in that order, the callers above the called.
 var controlMayImport = map[string][]string{
 	"control": {
-		"control/store", "control/underlay", "control/limits", "control/loop", "control/usererr",
+		"control/store", "control/underlay", "control/limits", "control/loop", "control/watchdog", "control/usererr",
 		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
 		"internal/shm", "internal/cpu", "internal/clock",
 	},
 	"control/underlay": {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":    {"control/usererr", "conntrack", "internal/clock"},
 	"control/limits":   {"api"},
+	"control/watchdog": {"datapath", "engine"},
 	"control/loop":     {},
 	"control/usererr":  {},
 }

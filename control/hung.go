@@ -1,0 +1,109 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"weft/control/watchdog"
+	"weft/engine"
+)
+
+// A hung engine is replaced in two steps. watchWorkers kills it and takes no lock: so
+// whoever waits for it, perhaps with Daemon.change held, goes on. supervise then
+// replaces it like one that has died, and leaves the ports that are to blame out.
+
+// replacements counts the engines that were replaced, by reason.
+type replacements struct {
+	died, worker, server atomic.Uint64
+}
+
+func (r *replacements) count(h *watchdog.Hang) {
+	switch {
+	case h == nil:
+		r.died.Add(1)
+	case h.Worker == watchdog.NoWorker:
+		r.server.Add(1)
+	default:
+		r.worker.Add(1)
+	}
+}
+
+var (
+	metricReplaced = describe("engines_replaced_total", "Engines that were replaced, by reason: died, worker_hung, server_hung.", "reason")
+	metricHangs    = describe("port_hangs_total", "Engines that hung on a port of another process, or with it alone in hand.", "port", "type")
+)
+
+func (r *replacements) collect(out chan<- prometheus.Metric) {
+	counter(out, metricReplaced, float64(r.died.Load()), "died")
+	counter(out, metricReplaced, float64(r.worker.Load()), "worker_hung")
+	counter(out, metricReplaced, float64(r.server.Load()), "server_hung")
+}
+
+// watchWorkers kills the engine of w if it hangs, and notes that in w.
+func (d *Daemon) watchWorkers(w *workers, client engineClient) {
+	w.watched = make(chan struct{})
+	go func() {
+		defer close(w.watched)
+		h, hung := watchdog.Watch(watchdog.Engine{
+			PID: client.PID(), Workers: w.shared, Pending: client.Pending, Gone: client.Gone(),
+		})
+		if hung {
+			w.hang.Store(&h)
+			client.Condemn()
+		}
+	}()
+}
+
+// reportHang logs why an engine is replaced, and keeps the ports to blame from the
+// next engines. Caller holds change.
+func (d *Daemon) reportHang(h *watchdog.Hang) {
+	why := h.Text(d.portNameOf)
+	d.log.Error("the engine hangs, replacing it", "why", why)
+	for _, number := range d.suspects.Blame(*h, time.Now(), d.isForeign, why) {
+		p := d.ports[number]
+		if p == nil {
+			continue
+		}
+		held := d.suspects.Held(number, time.Now())
+		d.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
+		p.driver.fault(why) // a guest's session is ended; other devices stay open and wait
+		p.fail(held)
+	}
+}
+
+// portNameOf is a port's name, or its number if there is none. Caller holds change.
+func (d *Daemon) portNameOf(number uint32) string {
+	if p := d.ports[number]; p != nil {
+		return p.saved.Name
+	}
+	return fmt.Sprint(number)
+}
+
+// isForeign tells whether a port's memory and descriptors are another process's, so
+// that it decides how long an access takes. Caller holds change.
+func (d *Daemon) isForeign(number uint32) bool {
+	p := d.ports[number]
+	return p != nil && p.kind == kindVhost
+}
+
+// held is why a port is kept from the engines, nil if it is not.
+func (d *Daemon) held(number uint32) error { return d.suspects.Held(number, time.Now()) }
+
+// endOld makes sure that an engine uses no ring any more and holds up no other one.
+// Caller holds change.
+func (d *Daemon) endOld(old engineClient) error {
+	err := old.Kill()
+	if !errors.Is(err, engine.ErrStuck) {
+		return err
+	}
+	d.log.Error("the old engine's process stays, another takes its place all the same", "error", err)
+	if d.spare != nil { // it waits for the lock of the stuck one, whose parent reaps it
+		d.spare.Abandon()
+		d.spare = nil
+	}
+	return engine.Disown(d.config.StateDir)
+}

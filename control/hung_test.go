@@ -1,0 +1,123 @@
+package control
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+	"weft/engine"
+	"weft/internal/waitfor"
+)
+
+// hangWith has the last engine's worker hang with queue 1 of a port in hand: it stands
+// for a thread of this process that is blocked in a system call. It returns the engine.
+func (f *fakes) hangWith(number uint32) *fakeEngine {
+	f.t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { unix.Close(p[0]) })
+	hung, thread := f.last(), make(chan int)
+	f.t.Cleanup(func() { unix.Close(p[1]) }) // ends the read
+	go func() {
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
+		var b [1]byte
+		_, _ = unix.Read(p[0], b[:])
+		runtime.UnlockOSThread()
+	}()
+	tid := <-thread
+	hung.workers[0].stalled.Store(true)
+	hand := hung.workers[0].shared.InHand
+	atomic.StoreUint64(&hand.Visit, 1<<32|uint64(number)<<16|1)
+	atomic.StoreUint64(&hand.Thread, uint64(tid))
+	return hung
+}
+
+func (f *fakes) port(name string) (p api.Port) {
+	f.t.Helper()
+	list, err := f.d.listPorts(name)
+	if err != nil || len(list) != 1 {
+		f.t.Fatalf("port %s: %v, %v", name, list, err)
+	}
+	return list[0]
+}
+
+// awaitReplacement waits until another engine than old has all ports.
+func (f *fakes) awaitReplacement(old *fakeEngine) {
+	f.t.Helper()
+	waitfor.True(f.t, "another engine takes its place", func() bool {
+		f.d.change.Lock() // none is being started
+		defer f.d.change.Unlock()
+		return f.last() != old && f.d.engine() == engineClient(f.last())
+	})
+}
+
+// A worker that hangs costs the port that it had in hand, for a while, and nobody
+// else: a change that waits for it ends.
+func TestHungWorkerIsReplaced(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("in_port=1,actions=2")
+	hung := f.hangWith(2)
+	f.add("in_port=2,actions=1") // waits for workers
+	if err := f.d.deletePort("p2"); err != nil {
+		t.Error(err)
+	}
+	f.awaitReplacement(hung)
+	if n := f.d.replaced.worker.Load(); n != 1 {
+		t.Errorf("%d engines replaced for a hung worker, want 1", n)
+	}
+	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.settle()
+}
+
+// The port says why it is out, and comes back.
+func TestPortOfHungWorker(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	hung := f.hangWith(2)
+	f.awaitReplacement(hung)
+	p := f.port("p2")
+	for _, word := range []string{"worker 0 has stood still for ", "port p2 receive queue 1 in hand", "tried again within "} {
+		if !strings.Contains(p.Detail, word) {
+			t.Errorf("detail %q lacks %q", p.Detail, word)
+		}
+	}
+	if p.State != stateFailed || f.d.suspects.Hangs(2) != 1 {
+		t.Errorf("state %s, %d hangs; want failed and 1", p.State, f.d.suspects.Hangs(2))
+	}
+	if other := f.port("p1"); strings.Contains(other.Detail, "stood still") {
+		t.Errorf("the other port: %s %q", other.State, other.Detail)
+	}
+	waitfor.True(t, "the port comes back", func() bool {
+		return f.port("p2").Detail != p.Detail && f.d.held(2) == nil && !strings.Contains(f.port("p2").Detail, "stood")
+	})
+}
+
+// An engine whose process the kernel does not let go is left behind: the next one
+// does not wait for its lock.
+func TestStuckEngineIsLeftBehind(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	lock := filepath.Join(f.config.StateDir, engine.LockName)
+	if err := os.WriteFile(lock, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := f.last()
+	old.mu.Lock()
+	old.stuck = true
+	old.mu.Unlock()
+	_ = old.Kill()
+	f.awaitReplacement(old)
+	if _, err := os.Stat(lock); !os.IsNotExist(err) {
+		t.Errorf("the lock of the stuck engine is still there: %v", err)
+	}
+}

@@ -1,0 +1,311 @@
+package watchdog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/datapath"
+	"weft/engine"
+	"weft/flowtable"
+	"weft/internal/cpu"
+	"weft/packet"
+	"weft/port"
+	"weft/port/porttest"
+)
+
+// The test binary is the engine too, with devices that hang as they are told to.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 4 || os.Args[1] != "engine" {
+		os.Exit(m.Run())
+	}
+	o := engine.Options{}
+	if slices.Contains(os.Args, "--control=3") {
+		o.Control = 3
+	}
+	if err := engine.Serve(os.Args[3], o, map[string]engine.Opener{"hanging": openHanging, "stuck": openStuck}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// hangingRx is a queue that hangs as soon as its descriptor has a byte that says how:
+// b blocks in a system call, l loops.
+type hangingRx struct {
+	port.Rx
+	fd int
+}
+
+func (q *hangingRx) Recv(b *packet.Batch) int {
+	var how [1]byte
+	n, _ := unix.Read(q.fd, how[:])
+	switch {
+	case n != 1:
+	case how[0] == 'b':
+		var p [2]int
+		_ = unix.Pipe(p[:])
+		_, _ = unix.Read(p[0], how[:]) // nobody ever writes
+	case how[0] == 'l':
+		for n := uint64(1); n != 0; n += 2 {
+		}
+	}
+	return q.Rx.Recv(b)
+}
+
+type hangingDevice struct {
+	*porttest.Device
+	fd int
+}
+
+func (d *hangingDevice) Rx() []port.Rx { return []port.Rx{&hangingRx{d.Device.Rx()[0], d.fd}} }
+
+func openHanging(_ []byte, fds []int) (port.Device, error) {
+	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
+}
+
+// openStuck hangs the engine's server.
+func openStuck([]byte, []int) (port.Device, error) { select {} }
+
+// hanging is an engine whose one port hangs its worker on demand.
+type hanging struct {
+	t      *testing.T
+	client *engine.Client
+	engine Engine
+	hang   int // descriptor
+	core   int
+}
+
+func newHanging(t *testing.T, spinUS int) *hanging {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := engine.Spawn(exe, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Condemn()
+		if err := c.Kill(); err != nil && !errors.Is(err, engine.ErrStuck) {
+			t.Error(err)
+		}
+		c.Close()
+	})
+	allowed, err := cpu.Allowed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := allowed[len(allowed)-1]
+	s := engine.Start{Cores: []int{core}, SpinUS: spinUS, Sizes: datapath.Sizes{
+		Cache: flowtable.Sizes{Megaflows: 256, Exact: 256, Masks: 16, Actions: 1024},
+		Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
+	}}
+	m, err := engine.NewMemory(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(s, m); err != nil {
+		t.Fatal(err)
+	}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(p[0]); unix.Close(p[1]) })
+	if err := c.Attach(engine.Attach{Port: 5, Name: "five", Kind: "hanging", Spec: json.RawMessage("null")}, p[:1]); err != nil {
+		t.Fatal(err)
+	}
+	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
+}
+
+// watch is what Watch finds, ok false if the engine ended without it.
+func (h *hanging) watch() (found Hang, ok bool) {
+	h.t.Helper()
+	type result struct {
+		Hang
+		ok bool
+	}
+	c := make(chan result, 1)
+	go func() {
+		f, ok := Watch(h.engine)
+		c <- result{f, ok}
+	}()
+	select {
+	case r := <-c:
+		return r.Hang, r.ok
+	case <-time.After(time.Minute):
+		h.t.Fatal("the watchdog does not find out")
+	}
+	return found, false
+}
+
+// tell returns once the worker has been told, and hangs.
+func (h *hanging) tell(how string) {
+	h.t.Helper()
+	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
+		h.t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		left, err := unix.IoctlGetInt(h.hang, unix.TIOCINQ)
+		if err == nil && left == 0 {
+			return
+		}
+		if err != nil || time.Now().After(end) {
+			h.t.Fatalf("the worker does not read: %v", err)
+		}
+	}
+}
+
+// want compares a hang of the worker with port 5 in hand.
+func (h *hanging) want(found Hang, states string) {
+	h.t.Helper()
+	text := found.Text(func(uint32) string { return "five" })
+	if found.Worker != 0 || found.Standing < WorkerLimit || !slices.Contains([]byte(states), found.State) {
+		h.t.Errorf("found %+v (%s), want worker 0 in a state of %s", found, text, states)
+	}
+	if len(found.Suspects) != 1 || found.Suspects[0] != (Suspect{Port: 5}) {
+		h.t.Errorf("suspects %+v (%s), want queue 0 of port 5", found.Suspects, text)
+	}
+}
+
+// A worker that is blocked in a system call for a queue is found, with that queue.
+func TestBlockedWorker(t *testing.T) {
+	h := newHanging(t, 50)
+	h.tell("b")
+	found, _ := h.watch()
+	h.want(found, "SD")
+}
+
+// A worker that loops is found by the time it runs. On a core that others use, too,
+// that takes longer.
+func TestLoopingWorker(t *testing.T) {
+	h := newHanging(t, 50)
+	h.tell("l")
+	found, _ := h.watch()
+	h.want(found, "R")
+}
+
+// A request that waits for a hung worker does not keep the engine from its end.
+func TestRequestOfHungEngineEnds(t *testing.T) {
+	h := newHanging(t, 50)
+	h.tell("b")
+	detached := make(chan error, 1)
+	go func() {
+		_, err := h.client.Detach(5)
+		detached <- err
+	}()
+	if _, ok := h.watch(); !ok {
+		t.Fatal("the hang is not found")
+	}
+	h.client.Condemn()
+	select {
+	case err := <-detached:
+		if !errors.Is(err, engine.ErrGone) {
+			t.Errorf("detach of the hung port: %v, want ErrGone", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the request waits for the dead engine")
+	}
+	if err := h.client.Kill(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A worker whose thread a debugger has stopped stands still.
+func TestStoppedThread(t *testing.T) {
+	h := newHanging(t, 50)
+	tid := int(h.engine.Workers[0].InHand.Thread)
+	stopped, done := make(chan error), make(chan struct{})
+	defer close(done)
+	go func() {
+		runtime.LockOSThread() // the tracer is this thread; it ends with the goroutine
+		err := unix.PtraceSeize(tid)
+		if err == nil {
+			err = unix.PtraceInterrupt(tid)
+		}
+		stopped <- err
+		<-done
+	}()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	found, _ := h.watch()
+	if found.Worker != 0 || found.State != 't' {
+		t.Errorf("found %+v, want worker 0 stopped", found)
+	}
+}
+
+// A server that does not answer is found, with the port that its request is about.
+func TestHungServer(t *testing.T) {
+	h := newHanging(t, 50)
+	go func() {
+		_ = h.client.Attach(engine.Attach{Port: 6, Name: "six", Kind: "stuck", Spec: json.RawMessage("null")}, nil)
+	}()
+	found, _ := h.watch()
+	if found.Worker != NoWorker || found.Request != engine.OpAttach || len(found.Suspects) != 1 || found.Suspects[0].Port != 6 {
+		t.Errorf("found %+v, want the attachment of port 6", found)
+	}
+}
+
+// A worker that sleeps or polls is not hung, and neither is one that gets no core.
+func TestSoundWorkers(t *testing.T) {
+	h := newHanging(t, 600_000) // sleeps now and then
+	w := newWatch(h.engine)
+	look := func(while time.Duration) {
+		t.Helper()
+		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if found, hung, _ := w.look(uint64(time.Since(w.began))); hung {
+				t.Fatalf("found %+v", found)
+			}
+		}
+	}
+	look(3 * datapath.MaxSleepNS)
+	release := hog(t, h.core)
+	look(3 * time.Second)
+	release()
+	look(200 * time.Millisecond)
+	h.tell("b") // and it is found all the same afterwards
+	found, _ := h.watch()
+	h.want(found, "SD")
+}
+
+// hog takes a core away from all threads of the usual policy.
+func hog(t *testing.T, core int) (release func()) {
+	t.Helper()
+	began, stop, stopped := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := cpu.Pin(core)
+		if err == nil {
+			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		}
+		began <- err
+		if err != nil {
+			return
+		}
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	if err := <-began; err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}

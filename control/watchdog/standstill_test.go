@@ -1,0 +1,48 @@
+package watchdog
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Each step is a look: time, progress, what the kernel says, and the stand-still found.
+func TestStandstill(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	type look struct {
+		at, progress uint64
+		state        byte
+		run, wait    uint64
+		want         uint64
+	}
+	for name, looks := range map[string][]look{
+		"works":            {{0, 1, 'R', 0, 0, 0}, {200, 2, 'R', 200, 0, 0}, {400, 3, 'R', 400, 0, 0}},
+		"blocked":          {{0, 1, 'S', 7, 9, 0}, {20, 1, 'S', 7, 9, 0}, {120, 1, 'D', 7, 9, 100}},
+		"loops":            {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 27, 9, 0}, {120, 1, 'R', 127, 9, 100}},
+		"waits for a core": {{0, 1, 'R', 7, 9, 0}, {20, 1, 'R', 7, 9, 0}, {500, 1, 'R', 7, 9, 0}, {600, 1, 'R', 8, 590, 1}},
+		"waited, then blocked": {{0, 1, 'R', 7, 0, 0}, {20, 1, 'R', 7, 0, 0}, {500, 1, 'R', 7, 0, 0},
+			{600, 1, 'D', 8, 500, 80}},
+		"progress between":    {{0, 1, 'S', 0, 0, 0}, {20, 1, 'S', 0, 0, 0}, {90, 2, 'S', 0, 0, 0}, {110, 2, 'S', 0, 0, 0}, {170, 2, 'S', 0, 0, 60}},
+		"blocked, then woken": {{0, 1, 'D', 0, 0, 0}, {20, 1, 'D', 0, 0, 0}, {80, 1, 'D', 0, 0, 60}, {200, 1, 'R', 1, 0, 60}},
+	} {
+		var s standstill
+		for i, l := range looks {
+			got, _ := s.observe(progress{l.progress}, l.at*ms, func() (thread, error) {
+				return thread{state: l.state, runNS: l.run * ms, waitNS: l.wait * ms}, nil
+			})
+			if got != l.want*ms {
+				t.Errorf("%s: look %d: %v, want %d ms", name, i, time.Duration(got), l.want)
+			}
+		}
+	}
+}
+
+// A thread that the kernel knows no more does not hang.
+func TestStandstillOfEndedThread(t *testing.T) {
+	var s standstill
+	for at := range uint64(3) {
+		if ns, _ := s.observe(progress{1}, at*uint64(time.Second), func() (thread, error) { return thread{}, errors.New("ended") }); ns != 0 {
+			t.Errorf("look %d: %d ns", at, ns)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package watchdog
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"weft/datapath"
+)
+
+// What the worker writes names who may be to blame.
+func TestInHandNamesSuspects(t *testing.T) {
+	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
+	sending := func(port, queue, what uint64) uint64 { return what<<32 | queue<<16 | port }
+	for name, c := range map[string]struct {
+		visit, sending uint64
+		want           []Suspect
+	}{
+		"nothing":           {visit(0, 0), 0, nil},
+		"receives":          {visit(3, 1), 0, []Suspect{{3, 1, false}}},
+		"copies":            {visit(3, 1), sending(4, 2, 0), []Suspect{{4, 2, true}, {3, 1, false}}},
+		"copies to its own": {visit(3, 1), sending(3, 2, 0), []Suspect{{3, 2, true}}},
+		"notifies":          {visit(3, 1), sending(4, 2, 1), []Suspect{{4, 2, true}}},
+		"sends its own":     {visit(0, 0), sending(4, 2, 0), []Suspect{{4, 2, true}}},
+	} {
+		if got := inHand(datapath.InHand{Visit: c.visit, Sending: c.sending}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// blames is a memory of suspects over time. Ports from 10 on are foreign.
+type blames struct {
+	*Suspects
+	now time.Time
+}
+
+func newBlames() *blames { return &blames{NewSuspects(), time.Unix(1e9, 0)} }
+
+func (b *blames) hang(ports ...uint32) []uint32 {
+	var h Hang
+	for _, p := range ports {
+		h.Suspects = append(h.Suspects, Suspect{Port: p})
+	}
+	return b.Blame(h, b.now, func(p uint32) bool { return p >= 10 }, "hung")
+}
+
+func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
+
+func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
+
+// A guest pays, not the device of this machine's kernel that it exchanges frames with.
+func TestTheForeignPortPays(t *testing.T) {
+	for _, c := range []struct{ suspects, want []uint32 }{
+		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
+		{[]uint32{1, 10}, []uint32{10}}, {[]uint32{10, 1}, []uint32{10}}, {[]uint32{10, 11}, []uint32{10, 11}},
+	} {
+		if got := newBlames().hang(c.suspects...); !slices.Equal(got, c.want) {
+			t.Errorf("%v in hand: %v pay, want %v", c.suspects, got, c.want)
+		}
+	}
+}
+
+// A port that hangs engines by itself is held longer each time, and then for good.
+func TestHangsForGood(t *testing.T) {
+	b := newBlames()
+	for n := range HangsForGood - 1 {
+		b.hang(10)
+		hold := firstHold << n
+		if b.wait(hold - 1); !b.held(10) {
+			t.Errorf("hang %d: not held for %v", n+1, hold)
+		}
+		if b.wait(1); b.held(10) {
+			t.Errorf("hang %d: held for longer than %v", n+1, hold)
+		}
+	}
+	b.hang(10)
+	if b.wait(1000 * time.Hour); !b.held(10) || b.Hangs(10) != HangsForGood {
+		t.Errorf("after %d hangs the port may come back", b.Hangs(10))
+	}
+	if b.held(11) {
+		t.Error("another port is held")
+	}
+	if b.Forget(10); b.held(10) || b.Hangs(10) != 0 {
+		t.Error("a port that was deleted is remembered")
+	}
+}
+
+// Two that are in hand together again and again are held, for a minute at most, and
+// come back: one of them is there by accident. One who hangs with several stays out.
+func TestAccidentsAreNotForGood(t *testing.T) {
+	b := newBlames()
+	for range 20 {
+		b.hang(10, 11)
+		if !b.held(10) || !b.held(11) {
+			t.Fatal("not held")
+		}
+		b.wait(mostHold)
+	}
+	if b.held(10) || b.held(11) {
+		t.Error("held for good, though one of them is there by accident")
+	}
+	for other := range uint32(HangsForGood - 1) {
+		b.hang(10, 12+other)
+		b.wait(mostHold)
+	}
+	if !b.held(10) {
+		t.Error("a port that hung with three others may come back")
+	}
+	for _, other := range []uint32{11, 12, 13} {
+		if b.held(other) {
+			t.Errorf("port %d is out for good because of another", other)
+		}
+	}
+}
+
+// Hangs of long ago do not count.
+func TestHangsAreForgotten(t *testing.T) {
+	b := newBlames()
+	for range 10 {
+		b.hang(10)
+		if b.wait(forgetAfter); b.held(10) {
+			t.Fatal("held, though its hangs are far apart")
+		}
+	}
+}
