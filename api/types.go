@@ -29,7 +29,9 @@
 // until the client has enough.
 //
 // An error is a JSON Error with status 400 (the input is wrong: nothing
-// changed), 404 (no such thing), or 500 (it was right and failed).
+// changed), 403 (the peer's role does not allow it), 404 (no such thing), 413 (the body
+// is too long), 500 (it was right and failed), or 503 (the peer's share of connections,
+// bodies or expensive requests is in use: try again).
 package api
 
 // DefaultSocket is where the daemon listens unless told otherwise.

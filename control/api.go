@@ -5,138 +5,59 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
+	"maps"
 	"net/http"
 	"os"
 	"os/user"
-	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/mdlayher/vsock"
-	"golang.org/x/sys/unix"
-
 	"weft/api"
-	"weft/control/usererr"
+	"weft/control/access"
 )
-
-// maxBody bounds a request's body in bytes: a million flows of a hundred.
-const maxBody = 256 << 20
 
 // listen opens the API's sockets. Nobody is answered before serve.
 func (d *Daemon) listen() error {
-	l, err := listenUnix(d.config.Socket, d.config.SocketGroup)
-	if err != nil {
-		return err
-	}
-	d.listeners = append(d.listeners, l)
-	if d.config.VsockPort != 0 {
-		// A convenience: a host without vsock is served on its socket all the same.
-		if l, err := vsock.Listen(d.config.VsockPort, nil); err != nil {
-			d.log.Warn("the API does not listen on vsock", "port", d.config.VsockPort, "error", err)
-		} else {
-			d.listeners = append(d.listeners, l)
+	policy := access.Policy{UID: os.Geteuid(), WriteGroup: access.NoGroup, ReadGroup: access.NoGroup, CIDs: access.DefaultCIDs()}
+	maps.Copy(policy.CIDs, d.config.VsockAllow)
+	for _, g := range []struct {
+		name string
+		to   *int
+	}{{d.config.SocketGroup, &policy.WriteGroup}, {d.config.SocketReadGroup, &policy.ReadGroup}} {
+		if err := lookupGroup(g.name, g.to); err != nil {
+			return err
 		}
 	}
-	if d.config.Metrics == "" {
-		return nil
-	}
-	m, err := net.Listen("tcp", d.config.Metrics)
-	if err != nil {
-		d.closeAPI()
-		return fmt.Errorf("metrics address %s: %w", d.config.Metrics, listenCause(err))
-	}
-	d.listeners = append(d.listeners, m)
-	return nil
-}
-
-func listenCause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return usererr.Cause(op.Err)
+	var err error
+	d.servers, err = access.Open(access.Config{Socket: d.config.Socket, VsockPort: d.config.VsockPort,
+		Metrics: d.config.Metrics, Policy: policy, Log: d.log})
+	if err == nil {
+		d.limits.Add(d.servers.LimitRows)
 	}
 	return err
 }
 
-// listenUnix listens on path, mode 0600, or 0660 for group. A socket that
-// nobody answers is what a dead daemon left and is replaced.
-func listenUnix(path, group string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, usererr.Cause(err))
+// lookupGroup sets to unless name is empty.
+func lookupGroup(name string, to *int) error {
+	if name == "" {
+		return nil
 	}
-	info, err := os.Lstat(path)
-	switch {
-	case err == nil && info.Mode()&os.ModeSocket == 0:
-		return nil, fmt.Errorf("socket %s: is there and is no socket; remove it, or give another with --socket", path)
-	case err == nil:
-		conn, err := net.DialTimeout("unix", path, time.Second)
-		if err == nil {
-			conn.Close()
-			return nil, fmt.Errorf("socket %s: in use by another process; stop it, or give another with --socket", path)
-		}
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("socket %s: %w", path, listenCause(err))
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("socket %s: %w", path, usererr.Cause(err))
-		}
-	}
-	old := unix.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	unix.Umask(old)
+	g, err := user.LookupGroup(name)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, listenCause(err))
+		return inputf("socket group %s: no such group", name)
 	}
-	if group == "" {
-		return l, nil
-	}
-	if err := giveToGroup(path, group); err != nil {
-		l.Close()
-		return nil, err
-	}
-	return l, nil
+	*to, err = strconv.Atoi(g.Gid)
+	return err
 }
 
-func giveToGroup(path, group string) error {
-	g, err := user.LookupGroup(group)
-	if err != nil {
-		return inputf("socket group %s: no such group", group)
-	}
-	gid, err := strconv.Atoi(g.Gid)
-	if err == nil {
-		err = os.Chown(path, -1, gid)
-	}
-	if err == nil {
-		err = os.Chmod(path, 0o660)
-	}
-	if err != nil {
-		return fmt.Errorf("socket %s: group %s: %w", path, group, usererr.Cause(err))
-	}
-	return nil
-}
-
-// serve answers requests from now on.
+// serve answers requests from now on. Whoever reaches the metrics listener may look,
+// not change.
 func (d *Daemon) serve() {
-	full, metrics := d.handler(), http.NewServeMux()
+	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", d.metricsHandler())
-	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	for _, l := range d.listeners {
-		handler := full
-		if l.Addr().Network() == "tcp" {
-			handler = metrics // whoever reaches it may look, not change
-		}
-		server := &http.Server{Handler: endOnPanic(handler), ReadHeaderTimeout: 10 * time.Second, ErrorLog: quiet}
-		d.servers = append(d.servers, server)
-		go func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				d.log.Error("API", "address", l.Addr(), "error", err)
-			}
-		}()
-	}
+	d.servers.Serve(endOnPanic(d.handler()), endOnPanic(metrics))
 }
 
 // endOnPanic has a panic end the process. net/http would go on, with locks taken for
@@ -159,19 +80,9 @@ var endProcess = func(why string) {
 	select {}
 }
 
-// closeAPI closes listeners, sockets and connections.
-func (d *Daemon) closeAPI() {
-	for _, s := range d.servers {
-		s.Close()
-	}
-	for _, l := range d.listeners {
-		l.Close() // a unix listener removes its socket
-	}
-}
-
 // handler is the API; see package api for its paths.
-func (d *Daemon) handler() http.Handler {
-	mux := http.NewServeMux()
+func (d *Daemon) handler() *access.Mux {
+	mux := d.servers.NewMux(apiRoutes)
 	route := func(pattern string, answer func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			result, err := answer(r)
@@ -217,8 +128,8 @@ func (d *Daemon) handler() http.Handler {
 		return d.dumpMegaflows(words), nil
 	}))
 	d.toolRoutes(mux, route)
-	mux.Handle("GET /metrics", d.metricsHandler())
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /metrics", d.metricsHandler().ServeHTTP)
+	mux.Fallback(func(w http.ResponseWriter, r *http.Request) {
 		d.reply(w, nil, &notFound{fmt.Sprintf("%s %s: no such request; expected one of those under /v1", r.Method, r.URL.Path)})
 	})
 	return mux
@@ -238,14 +149,24 @@ func strictWord(word string) (bool, error) {
 	return false, inputf("strict=%s: expected true or false", word)
 }
 
-// body decodes a request's JSON, whole and without unknown fields.
+// body decodes a request's JSON, whole and without unknown fields. The routes' table
+// bounds its size.
 func body(r *http.Request, into any) error {
-	dec := json.NewDecoder(io.LimitReader(r.Body, maxBody))
+	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		return inputf("body: %v; expected JSON as in package api", err)
+		return bodyError(err, "JSON as in package api")
 	}
 	return nil
+}
+
+// bodyError is the error of a request whose body could not be read.
+func bodyError(err error, expected string) error {
+	var limit *access.BodyError
+	if errors.As(err, &limit) {
+		return &access.BodyError{Status: limit.Status, Message: "body: " + limit.Message}
+	}
+	return inputf("body: %v; expected %s", err, expected)
 }
 
 // changeOf is a change of flows: JSON or, as plain text, a file.
@@ -254,12 +175,9 @@ func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	text.Grow(int(min(max(r.ContentLength, 0), maxBody)))
-	if _, err = io.Copy(&text, io.LimitReader(r.Body, maxBody+1)); err != nil {
-		return c, inputf("body: %v; expected a file of flows", err)
-	}
-	if text.Len() > maxBody {
-		return c, inputf("body: expected at most %d bytes", maxBody)
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a length is not yet a body
+	if _, err = io.Copy(&text, r.Body); err != nil {
+		return c, bodyError(err, "a file of flows")
 	}
 	return api.ChangeFlows{Op: r.URL.Query().Get("op"), Text: text.String(), File: true}, nil
 }
@@ -269,7 +187,10 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	if err != nil {
 		var input *InputError
 		var missing *notFound
+		var limit *access.BodyError
 		switch {
+		case errors.As(err, &limit):
+			status = limit.Status
 		case errors.As(err, &input):
 			status = http.StatusBadRequest
 		case errors.As(err, &missing):

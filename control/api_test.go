@@ -7,12 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"weft/api"
+	"weft/control/access"
 )
 
 // overSocket is an HTTP client of the daemon's unix socket, as curl is.
@@ -105,37 +105,38 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "sub", "s")
-	l, err := listenUnix(path, "")
-	if err != nil {
-		t.Fatal(err)
+// A route without a row in the table of roles would answer nobody, and a row without a
+// route guards nothing.
+func TestEveryRouteHasARole(t *testing.T) {
+	routes := newFakes(t).d.handler().Routes()
+	for _, pattern := range routes {
+		if apiRoutes[pattern].Role == access.None {
+			t.Errorf("%s has no role in apiRoutes", pattern)
+		}
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+	for pattern := range apiRoutes {
+		if !slices.Contains(routes, pattern) {
+			t.Errorf("apiRoutes has a row for %s, which nobody answers", pattern)
+		}
 	}
-	if _, err := listenUnix(path, ""); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second daemon on the socket: %v", err)
+	for _, pattern := range routes {
+		if method, path, _ := strings.Cut(pattern, " "); method != http.MethodGet && path != "/v1/flows/diff" && apiRoutes[pattern].Role != access.Write {
+			t.Errorf("%s may change something, and a reader may ask it", pattern)
+		}
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close() // as a daemon that was killed leaves it
-	if l, err = listenUnix(path, "root"); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("with a group: mode %v, %v", info.Mode(), err)
-	}
-	l.Close()
-	if _, err := listenUnix(path, "nosuchgroup"); err == nil || !strings.Contains(err.Error(), "nosuchgroup") {
-		t.Errorf("a group that is none: %v", err)
-	}
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listenUnix(file, ""); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("a file in the place of the socket: %v", err)
+}
+
+func TestSocketGroupIsNamed(t *testing.T) {
+	f := newFakes(t)
+	f.end()
+	for _, c := range []func(*Config){
+		func(c *Config) { c.SocketGroup = "nosuchgroup" }, func(c *Config) { c.SocketReadGroup = "nosuchgroup" },
+	} {
+		config := f.config
+		c(&config)
+		if _, err := newDaemon(config); err == nil || !strings.Contains(err.Error(), "nosuchgroup") {
+			t.Errorf("a group that is none: %v", err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/access"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -274,7 +275,7 @@ func (d *Daemon) summary(f *datapath.Capture) string {
 }
 
 // captureRoutes are the requests that show frames.
-func (d *Daemon) captureRoutes(mux *http.ServeMux) {
+func (d *Daemon) captureRoutes(mux *access.Mux) {
 	taps := map[string]func(*http.Request) (datapath.Tap, error){
 		"GET /v1/capture": d.captureTap, "GET /v1/trace/live": d.traceTap,
 	}

@@ -10,6 +10,7 @@ import (
 
 	"weft/api"
 	"weft/conntrack"
+	"weft/control/access"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -89,7 +90,7 @@ func (d *Daemon) collectRecircs(list []*megaflow) {
 	d.recircs.Collect(func(id uint32) bool { return needed[id] })
 }
 
-func (d *Daemon) conntrackRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
 	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
 	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
 		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])

@@ -32,8 +32,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -45,6 +43,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/conntrack"
+	"weft/control/access"
 	"weft/control/limits"
 	"weft/control/loop"
 	"weft/control/store"
@@ -63,16 +62,20 @@ const noSlot = flowtable.NoSlot
 // Config is what the daemon is started with.
 type Config struct {
 	Socket      string // API, a path
-	SocketGroup string // group that may use it too; "": none
-	StateDir    string
-	Workers     int   // 0: as many as Cores, or 1
-	Cores       []int // one worker each; nil: the last ones allowed
+	SocketGroup string // members may use all of the API; "": none
+	// SocketReadGroup names the group whose members may look and not change; "": none.
+	SocketReadGroup string
+	StateDir        string
+	Workers         int   // 0: as many as Cores, or 1
+	Cores           []int // one worker each; nil: the last ones allowed
 	// VsockPort makes the API listen on vsock too; 0: not.
 	VsockPort uint32
-	Metrics   string // TCP address of the Prometheus listener; "": none
-	SpinUS    int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
-	Exe       string // the binary with the engine in it; "": this one
-	Log       *slog.Logger
+	// VsockAllow gives roles to CIDs, before access.DefaultCIDs.
+	VsockAllow map[uint32]access.Role
+	Metrics    string // TCP address of the Prometheus listener; "": none
+	SpinUS     int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
+	Exe        string // the binary with the engine in it; "": this one
+	Log        *slog.Logger
 }
 
 // DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
@@ -138,10 +141,9 @@ type Daemon struct {
 	suspects  *watchdog.Suspects
 	refusals  atomic.Uint64 // misses executed without a megaflow
 
-	listeners []net.Listener
-	servers   []*http.Server
-	stopping  context.CancelFunc
-	done      sync.WaitGroup
+	servers  *access.Servers
+	stopping context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // Run runs the daemon until ctx ends, and then takes it down in good order:
@@ -307,7 +309,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 
 // end takes down what begin brought up, as far as it got.
 func (d *Daemon) end() {
-	d.closeAPI()
+	d.servers.Close()
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()

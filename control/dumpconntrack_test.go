@@ -34,7 +34,7 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.d.handler().ServeHTTP(c, httptest.NewRequest("GET", "/v1/conntrack?json=true", nil))
+		f.d.handler().ServeHTTP(c, byRoot("GET", "/v1/conntrack?json=true", nil))
 	}()
 	<-c.writing
 	goOn := sync.OnceFunc(func() { close(c.reads) })

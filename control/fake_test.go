@@ -5,8 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/control/access"
 	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
@@ -390,7 +394,7 @@ func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
 	f.d.upcalls.close()
-	f.d.closeAPI()
+	f.d.servers.Close()
 	f.d.underlay.Close()
 	if err := f.d.store.Close(); err != nil {
 		f.t.Fatal(err)
@@ -404,4 +408,10 @@ func (f *fakes) worker() *fakeWorker { return f.last().workers[0] }
 func (f *fakes) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().waiting() == 0 })
+}
+
+// byRoot is a request of root's, for handlers called without a connection.
+func byRoot(method, target string, body io.Reader) *http.Request {
+	r := httptest.NewRequest(method, target, body)
+	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}))
 }

@@ -24,7 +24,7 @@ func TestPortsByNumber(t *testing.T) {
 				path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "names=false"
 			}
 			w := httptest.NewRecorder()
-			f.d.handler().ServeHTTP(w, httptest.NewRequest(c.method, path, strings.NewReader(c.body)))
+			f.d.handler().ServeHTTP(w, byRoot(c.method, path, strings.NewReader(c.body)))
 			text, _ := io.ReadAll(w.Body)
 			if strings.Contains(string(text), c.name) != names || strings.Contains(string(text), c.number) == names {
 				t.Errorf("%s %s: %s", c.method, path, text)
@@ -33,7 +33,7 @@ func TestPortsByNumber(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/flows?names=x", "/v1/groups?names=x", "/v1/megaflows?names=x", "/v1/trace?flow=ip&names=x"} {
 		w := httptest.NewRecorder()
-		f.d.handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		f.d.handler().ServeHTTP(w, byRoot("GET", path, nil))
 		if w.Code != 400 || !strings.Contains(w.Body.String(), "names=x") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

@@ -4,11 +4,12 @@ import (
 	"net/http"
 
 	"weft/api"
+	"weft/control/access"
 )
 
 // toolRoutes are the API's requests for an operator who looks for something:
 // traces, captures, events.
-func (d *Daemon) toolRoutes(mux *http.ServeMux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
 	d.captureRoutes(mux)
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
 	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)

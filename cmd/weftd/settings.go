@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -12,6 +13,7 @@ import (
 
 	"weft/api"
 	"weft/control"
+	"weft/control/access"
 	"weft/internal/cpu"
 )
 
@@ -22,21 +24,25 @@ const defaultState = "/var/lib/weft"
 type settings struct {
 	Socket      string `toml:"socket"`
 	SocketGroup string `toml:"socket-group"`
+	SocketRead  string `toml:"socket-read-group"`
 	State       string `toml:"state"`
 	Workers     int    `toml:"workers"`
 	Cores       string `toml:"cores"`
 	Vsock       uint32 `toml:"vsock"`
+	VsockAllow  string `toml:"vsock-allow"`
 	Metrics     string `toml:"metrics"`
 	SpinUS      int    `toml:"spin-us"`
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Socket, "socket", api.DefaultSocket, "where the API listens")
-	f.StringVar(&s.SocketGroup, "socket-group", "", "a group that may use the API too")
+	f.StringVar(&s.SocketGroup, "socket-group", "", "a group whose members may use all of the API, as root may")
+	f.StringVar(&s.SocketRead, "socket-read-group", "", "a group whose members may look and not change: no captures, which show payloads")
 	f.StringVar(&s.State, "state", defaultState, "where ports and flows are kept")
 	f.IntVar(&s.Workers, "workers", 0, "number of workers (default: as many as cores, or 1)")
 	f.StringVar(&s.Cores, "cores", "", "the workers' cores, as in 2,4-5 (default: the last ones)")
-	f.Uint32Var(&s.Vsock, "vsock", 0, "vsock port on which the API listens too")
+	f.Uint32Var(&s.Vsock, "vsock", 0, "vsock port on which the API listens too, for the host of this machine (CID 2) alone")
+	f.StringVar(&s.VsockAllow, "vsock-allow", "", "what further CIDs may do over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "how long a worker polls empty queues before it sleeps, µs")
 }
@@ -92,13 +98,18 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
-		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS,
+		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
 	}
 	var err error
+	if c.VsockAllow, err = parseVsockAllow(s.VsockAllow); err != nil {
+		return c, err
+	}
 	if c.Cores, err = cpu.ParseList(s.Cores); err != nil {
 		return c, usagef("cores %s: %v", s.Cores, err)
 	}
 	switch {
+	case s.VsockAllow != "" && s.Vsock == 0:
+		return c, usagef("vsock-allow %s: expected --vsock PORT too", s.VsockAllow)
 	case s.Socket == "":
 		return c, usagef("socket: expected a path")
 	case len(s.Socket) > 107:
@@ -109,4 +120,23 @@ func (s *settings) config() (control.Config, error) {
 		return c, usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}
 	return c, nil
+}
+
+// parseVsockAllow reads CID=ROLE words, joined by commas.
+func parseVsockAllow(text string) (map[uint32]access.Role, error) {
+	allow := map[uint32]access.Role{}
+	if text == "" {
+		return allow, nil
+	}
+	for _, word := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(word, "=")
+		cid, err := strconv.ParseUint(name, 10, 32)
+		role, ok := access.ParseRole(value)
+		_, twice := allow[uint32(cid)]
+		if err != nil || !ok || twice {
+			return nil, usagef("vsock-allow: %s: expected CID=none, CID=read or CID=write, each CID once", word)
+		}
+		allow[uint32(cid)] = role
+	}
+	return allow, nil
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"weft/control/access"
 )
 
 func writeSettings(t *testing.T, text string) string {
@@ -62,11 +65,25 @@ func TestSettingsRefused(t *testing.T) {
 		{settings{Socket: "x", State: "y", SpinUS: -1}, "spin-us: -1"},
 		{settings{Socket: "x", State: "y"}, "spin-us: 0"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "0,x"}, `core "x"`},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5"}, "vsock-allow: 5: expected CID="},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=admin"}, "vsock-allow: 5=admin"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=read,-1=read"}, "vsock-allow: -1=read"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=read,5=write"}, "vsock-allow: 5=write"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, VsockAllow: "5=read"}, "--vsock"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "3-1"}, `cores "3-1"`},
 		{settings{Socket: strings.Repeat("x", 108), State: "y"}, "socket"},
 	} {
 		if _, err := c.config(); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%+v: %v, expected %q in it", c.settings, err, c.word)
 		}
+	}
+}
+
+func TestVsockAllow(t *testing.T) {
+	s := settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=read,7=write,8=all,2=none"}
+	c, err := s.config()
+	want := map[uint32]access.Role{5: access.Read, 7: access.Write, 8: access.Write, 2: access.None}
+	if err != nil || !maps.Equal(c.VsockAllow, want) {
+		t.Errorf("%v, %v; expected %v", c.VsockAllow, err, want)
 	}
 }

@@ -65,7 +65,8 @@ var mayUseUnsafe = []string{
 	"internal/cpu/prefetch*.go", // any record's address
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"xsk/ring*.go",
-	"xsk/ethtool.go", // the argument of an ioctl
+	"xsk/ethtool.go",               // the argument of an ioctl
+	"control/access/peergroups.go", // the argument of getsockopt
 	"vhost/vhosttest/packed.go",
 	"bench/traffic/system.go", // the arguments of sendmmsg and recvmmsg
 }

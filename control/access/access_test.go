@@ -1,0 +1,212 @@
+package access
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/vsock"
+)
+
+// patience of a test, after which it fails.
+const testPatience = 30 * time.Second
+
+// pipes is a listener whose connections a test makes, from any address.
+type pipes struct {
+	addr  net.Addr
+	conns chan net.Conn
+	errs  chan error // returned by Accept before connections
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes(addr net.Addr) *pipes {
+	return &pipes{addr: addr, conns: make(chan net.Conn), errs: make(chan error, 8), done: make(chan struct{})}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case err := <-p.errs:
+		return nil, err
+	default:
+	}
+	select {
+	case err := <-p.errs:
+		return nil, err
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return p.addr }
+
+// from makes a connection whose other end has the address addr.
+func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	server, client := socketPair(t)
+	select {
+	case p.conns <- addressed{server, addr}:
+	case <-time.After(testPatience):
+		t.Fatal("nobody accepts")
+	}
+	return client
+}
+
+type addressed struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (a addressed) RemoteAddr() net.Addr { return a.addr }
+
+// socketPair is two ends of a TCP connection: unlike net.Pipe's they buffer.
+func socketPair(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+var testRoutes = map[string]Route{
+	"GET /look":    {Role: Read},
+	"POST /change": {Role: Write},
+	"GET /dump":    {Role: Read, Expensive: true},
+}
+
+// testServers serves testRoutes over a fake vsock, and returns its listener.
+func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
+	t.Helper()
+	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
+	real := listenVsock
+	listenVsock = func(uint32) (net.Listener, error) { return fake, nil }
+	t.Cleanup(func() { listenVsock = real })
+	cids := DefaultCIDs()
+	for cid, role := range allow {
+		cids[cid] = role
+	}
+	s, err := Open(Config{Socket: filepath.Join(t.TempDir(), "s"), VsockPort: 9, Metrics: "127.0.0.1:0",
+		Policy: Policy{UID: os.Geteuid(), WriteGroup: NoGroup, ReadGroup: NoGroup, CIDs: cids}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	m := s.NewMux(testRoutes)
+	ok := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "ok") }
+	if handle != nil {
+		handle(m)
+	} else {
+		m.HandleFunc("GET /look", ok)
+		m.HandleFunc("POST /change", ok)
+	}
+	metrics := http.NewServeMux()
+	metrics.HandleFunc("GET /metrics", ok)
+	s.Serve(m, metrics)
+	return s, fake
+}
+
+// over is a client whose every connection dial makes.
+func over(dial func() (net.Conn, error)) *http.Client {
+	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}
+}
+
+// ask returns status and body.
+func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://weft"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// Over vsock the host of the machine may do everything; guests and processes of the
+// machine may do what they were allowed to, by default nothing.
+func TestVsockRoles(t *testing.T) {
+	_, fake := testServers(t, map[uint32]Role{5: Read, 7: Write, 8: None}, nil)
+	for _, c := range []struct {
+		cid  uint32
+		role Role
+	}{{vsock.Host, Write}, {vsock.Local, None}, {vsock.Hypervisor, None}, {3, None}, {5, Read}, {7, Write}, {8, None}, {1 << 31, None}} {
+		client := over(func() (net.Conn, error) { return fake.from(t, &vsock.Addr{ContextID: c.cid, Port: 1}), nil })
+		for _, r := range []struct {
+			method, path string
+			needs        Role
+		}{{"GET", "/look", Read}, {"POST", "/change", Write}} {
+			status, text := ask(t, client, r.method, r.path, "")
+			want := http.StatusOK
+			if c.role < r.needs {
+				want = http.StatusForbidden
+			}
+			if status != want {
+				t.Errorf("CID %d, %s %s: status %d, want %d: %s", c.cid, r.method, r.path, status, want, text)
+			}
+			if want == http.StatusForbidden && (!strings.Contains(text, "cid ") || !strings.Contains(text, r.path) || strings.Count(text, "\n") != 1) {
+				t.Errorf("CID %d: %s", c.cid, text)
+			}
+		}
+	}
+}
+
+func TestUnixRoles(t *testing.T) {
+	p := Policy{UID: 990, WriteGroup: 100, ReadGroup: 200}
+	for _, c := range []struct {
+		uid  uint32
+		gids []uint32
+		want Role
+	}{
+		{0, []uint32{0}, Write}, {990, []uint32{990}, Write}, {1000, []uint32{1000}, None}, {1000, []uint32{1000, 100}, Write},
+		{1000, []uint32{200}, Read}, {1000, []uint32{200, 100}, Write}, {65534, []uint32{65534}, None}, {1000, []uint32{0}, None},
+		{1000, nil, None},
+	} {
+		if got := p.Unix(c.uid, c.gids); got != c.want {
+			t.Errorf("uid %d, groups %v: %s, want %s", c.uid, c.gids, got, c.want)
+		}
+	}
+	p = Policy{UID: 990, WriteGroup: NoGroup, ReadGroup: NoGroup}
+	if got := p.Unix(1000, []uint32{0, 4294967295}); got != None {
+		t.Errorf("without groups: %s", got)
+	}
+}
+
+// A pattern without a row answers nobody.
+func TestRouteWithoutRowIsRefused(t *testing.T) {
+	s, _ := testServers(t, nil, func(m *Mux) {
+		m.HandleFunc("GET /forgotten", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "secret") })
+	})
+	client := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	if status, text := ask(t, client, "GET", "/forgotten", ""); status != http.StatusForbidden || strings.Contains(text, "secret") {
+		t.Errorf("%d %s", status, text)
+	}
+}

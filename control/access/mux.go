@@ -1,0 +1,179 @@
+package access
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"weft/api"
+)
+
+// Route is the row of an API route in the table of all routes.
+type Route struct {
+	Role Role // that a peer needs
+	// Expensive requests take memory or time that grows with the tables; a peer has a
+	// share of those at work.
+	Expensive bool
+	// Stream answers go on for as long as the client listens, and set the deadlines of
+	// their writes themselves.
+	Stream bool
+	// Body is the most bytes that a request may have; 0: SmallBody.
+	Body int64
+}
+
+// Mux routes the API's requests. A pattern without a row in the table is answered with
+// 403, whoever asks.
+type Mux struct {
+	mux    *http.ServeMux
+	table  map[string]Route
+	log    *slog.Logger
+	work   *Work
+	bodies *Bodies
+	routes []string // patterns handled
+}
+
+// NewMux makes an empty Mux over the table of routes, by pattern.
+func NewMux(table map[string]Route, work *Work, bodies *Bodies, log *slog.Logger) *Mux {
+	return &Mux{mux: http.NewServeMux(), table: table, work: work, bodies: bodies, log: log}
+}
+
+// Routes are the patterns that have a handler.
+func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
+
+// ServeHTTP implements http.Handler.
+func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Before anything is answered: net/http reads what a handler leaves of a body, and
+	// would wait for it for ever.
+	b := m.bodies.limit(w, r, PeerOf(r.Context()))
+	defer b.release()
+	refuseSurplus(m.mux).ServeHTTP(w, r)
+}
+
+// HandleFunc has f answer the requests of a pattern of the table.
+func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
+	m.routes = append(m.routes, pattern)
+	route, known := m.table[pattern]
+	m.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		peer := PeerOf(r.Context())
+		switch {
+		case !known:
+			refuse(w, http.StatusForbidden, fmt.Sprintf("%s %s: the request has no role", r.Method, r.URL.Path))
+		case peer.Role < route.Role:
+			m.log.Warn("request refused", "who", peer.Name, "role", peer.Role, "method", r.Method, "path", r.URL.Path)
+			refuse(w, http.StatusForbidden, fmt.Sprintf("%s has the role %s, and %s %s needs %s: "+
+				"run as root, or see socket-group, socket-read-group and vsock-allow of weftd",
+				peer.Share, peer.Role, r.Method, r.URL.Path, route.Role))
+		default:
+			m.serve(w, r, &route, peer, f)
+		}
+	})
+}
+
+// Fallback answers what no pattern of the table matches.
+func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
+
+func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route *Route, peer Peer, f http.HandlerFunc) {
+	if route.Expensive {
+		done, err := m.work.begin(r.Context(), peer)
+		if err != nil {
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		defer done()
+	}
+	if b, ok := r.Body.(*body); ok && route.Body != 0 {
+		b.limit = route.Body
+	}
+	if !route.Stream {
+		w = &pacedWriter{ResponseWriter: w, began: time.Now(), control: http.NewResponseController(w)}
+	}
+	if route.Role < Write {
+		f(w, r)
+		return
+	}
+	noted := &statusWriter{ResponseWriter: w}
+	began := time.Now()
+	f(noted, r)
+	m.log.Info("request that may change something", "who", peer.Name, "method", r.Method, "path", r.URL.Path,
+		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
+}
+
+// maxLogged bounds what of a request goes into the log, in bytes.
+const maxLogged = 200
+
+func shortened(text string) string {
+	if len(text) > maxLogged {
+		return text[:maxLogged] + "..."
+	}
+	return text
+}
+
+// refuse answers with one line. The connection ends: what the body still holds is not
+// worth reading.
+func refuse(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // a client that has gone does not want it
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// A client that sends a body or reads an answer slower than minRate on average, after
+// patience, loses its connection: the memory and the share of expensive requests are
+// needed.
+const (
+	patience = 30 * time.Second
+	minRate  = 1 << 20 // bytes/s
+)
+
+// pacedWriter moves the deadline of an answer by what was written.
+type pacedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	began   time.Time // of the answer; of the request before its first write
+	written int64
+}
+
+func (w *pacedWriter) Write(p []byte) (n int, err error) {
+	if w.written == 0 {
+		w.began = time.Now()
+	}
+	for len(p) > 0 && err == nil {
+		piece := p[:min(len(p), minRate)]
+		w.extend()
+		var k int
+		k, err = w.ResponseWriter.Write(piece)
+		n += k
+		w.written += int64(k)
+		p = p[len(piece):]
+	}
+	w.extend() // for what net/http has buffered
+	return n, err
+}
+
+// extend sets the deadline; only a writer of tests has none.
+func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
+
+// due is when n bytes must have passed.
+func due(began time.Time, n int64) time.Time {
+	return began.Add(patience + time.Duration(n)*time.Second/minRate)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,126 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/mdlayher/vsock"
+
+	"weft/control/limits"
+	"weft/control/usererr"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Socket    string // path of the API's unix socket
+	VsockPort uint32 // of the API; 0: not over vsock
+	Metrics   string // TCP address of the metrics listener; "": none
+	Policy    Policy
+	Log       *slog.Logger
+}
+
+// Servers are the listeners of the process, and what their peers share.
+type Servers struct {
+	log     *slog.Logger
+	reserve *Reserve
+	work    *Work
+	bodies  *Bodies
+	api     []*Listener
+	metrics *Listener // nil: none
+	running []*http.Server
+}
+
+// listenVsock is replaced by tests: most machines have no vsock.
+var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
+
+// Open opens the listeners. Nobody is answered before Serve. Errors are one line for
+// the operator.
+func Open(c Config) (*Servers, error) {
+	s := &Servers{log: c.Log, work: NewWork(), bodies: NewBodies(), reserve: NewReserve(ReserveSize)}
+	l, err := ListenUnix(c.Socket, &c.Policy)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.api = append(s.api, Listen(l, NewGate("api_connections", MaxConnections), c.Policy.Identify, s.reserve))
+	if c.VsockPort != 0 {
+		// A convenience: a host without vsock is served on its socket all the same.
+		if l, err := listenVsock(c.VsockPort); err != nil {
+			c.Log.Warn("the API does not listen on vsock", "port", c.VsockPort, "error", err)
+		} else {
+			s.api = append(s.api, Listen(l, NewGate("vsock_connections", MaxVsockConnections), c.Policy.Identify, nil))
+		}
+	}
+	if c.Metrics == "" {
+		return s, nil
+	}
+	l, err = net.Listen("tcp", c.Metrics)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("metrics address %s: %w", c.Metrics, cause(err))
+	}
+	s.metrics = Listen(l, NewGate("metrics_connections", MaxMetricsConnections), c.Policy.Identify, nil)
+	return s, nil
+}
+
+// NewMux makes a Mux whose requests share what the listeners' peers share.
+func (s *Servers) NewMux(table map[string]Route) *Mux { return NewMux(table, s.work, s.bodies, s.log) }
+
+// Serve answers requests from now on: those of the API, and on the metrics listener
+// those for metrics alone.
+func (s *Servers) Serve(api, metrics http.Handler) {
+	for _, l := range s.api {
+		s.run(NewServer(api), l)
+	}
+	if s.metrics != nil {
+		s.run(NewMetricsServer(s.work.guard(metrics)), s.metrics)
+	}
+}
+
+func (s *Servers) run(server *http.Server, l *Listener) {
+	s.running = append(s.running, server)
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("listener failed", "address", l.Addr(), "error", err)
+		}
+	}()
+}
+
+// Close closes listeners, sockets and connections.
+func (s *Servers) Close() {
+	for _, server := range s.running {
+		server.Close()
+	}
+	for _, l := range s.api {
+		l.Close() // the unix listener removes its socket
+	}
+	if s.metrics != nil {
+		s.metrics.Close()
+	}
+	s.reserve.Close()
+}
+
+// LimitRows is a limits.Source.
+func (s *Servers) LimitRows(emit func(limits.Row)) {
+	for _, l := range s.api {
+		l.Gate.LimitRows(emit)
+	}
+	if s.metrics != nil {
+		s.metrics.Gate.LimitRows(emit)
+	}
+	s.work.LimitRows(emit)
+	s.bodies.LimitRows(emit)
+	DescriptorRows(emit)
+}
+
+// cause strips what the caller's text names already.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	return usererr.Cause(err)
+}

@@ -1,0 +1,44 @@
+package access
+
+import "sync"
+
+// shares has a semaphore for each peer that uses it. The zero value with a limit is
+// ready.
+type shares struct {
+	limit int
+
+	mu  sync.Mutex
+	all map[string]*share
+}
+
+type share struct {
+	slots chan struct{}
+	users int
+}
+
+// of is the semaphore of a peer, until leave.
+func (s *shares) of(peer string) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*share{}
+	}
+	one := s.all[peer]
+	if one == nil {
+		one = &share{slots: make(chan struct{}, s.limit)}
+		s.all[peer] = one
+	}
+	one.users++
+	return one.slots
+}
+
+// leave ends the use of a semaphore that of has begun.
+func (s *shares) leave(peer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one := s.all[peer]; one != nil {
+		if one.users--; one.users == 0 {
+			delete(s.all, peer)
+		}
+	}
+}

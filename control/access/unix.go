@@ -1,0 +1,137 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unixBacklog is the number of connections that wait to be accepted; connect fails with
+// EAGAIN, or waits, beyond it.
+const unixBacklog = 128
+
+// ListenUnix listens on path for the peers to whom p gives a role. Errors are one line
+// for the operator. A socket that nobody answers is what a dead daemon left, and is
+// replaced.
+func ListenUnix(path string, p *Policy) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, cause(err))
+	}
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close() // the listener has a duplicate
+	// Before bind, which makes the file with this mode: nobody but root and the daemon's
+	// user ever finds another (unix(7) has no word of it; Linux's unix_bind does so).
+	if err := unix.Fchmod(fd, 0o600); err != nil {
+		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, err)
+	}
+	l := &unixListener{path: path}
+	err = unix.Lstat(path, &l.id)
+	if err == nil {
+		err = p.open(path) // before listen: nobody can connect yet
+	}
+	if err == nil {
+		err = unix.Listen(fd, unixBacklog)
+	}
+	if err == nil {
+		l.Listener, err = net.FileListener(file)
+	}
+	if err != nil {
+		l.unlink()
+		return nil, fmt.Errorf("socket %s: %w", path, cause(err))
+	}
+	return l, nil
+}
+
+// removeStale makes way for a new socket, unless somebody answers at the old one or it
+// is no socket.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil // bind names what is wrong
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("socket %s: is there and is no socket; remove it, or give another with --socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("socket %s: in use by another process; stop it, or give another with --socket", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("socket %s: %w", path, cause(err))
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("socket %s: %w", path, cause(err))
+	}
+	return nil
+}
+
+// open lets the groups of a policy connect. A file has one group: where there are two,
+// everybody may connect, and whoever has no role is refused by credentials.
+func (p *Policy) open(path string) error {
+	group, mode := p.WriteGroup, uint32(0o660)
+	switch {
+	case p.WriteGroup < 0 && p.ReadGroup < 0:
+		return nil
+	case p.WriteGroup < 0:
+		group = p.ReadGroup
+	case p.ReadGroup >= 0 && p.ReadGroup != p.WriteGroup:
+		mode = 0o666
+	}
+	// By a descriptor of the socket itself: the name may lead elsewhere by now.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+		return errors.New("was replaced by another user; give a directory that only root can change")
+	}
+	if err := unix.Fchownat(fd, "", -1, group, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("group %d: %w", group, err)
+	}
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod refuses O_PATH
+}
+
+// unixListener removes its socket when it closes.
+type unixListener struct {
+	net.Listener
+	path string
+	id   unix.Stat_t
+	once sync.Once
+}
+
+// Close implements net.Listener.
+func (l *unixListener) Close() error {
+	l.once.Do(l.unlink)
+	return l.Listener.Close()
+}
+
+// unlink removes the socket, unless it is another's by now.
+func (l *unixListener) unlink() {
+	var now unix.Stat_t
+	if unix.Lstat(l.path, &now) == nil && now.Dev == l.id.Dev && now.Ino == l.id.Ino {
+		_ = os.Remove(l.path) // it was there just now
+	}
+}

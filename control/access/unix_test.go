@@ -1,0 +1,70 @@
+package access
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func noGroups() *Policy { return &Policy{WriteGroup: NoGroup, ReadGroup: NoGroup} }
+
+func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sub", "s")
+	l, err := ListenUnix(path, noGroups())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if _, err := ListenUnix(path, noGroups()); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second daemon on the socket: %v", err)
+	}
+	l.(*unixListener).Listener.Close() // as a daemon that was killed leaves it
+	for _, c := range []struct {
+		write, read int
+		mode        os.FileMode
+	}{{0, NoGroup, 0o660}, {NoGroup, 0, 0o660}, {0, 0, 0o660}, {0, 1, 0o666}, {NoGroup, NoGroup, 0o600}} {
+		if l, err = ListenUnix(path, &Policy{WriteGroup: c.write, ReadGroup: c.read}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != c.mode {
+			t.Errorf("groups %d and %d: mode %v, %v; want %v", c.write, c.read, info.Mode(), err, c.mode)
+		}
+		l.Close()
+		if _, err := os.Lstat(path); err == nil {
+			t.Error("the socket is still there")
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ListenUnix(file, noGroups()); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file in the place of the socket: %v", err)
+	}
+}
+
+// A listener does not remove the socket of a daemon that has replaced it.
+func TestSocketOfAnotherStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := ListenUnix(path, noGroups())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	l.Close()
+	if _, err := os.Lstat(path); err != nil {
+		t.Error("the other socket is gone:", err)
+	}
+}

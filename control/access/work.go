@@ -1,0 +1,86 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weft/control/limits"
+)
+
+// Limits of expensive requests, such as dumps, at work at once. Further ones wait in
+// turn, workPatience at most, and are refused then. Peers who may change something do
+// not wait for those who only read.
+const (
+	maxWork      = 4 // of each of the two kinds of peers
+	workPatience = 20 * time.Second
+)
+
+// Work shares out expensive requests: a peer has half of maxWork at most.
+type Work struct {
+	slots   [Write + 1]chan struct{} // by role: Read and Write
+	shares  shares
+	refused atomic.Uint64
+}
+
+// NewWork makes Work with nothing to do.
+func NewWork() *Work {
+	w := &Work{}
+	for role := range w.slots {
+		w.slots[role] = make(chan struct{}, maxWork)
+	}
+	w.shares.limit = maxWork / 2
+	return w
+}
+
+// LimitRows is a limits.Source.
+func (w *Work) LimitRows(emit func(limits.Row)) {
+	used := len(w.slots[Read]) + len(w.slots[Write])
+	emit(limits.Row{Name: "api_expensive", Unit: "requests", Holder: limits.All(),
+		Used: uint64(used), Limit: 2 * maxWork, Refused: w.refused.Load()})
+}
+
+var errBusy = errors.New("busy")
+
+// begin waits for a turn. done ends it.
+func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
+	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
+	defer stop()
+	own := w.shares.of(peer.Share)
+	slots := w.slots[peer.Role]
+	for i, c := range []chan struct{}{own, slots} {
+		select {
+		case c <- struct{}{}:
+		case <-ctx.Done():
+			if i == 1 {
+				<-own
+			}
+			w.shares.leave(peer.Share)
+			w.refused.Add(1)
+			return nil, fmt.Errorf("%d expensive requests are at work already, of %s %d; try again", len(slots), peer.Share, len(own))
+		}
+	}
+	return func() {
+		<-slots
+		<-own
+		w.shares.leave(peer.Share)
+	}, nil
+}
+
+// guard has each request of h wait for its turn.
+func (w *Work) guard(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		peer := PeerOf(r.Context())
+		peer.Role = Read
+		done, err := w.begin(r.Context(), peer)
+		if err != nil {
+			refuse(out, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		defer done()
+		h.ServeHTTP(out, r)
+	})
+}

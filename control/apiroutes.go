@@ -1,0 +1,40 @@
+package control
+
+import "weft/control/access"
+
+// apiRoutes is the table of the API's routes: the role that each needs, and what it
+// costs. A route without a row answers nobody.
+//
+// Captures show payloads of guests' frames, so that they need the role that may change
+// everything. A live trace shows a reader headers as fields, and no bytes.
+var apiRoutes = map[string]access.Route{
+	"GET /v1/show":                {Role: access.Read},
+	"GET /v1/limits":              {Role: access.Read},
+	"GET /v1/ports":               {Role: access.Read},
+	"POST /v1/ports":              {Role: access.Write},
+	"DELETE /v1/ports/{name}":     {Role: access.Write},
+	"GET /v1/flows":               {Role: access.Read, Expensive: true},
+	"POST /v1/flows":              {Role: access.Write, Body: access.LargeBody},
+	"DELETE /v1/flows":            {Role: access.Write},
+	"POST /v1/flows/diff":         {Role: access.Read, Expensive: true, Body: access.LargeBody},
+	"GET /v1/groups":              {Role: access.Read, Expensive: true},
+	"POST /v1/groups":             {Role: access.Write, Body: access.LargeBody},
+	"GET /v1/meters":              {Role: access.Read, Expensive: true},
+	"POST /v1/meters":             {Role: access.Write, Body: access.LargeBody},
+	"GET /v1/tables":              {Role: access.Read},
+	"POST /v1/tables":             {Role: access.Write},
+	"GET /v1/macs":                {Role: access.Read, Expensive: true},
+	"DELETE /v1/macs":             {Role: access.Write},
+	"POST /v1/packet-out":         {Role: access.Write},
+	"GET /v1/megaflows":           {Role: access.Read, Expensive: true},
+	"GET /v1/hottest":             {Role: access.Read},
+	"GET /v1/trace":               {Role: access.Read},
+	"GET /v1/trace/live":          {Role: access.Read, Stream: true},
+	"GET /v1/capture":             {Role: access.Write, Stream: true},
+	"GET /v1/monitor":             {Role: access.Read, Stream: true},
+	"GET /v1/conntrack":           {Role: access.Read, Stream: true},
+	"DELETE /v1/conntrack":        {Role: access.Write},
+	"GET /v1/conntrack/settings":  {Role: access.Read},
+	"POST /v1/conntrack/settings": {Role: access.Write},
+	"GET /metrics":                {Role: access.Read, Expensive: true},
+}
