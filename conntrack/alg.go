@@ -106,6 +106,8 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64)
 	plain := p.words.tuple(&p.long)
 	want := plain
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
+	tr.search.begin(tr.from.holder(p.zone()), now)
+	defer tr.search.end()
 	// The caller's port gives way if another connection has it.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true

@@ -40,7 +40,7 @@ const (
 	// maxNATAddresses is how many addresses of the range are tried, maxNATPorts how
 	// many ports with each: all of a range that has no more, of a larger one so many
 	// chosen from all. With nine of ten ports in use ten tries find a free one. With
-	// both used up the connection is refused.
+	// both used up another holder's goes or the connection is refused; see natsearch.go.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
 	// ephemeralLo is the first port chosen where the flow names no range.
@@ -67,11 +67,16 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		}
 		return reply, 0
 	}
+	tr.search.begin(tr.from.holder(p.zone()), now)
+	defer tr.search.end()
 	plain := p.words.tuple(&p.long)
 	addresses := addressesOf(nat, &plain)
 	span := addresses.count
 	first := tr.chooseAddress(nat, &plain, span)
 	for i := range min(span, maxNATAddresses) {
+		if tr.search.over() {
+			break
+		}
 		at := first + i // modulo span
 		if at -= span; first+i < span {
 			at = first + i
@@ -85,6 +90,9 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		if reply, ok := tr.choosePort(p, nat, &plain, want, now); ok {
 			return reply, flagsOf(&plain, &reply)
 		}
+	}
+	if reply, ok := tr.takeOver(); ok {
+		return reply, flagsOf(&plain, &reply)
 	}
 	return reply, connClash
 }
@@ -143,10 +151,12 @@ func (tr *Tracker) reversed(want *Tuple) (p probe) {
 // run out makes way. A tuple that answers itself is free if it is the new one's.
 func (tr *Tracker) taken(reply, p *probe, now uint64) bool {
 	n, _ := tr.find(reply)
+	tr.search.tries++
 	if n == none {
 		return false
 	}
 	if !tr.conns[n].expired(now) {
+		tr.search.met(tr.Table, n, reply)
 		return true
 	}
 	tr.erase(n, EndExpired)
@@ -234,6 +244,9 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	first, _ := bits.Mul64(choice, span)
 	for i := range min(span, maxNATPorts) {
+		if tr.search.over() {
+			break
+		}
 		at := (first + i) % span
 		if span > maxNATPorts {
 			// Anywhere: those next to one in use are likely to be in use as well.

@@ -52,6 +52,7 @@ type Tracker struct {
 	rng     uint64
 	missing uint32 // payload that is in other fragments than the one in hand
 	from    sender // of the frame in hand
+	search  natSearch
 	order   [packet.BatchSize]uint8
 }
 

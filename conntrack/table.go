@@ -9,7 +9,7 @@
 //	index.go      from a hash to a connection
 //	conn.go       the record of a connection, its generation and lock
 //	tcp.go, sctp.go, simple.go   protocol states
-//	nat.go        which translation a new connection gets
+//	nat.go        which translation a new connection gets; natsearch.go: at whose cost
 //	translate.go  translating a frame, ICMP errors included
 //	commit.go     connections come and go; limits, eviction
 //	holder.go, ranking.go   who has how many, and who makes room

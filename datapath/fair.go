@@ -1,10 +1,14 @@
 package datapath
 
-import "weft/packet"
+import (
+	"weft/conntrack"
+	"weft/packet"
+)
 
 // A frame that goes through all masks and misses costs some fifty times what one
 // of a known flow does, and a sender can make every frame such a one (tuple-space
-// explosion, CVE-2019-25076), or a large one that has to be cut into a thousand. So
+// explosion, CVE-2019-25076), or a large one that has to be cut into a thousand, or one
+// for which no translation of its address is free. So
 // each receive queue is charged for what its frames cost beyond the ordinary. While
 // other queues have frames, one that owes too much is not visited: its frames wait,
 // or are lost, where they come from, and the others go on. Debts are paid off with
@@ -54,11 +58,15 @@ type fairness struct {
 }
 
 // costs is what a batch is charged by, read before and after.
-type costs struct{ masks, misses, cuts uint64 }
+type costs struct{ masks, misses, cuts, nat uint64 }
 
 func (w *Worker) costs() costs {
 	c := w.sh.Counters
-	return costs{c.MasksSearched, c.Misses, w.fair.cuts}
+	nat := uint64(0)
+	if w.tracks.tracker != nil {
+		nat = w.tracks.tracker.NATTries()
+	}
+	return costs{c.MasksSearched, c.Misses, w.fair.cuts, nat}
 }
 
 // noteCuts notes what f, if it is large, may have to be cut into.
@@ -73,7 +81,7 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
 	free := freeMasks * uint64(n)
-	cost := missCostNS*misses + cutCostNS*(c.cuts-before.cuts)
+	cost := missCostNS*misses + cutCostNS*(c.cuts-before.cuts) + conntrack.NATTryNS*(c.nat-before.nat)
 	if masks > free {
 		cost += maskCostNS * (masks - free)
 	}

@@ -1,0 +1,95 @@
+package conntrack
+
+import (
+	"testing"
+
+	"weft/packet"
+)
+
+// One port takes every translation towards a server. Another's connections get some
+// until it has as many, and it counts as the first one's eviction; then both are
+// refused. Unanswered ones go first.
+func TestOthersGetTranslations(t *testing.T) {
+	r := newRig(t, 1024)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)
+	for i := range 100 {
+		out := r.from(1).expect(udpFrame("10.0.0.1:"+port(i+1), server, 8), req, Tracked|New|SNAT)
+		if i >= 10 {
+			outside := "192.0.2." + port(int(out[29])) + ":" + port(int(out[34])<<8|int(out[35]))
+			r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
+		}
+	}
+	if m, _ := r.send(udpFrame("10.0.0.1:999", server, 8), req); m.Drop != packet.DropNATExhausted {
+		t.Fatalf("the one that has all gets one more: %v", m.Drop)
+	}
+	got := 0
+	for i := range 100 {
+		m, out := r.from(2).send(udpFrame("10.0.0.2:"+port(i+1), server, 8), req)
+		if m.Drop == packet.DropNone {
+			outside := "192.0.2." + port(int(out[29])) + ":" + port(int(out[34])<<8|int(out[35]))
+			r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
+			got++
+		}
+		unanswered := int(r.tr.holders[1].lists[listUnreplied].count)
+		if want := max(10-got, 0); unanswered != want {
+			t.Fatalf("%d unanswered of the first one are left, expected %d", unanswered, want)
+		}
+		check(t, r.tr.Table)
+	}
+	if got < 45 || got > 50 || r.tr.holders[1].evicted != uint64(got) || r.lives(1)+r.lives(2) != 100 {
+		t.Errorf("the other has %d of 100, %d evicted", got, r.tr.holders[1].evicted)
+	}
+}
+
+// Long searches are charged, end once the worker owes too much, and go on again with
+// time; others get a translation meanwhile.
+func TestNATSearchesAreBounded(t *testing.T) {
+	r := newRig(t, 1<<12)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 5000, 5000+maxNATPorts-1)
+	for i := range maxNATAddresses * maxNATPorts {
+		r.now += second / 1000 // pays for the search
+		if m, _ := r.from(1).send(udpFrame("10.0.0.1:"+port(i+1), server, 8), req); m.Drop != packet.DropNone {
+			t.Fatal(m.Drop)
+		}
+	}
+	tries := func(n int) (most uint64) {
+		for i := range n {
+			before := r.tr.NATTries()
+			r.from(1).send(udpFrame("10.0.0.1:"+port(30000+i), server, 8), req)
+			most = max(most, r.tr.NATTries()-before)
+		}
+		return most
+	}
+	r.now += second
+	if most := tries(1); most < maxNATPorts || most > maxNATAddresses*(maxNATPorts+1) {
+		t.Errorf("%d tries of one frame", most)
+	}
+	tries(100)
+	if most := tries(100); most != 0 {
+		t.Errorf("%d tries of a worker that owes too much", most)
+	}
+	if m, _ := r.from(2).send(udpFrame("10.0.0.2:1", server, 8), req); m.Drop != packet.DropNone {
+		t.Errorf("the other port's connection: %v", m.Drop)
+	}
+	r.now += natTimeShare * 2 * maxNATDebtNS
+	if most := tries(1); most < maxNATPorts {
+		t.Errorf("%d tries once the debt is paid", most)
+	}
+	check(t, r.tr.Table)
+}
+
+func BenchmarkNATExhausted(b *testing.B) {
+	r := newRig(b, 1<<18)
+	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 1, 60000)
+	for i := range 300_000 {
+		h := [3]int{i >> 16, i >> 8 & 255, i & 255}
+		r.send(udpFrame("10."+port(h[0])+"."+port(h[1])+"."+port(h[2])+":1", server, 8), req)
+	}
+	before := r.tr.NATTries()
+	b.ResetTimer()
+	for range b.N {
+		r.now += second
+		r.send(udpFrame("10.9.9.9:9", server, 8), req)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(max(r.tr.NATTries()-before, 1)), "ns/try")
+}

@@ -1,0 +1,67 @@
+package datapath
+
+import (
+	"testing"
+
+	"weft/conntrack"
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port/porttest"
+)
+
+// A queue whose frames find no translation of their address owes for the search.
+func TestNATSearchesAreCharged(t *testing.T) {
+	r := newRig(t, testSizes)
+	r.w.config.Fused = 1 << 10
+	if err := r.w.setConnections(ctTable(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.addPort(1, porttest.Options{}, false)
+	r.addPort(2, porttest.Options{}, false)
+	r.tx(2).Discard.Store(true)
+	c := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
+		Lo: [2]uint64{0, 0xc0000201}, Hi: [2]uint64{0, 0xc0000204}, PortLo: 5000, PortHi: 5099}
+	r.megaflow(0, 1, 0, 0, 0, append(c.AppendTo(nil), output(2))...)
+	q := r.w.queues.at(0)
+	r.w.fixed = r.w.now
+	for i := range uint16(400) {
+		r.w.fixed += 1_000_000
+		r.inject(1, udp(0x0a000001, 0x0a000002, 1000+i, 80))
+		r.turn()
+	}
+	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 400)
+	r.w.fixed += 100_000_000
+	r.turn()
+	r.equal("debt before", q.debtNS, 0)
+	r.inject(1, udp(0x0a000001, 0x0a000002, 2000, 80))
+	r.turn()
+	if q.debtNS < 300*conntrack.NATTryNS {
+		t.Errorf("the queue owes %d ns", q.debtNS)
+	}
+	r.drops(map[packet.DropReason]uint64{packet.DropNATExhausted: 1})
+}
+
+// Connections that begin through a tunnel count for their zone, also where the frame
+// was held for control; others count for their port.
+func TestTunnelledFramesCountForTheirZone(t *testing.T) {
+	r := firewall(t)
+	shares := func() (list []conntrack.Share) {
+		r.w.tracks.tracker.Shares(func(s conntrack.Share) { list = append(list, s) })
+		return list
+	}
+	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))
+	r.turn()
+	if got := shares(); len(got) != 1 || got[0].Port != 1 || got[0].Used != 1 {
+		t.Fatalf("%+v", got)
+	}
+	w := r.w
+	w.rxInUse = nil // as for resumed frames
+	w.keys[1].Tunnel()[1] = 1
+	if got := w.tunnelled([]uint8{0, 1}); got != 1<<1 {
+		t.Errorf("tunnelled: %b", got)
+	}
+	w.rxInUse = w.queues.at(0)
+	if got := w.tunnelled([]uint8{0, 1}); got != 0 {
+		t.Errorf("tunnelled of a guest's queue: %b", got)
+	}
+}
