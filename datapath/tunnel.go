@@ -25,12 +25,12 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	t := &w.sh.Templates[a.U32]
 	hash := tunnel.FlowHash(&w.keys[i])
 	if t.State == tunnel.TemplateSpread {
-		way := t.Way(hash)
-		if way >= uint32(len(w.sh.Templates)) {
+		nexthop := t.NextHop(hash)
+		if nexthop >= uint32(len(w.sh.Templates)) {
 			w.drop(f, packet.DropNoRoute)
 			return
 		}
-		t = &w.sh.Templates[way]
+		t = &w.sh.Templates[nexthop]
 	}
 	if t.State == tunnel.TemplatePending {
 		w.awaitNeighbour(i, a)

@@ -2,9 +2,9 @@ package flowtable
 
 import "math/bits"
 
-// The action store: every different list once, as often as flows use it, so that
-// the lists of many flows share cache lines. Lists lie in one piece, in blocks
-// of a power of two, split and merged as buddies.
+// The action store holds each different list once, with the number of flows that use
+// it, so that the lists of many flows share cache lines. A list lies in one block.
+// Blocks have sizes of a power of two and are split and merged as buddies.
 
 const (
 	// blockActions is the number of actions in the smallest block: a cache line.
@@ -15,38 +15,38 @@ const (
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes the block that begins at its index.
+// actionBlock describes the block that starts at its index.
 type actionBlock struct {
-	// Of a free block: neighbours in its free list, plus one.
+	// Neighbours in the free list plus one, if the block is free.
 	next, prev uint32
-	refs       uint32 // flows that use the list in it; 0: free, or inside another
-	length     uint32 // of the list, in actions
+	refs       uint32 // flows that use the list; 0: free, or part of another block
+	length     uint32 // length of the list in actions
 	hash       uint32
 	order      uint8
 	free       bool
 	_          [2]byte
 }
 
-// ActionRef says where a list lies: the index of its first action, and in the bits
-// that this leaves free one of the two below; 0: a list of none.
+// ActionRef locates a list: the index of its first action plus, in the bits that the
+// alignment leaves free, refOne or refMany. 0 is the empty list.
 type ActionRef uint32
 
 const (
 	refOne  = 1 // a list of one action
-	refMany = 2 // a longer one, whose block knows its length
+	refMany = 2 // a longer list; its block has the length
 	refBits = blockActions - 1
 )
 
 func (r ActionRef) at() uint32 { return uint32(r &^ refBits) }
 
-// actionStore is the store over its part of Memory. Worker owns.
+// actionStore is the store over its part of Memory. The worker owns it.
 type actionStore struct {
 	actions []Action
 	blocks  []actionBlock
 	index   index
 	seeds   [4]uint64
-	top     uint8                // order of the largest block that there is
-	fresh   uint32               // blocks from here on were never used
+	top     uint8                // order of the largest block that exists
+	fresh   uint32               // blocks from this index on were never used
 	free    [maxOrder + 1]uint32 // first free block of each order, plus one
 }
 
@@ -57,7 +57,7 @@ func newActionStore(m *Memory, seed uint64) actionStore {
 	return s
 }
 
-// list is what r stands for, in place.
+// list returns the list of r, in place.
 func (s *actionStore) list(r ActionRef) []Action {
 	if r == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (s *actionStore) list(r ActionRef) []Action {
 	return s.actions[at:][:n:n]
 }
 
-// refer makes the reference to the list of n actions in block.
+// refer returns the reference to the list of n actions in block.
 func refer(block uint32, n int) ActionRef {
 	if n == 1 {
 		return ActionRef(block*blockActions | refOne)
@@ -75,7 +75,7 @@ func refer(block uint32, n int) ActionRef {
 	return ActionRef(block*blockActions | refMany)
 }
 
-// acquire returns where the list lies, storing it if it is not there yet. It
+// acquire returns the reference to a list and stores the list if it is new. It
 // reports false if there is no room.
 func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
@@ -97,7 +97,7 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	return refer(block, len(list)), true
 }
 
-// release gives up one use of the list.
+// release takes back one acquire of the list.
 func (s *actionStore) release(r ActionRef) {
 	if r == 0 {
 		return

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// checkActionStore acquires and releases lists at random. The twin is a list of
-// copies with their counts.
+// checkActionStore acquires and releases random lists. The twin is a slice of copies
+// with counts.
 func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	type stored struct {
 		list []Action
@@ -51,7 +51,7 @@ func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 			s.release(x.at)
 		}
 	}
-	// All is free again, in the largest blocks.
+	// After the last release, all memory is free in blocks of the largest order.
 	most := len(m.actions) >> s.top / blockActions
 	for i := range most {
 		list := make([]Action, blockActions<<s.top)

@@ -1,7 +1,7 @@
 package flowtable
 
-// Agrees tells whether slot still holds what it held under generation, and k is
-// one of its keys but for the bits of except.
+// Agrees reports whether slot still holds the megaflow of generation and k matches it
+// in all bits but those of except.
 func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false
@@ -15,6 +15,6 @@ func (c *Cache) Agrees(slot, generation uint32, k, except *Key) bool {
 	return diff == 0
 }
 
-// MaskOf is the mask of an installed slot, in place. Valid until the next Install
-// or Remove.
+// MaskOf returns the mask of an installed slot, in place. It is valid until the next
+// Install or Remove.
 func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.rows[slot].mask].key }

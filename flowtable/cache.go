@@ -7,17 +7,17 @@ import (
 	"weft/packet"
 )
 
-// Cache is one worker's flow cache over its Memory: an exact-match cache in
-// front of the megaflows. Worker owns; nothing in it allocates.
+// Cache is one worker's flow cache over its Memory: an exact-match cache in front of
+// the megaflows. The worker owns it, and nothing in it allocates.
 type Cache struct {
 	m Memory
 
-	// Exact-match cache. Nobody else looks at it: its memory is the worker's own.
+	// Exact-match cache. Its memory is private to the worker.
 	buckets    []bucket
 	exact      []exactEntry
-	union      Key    // of all masks
-	groups     uint32 // of words that the union has
-	unionStale bool   // a mask is gone that the union may still have
+	union      Key    // bits that any mask has
+	groups     uint32 // groups of words in which union has bits
+	unionStale bool   // a mask was removed whose bits union may still have
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
@@ -26,24 +26,24 @@ type Cache struct {
 	// Megaflows.
 	order     []uint32 // rows of masks in use, in order of search
 	maskSeeds []uint64
-	searched  uint32 // frames since masks were sorted
+	searched  uint32 // frames searched since the masks were sorted
 	store     actionStore
 
-	// Of the batch that is looked up.
+	// The batch that is looked up.
 	digests [packet.BatchSize]digest // index: frame
 	more    [packet.BatchSize]exactMore
-	hashes  [packet.BatchSize]uint32 // under the mask that is searched
-	frames  [packet.BatchSize]uint8  // those that are live and no repeats
-	homes   [packet.BatchSize]uint32 // the same index: their places in the table searched
-	repeats [packet.BatchSize]repeat // the other live ones
+	hashes  [packet.BatchSize]uint32 // hashes under the mask that is being searched; index: frame
+	frames  [packet.BatchSize]uint8  // frames that are live and no repeats
+	homes   [packet.BatchSize]uint32 // index as frames: place in the table being searched
+	repeats [packet.BatchSize]repeat // live frames whose key equals that of the frame before
 	found   [packet.BatchSize]uint8  // frames that have an entry
-	entries [packet.BatchSize]uint32 // the same index: that entry
-	slots   [packet.BatchSize]uint32 // its megaflow
-	expects [packet.BatchSize]uint32 // and the generation of this
-	missed  [packet.BatchSize]uint8  // frames that have none
+	entries [packet.BatchSize]uint32 // index as found: the entry
+	slots   [packet.BatchSize]uint32 // index as found: the entry's megaflow
+	expects [packet.BatchSize]uint32 // index as found: the generation that the entry expects
+	missed  [packet.BatchSize]uint8  // frames without an entry
 }
 
-// InstallResult says how an Install went.
+// InstallResult is the outcome of an Install.
 type InstallResult uint8
 
 // Results of Install.
@@ -51,7 +51,7 @@ const (
 	Installed InstallResult = iota
 	// InstallBadSlot: the slot number is beyond Sizes.Megaflows.
 	InstallBadSlot
-	// InstallSlotInUse: Remove comes first.
+	// InstallSlotInUse: the slot holds a megaflow; Remove it first.
 	InstallSlotInUse
 	// InstallTooManyActions: more than MaxActions.
 	InstallTooManyActions
@@ -61,32 +61,32 @@ const (
 	InstallActionsFull
 )
 
-// LookupCounts are what lookups add to.
+// LookupCounts has the counters that Lookup increments.
 type LookupCounts struct {
-	ExactHits     uint64 // frames the exact-match cache knew, and repeats of one found
+	ExactHits     uint64 // frames found in the exact-match cache, and repeats of a found frame
 	MegaflowHits  uint64 // frames found among the megaflows
-	Misses        uint64 // frames found nowhere
-	MasksSearched uint64 // masks tried for the frames of the two above
+	Misses        uint64 // frames without a megaflow
+	MasksSearched uint64 // masks searched for frames that the exact-match cache did not have
 }
 
-// Reserve makes the private memory of as many caches of these sizes, for NewCache to
-// take: it is what takes the longest of it.
+// Reserve allocates the private memory of caches of these sizes, which NewCache
+// takes. The allocation is the slowest part of NewCache.
 func Reserve(sizes Sizes, caches int) {
 	for range caches {
-		shm.Reserve[bucket](sizes.Exact / ways)
+		shm.Reserve[bucket](sizes.Exact / bucketEntries)
 		shm.Reserve[exactEntry](sizes.Exact)
 	}
 }
 
-// NewCache opens an empty cache over m, emptying m if it was used before. seed
-// is random, so that nobody outside can choose keys that collide.
+// NewCache opens an empty cache over m and empties m if it was used before. seed must
+// be random: otherwise somebody outside could choose keys that collide.
 func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
 		m:          m,
-		buckets:    shm.Private[bucket](m.sizes.Exact / ways),
+		buckets:    shm.Private[bucket](m.sizes.Exact / bucketEntries),
 		exact:      shm.Private[exactEntry](m.sizes.Exact),
-		bucketWrap: uint32(m.sizes.Exact/ways - 1),
+		bucketWrap: uint32(m.sizes.Exact/bucketEntries - 1),
 		order:      make([]uint32, 0, len(m.masks)),
 		maskSeeds:  make([]uint64, len(m.masks)),
 		store:      newActionStore(&m, seed),
@@ -99,8 +99,8 @@ func NewCache(m Memory, seed uint64) *Cache {
 	return c
 }
 
-// Install installs a megaflow in a free slot. key need not be masked. Its
-// statistics start at 0. Megaflows that overlap must agree in their actions.
+// Install installs a megaflow in a free slot and clears its statistics. key need not
+// be masked. Megaflows that overlap must have equal actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
 	if int(slot) >= len(c.m.Flows) {
 		return InstallBadSlot
@@ -131,7 +131,7 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 	return Installed
 }
 
-// Remove removes the megaflow of slot; it reports false if there is none. Its
+// Remove removes the megaflow of slot. It reports false if there is none. The
 // statistics stay readable until the slot is used again.
 func (c *Cache) Remove(slot uint32) bool {
 	if int(slot) >= len(c.m.Flows) || c.m.Flows[slot].Generation&1 == 0 {
@@ -145,18 +145,18 @@ func (c *Cache) Remove(slot uint32) bool {
 	return true
 }
 
-// Lookup finds the megaflow of each frame i whose bit i is set in live, and
-// writes its slot, or NoSlot, to out[i]. Other elements of out stay. Statistics
-// of the flows are the caller's to count (Flow).
+// Lookup finds the megaflow of each frame i whose bit i is set in live and writes its
+// slot, or NoSlot, to out[i]. It leaves other elements of out alone. The caller
+// counts the statistics of the flows (Flow).
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
 	u := &c.union
-	var before *Key // of the frame before: in a burst of one flow only the first is looked up
+	var before *Key // key of the frame before: of a burst of one flow, only the first frame is looked up
 	for ; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live) % packet.BatchSize
 		k := &keys[i]
-		// The words in which flows differ most come first.
+		// compare the words in which flows differ most first
 		if before != nil && (k[WL4]^before[WL4])&u[WL4]|(k[WIPv4]^before[WIPv4])&u[WIPv4] == 0 &&
 			(k[WPort]^before[WPort])&u[WPort]|(k[WEthDst]^before[WEthDst])&u[WEthDst]|
 				(k[WEthSrc]^before[WEthSrc])&u[WEthSrc]|(k[WIP]^before[WIP])&u[WIP] == 0 &&
@@ -190,14 +190,14 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, out *[packet.Ba
 	}
 }
 
-// repeat is a frame whose digest would be that of the frame before it.
+// repeat is a frame with the same digest as the frame of before it.
 type repeat struct{ frame, of uint8 }
 
-// Flows are the statistics of all slots, in place. Index: slot.
+// Flows returns the statistics of all slots, in place. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
-// Only is the one action of an installed slot, in place; nil if it has more, or
-// none. Valid as Actions.
+// Only returns the action of an installed slot that has exactly one, in place, or
+// nil. It is valid as long as Actions' result.
 func (c *Cache) Only(f *Flow) *Action {
 	at := f.Actions.at()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {
@@ -206,11 +206,11 @@ func (c *Cache) Only(f *Flow) *Action {
 	return &c.m.actions[at]
 }
 
-// Flow is the statistics of an installed slot.
+// Flow returns the statistics of an installed slot.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
-// Actions is the action list of an installed slot, in place. Valid until the
-// next Install or Remove.
+// Actions returns the action list of an installed slot, in place. It is valid until
+// the next Install or Remove.
 func (c *Cache) Actions(slot uint32) []Action {
 	return c.store.list(c.m.Flows[slot].Actions)
 }

@@ -8,12 +8,12 @@ import (
 	"weft/packet"
 )
 
-// benchFlows is a cache with n megaflows of one connection each, and what makes
-// keys of them.
+// benchFlows is a cache with n megaflows of one connection each, and the means to
+// make their keys.
 type benchFlows struct {
 	c     *Cache
 	base  Key
-	word  int // of the key, that tells connections apart
+	word  int // word of the key in which connections differ
 	picks []uint32
 }
 
@@ -45,7 +45,7 @@ func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	return f
 }
 
-// run makes and looks up frames, and counts them as a worker does.
+// run makes frames, looks them up and counts them as a worker does.
 func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	var keys [packet.BatchSize]Key
 	var out [packet.BatchSize]uint32
@@ -66,13 +66,13 @@ func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	return n
 }
 
-// One op is one frame, of connections in random order.
+// One op is one frame; connections come in random order.
 func BenchmarkLookup(outer *testing.B) {
 	outer.Run("only-making-keys", func(b *testing.B) {
 		newBenchFlows(b, 1, DefaultSizes, false).run(b.N, false)
 	})
 	tiny := DefaultSizes
-	tiny.Exact = ways
+	tiny.Exact = bucketEntries
 	for _, c := range []struct {
 		name   string
 		n      int

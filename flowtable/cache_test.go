@@ -24,7 +24,7 @@ func newMemory(t testing.TB, s Sizes) Memory {
 	return CarveMemory(&shm.Layout{Mem: r.Bytes()}, s)
 }
 
-// slowFlow and slowCache are the twin: a list of flows, searched from the front.
+// slowFlow and slowCache are the slow twin: a list of flows, searched from the front.
 type slowFlow struct {
 	slot      uint32
 	key, mask Key
@@ -49,7 +49,7 @@ func (f *slowFlow) matches(k *Key) bool {
 	return true
 }
 
-// matching are the slots of all flows that match.
+// matching returns the slots of all flows that match.
 func (s *slowCache) matching(k *Key) (slots []uint32) {
 	for i := range s.flows {
 		if s.flows[i].matches(k) {
@@ -59,7 +59,7 @@ func (s *slowCache) matching(k *Key) (slots []uint32) {
 	return slots
 }
 
-// install says what Install must answer, but for the room in the action store.
+// install returns the result that Install must give, if the action store has room.
 func (s *slowCache) install(f slowFlow) InstallResult {
 	masks := map[Key]bool{f.mask: true}
 	for i := range s.flows {
@@ -79,7 +79,7 @@ func (s *slowCache) install(f slowFlow) InstallResult {
 	return Installed
 }
 
-// randomKey has few different values, so that keys meet.
+// randomKey draws from few values, so that keys collide.
 func randomKey(rng *rand.Rand) (k Key) {
 	groups := rng.Intn(16)
 	for i := range k {
@@ -105,7 +105,7 @@ func randomActions(rng *rand.Rand) []Action {
 	return list
 }
 
-// checkCache installs, removes and looks up at random, in the cache and the twin.
+// checkCache does random installs, removes and lookups in the cache and in its twin.
 func checkCache(t *testing.T, m Memory, sizes Sizes, seed int64, steps int) {
 	rng := rand.New(rand.NewSource(seed))
 	c, twin := NewCache(m, uint64(seed)), &slowCache{sizes: sizes}
@@ -173,7 +173,7 @@ func checkLookup(t *testing.T, c *Cache, twin *slowCache, keys *[packet.BatchSiz
 	}
 }
 
-// checkRead compares all slots.
+// checkRead compares Read with the twin for all slots.
 func checkRead(t *testing.T, m *Memory, c *Cache, twin *slowCache) {
 	t.Helper()
 	for slot := range uint32(len(m.Flows) + 1) {
@@ -211,8 +211,8 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// Layouts that prefetching and false sharing depend on: none of these lies in more
-// lines than it must, wherever it is in its table.
+// Prefetching and the absence of false sharing depend on these layouts: no record
+// takes more lines than it must, wherever it is in its table.
 func TestLineSizes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -230,8 +230,8 @@ func TestLineSizes(t *testing.T) {
 	}
 }
 
-// A batch of any size comes through all of its strides: known flows, unknown ones and
-// those whose entry has outlived them, wherever in the batch they are.
+// A batch of any size is looked up correctly: known flows, unknown flows, and flows
+// whose entry is stale, wherever they are in the batch.
 func TestBatchesOfEverySize(t *testing.T) {
 	sizes := Sizes{Megaflows: 64, Exact: 1024, Masks: 4, Actions: 64}
 	m := newMemory(t, sizes)
@@ -249,10 +249,10 @@ func TestBatchesOfEverySize(t *testing.T) {
 			live |= 1 << i
 		}
 		var keys [packet.BatchSize]Key
-		for round := range 12 { // what one leaves behind must not count in the next
+		for round := range 12 { // state that one lookup leaves behind must not affect the next
 			where := fmt.Sprintf("%d frames, round %d", count, round)
 			known := 0
-			for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these nobody knows
+			for i, k := range rng.Perm(64)[:packet.BatchSize] { // a quarter of these have no megaflow
 				keys[i] = Key{WPort: 7, WIPv4: uint64(k), WIP: rng.Uint64()}
 				if live>>i&1 != 0 && len(twin.matching(&keys[i])) > 0 {
 					known++
@@ -274,7 +274,7 @@ func TestBatchesOfEverySize(t *testing.T) {
 	}
 }
 
-// A removed megaflow takes its own entries with it; the others keep their hits.
+// Removing a megaflow removes its own exact-match entries; other flows keep theirs.
 func TestRemoveKeepsOtherEntries(t *testing.T) {
 	c := NewCache(newMemory(t, tinySizes), 1)
 	mask := Key{WIPv4: ^uint64(0)}
@@ -292,7 +292,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	if n.ExactHits != 7 || n.Misses != 1 || out[3] != NoSlot {
 		t.Fatalf("%+v, out %v", n, out[:8])
 	}
-	// Another megaflow in the same slot is not found under the old key.
+	// The old key does not find another megaflow in the same slot.
 	key := Key{WIPv4: 100}
 	c.Install(3, &key, &mask, nil)
 	if c.Lookup(&keys, 0xff, &out, &n); out[3] != NoSlot {
@@ -300,7 +300,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	}
 }
 
-// What differs only in bits that no mask looks at shares an entry.
+// Keys that differ only in bits that no mask has share an entry.
 func TestUnionOfMasks(t *testing.T) {
 	c := NewCache(newMemory(t, tinySizes), 1)
 	mask := Key{WPort: ^uint64(0)}
@@ -346,7 +346,7 @@ func TestCacheAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Used memory becomes like fresh memory.
+// NewCache empties used memory.
 func TestNewCacheEmpties(t *testing.T) {
 	m := newMemory(t, tinySizes)
 	c := NewCache(m, 1)
@@ -356,7 +356,7 @@ func TestNewCacheEmpties(t *testing.T) {
 	}
 	c = NewCache(m, 1)
 	checkRead(t, &m, c, &slowCache{})
-	for i := range uint32(16) { // as many as fit
+	for i := range uint32(16) { // as many megaflows as fit
 		if r := c.Install(i, &key, &key, []Action{{Op: OpOutput, U32: i}}); r != Installed {
 			t.Fatalf("slot %d: %v", i, r)
 		}

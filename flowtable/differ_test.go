@@ -2,8 +2,8 @@ package flowtable
 
 import "testing"
 
-// An entry is a frame's only if every bit of every word is, whatever the other
-// words hold: a difference in one word may not hide behind bits of the next.
+// An entry matches a key only if all bits of all words agree. A difference in one
+// word must not be hidden by the bits of the next.
 func TestEveryBitDiffers(t *testing.T) {
 	var a, all Key
 	for i := range a {
@@ -29,7 +29,7 @@ func TestEveryBitDiffers(t *testing.T) {
 	}
 }
 
-// The same of the words that only some keys have.
+// The same for the words that only some keys have.
 func TestEveryBitOfMoreDiffers(t *testing.T) {
 	c := &Cache{m: Memory{more: make([]exactMore, 1)}}
 	var of exactMore

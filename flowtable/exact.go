@@ -7,61 +7,59 @@ import (
 	"weft/packet"
 )
 
-// The exact-match cache maps the bits of a key that any installed mask looks at
-// (the union of all masks) to a megaflow: frames that agree in those agree in
-// their megaflow. It is set-associative: a bucket has the signatures of its
-// entries in one word, so that choosing among them costs one line of a small
-// table, and only the entry itself is fetched from the large one.
+// The exact-match cache maps a key, reduced to the bits that any installed mask has
+// (the union of all masks), to a megaflow: keys that agree in these bits have the
+// same megaflow. The cache is set-associative. A bucket holds the signatures of its
+// entries in one word: choosing among them costs one line of a small table, and only
+// the chosen entry is fetched from the large one.
 //
-// An entry holds the generation of the megaflow's slot, so that removing a
-// megaflow ends its own entries and no others. A change of the union empties
-// the cache.
+// An entry holds the generation of the megaflow's slot. Removing a megaflow thus
+// invalidates its own entries and no others. A change of the union empties the cache.
 
-// ways is the number of entries in a bucket.
-const ways = 8
+// bucketEntries is the number of entries in a bucket.
+const bucketEntries = 8
 
-// bucket has the 8-bit signature of each of its entries; 0: free.
+// bucket holds an 8-bit signature for each of its entries; 0: free.
 type bucket uint64
 
-// baseWords is the number of words of a key that every entry has: WPort to
-// WIPv4. The others come in groups, and only those of groups that have a bit
-// set are kept.
+// baseWords is the number of words that every entry has: WPort to WIPv4. The other
+// words come in groups; an entry keeps a group only if one of its bits is set.
 const baseWords = WIPv4 + 1
 
 // Groups of words.
 const (
-	groupIPv6    = 1 << iota // ipv6_src, ipv6_dst
-	groupTun                 // tun_id, tun_src, tun_dst
-	groupTunIPv6             // those of an IPv6 underlay
-	groupARP                 // arp and nd
-	groupCT                  // ct_state and what is in its word, ports, label
-	groupCTAddr              // addresses of the original direction
+	groupIPv6    = 1 << iota // ipv6_src and ipv6_dst
+	groupTun                 // tun_id, tun_src and tun_dst
+	groupTunIPv6             // tun_ipv6_src and tun_ipv6_dst
+	groupARP                 // the fields of ARP and neighbour discovery
+	groupCT                  // ct_mark, ct_state, ct_nw_proto, ct_zone, ct ports and ct_label
+	groupCTAddr              // ct addresses
 )
 
-// exactEntry is one line.
+// exactEntry fills one cache line.
 type exactEntry struct {
 	words      [baseWords]uint64
 	slot       uint32
 	generation uint32
-	groups     uint32 // groups of words in more
+	groups     uint32 // groups whose words are in exactMore
 	_          uint32
 }
 
-// exactMore has the words of an entry's groups, those of the lowest group first.
+// exactMore has the words of an entry's groups, lowest group first.
 type exactMore [32]uint64
 
-// digest is what the exact-match cache makes of a key.
+// digest is a key as the exact-match cache looks for it.
 type digest struct {
 	hash   uint64
 	groups uint32
-	n      uint32 // words in its exactMore
+	n      uint32 // number of words in its exactMore
 }
 
-// signature is never 0.
+// signature returns the 8-bit signature, which is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// digest masks the key with the union and hashes it. more takes the words of
-// groups.
+// digest masks the key with the union and hashes it. It writes the words of groups to
+// more.
 func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	u, s := &c.union, &c.seeds
 	acc := fold(k[WPort]&u[WPort]^s[0], k[WEthDst]&u[WEthDst]^s[1]) ^
@@ -74,8 +72,7 @@ func (c *Cache) digest(k *Key, d *digest, more *exactMore) {
 	d.hash = s.finish(acc)
 }
 
-// alike tells whether two keys agree in all bits of words beyond the base ones
-// that any mask looks at.
+// alike reports whether two keys agree in all masked bits behind the base words.
 func (c *Cache) alike(k, o *Key) bool {
 	diff := uint64(0)
 	for at := baseWords; at < KeyWords; at++ {
@@ -84,7 +81,8 @@ func (c *Cache) alike(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds the words of groups that any mask looks at and this key has.
+// digestGroups adds the words of the groups in which both the union and the key have
+// bits.
 func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
@@ -118,7 +116,7 @@ func (c *Cache) digestGroups(k *Key, d *digest, more *exactMore) (acc uint64) {
 	return acc
 }
 
-// group4 adds a group of four words unless all are 0, and returns their hash.
+// group4 adds a group of four words, unless all are 0, and returns their hash.
 func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
@@ -131,28 +129,29 @@ func (c *Cache) group4(d *digest, more *exactMore, group uint32, w0, w1, w2, w3 
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
-// exactLookup says how far the frames of a batch have come in the exact-match cache.
-// Of more flows than the core's own cache holds, each frame takes a line of exact and
-// one of Flows from far away, and a core waits for few lines at once. So the batch
-// goes in strides, and while the lines of one stride are on their way, there is work
-// to do on others.
+// exactLookup is the progress of a batch in the exact-match cache. With more flows
+// than the core's own cache holds, each frame needs a line of exact and a line of
+// Flows from memory, and a core can wait for only a few lines at once. The batch
+// therefore advances in strides: while the lines of one stride arrive, the core works
+// on others.
 type exactLookup struct {
-	asked    uint // frames whose bucket was asked for
-	chosen   uint // of them, those that are in found, or missed
+	asked    uint // number of frames whose bucket was prefetched
+	chosen   uint // number of these that are in found or in missed
 	found    uint
-	due      uint // of found, those whose entry was asked for a stride ago
-	compared uint // of these, those whose words were compared, and whose flow was asked for
+	due      uint // number in found whose entry was prefetched a stride ago
+	compared uint // number of these whose words were compared and whose flow was prefetched
 	missed   uint
 }
 
-// stride is the number of frames that go together: few, so that what is fetched has
-// long to come, and many, so that there are few calls. A frame between two guests takes,
-// at 100,000 flows, 62.6 ns with 8 and 62.0 with 12 (69.8 if entries are compared as soon
-// as they have been asked for), at 10,000 flows 56.6 and 55.2.
+// stride is the number of frames that advance together: few enough for lines to
+// arrive in time, and many enough for few calls. A frame between two guests takes, at
+// 100,000 flows, 62.6 ns with 8 and 62.0 with 12 (69.8 if entries are compared right
+// after they are prefetched); at 10,000 flows 56.6 and 55.2.
 const stride = 12
 
-// advance asks for the buckets of the frames below to, and takes those before them one
-// step on each. Between asking for an entry and comparing it there is a stride.
+// advance prefetches the buckets of the frames below to and takes the frames before
+// them one step further. A stride lies between the prefetch of an entry and its
+// comparison.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	from, entries := x.asked, x.found
 	cpu.Prefetch(&c.buckets[0], c.homes[from:to])
@@ -175,16 +174,15 @@ func (c *Cache) choose(x *exactLookup, to uint) {
 			missed++
 			continue
 		}
-		c.entries[found%packet.BatchSize] = number*ways + first(marks)
+		c.entries[found%packet.BatchSize] = number*bucketEntries + first(marks)
 		c.found[found%packet.BatchSize] = i
 		found++
 	}
 	x.chosen, x.found, x.missed = to, found, missed
 }
 
-// compare compares the words of the entries below to with those of their frames, and
-// asks for the flows of those that agree. What does not agree with its entry is left
-// to endExact, without a flow.
+// compare compares the entries of the frames below to with their keys and prefetches
+// the flows of those that agree. It leaves the others to endExact, without a flow.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	exact, u := c.exact, &c.union
 	from := x.compared
@@ -205,8 +203,8 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, to uint) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[from:to])
 }
 
-// endExact takes all frames, count of them, through what is left, and writes the slots
-// found to out. It returns how many it did not find, missed[:n].
+// endExact finishes the lookup of all count frames and writes the found slots to out.
+// It returns the number n of frames that were not found: missed[:n].
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
 		return c.probeFew(keys, count, out)
@@ -229,10 +227,10 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	return missed
 }
 
-// fewLookups are not worth a fetch ahead.
+// fewLookups is the number of frames up to which prefetching does not pay.
 const fewLookups = 2
 
-// probeFew is all of the look-up, of count frames one by one.
+// probeFew looks count frames up one by one.
 func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.BatchSize]uint32) (missed uint) {
 	for j := range count {
 		i := c.frames[j%packet.BatchSize] % packet.BatchSize
@@ -246,11 +244,12 @@ func (c *Cache) probeFew(keys *[packet.BatchSize]Key, count uint, out *[packet.B
 	return missed
 }
 
-// lowerDiffer is 0 if the lower half of the base words of k, under u, are those of an
-// entry, and upperDiffer if the upper half are: the compiler takes no more at once
-// into its caller.
+// lowerDiffer returns 0 if the lower half of the base words of k under u equals the
+// entry's; upperDiffer does the same for the upper half. The compiler does not inline
+// both halves as one function.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
-	// ^ and | bind alike in Go: without its parentheses a difference would hide.
+	// ^ and | have the same precedence in Go: without the parentheses a difference
+	// could be hidden.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
 }
 
@@ -258,7 +257,8 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore is 0 if entry number at has the words of d's groups, which are in of.
+// differMore returns 0 if entry number at has the words of d's groups, which are in
+// of.
 func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	more := &c.m.more[at]
 	for j := uint32(0); j < d.n && j < uint32(len(more)); j += 2 {
@@ -267,18 +267,19 @@ func (c *Cache) differMore(at uint32, d *digest, of *exactMore) (diff uint64) {
 	return diff
 }
 
-// candidates marks the entries of b that have the signature: bit 7 of each byte.
-// The lowest mark is right; one above it may not be.
+// candidates marks the entries of b with the signature, by bit 7 of each byte. The
+// lowest mark is right; a higher one may be wrong.
 func (b bucket) candidates(signature uint64) (marks uint64) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	x := uint64(b) ^ signature*ones
 	return (x - ones) &^ x & tops
 }
 
-// first is the lowest marked entry.
+// first returns the index of the lowest marked entry.
 func first(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// holds tells whether entry number at has the words of k and d; it may be stale.
+// holds reports whether entry number at has the words of k and d. The entry may be
+// stale.
 func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	e := &c.exact[at]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.groups^d.groups)
@@ -288,11 +289,11 @@ func (c *Cache) holds(at uint32, d *digest, more *exactMore, k *Key) bool {
 	return diff == 0
 }
 
-// probe tries every candidate of d's bucket, and returns its slot or NoSlot.
+// probe tries the candidates of d's bucket and returns the slot, or NoSlot.
 func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
-		at := number*ways + first(marks)
+		at := number*bucketEntries + first(marks)
 		e := &c.exact[at]
 		if c.holds(at, d, more, k) && c.m.Flows[e.slot].Generation == e.generation {
 			return e.slot
@@ -301,35 +302,35 @@ func (c *Cache) probe(d *digest, more *exactMore, k *Key) uint32 {
 	return NoSlot
 }
 
-// Of the new entries that find their bucket full, one in replaceOneIn replaces
-// another. With more flows than entries a replacement gains nothing on average
-// and costs the writing: 124 to 109 ns a frame at 200,000 flows.
+// replaceOneIn: one new entry in replaceOneIn replaces another if its bucket is full.
+// With more flows than entries a replacement gains nothing on average and costs the
+// write: 124 instead of 109 ns a frame at 200,000 flows.
 const replaceOneIn = 4
 
-// enter puts k, whose digest is d, into the cache as belonging to slot: over an entry of the same
-// words, into a free one, or over one of those there are.
+// enter adds k, whose digest is d, with its slot to the cache: over an entry with the
+// same words, into a free entry, or over another entry.
 func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]
-	way := uint32(ways)
+	way := uint32(bucketEntries)
 	for marks := b.candidates(d.signature()); marks != 0; marks &= marks - 1 {
-		if w := first(marks); c.holds(number*ways+w, d, more, k) {
+		if w := first(marks); c.holds(number*bucketEntries+w, d, more, k) {
 			way = w
 			break
 		}
 	}
-	if way == ways {
+	if way == bucketEntries {
 		if free := b.candidates(0); free != 0 {
 			way = first(free)
 		} else {
 			if c.victim++; c.victim%replaceOneIn != 0 {
 				return
 			}
-			way = c.victim / replaceOneIn % ways
+			way = c.victim / replaceOneIn % bucketEntries
 		}
 	}
 	*b = *b&^(0xff<<(8*way)) | bucket(d.signature()<<(8*way))
-	at := number*ways + way
+	at := number*bucketEntries + way
 	e := &c.exact[at]
 	e.slot, e.generation, e.groups = slot, c.m.Flows[slot].Generation, d.groups
 	for i := range e.words {
@@ -340,8 +341,8 @@ func (c *Cache) enter(d *digest, more *exactMore, k *Key, slot uint32) {
 	}
 }
 
-// setUnion takes the union of all masks anew and, if it changed, empties the
-// cache: a pass over the signatures alone, some microseconds.
+// setUnion computes the union of all masks. If it changed, setUnion empties the cache
+// by clearing the signatures, which takes some microseconds.
 func (c *Cache) setUnion() {
 	c.unionStale = false
 	var union Key
@@ -362,7 +363,7 @@ func (c *Cache) setUnion() {
 	clear(c.buckets)
 }
 
-// wordGroups is the group of each word, 0 for base words.
+// wordGroups maps each word to its group; 0 for base words.
 var wordGroups = [KeyWords]uint32{
 	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
 	WTunID: groupTun, WTunIPv4: groupTun,

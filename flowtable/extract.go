@@ -6,16 +6,16 @@ import (
 	"weft/packet"
 )
 
-// Extraction follows ovs-fields(7) in what a field means, and is as lenient as
-// Open vSwitch about content. What is cut off, or has lengths that contradict
-// the frame, is dropped. Order of this file is that of the headers: Ethernet,
-// tags, ARP, IPv4, IPv6 and its extension headers (extract_ipv6.go), transport.
+// Extraction follows ovs-fields(7) in the meaning of fields and is as lenient as Open
+// vSwitch about their content. It drops a frame that ends within a header or has
+// lengths that contradict it. This file has the order of the headers: Ethernet, tags,
+// ARP, IPv4, IPv6 and its extension headers (extract_ipv6.go), transport.
 
-// Extract fills every word of k from the frame's header (recirc_id and the
-// tunnel words become 0; see Key.Tunnel), sets f.L3, f.L4 and f.Proto, and takes
-// the padding behind an IP datagram off. Headers that reach beyond the private
-// header are pulled up into it. Anything but DropNone says that the frame is
-// malformed, or its headers too long (DropDeepHeader); k is then undefined.
+// Extract fills every word of k from the frame's headers, with 0 for recirc_id and
+// the tunnel words (see Key.Tunnel). It sets f.L3, f.L4 and f.Proto, trims the
+// padding behind an IP datagram, and pulls headers into the private header as far as
+// needed. It returns the reason to drop a malformed frame, or DropDeepHeader if the
+// headers are too long; k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -24,38 +24,38 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return extractAny(b, f, k)
 }
 
-// ExtractAll is Extract for the frames of a batch that have no Drop set, whose
-// reason goes to Drop. wide has a bit for each key some of whose words from
-// WIPv6Src on may be other than 0, before and after: most frames leave those words
-// alone, and clearing them each time would cost as much as the rest. odd has a bit
-// for each frame that is dropped or has something left to do.
-func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, wide uint32) (nowWide, odd uint32) {
+// ExtractAll is Extract for the frames of a batch that are not dropped; it stores the
+// reason in Drop. dirty has a bit for each key that may have words other than 0 from
+// WIPv6Src on, before and after the call. Most frames do not set these words, and
+// clearing them each time would cost as much as the rest. special has a bit for each
+// frame that is dropped or has an unfinished offload.
+func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
 		if f.Drop != packet.DropNone {
-			odd |= 1 << i
+			special |= 1 << i
 			continue
 		}
-		if wide>>i&1 != 0 {
-			wide &^= 1 << i
+		if dirty>>i&1 != 0 {
+			dirty &^= 1 << i
 			clear(k[WIPv6Src:])
 		}
 		if !extractPlain(b, f, k) {
 			f.Drop = extractAny(b, f, k)
 			if k[WEthDst]&0xffff != packet.EtherTypeIPv4 {
-				wide |= 1 << i
+				dirty |= 1 << i
 			}
 		}
 		if f.Drop != packet.DropNone || f.Undone() {
-			odd |= 1 << i
+			special |= 1 << i
 		}
 	}
-	return wide, odd
+	return dirty, special
 }
 
-// extractPlain is Extract for most frames: IPv4 without options, no fragment, UDP
-// or TCP, all lengths in agreement. Of any other, for whatever reason, it reports
-// false. The words from WIPv6Src on are 0.
+// extractPlain is Extract for the common frame: UDP or TCP over IPv4 without options,
+// no fragment, all lengths consistent. It reports false for any other frame. On
+// entry, the words from WIPv6Src on are 0.
 func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	h := f.Header()
 	if len(h) < plainLen {
@@ -102,14 +102,13 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	return true
 }
 
-// Of a frame that extractPlain takes, the bytes up to the end of the
-// UDP header, and of the TCP header.
+// Length of a frame that extractPlain takes, up to the end of the UDP or TCP header.
 const (
 	plainLen    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
 	plainTCPLen = packet.EthernetLen + packet.IPv4Len + packet.TCPLen
 )
 
-// extractAny is Extract for any frame; the words from WIPv6Src on are 0.
+// extractAny is Extract for any frame. On entry, the words from WIPv6Src on are 0.
 func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	h := f.Header()
 	if len(h) < packet.EthernetLen {
@@ -144,11 +143,12 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return packet.DropNone
 }
 
-// minEtherType is the first EtherType; less is the length of an 802.3 frame.
+// minEtherType is the lowest EtherType. Lower values are the length of an 802.3
+// frame.
 const minEtherType = 0x600
 
-// reach returns the private header with at least n bytes of the frame in it.
-// short is the reason to give if the frame ends before.
+// reach returns the private header, extended to at least n bytes. It returns the drop
+// reason short if the frame is shorter.
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short
@@ -159,12 +159,12 @@ func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]
 	return f.Header(), packet.DropNone
 }
 
-// maxTags is the number of VLAN tags that are parsed; the TPID of a further one
-// is the frame's dl_type.
+// maxTags is the number of VLAN tags that are parsed. The TPID of a third tag is the
+// frame's dl_type.
 const maxTags = 2
 
-// extractTags parses what stands between the source address and the EtherType
-// that counts: tags, and the LLC and SNAP headers of 802.3 (RFC 1042).
+// extractTags parses the headers between the source address and the final EtherType:
+// tags, and the LLC and SNAP headers of 802.3 (RFC 1042).
 func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (uint16, int, packet.DropReason) {
 	off := packet.EthernetLen
 	for tag := 0; tag < maxTags && packet.IsVLAN(etherType); tag++ {
@@ -260,9 +260,9 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropR
 	return extractTransport(b, f, k, off+headerLen, proto)
 }
 
-// extractTransport parses the transport header at off. The frame ends with its
-// datagram, or with the first fragment of it. ICMP is for IPv4, ICMPv6 for IPv6
-// alone: the callers see to that.
+// extractTransport parses the transport header at off. The frame ends where its
+// datagram, or the datagram's first fragment, ends. Callers pass ICMP with IPv4 only
+// and ICMPv6 with IPv6 only.
 func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) packet.DropReason {
 	var need int
 	switch proto {

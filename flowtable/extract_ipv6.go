@@ -6,9 +6,9 @@ import (
 	"weft/packet"
 )
 
-// maxExtensionHeaders bounds the walk over the extension headers of IPv6. A
-// frame with more is dropped as DropBadIPv6; RFC 8200 section 4.1 makes at most
-// seven, each once but for the destination options.
+// maxExtensionHeaders is the number of IPv6 extension headers that are walked. A
+// frame with more is dropped as DropBadIPv6. RFC 8200 section 4.1 allows seven: each
+// once, but the destination options twice.
 const maxExtensionHeaders = 8
 
 func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
@@ -56,8 +56,8 @@ func isExtension(proto uint8) bool {
 	return false
 }
 
-// walkExtensions returns offset and protocol of what follows the extension
-// headers; for a later fragment the protocol is 44, as ovs-fields(7) has it.
+// walkExtensions returns offset and protocol of the header behind the extension
+// headers. For a later fragment the protocol is 44, as in ovs-fields(7).
 func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, off int, proto uint8) (int, uint8, packet.DropReason) {
 	for range maxExtensionHeaders {
 		h, why := reach(b, f, off+8, packet.DropBadIPv6)
@@ -107,9 +107,9 @@ const (
 	ndHeaderLen     = 24
 )
 
-// extractND parses a solicitation or advertisement: a header to its end, so one
-// too long for the private header drops as DropDeepHeader. Options that make no
-// sense, or come twice, leave target and addresses 0, as in Open vSwitch.
+// extractND parses a neighbour solicitation or advertisement to its end; one too long
+// for the private header is dropped as DropDeepHeader. If options are malformed or
+// duplicated, target and addresses are 0, as in Open vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, off int) packet.DropReason {
 	if off+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport

@@ -13,13 +13,13 @@ import (
 	"weft/packet/packettest"
 )
 
-// extractAll runs Extract on data, split after header bytes.
+// extractAll runs Extract on data with a private header of header bytes.
 func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	var b packet.Batch
 	a.Reset()
 	b.Port = 7
 	f := a.Add(&b, data, header, 24)
-	f.Flags = packet.FrameRouted | packet.FrameFragment // of an earlier extraction
+	f.Flags = packet.FrameRouted | packet.FrameFragment // left over from an earlier extraction
 	x.why = Extract(&b, f, &x.key)
 	x.l3, x.l4, x.length, x.flags = int(f.L3), int(f.L4), f.Len(), f.Flags
 	if f.L4 != 0 {
@@ -31,8 +31,8 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	return x
 }
 
-// checkExtract compares Extract with its twin. Of a frame that drops only the
-// reason counts.
+// checkExtract compares Extract with its twin. For a dropped frame it compares only
+// the reason.
 func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 	t.Helper()
 	got, want := extractAll(a, data, header), slowExtract(data, 7)
@@ -81,7 +81,7 @@ func ipv6(next layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, TrafficClass: 0xb9, FlowLabel: 0xabcde, HopLimit: 63, NextHeader: next, SrcIP: ip6A, DstIP: ip6B}
 }
 
-// ext is an IPv6 extension header of n bytes in all.
+// ext returns an IPv6 extension header of n bytes.
 func ext(next byte, n int) gopacket.Payload {
 	p := make(gopacket.Payload, n)
 	p[0], p[1] = next, byte(n/8-1)
@@ -108,7 +108,7 @@ const (
 	db8       = 0x20010db8 << 32
 )
 
-// wellFormed are frames with the words that they must have.
+// wellFormed returns frames with the words that their keys must have.
 func wellFormed(t testing.TB) []struct {
 	name string
 	data []byte
@@ -178,7 +178,7 @@ func TestExtractWellFormed(t *testing.T) {
 	}
 }
 
-// Padding behind the datagram goes, wherever it lies.
+// Extract trims the padding behind the datagram, in the private header and in spans.
 func TestExtractTrims(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	ip := ipv4(17)
@@ -244,7 +244,7 @@ func TestExtractMalformed(t *testing.T) {
 	}
 }
 
-// Every frame cut off at every length, and with random bytes changed.
+// Frames truncated at every length, and with random bytes changed.
 func TestExtractAgainstTwin(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(1))
@@ -262,8 +262,8 @@ func TestExtractAgainstTwin(t *testing.T) {
 	}
 }
 
-// A batch of any frames comes out as each alone does, whatever frames the same
-// keys had before.
+// ExtractAll gives each frame of a batch the key that Extract gives it, whatever the
+// keys held before.
 func TestExtractAll(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(2))
@@ -327,7 +327,7 @@ func TestExtractAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One op is one frame; a batch of 32 different frames each time.
+// One op is one frame; each batch has 32 different frames.
 func BenchmarkExtract(b *testing.B) {
 	for _, c := range wellFormed(b) {
 		b.Run(c.name, func(b *testing.B) {

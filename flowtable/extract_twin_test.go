@@ -6,18 +6,18 @@ import (
 	"weft/packet"
 )
 
-// extracted is all that Extract says of a frame.
+// extracted has all results of Extract for a frame.
 type extracted struct {
 	key    Key
 	why    packet.DropReason
 	l3, l4 int
 	proto  uint8
-	length int // after trimming
+	length int // length of the frame after trimming
 	flags  uint32
 }
 
-// slowExtract is Extract's slow twin: one field after the other from the whole
-// frame in one piece.
+// slowExtract is Extract's slow twin: it reads one field after the other from the
+// contiguous frame.
 func slowExtract(data []byte, inPort uint32) (x extracted) {
 	p := slowParser{data: data, x: &x}
 	x.key[WPort] = uint64(inPort) << 32
@@ -37,7 +37,7 @@ type slowParser struct {
 	tpSrc, tpDst, label   uint64
 }
 
-// has checks that the frame holds n more bytes, and a private header them too.
+// has checks that the frame holds n more bytes and that they fit the private header.
 func (p *slowParser) has(n int, short packet.DropReason) bool {
 	if p.at+n > len(p.data) {
 		p.why = short

@@ -2,14 +2,14 @@ package flowtable
 
 import "math/bits"
 
-// Hashes are keyed by random seeds, one a word position, so that nobody outside
-// can choose keys that collide: two words at a time are multiplied, each XORed
-// with its seed, and both halves of the product kept.
+// Hashes use random seeds, one for each word, so that nobody outside can choose keys
+// that collide. The hash multiplies two words at a time, each XORed with its seed,
+// and folds both halves of the product.
 
-// seeds has one a word, and two for the finish.
+// seeds has one seed for each word and two for finish.
 type seeds [KeyWords + 2]uint64
 
-// spread makes n seeds of one (splitmix64).
+// spread expands one seed to len(s) seeds (splitmix64).
 func spread(seed uint64, s []uint64) {
 	for i := range s {
 		seed += 0x9e3779b97f4a7c15
@@ -20,7 +20,7 @@ func spread(seed uint64, s []uint64) {
 	}
 }
 
-// fold multiplies and keeps all of the product.
+// fold multiplies and XORs the halves of the product.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo

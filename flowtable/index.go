@@ -1,14 +1,14 @@
 package flowtable
 
-// index is an open-addressing table from a hash to values, several of which may
-// share one hash: the caller compares. Linear probing; entries move up when one
-// before them goes, so there are no tombstones. It has twice the room that is
-// ever used.
+// index is an open-addressing table from hashes to values. Several values may share a
+// hash; the caller compares. It uses linear probing. Removing an entry moves later
+// entries up, so there are no tombstones. The table has twice the room that is ever
+// used.
 type index []indexEntry
 
 type indexEntry struct {
 	hash  uint32
-	value uint32 // plus one; 0: free
+	value uint32 // value plus one; 0: free
 }
 
 func (x index) insert(hash, value uint32) {
@@ -20,7 +20,7 @@ func (x index) insert(hash, value uint32) {
 	x[pos] = indexEntry{hash, value + 1}
 }
 
-// remove takes out the entry of exactly this hash and value, which must be there.
+// remove removes the entry with this hash and value, which must exist.
 func (x index) remove(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	hole := hash & wrap
@@ -31,7 +31,7 @@ func (x index) remove(hash, value uint32) {
 		hole = (hole + 1) & wrap
 	}
 	for pos := (hole + 1) & wrap; x[pos].value != 0; pos = (pos + 1) & wrap {
-		// What stands at pos may move to the hole unless its home lies behind it.
+		// The entry at pos may move to the hole unless its home lies behind the hole.
 		if home := x[pos].hash & wrap; (pos-home)&wrap >= (pos-hole)&wrap {
 			x[hole] = x[pos]
 			hole = pos

@@ -1,15 +1,15 @@
-// Package flowtable finds what to do with a frame: extraction turns its header
-// into a Key, an exact-match cache and behind it the megaflows (key, mask,
-// actions) find the flow. Nothing here knows of OpenFlow tables: those are
-// translated into megaflows elsewhere.
+// Package flowtable finds the flow of a frame. Extraction turns the frame's headers
+// into a Key. The exact-match cache, and behind it the megaflows (key, mask,
+// actions), find the flow of the key. The package knows nothing of OpenFlow tables:
+// package openflow translates them into megaflows.
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
 const KeyWords = 28
 
-// Key holds every field of a frame the switch can match, in words of host
-// order whose most significant bits hold the field named first, so that a
-// prefix of an address is a prefix of a word. Fields a frame does not have are 0.
+// Key holds every field of a frame that the switch can match, in words of host byte
+// order. The field named first is in the most significant bits; a prefix of an
+// address is thus a prefix of a word. Fields that a frame does not have are 0.
 //
 //	word       63..............................................0
 //	WPort      in_port 32 | recirc_id 32
@@ -32,14 +32,14 @@ const KeyWords = 28
 //	WCTSrc     ct_ipv6_src 128 (2 words), or 0 96 | ct_nw_src 32
 //	WCTDst     ct_ipv6_dst 128 (2 words), or 0 96 | ct_nw_dst 32
 //
-// The words from WCT on, and recirc_id, are 0 until a ct action has tracked the
-// frame and sent it back.
-// As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set where a tag is
-// there, and is 0 otherwise; dl_type is that behind the tags, 0x05ff for frames
-// without one (802.3 without SNAP); nw_proto is the ARP operation for ARP;
-// nw_src and nw_dst are arp_spa and arp_tpa for ARP; tp_src and tp_dst are type
-// and code for ICMP and ICMPv6; ip_frag has bit 0 for any fragment and bit 1
-// for a later one.
+// The words from WCT on, and recirc_id, are 0 until a ct action has tracked the frame
+// and recirculated it.
+//
+// As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set if there is a tag, and
+// is 0 otherwise. dl_type is the EtherType behind the tags, 0x05ff for 802.3 frames
+// without SNAP. For ARP, nw_proto is the operation, and nw_src and nw_dst are arp_spa
+// and arp_tpa. For ICMP and ICMPv6, tp_src and tp_dst are type and code. ip_frag has
+// bit 0 set for any fragment and bit 1 for a later one.
 type Key [KeyWords]uint64
 
 // Word indexes.
@@ -71,30 +71,30 @@ var _ = [1]struct{}{}[wEnd-KeyWords] // every word has a name
 
 // Values of ip_frag.
 const (
-	FragAny   = 1 // is a fragment
-	FragLater = 2 // its offset is not 0: no transport header
+	FragAny   = 1 // any fragment
+	FragLater = 2 // a later fragment, which has no transport header
 )
 
-// VLANPresent is the CFI bit that marks a tag as there in vlan_tci.
+// VLANPresent is the CFI bit of vlan_tci. It is set if the frame has a tag.
 const VLANPresent = 0x1000
 
 // EthTypeNone is the dl_type of an 802.3 frame without SNAP header.
 const EthTypeNone = 0x05ff
 
-// TunnelWords is the number of words that describe the tunnel a frame came by.
+// TunnelWords is the number of words that describe the tunnel of a received frame.
 const TunnelWords = WARPSha - WTunID
 
-// Tunnel is the key's tunnel words, in place: tun_id; tun_src and tun_dst of an
-// IPv4 underlay; those of an IPv6 underlay.
+// Tunnel returns the key's tunnel words, in place: tun_id, then tun_src and tun_dst
+// of an IPv4 underlay, then those of an IPv6 underlay.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
 
-// CTWords is the number of words that say what a ct action found.
+// CTWords is the number of words with the result of a ct action.
 const CTWords = KeyWords - WCT
 
-// CT is the key's ct_* words, in place.
+// CT returns the key's ct_* words, in place.
 func (k *Key) CT() *[CTWords]uint64 { return (*[CTWords]uint64)(k[WCT:]) }
 
-// Recirc is recirc_id.
+// Recirc returns recirc_id.
 func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
 
 // SetRecirc sets recirc_id.

@@ -5,26 +5,26 @@ import (
 	"weft/packet"
 )
 
-// Megaflows: tuple-space search. One index holds the megaflows of all masks,
-// each under the hash of its masked key and its mask; a lookup goes through the
-// masks, those with most hits of late first.
+// Megaflows are found by tuple-space search. One index holds the megaflows of all
+// masks by the hash of masked key and mask. A lookup tries the masks in turn, those
+// with most recent hits first.
 
-// mask is one mask in use, and what is needed to search under it.
+// mask is one mask in use, prepared for the search.
 type mask struct {
 	key  Key
-	refs uint32 // megaflows with it; 0: the row is free
-	n    uint32 // words that are not 0, rounded up to pairs
-	hits uint64 // of late: halved with every sorting
+	refs uint32 // number of megaflows with the mask; 0: the row is free
+	n    uint32 // number of words that are not 0, rounded up to pairs
+	hits uint64 // recent hits; sortMasks halves them
 	seed uint64
-	at   [KeyWords]uint8 // which words they are
+	at   [KeyWords]uint8 // indexes of these words
 	_    [4]byte
-	bits [KeyWords]uint64 // and what they are
+	bits [KeyWords]uint64 // values of these words
 }
 
-// sortEvery is the number of frames searched after which masks are sorted.
+// sortEvery is the number of searched frames between two sorts of the masks.
 const sortEvery = 1 << 14
 
-// hash of the key under mask m.
+// hash returns the hash of the key under mask m.
 func (c *Cache) hash(m *mask, k *Key) uint32 {
 	acc := m.seed
 	for j := uint32(0); j < m.n && j < KeyWords; j += 2 {
@@ -35,7 +35,7 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 	return uint32(c.seeds.finish(acc))
 }
 
-// matches tells whether slot holds the megaflow of mask number row for k.
+// matches reports whether slot holds a megaflow of mask number row that matches k.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	r := &c.m.rows[slot]
 	if r.mask != row {
@@ -50,8 +50,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search finds the megaflows of the frames of list, whose digests are there, and
-// enters what it finds into the exact-match cache.
+// search finds the megaflows of the frames of list, whose digests are known, and
+// enters them into the exact-match cache.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	index := index(c.m.index)
@@ -95,14 +95,14 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, out *[packet.B
 	}
 }
 
-// fetchRows asks for all lines that find will want for the frames of list: those of
-// the index at once, and those of the megaflows at once.
+// fetchRows prefetches the lines that find needs for the frames of list: first those
+// of the index, then those of the megaflows.
 func (c *Cache) fetchRows(list []uint8) {
 	index := index(c.m.index)
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
 	likely := uint(0)
 	for at, i := range list {
-		// Mostly there is nothing under this mask, or it is the first.
+		// Usually there is no megaflow under this mask, or it is the first.
 		if e := index[c.homes[at%packet.BatchSize]]; e.value != 0 && e.hash == c.hashes[i%packet.BatchSize] {
 			c.slots[likely%packet.BatchSize] = e.value - 1
 			likely++
@@ -112,8 +112,8 @@ func (c *Cache) fetchRows(list []uint8) {
 	cpu.Prefetch(&c.m.Flows[0], c.slots[:likely])
 }
 
-// find returns the slot of the megaflow of mask number row for k, whose hash
-// under it is h, or NoSlot.
+// find returns the slot of the megaflow of mask number row that matches k, or NoSlot.
+// h is the hash of k under the mask.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	index := index(c.m.index)
 	wrap := uint32(len(index) - 1)
@@ -128,11 +128,11 @@ func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	}
 }
 
-// sortMasks puts the masks with most hits first, lets old hits fade, and drops
-// bits that no mask has any more from the union.
+// sortMasks orders the masks by recent hits, halves the hits, and recomputes the
+// union after a mask was removed.
 func (c *Cache) sortMasks() {
 	masks := c.m.masks
-	for i := 1; i < len(c.order); i++ { // nearly sorted as a rule
+	for i := 1; i < len(c.order); i++ { // insertion sort: the order is nearly right already
 		for j := i; j > 0 && masks[c.order[j]].hits > masks[c.order[j-1]].hits; j-- {
 			c.order[j], c.order[j-1] = c.order[j-1], c.order[j]
 		}
@@ -145,7 +145,7 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the row of the mask, adding it if it is new. It reports
+// acquireMask returns the row of the mask and adds the mask if it is new. It reports
 // false if all rows are in use.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
@@ -168,7 +168,7 @@ func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 			m.n++
 		}
 	}
-	m.n = (m.n + 1) &^ 1 // the pair of an odd one is word 0 under no bits
+	m.n = (m.n + 1) &^ 1 // an odd number is padded with word 0 and no bits
 	c.order = append(c.order, row)
 	for at := range key {
 		if key[at]&^c.union[at] != 0 {

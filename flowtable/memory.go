@@ -8,27 +8,27 @@ import (
 
 // Sizes are the limits of one worker's cache.
 type Sizes struct {
-	// Megaflows is the number of slots, Exact that of exact-match entries; both
-	// powers of two, Exact at least 8.
+	// Megaflows is the number of slots, Exact the number of exact-match entries. Both
+	// are powers of two, Exact at least 8.
 	Megaflows int `json:"megaflows"`
 	Exact     int `json:"exact"`
-	// Masks is the number of different masks at one time.
+	// Masks is the greatest number of different masks.
 	Masks int `json:"masks"`
-	// Actions is the number of Action records of all megaflows together, a power
-	// of two, at least 4; equal lists are stored once, and a list takes a power
-	// of two of records.
+	// Actions is the number of Action records of all megaflows together: a power of
+	// two, at least 4. Equal lists are stored once; a list takes a power of two of
+	// records.
 	Actions int `json:"actions"`
 }
 
 // DefaultSizes suit one worker of a host with some hundred guests.
 var DefaultSizes = Sizes{Megaflows: 1 << 18, Exact: 1 << 18, Masks: 128, Actions: 1 << 19}
 
-// Check names the first limit that a cache cannot be laid out with.
+// Check returns an error that names the first invalid size.
 func (s Sizes) Check() error {
 	for _, c := range []struct {
 		name       string
 		value, min int
-	}{{"megaflows", s.Megaflows, 1}, {"exact", s.Exact, ways}, {"actions", s.Actions, blockActions}} {
+	}{{"megaflows", s.Megaflows, 1}, {"exact", s.Exact, bucketEntries}, {"actions", s.Actions, blockActions}} {
 		if c.value < c.min || c.value > maxSize || c.value&(c.value-1) != 0 {
 			return fmt.Errorf("cache size %s: %d, want a power of two from %d to %d", c.name, c.value, c.min, maxSize)
 		}
@@ -39,62 +39,62 @@ func (s Sizes) Check() error {
 	return nil
 }
 
-// Limits of Sizes: hashes place by 32 bits, and a miss goes through all masks.
+// Limits of Sizes. A hash has 32 bits, and a miss searches all masks.
 const (
 	maxSize  = 1 << 26
 	maxMasks = 1 << 12
 )
 
-// NoSlot is the slot number that stands for no megaflow.
+// NoSlot stands for the absence of a megaflow.
 const NoSlot = ^uint32(0)
 
-// Flow is what a hit touches of a megaflow, half a cache line: what else is known
-// of it is in its megaflow. Worker writes; control reads Packets, Bytes and UsedNS
-// whenever it likes.
+// Flow is the part of a megaflow that a hit writes: half a cache line. The rest is in
+// megaflow. The worker writes it; control reads Packets, Bytes and UsedNS at any
+// time.
 type Flow struct {
 	Packets    uint64
 	Bytes      uint64 // of frames as matched, Ethernet header included
-	UsedNS     uint64 // CLOCK_MONOTONIC of the last hit, by the pass's clock
-	Generation uint32 // odd while installed; changes with every install and remove
+	UsedNS     uint64 // CLOCK_MONOTONIC of the last hit, read once a pass
+	Generation uint32 // odd while installed; every install and remove increments it
 	Actions    ActionRef
 }
 
-// megaflow is what a search touches of one, from its first line on.
+// megaflow is the part that a search reads, in the order of use.
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
-	key  Key // masked
+	key  Key // the masked key
 	_    [24]byte
 }
 
-// Memory is the cache's part of a worker's region. Pointer-free. Worker owns;
-// control reads statistics, and with Read what is installed.
+// Memory is the cache's part of a worker's region, without pointers. The worker owns
+// it. Control reads statistics and, with Read, installed megaflows.
 type Memory struct {
 	sizes Sizes
-	head  []head     // one
+	head  []head     // one element
 	Flows []Flow     // index: slot
 	rows  []megaflow // index: slot
 	masks []mask     // index: megaflow.mask
 
-	index []indexEntry // of megaflows, by masked key
+	index []indexEntry // megaflows by masked key
 
-	// Exact-match entry i has its signature in Cache.buckets[i/ways], the words
-	// that few frames have in more[i].
+	// Exact-match entry i has its signature in Cache.buckets[i/bucketEntries] and its
+	// words of groups in more[i].
 	more []exactMore
 
 	actions     []Action
-	blocks      []actionBlock // index: number of the first action / blockActions
-	actionIndex []indexEntry  // of lists, by content; values are blocks
+	blocks      []actionBlock // index: first action of the block / blockActions
+	actionIndex []indexEntry  // lists by content; the values are blocks
 }
 
-// head tells a region that was used from a fresh one, whose pages must not be
-// touched for nothing.
+// head tells a used region from a fresh one. The pages of a fresh region are not
+// touched.
 type head struct {
 	used uint32
 	_    [60]byte
 }
 
-// CarveMemory lays the cache out; see shm.Layout.
+// CarveMemory lays out the cache in a region; see shm.Layout.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
 		sizes:       s,
@@ -110,7 +110,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	}
 }
 
-// empty makes used memory like fresh memory.
+// empty resets used memory.
 func (m *Memory) empty() {
 	if m.head[0].used != 0 {
 		clear(m.Flows)
@@ -122,14 +122,14 @@ func (m *Memory) empty() {
 	m.head[0].used = 1
 }
 
-// Read returns copies of what is installed in slot; installed is false for a
-// free slot. For control: it allocates, and must not race with a command that
-// changes the slot.
+// Read returns copies of the megaflow in slot; installed is false for a free slot. It
+// is for control: it allocates and must not run beside a command that changes the
+// slot.
 func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f, row := m.Flows[slot], m.rows[slot] // one read: what the worker made of it is checked below
+	f, row := m.Flows[slot], m.rows[slot] // one read: the worker's values are checked below
 	at, n := uint64(f.Actions.at()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)

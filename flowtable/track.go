@@ -4,8 +4,8 @@ package flowtable
 const (
 	CTCommit uint32 = 1 << iota
 	CTForce
-	// CTNAT translates as the connection was set up to be, and with CTNATSrc or
-	// CTNATDst sets new ones up.
+	// CTNAT translates the frame as its connection was set up. With CTNATSrc or
+	// CTNATDst it also sets up the translation of a new connection.
 	CTNAT
 	CTNATSrc
 	CTNATDst
@@ -14,18 +14,18 @@ const (
 	CTPersistent
 	// CTIPv6: the addresses are IPv6.
 	CTIPv6
-	// CTLabel: label and its mask follow, four OpData.
+	// CTLabel: four OpData follow with the label and its mask.
 	CTLabel
-	// CTRange: addresses and ports follow, four OpData: lowest and highest
-	// address, upper and lower half each, of IPv4 the lower 32 bits of the lower
-	// half; the U32 of the first is lowest port 16 | highest port 16.
+	// CTRange: four OpData follow with the lowest and the highest address, upper and
+	// lower half each. An IPv4 address is in the lower 32 bits of the lower half. The
+	// U32 of the first OpData is lowest port 16 | highest port 16.
 	CTRange
-	// CTFTP and CTTFTP look for connections that the frame's own announces.
+	// CTFTP and CTTFTP expect the connections that the tracked connection announces.
 	CTFTP
 	CTTFTP
 )
 
-// CTRecords is the number of actions that OpCT with these bits takes, itself
+// CTRecords returns the number of actions that OpCT with these bits takes, itself
 // included.
 func CTRecords(bits uint32) int {
 	n := 1
@@ -38,17 +38,17 @@ func CTRecords(bits uint32) int {
 	return n
 }
 
-// CTRequest is OpCT in one piece.
+// CTRequest is a decoded OpCT.
 type CTRequest struct {
 	Zone             uint16
-	Bits             uint32 // CT*
+	Bits             uint32 // set of CT* bits
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64 // upper and lower half
 	Lo, Hi           [2]uint64
 	PortLo, PortHi   uint16
 }
 
-// AppendTo appends the actions that say r.
+// AppendTo appends the actions that encode r.
 func (r *CTRequest) AppendTo(list []Action) []Action {
 	list = append(list, Action{Op: OpCT, U16: r.Zone, U32: r.Bits, U64: uint64(r.Mark)<<32 | uint64(r.MarkMask)})
 	if r.Bits&CTLabel != 0 {
@@ -64,8 +64,8 @@ func (r *CTRequest) AppendTo(list []Action) []Action {
 	return list
 }
 
-// ReadCT reads the OpCT that the list begins with, and returns the number of
-// actions it takes. A list cut short reads as if zeros followed.
+// ReadCT decodes the OpCT at the start of the list and returns the number of actions
+// it takes. Missing actions of a truncated list read as zero.
 func ReadCT(list []Action, r *CTRequest) int {
 	a := &list[0]
 	*r = CTRequest{Zone: a.U16, Bits: a.U32, Mark: uint32(a.U64 >> 32), MarkMask: uint32(a.U64)}

@@ -10,9 +10,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// slowChecksum is the transport checksum over covered with the pseudo header of
-// the IP header before it, byte by byte (RFC 768, RFC 8200 section 8.1). The
-// checksum field must be 0.
+// slowChecksum computes the transport checksum over covered and the pseudo header of
+// the IP header before it, byte by byte (RFC 768, RFC 8200 section 8.1). The checksum
+// field must be 0.
 func slowChecksum(ip, covered []byte) uint16 {
 	sum := uint32(packet.ProtoUDP) + uint32(len(covered))
 	addresses := ip[12:20]
@@ -31,16 +31,16 @@ func slowChecksum(ip, covered []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// zeroed is frame with the two bytes at i as 0.
+// zeroed returns the frame with the two bytes at i set to 0.
 func zeroed(frame []byte, i int) []byte {
 	frame = bytes.Clone(frame)
 	frame[i], frame[i+1] = 0, 0
 	return frame
 }
 
-// checkOuterChecksum pushes a header before a frame made from seed, whose own
-// checksum may be left to be finished, and compares what an output makes of it,
-// in each of the two ways, with sums over the finished bytes.
+// checkOuterChecksum pushes outer headers before a frame made from seed, whose own
+// checksum may be partial. It compares the frames of both kinds of output with sums
+// over the finished bytes.
 func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))
@@ -115,7 +115,7 @@ func FuzzOuterChecksum(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkOuterChecksum(t, a, seed) })
 }
 
-// Every segment of a large frame has an outer checksum of its own.
+// Every segment of a large frame has its own outer checksum.
 func TestOuterChecksumOfSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	p := params6

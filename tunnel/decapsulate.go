@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// outer is what a datagram's outer headers say.
+// outer has the fields of a datagram's outer headers.
 type outer struct {
 	vxlan         int // offset
 	remote, local [2]uint64
@@ -16,16 +16,15 @@ type outer struct {
 	v6            bool
 }
 
-// Decapsulate validates the outer headers of what an uplink received, finds the
-// vxlan port it belongs to, takes the outer headers and what follows the UDP
-// datagram off, sets f.InPort to that port, and fills the tunnel words of the
-// frame's key (flowtable.Key.Tunnel; to be put there after Extract). The outer
-// ECN field is merged into the inner IP header (RFC 6040 section 4.2). Of a
-// frame that drops, InPort stays the uplink.
+// Decapsulate validates the outer headers of a frame received by an uplink and finds
+// its vxlan port. It removes the outer headers and anything behind the UDP datagram,
+// sets f.InPort to the vxlan port, and writes the tunnel words of the frame's key;
+// the caller stores them with flowtable.Key.Tunnel after Extract. It merges the outer
+// ECN field into the inner IP header (RFC 6040 section 4.2). If it returns a drop
+// reason, InPort still is the uplink.
 //
-// A UDP checksum that is not 0 is not verified, as RFC 7348 section 5 allows;
-// the inner frame has its own. Outer fragments drop as DropBadOuter (RFC 7348
-// section 4.3).
+// It does not verify an outer UDP checksum, as RFC 7348 section 5 allows: the inner
+// frame has its own. It drops outer fragments as DropBadOuter (RFC 7348 section 4.3).
 func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	var o outer
 	if why := t.parseOuter(b, f, &o); why != packet.DropNone {
@@ -58,8 +57,8 @@ func (t *Terminations) Decapsulate(b *packet.Batch, f *packet.Frame, words *[flo
 	return packet.DropNone
 }
 
-// parseOuter validates Ethernet, IP and UDP, and trims the frame to the UDP
-// datagram. DropNotTunnel where it is none for a UDP port of the table.
+// parseOuter validates Ethernet, IP and UDP and trims the frame to the UDP datagram.
+// It returns DropNotTunnel unless the table has the UDP port.
 func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) packet.DropReason {
 	h := f.Header()
 	if len(h) < MaxOuter {
@@ -92,7 +91,7 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 	if off+packet.UDPLen > end {
 		return packet.DropBadOuter
 	}
-	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // cut off, or behind IP options
+	if h = f.Header(); len(h) < off+packet.UDPLen+VXLANLen { // the headers are truncated, or IP options push them out of the private header
 		b.Pullup(f, min(f.Len(), off+packet.UDPLen+VXLANLen))
 		if h = f.Header(); len(h) < off+packet.UDPLen {
 			return packet.DropBadOuter
@@ -129,7 +128,7 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end i
 	if ip.Proto() != packet.ProtoUDP {
 		return 0, 0, packet.DropNotTunnel
 	}
-	if n > packet.IPv4Len { // options: the checksum covers them
+	if n > packet.IPv4Len { // the checksum covers the options
 		if !b.Pullup(f, off+n) {
 			return 0, 0, packet.DropBadOuter
 		}
@@ -143,7 +142,7 @@ func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, off int) (udp, end i
 	return off + n, off + total, packet.DropNone
 }
 
-// parseIPv6 takes no extension headers: what tunnels send has none.
+// parseIPv6 accepts no extension headers: tunnel endpoints send none.
 func (o *outer) parseIPv6(f *packet.Frame, off int) (udp, end int, why packet.DropReason) {
 	h := f.Header()
 	if len(h) < off+packet.IPv6Len {

@@ -19,7 +19,7 @@ func anyTermination() *Terminations {
 	return t
 }
 
-// datagram is an encapsulated frame as bytes.
+// datagram returns the bytes of an encapsulated frame.
 func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uint32, tos uint8) []byte {
 	var b packet.Batch
 	p.MTU = 65535
@@ -30,7 +30,8 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	return packettest.Bytes(&b, f)
 }
 
-// Whatever is pushed comes out as it was, however it is split.
+// A pushed frame is decapsulated to the original, however it is split into header and
+// spans.
 func TestPushDecapsulate(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	rng := rand.New(rand.NewSource(1))
@@ -104,7 +105,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 		{"no I flag", set(v4, 42, 0xf7), packet.DropBadVXLAN},
 		{"reserved bits", set(v4, 42, 0xff, 1, 2, 3), packet.DropNone},
 		{"reserved byte", set(v4, 49, 0xff), packet.DropNone},
-		{"inner runt", set(set(v4, 38, 0, 17), 16, 0, 37), packet.DropNone}, // extraction's to find
+		{"inner runt", set(set(v4, 38, 0, 17), 16, 0, 37), packet.DropNone}, // extraction finds it
 	} {
 		for _, header := range []int{0, 14, 40, packet.MaxHeader} {
 			var b packet.Batch
@@ -127,7 +128,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 	}
 }
 
-// RFC 6040 figure 4: the inner field after decapsulation.
+// RFC 6040 figure 4: the inner ECN field after decapsulation.
 func TestECN(t *testing.T) {
 	const drop = 255
 	const n, e1, e0, ce = ecnNotECT, ecnECT1, ecnECT0, ecnCE
@@ -161,7 +162,7 @@ func TestECN(t *testing.T) {
 	}
 }
 
-// slowFind is the twin of Terminations.find: all entries, the best kept.
+// slowFind is the slow twin of Terminations.find: it compares all entries.
 func slowFind(entries []Termination, remote, local [16]byte, vni uint32, udpPort uint16) uint32 {
 	best, port := 0, uint32(0)
 	for _, e := range entries {
@@ -242,8 +243,8 @@ func FuzzTerminations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64, steps uint8) { checkTerminations(t, seed, int(steps)) })
 }
 
-// Nothing an uplink receives makes Decapsulate or what follows it fail, and what
-// comes out is a part of what went in, but for ECN bits and a checksum.
+// Decapsulate and extraction handle any received bytes. The result is a part of the
+// input, but for ECN bits and a checksum.
 func FuzzDecapsulate(f *testing.F) {
 	a := packettest.NewArena(f, 1<<18)
 	for _, p := range []Params{params4, params6} {

@@ -14,14 +14,14 @@ const (
 	ecnCE
 )
 
-// mergeECN gives the inner IP header the ECN field that RFC 6040 section 4.2
-// says for the outer traffic class tos. f starts with the inner Ethernet header.
-// A frame whose inner header is no IP, or cut off, stays as it is: extraction
-// finds out.
+// mergeECN sets the ECN field of the inner IP header as RFC 6040 section 4.2 demands
+// for the outer traffic class tos. f starts with the inner Ethernet header. It does
+// not change a frame without a complete inner IP header: extraction handles that
+// frame.
 func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	from := tos & 3
 	if from == ecnNotECT || from == ecnECT0 {
-		return packet.DropNone // the inner field stays, whatever it is
+		return packet.DropNone // the inner field is kept, whatever its value
 	}
 	ip := innerIP(b, f)
 	if ip == nil {
@@ -38,7 +38,7 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 		return packet.DropBadECN
 	case from == ecnCE:
 		merged = ecnCE
-	case merged == ecnECT0: // from is ECT(1)
+	case merged == ecnECT0: // merged from ECT(1)
 		merged = ecnECT1
 	}
 	if v4 {
@@ -52,8 +52,7 @@ func mergeECN(b *packet.Batch, f *packet.Frame, tos uint8) packet.DropReason {
 	return packet.DropNone
 }
 
-// innerIP is the fixed part of the IP header behind up to two tags, nil if there
-// is none.
+// innerIP returns the fixed part of the IP header behind up to two tags, or nil.
 func innerIP(b *packet.Batch, f *packet.Frame) []byte {
 	b.Pullup(f, min(f.Len(), packet.EthernetLen+2*packet.VLANLen+packet.IPv6Len))
 	h := f.Header()

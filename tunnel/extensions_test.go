@@ -8,8 +8,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// What each setting takes of headers with bits that RFC 7348 reserves; the rows
-// are those of Linux's selftest of reserved bits, and the two drafts.
+// The headers with reserved bits (RFC 7348) that each setting accepts. The rows come
+// from Linux's selftest of reserved bits and from the two drafts.
 func TestExtensions(t *testing.T) {
 	const valid = 0x08 << 56
 	inner := innerFrame(t, false, false, 0, 50)
@@ -50,8 +50,8 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
-// A TTL and a TOS that are inherited, in both families each way; what has no IP
-// header gets the port's TTL, and no TOS.
+// TTL and TOS inherited between both families. A frame without an IP header gets the
+// port's TTL and a TOS of 0.
 func TestInherit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	for _, outer6 := range []bool{false, true} {
@@ -68,7 +68,7 @@ func TestInherit(t *testing.T) {
 				f := a.Add(&b, inner, packet.InnerHeader, 50)
 				f.L3, f.L4 = 14, 34
 				wantTTL, wantTOS := uint8(9), uint8(tos)
-				if tos == 255 { // as if it were ARP
+				if tos == 255 { // treat it as ARP
 					f.L3, wantTTL, wantTOS = 0, 61, 0
 				}
 				if why := build(t, p).Push(f, 7, 1, InnerTOS(f)); why != packet.DropNone {
@@ -90,32 +90,32 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// Shares of the ways follow their number; the way and the source port come from
-// the same bits of the hash.
+// The shares of the next hops are in proportion to their entries. Next hop and source
+// port come from the same bits of the hash.
 func TestSpread(t *testing.T) {
-	for _, ways := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
-		s := Spread(ways)
+	for _, nexthops := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
+		s := Spread(nexthops)
 		var back Template
 		if !back.Parse(s.AppendTo(nil)) || back != s {
-			t.Errorf("%v: does not come back", ways)
+			t.Errorf("%v: does not come back", nexthops)
 		}
 		count := map[uint32]int{}
-		for _, w := range ways {
+		for _, w := range nexthops {
 			count[w] = 0
 		}
-		for share := range uint32(Ways) {
-			w := s.Way(share << 28)
-			if s.Way(share<<28|0x0fffffff) != w {
-				t.Errorf("%v: share %d leads two ways", ways, share)
+		for share := range uint32(NextHops) {
+			w := s.NextHop(share << 28)
+			if s.NextHop(share<<28|0x0fffffff) != w {
+				t.Errorf("%v: share %d leads to two next hops", nexthops, share)
 			}
 			if _, known := count[w]; !known {
-				t.Errorf("%v: way %d", ways, w)
+				t.Errorf("%v: next hop %d", nexthops, w)
 			}
 			count[w]++
 		}
-		for i, w := range ways {
-			if len(ways)&(len(ways)-1) == 0 && i == 0 && count[w] != Ways/len(ways) || count[w] == 0 {
-				t.Errorf("%v: %v", ways, count)
+		for i, w := range nexthops {
+			if len(nexthops)&(len(nexthops)-1) == 0 && i == 0 && count[w] != NextHops/len(nexthops) || count[w] == 0 {
+				t.Errorf("%v: %v", nexthops, count)
 			}
 		}
 	}

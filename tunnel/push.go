@@ -35,7 +35,7 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	}
 	copy(h[:n], t.Header[:n])
 	f.OuterL3, f.OuterL4 = t.IP, t.UDP
-	length := f.Len() // more than the fields hold for a large frame, whose segments get their own
+	length := f.Len() // For a large frame this exceeds the length fields; the segments get their own lengths.
 	udp := packet.UDP(h[t.UDP : t.UDP+packet.UDPLen])
 	udp.SetSrcPort(t.PortBase + uint16(uint64(hash)*uint64(t.PortRange)>>32))
 	udp.SetLen(length - int(t.UDP))
@@ -55,9 +55,9 @@ func (t *Template) Push(f *packet.Frame, vni, hash uint32, innerTOS uint8) packe
 	return packet.DropNone
 }
 
-// finishIPv4 fills in what differs from datagram to datagram. The checksum field
-// of the template has the sum of the rest; tos and ttl are what is inherited.
-// count is the number of datagrams.
+// finishIPv4 writes the fields that differ between datagrams. The checksum field of
+// the template holds the sum of the other fields. tos and ttl are the inherited
+// values. count is the number of datagrams.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
 	ip[1] |= tos
@@ -80,15 +80,15 @@ func (t *Template) reason() packet.DropReason {
 	return packet.DropNoRoute
 }
 
-// Pop takes off the header that Push put on.
+// Pop removes the header that Push pushed.
 func (t *Template) Pop(f *packet.Frame) {
 	f.Pull(int(t.Len))
 	f.Offload.Flags &^= packet.OffloadOuter
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 
-// InnerTOS is the TOS or traffic class of the frame's IP header; 0 without one.
-// To be called before Push.
+// InnerTOS returns the TOS or traffic class of the frame's IP header, 0 without one.
+// Call it before Push.
 func InnerTOS(f *packet.Frame) uint8 {
 	if f.L3 == 0 {
 		return 0
@@ -103,8 +103,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL is the TTL or hop limit of the frame's IP header, or without one the
-// value given.
+// innerTTL returns the TTL or hop limit of the frame's IP header, or the value of
+// without if it has none.
 func innerTTL(f *packet.Frame, without uint8) uint8 {
 	if f.L3 == 0 {
 		return without
@@ -119,14 +119,14 @@ func innerTTL(f *packet.Frame, without uint8) uint8 {
 	return ip[7]
 }
 
-// FlowHash is a hash of the frame's connection, equal for all its frames, and
-// for all fragments between two addresses. It is the same in every process:
-// whoever sends a frame can choose its hash, which decides about nothing but
+// FlowHash returns a hash of the frame's connection. It is equal for all frames of a
+// connection and for all fragments between two addresses. It is the same in every
+// process. A sender can choose the hash of its frames; the hash decides only about
 // the path in the underlay.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k[flowtable.WIP]>>32&flowtable.FragAny != 0 {
-		ports, proto = 0, 0 // later fragments have no ports, and 44 in IPv6
+		ports, proto = 0, 0 // later fragments have no ports, and protocol 44 in IPv6
 	}
 	acc := mix(k[flowtable.WIPv4]^0x2d358dccaa6c78a5, ports<<8^proto^0x8bb84b93962eacc9)
 	if uint16(k[flowtable.WEthDst]) != packet.EtherTypeIPv4 {

@@ -46,7 +46,7 @@ func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	return append([]byte(nil), buf.Bytes()...)
 }
 
-// innerFrame is a UDP frame with this traffic class, tagged if vlan.
+// innerFrame returns a UDP frame with this traffic class, with a tag if vlan is set.
 func innerFrame(t testing.TB, v6, vlan bool, tos uint8, payload int) []byte {
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6)}
 	udp := &layers.UDP{SrcPort: 1, DstPort: 2}
@@ -68,7 +68,7 @@ func innerFrame(t testing.TB, v6, vlan bool, tos uint8, payload int) []byte {
 	return serialize(t, append(ls, ip, udp, gopacket.Payload(make([]byte, payload)))...)
 }
 
-// What Push writes, read by gopacket.
+// gopacket reads the headers that Push writes.
 func TestPush(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	inner := innerFrame(t, false, false, 0x41, 200)
@@ -155,7 +155,7 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// Without DF every datagram has an identification of its own.
+// Without DF every datagram has its own identification.
 func TestPushCountsID(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	p := params4
@@ -237,7 +237,7 @@ func TestEncoding(t *testing.T) {
 	if !got.Parse(buf[6:]) || got != *want || len(buf) != 6+TemplateBytes {
 		t.Errorf("template: got %+v, want %+v", got, want)
 	}
-	for range 10000 { // whatever Parse takes, Push can use
+	for range 10000 { // Push can use every template that Parse accepts
 		bad := append([]byte(nil), buf[6:]...)
 		bad[rng.Intn(len(bad))] = byte(rng.Int())
 		bad[8+rng.Intn(12)] = byte(rng.Intn(100))

@@ -1,5 +1,5 @@
-// Package tunnel is VXLAN (RFC 7348): header views, the templates from which a
-// worker writes outer headers, and the table of vxlan ports that tunnels end in.
+// Package tunnel is VXLAN (RFC 7348): header views, the templates from which a worker
+// writes outer headers, and the table of vxlan ports, which terminate tunnels.
 package tunnel
 
 import (
@@ -11,64 +11,64 @@ import (
 	"weft/packet"
 )
 
-// MaxOuter is the longest outer header: Ethernet 14, VLAN 4, IPv6 40, UDP 8,
+// MaxOuter is the longest outer header in bytes: Ethernet 14, VLAN 4, IPv6 40, UDP 8,
 // VXLAN 8, rounded up.
 const MaxOuter = 80
 
 // Template states.
 const (
-	// TemplateFree: no such tunnel; frames drop as DropNoRoute.
+	// TemplateFree: the tunnel does not exist; frames drop as DropNoRoute.
 	TemplateFree uint32 = iota
-	// TemplatePending: the next hop is being asked for; frames are held.
+	// TemplatePending: control resolves the next hop; frames are held.
 	TemplatePending
 	// TemplateReady: Header is complete.
 	TemplateReady
-	// TemplateNoRoute and TemplateNoNeighbour: frames drop under that reason.
+	// TemplateNoRoute and TemplateNoNeighbour: frames drop for that reason.
 	TemplateNoRoute
 	TemplateNoNeighbour
-	// TemplateSpread: the underlay has several ways; Header has the indexes of the
-	// templates of Ways ways, see Way.
+	// TemplateSpread: the underlay has several next hops. Header has the indexes of
+	// their templates, NextHops entries; see NextHop.
 	TemplateSpread
 )
 
-// Ways is the number of shares of a TemplateSpread, by which weights are kept.
-const Ways = 16
+// NextHops is the number of entries of a TemplateSpread. A next hop has entries in
+// proportion to its weight.
+const NextHops = 16
 
-// Template is the outer header of one tunnel (local, remote, uplink), kept
-// current by control from the kernel's routes and neighbours. Pointer-free.
+// Template is the outer header of one tunnel (local, remote, uplink). Control keeps
+// it current with the kernel's routes and neighbours. It has no pointers.
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
-	// Len is the length of Header in use; IP, UDP and VXLAN offsets into it.
+	// Len is the length of Header in use; IP, UDP and VXLAN are offsets into it.
 	Len, IP, UDP, VXLAN uint16
 	// MTU is the longest outer frame the uplink takes, Ethernet header included.
 	MTU uint16
-	// PortBase and PortRange: the UDP source port is PortBase plus the inner
-	// flow's hash scaled to 0..PortRange-1.
+	// PortBase and PortRange: the UDP source port is PortBase plus the hash of the
+	// inner flow, scaled to 0..PortRange-1.
 	PortBase, PortRange uint16
-	// ID is the next IPv4 identification, counted only where DF is not set
-	// (RFC 6864 section 4).
+	// ID is the next IPv4 identification. It counts only without DF (RFC 6864 section
+	// 4).
 	ID uint16
-	// Inherit says what is taken from the inner IP header, where there is one.
+	// Inherit is the set of fields taken from the inner IP header, if there is one.
 	Inherit uint16
-	// Header has every constant byte: addresses, ports, flags, TTL, DSCP.
-	// Lengths, UDP source port, IPv4 identification, ECN bits, what is inherited, and
-	// VNI are 0; the
-	// IPv4 checksum is the sum over the header so far, not inverted; the UDP
-	// checksum is 0, or where there is to be one the sum over the pseudo header
-	// without the length.
+	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Lengths,
+	// UDP source port, IPv4 identification, ECN bits, inherited fields and VNI are 0.
+	// The IPv4 checksum field holds the sum over the header, not inverted. The UDP
+	// checksum field is 0, or holds the sum over the pseudo header without the length
+	// if the tunnel has UDP checksums.
 	Header [MaxOuter]byte
-	// TTL is that of frames without an IP header, where TTLs are inherited.
+	// TTL is the TTL of frames without an IP header if TTLs are inherited.
 	TTL uint16
 }
 
 // Bits of Template.Inherit.
 const (
 	InheritTTL = 1 << iota
-	InheritTOS // all eight bits; without it the ECN bits alone
+	InheritTOS // all eight bits; without this bit the ECN bits alone
 )
 
-// Params is what a template is made of.
+// Params are the inputs of Build.
 type Params struct {
 	Port           uint32 // datapath port of the uplink
 	MTU            uint16 // longest outer frame, Ethernet header included
@@ -77,15 +77,15 @@ type Params struct {
 	Local, Remote  netip.Addr
 	TTL            uint8 // TTL or hop limit; 0: 64
 	TOS            uint8 // DSCP in the upper six bits; ECN comes from the frame
-	// InheritTTL and InheritTOS take them from the inner IP header; a frame without
-	// one gets TTL, and a TOS of 0.
+	// InheritTTL and InheritTOS take these fields from the inner IP header. A frame
+	// without one gets TTL and a TOS of 0.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool // IPv4 only
 	UDPPort                uint16
-	// Checksum has the outer UDP header carry one. Linux drops VXLAN over IPv6
-	// without it unless told otherwise (udp6zerocsumrx).
+	// Checksum gives the outer UDP header a checksum. Linux drops VXLAN over IPv6
+	// without one unless its device has udp6zerocsumrx.
 	Checksum bool
-	// PortBase and PortRange as in Template; PortRange 0: 49152 to 65535
+	// PortBase and PortRange are as in Template. PortRange 0 means 49152 to 65535
 	// (RFC 7348 section 5).
 	PortBase, PortRange uint16
 }
@@ -97,8 +97,9 @@ const (
 	flagDF           = 0x4000
 )
 
-// Build makes a template in TemplateReady. It fails for addresses of different
-// families, or none, a UDP port of 0, and source ports beyond 65535.
+// Build makes a template in TemplateReady. It fails for missing addresses or
+// addresses of different families, for a UDP port of 0, and for source ports beyond
+// 65535.
 func Build(p Params) (Template, error) {
 	local, remote := p.Local.Unmap(), p.Remote.Unmap()
 	switch {
@@ -134,7 +135,7 @@ func Build(p Params) (Template, error) {
 	t.UDP = uint16(len(h))
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
-	// RFC 7348 section 5 wants a UDP checksum of 0, and RFC 6935 allows that over
+	// RFC 7348 section 5 asks for a UDP checksum of 0, and RFC 6935 allows it over
 	// IPv6: the inner frame has its own.
 	sum := uint16(0)
 	if p.Checksum {
@@ -147,7 +148,7 @@ func Build(p Params) (Template, error) {
 	return t, nil
 }
 
-// inherit leaves out of p what comes from the inner header.
+// inherit clears the fields of p that come from the inner header.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= InheritTTL
@@ -159,20 +160,20 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread makes a template that leads to those at ways, at most Ways of them, in
-// order of their hashes. There is at least one.
-func Spread(ways []uint32) Template {
+// Spread makes a template that refers to the templates of next hops, at least one and
+// at most NextHops, in the order of their hashes.
+func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
-	for i := range Ways {
-		binary.LittleEndian.PutUint32(t.Header[4*i:], ways[i*len(ways)/Ways])
+	for i := range NextHops {
+		binary.LittleEndian.PutUint32(t.Header[4*i:], nexthops[i*len(nexthops)/NextHops])
 	}
 	return t
 }
 
-// Way is the index of the template for a frame of this hash (FlowHash), of a
-// TemplateSpread. It uses the bits that the source port comes from, so that each
-// way has a range of source ports of its own.
-func (t *Template) Way(hash uint32) uint32 {
+// NextHop returns the index of the template for a frame with this hash (FlowHash),
+// for a TemplateSpread. It uses the bits of the hash that the source port comes from:
+// each next hop has its own range of source ports.
+func (t *Template) NextHop(hash uint32) uint32 {
 	return binary.LittleEndian.Uint32(t.Header[4*(hash>>28):])
 }
 
@@ -201,7 +202,8 @@ func (t *Template) appendIPv6(h []byte, p *Params, local, remote [16]byte) []byt
 	return append(h, remote[:]...)
 }
 
-// pseudoSum is never 0: the protocol is among what is summed.
+// pseudoSum returns the sum over the pseudo header without the length. It is never 0:
+// the protocol is part of it.
 func pseudoSum(local, remote netip.Addr) uint16 {
 	if local.Is4() {
 		src, dst := local.As4(), remote.As4()
@@ -211,7 +213,7 @@ func pseudoSum(local, remote netip.Addr) uint16 {
 	return packet.SumIPv6(src[:], dst[:], packet.ProtoUDP, 0)
 }
 
-// TemplateBytes is the size of an encoded Template.
+// TemplateBytes is the size of an encoded Template in bytes.
 const TemplateBytes = 2*4 + 10*2 + MaxOuter
 
 // AppendTo appends the template's encoding, TemplateBytes bytes.
@@ -224,8 +226,8 @@ func (t *Template) AppendTo(buf []byte) []byte {
 	return append(buf, t.Header[:]...)
 }
 
-// Parse decodes what AppendTo encoded and checks its offsets; it reports false,
-// t unchanged, for anything else. It allocates nothing.
+// Parse decodes the encoding of AppendTo and checks the offsets. It reports false and
+// leaves t unchanged for anything else. It allocates nothing.
 func (t *Template) Parse(body []byte) bool {
 	if len(body) != TemplateBytes {
 		return false
@@ -244,7 +246,7 @@ func (t *Template) Parse(body []byte) bool {
 	return true
 }
 
-// consistent tells whether Push can use the template as it is.
+// consistent reports whether Push can use the template.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
 	if int(t.IP) < packet.EthernetLen || int(t.IP) >= MaxOuter {

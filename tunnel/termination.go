@@ -2,19 +2,20 @@ package tunnel
 
 import "encoding/binary"
 
-// Termination says which datapath port a decapsulated frame comes from.
-// Pointer-free. The most specific entry wins: remote and VNI, remote, VNI, none;
-// among those that agree in that, one with the local address, then the one of
-// the lowest index.
+// Termination maps datagrams of a tunnel to the datapath port that decapsulated
+// frames come from. It has no pointers. The most specific entry wins: remote and VNI,
+// then remote, then VNI, then neither. Among equals, an entry with the local address
+// wins, then the lowest index.
 type Termination struct {
-	Port    uint32 // datapath port of the vxlan port; 0: entry is free
+	Port    uint32 // datapath port of the vxlan port; 0: the entry is free
 	VNI     uint32 // 24 bits; AnyVNI: taken from the frame (vni=flow)
 	UDPPort uint16
-	// Extensions is what is done with bits that RFC 7348 reserves, an Ext constant.
+	// Extensions is the treatment of the bits that RFC 7348 reserves, an Ext
+	// constant.
 	Extensions uint8
 	_          [5]byte
-	// Local and Remote are addresses of the underlay, IPv4 mapped into IPv6;
-	// all zero: any.
+	// Local and Remote are addresses of the underlay; IPv4 is mapped into IPv6. All
+	// zero: any.
 	Local, Remote [16]byte
 }
 
@@ -22,24 +23,25 @@ type Termination struct {
 const (
 	// ExtIgnore: reserved bits are ignored (RFC 7348 section 5).
 	ExtIgnore uint8 = iota
-	// ExtRefuse: a header that has any drops, as Linux has it.
+	// ExtRefuse: a header with reserved bits is dropped, as in Linux.
 	ExtRefuse
-	// ExtGBP: those of a group policy (draft-smith-vxlan-group-policy-05) are
-	// ignored, others drop.
+	// ExtGBP: the bits of a group policy (draft-smith-vxlan-group-policy-05) are
+	// ignored; other reserved bits drop the frame.
 	ExtGBP
-	// ExtGPE: a header of the generic protocol extension (draft-ietf-nvo3-vxlan-gpe-13)
-	// is taken if it says Ethernet or nothing; others drop.
+	// ExtGPE: a header of the generic protocol extension
+	// (draft-ietf-nvo3-vxlan-gpe-13) is accepted if its next protocol is Ethernet or
+	// absent; other reserved bits drop the frame.
 	ExtGPE
 	extensions
 )
 
-// AnyVNI in Termination.VNI takes every VNI.
+// AnyVNI in Termination.VNI matches every VNI.
 const AnyVNI = ^uint32(0)
 
-// MaxTerminations bounds the entries of a Terminations; indexes run below it.
+// MaxTerminations is the number of entries of a Terminations. Indexes are below it.
 const MaxTerminations = 1024
 
-// TerminationBytes is the size of an encoded Termination.
+// TerminationBytes is the size of an encoded Termination in bytes.
 const TerminationBytes = 4 + 4 + 4 + 16 + 16
 
 // AppendTo appends the termination's encoding, TerminationBytes bytes.
@@ -51,7 +53,7 @@ func (t *Termination) AppendTo(buf []byte) []byte {
 	return append(buf, t.Remote[:]...)
 }
 
-// Parse decodes what AppendTo encoded; it reports false, t unchanged, for
+// Parse decodes the encoding of AppendTo. It reports false and leaves t unchanged for
 // anything else. It allocates nothing.
 func (t *Termination) Parse(body []byte) bool {
 	if len(body) != TerminationBytes {
@@ -67,19 +69,19 @@ func (t *Termination) Parse(body []byte) bool {
 	return true
 }
 
-// Terminations is a worker's table of the vxlan ports that tunnels end in.
-// Worker owns. Make it with NewTerminations; after that nothing allocates.
+// Terminations is a worker's table of the vxlan ports that terminate tunnels. The
+// worker owns it. NewTerminations makes it; after that nothing allocates.
 type Terminations struct {
 	entries [MaxTerminations]Termination
-	tuples  [MaxTerminations]tuple     // of entries
-	locals  [MaxTerminations][2]uint64 // of entries
-	// ports has a bit for each UDP port of any entry.
+	tuples  [MaxTerminations]tuple     // index: entry
+	locals  [MaxTerminations][2]uint64 // index: entry
+	// ports has a bit for each UDP port that an entry has.
 	ports [1 << 16 / 64]uint64
-	// slots is open addressing over what frames are searched by (tuple without
-	// Local), twice the room; index of the entry plus one, 0: free. Made anew
-	// with every change: changes are rare, and there is no removal to get wrong.
+	// slots is an open-addressing table by tuple, with twice the room needed; a slot
+	// is the index of an entry plus one, 0: free. Every change rebuilds it: changes
+	// are rare, and no removal can go wrong.
 	slots [2 * MaxTerminations]uint16
-	// last is what was found for the frame before, most often right again.
+	// last is the result for the frame before; it is most often right again.
 	last struct {
 		tuple tuple
 		local [2]uint64
@@ -87,7 +89,7 @@ type Terminations struct {
 	}
 }
 
-// tuple is what an entry is searched by.
+// tuple is the search key of an entry: its fields without Local.
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any
@@ -144,8 +146,7 @@ func (q *tuple) hash() uint32 {
 	return uint32(h>>32) % (2 * MaxTerminations)
 }
 
-// find returns the most specific entry for a frame with these fields, nil if
-// there is none.
+// find returns the most specific entry for a frame with these fields, or nil.
 func (t *Terminations) find(remote, local [2]uint64, vni uint32, udpPort uint16) *Termination {
 	q := tuple{remote, vni, udpPort}
 	if l := &t.last; l.entry != nil && l.tuple == q && l.local == local {
@@ -177,7 +178,7 @@ func (t *Terminations) findTuple(q *tuple, local [2]uint64) (found *Termination)
 	return found
 }
 
-// takes tells whether any entry has this UDP port.
+// takes reports whether an entry has this UDP port.
 func (t *Terminations) takes(udpPort uint16) bool {
 	return t.ports[udpPort/64]>>(udpPort%64)&1 != 0
 }

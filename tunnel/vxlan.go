@@ -2,7 +2,7 @@ package tunnel
 
 import "encoding/binary"
 
-// VXLAN is a VXLAN header, 8 bytes (RFC 7348 section 5). It checks nothing.
+// VXLAN is a VXLAN header, 8 bytes (RFC 7348 section 5). The view checks nothing.
 type VXLAN []byte
 
 const (
@@ -10,35 +10,35 @@ const (
 	VXLANLen = 8
 	// VXLANPort is the UDP port that IANA assigned.
 	VXLANPort = 4789
-	// vxlanValid is the I flag: the VNI is valid. All other bits are reserved,
-	// sent as 0 and ignored on receipt.
+	// vxlanValid is the I flag: the VNI is valid. All other bits are reserved: a
+	// sender clears them, a receiver ignores them.
 	vxlanValid = 0x08
 )
 
-// Valid tells whether the I flag is set.
+// Valid reports whether the I flag is set.
 func (h VXLAN) Valid() bool { return h[0]&vxlanValid != 0 }
 
-// VNI is the VXLAN network identifier, 24 bits.
+// VNI returns the VXLAN network identifier, 24 bits.
 func (h VXLAN) VNI() uint32 { return binary.BigEndian.Uint32(h[4:]) >> 8 }
 
 // Bits of the header as a big-endian word.
 const (
 	validBit = vxlanValid << 56
 	vniBits  = 0xffffff << 8
-	// gbpBits are the flags G, D and A, and the group policy's identifier, which are
-	// there only with G (draft-smith-vxlan-group-policy-05 section 2.1).
+	// gbpBits are the flags G, D and A and the group policy identifier, which exist
+	// only with G (draft-smith-vxlan-group-policy-05 section 2.1).
 	gbpG    = 0x80 << 56
 	gbpBits = gbpG | 0x40<<48 | 0x08<<48 | 0xffff<<32
-	// gpeP says that the next protocol is given, gpeB that the frame is broadcast,
-	// unknown unicast or multicast (draft-ietf-nvo3-vxlan-gpe-13 section 3.2).
+	// gpeP: the next protocol is given. gpeB: the frame is broadcast, unknown unicast
+	// or multicast (draft-ietf-nvo3-vxlan-gpe-13 section 3.2).
 	gpeP        = 0x04 << 56
 	gpeB        = 0x02 << 56
 	gpeNext     = 0xff << 32
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed tells whether the header has none of the bits that extensions, an Ext
-// constant, does not allow.
+// allowed reports whether the header has no bits that extensions, an Ext constant,
+// does not allow.
 func (h VXLAN) allowed(extensions uint8) bool {
 	reserved := binary.BigEndian.Uint64(h) &^ (validBit | vniBits)
 	switch extensions {

@@ -352,8 +352,8 @@ func TestWaysOfARoute(t *testing.T) {
 		if s.State != tunnel.TemplateSpread {
 			t.Fatalf("template %+v", s)
 		}
-		for share := range uint32(tunnel.Ways) {
-			way := ts.template(s.Way(share << 28))
+		for share := range uint32(tunnel.NextHops) {
+			way := ts.template(s.NextHop(share << 28))
 			if way.State != tunnel.TemplateReady || way.Port != 9 {
 				t.Fatalf("way %+v", way)
 			}
