@@ -5,7 +5,7 @@ import (
 	"net/url"
 )
 
-// MAC is an address that normal has learnt.
+// MAC is an address that normal has learnt, or that a port has declared.
 type MAC struct {
 	PortNumber uint32  `json:"port_number"`
 	Port       string  `json:"port"`
@@ -13,7 +13,10 @@ type MAC struct {
 	MAC        string  `json:"mac"`
 	VNI        *uint32 `json:"vni,omitempty"`    // of the port it was learnt on, if that has one
 	Remote     string  `json:"remote,omitempty"` // the tunnel endpoint it is behind, where the port has several
-	AgeS       float64 `json:"age_s"`            // since it was last seen
+	AgeS       float64 `json:"age_s"`            // since it was last seen; 0 if it is declared
+	// Declared: mac= or addresses= of the port names it. It is in all VLANs (VLAN is 0)
+	// and stays as long as the port does.
+	Declared bool `json:"declared,omitempty"`
 }
 
 // MACsFlushed tells how many addresses were forgotten.

@@ -68,6 +68,52 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
+// What a port is bound to is in the table of addresses before it sends anything, is
+// learnt nowhere else, and goes with the port.
+func TestDeclaredAddressesAreListed(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.add("actions=normal")
+	w := f.worker()
+	w.frame(udpKey(1, 5, 9, 9), 100)
+	f.settle()
+	f.bound(map[string]string{"g": "vni=1;mac=02:00:00:00:00:05"})
+	list := f.d.listMACs()
+	if len(list) != 1 || !list[0].Declared || list[0].Port != "g" || *list[0].VNI != 1 {
+		t.Errorf("%+v", list)
+	}
+	w.frame(udpKey(1, 5, 9, 10), 100)
+	w.frame(udpKey(2, 7, 5, 9), 100)
+	f.settle()
+	key := udpKey(2, 7, 5, 9)
+	w.on(func() {
+		slot, ok := w.lookup(&key)
+		if a := f.d.megaflows.slots[slot].actions; !ok || len(a) != 1 || a[0].U32 != f.d.portByName("g").saved.Number {
+			t.Errorf("a frame for the declared address: %+v", a)
+		}
+	})
+	refused := uint64(0)
+	rows, err := f.d.listLimits("p1")
+	for _, r := range rows {
+		if r.Name == "mac_moves" {
+			refused = r.Refused
+		}
+	}
+	if err != nil || refused == 0 {
+		t.Errorf("no refusal: %+v, %v", rows, err)
+	}
+	if err := f.d.deletePort("g"); err != nil {
+		t.Fatal(err)
+	}
+	w.frame(udpKey(1, 5, 9, 11), 100)
+	f.settle()
+	for _, m := range f.d.listMACs() {
+		if m.Declared || m.MAC == "02:00:00:00:00:05" && m.Port != "p1" {
+			t.Errorf("after the port is gone: %+v", m)
+		}
+	}
+}
+
 // A port that is bound while megaflows are there takes them along.
 func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)

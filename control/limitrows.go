@@ -23,6 +23,7 @@ func (d *Daemon) registerLimits() {
 	d.limits.Add(d.tableLimitRows)
 	d.limits.Add(d.workerLimitRows)
 	d.limits.Add(d.learnedLimitRows)
+	d.limits.Add(d.macs.limitRows)
 }
 
 func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -81,7 +82,6 @@ func (d *Daemon) tableLimitRows(emit func(limits.Row)) {
 
 // learnedLimitRows are the rows of what frames teach.
 func (d *Daemon) learnedLimitRows(emit func(limits.Row)) {
-	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(d.macs.len()), Limit: maxMACs})
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(d.lessons)),
 		Limit: learnQueue, Refused: d.unlearnt.Load()})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/limits"
 	"weft/control/loop"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -36,7 +37,10 @@ func (d *Daemon) listMACs() []api.MAC {
 		name, _ := view.PortName(e.Port)
 		m := api.MAC{
 			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
-			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(),
+			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(), Declared: e.Declared,
+		}
+		if e.Declared {
+			m.AgeS = 0
 		}
 		if vni, ok := e.Segment.VNI(); ok {
 			m.VNI = &vni
@@ -92,8 +96,8 @@ type macs struct {
 	table *openflow.MACTable
 }
 
-// maxMACs bounds the learnt addresses; at the limit the one seen longest ago makes
-// room, of the VNI that has most.
+// maxMACs bounds the learnt addresses; at the limit the port that has most gives up its
+// own, see openflow/macshare.go.
 const maxMACs = 65536
 
 func newMACs() *macs {
@@ -152,6 +156,42 @@ func (m *macs) flush(port uint32) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.table.Flush(port)
+}
+
+// forget flushes a port that is gone, declare replaces what ports are bound to.
+func (m *macs) forget(port uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.table.Forget(port)
+}
+
+func (m *macs) declare(ports []openflow.PortInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.table.Declare(openflow.Declares(ports))
+}
+
+// limitRows are the shares of the table, and the moves that ports were refused: of
+// addresses that are another port's, by declaration, by VNI, or by being alive there.
+func (m *macs) limitRows(emit func(limits.Row)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var learnt, moves uint64
+	for _, s := range m.table.Shares() {
+		r := &s.Refused
+		refused := r.Declared + r.OtherVNI + r.Moves
+		learnt += r.Rate
+		moves += refused
+		if s.Used != 0 || r.Rate != 0 {
+			emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.Port(s.Port), Used: uint64(s.Used),
+				Guarantee: uint64(m.table.Guarantee()), Limit: uint64(m.table.PortLimit()), Refused: r.Rate})
+		}
+		if refused != 0 {
+			emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.Port(s.Port), Refused: refused})
+		}
+	}
+	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(m.table.Len()), Limit: maxMACs, Refused: learnt})
+	emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.All(), Refused: moves})
 }
 
 func (m *macs) flushAll() int {

@@ -334,7 +334,7 @@ func (d *Daemon) enterPort(p *switchPort) {
 func (d *Daemon) leavePort(p *switchPort) {
 	delete(d.ports, p.saved.Number)
 	d.updateView() // from now on nothing is learnt on it
-	d.macs.flush(p.saved.Number)
+	d.macs.forget(p.saved.Number)
 	d.portsChanged()
 	d.templates.DropPort(p.saved.Number)
 }
@@ -365,6 +365,7 @@ func (d *Daemon) updateView() {
 	slices.SortFunc(v.infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
 	d.mu.Lock()
 	d.view = v
+	d.macs.declare(v.infos)
 	d.mu.Unlock()
 }
 

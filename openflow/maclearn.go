@@ -5,15 +5,18 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses that normal has learnt, of all segments. The
-// owner guards it: only Lookup, VTEP, Neighbour, Generation and Len may run
-// concurrently with each other.
+// MACTable is the table of addresses that normal has learnt, of all segments, and of
+// those that ports have declared. What ports may take of it is in macshare.go, when an
+// address may change its place in macmove.go. The owner guards it: only Lookup, VTEP,
+// Neighbour, Moved, Announced, Generation and Len may run concurrently with each other.
 type MACTable struct {
 	limit      int
 	ageNS      uint64
-	entries    map[macKey]*macEntry // chained by next over segments
+	entries    map[macKey]*macEntry // chained by next over segments, the newest first
 	count      int
-	ages       map[Segment]*ageList
+	ports      map[uint32]*macPort
+	segments   map[Segment]int // addresses by segment
+	declared   declarations
 	neighbours neighbours
 	generation uint64
 }
@@ -21,29 +24,30 @@ type MACTable struct {
 // macKey is VLAN 16 | MAC 48.
 type macKey uint64
 
-type macEntry struct {
-	key          macKey
-	segment      Segment
-	port         uint32
-	remote       netip.Addr // Learn.Remote
-	announced    bool
-	seenNS       uint64
-	next         *macEntry // the same address in another segment
-	older, newer *macEntry // in the segment's list
+// macPlace is where an address is: a port and, where that has several remotes, the
+// remote.
+type macPlace struct {
+	port   uint32
+	remote netip.Addr // Learn.Remote
 }
 
-// ageList is the entries of a segment by when they were seen.
-type ageList struct {
-	oldest, newest *macEntry
-	count          int
+type macEntry struct {
+	key     macKey
+	segment Segment
+	macPlace
+	announced    bool
+	seenNS       uint64
+	contest      contest
+	holder       *macHolder
+	next         *macEntry // the same address in another segment
+	older, newer *macEntry // in the holder's list
 }
 
 const (
 	// DefaultMACAge is how long an address stays without being seen.
 	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the number of addresses a table takes. At the limit the one seen
-	// longest ago makes room, of the segment that has most: addresses made up in one
-	// VNI displace none of another that has fewer.
+	// DefaultMACs is the number of addresses a table takes. At the limit the port that
+	// has most gives up its own.
 	DefaultMACs = 8192
 )
 
@@ -56,15 +60,16 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 	if age == 0 {
 		age = DefaultMACAge
 	}
-	return &MACTable{limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ages: map[Segment]*ageList{},
-		neighbours: newNeighbours(limit)}
+	return &MACTable{limit: limit, ageNS: uint64(age), entries: map[macKey]*macEntry{}, ports: map[uint32]*macPort{},
+		segments: map[Segment]int{}, neighbours: newNeighbours(limit)}
 }
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup is Env.MAC: the address as the segment knows it, or as a port without a
-// VNI has it; for such a port's frames as any segment knows it, unless several do.
-// It does not look at ages: an address stays until Expire.
+// Lookup is Env.MAC: the address as a port has declared it; else as the segment knows
+// it, or as a port without a VNI has it. For the frames of such a port, it is the place
+// in the segment that has known the address longest: a frame in another segment takes
+// nothing from there. Lookup does not look at ages: an address stays until Expire.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
@@ -73,14 +78,17 @@ func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok b
 }
 
 func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
-	first := t.entries[keyOf(vlan, mac)]
-	if first == nil {
-		return nil
+	if e := t.declared.find(s, mac); e != nil {
+		return e
 	}
-	if first.next == nil && (s == 0 || first.segment == 0) {
-		return first
+	e := t.entries[keyOf(vlan, mac)]
+	for e != nil && e.next != nil && e.segment != s {
+		e = e.next
 	}
-	return t.exact(s, first.key)
+	if e != nil && (e.segment == s || s == 0 || e.segment == 0) {
+		return e
+	}
+	return nil
 }
 
 // exact is the entry of the segment itself.
@@ -92,15 +100,15 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 	return e
 }
 
+func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
+
 // at tells whether l is of the place that e is of.
-func (e *macEntry) at(l *Learn) bool {
-	return e.segment == l.Segment && e.port == l.Port && e.remote == l.Remote
-}
+func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
 // Moved tells whether the address that l is of is known elsewhere now. A frame that
 // teaches l is to be learnt from at once when it comes again.
 func (t *MACTable) Moved(l *Learn) bool {
-	if !l.Valid {
+	if !l.Valid || t.declared.elsewhere(l) {
 		return false
 	}
 	e := t.find(l.Segment, l.VLAN, l.MAC)
@@ -124,42 +132,85 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 // Learn notes that the address was seen at nowNS (CLOCK_MONOTONIC), and reports
 // whether that changes forwarding: it is new, has moved to another port or remote,
 // or says of an IP address that it is its own now. An l that is not valid changes
-// nothing, nor does one of another place that is older than what is known.
+// nothing, nor does one of another place that is older than what is known, nor one
+// that is refused, which is counted by its port.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
 	}
-	key := keyOf(l.VLAN, l.MAC)
 	if e := t.find(l.Segment, l.VLAN, l.MAC); e != nil && nowNS < e.seenNS && !e.at(&l) {
 		return false
 	}
-	changed = t.displace(l.Segment, key)
+	p := t.portOf(l.Port)
+	key := keyOf(l.VLAN, l.MAC)
 	e := t.exact(l.Segment, key)
-	if e == nil {
-		t.makeRoom(l.Segment)
-		e = &macEntry{key: key, segment: l.Segment, port: l.Port, remote: l.Remote, next: t.entries[key]}
+	if why := t.refuses(p, e, &l, nowNS); why != nil {
+		*why++
+		return false
+	}
+	changed = t.displace(l.Segment, key)
+	switch {
+	case e == nil:
+		t.makeRoom(p)
+		e = &macEntry{key: key, segment: l.Segment, macPlace: l.place(), next: t.entries[key]}
 		t.entries[key] = e
 		t.count++
+		t.segments[e.segment]++
 		changed = true
-	} else {
+	case e.at(&l):
 		t.unlink(e)
-		if !e.at(&l) {
-			changed, e.announced = true, false
+	default:
+		t.unlink(e)
+		if p.count >= t.PortLimit() {
+			t.remove(p.heaviest().oldest)
 		}
-		e.port, e.remote = l.Port, l.Remote
+		e.macPlace, e.announced, changed = l.place(), false, true
 	}
 	if l.Announced && !e.announced {
 		changed, e.announced = true, true
 	}
 	e.seenNS = nowNS
-	t.link(e)
-	if l.IP.IsValid() {
-		changed = t.neighbours.learn(neighbourKey{l.Segment, l.VLAN, l.IP}, l.MAC, nowNS) || changed
-	}
+	t.link(e, p)
+	changed = t.learnIP(p, &l, nowNS) || changed
 	if changed {
 		t.generation++
 	}
 	return changed
+}
+
+// refuses returns the counter of the reason why l is not learnt; nil: it is. e is the
+// address as the segment knows it, if it does.
+func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
+	switch {
+	case t.declared.elsewhere(l):
+		return &p.refused.Declared
+	case t.crosses(l, nowNS):
+		return &p.refused.OtherVNI
+	case e == nil:
+		if !p.holder(l.Remote).learns(p, nowNS) {
+			return &p.refused.Rate
+		}
+	case !e.at(l):
+		return p.refusesMove(e, l, nowNS)
+	}
+	return nil
+}
+
+// learnIP learns what a host says of its IP address.
+func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
+	if !l.IP.IsValid() {
+		return false
+	}
+	if t.declared.ipElsewhere(l) {
+		p.refused.Declared++
+		return false
+	}
+	key := neighbourKey{l.Segment, l.VLAN, l.IP}
+	if mac, known := t.neighbours.find(key); (!known || mac != l.MAC) && !p.holder(l.Remote).learns(p, nowNS) {
+		p.refused.Rate++
+		return false
+	}
+	return t.neighbours.learn(key, l.Port, l.MAC, nowNS)
 }
 
 // displace removes what a new place of the address makes untrue: a port without a
@@ -176,29 +227,16 @@ func (t *MACTable) displace(s Segment, key macKey) (changed bool) {
 	return changed
 }
 
-// makeRoom removes an address if the table is full: of the segment that has most,
-// the learner's own if it is one of these.
-func (t *MACTable) makeRoom(own Segment) {
-	if t.count < t.limit {
-		return
-	}
-	most := t.ages[own]
-	for _, l := range t.ages {
-		if most == nil || l.count > most.count {
-			most = l
-		}
-	}
-	t.remove(most.oldest)
-}
-
 // Expire removes what was not seen or said for the table's age, addresses and what
 // hosts have said of theirs, and returns the number of both.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
-	for _, l := range t.ages {
-		for l.oldest != nil && nowNS-min(nowNS, l.oldest.seenNS) >= t.ageNS {
-			t.remove(l.oldest)
-			n++
+	for _, p := range t.ports {
+		for _, h := range p.holders {
+			for h.oldest != nil && nowNS-min(nowNS, h.oldest.seenNS) >= t.ageNS {
+				t.remove(h.oldest)
+				n++
+			}
 		}
 	}
 	if said := t.neighbours.expire(nowNS, t.ageNS); said > 0 {
@@ -211,25 +249,31 @@ func (t *MACTable) Expire(nowNS uint64) int {
 // Flush removes the addresses learnt on port and returns their number; FlushAll those
 // of all ports.
 func (t *MACTable) Flush(port uint32) int {
-	return t.flush(func(on uint32) bool { return on == port })
-}
-
-// FlushAll is with Flush.
-func (t *MACTable) FlushAll() int { return t.flush(func(uint32) bool { return true }) }
-
-func (t *MACTable) flush(pick func(port uint32) bool) int {
-	n := 0
-	for _, l := range t.ages {
-		for e := l.oldest; e != nil; {
-			next := e.newer
-			if pick(e.port) {
-				t.remove(e)
-				n++
-			}
-			e = next
+	p := t.ports[port]
+	if p == nil {
+		return 0
+	}
+	n := p.count
+	for _, h := range p.holders {
+		for h.oldest != nil {
+			t.remove(h.oldest)
 		}
 	}
 	return n
+}
+
+// FlushAll is with Flush.
+func (t *MACTable) FlushAll() (n int) {
+	for port := range t.ports {
+		n += t.Flush(port)
+	}
+	return n
+}
+
+// Forget is Flush for a port that is gone: its refusals go too.
+func (t *MACTable) Forget(port uint32) {
+	t.Flush(port)
+	delete(t.ports, port)
 }
 
 // Neighbour is Env.Neighbour, with segments as Lookup has them.
@@ -240,7 +284,7 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	if s != 0 {
 		return t.neighbours.find(neighbourKey{0, vlan, ip})
 	}
-	for any := range t.ages {
+	for any := range t.segments {
 		one, there := t.neighbours.find(neighbourKey{any, vlan, ip})
 		if there && ok && one != mac {
 			return 0, false
@@ -260,29 +304,48 @@ func (t *MACTable) Len() int { return t.count }
 
 // MACEntry is one address, for showing the table.
 type MACEntry struct {
-	Segment Segment
-	VLAN    uint16
-	MAC     uint64
-	Port    uint32
-	SeenNS  uint64     // CLOCK_MONOTONIC
-	Remote  netip.Addr // behind a tunnel with several; invalid otherwise
+	Segment  Segment
+	VLAN     uint16 // of a declared address 0: it is in all
+	MAC      uint64
+	Port     uint32
+	SeenNS   uint64     // CLOCK_MONOTONIC
+	Remote   netip.Addr // behind a tunnel with several; invalid otherwise
+	Declared bool
 }
 
-// Entries lists the table, of each segment the address seen longest ago first.
+// Entries lists the table: of each place the address seen longest ago first, then
+// what ports have declared.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, t.count)
-	for s, l := range t.ages {
-		for e := l.oldest; e != nil; e = e.newer {
-			list = append(list, MACEntry{s, uint16(e.key >> 48), uint64(e.key) & (1<<48 - 1), e.port, e.seenNS, e.remote})
+	for _, p := range t.ports {
+		for _, h := range p.holders {
+			for e := h.oldest; e != nil; e = e.newer {
+				list = append(list, e.entry())
+			}
+		}
+	}
+	for _, entries := range t.declared.macs {
+		for _, e := range entries {
+			declared := e.entry()
+			declared.Declared = true
+			list = append(list, declared)
 		}
 	}
 	return list
+}
+
+func (e *macEntry) entry() MACEntry {
+	return MACEntry{Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1), Port: e.port,
+		SeenNS: e.seenNS, Remote: e.remote}
 }
 
 func (t *MACTable) remove(e *macEntry) {
 	t.unlink(e)
 	t.count--
 	t.generation++
+	if t.segments[e.segment]--; t.segments[e.segment] == 0 {
+		delete(t.segments, e.segment)
+	}
 	if t.entries[e.key] == e {
 		if t.entries[e.key] = e.next; e.next == nil {
 			delete(t.entries, e.key)
@@ -294,37 +357,4 @@ func (t *MACTable) remove(e *macEntry) {
 		before = before.next
 	}
 	before.next = e.next
-}
-
-func (t *MACTable) link(e *macEntry) {
-	l := t.ages[e.segment]
-	if l == nil {
-		l = &ageList{}
-		t.ages[e.segment] = l
-	}
-	e.older, e.newer = l.newest, nil
-	if l.newest != nil {
-		l.newest.newer = e
-	} else {
-		l.oldest = e
-	}
-	l.newest = e
-	l.count++
-}
-
-func (t *MACTable) unlink(e *macEntry) {
-	l := t.ages[e.segment]
-	if e.older != nil {
-		e.older.newer = e.newer
-	} else {
-		l.oldest = e.newer
-	}
-	if e.newer != nil {
-		e.newer.older = e.older
-	} else {
-		l.newest = e.older
-	}
-	if l.count--; l.count == 0 {
-		delete(t.ages, e.segment)
-	}
 }

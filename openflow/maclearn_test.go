@@ -46,7 +46,7 @@ func TestMACTable(t *testing.T) {
 }
 
 func TestMACTableMakesRoom(t *testing.T) {
-	tab := NewMACTable(2, time.Second)
+	tab := NewMACTable(4, time.Second)
 	tab.Learn(learnt(0, 1, 1), 1)
 	tab.Learn(learnt(0, 1, 2), 2)
 	tab.Learn(learnt(0, 1, 1), 3)
@@ -56,16 +56,34 @@ func TestMACTableMakesRoom(t *testing.T) {
 	}
 }
 
-// TestMACTableAgainstAMap compares with a map that is searched for the oldest.
+// TestMACTableAgainstAMap compares with a map that is searched for the port that has
+// most and its oldest address. Each address is silent when it moves.
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32
 		at   uint64
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	const limit, age = 20, 50
-	tab, slow := NewMACTable(limit, age), map[uint64]seen{}
-	for now := uint64(1); now < 5000; now++ {
+	const limit, step, age = 20, uint64(moveQuiet), 50 * uint64(moveQuiet)
+	tab, slow := NewMACTable(limit, time.Duration(age)), map[uint64]seen{}
+	count := func(port uint32) (n int) {
+		for _, s := range slow {
+			if s.port == port {
+				n++
+			}
+		}
+		return n
+	}
+	removeOldest := func(port uint32) {
+		oldest, at := uint64(0), ^uint64(0)
+		for m, s := range slow {
+			if s.port == port && s.at < at {
+				oldest, at = m, s.at
+			}
+		}
+		delete(slow, oldest)
+	}
+	for now := step; now < 5000*step; now += step {
 		mac, port := uint64(r.IntN(40)), uint32(r.IntN(4))
 		switch r.IntN(10) {
 		case 0:
@@ -84,25 +102,30 @@ func TestMACTableAgainstAMap(t *testing.T) {
 			}
 		default:
 			tab.Learn(learnt(0, port, mac), now)
-			if _, known := slow[mac]; !known && len(slow) == limit {
-				oldest, at := uint64(0), now
-				for m, s := range slow {
-					if s.at < at {
-						oldest, at = m, s.at
-					}
+			_, known := slow[mac]
+			delete(slow, mac)
+			most := port
+			for p := range uint32(4) {
+				if count(p) > count(most) || count(p) == count(most) && most != port && p < most {
+					most = p
 				}
-				delete(slow, oldest)
+			}
+			switch {
+			case count(port) >= limit/2:
+				removeOldest(port)
+			case !known && len(slow) == limit:
+				removeOldest(most)
 			}
 			slow[mac] = seen{port, now}
 		}
 		for m := range uint64(40) {
 			port, ok := tab.Lookup(0, 0, m)
 			if s, known := slow[m]; known != ok || s.port != port {
-				t.Fatalf("at %d: %d is at %d, %v; want %+v, %v", now, m, port, ok, s, known)
+				t.Fatalf("at %d: %d is at %d, %v; want %+v, %v", now/step, m, port, ok, s, known)
 			}
 		}
 		if got := len(tab.Entries()); got != tab.Len() || got != len(slow) {
-			t.Fatalf("at %d: %d entries, Len %d, want %d", now, got, tab.Len(), len(slow))
+			t.Fatalf("at %d: %d entries, Len %d, want %d", now/step, got, tab.Len(), len(slow))
 		}
 	}
 }

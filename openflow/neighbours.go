@@ -6,11 +6,12 @@ import (
 )
 
 // neighbours is what hosts have said of their addresses, in ARP and neighbour
-// discovery. Whoever lies there is believed here as he would be by the hosts.
+// discovery. Whoever lies there is believed here as he would be by the hosts, unless
+// a port has declared the address.
 type neighbours struct {
 	limit   int
 	entries map[neighbourKey]*list.Element // of *neighbour
-	ages    *list.List                     // seen longest ago first
+	ages    map[uint32]*list.List          // by port, seen longest ago first; none empty
 }
 
 type neighbourKey struct {
@@ -21,14 +22,15 @@ type neighbourKey struct {
 
 type neighbour struct {
 	neighbourKey
+	port   uint32
 	mac    uint64
 	seenNS uint64
 }
 
-// newNeighbours holds limit addresses; at the limit the one seen longest ago makes
-// room.
+// newNeighbours holds limit addresses, half of them of one port: at either limit the
+// port that has most gives up the one seen longest ago.
 func newNeighbours(limit int) neighbours {
-	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: list.New()}
+	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
 func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
@@ -39,34 +41,64 @@ func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 }
 
 // learn reports whether find answers otherwise from now on.
-func (n *neighbours) learn(key neighbourKey, mac, nowNS uint64) (changed bool) {
+func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (changed bool) {
+	changed = true
 	if e := n.entries[key]; e != nil {
-		known := e.Value.(*neighbour)
-		changed = known.mac != mac
-		known.mac, known.seenNS = mac, nowNS
-		n.ages.MoveToBack(e)
-		return changed
+		changed = e.Value.(*neighbour).mac != mac
+		n.remove(e)
 	}
-	if len(n.entries) >= n.limit {
-		n.remove(n.ages.Front())
+	n.makeRoom(port)
+	own := n.ages[port]
+	if own == nil {
+		own = list.New()
+		n.ages[port] = own
 	}
-	n.entries[key] = n.ages.PushBack(&neighbour{key, mac, nowNS})
-	return true
+	n.entries[key] = own.PushBack(&neighbour{key, port, mac, nowNS})
+	return changed
+}
+
+func (n *neighbours) makeRoom(port uint32) {
+	most := n.ages[port]
+	if most == nil || most.Len() < max(n.limit/2, 1) {
+		if len(n.entries) < n.limit {
+			return
+		}
+		for _, l := range n.ages {
+			if most == nil || l.Len() > most.Len() {
+				most = l
+			}
+		}
+	}
+	n.remove(most.Front())
 }
 
 // expire returns how many it has removed.
 func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
-	for e := n.ages.Front(); e != nil; e = n.ages.Front() {
-		if seen := e.Value.(*neighbour).seenNS; nowNS-min(nowNS, seen) < ageNS {
-			break
+	for _, l := range n.ages {
+		for e := l.Front(); e != nil; e = l.Front() {
+			if seen := e.Value.(*neighbour).seenNS; nowNS-min(nowNS, seen) < ageNS {
+				break
+			}
+			n.remove(e)
+			gone++
 		}
-		n.remove(e)
-		gone++
 	}
 	return gone
 }
 
+func (n *neighbours) removeIf(unwanted func(*neighbour) bool) {
+	for _, e := range n.entries {
+		if unwanted(e.Value.(*neighbour)) {
+			n.remove(e)
+		}
+	}
+}
+
 func (n *neighbours) remove(e *list.Element) {
-	delete(n.entries, e.Value.(*neighbour).neighbourKey)
-	n.ages.Remove(e)
+	said := e.Value.(*neighbour)
+	delete(n.entries, said.neighbourKey)
+	own := n.ages[said.port]
+	if own.Remove(e); own.Len() == 0 {
+		delete(n.ages, said.port)
+	}
 }

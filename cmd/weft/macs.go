@@ -41,7 +41,11 @@ func (c *command) fdbShow(*cobra.Command, []string) error {
 		if c.numbers {
 			port = strconv.FormatUint(uint64(m.PortNumber), 10)
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0fs\t%s\n", port, m.VLAN, vni, m.MAC, m.AgeS, remote)
+		vlan, age := strconv.Itoa(int(m.VLAN)), fmt.Sprintf("%.0fs", m.AgeS)
+		if m.Declared {
+			vlan, age = "any", "declared"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", port, vlan, vni, m.MAC, age, remote)
 	}
 	return w.Flush()
 }

@@ -1,0 +1,112 @@
+package openflow
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Declared is an address that a port is bound to. It is in the table of addresses as
+// long as the port is: it does not age, and no other port learns it, nor its IP
+// addresses. Several ports of a segment that declare one address, as routers do that
+// share a virtual one, learn it among themselves.
+type Declared struct {
+	Segment Segment
+	Port    uint32
+	MAC     uint64
+	IPs     []netip.Addr
+}
+
+// Declares lists what the ports are bound to.
+func Declares(ports []PortInfo) (list []Declared) {
+	for i := range ports {
+		p := &ports[i]
+		if p.Binding == nil {
+			continue
+		}
+		s := Segment(0)
+		if p.InVNI {
+			s = segmentOf(p.VNI)
+		}
+		for _, h := range p.Binding.Hosts {
+			d := Declared{Segment: s, Port: p.No, MAC: h.MAC}
+			for _, prefix := range h.Prefixes {
+				if prefix.IsSingleIP() {
+					d.IPs = append(d.IPs, prefix.Addr())
+				}
+			}
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// declarations finds what ports have declared, by address.
+type declarations struct {
+	macs map[uint64][]*macEntry // in all VLANs
+	ips  map[netip.Addr][]declaredIP
+}
+
+type declaredIP struct {
+	segment Segment
+	port    uint32
+}
+
+// Declare replaces what ports have declared. What others have learnt of it is removed.
+func (t *MACTable) Declare(list []Declared) {
+	t.declared = declarations{macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
+	for _, d := range list {
+		t.declared.macs[d.MAC] = append(t.declared.macs[d.MAC],
+			&macEntry{key: keyOf(0, d.MAC), segment: d.Segment, macPlace: macPlace{port: d.Port}})
+		for _, ip := range d.IPs {
+			t.declared.ips[ip] = append(t.declared.ips[ip], declaredIP{d.Segment, d.Port})
+		}
+	}
+	t.generation++
+	for _, p := range t.ports {
+		for _, h := range p.holders {
+			for e := h.oldest; e != nil; {
+				next := e.newer
+				if t.declared.elsewhere(&Learn{Segment: e.segment, Port: e.port, MAC: e.entry().MAC}) {
+					t.remove(e)
+				}
+				e = next
+			}
+		}
+	}
+	t.neighbours.removeIf(func(n *neighbour) bool {
+		return t.declared.ipElsewhere(&Learn{Segment: n.segment, Port: n.port, IP: n.ip})
+	})
+}
+
+// overlaps tells whether segments have ports in common: a port without a VNI is in all.
+func (s Segment) overlaps(o Segment) bool { return s == o || s == 0 || o == 0 }
+
+// find is the address as the segment has it; nil unless one port alone declares it.
+func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
+	for _, e := range d.macs[mac] {
+		switch {
+		case !e.segment.overlaps(s):
+		case one != nil:
+			return nil
+		default:
+			one = e
+		}
+	}
+	return one
+}
+
+// elsewhere tells whether the address is declared, and not by the port of l.
+func (d *declarations) elsewhere(l *Learn) bool {
+	list := d.macs[l.MAC]
+	overlaps := func(e *macEntry) bool { return e.segment.overlaps(l.Segment) }
+	return slices.ContainsFunc(list, overlaps) &&
+		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
+}
+
+// ipElsewhere is elsewhere of the IP address.
+func (d *declarations) ipElsewhere(l *Learn) bool {
+	list := d.ips[l.IP]
+	overlaps := func(e declaredIP) bool { return e.segment.overlaps(l.Segment) }
+	return slices.ContainsFunc(list, overlaps) &&
+		!slices.ContainsFunc(list, func(e declaredIP) bool { return overlaps(e) && e.port == l.Port })
+}

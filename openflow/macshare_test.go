@@ -1,0 +1,105 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// Attack 10: addresses made up on one port, or behind one remote, push out none of the
+// others', and are learnt at a bounded rate.
+func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
+	const limit = 4096
+	tab := NewMACTable(limit, 0)
+	now := uint64(time.Hour)
+	learn := func(port uint32, remote string, mac uint64) {
+		l := Learn{Valid: true, Segment: 5, Port: port, MAC: mac}
+		if remote != "" {
+			l.Remote = netip.MustParseAddr(remote)
+		}
+		tab.Learn(l, now)
+	}
+	const victims = 16
+	for i := range uint64(victims) {
+		learn(1, "", i)
+		learn(8, "192.0.2.1", 100+i)
+	}
+	present := func(when string) {
+		t.Helper()
+		for i := range uint64(victims) {
+			for _, mac := range []uint64{i, 100 + i} {
+				if _, ok := tab.Lookup(5, 0, mac); !ok {
+					t.Fatalf("%s: address %d is gone", when, mac)
+				}
+			}
+		}
+	}
+	for i := range uint64(400_000) {
+		now += uint64(time.Second) / 100_000
+		learn(2, "", 1<<20+i)
+		learn(3, "", 2<<20+i)
+		learn(8, "192.0.2.2", 3<<20+i)
+	}
+	present("under attack")
+	if tab.Len() != limit {
+		t.Errorf("%d addresses in a full table", tab.Len())
+	}
+	for _, s := range tab.Shares() {
+		if s.Used > tab.PortLimit() {
+			t.Errorf("port %d has %d", s.Port, s.Used)
+		}
+		// 4 s at learnRate and a burst are learnt.
+		if want := 400_000 - 5*learnRate - learnBurst; s.Port != 1 && s.Refused.Rate < uint64(want) {
+			t.Errorf("port %d was refused %d, want %d", s.Port, s.Refused.Rate, want)
+		}
+	}
+	learn(4, "", 777)
+	learn(8, "192.0.2.3", 778)
+	for _, mac := range []uint64{777, 778} {
+		if _, ok := tab.Lookup(5, 0, mac); !ok {
+			t.Errorf("a bystander's new address %d is not learnt", mac)
+		}
+	}
+	if tab.Forget(2); tab.Shares()[1].Port == 2 {
+		t.Error("a port that is gone has a share")
+	}
+}
+
+// Remotes that nobody has named take bounded memory.
+func TestInventedRemotesAreOne(t *testing.T) {
+	tab := NewMACTable(0, 0)
+	for i := range 10_000 {
+		tab.Learn(Learn{Valid: true, Port: 8, MAC: uint64(i), Remote: netip.MustParseAddr(fmt.Sprintf("10.0.%d.%d", i/256, i%256))}, uint64(i)*uint64(time.Millisecond))
+	}
+	p := tab.ports[8]
+	if len(p.holders) > maxMACHolders+1 || p.count != tab.Len() || tab.Len() == 0 {
+		t.Errorf("%d holders; %d and %d addresses", len(p.holders), p.count, tab.Len())
+	}
+	if n := tab.Flush(8); n == 0 || tab.Len() != 0 {
+		t.Errorf("%d flushed, %d left", n, tab.Len())
+	}
+}
+
+// What hosts say of IP addresses has the same shares.
+func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
+	n := newNeighbours(64)
+	ip := func(i int) neighbourKey {
+		return neighbourKey{ip: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})}
+	}
+	for i := range 10 {
+		n.learn(ip(i), 1, 1, 0)
+	}
+	for i := range 10_000 {
+		n.learn(ip(1000+i), 2, 2, 1)
+		n.learn(ip(100_000+i), 3, 3, 1)
+	}
+	for i := range 10 {
+		if mac, ok := n.find(ip(i)); !ok || mac != 1 {
+			t.Errorf("%d: %v", i, ok)
+		}
+	}
+	if len(n.entries) != 64 {
+		t.Errorf("%d entries", len(n.entries))
+	}
+}
