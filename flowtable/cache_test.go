@@ -81,13 +81,25 @@ func (s *slowCache) install(f slowFlow) InstallResult {
 
 // randomKey draws from few values, so that keys collide.
 func randomKey(rng *rand.Rand) (k Key) {
-	groups := rng.Intn(16)
+	groups := rng.Intn(2 * groupCTAddr) // any set of groups
 	for i := range k {
 		if g := wordGroups[i]; g == 0 || groups&int(g) != 0 {
 			k[i] = uint64(rng.Intn(3)) << 40
 		}
 	}
 	return k
+}
+
+// A word behind the base words belongs to a group: otherwise the digest ignores it.
+func TestEveryWordHasAGroup(t *testing.T) {
+	for at, group := range wordGroups {
+		if (group == 0) != (at < baseWords) {
+			t.Errorf("word %d has group %#x", at, group)
+		}
+		if group >= 2*groupCTAddr {
+			t.Errorf("group %#x of word %d is above the last group: randomKey would not draw it", group, at)
+		}
+	}
 }
 
 func randomMask(rng *rand.Rand) (m Key) {

@@ -48,6 +48,9 @@ type exactEntry struct {
 // exactMore has the words of an entry's groups, lowest group first.
 type exactMore [32]uint64
 
+// This does not compile if the words of all groups do not fit exactMore.
+const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
+
 // digest is a key as the exact-match cache looks for it.
 type digest struct {
 	hash   uint64

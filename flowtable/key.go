@@ -67,7 +67,10 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-var _ = [1]struct{}{}[wEnd-KeyWords] // every word has a name
+// These do not compile if a word has no name, or if their number is odd: a hash
+// takes words in pairs.
+var _ = [1]struct{}{}[wEnd-KeyWords]
+var _ = [1]struct{}{}[KeyWords%2]
 
 // Values of ip_frag.
 const (
