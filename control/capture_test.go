@@ -18,7 +18,6 @@ import (
 	"weft/internal/clock"
 	"weft/internal/shm"
 	"weft/internal/waitfor"
-	"weft/openflow"
 	"weft/packet"
 )
 
@@ -72,9 +71,8 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 
 // tapsSet is the number of taps that the daemon has set.
 func (f *fakes) tapsSet() int {
-	f.d.captures.mu.Lock()
-	defer f.d.captures.mu.Unlock()
-	return f.d.captures.active
+	n, _ := f.d.captures.Counts()
+	return n
 }
 
 // udpFrame is an IPv4 UDP frame of n bytes.
@@ -154,10 +152,10 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.workers.Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
-	if err := f.d.workers.settle(); err != nil {
+	if err := f.d.workers.WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.d.workers.settle(); err != nil {
+	if err := f.d.workers.WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
@@ -170,25 +168,6 @@ func TestCaptureLeftBehind(t *testing.T) {
 	}
 	f.begin()
 	waitfor.True(t, "the tap is taken away", func() bool { return tap().kind == datapath.TapNone })
-}
-
-// A client that does not read loses frames, and is told how many.
-func TestCaptureLoses(t *testing.T) {
-	f := newFakes(t)
-	s, err := f.d.captures.begin(datapath.Tap{Kind: datapath.TapDrops})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const extra = 100
-	head := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
-	for range captureBacklog + extra {
-		f.worker().show(head, 1, 0, nil)
-	}
-	waitfor.True(t, "all are read", func() bool { return f.d.captures.lostNow(s) == extra })
-	f.d.captures.end(s)
-	if n := f.d.captures.lost.Load(); n != extra {
-		t.Errorf("%d lost", n)
-	}
 }
 
 func TestCaptureRefusals(t *testing.T) {
@@ -215,7 +194,7 @@ func TestCaptureRefusals(t *testing.T) {
 	for range datapath.MaxTaps {
 		f.capture(api.CaptureRequest{Port: "p1"})
 	}
-	if _, err := f.d.captures.begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
+	if _, err := f.d.captures.Begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -240,43 +219,6 @@ func TestTraceTap(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("key %x: %v", *k, got)
-		}
-	}
-}
-
-// A frame is told by the fields it has, and no others.
-func TestFrameMatch(t *testing.T) {
-	f := newFakes(t)
-	udp := udpKey(1, 1, 2, 9)
-	icmp, tagged := udp, udp
-	icmp[flowtable.WIP] = 1<<56 | 64<<40
-	icmp[flowtable.WL4] = 8 << 48
-	tagged[flowtable.WEthSrc] |= 0x1005
-	for _, c := range []struct {
-		key  *flowtable.Key
-		want string
-	}{
-		{&udp, "udp,in_port=1,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,tp_src=1000,tp_dst=9"},
-		{&icmp, "icmp,in_port=1,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,icmp_type=8,icmp_code=0"},
-		{&tagged, "udp,in_port=1,dl_vlan=5,dl_vlan_pcp=0,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_tos=0,nw_ecn=0,nw_ttl=64,tp_src=1000,tp_dst=9"},
-	} {
-		if got := openflow.FormatMatch(frameMatch(c.key), f.d.view); got != c.want {
-			t.Errorf("got  %s\nwant %s", got, c.want)
-		}
-	}
-}
-
-// Summaries survive frames that make no sense, or are there in part.
-func TestSummary(t *testing.T) {
-	f := newFakes(t)
-	whole := udpFrame(9000)
-	for n := range 300 {
-		got := f.d.summary(&datapath.Capture{Len: len(whole), Data: whole[:n]})
-		if n >= 42 && !strings.Contains(got, "tp_dst=9") {
-			t.Fatalf("of %d bytes: %q", n, got)
-		}
-		if got := f.d.summary(&datapath.Capture{Len: n, Data: whole[:n]}); n < 42 && n > 14 && got != "" {
-			t.Fatalf("of a frame of %d bytes: %q", n, got)
 		}
 	}
 }

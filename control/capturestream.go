@@ -9,6 +9,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/observe"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -95,7 +96,7 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datap
 	out := newStream(w)
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
-	err := d.capture(r.Context(), tap, func() error { begun = true; return out.begin() }, out.flush,
+	err := d.captures.Run(r.Context(), tap, func() error { begun = true; return out.begin() }, out.flush,
 		func(f *datapath.Capture, lost uint64) error { return out.send(d.captured(f, lost, wall)) })
 	if err != nil && !begun {
 		d.reply(w, nil, err)
@@ -129,66 +130,21 @@ func (s *stream) send(v any) error {
 	return s.enc.Encode(v)
 }
 
+func (s *stream) sendEvent(e *api.Event) error { return s.send(e) }
+
 func (s *stream) flush() error { return s.control.Flush() }
 
-var captureKinds = map[datapath.CaptureKind]string{
-	datapath.CaptureIn: api.CapturedIn, datapath.CaptureOut: api.CapturedOut,
-	datapath.CaptureDrop: api.CapturedDrop, datapath.CaptureTrace: api.CapturedTrace,
-}
-
-var captureVerdicts = map[datapath.CaptureVerdict]string{
-	datapath.VerdictSent: api.VerdictSent, datapath.VerdictDropped: api.VerdictDropped,
-	datapath.VerdictMissed: api.VerdictControl, datapath.VerdictNeighbour: api.VerdictNeighbour,
-	datapath.VerdictMerged: api.VerdictMerged,
-}
-
-var captureCaches = map[datapath.CaptureCache]string{
-	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
-}
-
-// captured puts a frame into words. wall is the time at which CLOCK_MONOTONIC
+// captured describes a frame for a client. wall is the time at which CLOCK_MONOTONIC
 // was 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	c := &api.Captured{
-		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
-		Port: d.portWord(f.Port), InPort: d.portWord(f.InPort), Verdict: captureVerdicts[f.Verdict],
-		OutputCount: f.OutputCount, Len: f.Len, Data: f.Data, Lost: lost,
-	}
-	for _, no := range f.Outputs {
-		c.Outputs = append(c.Outputs, d.portWord(no))
-	}
-	if f.Reason != packet.DropNone {
-		c.Reason = f.Reason.String()
-	}
-	if f.HeldNS != 0 {
-		c.HeldUS = float64(f.TimeNS-min(f.HeldNS, f.TimeNS)) / 1e3
-	}
-	if f.Kind != datapath.CaptureTrace {
-		c.Flow = d.summary(f)
-		return c
-	}
-	c.Flow = openflow.FormatMatch(frameMatch(&f.Key), d.view)
-	c.Trace = &api.LiveTrace{
-		Cache: captureCaches[f.Cache], Masks: int(f.Masks), Megaflow: d.megaflowText(f),
-		Actions: openflow.FormatDatapathActions(f.Actions, d.view), Frames: f.Frames,
-	}
-	for i, ns := range f.StageNS {
-		c.Trace.Stages = append(c.Trace.Stages, api.StageTime{Name: datapath.StageNames[i], NS: ns})
+	c := observe.Captured(f, d.view, wall)
+	c.Lost = lost
+	if c.Trace != nil {
+		c.Trace.Megaflow = d.megaflowText(f)
 	}
 	return c
-}
-
-// portWord is the port's name, or its number if it is gone.
-func (d *Daemon) portWord(no uint32) string {
-	if name, ok := d.view.PortName(no); ok {
-		return name
-	}
-	if no == datapath.ControllerPort {
-		return "controller"
-	}
-	return strconv.FormatUint(uint64(no), 10)
 }
 
 // megaflowText is the match of the entry that a trace has hit, if it is there
@@ -210,68 +166,6 @@ func (d *Daemon) megaflowText(f *datapath.Capture) string {
 	}
 	match := openflow.MatchOf(&m.key, m.mask())
 	return openflow.FormatMatch(&match, d.view)
-}
-
-// Parts of a key's words, as package flowtable lays them out.
-const (
-	keyVLAN      = 0xffff
-	keyProto     = 0xff << 56
-	keyFrag      = 0xff << 32
-	keyVLAN2     = 0xffff << 16
-	keyTCPFlags  = 0xffff
-	keyICMP      = 0x00ff00ff << 32 // type and code
-	keyIPv6Label = 0xffffffff
-)
-
-// frameMatch is a match of all that a frame has.
-func frameMatch(k *flowtable.Key) *openflow.Match {
-	var mask flowtable.Key
-	for i, word := range k {
-		if word != 0 {
-			mask[i] = ^uint64(0)
-		}
-	}
-	unless := func(is bool, word int, bits uint64) {
-		if !is {
-			mask[word] &^= bits
-		}
-	}
-	etherType, proto := uint16(k[flowtable.WEthDst]), uint8(k[flowtable.WIP]>>56)
-	ipv6 := etherType == packet.EtherTypeIPv6
-	icmp := !ipv6 && proto == packet.ProtoICMP || ipv6 && proto == packet.ProtoICMPv6
-	unless(k[flowtable.WEthSrc]&keyVLAN != 0, flowtable.WEthSrc, keyVLAN)
-	unless(k[flowtable.WIP]&keyVLAN2 != 0, flowtable.WIP, keyVLAN2)
-	unless(k[flowtable.WIP]&keyFrag != 0, flowtable.WIP, keyFrag)
-	unless(proto == packet.ProtoTCP, flowtable.WIP, keyTCPFlags)
-	unless(ipv6, flowtable.WL4, keyIPv6Label)
-	unless(!icmp, flowtable.WL4, ^uint64(keyICMP)&^keyIPv6Label)
-	m := openflow.MatchOf(k, &mask)
-	return &m
-}
-
-// summary says what a captured frame is, in the words of a match: addresses and
-// ports. A frame that makes no sense has none.
-func (d *Daemon) summary(f *datapath.Capture) string {
-	var b packet.Batch
-	frame, header := b.Next()
-	copy(header[:], f.Data)
-	n := min(f.Len, len(header))
-	if n < f.Len {
-		b.AddSpan(frame, 1, uint32(f.Len-n)) // never read: no header reaches into it
-	}
-	b.Commit(frame, n)
-	var key flowtable.Key
-	if flowtable.Extract(&b, frame, &key) != packet.DropNone {
-		return ""
-	}
-	// Who and what, not how: the port is told anyway.
-	key[flowtable.WPort] = 0
-	key[flowtable.WIP] &= keyProto | keyVLAN2
-	key[flowtable.WL4] &^= keyIPv6Label
-	m := frameMatch(&key)
-	m.Mask[flowtable.WIP] &= keyProto | keyVLAN2
-	m.Mask[flowtable.WL4] &^= keyIPv6Label
-	return openflow.FormatMatch(m, d.view)
 }
 
 // captureRoutes are the requests that show frames.

@@ -11,6 +11,7 @@ import (
 	"weft/api"
 	"weft/conntrack"
 	"weft/control/access"
+	"weft/control/observe"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -70,7 +71,7 @@ func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 			return 0, errEngineGone
 		}
 	}
-	if err := w.settle(); err != nil {
+	if err := w.WaitApplied(); err != nil {
 		return 0, err
 	}
 	return len(refs), nil
@@ -128,7 +129,7 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	d.eachConnection(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
 		if asJSON {
-			line, _ = json.Marshal(connectionJSON(e, string(line)))
+			line, _ = json.Marshal(observe.Connection(e, string(line)))
 		}
 		lines = append(append(lines, line...), '\n')
 	}, func() bool { // the client may take as long to read them as it likes
@@ -136,19 +137,6 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 		lines = lines[:0]
 		return err == nil
 	})
-}
-
-func connectionJSON(e *conntrack.Entry, line string) api.Connection {
-	c := api.Connection{
-		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
-		Replied: e.Replied, Timer: e.Class.String(), Line: line,
-	}
-	side := func(t *conntrack.Tuple) api.Tuple {
-		src, dst := t.Addrs()
-		return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
-	}
-	c.Orig, c.Reply = side(&e.Orig), side(&e.Reply)
-	return c
 }
 
 func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {

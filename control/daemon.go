@@ -46,6 +46,7 @@ import (
 	"weft/control/access"
 	"weft/control/limits"
 	"weft/control/loop"
+	"weft/control/observe"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/watchdog"
@@ -127,9 +128,9 @@ type Daemon struct {
 	client   engineClient  // nil: none
 	spare    *engine.Spare // nil: none; change
 
-	captures  *captures
-	monitors  monitors
-	connected *connectionEvents
+	captures  *observe.Captures
+	monitors  observe.Monitors
+	connected *observe.ConnectionEvents
 	upcalls   *upcalls // change
 	limits    limits.Registry
 	macsStale chan struct{}
@@ -216,8 +217,8 @@ func newDaemon(config Config) (*Daemon, error) {
 		lessons:    make(chan lesson, learnQueue),
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
-	d.captures = &captures{d: d}
-	d.connected = &connectionEvents{d: d}
+	d.captures = observe.NewCaptures(d, d.log)
+	d.connected = observe.NewConnectionEvents(d)
 	d.registerLimits()
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"weft/conntrack"
 	"weft/control/loop"
+	"weft/control/observe"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/datapath"
@@ -243,7 +244,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
 	d.templates.SetPorts(d.uplinks(), d.encaps())
-	d.captures.disarm(d.workers)
+	observe.Disarm(d.workers)
 	d.workers.mem.Connections.Watch(0, nil)
 	d.sendMeters(d.workers)
 	d.recoverMegaflows()
@@ -404,7 +405,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 // has put on the workers.
 func (d *Daemon) receive(w *workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
-	_ = w.settle() // a dead engine's successor is told anew
+	_ = w.WaitApplied() // a dead engine's successor is told anew
 }
 
 // Times between two attempts to start an engine that does not start, or dies at

@@ -298,7 +298,7 @@ func (d *Daemon) evict(list []*megaflow) {
 		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
-	_ = d.workers.settle() // a dead engine forwards nothing, and its counts still stand
+	_ = d.workers.WaitApplied() // a dead engine forwards nothing, and its counts still stand
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"weft/api"
 	"weft/control/limits"
+	"weft/control/observe"
 	"weft/datapath"
 	"weft/openflow"
 	"weft/packet"
@@ -19,7 +20,7 @@ import (
 func (d *Daemon) registerLimits() {
 	// Tests replace d.megaflows after newDaemon.
 	d.limits.Add(func(emit func(limits.Row)) { d.megaflows.limitRows(emit) })
-	d.limits.Add(d.captures.limitRows)
+	d.limits.Add(d.captures.LimitRows)
 	d.limits.Add(d.tableLimitRows)
 	d.limits.Add(d.workerLimitRows)
 	d.limits.Add(d.learnedLimitRows)
@@ -50,14 +51,7 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 func (d *Daemon) limitList(rows []limits.Row) []api.Limit {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return limits.JSON(rows, d.portWord)
-}
-
-func (c *captures) limitRows(emit func(limits.Row)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	emit(limits.Row{Name: "captures", Unit: "streams", Holder: limits.All(),
-		Used: uint64(c.active), Limit: datapath.MaxTaps, Refused: c.refused.Load()})
+	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(d.view, no) })
 }
 
 // tableLimitRows are the rows of the OpenFlow tables, which only the API fills: beyond

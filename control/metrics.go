@@ -100,10 +100,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 
 // collectTools counts flows by table, and who looks on.
 func (d *Daemon) collectTools(out chan<- prometheus.Metric) {
-	captures, lost := d.captures.counts()
+	captures, lost := d.captures.Counts()
 	out <- prometheus.MustNewConstMetric(metricTaps, prometheus.GaugeValue, float64(captures))
 	counter(out, metricTapsLost, float64(lost))
-	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.count.Load()))
+	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.Count()))
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	d.collectConnections(out)

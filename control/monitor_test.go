@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/openflow"
 )
 
 // monitor follows over the API, in the background.
@@ -82,7 +81,7 @@ func TestMonitorFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mustTell(some, "flow deleted delete udp,tp_dst=1 resubmit(,1) 4")
-	if n := f.d.monitors.count.Load(); n != 2 {
+	if n := f.d.monitors.Count(); n != 2 {
 		t.Errorf("%d monitors", n)
 	}
 	f.end()
@@ -126,25 +125,6 @@ func (f *fakes) stateOf(name string) string {
 		f.t.Fatal(err)
 	}
 	return list[0].State
-}
-
-// Who does not read is told how much was lost; the changes do not wait.
-func TestMonitorLoses(t *testing.T) {
-	f := newFakes(t)
-	f.add("udp,actions=drop")
-	who := &monitor{filter: openflow.FlowMod{Table: openflow.TableAll}, events: make(chan *api.Event, 3)}
-	f.d.monitors.add(who)
-	for range 5 {
-		f.add("modify actions=drop")
-	}
-	if len(who.events) != 3 || who.lost.Load() != 2 {
-		t.Errorf("%d events, %d lost", len(who.events), who.lost.Load())
-	}
-	f.d.monitors.remove(who)
-	f.add("modify actions=drop")
-	if who.lost.Load() != 2 {
-		t.Error("told after its end")
-	}
 }
 
 func TestMonitorRefusals(t *testing.T) {

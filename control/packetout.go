@@ -96,7 +96,7 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	}
 	d.mu.RUnlock()
 	if err == nil {
-		err = w.settle()
+		err = w.WaitApplied()
 	}
 	if err != nil {
 		return t, false, err

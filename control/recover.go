@@ -29,7 +29,7 @@ func (d *Daemon) recoverMegaflows() {
 	for _, slot := range stale {
 		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
-	_ = d.workers.settle() // a dead engine's slots are forgotten as a whole
+	_ = d.workers.WaitApplied() // a dead engine's slots are forgotten as a whole
 	for _, slot := range slices.Backward(stale) {
 		d.creditRecovered(slot)
 		d.counters.end(slot)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"weft/api"
+	"weft/control/observe"
 	"weft/flowtable"
 	"weft/openflow"
 )
@@ -65,7 +66,7 @@ func (d *Daemon) traceKey(key *flowtable.Key, ctState uint64, names openflow.Nam
 			tracked = tracked[1:]
 			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
 			then := d.traceKey(&next, ctState, names, left)
-			then.Flow = openflow.FormatMatch(frameMatch(&next), names)
+			then.Flow = openflow.FormatMatch(observe.FrameMatch(&next), names)
 			out.Then = append(out.Then, then)
 		}
 	}

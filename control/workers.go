@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/conntrack"
+	"weft/control/observe"
 	"weft/control/watchdog"
 	"weft/datapath"
 	"weft/engine"
@@ -118,9 +120,9 @@ func (w *workers) Broadcast(msg []byte) {
 	w.publishAll()
 }
 
-// settle waits until every command sent so far has taken effect, or the engine
+// WaitApplied waits until every command sent so far has taken effect, or the engine
 // is gone: errEngineGone.
-func (w *workers) settle() error {
+func (w *workers) WaitApplied() error {
 	w.mu.Lock()
 	targets := make([]uint64, len(w.commands))
 	for i, p := range w.commands {
@@ -138,4 +140,20 @@ func (w *workers) settle() error {
 		}
 	}
 	return nil
+}
+
+// Shared is the memory shared with each worker.
+func (w *workers) Shared() []*datapath.Shared { return w.shared }
+
+// Connections is the connection table.
+func (w *workers) Connections() conntrack.Memory { return w.mem.Connections }
+
+// Hold is observe.Engine's: it returns the workers of the present engine, which stay
+// until release.
+func (d *Daemon) Hold() (w observe.Workers, release func()) {
+	d.mu.RLock()
+	if d.workers == nil {
+		return nil, d.mu.RUnlock
+	}
+	return d.workers, d.mu.RUnlock
 }

@@ -24,7 +24,7 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f.worker().stalled.Store(true)
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	ended := make(chan error, 1)
-	go func() { ended <- w.settle() }()
+	go func() { ended <- w.WaitApplied() }()
 	if err := f.last().Kill(); err != nil {
 		t.Fatal(err)
 	}

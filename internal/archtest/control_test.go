@@ -11,10 +11,11 @@ import (
 // order of control. Rows stand in that order, the callers above the called.
 var controlMayImport = map[string][]string{
 	"control": {
-		"control/access", "control/store", "control/underlay", "control/limits", "control/loop", "control/watchdog", "control/usererr",
+		"control/access", "control/observe", "control/store", "control/underlay", "control/limits", "control/loop", "control/watchdog", "control/usererr",
 		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
 		"internal/shm", "internal/cpu", "internal/clock",
 	},
+	"control/observe":  {"control/limits", "control/usererr", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
 	"control/underlay": {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":    {"control/usererr", "conntrack", "internal/clock"},
 	"control/access":   {"control/limits", "control/usererr", "api"},

@@ -1,0 +1,132 @@
+package observe
+
+import (
+	"strconv"
+	"time"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/openflow"
+	"weft/packet"
+)
+
+var captureKinds = map[datapath.CaptureKind]string{
+	datapath.CaptureIn: api.CapturedIn, datapath.CaptureOut: api.CapturedOut,
+	datapath.CaptureDrop: api.CapturedDrop, datapath.CaptureTrace: api.CapturedTrace,
+}
+
+var captureVerdicts = map[datapath.CaptureVerdict]string{
+	datapath.VerdictSent: api.VerdictSent, datapath.VerdictDropped: api.VerdictDropped,
+	datapath.VerdictMissed: api.VerdictControl, datapath.VerdictNeighbour: api.VerdictNeighbour,
+	datapath.VerdictMerged: api.VerdictMerged,
+}
+
+var captureCaches = map[datapath.CaptureCache]string{
+	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
+}
+
+// Captured describes a frame for a client, without its loss and its megaflow. wall is
+// the time at which CLOCK_MONOTONIC was 0.
+func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
+	c := &api.Captured{
+		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
+		Port: PortWord(names, f.Port), InPort: PortWord(names, f.InPort), Verdict: captureVerdicts[f.Verdict],
+		OutputCount: f.OutputCount, Len: f.Len, Data: f.Data,
+	}
+	for _, no := range f.Outputs {
+		c.Outputs = append(c.Outputs, PortWord(names, no))
+	}
+	if f.Reason != packet.DropNone {
+		c.Reason = f.Reason.String()
+	}
+	if f.HeldNS != 0 {
+		c.HeldUS = float64(f.TimeNS-min(f.HeldNS, f.TimeNS)) / 1e3
+	}
+	if f.Kind != datapath.CaptureTrace {
+		c.Flow = Summary(f, names)
+		return c
+	}
+	c.Flow = openflow.FormatMatch(FrameMatch(&f.Key), names)
+	c.Trace = &api.LiveTrace{
+		Cache: captureCaches[f.Cache], Masks: int(f.Masks),
+		Actions: openflow.FormatDatapathActions(f.Actions, names), Frames: f.Frames,
+	}
+	for i, ns := range f.StageNS {
+		c.Trace.Stages = append(c.Trace.Stages, api.StageTime{Name: datapath.StageNames[i], NS: ns})
+	}
+	return c
+}
+
+// PortWord is the port's name, or its number if it is gone.
+func PortWord(names openflow.Names, no uint32) string {
+	if name, ok := names.PortName(no); ok {
+		return name
+	}
+	if no == datapath.ControllerPort {
+		return "controller"
+	}
+	return strconv.FormatUint(uint64(no), 10)
+}
+
+// Parts of a key's words, as package flowtable lays them out.
+const (
+	keyVLAN      = 0xffff
+	keyProto     = 0xff << 56
+	keyFrag      = 0xff << 32
+	keyVLAN2     = 0xffff << 16
+	keyTCPFlags  = 0xffff
+	keyICMP      = 0x00ff00ff << 32 // type and code
+	keyIPv6Label = 0xffffffff
+)
+
+// FrameMatch is a match of all fields that a frame has.
+func FrameMatch(k *flowtable.Key) *openflow.Match {
+	var mask flowtable.Key
+	for i, word := range k {
+		if word != 0 {
+			mask[i] = ^uint64(0)
+		}
+	}
+	unless := func(is bool, word int, bits uint64) {
+		if !is {
+			mask[word] &^= bits
+		}
+	}
+	etherType, proto := uint16(k[flowtable.WEthDst]), uint8(k[flowtable.WIP]>>56)
+	ipv6 := etherType == packet.EtherTypeIPv6
+	icmp := !ipv6 && proto == packet.ProtoICMP || ipv6 && proto == packet.ProtoICMPv6
+	unless(k[flowtable.WEthSrc]&keyVLAN != 0, flowtable.WEthSrc, keyVLAN)
+	unless(k[flowtable.WIP]&keyVLAN2 != 0, flowtable.WIP, keyVLAN2)
+	unless(k[flowtable.WIP]&keyFrag != 0, flowtable.WIP, keyFrag)
+	unless(proto == packet.ProtoTCP, flowtable.WIP, keyTCPFlags)
+	unless(ipv6, flowtable.WL4, keyIPv6Label)
+	unless(!icmp, flowtable.WL4, ^uint64(keyICMP)&^keyIPv6Label)
+	m := openflow.MatchOf(k, &mask)
+	return &m
+}
+
+// Summary describes a captured frame in the words of a match: addresses and ports. A
+// malformed frame has none.
+func Summary(f *datapath.Capture, names openflow.Names) string {
+	var b packet.Batch
+	frame, header := b.Next()
+	copy(header[:], f.Data)
+	n := min(f.Len, len(header))
+	if n < f.Len {
+		b.AddSpan(frame, 1, uint32(f.Len-n)) // never read: no header reaches into it
+	}
+	b.Commit(frame, n)
+	var key flowtable.Key
+	if flowtable.Extract(&b, frame, &key) != packet.DropNone {
+		return ""
+	}
+	// Addresses and ports only; the port is shown elsewhere.
+	key[flowtable.WPort] = 0
+	key[flowtable.WIP] &= keyProto | keyVLAN2
+	key[flowtable.WL4] &^= keyIPv6Label
+	m := FrameMatch(&key)
+	m.Mask[flowtable.WIP] &= keyProto | keyVLAN2
+	m.Mask[flowtable.WL4] &^= keyIPv6Label
+	return openflow.FormatMatch(m, names)
+}

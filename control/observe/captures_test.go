@@ -1,0 +1,131 @@
+package observe
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+
+	"weft/conntrack"
+	"weft/datapath"
+	"weft/internal/waitfor"
+	"weft/openflow"
+)
+
+func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
+	t.Helper()
+	w := newTestWorkers(t)
+	e := &testEngine{workers: w}
+	return NewCaptures(e, slog.New(slog.DiscardHandler)), e, w
+}
+
+// A client that does not read loses frames, and is told how many.
+func TestCaptureLoses(t *testing.T) {
+	c, _, w := newTestCaptures(t)
+	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const extra = 100
+	for range captureBacklog + extra {
+		w.show(t)
+	}
+	waitfor.True(t, "all are read", func() bool { return c.lostNow(s) == extra })
+	c.End(s)
+	if n := c.lost.Load(); n != extra {
+		t.Errorf("%d lost", n)
+	}
+	if active, lost := c.Counts(); active != 0 || lost != extra {
+		t.Errorf("%d sessions, %d frames lost", active, lost)
+	}
+}
+
+// A session goes on with the workers of the next engine.
+func TestCaptureFollowsTheEngine(t *testing.T) {
+	c, e, before := newTestCaptures(t)
+	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.tap(0) != datapath.TapDrops {
+		t.Errorf("the workers have tap %v", before.tap(0))
+	}
+	next := newTestWorkers(t)
+	e.replace(next)
+	waitfor.True(t, "the next workers have the tap", func() bool { return next.tap(0) == datapath.TapDrops })
+	next.show(t)
+	if f := <-s.frames; f.Kind != datapath.CaptureDrop {
+		t.Errorf("%+v", f)
+	}
+	c.End(s)
+	if next.tap(0) != datapath.TapNone {
+		t.Errorf("after the end the workers have tap %v", next.tap(0))
+	}
+}
+
+func TestCapturesAreLimited(t *testing.T) {
+	c, _, _ := newTestCaptures(t)
+	for range datapath.MaxTaps {
+		s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.End(s)
+	}
+	if _, err := c.Begin(datapath.Tap{}); err == nil || !strings.Contains(err.Error(), fmt.Sprint(datapath.MaxTaps)) {
+		t.Errorf("one more: %v", err)
+	}
+	if n := c.refused.Load(); n != 1 {
+		t.Errorf("%d refused, want 1", n)
+	}
+}
+
+// A turn is bounded: a client that ends its capture gets the lock between two turns,
+// however fast frames come.
+func TestCaptureTurnIsBounded(t *testing.T) {
+	c, _, w := newTestCaptures(t)
+	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
+	c.active, c.sessions[0] = 1, s
+	for range 2*captureChunk + 1 {
+		w.show(t)
+	}
+	for turn, want := range []int{captureChunk, captureChunk, 1, 0} {
+		again, more := c.turn()
+		if got := len(s.frames); !again || more != (turn < 2) || got != want {
+			t.Errorf("turn %d: %d frames, again %v, more %v; want %d", turn, got, again, more, want)
+		}
+		for len(s.frames) > 0 {
+			<-s.frames
+		}
+	}
+}
+
+// However often the last client ends and another begins, one goroutine reads the rings.
+func TestOneReader(t *testing.T) {
+	c, e, _ := newTestCaptures(t)
+	events := NewConnectionEvents(e)
+	var s *Session
+	who := &ConnectionFollower{to: NewMonitor(openflow.FlowMod{}), kinds: conntrack.AllEvents}
+	for i := range 20 {
+		if i > 0 {
+			c.End(s)
+			events.End(who)
+		}
+		var err error
+		if s, err = c.Begin(datapath.Tap{Kind: datapath.TapDrops}); err != nil {
+			t.Fatal(err)
+		}
+		events.Begin(who)
+	}
+	defer c.End(s)
+	defer events.End(who)
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)]
+	for _, reader := range []string{"(*Captures).read(", "(*ConnectionEvents).read("} {
+		if n := bytes.Count(text, []byte("observe."+reader)); n > 1 {
+			t.Errorf("%d goroutines in %s)", n, reader)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package observe
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"weft/api"
+	"weft/conntrack"
+	"weft/control/usererr"
+	"weft/internal/shm"
+)
+
+const (
+	// eventInterval is the time between two looks at the ring of connection events
+	// while there is a follower, eventChunk the most events taken at a look: 50,000 a
+	// second. Events that come faster fill the ring, where they are lost and counted.
+	eventInterval = 10 * time.Millisecond
+	eventChunk    = 500
+)
+
+// ConnectionEvents passes the workers' events of connections on to monitors. mu is taken
+// before the engine is held.
+type ConnectionEvents struct {
+	engine Engine
+
+	mu      sync.Mutex
+	all     map[*ConnectionFollower]struct{}
+	reading bool
+	workers Workers // whose ring is read
+	ring    *shm.Consumer
+	lost    uint64 // the ring's count, as last seen
+}
+
+func NewConnectionEvents(engine Engine) *ConnectionEvents {
+	return &ConnectionEvents{engine: engine, all: map[*ConnectionFollower]struct{}{}}
+}
+
+// ConnectionFollower is one monitor that follows connections.
+type ConnectionFollower struct {
+	to    *Monitor
+	kinds uint8   // see conntrack.Memory.Watch
+	zone  *uint16 // nil: all
+}
+
+func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[f] = struct{}{}
+	w, release := c.engine.Hold()
+	defer release()
+	c.follow(w)
+	if len(c.all) == 1 { // events that an earlier reader has left are of no interest
+		for c.ring != nil && c.ring.Next() != nil {
+		}
+		c.release()
+	}
+	if !c.reading { // or the reader has not yet seen that there was none
+		c.reading = true
+		go c.read()
+	}
+	c.watch()
+}
+
+func (c *ConnectionEvents) End(f *ConnectionFollower) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, f)
+	w, release := c.engine.Hold()
+	defer release()
+	c.follow(w)
+	c.watch()
+}
+
+// follow turns to the present engine's table. Caller holds mu and w.
+func (c *ConnectionEvents) follow(w Workers) {
+	if c.workers == w {
+		return
+	}
+	if c.workers, c.ring = w, nil; w != nil {
+		table := w.Connections()
+		c.ring, c.lost = table.Events(), table.EventsLost()
+		c.watch()
+	}
+}
+
+// watch asks the workers for the events that any follower wants. Caller holds mu and
+// c.workers.
+func (c *ConnectionEvents) watch() {
+	kinds, zone, first := uint8(0), (*uint16)(nil), true
+	for f := range c.all {
+		kinds |= f.kinds
+		if first {
+			zone, first = f.zone, false
+		} else if zone != nil && (f.zone == nil || *f.zone != *zone) {
+			zone = nil
+		}
+	}
+	if c.workers != nil {
+		table := c.workers.Connections()
+		table.Watch(kinds, zone)
+	}
+}
+
+func (c *ConnectionEvents) release() {
+	if c.ring != nil {
+		c.ring.Release()
+		table := c.workers.Connections()
+		c.lost = table.EventsLost()
+	}
+}
+
+// read passes events on until nobody follows.
+func (c *ConnectionEvents) read() {
+	for c.turn() {
+		time.Sleep(eventInterval)
+	}
+}
+
+func (c *ConnectionEvents) turn() (again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.all) == 0 {
+		c.reading = false
+		return false
+	}
+	w, release := c.engine.Hold()
+	defer release()
+	if c.follow(w); c.ring == nil {
+		return true
+	}
+	for range eventChunk {
+		msg := c.ring.Next()
+		if msg == nil {
+			break
+		}
+		if e, err := conntrack.ParseEvent(msg); err == nil {
+			c.pass(&e)
+		}
+	}
+	was := c.lost
+	c.release()
+	for f := range c.all {
+		f.to.lost.Add(c.lost - was)
+	}
+	return true
+}
+
+func (c *ConnectionEvents) pass(e *conntrack.Event) {
+	var out *api.Event // made once somebody wants it
+	for f := range c.all {
+		if f.kinds>>e.Kind&1 == 0 || f.zone != nil && *f.zone != e.Entry.Orig.Zone {
+			continue
+		}
+		if out == nil {
+			conn := Connection(&e.Entry, string(e.Entry.AppendTo(nil, conntrack.FormatOptions{})))
+			out = &api.Event{Time: time.Now(), Kind: api.EventConnection, Event: e.Kind.String(), Reason: e.Reason.String(), Connection: &conn}
+		}
+		select {
+		case f.to.events <- out:
+		default:
+			f.to.lost.Add(1)
+		}
+	}
+}
+
+// FollowConnections makes a follower of the zone and the kinds of events (with commas
+// between) that a client names; empty: all.
+func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, error) {
+	f := &ConnectionFollower{to: to, kinds: conntrack.AllEvents}
+	if zone != "" {
+		filter, err := conntrack.ParseFilter([]string{"zone=" + zone})
+		if err != nil {
+			return nil, usererr.Mark(err)
+		}
+		f.zone = filter.Zone
+	}
+	if kinds != "" {
+		f.kinds = 0
+		for _, word := range strings.Split(kinds, ",") {
+			k, ok := conntrack.ParseEventKind(word)
+			if !ok {
+				return nil, usererr.Errorf("events=%s: expected new, update or destroy", word)
+			}
+			f.kinds |= 1 << k
+		}
+	}
+	return f, nil
+}
+
+// Connection is e for a client; line is its text.
+func Connection(e *conntrack.Entry, line string) api.Connection {
+	c := api.Connection{
+		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,
+		Replied: e.Replied, Timer: e.Class.String(), Line: line,
+	}
+	side := func(t *conntrack.Tuple) api.Tuple {
+		src, dst := t.Addrs()
+		return api.Tuple{Src: src.String(), Dst: dst.String(), SrcPort: t.SrcPort, DstPort: t.DstPort}
+	}
+	c.Orig, c.Reply = side(&e.Orig), side(&e.Reply)
+	return c
+}

@@ -1,0 +1,87 @@
+package observe
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weft/api"
+	"weft/openflow"
+)
+
+// monitorBacklog bounds the events that wait for a client; further events are lost, and
+// the client is told how many.
+const monitorBacklog = 1 << 16
+
+// Monitors are the clients that follow the flow tables. mu is a leaf.
+type Monitors struct {
+	count atomic.Int32 // of all; without any, changes cost nothing
+	mu    sync.Mutex
+	all   map[*Monitor]struct{}
+}
+
+// Monitor is one client that follows flows, ports or connections.
+type Monitor struct {
+	filter openflow.FlowMod // selects the flows
+	events chan *api.Event
+	lost   atomic.Uint64
+}
+
+// NewMonitor makes a monitor of the flows that filter selects. It is told of flows once
+// it is added to Monitors, of connections once a ConnectionFollower has it.
+func NewMonitor(filter openflow.FlowMod) *Monitor {
+	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
+}
+
+// Events has the events, in order.
+func (m *Monitor) Events() <-chan *api.Event { return m.events }
+
+// TakeLost returns the number of events lost since it was last asked.
+func (m *Monitor) TakeLost() uint64 { return m.lost.Swap(0) }
+
+func (m *Monitors) Add(who *Monitor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[*Monitor]struct{}{}
+	}
+	m.all[who] = struct{}{}
+	m.count.Store(int32(len(m.all)))
+}
+
+func (m *Monitors) Remove(who *Monitor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.all, who)
+	m.count.Store(int32(len(m.all)))
+}
+
+// Count is the number of monitors.
+func (m *Monitors) Count() int { return int(m.count.Load()) }
+
+// TellFlow sends an event of a flow to the monitors whose filter selects the rule.
+// describe is called once at most. Caller holds the lock of the rules.
+func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var e *api.Event // made once a monitor wants it
+	for to := range m.all {
+		if !to.wants(r) {
+			continue
+		}
+		if e == nil {
+			flow := describe()
+			e = &api.Event{Time: now, Kind: api.EventFlow, Event: event, Reason: r.Why.String(), Flow: &flow}
+		}
+		select {
+		case to.events <- e:
+		default:
+			to.lost.Add(1)
+		}
+	}
+}
+
+func (m *Monitor) wants(r *openflow.Rule) bool {
+	f, within := &m.filter, m.filter.Match.Unpack()
+	return (f.Table == openflow.TableAll || f.Table == r.Table) && (r.Cookie^f.Cookie)&f.CookieMask == 0 && r.Match.Within(&within)
+}
