@@ -20,6 +20,7 @@ type Limit struct {
 	Guarantee  uint64 `json:"guarantee"` // what others cannot take; 0: nothing
 	Limit      uint64 `json:"limit"`     // the most the holder may have at the moment; 0: none
 	Refused    uint64 `json:"refused"`   // requests for more that were refused, since the daemon started
+	Evicted    uint64 `json:"evicted"`   // entries of the holder that made room for others or for its own
 }
 
 // Limits lists what is shared and its use; port selects the rows that one port

@@ -53,9 +53,10 @@ func (t *Table) holderOf(n uint32) uint32 {
 
 // Share is what a holder has of a thing that all share.
 type Share struct {
-	// Port is the holder; 0: what comes through tunnels into Zone.
-	Port uint32
-	Zone uint16
+	// Port is the holder or, with Tunnel, what comes through tunnels into Zone.
+	Port   uint32
+	Zone   uint16
+	Tunnel bool
 	// Used is what it has. Guaranteed is what nobody takes from it, with the holders
 	// there are; Limit is what it may have while nobody else asks.
 	Used, Guaranteed, Limit uint32
@@ -95,7 +96,7 @@ func shareOf(i uint32) (s Share) {
 	if i < Ports {
 		s.Port = i
 	} else {
-		s.Zone = uint16(i - Ports)
+		s.Zone, s.Tunnel = uint16(i-Ports), true
 	}
 	return s
 }

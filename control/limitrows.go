@@ -93,9 +93,7 @@ func (d *Daemon) workerLimitRows(emit func(limits.Row)) {
 	if err != nil {
 		return
 	}
-	c := m.Counters()
-	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),
-		Used: uint64(m.Count()), Limit: uint64(m.Limit()), Refused: c.RefusedLimit})
+	trackingRows(&m, emit)
 }
 
 // heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so

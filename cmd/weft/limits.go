@@ -12,8 +12,9 @@ import (
 const showLimitsHelp = `Prints the use of everything that ports, zones, VNIs and clients share.
 
 GUARANTEED is the part that others cannot take. LIMIT is the most that the holder may
-have at the moment. REFUSED counts requests for more since the daemon started. With
-PORT, only the rows that this port holds.`
+have at the moment. REFUSED counts requests for more since the daemon started, EVICTED
+entries of the holder that made room for others or for its own. With PORT, only the rows
+that this port holds.`
 
 // showLimitsVerb is a word after show.
 func (c *command) showLimitsVerb() *cobra.Command {
@@ -41,14 +42,14 @@ func (c *command) showLimitsVerb() *cobra.Command {
 }
 
 func (c *command) printLimits(rows []api.Limit) error {
-	w := c.table("RESOURCE\tHOLDER\tUSED\tGUARANTEED\tLIMIT\tREFUSED\tUNIT")
+	w := c.table("RESOURCE\tHOLDER\tUSED\tGUARANTEED\tLIMIT\tREFUSED\tEVICTED\tUNIT")
 	for _, r := range rows {
 		holder := r.HolderKind
 		if r.Holder != "" {
 			holder += " " + r.Holder
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%s\n", r.Name, holder, r.Used,
-			numberOrNone(r.Guarantee), numberOrNone(r.Limit), r.Refused, r.Unit)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", r.Name, holder, r.Used,
+			numberOrNone(r.Guarantee), numberOrNone(r.Limit), r.Refused, r.Evicted, r.Unit)
 	}
 	return w.Flush()
 }

@@ -60,6 +60,9 @@ type Row struct {
 	Used, Guarantee, Limit uint64
 	// Refused counts requests for more that were refused. It never falls.
 	Refused uint64
+	// Evicted counts entries of the holder that made room for others or for newer ones
+	// of its own. It never falls.
+	Evicted uint64
 }
 
 // Source calls emit with the present rows of one resource. It takes the locks that it
@@ -106,7 +109,7 @@ func JSON(rows []Row, portName func(uint32) string) []api.Limit {
 	for _, r := range rows {
 		list = append(list, api.Limit{
 			Name: r.Name, Unit: r.Unit, HolderKind: kindNames[r.Holder.kind], Holder: r.Holder.name(portName),
-			Used: r.Used, Guarantee: r.Guarantee, Limit: r.Limit, Refused: r.Refused,
+			Used: r.Used, Guarantee: r.Guarantee, Limit: r.Limit, Refused: r.Refused, Evicted: r.Evicted,
 		})
 	}
 	return list

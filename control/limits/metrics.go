@@ -12,6 +12,7 @@ var (
 	metricUsed      = prometheus.NewDesc("weft_limit_used", "Use of a shared resource by one holder.", labels, nil)
 	metricGuarantee = prometheus.NewDesc("weft_limit_guaranteed", "Part of a shared resource that other holders cannot take.", labels, nil)
 	metricLimit     = prometheus.NewDesc("weft_limit_max", "The most that a holder may have of a shared resource at the moment.", labels, nil)
+	metricEvicted   = prometheus.NewDesc("weft_limit_evicted_total", "Entries of a holder that made room for others or for its own.", labels, nil)
 	metricRefused   = prometheus.NewDesc("weft_limit_refused_total", "Requests for more of a shared resource that were refused.", labels, nil)
 )
 
@@ -21,6 +22,7 @@ func Collect(rows []api.Limit, out chan<- prometheus.Metric) {
 		words := []string{r.Name, r.Unit, r.HolderKind, r.Holder}
 		out <- prometheus.MustNewConstMetric(metricUsed, prometheus.GaugeValue, float64(r.Used), words...)
 		out <- prometheus.MustNewConstMetric(metricRefused, prometheus.CounterValue, float64(r.Refused), words...)
+		out <- prometheus.MustNewConstMetric(metricEvicted, prometheus.CounterValue, float64(r.Evicted), words...)
 		if r.Guarantee != 0 {
 			out <- prometheus.MustNewConstMetric(metricGuarantee, prometheus.GaugeValue, float64(r.Guarantee), words...)
 		}
