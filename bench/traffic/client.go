@@ -14,18 +14,18 @@ import (
 type Client struct {
 	// Server is HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From, if set, is another server, named likewise, which is the client in this
-	// one's place: in a guest, say.
+	// From, if set, is another server, in the same notation, that acts as the client
+	// in place of this process: one in a guest, for example.
 	From string
-	// Link carries raw frames: a device, or the path of a vhost-user socket.
+	// Link carries raw frames: a device name, or the path of a vhost-user socket.
 	Link string
-	// Progress, if set, is told of each interval of Every; measured is false in
-	// the warm-up.
+	// Progress, if set, is called for each interval of Every. measured is false
+	// during the warm-up.
 	Progress func(i Interval, measured bool)
 	Every    time.Duration
 }
 
-// Run does one measurement. It ends early, with an error, when the context does.
+// Run does one measurement. If the context ends, Run ends early with an error.
 func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := spec.Check(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	s.end()
 	if err != nil {
 		if ctx.Err() == nil {
-			_ = s.ctl.send(message{Error: err.Error()}) // the other end may know already
+			_ = s.ctl.send(message{Error: err.Error()}) // the other end may have failed already
 		}
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (c *Client) Run(ctx context.Context, spec Spec) (*Result, error) {
 	return r, nil
 }
 
-// order has another server be the client.
+// order makes another server act as the client.
 func (c *Client) order(ctx context.Context, spec Spec) (*Result, error) {
 	conn, err := dial(ctx, c.From)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *Client) measure(ctx context.Context, s *session) (*Result, error) {
 	return r, nil
 }
 
-// agree says hello, takes the offer and compares clocks.
+// agree sends the greeting, receives the offer and compares clocks.
 func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	if err := s.ctl.send(message{Hello: &hello}); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (s *session) agree(ctx context.Context, hello greeting) (*offer, error) {
 	return m.Offer, nil
 }
 
-// open opens the data's way and waits until both ends are ready.
+// open opens the data's sockets or link and waits until both ends are ready.
 func (s *session) open(ctx context.Context, own link, local, remote netip.Addr, o *offer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, openLimit, errNoHello)
 	defer cancel()
@@ -261,7 +261,7 @@ func (s *session) dialStreams(ctx context.Context, remote netip.Addr) error {
 	return nil
 }
 
-// askAt is the server's TCP port.
+// askAt returns the server's TCP address and port.
 func (s *session) askAt() netip.AddrPort {
 	_, remote, _ := overNetwork(s.ctl.conn)
 	return s.askAtAddr(remote)

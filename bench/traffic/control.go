@@ -17,27 +17,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultPort is where a server listens.
+// DefaultPort is the port that a server listens on by default.
 const DefaultPort = 5210
 
-// version of what client and server say to each other.
+// version of the protocol between client and server.
 const version = 1
 
 // Time limits of a control connection.
 const (
 	dialLimit   = 5 * time.Second
-	answerLimit = 10 * time.Second // for the next word, where one is due
+	answerLimit = 10 * time.Second // for the next message, when one is due
 	openLimit   = 5 * time.Second  // for the data's connections, or the first frames
 )
 
-// message is one of what client and server say, one JSON value each: of the fields
-// one is set. The order is
+// message is one message between client and server, a JSON value with one field set.
+// The order is
 //
 //	client  Hello                Probe...   (data opens)          Start   then, by who
 //	server         Offer or Error      Probe...            Ready          sends, Report
 //
-// and who sends says Measure when its warm-up is over and Report when it is done;
-// the server reports last where it receives or answers.
+// The sender sends Measure when its warm-up is over and Report when it is done. A
+// server that receives or answers reports last.
 type message struct {
 	Hello   *greeting `json:"hello,omitempty"`
 	Offer   *offer    `json:"offer,omitempty"`
@@ -48,8 +48,8 @@ type message struct {
 	Report  *report   `json:"report,omitempty"`
 	Error   string    `json:"error,omitempty"`
 
-	// A server that is to be the client of another: Order, answered by Intervals
-	// and a Result.
+	// Order makes a server act as the client of another server. It answers with
+	// Intervals and a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
@@ -59,29 +59,29 @@ type greeting struct {
 	Version int    `json:"version"`
 	Spec    Spec   `json:"spec"`
 	Clock   string `json:"clock"`
-	MAC     string `json:"mac,omitempty"` // raw
+	MAC     string `json:"mac,omitempty"` // for raw frames
 }
 
 type offer struct {
 	Test  uint32 `json:"test"`
-	Ports []int  `json:"ports,omitempty"` // one, of UDP one each stream
+	Ports []int  `json:"ports,omitempty"` // one port, for UDP one for each stream
 	Clock string `json:"clock"`
 	MAC   string `json:"mac,omitempty"`
 }
 
-// begin starts the measurement. The client, which has compared clocks, says what
-// it found, for the server may be the one that receives.
+// begin starts the measurement. It carries the client's comparison of clocks, because
+// the server may be the receiver.
 type begin struct {
-	AheadNS  int64 `json:"server_ahead_ns"` // the server's clock, of the client's
+	AheadNS  int64 `json:"server_ahead_ns"` // how far the server's clock is ahead of the client's
 	WithinNS int64 `json:"within_ns"`
 }
 
 // measure ends the warm-up.
 type measure struct {
-	Bytes []uint64 `json:"bytes,omitempty"` // of TCP streams, sent until then
+	Bytes []uint64 `json:"bytes,omitempty"` // bytes that TCP streams have sent so far
 }
 
-// Order has a server be a client.
+// Order makes a server act as a client.
 type Order struct {
 	Server   string  `json:"server"`
 	Link     string  `json:"link,omitempty"`
@@ -95,7 +95,7 @@ var (
 	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
-// control is one end of the connection.
+// control is one end of the control connection.
 type control struct {
 	conn net.Conn
 	in   chan message
@@ -118,10 +118,10 @@ func newControl(conn net.Conn) *control {
 	return c
 }
 
-// close ends the connection; what was not read is left.
+// close ends the connection and discards unread messages.
 func (c *control) close() {
 	c.conn.Close()
-	for range c.in { // the reader ends
+	for range c.in { // until the reader ends
 	}
 }
 
@@ -132,7 +132,8 @@ func (c *control) send(m message) error {
 	return named(json.NewEncoder(c.conn).Encode(m))
 }
 
-// named is err, or in our words what it says in the kernel's or the decoder's.
+// named rewords an error of the kernel or the decoder for users; it returns other
+// errors as they are.
 func named(err error) error {
 	if errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError)) {
 		return errForeign
@@ -145,7 +146,7 @@ func named(err error) error {
 	return err
 }
 
-// next is what the other end says next, within a time.
+// next returns the other end's next message, or an error after the limit.
 func (c *control) next(ctx context.Context, limit time.Duration) (message, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -165,7 +166,7 @@ func (c *control) next(ctx context.Context, limit time.Duration) (message, error
 	}
 }
 
-// expect is next where only one thing may come.
+// expect is next for a state in which only one message is valid.
 func (c *control) expect(ctx context.Context, limit time.Duration, ok func(*message) bool) (message, error) {
 	m, err := c.next(ctx, limit)
 	if err == nil && !ok(&m) {
@@ -226,8 +227,8 @@ func withPort(server string) string {
 	return net.JoinHostPort(strings.Trim(server, "[]"), strconv.Itoa(DefaultPort))
 }
 
-// overNetwork are both ends of a control connection, as far as data may take the
-// same way.
+// overNetwork returns both addresses of a control connection, if data can use the
+// same network path.
 func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	l, ok1 := conn.LocalAddr().(*net.TCPAddr)
 	r, ok2 := conn.RemoteAddr().(*net.TCPAddr)
@@ -237,7 +238,7 @@ func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
 }
 
-// zone is the index of an IPv6 zone.
+// zone returns the index of an IPv6 zone.
 func zone(name string) uint32 {
 	if name == "" {
 		return 0
@@ -245,6 +246,6 @@ func zone(name string) uint32 {
 	if dev, err := net.InterfaceByName(name); err == nil {
 		return uint32(dev.Index)
 	}
-	n, _ := strconv.ParseUint(name, 10, 32) // 0 where it is neither: the kernel refuses
+	n, _ := strconv.ParseUint(name, 10, 32) // 0 for an unknown zone, which the kernel refuses
 	return uint32(n)
 }

@@ -40,8 +40,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// The number of frames sent after a time is the least whose sizes, but for the
-// last's, have used the rate up; whatever the times at which the sender looked.
+// At any time, the number of frames sent is the least whose sizes, without the last,
+// use up the rate, whenever the sender looked at the clock.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)
@@ -51,7 +51,7 @@ func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 		for plan.due() <= at && !plan.done() {
 			plan.sent()
 		}
-		for { // the slow way: is one more allowed?
+		for { // the slow way: one frame at a time
 			used := float64(frames)
 			rate := s.PerSecond
 			if s.BitsPerSecond > 0 {
@@ -110,7 +110,7 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// slowTally remembers all it has seen.
+// slowTally remembers every sequence number.
 type slowTally struct {
 	tally
 	all map[uint64]bool
@@ -143,7 +143,7 @@ func FuzzTally(f *testing.F) {
 		fast, slow := newTally(), &slowTally{all: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
-			// Small steps, both ways, and some of half a window.
+			// Small steps in both directions, and some of half a window.
 			if at += int64(int8(steps[i+1])); steps[i] > 200 {
 				at += int64(int8(steps[i+1])) * window / 200
 			}
@@ -159,7 +159,7 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// A raw frame is UDP over IPv4 as another implementation reads it.
+// gopacket reads a raw frame as UDP over IPv4.
 func TestRawFrames(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	f := newFramer(a, b, true, 40_000)
@@ -192,7 +192,7 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// nowhere is a lane that takes all and brings what it is told to.
+// nowhere is a lane that accepts all frames and returns a given one.
 type nowhere struct {
 	framer
 	frames [][]byte
@@ -204,7 +204,7 @@ func (n *nowhere) dropped() uint64                      { return 0 }
 func (n *nowhere) close()                               {}
 func (n *nowhere) dress(frame []byte, i uint64)         { n.framer.dress(frame, i) }
 
-// What is measured is not the collector's: frames cost no allocation.
+// Frames cost no allocation, so that the collector does not disturb the measurement.
 func TestNoAllocations(t *testing.T) {
 	s := &Spec{Protocol: Raw, Sizes: imix, Streams: 3, PerSecond: 1e9, Seconds: 1}
 	if err := s.Check(); err != nil {
@@ -227,7 +227,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// late takes its first frame only when the time of the measurement is over.
+// late accepts its first frame only after the end of the measurement.
 type late struct {
 	nowhere
 	after time.Duration
@@ -243,8 +243,8 @@ func (l *late) send(frames [][]byte) (int, error) {
 	return len(frames), nil
 }
 
-// A sender that was kept from its work makes up for it: the number of frames in a
-// time is exact. One without a rate ends.
+// A delayed sender catches up: the number of frames in a time is exact. A sender
+// without a rate just ends.
 func TestLateSendersCatchUp(t *testing.T) {
 	const length = 20 * time.Millisecond
 	for _, c := range []struct {
@@ -266,7 +266,7 @@ func TestLateSendersCatchUp(t *testing.T) {
 	}
 }
 
-// The histogram that a result carries is the one that was recorded.
+// The histogram in a result equals the recorded one.
 func TestLatency(t *testing.T) {
 	h := newHistogram()
 	for i := range int64(1000) {
@@ -292,7 +292,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// Two clocks that differ are told apart as far as the quickest answer allows.
+// The offset of two clocks is as exact as the quickest answer allows.
 func TestOffset(t *testing.T) {
 	var o offset
 	o.better(true, 1000, 50_600, 2000)

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a packet socket on a device of the system's.
+// device is a packet socket on a network device.
 type device struct {
 	*socket
 	*framer
 	mac net.HardwareAddr
 }
 
-// deviceBuffer is the room for frames that come while their reader is away.
+// deviceBuffer is the receive buffer in bytes, for frames that arrive while the
+// reader is busy.
 const deviceBuffer = 16 << 20
 
 func openDevice(name string, s *Spec) (link, error) {
@@ -39,7 +40,7 @@ func openDevice(name string, s *Spec) (link, error) {
 	if buffer == 0 {
 		buffer = deviceBuffer
 	}
-	// Bound only now, so that nothing else is queued before.
+	// Bind last, so that no foreign frame is queued before.
 	for _, step := range []func() error{
 		func() error { return setBuffers(fd, buffer) },
 		func() error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) },

@@ -15,31 +15,32 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Port is a vhost-user port whose guest is this process: its memory, its rings
-// and its side of the protocol. One goroutine sends on it and one receives.
+// Port is a vhost-user port whose guest is this process: it has the memory, the rings
+// and the front end. One goroutine sends and one receives.
 type Port struct {
 	guest    *vhosttest.Guest
 	front    *vhosttest.FrontEnd
 	path     string
-	made     bool // the socket is ours to remove
+	made     bool // this process made the socket and removes it
 	received [][]byte
 	bufs     [][]byte
-	// Waits counts how often receiving slept; Kicks are the rings'.
+	// Waits counts the sleeps of the receiver; Kicks counts the kicks of the rings.
 	Waits uint64
 }
 
 const (
 	ringSize = 1024
-	// spin is how long a receiver polls before it asks to be called: about what a
-	// sleep and a wake-up cost.
+	// spin is how long a receiver polls before it asks for a call: about the cost of
+	// a sleep and a wake-up.
 	spin = 20 * time.Microsecond
 )
 
-// OpenPort attaches to the vhost-user socket at path. One that is there is
-// connected to, as QEMU does to a port with mode=server; otherwise the socket is
-// made and the switch connects, as with mode=client. Frames are of at most size bytes.
+// OpenPort attaches to the vhost-user socket at path. It connects to an existing
+// socket, as QEMU does to a port with mode=server; otherwise it makes the socket and
+// the switch connects, as with mode=client. Frames have at most size bytes.
 func OpenPort(path string, size int) (*Port, error) {
-	// With the event index a guest that wakes up late is called once, as Linux's is.
+	// With the event index, a guest that wakes up late gets one call, as Linux's
+	// driver does.
 	const features = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureEventIndex
 	g, err := vhosttest.New(vhosttest.Options{Num: ringSize, Features: features, BufLen: (size + 12 + 63) &^ 63, Interrupts: true})
 	if err != nil {
@@ -92,7 +93,7 @@ func (p *Port) Close() {
 	}
 }
 
-// Send offers frames and returns how many there was room for.
+// Send offers frames and returns the number that found room.
 func (p *Port) Send(frames [][]byte) int {
 	q := p.guest.Tx[0]
 	n := 0
@@ -106,8 +107,8 @@ func (p *Port) Send(frames [][]byte) int {
 	return n
 }
 
-// Recv returns frames, valid until the next call; it polls for a moment and then
-// sleeps until there are some or the time is over.
+// Recv returns frames, which are valid until the next call. It polls for a moment and
+// then sleeps until frames arrive or the time is over.
 func (p *Port) Recv(wait time.Duration) [][]byte {
 	q := p.guest.Rx[0]
 	p.take()
@@ -146,7 +147,7 @@ func (p *Port) take() {
 	}
 }
 
-// Drained tells whether the switch has taken all that was sent.
+// Drained reports whether the switch has taken all sent frames.
 func (p *Port) Drained() bool {
 	q := p.guest.Tx[0]
 	q.Reclaim()
@@ -179,16 +180,16 @@ func (p *portLink) towards(peer net.HardwareAddr, server bool, flows int) {
 func (p *portLink) send(frames [][]byte) (int, error) {
 	n := p.Send(frames)
 	if n == 0 {
-		time.Sleep(spin) // the ring is full: leave its lines to the switch for a while
+		time.Sleep(spin) // the ring is full: stay away from its cache lines for a while
 	}
 	return n, nil
 }
 
 func (p *portLink) recv(wait time.Duration) ([][]byte, error) { return p.Recv(wait), nil }
 
-func (p *portLink) dropped() uint64 { return 0 } // what finds no buffer is the switch's to count
+func (p *portLink) dropped() uint64 { return 0 } // the switch counts frames that find no buffer
 
-// close lets the switch take what was sent first.
+// close first lets the switch take the sent frames.
 func (p *portLink) close() {
 	for start := time.Now(); !p.Drained() && time.Since(start) < quiet; {
 		time.Sleep(napMin)

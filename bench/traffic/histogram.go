@@ -7,8 +7,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latencies are kept to three digits, from a nanosecond to a minute; what takes
-// longer counts as a minute.
+// Latencies have three digits, from a nanosecond to a minute. Longer ones count as a
+// minute.
 const (
 	slowest = int64(time.Minute)
 	digits  = 3
@@ -16,12 +16,13 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, slowest, digits) }
 
-// record notes a latency. A negative one, of clocks that do not quite agree, is 0.
+// record adds a latency. A negative one, which comes from the clocks' error, counts
+// as 0.
 func record(h *hdrhistogram.Histogram, ns int64) {
-	_ = h.RecordValue(min(max(ns, 0), slowest)) // within bounds by now
+	_ = h.RecordValue(min(max(ns, 0), slowest)) // the value is within bounds
 }
 
-// Latency is what a histogram says, in microseconds.
+// Latency summarises a histogram, in microseconds.
 type Latency struct {
 	// Kind is "one way", "round trip" or "connection".
 	Kind  string  `json:"kind"`
@@ -33,10 +34,10 @@ type Latency struct {
 	P99   float64 `json:"p99_us"`
 	P999  float64 `json:"p99_9_us"`
 	Max   float64 `json:"max_us"`
-	// ClockError is how far off all of them may be, where two clocks were compared.
+	// ClockError is the greatest error of all values if two clocks were compared.
 	ClockError float64 `json:"clock_error_us,omitempty"`
-	// Histogram is all of it in HdrHistogram's V2 compressed form, base64 in JSON,
-	// for its tools and to be merged.
+	// Histogram is the whole histogram in HdrHistogram's V2 compressed form, base64
+	// in JSON, for other tools and for merging.
 	Histogram []byte `json:"hdrhistogram"`
 }
 

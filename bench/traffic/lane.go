@@ -11,44 +11,42 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A lane carries frames (or datagrams) between the two ends: a socket of one
-// stream, or a device or port of all of them. One goroutine sends on it and one
-// receives.
+// A lane carries frames (or datagrams) between the two ends: a socket of one stream,
+// or a device or port of all streams. One goroutine sends and one receives.
 type lane interface {
-	// dress writes the headers of frame number n around what the sender fills in.
+	// dress writes the headers of frame number n; the sender writes the rest.
 	dress(frame []byte, n uint64)
-	// send takes frames in order, as many as there is room for, and returns how
-	// many it took. It waits for room for a moment.
+	// send sends frames in order until there is no room and returns their number. It
+	// waits for room for a moment.
 	send(frames [][]byte) (int, error)
-	// recv returns frames that have come, valid until the next call; none after wait.
+	// recv returns received frames, valid until the next call; none after wait.
 	recv(wait time.Duration) ([][]byte, error)
-	// headers is how many bytes lie before the stamp.
+	// headers returns the number of bytes before the stamp.
 	headers() int
-	// dropped is how many frames the system received and had no room for.
+	// dropped returns the number of received frames that the system had no room for.
 	dropped() uint64
 	close()
 }
 
 const (
 	batch = 64 // frames to send or receive at once
-	// idleWait is how long a lane's goroutine waits before it looks whether it is
-	// to end.
+	// idleWait is how long a lane's goroutine waits before it checks whether to end.
 	idleWait = 20 * time.Millisecond
-	// stuckAfter is how long a lane may take no frame at all.
+	// stuckAfter is how long a lane may accept no frame at all.
 	stuckAfter = 5 * time.Second
-	// napMin is what a sender sleeps at least; what is due sooner, it waits for awake.
+	// napMin is the shortest sleep of a sender. For a shorter time it polls.
 	napMin = 100 * time.Microsecond
-	// quiet is how long nothing must come before what is missing counts as lost.
+	// quiet is how long no frame must arrive before missing frames count as lost.
 	quiet = 300 * time.Millisecond
-	// catchUp is how long a sender with a rate may send what was due before the end
-	// and it was kept from. A way that does not take the rate is not waited for.
+	// catchUp is how long after the end a sender with a rate may send frames that
+	// were due before. It bounds the wait for a path that is slower than the rate.
 	catchUp = 100 * time.Millisecond
 )
 
-// live are counters that a data goroutine writes and progress reads.
+// live has counters that a data goroutine writes and progress reads.
 type live struct{ frames, bytes atomic.Uint64 }
 
-// Totals are frames (or blocks, or requests) and their bytes.
+// Totals is a number of frames (or blocks, or requests) and of their bytes.
 type Totals struct {
 	Frames uint64 `json:"frames"`
 	Bytes  uint64 `json:"bytes"`
@@ -58,12 +56,12 @@ type Totals struct {
 type laneSender struct {
 	lane    lane
 	test    uint32
-	streams []int // numbers
+	streams []int // numbers of the streams
 	plans   []*schedule
 	live    *live
 	bufs    [][]byte
-	turn    int    // the stream that is asked first next
-	built   uint64 // frames, of all streams
+	turn    int    // the stream whose turn is next
+	built   uint64 // frames of all streams so far
 }
 
 func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) *laneSender {
@@ -77,7 +75,8 @@ func newLaneSender(s *Spec, l lane, test uint32, streams []int, counters *live) 
 	return ls
 }
 
-// phase sends for a time; the schedule begins at 0. Limits in frames hold only where counted.
+// phase sends for a time; the schedule begins at 0. Limits in frames apply only to
+// the measured phase.
 func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindWarmup)
 	if measured {
@@ -87,7 +86,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 		p.restart()
 	}
 	start := time.Now()
-	var last time.Duration // of catching up; 0: the end has not come
+	var last time.Duration // end of catching up; 0: the phase is not over
 	frames := make([][]byte, 0, batch)
 	for ctx.Err() == nil {
 		elapsed := time.Since(start)
@@ -98,7 +97,7 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 			if elapsed >= last || !ls.limited() {
 				return nil
 			}
-			elapsed = limit - 1 // what was due before the end
+			elapsed = limit - 1 // only frames that were due before the end
 		}
 		var next time.Duration
 		frames, next = ls.collect(frames[:0], kind, elapsed)
@@ -116,13 +115,13 @@ func (ls *laneSender) phase(ctx context.Context, measured bool, limit time.Durat
 	return ctx.Err()
 }
 
-// limited tells whether all streams have a rate.
+// limited reports whether all streams have a rate.
 func (ls *laneSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect builds what is due, stream by stream in turn; next is when the first of
-// the others is, negative if all have ended.
+// collect builds the frames that are due, stream by stream in turn. next is the time
+// of the first frame after them, negative if all streams have ended.
 func (ls *laneSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, next time.Duration) {
 	at := now()
 	next = -1
@@ -166,7 +165,7 @@ func wait(d time.Duration, ctx context.Context) {
 
 var errStuck = fmt.Errorf("nothing can be sent for %s: is the other side of the link up?", stuckAfter)
 
-// push sends all frames, waiting for room.
+// push sends all frames and waits for room.
 func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	var since time.Time
 	for len(frames) > 0 {
@@ -195,7 +194,7 @@ func (ls *laneSender) push(ctx context.Context, frames [][]byte) error {
 	return nil
 }
 
-// totals are what each stream has sent since the phase began.
+// totals returns what each stream has sent since the phase began.
 func (ls *laneSender) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range ls.plans {
@@ -204,20 +203,20 @@ func (ls *laneSender) totals() map[int]Totals {
 	return m
 }
 
-// laneReceiver counts what comes on a lane.
+// laneReceiver counts the frames that arrive on a lane.
 type laneReceiver struct {
 	lane   lane
 	test   uint32
-	ahead  int64 // this clock is, of the sender's
+	ahead  int64 // how far this clock is ahead of the sender's, in ns
 	tally  map[int]*tally
 	jitter map[int]*jitter
 	delay  *hdrhistogram.Histogram
 	live   *live
-	strays uint64 // not of this measurement
+	strays uint64 // frames of other measurements
 	first  time.Time
 	last   time.Time
-	seen   atomic.Uint64 // frames of any kind, for whoever waits until nothing comes
-	done   atomic.Uint64 // different ones counted
+	seen   atomic.Uint64 // frames of any kind; tells when no more arrive
+	done   atomic.Uint64 // distinct frames counted
 }
 
 func newLaneReceiver(l lane, test uint32, streams []int, ahead time.Duration, counters *live) *laneReceiver {
@@ -281,7 +280,7 @@ func (lr *laneReceiver) count(frames [][]byte) {
 	lr.live.bytes.Add(uint64(bytes))
 }
 
-// stampOf is the stamp of a frame of the test.
+// stampOf returns the stamp of a frame, if the frame belongs to the test.
 func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	if len(frame) < headers+stampLen {
 		return nil, false
@@ -290,8 +289,8 @@ func stampOf(frame []byte, headers int, test uint32) (stamp, bool) {
 	return s, s.test() == test
 }
 
-// hello says hello on a lane until the context ends, in both directions' interest:
-// neighbours are resolved and switches learn before anything is counted.
+// hello sends hello frames on a lane until the context ends. They resolve neighbours
+// and teach switches, in both directions, before anything is counted.
 func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	f := make([]byte, l.headers()+stampLen)
 	for n := uint64(0); ctx.Err() == nil; n++ {
@@ -307,7 +306,7 @@ func hello(ctx context.Context, l lane, test uint32, streams []int) error {
 	return nil
 }
 
-// greeted waits until the other end has said hello on each stream.
+// greeted waits for the other end's hello on each stream.
 func greeted(ctx context.Context, l lane, test uint32, streams []int) error {
 	missing := map[int]bool{}
 	for _, s := range streams {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Mix is sizes in proportion: Count of each, in turn. Its order is fixed, so
-// that a number of frames has one number of bytes.
+// A Mix is a set of sizes in proportion. Its order is fixed: a number of frames
+// always has the same number of bytes.
 type Mix []Share
 
 // Share is Count frames of Size bytes in each round of a Mix.
@@ -16,9 +16,9 @@ type Share struct {
 	Count int `json:"count"`
 }
 
-// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in proportion
-// 7:4:1, here as Ethernet frames without their checksum. The first are padded to
-// 64 bytes, so that there is room for a stamp.
+// imix is the simple IMIX: IP packets of 40, 576 and 1,500 bytes in proportion 7:4:1,
+// here as Ethernet frames without checksum. The smallest are padded to 64 bytes to
+// make room for a stamp.
 var imix = Mix{{64, 7}, {590, 4}, {1514, 1}}
 
 // maxRound is the number of frames in a round of a Mix.
@@ -51,7 +51,7 @@ func ParseMix(text string) (Mix, error) {
 	return m, nil
 }
 
-// String is the mix as ParseMix reads it.
+// String returns the mix in the notation of ParseMix.
 func (m Mix) String() string {
 	var words []string
 	for _, s := range m {
@@ -64,8 +64,8 @@ func (m Mix) String() string {
 	return strings.Join(words, ",")
 }
 
-// round is the sizes of one round, spread so that a size comes again as evenly as
-// its share allows: largest remaining debt first.
+// round returns the sizes of one round and spreads each size as evenly as possible:
+// the size with the largest remaining debt is next.
 func (m Mix) round() []int {
 	total := 0
 	for _, s := range m {
@@ -103,7 +103,7 @@ func (m Mix) largest() int {
 	return n
 }
 
-// less is the mix with n bytes taken off each size.
+// less returns the mix with each size reduced by n bytes.
 func (m Mix) less(n int) Mix {
 	short := make(Mix, len(m))
 	for i, s := range m {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// progress cuts the time of a measurement in intervals and tells of each. The zero
-// value tells nobody.
+// progress divides a measurement into intervals and reports each. The zero value
+// reports nothing.
 type progress struct {
 	tell  func(Interval, bool)
 	every time.Duration
@@ -15,13 +15,13 @@ type progress struct {
 	mu       sync.Mutex
 	start    time.Time // of the phase
 	measured bool
-	shift    float64 // seconds that the phase begins before the measurement
+	shift    float64 // seconds from the start of the phase to the start of the measurement
 	from     Interval
 	ticks    chan struct{} // closed at the end
 	done     chan struct{}
 }
 
-// begin starts a phase, which is the warm-up of so many seconds or the measurement.
+// begin starts a phase: the warm-up, of so many seconds, or the measurement.
 func (p *progress) begin(measured bool, warmup float64) {
 	if p.tell == nil {
 		return
@@ -51,7 +51,7 @@ func (p *progress) run(stop, done chan struct{}) {
 	}
 }
 
-// flush tells of what happened since the last time, if that is long enough ago.
+// flush reports the time since the last report, if it is at least so long.
 func (p *progress) flush(least time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *progress) flush(least time.Duration) {
 	p.from = at
 }
 
-// end tells of the rest.
+// end reports the rest.
 func (p *progress) end() {
 	if p.tell == nil || p.ticks == nil {
 		return

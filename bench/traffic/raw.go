@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Raw frames are UDP over IPv4 between the addresses that RFC 2544 appendix C.2.2
-// sets aside for tests, so that switches see flows and no stack answers them.
+// Raw frames are UDP over IPv4 between addresses of RFC 2544 appendix C.2.2, which
+// are reserved for tests: switches see flows, and no stack answers.
 const frameHeaders = 14 + 20 + 8
 
 // framer writes the headers of raw frames from one end to the other.
 type framer struct {
-	head  [frameHeaders]byte
-	sum   uint32 // of the IPv4 header without length and checksum
-	flows uint64
-	near  int // where the flow's first port stands: the client's own, the server's peer's
+	head       [frameHeaders]byte
+	sum        uint32 // sum over the IPv4 header without length and checksum
+	flows      uint64
+	clientPort int // offset of the client's port: the source port for the client, the destination port for the server
 }
 
-// Where ports stand in a frame.
+// Offsets of the ports in a frame.
 const sourcePortAt, destinationPortAt = 34, 36
 
-// newFramer is that of the end whose hardware address is from.
+// newFramer returns the framer of the end with hardware address from.
 func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
-	f := &framer{flows: uint64(flows), near: sourcePortAt}
+	f := &framer{flows: uint64(flows), clientPort: sourcePortAt}
 	copy(f.head[:], to)
 	copy(f.head[6:], from)
 	ip := f.head[14:34]
@@ -34,7 +34,7 @@ func newFramer(from, to net.HardwareAddr, server bool, flows int) *framer {
 	copy(ip[12:], []byte{198, 18, 0, 1, 198, 18, 0, 2})
 	if server {
 		ip[15], ip[19] = 2, 1
-		f.near = destinationPortAt
+		f.clientPort = destinationPortAt
 	}
 	for i := 0; i < len(ip); i += 2 {
 		f.sum += uint32(binary.BigEndian.Uint16(ip[i:]))
@@ -55,21 +55,21 @@ func (f *framer) dress(frame []byte, n uint64) {
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(frame[24:], ^uint16(sum+sum>>16))
 	flow := uint32(n % f.flows)
-	binary.BigEndian.PutUint16(frame[f.near:], uint16(1024+flow&0x3fff))
-	binary.BigEndian.PutUint16(frame[sourcePortAt+destinationPortAt-f.near:], uint16(2048+flow>>14))
+	binary.BigEndian.PutUint16(frame[f.clientPort:], uint16(1024+flow&0x3fff))
+	binary.BigEndian.PutUint16(frame[sourcePortAt+destinationPortAt-f.clientPort:], uint16(2048+flow>>14))
 	binary.BigEndian.PutUint16(frame[38:], uint16(length-20))
 }
 
-// link is where raw frames go: a device of the system's, or a vhost-user socket.
+// link carries raw frames: a network device or a vhost-user socket.
 type link interface {
 	lane
 	address() net.HardwareAddr
-	// towards says who the other end is, before the first frame.
+	// towards sets the other end's address, before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 
 // openLink opens a link by its name: a path (with a slash) is a vhost-user socket,
-// anything else a device.
+// any other name a device.
 func openLink(name string, s *Spec) (link, error) {
 	if strings.Contains(name, "/") {
 		return openGuest(name, s)
@@ -77,8 +77,7 @@ func openLink(name string, s *Spec) (link, error) {
 	return openDevice(name, s)
 }
 
-// CheckLink reports whether there is such a link, as far as that can be told
-// without opening it.
+// CheckLink reports why a link cannot exist, without opening it.
 func CheckLink(name string) error {
 	if strings.Contains(name, "/") {
 		if info, err := os.Stat(name); err == nil && info.Mode()&os.ModeSocket == 0 {

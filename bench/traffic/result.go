@@ -2,55 +2,57 @@ package traffic
 
 import "time"
 
-// Result is what a measurement found. Counts are of the measured time alone,
-// without the warm-up, and exact: what is missing was lost, not overlooked.
+// Result is the result of a measurement. Counts are exact and cover the measured time
+// without the warm-up: a missing frame was lost.
 type Result struct {
 	Spec   Spec   `json:"spec"`
-	Server string `json:"server"` // its address
-	// Seconds that the sender sent.
+	Server string `json:"server"` // address of the server
+	// Seconds is how long the sender sent.
 	Seconds  float64 `json:"seconds"`
 	Sent     Totals  `json:"sent"`
 	Received Totals  `json:"received"`
-	// SentBitsPerSecond over Seconds; ReceivedBitsPerSecond until the
-	// last that came, if that was later. Both of what the sizes count, see Spec.
+	// SentBitsPerSecond is over Seconds. ReceivedBitsPerSecond is over the time until
+	// the last frame arrived, if that was later. Both count the bytes that Spec.Sizes
+	// counts.
 	SentBitsPerSecond       float64 `json:"sent_bits_per_second"`
 	ReceivedBitsPerSecond   float64 `json:"received_bits_per_second"`
 	SentFramesPerSecond     float64 `json:"sent_frames_per_second"`
 	ReceivedFramesPerSecond float64 `json:"received_frames_per_second"`
-	// Streams in their order.
+	// Streams are in the order of their numbers.
 	Streams []StreamResult `json:"streams"`
-	// Latency is nil where none was measured: streams over TCP.
+	// Latency is nil for streams over TCP, which have none.
 	Latency *Latency `json:"latency,omitempty"`
-	// Local and Remote are client and server.
+	// Local is the client's processor time, Remote the server's.
 	Local  CPU `json:"cpu_client"`
 	Remote CPU `json:"cpu_server"`
-	// SocketDrops are those of Lost that reached the receiver's socket.
+	// SocketDrops is the part of the lost frames that reached the receiver's socket.
 	SocketDrops uint64     `json:"receiver_socket_drops"`
 	Intervals   []Interval `json:"intervals,omitempty"`
 }
 
-// StreamResult is one stream's part.
+// StreamResult is the result of one stream.
 type StreamResult struct {
 	Sent     Totals `json:"sent"`
 	Received Totals `json:"received"`
-	// Lost were sent and did not come, of requests: were not answered.
+	// Lost is the number of frames sent and not received, or of requests not
+	// answered.
 	Lost        uint64  `json:"lost"`
 	Duplicates  uint64  `json:"duplicates"`
 	Reordered   uint64  `json:"reordered"`
-	Distance    uint64  `json:"reordering_distance"` // furthest behind the highest number seen
+	Distance    uint64  `json:"reordering_distance"` // greatest distance behind the highest number seen
 	Late        uint64  `json:"late"`                // too late to tell from duplicates
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
 }
 
-// CPU is processor time that one end's process took.
+// CPU is the processor time of one end's process in seconds.
 type CPU struct {
 	User   float64 `json:"user_seconds"`
 	System float64 `json:"system_seconds"`
 }
 
-// Interval is what the client saw in a part of the measurement: what it sent or,
-// of a reverse one, received. Negative times are of the warm-up.
+// Interval is a part of the measurement as the client saw it: what it sent, or
+// received if the server sends. Times before the measurement are negative.
 type Interval struct {
 	From   float64 `json:"from_seconds"`
 	To     float64 `json:"to_seconds"`
@@ -58,24 +60,24 @@ type Interval struct {
 	Bytes  uint64  `json:"bytes"`
 }
 
-// BitsPerSecond of the interval.
+// BitsPerSecond returns the rate in the interval.
 func (i Interval) BitsPerSecond() float64 { return float64(i.Bytes) * 8 / (i.To - i.From) }
 
-// FramesPerSecond of the interval.
+// FramesPerSecond returns the rate in the interval.
 func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To - i.From) }
 
 // report is one end's part of the result.
 type report struct {
-	// Streams have what this end knows: a sender what it sent, a receiver the rest.
+	// Streams has what this end knows: a sender what it sent, a receiver the rest.
 	Streams []StreamResult `json:"streams,omitempty"`
-	// Seconds that this end sent or received.
+	// Seconds is how long this end sent or received.
 	Seconds     float64  `json:"seconds,omitempty"`
 	Latency     *Latency `json:"latency,omitempty"`
 	CPU         CPU      `json:"cpu"`
 	SocketDrops uint64   `json:"socket_drops,omitempty"`
 }
 
-// combine makes the result of both ends' reports. Who asks counts the answers too.
+// combine makes the result of both ends' reports. An asker also counts the answers.
 func combine(s *Spec, sender, receiver *report) *Result {
 	r := &Result{Spec: *s, Seconds: sender.Seconds, Latency: sender.Latency, SocketDrops: receiver.SocketDrops}
 	if r.Latency == nil {
@@ -88,7 +90,7 @@ func combine(s *Spec, sender, receiver *report) *Result {
 			st = receiver.Streams[i]
 			st.Sent, st.Retransmits = sent, again
 			if s.Protocol == TCP {
-				st.Received.Frames = 0 // blocks do not arrive as such
+				st.Received.Frames = 0 // TCP does not preserve blocks
 			} else if st.Sent.Frames > st.Received.Frames+st.Late {
 				st.Lost = st.Sent.Frames - st.Received.Frames - st.Late
 			}

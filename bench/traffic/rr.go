@@ -7,9 +7,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// laneAsker sends requests on a lane and takes the responses, one at a time for
-// each stream. The time of a request that a rate asks for runs from when it was
-// due, so that what delays one request counts for those behind it.
+// laneAsker sends requests on a lane and receives the responses, one at a time for
+// each stream. With a rate, the time of a request starts when the request was due: a
+// delay of one request then counts for the requests behind it, too.
 type laneAsker struct {
 	lane  lane
 	test  uint32
@@ -26,11 +26,11 @@ type asked struct {
 	*schedule
 	answers Totals
 	lost    uint64
-	strays  uint64 // answers that came too late, or twice
+	strays  uint64 // responses that arrived too late or twice
 	waiting bool
 	seq     uint64
-	at      int64     // in the stamp
-	until   time.Time // lost then
+	at      int64     // time in the stamp
+	until   time.Time // time at which the request counts as lost
 }
 
 func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *laneAsker {
@@ -42,7 +42,7 @@ func newLaneAsker(s *Spec, l lane, test uint32, streams []int, counters *live) *
 	return la
 }
 
-// phase asks for a time, and then waits for what is still to be answered.
+// phase asks for a time and then waits for outstanding responses.
 func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	kind := byte(kindCold)
 	if measured {
@@ -70,8 +70,8 @@ func (la *laneAsker) phase(ctx context.Context, measured bool, limit time.Durati
 	return ctx.Err()
 }
 
-// ask sends what is due and gives up what is lost. next is when to look again,
-// open whether there is anything left to do.
+// ask sends the requests that are due and gives up lost ones. next is the time of the
+// next call; open is false if nothing is left to do.
 func (la *laneAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (next time.Duration, open bool, err error) {
 	next = elapsed + idleWait
 	for _, i := range la.order {
@@ -148,7 +148,7 @@ func (la *laneAsker) take(frames [][]byte, kind byte) {
 	}
 }
 
-// totals are what each stream has asked since the phase began.
+// totals returns what each stream has asked since the phase began.
 func (la *laneAsker) totals() map[int]Totals {
 	m := map[int]Totals{}
 	for i, p := range la.plans {
@@ -157,8 +157,8 @@ func (la *laneAsker) totals() map[int]Totals {
 	return m
 }
 
-// answer sends back every request on a lane until the context ends. A response is
-// as long as its request, or as said.
+// answer answers every request on a lane until the context ends. A response has the
+// length of its request, or the given one.
 func answer(ctx context.Context, l lane, test uint32, response int, counters *live) error {
 	out := make([][]byte, 0, batch)
 	bufs := make([][]byte, batch)

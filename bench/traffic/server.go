@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// Server answers clients, several at a time, but one on the link.
+// Server answers clients: several at a time, but only one on the link.
 type Server struct {
-	// Link carries raw frames, see Client; empty: none are served.
+	// Link carries raw frames, see Client. Empty: the server accepts none.
 	Link string
-	// Orders lets whoever connects over the network have this server be a client.
-	// Over vsock and unix sockets that is always so.
+	// Orders allows clients over the network to make this server a client. Over vsock
+	// and unix sockets it is always allowed.
 	Orders bool
 	Log    *slog.Logger
 
 	linkUse sync.Mutex
 }
 
-// Serve answers those who connect, until the listener is closed; then it ends
-// what goes on.
+// Serve answers clients until the listener is closed; then it ends running
+// measurements.
 func (v *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,18 +65,18 @@ func (v *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 	if err != nil {
 		log.Warn("failed", "error", err)
-		_ = ctl.send(message{Error: err.Error()}) // the client may have gone
+		_ = ctl.send(message{Error: err.Error()}) // the client may be gone
 	}
 }
 
-// obey is a client in the name of whoever ordered it.
+// obey acts as the client for the sender of an order.
 func (v *Server) obey(ctx context.Context, ctl *control, o *Order) error {
 	if _, _, network := overNetwork(ctl.conn); network && !v.Orders {
 		return errors.New("this server takes no orders over the network; start it with --orders")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // whoever ordered goes, and the measurement with it
+	go func() { // if the sender of the order disconnects, the measurement ends
 		for range ctl.in {
 		}
 		cancel()
@@ -164,14 +164,14 @@ func (v *Server) measure(ctx context.Context, ctl *control, g *greeting) error {
 	return s.serve(ctx)
 }
 
-// newTest is a number that strays of other measurements do not have.
+// newTest returns a random number that identifies the frames of a measurement.
 func newTest() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// acceptLanes waits for the client on each UDP socket.
+// acceptLanes waits for the client's first datagram on each UDP socket.
 func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	s.lanes = make([]lane, len(fds))
 	deadline := time.Now().Add(openLimit)
@@ -192,15 +192,15 @@ func (s *session) acceptLanes(ctx context.Context, fds []int) error {
 	return err
 }
 
-// ready makes the offer, answers probes of the clock, opens the data's way, and
-// waits for the start. Until then it says hello on all lanes.
+// ready sends the offer, answers probes of the clock, opens the data's sockets or
+// link and waits for the start. Meanwhile it sends hello on all lanes.
 func (s *session) ready(ctx context.Context, o *offer, open func(context.Context) error) error {
 	if err := s.ctl.send(message{Offer: o}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	opened := make(chan error, 1)
-	said := make(chan struct{}) // closed when hello is said no more
+	said := make(chan struct{}) // closed when the hello goroutines have ended
 	go func() {
 		defer close(said)
 		err := open(ctx)
@@ -210,7 +210,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 		}
 		var greeting sync.WaitGroup
 		greeting.Go(func() {
-			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // who waits for it tells
+			_ = together(ctx, len(s.lanes), func(ctx context.Context, i int) error { // the waiting end reports errors
 				return hello(ctx, s.lanes[i], s.test, s.streamsOf(i))
 			})
 		})
@@ -247,7 +247,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 					return err
 				}
 			case m.Start != nil:
-				// The client's is behind by what this one is ahead.
+				// The client's clock is behind by as much as this one is ahead.
 				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:
@@ -257,7 +257,7 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 	}
 }
 
-// serve is the server's part from the start on.
+// serve runs the server's part from the start on.
 func (s *session) serve(ctx context.Context) error {
 	switch {
 	case s.spec.Mode != Stream:
@@ -268,7 +268,7 @@ func (s *session) serve(ctx context.Context) error {
 			err = s.ctl.send(message{Report: r})
 		}
 		if err == nil {
-			_, _ = s.ctl.next(ctx, answerLimit) // the client goes when it has all
+			_, _ = s.ctl.next(ctx, answerLimit) // the client disconnects when it has all reports
 		}
 		return err
 	}
@@ -279,8 +279,8 @@ func (s *session) serve(ctx context.Context) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answers answers requests, on what is open or as connections come, until the
-// client has reported.
+// answers answers requests, on open connections or on new ones, until the client has
+// reported.
 func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	serving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -326,7 +326,7 @@ func (s *session) answers(ctx context.Context, l *net.TCPListener) error {
 	return s.ctl.send(message{Report: own})
 }
 
-// answerConnections answers one request on each connection, until the listener is
+// answerConnections answers one request on each connection until the listener is
 // closed.
 func (s *session) answerConnections(l *net.TCPListener) {
 	for {
@@ -339,7 +339,7 @@ func (s *session) answerConnections(l *net.TCPListener) {
 			_ = c.SetDeadline(time.Now().Add(answerLimit))
 			var head [preambleLen]byte
 			if _, err := io.ReadFull(c, head[:]); err == nil && binary.BigEndian.Uint32(head[:]) == s.test {
-				_ = serveTCP(c, s.spec.Response, true, &s.live) // the client tells
+				_ = serveTCP(c, s.spec.Response, true, &s.live) // the client reports errors
 			}
 		}()
 	}

@@ -10,27 +10,27 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// session is a measurement at one end, its data open.
+// session is one end of a measurement whose data path is open.
 type session struct {
 	spec   *Spec
 	ctl    *control
 	test   uint32
 	server bool
-	clock  offset // the other end's
+	clock  offset // offset of the other end's clock
 
-	conns  []*net.TCPConn // by stream, or
-	lanes  []lane         // of one stream each, or one of all
-	remote []int          // ports of the server
+	conns  []*net.TCPConn // TCP: index is the stream
+	lanes  []lane         // UDP: one for each stream; raw: one for all
+	remote []int          // the server's ports
 	live   live
 	progress
 }
 
-// phaser sends or asks for a time; only what is measured is limited in number.
+// phaser sends or asks for a time. Limits in number apply only to the measured phase.
 type phaser interface {
 	phase(ctx context.Context, measured bool, limit time.Duration) error
 }
 
-// streamsOf are the numbers of the streams of lane i.
+// streamsOf returns the numbers of the streams of lane i.
 func (s *session) streamsOf(i int) []int {
 	if len(s.lanes) > 1 || s.spec.Streams == 1 {
 		return []int{i}
@@ -53,8 +53,8 @@ func (s *session) closeData() {
 	}
 }
 
-// together runs one function for each of n and returns their errors. One that
-// fails ends the others.
+// together runs f for each of 0..n-1 at once and joins the errors. An error ends the
+// others.
 func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,7 +76,8 @@ func together(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	return errors.Join(errs...)
 }
 
-// sendsWatched is sends, ended when the other end goes or says that it failed.
+// sendsWatched is sends that ends when the other end disconnects or reports a
+// failure.
 func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -105,9 +106,9 @@ func (s *session) sendsWatched(ctx context.Context) (*report, error) {
 	return r, err
 }
 
-// sends is the end that sends, or that asks: warm-up, measurement, report.
+// sends runs the end that sends or asks: warm-up, measurement, report.
 func (s *session) sends(ctx context.Context) (*report, error) {
-	defer context.AfterFunc(ctx, func() { // a write in progress ends
+	defer context.AfterFunc(ctx, func() { // end a write in progress
 		for _, c := range s.conns {
 			_ = c.SetDeadline(time.Unix(1, 0))
 		}
@@ -172,7 +173,7 @@ func warmBytes(senders []phaser) (list []uint64) {
 	return list
 }
 
-// sent writes what the senders counted into the report.
+// sent writes the senders' counts into the report.
 func (s *session) sent(r *report, senders []phaser) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	times := newHistogram()
@@ -203,8 +204,8 @@ func (s *session) sent(r *report, senders []phaser) (err error) {
 	return err
 }
 
-// receives is the end that receives, until the sender has reported and all has
-// come. It returns both reports, its own first.
+// receives runs the end that receives until the sender has reported and all frames
+// have arrived. It returns both reports.
 func (s *session) receives(ctx context.Context) (own, sender *report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -214,10 +215,10 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 		tcp = append(tcp, &tcpReceiver{conn: c, live: &s.live})
 	}
 	for i, l := range s.lanes {
-		// How far this clock is ahead of the sender's is what the other's is behind.
+		// This clock is ahead of the sender's by as much as the sender's is behind.
 		lanes = append(lanes, newLaneReceiver(l, s.test, s.streamsOf(i), -s.clock.ahead, &s.live))
 	}
-	defer context.AfterFunc(ctx, func() { // a read in progress ends
+	defer context.AfterFunc(ctx, func() { // end a read in progress
 		for _, c := range s.conns {
 			_ = c.SetDeadline(time.Unix(1, 0))
 		}
@@ -242,7 +243,7 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 		<-done
 		return nil, nil, err
 	}
-	s.settle(ctx, lanes, sender)
+	s.drain(ctx, lanes, sender)
 	own = &report{CPU: watch.read()}
 	s.end()
 	if len(lanes) > 0 {
@@ -257,7 +258,7 @@ func (s *session) receives(ctx context.Context) (own, sender *report, err error)
 	return own, sender, nil
 }
 
-// followSender waits for the end of the warm-up and then of the measurement.
+// followSender waits for the end of the warm-up and for the end of the measurement.
 func (s *session) followSender(ctx context.Context) (warm []uint64, start time.Time, watch stopwatch, sender *report, err error) {
 	m, err := s.ctl.expect(ctx, seconds(s.spec.Warmup)+answerLimit, func(m *message) bool { return m.Measure != nil })
 	if err != nil {
@@ -271,8 +272,8 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	return warm, start, watch, m.Report, err
 }
 
-// settle waits until all frames have come that were sent, or nothing has for a while.
-func (s *session) settle(ctx context.Context, lanes []*laneReceiver, sender *report) {
+// drain waits until all sent frames have arrived, or none has for a while.
+func (s *session) drain(ctx context.Context, lanes []*laneReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {
 		sent += st.Sent.Frames
@@ -294,7 +295,7 @@ func (s *session) settle(ctx context.Context, lanes []*laneReceiver, sender *rep
 	}
 }
 
-// received writes what the receivers counted into the report.
+// received writes the receivers' counts into the report.
 func (s *session) received(r *report, tcp []*tcpReceiver, lanes []*laneReceiver, warm []uint64, start time.Time) (err error) {
 	r.Streams = make([]StreamResult, s.spec.Streams)
 	var last time.Time

@@ -1,13 +1,13 @@
-// Package traffic is what weft bench sends, receives and measures: a server, and
-// a client that says what is to be sent which way. Streams of bytes (TCP),
-// datagrams (UDP) and frames (raw, on a device or a vhost-user port of which it is
-// the guest), requests with responses, and connections that carry one of each.
+// Package traffic is the measuring part of weft bench: a server and a client. The
+// client decides what is sent in which direction: streams of bytes (TCP), datagrams
+// (UDP), frames (raw, on a device or as the guest of a vhost-user port), requests
+// with responses, or connections with one request each.
 //
-// Files in the order of a measurement: spec.go says what is asked for, control.go
-// is the connection over which client and server agree, client.go and server.go
-// are its two ends; session.go runs what both do; tcp.go, lane.go and rr.go move
-// the data, udp.go, raw.go, device.go and guest.go carry lanes; tally.go and
-// histogram.go count, result.go says what was found.
+// The files, in the order of a measurement: spec.go says what is measured. control.go
+// is the connection over which client and server agree; client.go and server.go are
+// its two ends. session.go runs the part that both ends share. tcp.go, lane.go and
+// rr.go move the data; udp.go, raw.go, device.go and guest.go are the lanes. tally.go
+// and histogram.go count, and result.go has the result.
 package traffic
 
 import (
@@ -22,7 +22,7 @@ const (
 	UDP = "udp"
 	Raw = "raw"
 
-	Stream  = "stream" // one way, as fast as the rate
+	Stream  = "stream" // one direction, at the given rate
 	Request = "rr"     // a request, its response, the next request
 	Connect = "crr"    // a connection for each request
 )
@@ -30,51 +30,54 @@ const (
 // Limits of a Spec.
 const (
 	MaxStreams   = 128
-	MaxBlock     = 1 << 20       // bytes of a write to TCP
+	MaxBlock     = 1 << 20       // bytes of one write to TCP
 	MaxDatagram  = 65507         // bytes of a UDP payload over IPv4
 	MaxFrame     = 9018          // bytes of a raw frame without checksum
-	MaxFlows     = 1 << 20       // of raw frames
-	MaxSeconds   = 24 * 3600     // of a measurement
-	lostAfter    = time.Second   // a request without response, where they may be lost
-	defaultBlock = 128 << 10     // bytes of a write to TCP
-	requestBytes = stampLen + 42 // of a request where nothing is said: a frame of 64 bytes' worth, with a stamp
+	MaxFlows     = 1 << 20       // flows of raw frames
+	MaxSeconds   = 24 * 3600     // length of a measurement
+	lostAfter    = time.Second   // time after which an unanswered UDP or raw request is lost
+	defaultBlock = 128 << 10     // bytes of one write to TCP
+	requestBytes = stampLen + 42 // default size of a request: the payload of a frame of 64 bytes
 )
 
-// Spec is one measurement. The client checks it, and the server again.
+// Spec describes one measurement. The client checks it, and the server checks it
+// again.
 type Spec struct {
 	Protocol string `json:"protocol"`
 	Mode     string `json:"mode"`
-	// Reverse has the server send.
+	// Reverse makes the server send.
 	Reverse bool `json:"reverse,omitempty"`
-	// Streams in parallel; connections, sockets or, raw, numbers in the frames.
+	// Streams is the number of parallel connections or sockets; for raw frames, of
+	// numbers in the frames.
 	Streams int `json:"streams"`
-	// Sizes in bytes: of writes (TCP), payloads (UDP), frames without checksum
-	// (raw) or requests.
+	// Sizes in bytes: of writes (TCP), payloads (UDP), frames without checksum (raw)
+	// or requests.
 	Sizes Mix `json:"sizes"`
-	// FrameSizes are Sizes as frames, checksum not counted, from which the client
-	// takes the headers of its address family off. UDP alone.
+	// FrameSizes are Sizes given as frames without checksum. The client subtracts the
+	// headers of its address family. UDP only.
 	FrameSizes Mix `json:"frame_sizes,omitempty"`
-	// Response is the bytes of a response; 0: as long as the request.
+	// Response is the size of a response in bytes; 0: the size of the request.
 	Response int `json:"response,omitempty"`
-	// BitsPerSecond of each stream, of what Sizes counts; 0: no limit.
+	// BitsPerSecond of each stream, counted as Sizes counts; 0: no limit.
 	BitsPerSecond float64 `json:"bits_per_second,omitempty"`
-	// PerSecond is the frames, blocks or requests a second of each stream; 0: no
-	// limit. One of both limits at most.
+	// PerSecond is the number of frames, blocks or requests a second of each stream;
+	// 0: no limit. It excludes BitsPerSecond.
 	PerSecond float64 `json:"per_second,omitempty"`
-	// Seconds is the length of the measurement, and Warmup that of what goes
-	// before and is not counted.
+	// Seconds is the length of the measurement, Warmup the length of the uncounted
+	// time before it.
 	Seconds float64 `json:"seconds"`
 	Warmup  float64 `json:"warmup,omitempty"`
-	// Count ends each stream after so many writes, datagrams, frames or requests; 0: time does.
+	// Count ends each stream after so many writes, datagrams, frames or requests; 0:
+	// Seconds does.
 	Count uint64 `json:"count,omitempty"`
 	// Flows is the number of UDP port pairs of raw frames.
 	Flows int `json:"flows,omitempty"`
-	// SocketBuffer in bytes; 0: the system's.
+	// SocketBuffer is in bytes; 0: the system's default.
 	SocketBuffer int `json:"socket_buffer,omitempty"`
 }
 
-// Check reports what is wrong with a Spec, in the words of the command's options,
-// and fills in what was left out.
+// Check reports what is wrong with a Spec, in the words of the command's options, and
+// fills in defaults.
 func (s *Spec) Check() error {
 	s.defaults()
 	if err := s.checkKind(); err != nil {
@@ -157,7 +160,7 @@ func (s *Spec) defaults() {
 	}
 }
 
-// bounds are the least and the largest size of what is sent.
+// bounds returns the limits of Sizes in bytes.
 func (s *Spec) bounds() (least, most int) {
 	switch s.Protocol {
 	case UDP:
@@ -168,8 +171,8 @@ func (s *Spec) bounds() (least, most int) {
 	return 1, MaxBlock
 }
 
-// largestFrame is the room that a received frame needs.
+// largestFrame returns the room in bytes that a received frame needs.
 func (s *Spec) largestFrame() int { return max(s.Sizes.largest(), s.Response, frameHeaders+stampLen) }
 
-// seconds is a number of them as a duration.
+// seconds converts seconds to a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is wrong is named in one line.
+// Check names what is wrong in one line.
 func TestSpecRefuses(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec

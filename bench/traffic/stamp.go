@@ -2,27 +2,27 @@ package traffic
 
 import "encoding/binary"
 
-// stamp is the view of what begins every payload: a datagram's, or that of the
-// UDP datagram in a raw frame. 22 bytes are what a frame of 64 bytes has room for
-// behind its headers.
+// stamp is the view of the start of every payload: that of a datagram, or of the UDP
+// datagram in a raw frame. A frame of 64 bytes has room for its 22 bytes behind the
+// headers.
 //
-//	0   4   test, so that strays of another measurement are told apart
+//	0   4   test, which tells the frames of other measurements apart
 //	4   1   stream
 //	5   1   kind
 //	6   8   sequence number, from 0 in each stream and kind
-//	14  8   when it was sent or, of a request, due: CLOCK_MONOTONIC, ns
+//	14  8   when the frame was sent, or the request was due: CLOCK_MONOTONIC, ns
 type stamp []byte
 
 const stampLen = 22
 
-// Kinds.
+// Kinds of frames.
 const (
-	kindHello    = 1 // opens the way, before anything is measured
+	kindHello    = 1 // sent before anything is measured
 	kindWarmup   = 2
 	kindData     = 3
 	kindRequest  = 4
 	kindResponse = 5
-	kindCold     = 6 // a request of the warm-up; its response is kindResponse too
+	kindCold     = 6 // a request of the warm-up; its response is a kindResponse
 )
 
 func (s stamp) test() uint32   { return binary.BigEndian.Uint32(s) }

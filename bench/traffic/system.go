@@ -17,7 +17,7 @@ type mmsghdr struct {
 
 var _ [64]byte = [unsafe.Sizeof(mmsghdr{})]byte{}
 
-// socket is a non-blocking datagram or packet socket that sends and receives
+// socket is a non-blocking datagram or packet socket that sends and receives in
 // batches. One goroutine sends and one receives.
 type socket struct {
 	fd       int
@@ -28,7 +28,7 @@ type socket struct {
 	received [][]byte
 }
 
-// newSocket takes a descriptor, which it owns then, for frames of at most size bytes.
+// newSocket takes ownership of a descriptor, for frames of at most size bytes.
 func newSocket(fd, size int) *socket {
 	s := &socket{fd: fd, received: make([][]byte, 0, batch)}
 	for i := range batch {
@@ -44,7 +44,8 @@ func newSocket(fd, size int) *socket {
 
 func (s *socket) close() { unix.Close(s.fd) }
 
-// send sends frames, at most batch, and returns how many; after a moment, none.
+// send sends at most batch frames and returns their number; 0 after a moment without
+// room.
 func (s *socket) send(frames [][]byte) (int, error) {
 	n := min(len(frames), batch)
 	for i, f := range frames[:n] {
@@ -59,7 +60,7 @@ func (s *socket) send(frames [][]byte) (int, error) {
 		case unix.EINTR:
 			continue
 		case unix.ECONNREFUSED:
-			continue // an error of an earlier datagram, told once; a port that is closed shows as loss
+			continue // the error of an earlier datagram, reported once; a closed port shows as loss
 		case unix.EAGAIN, unix.ENOBUFS:
 			return 0, poll(s.fd, unix.POLLOUT, time.Millisecond)
 		default:
@@ -68,7 +69,7 @@ func (s *socket) send(frames [][]byte) (int, error) {
 	}
 }
 
-// recv receives what is there, waiting for it at most so long.
+// recv receives available frames and waits for them at most so long.
 func (s *socket) recv(wait time.Duration) ([][]byte, error) {
 	for {
 		r, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.in[0])), batch, 0, 0, 0)
@@ -104,14 +105,14 @@ func poll(fd int, events int16, wait time.Duration) error {
 	return err
 }
 
-// meminfo is SO_MEMINFO's array (include/uapi/linux/sock_diag.h), of which one
-// word is of interest.
+// SO_MEMINFO returns an array (include/uapi/linux/sock_diag.h), of which one word is
+// used here.
 const (
 	meminfoWords = 9
 	meminfoDrops = 8
 )
 
-// dropped is how many frames the socket had no room for.
+// dropped returns the number of frames that the socket had no room for.
 func (s *socket) dropped() uint64 {
 	var words [meminfoWords]uint32
 	size := uint32(unsafe.Sizeof(words))
@@ -123,8 +124,8 @@ func (s *socket) dropped() uint64 {
 	return uint64(words[meminfoDrops])
 }
 
-// setBuffers asks for socket buffers of n bytes, beyond the system's limit where
-// the process may.
+// setBuffers sets socket buffers of n bytes, beyond the system's limit if the process
+// has the privilege.
 func setBuffers(fd, n int) error {
 	for _, o := range []struct{ force, plain int }{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o.force, n) == nil {
@@ -137,7 +138,7 @@ func setBuffers(fd, n int) error {
 	return nil
 }
 
-// usage is the processor time of this process.
+// usage returns the processor time of this process.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

@@ -1,20 +1,19 @@
 package traffic
 
-// window is how far behind the highest sequence number a frame may come and still
-// be told from a second copy. What comes later yet is counted as late, not as
-// received: nobody knows whether it is a copy.
+// window is how far behind the highest sequence number a frame can be told from a
+// duplicate. A frame further behind counts as late, not as received.
 const window = 1 << 22
 
-// tally counts the frames of one stream by their sequence numbers, exactly within
-// the window. Its receiver owns it.
+// tally counts the frames of one stream by their sequence numbers, exactly within the
+// window. Its receiver owns it.
 type tally struct {
-	received   uint64 // different ones
-	bytes      uint64 // of them
+	received   uint64 // distinct frames
+	bytes      uint64 // bytes of these
 	duplicates uint64
-	reordered  uint64 // came after one of a higher number (RFC 4737 section 3.3)
-	distance   uint64 // of them: furthest behind the highest number seen
-	late       uint64 // beyond the window
-	next       uint64 // one more than the highest seen
+	reordered  uint64 // arrived after a higher number (RFC 4737 section 3.3)
+	distance   uint64 // greatest distance of these behind the highest number
+	late       uint64 // behind the window
+	next       uint64 // highest number seen plus one
 	seen       []uint64
 }
 
@@ -43,7 +42,7 @@ func (t *tally) add(seq uint64, size int) {
 
 func (t *tally) has(seq uint64) bool { return t.seen[seq%window/64]>>(seq%64)&1 != 0 }
 
-// skip forgets the numbers a window before next to seq, whose place those come into.
+// skip advances to seq and forgets the numbers that leave the window.
 func (t *tally) skip(seq uint64) {
 	if seq-t.next >= window {
 		clear(t.seen)
@@ -54,8 +53,8 @@ func (t *tally) skip(seq uint64) {
 	}
 }
 
-// jitter is the smoothed difference of transit times (RFC 3550 section 6.4.1), in
-// nanoseconds.
+// jitter is the smoothed difference of transit times in nanoseconds (RFC 3550 section
+// 6.4.1).
 type jitter struct {
 	value   float64
 	transit int64

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preamble opens a TCP connection of a measurement: test and stream.
+// preambleLen is the length in bytes of the start of a TCP connection of a
+// measurement: test 4, stream 1.
 const preambleLen = 5
 
 func preamble(test uint32, stream int) []byte {
@@ -43,7 +44,8 @@ func dialTCP(ctx context.Context, remote netip.AddrPort, s *Spec) (*net.TCPConn,
 	return c, nil
 }
 
-// acceptTCP takes the connections of all streams, in their order; others are closed.
+// acceptTCP accepts the connections of all streams and returns them in order. It
+// closes other connections.
 func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]*net.TCPConn, error) {
 	conns := make([]*net.TCPConn, s.Streams)
 	closeAll := func() {
@@ -72,7 +74,7 @@ func acceptTCP(l *net.TCPListener, test uint32, s *Spec, deadline time.Time) ([]
 			continue
 		}
 		if s.SocketBuffer > 0 {
-			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // the client's own tells
+			_ = errors.Join(c.SetReadBuffer(s.SocketBuffer), c.SetWriteBuffer(s.SocketBuffer)) // the client reports a failure of its own
 		}
 		conns[stream] = c
 		missing--
@@ -86,7 +88,7 @@ type tcpSender struct {
 	plan *schedule
 	live *live
 	buf  []byte
-	sent Totals // in the present phase
+	sent Totals // in the current phase
 }
 
 func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
@@ -97,8 +99,8 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes for a time. A write that the end of it interrupts counts with the
-// bytes that went.
+// phase writes for a time. A write interrupted by the end counts with the bytes
+// written.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -155,14 +157,14 @@ func (t *tcpReceiver) run() error {
 	}
 }
 
-// retransmits is the segments that a connection has sent again.
+// retransmits returns the number of segments that the connection has retransmitted.
 func retransmits(c *net.TCPConn) uint64 {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return 0
 	}
 	n := uint64(0)
-	_ = raw.Control(func(fd uintptr) { // an error leaves 0: it is a convenience
+	_ = raw.Control(func(fd uintptr) { // an error leaves 0: the count is a convenience
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			n = uint64(info.Total_retrans)
 		}
@@ -170,12 +172,12 @@ func retransmits(c *net.TCPConn) uint64 {
 	return n
 }
 
-// tcpAsker asks on one connection, or on one for each request.
+// tcpAsker asks on one connection, or on a new one for each request.
 type tcpAsker struct {
 	spec    *Spec
 	remote  netip.AddrPort
 	head    []byte
-	conn    *net.TCPConn // nil: one for each request
+	conn    *net.TCPConn // nil: a new one for each request
 	plan    *schedule
 	live    *live
 	times   *hdrhistogram.Histogram
@@ -189,8 +191,8 @@ func newTCPAsker(s *Spec, c *net.TCPConn, remote netip.AddrPort, test uint32, st
 		times: newHistogram(), out: make([]byte, largest), in: make([]byte, max(largest, s.Response))}
 }
 
-// phase asks for a time. The time of a request that a rate asks for runs from when
-// it was due.
+// phase asks for a time. With a rate, the time of a request starts when the request
+// was due.
 func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.answers = Totals{}
@@ -225,7 +227,7 @@ func (t *tcpAsker) phase(ctx context.Context, measured bool, limit time.Duration
 	return ctx.Err()
 }
 
-// ask sends one request and reads its response, whose length it returns.
+// ask sends one request, reads the response and returns its length.
 func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	back := size
 	if t.spec.Response > 0 {
@@ -243,7 +245,7 @@ func (t *tcpAsker) ask(ctx context.Context, size int) (int, error) {
 	if err := t.exchange(c, append(bytes.Clone(t.head), request...), back); err != nil {
 		return 0, err
 	}
-	// The server closes, so that it is its port that stays taken for a while.
+	// The server closes first: its port then stays in TIME_WAIT, not the client's.
 	if _, err := c.Read(t.in[:1]); err != io.EOF {
 		return 0, fmt.Errorf("after the response came %v, expected the end", err)
 	}
@@ -260,8 +262,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers the requests on a connection, one or all of them, each of which
-// is preceded by its length.
+// serveTCP answers requests on a connection, one or all of them. Each request starts
+// with its length.
 func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {
@@ -284,7 +286,7 @@ func serveTCP(c *net.TCPConn, response int, once bool, counters *live) error {
 		if response > 0 {
 			back = response
 		}
-		// Counted before it goes: the client may be done when it has come.
+		// Count before the write: the client may end as soon as it has the response.
 		counters.frames.Add(1)
 		counters.bytes.Add(uint64(back))
 		if _, err := c.Write(buf[:back]); err != nil {

@@ -18,13 +18,13 @@ import (
 	"weft/internal/testnet"
 )
 
-// Two ends in namespaces of their own, each a process that serves, and between
-// them a forwarder that does to frames what a test asks for:
+// Two ends in their own namespaces, each a process that serves, and between them a
+// forwarder that mangles frames as a test asks:
 //
 //	a ──veth── middle (the test) ──veth── b
 //	10.77.0.1                     10.77.0.2
 //
-// The test orders measurements of a, over a unix socket.
+// The test orders measurements from a over a unix socket.
 
 const serveVariable = "WEFT_TRAFFIC_TEST_SERVE"
 
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveForTest serves at addresses; the first word is the link.
+// serveForTest serves at addresses; the first argument is the link.
 func serveForTest(words []string) error {
 	server := &Server{Link: words[0], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	errs := make(chan error)
@@ -55,12 +55,12 @@ func serveForTest(words []string) error {
 
 type rig struct {
 	t      *testing.T
-	orders string // the socket of a
+	orders string // a's socket
 	mangle mangler
 }
 
-// mangler decides what becomes of data frame n, in each direction by itself: the
-// copies to send now.
+// mangler decides about data frame n, counted in each direction: it returns the
+// frames to send in its place.
 type mangler func(n int, frame []byte) [][]byte
 
 func newRig(t *testing.T, mangle mangler) *rig {
@@ -75,7 +75,7 @@ func newRig(t *testing.T, mangle mangler) *rig {
 		testnet.Join(b, "v", middle, "vb")
 		r.forward(middle)
 		for _, n := range []*testnet.Namespace{a, b} {
-			n.Exec("ethtool", "-K", "v", "tx", "off") // or checksums come unfinished
+			n.Exec("ethtool", "-K", "v", "tx", "off") // otherwise checksums are partial
 		}
 	}
 	a.Exec("ip", "addr", "add", "10.77.0.1/24", "dev", "v")
@@ -113,7 +113,7 @@ func (r *rig) serve(n *testnet.Namespace, words string) {
 	})
 }
 
-// forward carries frames between the two devices of the middle.
+// forward carries frames between the two devices of the middle namespace.
 func (r *rig) forward(middle *testnet.Namespace) {
 	r.t.Helper()
 	fds := [2]int{}
@@ -169,7 +169,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 			continue
 		}
 		out := [][]byte{buf[:k]}
-		// A UDP datagram has its stamp where a raw frame has.
+		// A UDP datagram has its stamp at the same offset as a raw frame.
 		const at = frameHeaders
 		if kind := byte(0); k >= at+stampLen && buf[12] == 8 && buf[23] == 17 {
 			if kind = stamp(buf[at:]).kind(); kind == kindData || kind == kindRequest {
@@ -185,7 +185,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 	}
 }
 
-// run orders a measurement of the first end.
+// run orders a measurement from a.
 func (r *rig) run(s Spec) *Result {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -209,8 +209,8 @@ func mean(m Mix, frames uint64) (bytes uint64) {
 	return bytes
 }
 
-// Without loss, everything that was sent arrives and nothing else, each way, with
-// every protocol; the warm-up does not count.
+// Without loss, everything sent arrives and nothing else, in each direction and with
+// every protocol. The warm-up does not count.
 func TestCountsAreExact(t *testing.T) {
 	r := newRig(t, nil)
 	small, frames := Mix{{30, 2}, {900, 1}}, imix
@@ -246,7 +246,7 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// Requests are answered, each once.
+// Each request is answered once.
 func TestRequests(t *testing.T) {
 	r := newRig(t, nil)
 	for _, s := range []Spec{
@@ -272,7 +272,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Of each ten frames, one is lost, one comes twice, and one after the next two.
+// Of ten frames one is lost, one duplicated and one delayed behind the next two.
 func TestLossAndReordering(t *testing.T) {
 	held := [][]byte{}
 	newMangler := func() mangler {
@@ -300,7 +300,7 @@ func TestLossAndReordering(t *testing.T) {
 	}
 }
 
-// A request that is lost is asked no more, and counted; so is one whose answer is.
+// A request is not repeated and counts as lost if it, or its response, is lost.
 func TestLostRequests(t *testing.T) {
 	r := newRig(t, func(n int, f []byte) [][]byte {
 		if n == 3 {
@@ -314,7 +314,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// Failures are said at once, in one line that names the cause.
+// A failure is reported at once, in one line that names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -337,7 +337,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%+v: %v, expected %q", c.client, err, c.word)
 		}
 	}
-	// A server that dies in the middle.
+	// A server that dies during a measurement.
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "dies"))
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +377,7 @@ func closedConn(t *testing.T) net.Conn {
 	return c
 }
 
-// What answers in another language is named so.
+// A server that speaks another protocol is named as such.
 func TestAnotherProgramAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -391,7 +391,7 @@ func TestAnotherProgramAnswers(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
-		_, _ = io.Copy(io.Discard, c) // until the client goes
+		_, _ = io.Copy(io.Discard, c) // until the client disconnects
 	}()
 	c := Client{Server: l.Addr().String()}
 	_, err = c.Run(context.Background(), Spec{Protocol: TCP, Mode: Stream, Streams: 1, Seconds: 1, Flows: 1, Sizes: Mix{{Size: 1000, Count: 1}}})

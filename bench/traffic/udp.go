@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpBuffer is what a UDP socket gets where nothing is said: room for some
-// milliseconds of what one core sends.
+// udpBuffer is the default socket buffer in bytes: room for some milliseconds of one
+// core's sending.
 const udpBuffer = 4 << 20
 
 // udpLane is a connected UDP socket of one stream.
@@ -17,8 +17,7 @@ type udpLane struct{ *socket }
 func (udpLane) dress([]byte, uint64) {}
 func (udpLane) headers() int         { return 0 }
 
-// listenUDP opens a socket at an address of this machine, on a port of the
-// system's choice, which it returns.
+// listenUDP opens a socket at a local address on a free port and returns both.
 func listenUDP(local netip.Addr, buffer int) (fd, port int, err error) {
 	fd, err = unix.Socket(family(local), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -63,8 +62,8 @@ func dialUDP(local netip.Addr, remote netip.AddrPort, s *Spec) (lane, error) {
 	return udpLane{newSocket(fd, s.largestFrame())}, nil
 }
 
-// acceptUDP waits until something of the test comes to the socket and connects it
-// to where that came from. The socket is the lane's then, or closed.
+// acceptUDP waits for a datagram of the test and connects the socket to its sender.
+// The lane then owns the socket; on an error it is closed.
 func acceptUDP(fd int, test uint32, expired func() bool, s *Spec) (lane, error) {
 	buf := make([]byte, s.largestFrame())
 	for !expired() {
