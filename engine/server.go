@@ -26,9 +26,9 @@ import (
 const (
 	// MaxKept bounds the keys of OpKeep; a further key is refused.
 	MaxKept = 4096
-	// heapLimit is where the collector, otherwise off, would begin to run: far
-	// above what the engine's start and years of requests allocate. It is a
-	// safety net; workers allocate nothing.
+	// heapLimit is where the collector, otherwise off, would begin to run by itself.
+	// It is a safety net: workers allocate nothing, and the server collects what
+	// requests leave behind (see collector).
 	heapLimit = 1 << 30
 )
 
@@ -49,6 +49,7 @@ type server struct {
 	ports   []*attached // in the order of attachment
 	kept    map[string]*Kept
 	keys    []string // of kept, in the order of their first OpKeep
+	garbage *collector
 }
 
 // attached is a port: as control sent it, and as it was opened.
@@ -80,7 +81,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	if err := shm.Prepare(); err != nil { // the engine serves all the same
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
-	s := &server{openers: openers, kept: map[string]*Kept{}}
+	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	var serving atomic.Bool
 	if o.Spare > 0 {
 		_ = cpu.Urgent() // once it serves, guests wait; without the privilege they wait longer
@@ -274,6 +275,7 @@ func (s *server) converse(conn *net.UnixConn) error {
 		if req.Op == OpStop {
 			return errStop
 		}
+		s.garbage.collect()
 	}
 }
 
