@@ -81,7 +81,7 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.connects++
 	s.mu.Unlock()
 	s.log.Info("vhost-user: front end connected")
-	s.backend.Changed()
+	s.tellChanged()
 	return conn, nil
 }
 

@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"reflect"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"weft/internal/shm"
 )
@@ -59,6 +62,9 @@ type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
+	budget  *rate.Limiter // of messages
+	changed bool          // since Changed was called last; Run's goroutine alone
+	refused string        // the latest refusal; likewise
 
 	mu        sync.Mutex
 	front     frontEnd
@@ -75,6 +81,7 @@ type Session struct {
 	lastError string
 	connects  uint64
 	breaks    uint64
+	throttled uint64
 }
 
 // NewSession prepares a session; in server mode it listens from then on. An
@@ -102,7 +109,8 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), front: newFrontEnd(cfg.Queues)}, nil
+	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), budget: newBudget(),
+		front: newFrontEnd(cfg.Queues)}, nil
 }
 
 // offered are the virtio features of GET_FEATURES. The control queue's are
@@ -151,6 +159,9 @@ func (s *Session) Run(ctx context.Context) error {
 			}
 			continue
 		}
+		if s.spend(ctx, connectCost) != nil {
+			break
+		}
 		started := s.serve(ctx, conn)
 		if started {
 			pause = newBackoff()
@@ -196,10 +207,16 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 		m, r, err = w.next(quiet)
 		switch {
 		case err == errQuiet:
-			err = s.start()
+			if err = s.spend(stop, startCost); err == nil {
+				err = s.start()
+			}
 			started = started || err == nil
 		case err == nil:
-			err = s.handle(w, &m, r)
+			if err = s.spend(stop, 1); err == nil {
+				err = s.handle(w, &m, r)
+			}
+			w.waste = append(w.waste, m.untaken()...)
+			s.sweep(w)
 		}
 	}
 	if ctx.Err() == nil {
@@ -212,24 +229,20 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 // handle runs a message's handler, keeps what it changed, and answers, in this
 // order: a control process that dies in between leaves a successor that knows.
 func (s *Session) handle(w *wire, m *message, r *row) error {
-	defer func() {
-		w.waste = append(w.waste, m.untaken()...)
-		s.sweep(w)
-	}()
 	reply, err := r.run(s, m)
 	var refused refusal
 	if errors.As(err, &refused) {
-		s.log.Warn("vhost-user: refused", "request", r.name, "error", err)
+		s.refuse(r, refused)
 	}
 	ack := m.flags&flagNeedReply != 0 && s.front.Protocol&ProtocolReplyAck != 0
 	switch {
 	case err == nil && !r.reply:
-		s.backend.Changed()
 		reply = u64Payload(0)
-	case err == nil && m.request == requestGetVringBase:
-		s.backend.Changed()
 	case err != nil:
 		reply = u64Payload(1)
+	}
+	if s.changed {
+		s.tellChanged()
 	}
 	if m.unread > 0 { // from here on a successor does not see it: only the answer is left to do
 		if cerr := w.consume(m, r); cerr != nil {
@@ -247,13 +260,30 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	return nil
 }
 
-const requestGetVringBase = 11
+// refuse logs a refusal unless it is the one before again.
+func (s *Session) refuse(r *row, why refusal) {
+	if text := r.name + ": " + string(why); s.refused != text {
+		s.refused = text
+		s.log.Warn("vhost-user: refused", "request", r.name, "error", why)
+	}
+}
 
-// change changes what is known of the front end, under the lock.
+// change changes what is known of the front end, under the lock, and notes whether
+// anything is different: what a front end repeats is not kept again.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before, running := s.front.clone(), s.running
 	change(&s.front)
+	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
+		s.changed = true
+	}
+}
+
+// tellChanged has the back end take a Snapshot.
+func (s *Session) tellChanged() {
+	s.changed = false
+	s.backend.Changed()
 }
 
 // start gives the device to the engine.
@@ -276,7 +306,7 @@ func (s *Session) start() error {
 		return fmt.Errorf("start of the device: %w", err)
 	}
 	s.log.Info("vhost-user: device started", "vrings", len(spec.Vrings), "features", FeatureNames(spec.Features))
-	s.backend.Changed()
+	s.tellChanged()
 	return nil
 }
 
@@ -291,7 +321,7 @@ func (s *Session) makeRecord() error {
 		return err
 	}
 	s.change(func(f *frontEnd) { f.Record = fd })
-	s.backend.Changed()
+	s.tellChanged()
 	return nil
 }
 
@@ -381,7 +411,7 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	}
 	s.mu.Unlock()
 	shut(conn)
-	s.backend.Changed() // the engine's duplicates go first: see dispose
+	s.tellChanged() // the engine's duplicates go first: see dispose
 	s.dispose(ctx, func() {
 		closeAll(fds)
 		hangUp(conn)

@@ -205,6 +205,8 @@ type Status struct {
 	LastError string        `json:"last_error,omitempty"` // why it is not connected, or was not
 	Connects  uint64        `json:"connects"`
 	Breaks    uint64        `json:"breaks"` // connections closed for an error or a fault
+	// Throttled counts messages and connections that had to wait for the budget.
+	Throttled uint64 `json:"throttled,omitempty"`
 }
 
 // VringStatus is one ring the front end has set up.
@@ -222,7 +224,7 @@ func (s *Session) Status() Status {
 	defer s.mu.Unlock()
 	st := Status{Path: s.cfg.Path, Mode: "server", Connected: s.conn != nil, Running: s.running,
 		Features: FeatureNames(s.front.Features), Queues: s.cfg.Queues, Regions: len(s.front.Regions), MTU: s.front.MTU,
-		LastError: s.lastError, Connects: s.connects, Breaks: s.breaks}
+		LastError: s.lastError, Connects: s.connects, Breaks: s.breaks, Throttled: s.throttled}
 	if s.cfg.Client {
 		st.Mode = "client"
 	}

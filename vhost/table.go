@@ -448,7 +448,6 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 		l.FD = m.takeFD(0)
 		f.Log = l
 	})
-	s.backend.Changed()
 	return nil, nil
 }
 
