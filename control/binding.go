@@ -20,10 +20,23 @@ func checkBinding(macs, addresses string) (expected string) {
 	return expected
 }
 
+// macAddress checks the address of a tap's device.
+func macAddress(value string) string {
+	if strings.ContainsAny(value, ", ") {
+		return "one unicast MAC address; addresses= binds a tap to several"
+	}
+	return checkBinding(value, "")
+}
+
 // fillBinding tells translation what a port may send as. Each value is checked for
-// itself; together they may name an address twice, or too many.
-func fillBinding(info *openflow.PortInfo, values map[string]string) error {
-	b, wrong, expected := openflow.ParseBinding(values["mac"], values["addresses"])
+// itself; together they may name too many addresses. A tap is bound by addresses=, to
+// its device's own address too.
+func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
+	macs, addresses := values["mac"], values["addresses"]
+	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {
+		macs = ""
+	}
+	b, wrong, expected := openflow.ParseBinding(macs, addresses)
 	if expected != "" {
 		return inputf("addresses=%s: expected %s, mac= included", wrong, expected)
 	}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 
 	"weft/engine"
@@ -20,10 +19,11 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			"mac":   boundMACs,
-			"mtu":   {check: numberIn(68, tap.MaxMTU)},
-			"vni":   memberVNI,
-			// What the port may send as; the device gets the first MAC address.
+			// The device's address. Alone it binds nothing: a bridge may be behind a tap.
+			"mac": {check: macAddress},
+			"mtu": {check: numberIn(68, tap.MaxMTU)},
+			"vni": memberVNI,
+			// What the port may send as, mac= included.
 			"addresses": boundAddresses,
 			// More than one makes the device with multi_queue.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
@@ -59,8 +59,7 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		cfg.Dev = p.name
 	}
 	if mac := p.values["mac"]; mac != "" {
-		first, _, _ := strings.Cut(mac, ",")
-		cfg.MAC, _ = net.ParseMAC(first) // checked by the option table
+		cfg.MAC, _ = net.ParseMAC(mac) // checked by the option table
 	}
 	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // likewise; absent: 0
 	cfg.Queues, _ = strconv.Atoi(p.values["queues"])

@@ -221,7 +221,7 @@ func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 		p.udpPort = fillVXLAN(&p.info, values)
 	} else {
 		fillMember(&p.info, values)
-		if err := fillBinding(&p.info, values); err != nil {
+		if err := fillBinding(&p.info, kind, values); err != nil {
 			return nil, err
 		}
 	}

@@ -58,6 +58,13 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
+// NamesMAC tells whether an entry of addresses begins with the MAC address.
+func NamesMAC(addresses, mac string) bool {
+	b, _, _ := ParseBinding("", addresses)
+	hw, err := net.ParseMAC(mac)
+	return b != nil && err == nil && b.host(etherValue(hw)) != nil
+}
+
 // addHost adds a MAC address and the prefixes behind it.
 func (b *Binding) addHost(words []string) (expected string) {
 	const form = "a unicast MAC address, then IP addresses or prefixes, as in 02:00:00:00:00:01 10.0.0.1 fd00::/64"

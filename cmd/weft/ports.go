@@ -9,8 +9,7 @@ import (
 const addPortHelp = `Adds a port. Options by type:
 
   type=vhost-user path=SOCKET [mode=server|client] [queues=N] [mtu=N] [offloads=on|off]
-  type=tap        [dev=NAME] [netns=NAME] [mac=MAC[,MAC...]] [mtu=N] [queues=N]
-                  [offloads=on|off]
+  type=tap        [dev=NAME] [netns=NAME] [mac=MAC] [mtu=N] [queues=N] [offloads=on|off]
   type=af_xdp     dev=NETDEV [queues=N] [mode=auto|zerocopy|copy|generic]
                   [channels=N] [rss=served] [busy_poll=US] [replace=on]
   type=af_packet  dev=NETDEV [queues=N]
@@ -20,9 +19,9 @@ const addPortHelp = `Adds a port. Options by type:
                   [reserved=ignore|refuse|gbp|gpe]
 
 A vhost-user or tap port may belong to a VNI: vni=N. It may be bound to addresses:
-mac=MAC[,MAC...] and addresses="MAC [IP|PREFIX]..."[,...]. A frame from any other
-sender is dropped as spoofed, in ARP and neighbour discovery too, and no other port
-learns these addresses. A MAC address without IP addresses may have any.`
+addresses="MAC [IP|PREFIX]..."[,...], and of vhost-user mac=MAC[,MAC...]. A frame from
+any other sender is dropped as spoofed, in ARP and neighbour discovery too, and no other
+port learns these addresses. A MAC address without IP addresses may have any.`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{
