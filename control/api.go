@@ -16,6 +16,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/patience"
 )
 
 // listen opens the API's sockets. Nobody is answered before serve.
@@ -56,7 +57,7 @@ func lookupGroup(name string, to *int) error {
 // not change.
 func (d *Daemon) serve() {
 	metrics := http.NewServeMux()
-	metrics.Handle("GET /metrics", d.metricsHandler())
+	metrics.Handle("GET /metrics", d.patientMetrics())
 	d.servers.Serve(endOnPanic(d.handler()), endOnPanic(metrics))
 }
 
@@ -65,13 +66,16 @@ func (d *Daemon) serve() {
 // engine forwards meanwhile.
 func endOnPanic(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if v := recover(); v != nil {
-				endProcess(fmt.Sprintf("%s %s: %v\n\n%s", r.Method, r.URL.Path, v, debug.Stack()))
-			}
-		}()
+		defer endWithPanic(r.Method + " " + r.URL.Path)
 		h.ServeHTTP(w, r)
 	})
+}
+
+// endWithPanic, deferred, does so for one request.
+func endWithPanic(request string) {
+	if v := recover(); v != nil {
+		endProcess(fmt.Sprintf("%s: %v\n\n%s", request, v, debug.Stack()))
+	}
 }
 
 // endProcess panics where nobody recovers. Tests replace it.
@@ -85,7 +89,11 @@ func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(apiRoutes)
 	route := func(pattern string, answer func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			result, err := answer(r)
+			request := r.Method + " " + r.URL.Path
+			result, err := d.requests.Do(request, touchesMany(pattern), r.Method != http.MethodGet, func() (any, error) {
+				defer endWithPanic(request)
+				return answer(r)
+			})
 			d.reply(w, result, err)
 		})
 	}
@@ -128,11 +136,22 @@ func (d *Daemon) handler() *access.Mux {
 		return d.dumpMegaflows(words), nil
 	}))
 	d.toolRoutes(mux, route)
-	mux.HandleFunc("GET /metrics", d.metricsHandler().ServeHTTP)
+	mux.HandleFunc("GET /metrics", d.patientMetrics().ServeHTTP)
 	mux.Fallback(func(w http.ResponseWriter, r *http.Request) {
 		d.reply(w, nil, &notFound{fmt.Sprintf("%s %s: no such request; expected one of those under /v1", r.Method, r.URL.Path)})
 	})
 	return mux
+}
+
+// touchesMany tells whether a request may touch as many things as there are flows or
+// connections.
+func touchesMany(pattern string) bool {
+	return strings.Contains(pattern, "flows") || strings.Contains(pattern, "conntrack") || strings.Contains(pattern, "hottest")
+}
+
+// patientMetrics answers in time, if with an error.
+func (d *Daemon) patientMetrics() http.Handler {
+	return http.TimeoutHandler(d.metricsHandler(), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }
 
 type notFound struct{ message string }
@@ -188,6 +207,7 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 		var input *InputError
 		var missing *notFound
 		var limit *access.BodyError
+		var late *patience.TooLong
 		switch {
 		case errors.As(err, &limit):
 			status = limit.Status
@@ -195,6 +215,9 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 			status = http.StatusBadRequest
 		case errors.As(err, &missing):
 			status = http.StatusNotFound
+		case errors.As(err, &late):
+			status = http.StatusServiceUnavailable
+			d.log.Error("request is given up", "error", err)
 		default:
 			status = http.StatusInternalServerError
 			d.log.Error("request failed", "error", err)

@@ -47,6 +47,7 @@ import (
 	"weft/control/limits"
 	"weft/control/loop"
 	"weft/control/observe"
+	"weft/control/patience"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/watchdog"
@@ -139,6 +140,8 @@ type Daemon struct {
 	unlearnt  atomic.Uint64 // flows that found no room
 	restarts  atomic.Uint64 // engines that died
 	replaced  replacements
+	trouble   atomic.Pointer[string] // why requests have to wait; nil: nothing is known
+	requests  *patience.Requests
 	suspects  *watchdog.Suspects
 	refusals  atomic.Uint64 // misses executed without a megaflow
 
@@ -217,6 +220,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		lessons:    make(chan lesson, learnQueue),
 	}
 	d.megaflows = newMegaflows(d.start.Sizes.Cache)
+	d.requests = patience.NewRequests(d.troubled)
 	d.captures = observe.NewCaptures(d, d.log)
 	d.connected = observe.NewConnectionEvents(d)
 	d.registerLimits()

@@ -437,6 +437,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 		hang := d.workers.hang.Load()
 		if hang == nil {
 			d.log.Error("the engine has died, starting another", "pid", client.PID())
+			d.setTrouble("the engine has died; weftd is starting another")
 		}
 		d.replaced.count(hang)
 		d.restarts.Add(1)
@@ -522,6 +523,7 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	ports := time.Since(died)
 	<-old.watched
 	old.mem.Close()
+	d.trouble.Store(nil)
 	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", workers.Milliseconds(), "megaflows", d.megaflows.len())
 	return true
 }

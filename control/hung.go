@@ -34,6 +34,7 @@ func (r *replacements) count(h *watchdog.Hang) {
 
 var (
 	metricReplaced = describe("engines_replaced_total", "Engines that were replaced, by reason: died, worker_hung, server_hung.", "reason")
+	metricGivenUp  = describe("requests_given_up_total", "Requests of the API that were answered with an error because they took too long.")
 	metricHangs    = describe("port_hangs_total", "Engines that hung on a port of another process, or with it alone in hand.", "port", "type")
 )
 
@@ -54,8 +55,31 @@ func (d *Daemon) watchWorkers(w *workers, client engineClient) {
 		if hung {
 			w.hang.Store(&h)
 			client.Condemn()
+			d.setTrouble(h.Text(d.portNameNow) + "; weftd is replacing the engine")
 		}
 	}()
+}
+
+// setTrouble says what keeps requests from being answered until the engine is replaced.
+func (d *Daemon) setTrouble(why string) { d.trouble.Store(&why) }
+
+// troubled is what setTrouble said, "" once it is over.
+func (d *Daemon) troubled() string {
+	if why := d.trouble.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
+
+// portNameNow is a port's name, or its number where it cannot be had without waiting.
+func (d *Daemon) portNameNow(number uint32) string {
+	if d.mu.TryRLock() {
+		defer d.mu.RUnlock()
+		if name, ok := d.view.PortName(number); ok {
+			return name
+		}
+	}
+	return fmt.Sprint(number)
 }
 
 // reportHang logs why an engine is replaced, and keeps the ports to blame from the

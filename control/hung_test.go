@@ -121,3 +121,27 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 		t.Errorf("the lock of the stuck engine is still there: %v", err)
 	}
 }
+
+// While nothing can be changed because an engine is being replaced, requests are
+// answered with that, and are done afterwards.
+func TestRequestsDuringReplacement(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(2)
+	f.d.change.Lock()
+	f.d.setTrouble("worker 0 has stood still; weftd is replacing the engine")
+	client, err := api.NewClient(f.config.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Show()
+	for what, err := range map[string]error{"show": err, "del-port": client.DelPort("p2")} {
+		if err == nil || !strings.Contains(err.Error(), "weftd is replacing the engine") {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+	f.d.change.Unlock()
+	waitfor.True(t, "the port is deleted", func() bool {
+		_, err := f.d.listPorts("p2")
+		return err != nil
+	})
+}

@@ -77,6 +77,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricMACs, float64(s.MACs))
 	counter(out, metricRestarts, float64(s.Restarts))
 	c.d.replaced.collect(out)
+	counter(out, metricGivenUp, float64(c.d.requests.GivenUp()))
 	counter(out, metricRefused, float64(c.d.refusals.Load()))
 	counter(out, metricUnlearnt, float64(c.d.unlearnt.Load()))
 	gauge(metricBuild, 1, s.Version)

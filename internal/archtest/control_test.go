@@ -11,7 +11,7 @@ import (
 // order of control. Rows stand in that order, the callers above the called.
 var controlMayImport = map[string][]string{
 	"control": {
-		"control/access", "control/observe", "control/store", "control/underlay", "control/limits", "control/loop", "control/watchdog", "control/usererr",
+		"control/access", "control/observe", "control/store", "control/underlay", "control/limits", "control/loop", "control/patience", "control/watchdog", "control/usererr",
 		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
 		"internal/shm", "internal/cpu", "internal/clock",
 	},
@@ -20,6 +20,7 @@ var controlMayImport = map[string][]string{
 	"control/store":    {"control/usererr", "conntrack", "internal/clock"},
 	"control/access":   {"control/limits", "control/usererr", "api"},
 	"control/limits":   {"api"},
+	"control/patience": {},
 	"control/watchdog": {"datapath", "engine"},
 	"control/loop":     {},
 	"control/usererr":  {},

@@ -1,0 +1,165 @@
+// Package patience has no request of the API wait without a limit. A request that is
+// given up goes on in the background, for nothing in control can be taken back half
+// done; its client is told what it waits for.
+package patience
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// How long a request may take.
+const (
+	// Explain is after what time a client is told what is wrong, if that is known: a
+	// worker hangs, there is no engine.
+	Explain = time.Second
+	// Short is the limit of a request that touches few things, while no long one is
+	// under way.
+	Short = 5 * time.Second
+	// Long is the limit of a request that may touch a million flows or connections, and
+	// of one that may wait for such a request.
+	Long = 5 * time.Minute
+	// MaxAbandoned bounds the requests that were given up and go on. At the limit every
+	// further request is refused.
+	MaxAbandoned = 256
+	// look is the time between two looks whether something is wrong.
+	look = 50 * time.Millisecond
+)
+
+// TooLong is the error of a request that was given up. The HTTP status for it is 503.
+type TooLong struct{ message string }
+
+func (e *TooLong) Error() string { return e.message }
+
+// Requests are the requests under way. Any goroutine may call its methods.
+type Requests struct {
+	wrong     func() string
+	givenUp   atomic.Uint64
+	abandoned atomic.Int64
+
+	mu      sync.Mutex
+	last    uint64
+	running map[uint64]*request
+}
+
+type request struct {
+	name  string
+	long  bool
+	began time.Time
+}
+
+// NewRequests has none under way. wrong says what keeps requests from being answered,
+// "" if nothing is known; it must not wait for anything.
+func NewRequests(wrong func() string) *Requests {
+	return &Requests{wrong: wrong, running: map[uint64]*request{}}
+}
+
+// GivenUp counts the requests that were given up.
+func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
+
+// Do returns what f returns, or TooLong if that takes too long. name is the request
+// for people; long says that it may touch very many things. changes says that f
+// alters something, which it may still do after it was given up.
+func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
+	if n := r.abandoned.Load(); n >= MaxAbandoned {
+		r.givenUp.Add(1)
+		return nil, &TooLong{fmt.Sprintf("%d requests wait for an answer already, the most possible: %s", n, r.cause(name, 0))}
+	}
+	type result struct {
+		value any
+		err   error
+	}
+	number, done := r.enter(name, long), make(chan result, 1)
+	var left atomic.Int32 // 1: the client was answered, 2: f has ended
+	go func() {
+		value, err := f()
+		r.leave(number)
+		done <- result{value, err}
+		if !left.CompareAndSwap(0, 2) {
+			r.abandoned.Add(-1)
+		}
+	}()
+	began, timer := time.Now(), time.NewTimer(Explain)
+	defer timer.Stop()
+	for {
+		select {
+		case a := <-done:
+			return a.value, a.err
+		case <-timer.C:
+		}
+		why, over := r.over(long, time.Since(began))
+		if !over {
+			timer.Reset(look)
+			continue
+		}
+		r.abandoned.Add(1)
+		if !left.CompareAndSwap(0, 1) { // it has ended meanwhile
+			r.abandoned.Add(-1)
+			a := <-done
+			return a.value, a.err
+		}
+		r.givenUp.Add(1)
+		if why == "" {
+			why = r.cause(name, number)
+		}
+		if changes {
+			why += "; the change may still take effect"
+		}
+		return nil, &TooLong{fmt.Sprintf("not done within %.1f s: %s", time.Since(began).Seconds(), why)}
+	}
+}
+
+// over tells whether a request is given up after a time, and why, if that is known.
+func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
+	if why := r.wrong(); why != "" {
+		return why, true
+	}
+	limit := Short
+	if long || r.anyLong() {
+		limit = Long
+	}
+	return "", after >= limit
+}
+
+func (r *Requests) enter(name string, long bool) (number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	r.running[r.last] = &request{name, long, time.Now()}
+	return r.last
+}
+
+func (r *Requests) leave(number uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, number)
+}
+
+func (r *Requests) anyLong() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.running {
+		if q.long {
+			return true
+		}
+	}
+	return false
+}
+
+// cause names the oldest other request, which others probably wait for.
+func (r *Requests) cause(name string, but uint64) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var oldest *request
+	for number, q := range r.running {
+		if number != but && (oldest == nil || q.began.Before(oldest.began)) {
+			oldest = q
+		}
+	}
+	if oldest == nil {
+		return fmt.Sprintf("%s waits for weftd, whose log may say more", name)
+	}
+	return fmt.Sprintf("%s, begun %.1f s ago, is not done either", oldest.name, time.Since(oldest.began).Seconds())
+}

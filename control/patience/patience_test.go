@@ -1,0 +1,95 @@
+package patience
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weft/internal/waitfor"
+)
+
+func nothingWrong() string { return "" }
+
+// What a request returns is passed on, errors too.
+func TestDoPassesOn(t *testing.T) {
+	r := NewRequests(func() string { return "wrong, and in time all the same" })
+	sentinel := errors.New("sentinel")
+	v, err := r.Do("GET /x", false, false, func() (any, error) { return 7, sentinel })
+	if v != 7 || err != sentinel || r.GivenUp() != 0 {
+		t.Errorf("%v, %v, %d given up", v, err, r.GivenUp())
+	}
+}
+
+// A request that waits is answered with what is wrong, and goes on by itself.
+func TestDoSaysWhatIsWrong(t *testing.T) {
+	r := NewRequests(func() string { return "worker 0 hangs" })
+	wait, ended := make(chan struct{}), make(chan struct{})
+	_, err := r.Do("DELETE /v1/ports/vm1", false, true, func() (any, error) {
+		<-wait
+		close(ended)
+		return nil, nil
+	})
+	var late *TooLong
+	if !errors.As(err, &late) || !strings.Contains(err.Error(), "worker 0 hangs") || !strings.Contains(err.Error(), "may still take effect") {
+		t.Errorf("error %v", err)
+	}
+	if r.GivenUp() != 1 || r.abandoned.Load() != 1 {
+		t.Errorf("%d given up, %d go on; want 1 and 1", r.GivenUp(), r.abandoned.Load())
+	}
+	close(wait)
+	<-ended
+	waitfor.True(t, "nothing goes on", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
+}
+
+// With nothing known to be wrong, a request waits as long as its kind and the others
+// under way may take.
+func TestOver(t *testing.T) {
+	var wrong atomic.Bool
+	r := NewRequests(func() string {
+		if wrong.Load() {
+			return "wrong"
+		}
+		return ""
+	})
+	want := func(long bool, after time.Duration, want bool) {
+		t.Helper()
+		if _, over := r.over(long, after); over != want {
+			t.Errorf("long %v, after %v: given up %v, want %v", long, after, over, want)
+		}
+	}
+	want(false, Short-1, false)
+	want(false, Short, true)
+	want(true, Long-1, false)
+	want(true, Long, true)
+	number := r.enter("POST /v1/flows", true)
+	want(false, Short, false)
+	want(false, Long, true)
+	if cause := r.cause("GET /v1/show", 0); !strings.Contains(cause, "POST /v1/flows, begun ") {
+		t.Errorf("cause %q names not the request waited for", cause)
+	}
+	wrong.Store(true)
+	want(true, Explain, true)
+	r.leave(number)
+	if cause := r.cause("GET /v1/show", 0); !strings.Contains(cause, "GET /v1/show waits") {
+		t.Errorf("cause %q", cause)
+	}
+}
+
+// At the limit of requests that go on nothing further is begun.
+func TestMaxAbandoned(t *testing.T) {
+	r := NewRequests(nothingWrong)
+	r.abandoned.Store(MaxAbandoned)
+	_, err := r.Do("GET /v1/show", false, false, func() (any, error) {
+		t.Error("begun")
+		return nil, nil
+	})
+	if err == nil || r.GivenUp() != 1 {
+		t.Errorf("error %v, %d given up", err, r.GivenUp())
+	}
+	r.abandoned.Store(0)
+	if _, err := r.Do("GET /v1/show", false, false, func() (any, error) { return nil, nil }); err != nil {
+		t.Error(err)
+	}
+}
