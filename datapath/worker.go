@@ -72,6 +72,9 @@ const (
 	// fewFrames is what a pass may have had for it to end like one that found
 	// nothing, if a process on this core may wait for them.
 	fewFrames = 2
+	// suspectNS is how long a pass takes after which the signals to front ends are
+	// measured: see shm.Foreign.
+	suspectNS = shm.MaxSignalNS
 	// maxCommandsPerPass bounds what control can delay frames by.
 	maxCommandsPerPass = 64
 )
@@ -267,6 +270,9 @@ func (w *Worker) pass() {
 		c.BusyNS += now - w.now
 	}
 	c.Gaps[GapBucket(now-w.now)]++
+	if now-w.now > suspectNS {
+		shm.Suspect()
+	}
 	w.now = now
 	w.turn++
 	c.HeartbeatNS = now

@@ -80,9 +80,12 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
-	for i, q := range assign(no, len(p.workers), d.Rx(), d.Tx()) {
-		q.Tunnel = tunnel
-		place(i, &q)
+	all := assign(no, len(p.workers), d.Rx(), d.Tx())
+	for i := range all { // before any worker uses one of them
+		all[i].Tunnel = tunnel
+		place(i, p.memory.CommandEvents[i], &all[i])
+	}
+	for i, q := range all {
 		if err := p.workers[i].AddPort(q); err != nil {
 			return err
 		}
@@ -92,14 +95,14 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 
 // place tells queues which worker calls them. A transmit queue that several workers
 // share is told the last.
-func place(worker int, q *datapath.PortQueues) {
+func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
-			p.Place(worker)
+			p.Place(worker, wake)
 		}
 	}
 	if p, ok := q.Tx.(port.Placed); ok {
-		p.Place(worker)
+		p.Place(worker, wake)
 	}
 }
 

@@ -58,11 +58,11 @@ type Keeper interface {
 	MayKeep() bool
 }
 
-// Placed is a queue, of either direction, whose wake-ups cost less when it knows the
-// worker that calls it. Nobody uses the queue during Place.
+// Placed is a queue, of either direction, that knows the worker that calls it.
 type Placed interface {
-	// Place takes the worker's number in the engine, from 0 on.
-	Place(worker int)
+	// Place takes the worker's number in the engine, from 0 on, and an own event that
+	// wakes the worker. Nobody uses the device during Place.
+	Place(worker, wake int)
 }
 
 // Tx is a queue frames are sent to.

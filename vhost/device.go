@@ -93,9 +93,6 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 		if v.Enabled && len(s.Announce) == 6 && len(d.rx) == 0 {
 			q.announce = announcement(s.Announce)
 		}
-		if q.kick != nil {
-			d.fault.wake = append(d.fault.wake, q.kick)
-		}
 		d.rings, d.rx = append(d.rings, &q.ring), append(d.rx, q)
 		return nil
 	}
@@ -152,13 +149,6 @@ func (d *Device) Close() {
 	d.flight.close()
 	d.log.close()
 	closeAll(d.fds)
-}
-
-// poke wakes the workers that sleep on the device, to find it broken.
-func (f *fault) poke() {
-	for _, e := range f.wake {
-		e.Signal()
-	}
 }
 
 func closeAll(fds []int) {

@@ -10,7 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
 	"weft/packet"
+	"weft/port"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
 )
@@ -644,11 +648,17 @@ func TestTruncated(t *testing.T) {
 }
 
 // TestWake: a broken receive ring of the guest wakes the worker that sleeps on
-// its transmit ring, so that the fault is reported.
+// its transmit ring by the worker's own event, so that the fault is reported.
 func TestWake(t *testing.T) {
 	features := uint64(vhost.FeatureVersion1)
 	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})
 	a, z := open(t, bad, nil), open(t, good, nil)
+	wake, err := shm.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(wake)
+	a.Rx()[0].(port.Placed).Place(0, wake)
 	if a.Rx()[0].Arm() {
 		t.Fatal("armed, and told that frames wait")
 	}
@@ -658,7 +668,7 @@ func TestWake(t *testing.T) {
 	b := new(packet.Batch)
 	z.Rx()[0].Recv(b)
 	a.Tx()[0].Send(b, all[:1])
-	if !readable(a.Rx()[0].WaitFD(), 30*time.Second) {
+	if !readable(wake, 30*time.Second) {
 		t.Fatal("the worker was not woken")
 	}
 	checkBroken(t, a, b, false)

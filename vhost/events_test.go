@@ -4,11 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weft/internal/shm"
 	"weft/packet"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
@@ -136,7 +139,7 @@ func TestHostileKickDrained(t *testing.T) {
 	})
 }
 
-// A broken ring wakes the workers of the device through its kick events.
+// A ring breaks while the front end's kick event is full.
 func TestHostileKickOfBroken(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -208,4 +211,100 @@ func TestEventIsNoEvent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// crowd has many threads wait for an event that never comes, each often, and returns
+// how to end that. A signal of the event still visits every waiter.
+func crowd(t *testing.T, fd int) (leave func()) {
+	t.Helper()
+	const threads, times = 48, 8192
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < times {
+		t.Fatalf("%d waiters a poll need RLIMIT_NOFILE, which is %d: %v", times, limit.Cur, err)
+	}
+	end, err := shm.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range threads {
+		waits := make([]unix.PollFd, times)
+		for i := range waits {
+			waits[i] = unix.PollFd{Fd: int32(fd)} // errors only
+		}
+		waits[0] = unix.PollFd{Fd: int32(end), Events: unix.POLLIN}
+		all.Go(func() {
+			for {
+				if n, err := unix.Poll(waits, -1); n > 0 || err != unix.EINTR {
+					return
+				}
+			}
+		})
+	}
+	return sync.OnceFunc(func() {
+		shm.SignalOwn(end)
+		all.Wait()
+		unix.Close(end)
+	})
+}
+
+// Waiters make each signal expensive. A worker that measures several slow signals in a
+// row breaks the device, and Open refuses such an event from then on.
+func TestCallWithManyWaiters(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		d := open(t, g, nil)
+		leave := crowd(t, g.Tx[0].CallFD())
+		defer leave()
+		var b packet.Batch
+		eventually(t, "the fault of the device", func() bool {
+			shm.Suspect()
+			g.Tx[0].WantCalls(true)
+			g.Tx[0].Send(random(1, 100))
+			g.Tx[0].Publish()
+			b.Reset()
+			if d.Rx()[0].Recv(&b) < 0 {
+				return true
+			}
+			d.Rx()[0].Release()
+			g.Tx[0].Reclaim()
+			return false
+		})
+		if why := d.Rx()[0].Fault(); !strings.Contains(why, "too many wait for it") {
+			t.Errorf("the fault is %q", why)
+		}
+		d.Close()
+		eventually(t, "the refusal of another", func() bool { // once all threads wait
+			d, err := g.Open(nil)
+			if err == nil {
+				d.Close()
+			} else if !strings.Contains(err.Error(), "too many wait for it") {
+				t.Fatal(err)
+			}
+			return err != nil
+		})
+		leave()
+		open(t, g, nil)
+	})
+}
+
+// Signals of an ordinary event are never slow, whatever runs beside.
+func TestCallIsQuick(t *testing.T) {
+	eachRing(t, func(t *testing.T, o vhosttest.Options) {
+		g := guest(t, o)
+		d := open(t, g, nil)
+		var b packet.Batch
+		for range 2000 {
+			shm.Suspect()
+			g.Tx[0].WantCalls(true)
+			g.Tx[0].Send(random(1, 100))
+			g.Tx[0].Publish()
+			b.Reset()
+			if n := d.Rx()[0].Recv(&b); n != 1 {
+				t.Fatalf("%d frames: %s", n, d.Rx()[0].Fault())
+			}
+			d.Rx()[0].Release()
+			g.Tx[0].Reclaim()
+		}
+	})
 }

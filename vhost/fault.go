@@ -25,6 +25,7 @@ const (
 	faultIndirectNext
 	faultShort
 	faultLength
+	faultWaiters
 
 	faultKinds
 )
@@ -44,6 +45,7 @@ var faultTexts = [faultKinds]string{
 	faultIndirectNext: "descriptor %d is indirect and has a successor, flag %d",
 	faultShort:        "chain of %d bytes is shorter than its header of %d",
 	faultLength:       "chain of %d bytes is longer than %d",
+	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many wait for it",
 }
 
 // fault is the first fault of a device, shared by its queues: a guest that
@@ -53,7 +55,7 @@ type fault struct {
 	vring  int
 	kind   faultKind
 	a, b   uint64
-	wake   []*shm.Foreign // kick descriptors of the receive queues, so that a sleeping worker reports
+	wake   []int // own events of the workers that have the receive queues; they report
 }
 
 // set tells whether the device is broken.
@@ -67,6 +69,13 @@ func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	f.vring, f.kind, f.a, f.b = vring, kind, a, b
 	f.raised.Store(2) // pairs with set
 	f.poke()
+}
+
+// poke wakes the workers that sleep on the device, to find it broken.
+func (f *fault) poke() {
+	for _, fd := range f.wake {
+		shm.SignalOwn(fd)
+	}
 }
 
 func (f *fault) text() string {

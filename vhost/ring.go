@@ -140,24 +140,28 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 		return fmt.Errorf("vring %d: %w", v.Index, err)
 	}
 	if r.packed {
-		return r.startPacked(v.LastAvail, s.Resume, rec)
+		err = r.startPacked(v.LastAvail, s.Resume, rec)
+	} else {
+		r.startSplit(v.LastAvail, s.Resume, rec)
 	}
-	r.startSplit(v.LastAvail, s.Resume, rec)
+	if err != nil {
+		return err
+	}
+	if err := r.call.Probe(); err != nil { // the call that makes up for an earlier device's, see begin
+		return fmt.Errorf("vring %d: call: %w", v.Index, err)
+	}
 	return nil
 }
 
 // Place implements port.Placed.
-func (r *ring) Place(worker int) {
-	r.kick.Place(worker)
-	r.call.Place(worker)
-}
+func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
 // begin ends the start of a ring. Notifications are off until a worker arms
-// them, and one call makes up for what an earlier device may not have sent.
+// them. A call at the end of open, and one at the first publish, make up for calls that
+// an earlier device did not send.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
-	r.call.Signal()
 }
 
 // waiting is the number of chains that the driver has made available and that
@@ -341,6 +345,9 @@ func (r *ring) show(end uint16) {
 	if wanted {
 		r.callOnce = false
 		r.call.Signal()
+		if r.call.Slow() {
+			r.broken(faultWaiters, shm.SlowSignals, shm.MaxSignalNS)
+		}
 	}
 }
 

@@ -170,6 +170,13 @@ func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }
 
+// Place implements port.Placed. The worker that has the queue asleep must find the device
+// broken: it is woken by its own event, for the kick event may have millions of waiters.
+func (q *rx) Place(worker, wake int) {
+	q.ring.Place(worker, wake)
+	q.fault.wake = append(q.fault.wake, wake)
+}
+
 // WaitFD implements port.Rx: the kick descriptor.
 func (q *rx) WaitFD() int { return q.kick.FD() }
 

@@ -3,6 +3,8 @@ package shm
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +30,33 @@ type Foreign struct {
 	list    [1]*request // io_submit's argument
 	counter [8]byte
 	vector  unix.Iovec
+	slow    int // signals in a row that took more than MaxSignalNS
 }
+
+// A signal wakes every waiter of the eventfd with interrupts disabled, and a front end
+// can have millions of waiters: one poll waits as often as RLIMIT_NOFILE allows. Each
+// costs the signalling thread 30 to 100 ns.
+const (
+	// MaxSignalNS is the CPU time that a signal may take. With a few waiters it takes
+	// 1 µs.
+	MaxSignalNS = 250_000
+	// SlowSignals is the number of signals in a row beyond MaxSignalNS at which Slow
+	// reports true. One can be an interrupt's fault.
+	SlowSignals = 3
+	// suspected is the number of signals measured after Suspect.
+	suspected = 64
+)
+
+// suspicion is the number of signals of this process that are still to be measured.
+var suspicion atomic.Int32
+
+// Suspect has the next signals of the process measured. A worker calls it after a pass
+// that took long; otherwise no signal reads a clock.
+func Suspect() { suspicion.Store(suspected) }
+
+// Slow tells whether the last signals measured took so long that the event's owner
+// must be cut off.
+func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
 // NewForeign checks that fd is an eventfd. The error says what it is otherwise.
 func NewForeign(fd int) (*Foreign, error) {
@@ -79,9 +107,51 @@ func (e *Foreign) Signal() {
 	if e == nil {
 		return
 	}
+	if suspicion.Load() <= 0 {
+		e.signal()
+		return
+	}
+	suspicion.Add(-1)
+	if e.measured() > MaxSignalNS {
+		e.slow++
+	} else {
+		e.slow = 0
+	}
+}
+
+func (e *Foreign) signal() {
 	if e.via == nil || !e.via.submit(&e.list) {
 		e.writeAnyway()
 	}
+}
+
+// measured signals, and returns the CPU time of the thread in ns. Wall time would count
+// a process that the signal wakes on this core.
+func (e *Foreign) measured() int64 {
+	before := threadNS()
+	e.signal()
+	return threadNS() - before
+}
+
+// Probe signals, off any worker's core, and refuses an event with too many waiters.
+func (e *Foreign) Probe() error {
+	if e == nil {
+		return nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if ns := e.measured(); ns > SlowSignals*MaxSignalNS {
+		return fmt.Errorf("a signal of the eventfd takes %d µs of CPU time, at most %d are allowed: too many wait for it",
+			ns/1000, SlowSignals*MaxSignalNS/1000)
+	}
+	return nil
+}
+
+// threadNS is the CPU time of the calling thread.
+func threadNS() int64 {
+	var ts unix.Timespec
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0)
+	return ts.Nano()
 }
 
 // writeAnyway is Signal without a context. A front end that clears O_NONBLOCK between

@@ -192,6 +192,9 @@ func TestForeignAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { e.Signal(); e.Drain() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+	if n := testing.AllocsPerRun(1000, func() { Suspect(); e.Signal() }); n != 0 {
+		t.Errorf("%v allocations where signals are measured", n)
+	}
 }
 
 func BenchmarkSignal(b *testing.B) {
