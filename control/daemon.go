@@ -158,6 +158,11 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if err != nil {
 		return err
 	}
+	// Before the first engine starts, which inherits it. Ports and front ends take
+	// descriptors, and 1,024 are too few for a host.
+	if n, err := access.RaiseDescriptors(); err != nil {
+		d.log.Warn("the limit of descriptors stays", "limit", n, "error", err)
+	}
 	// The workers' cores are theirs. The engine inherits this and does the same.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("all cores are workers', none is left for this process", "cores", d.config.Cores)

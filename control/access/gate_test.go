@@ -1,0 +1,313 @@
+package access
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+
+	"weft/control/limits"
+)
+
+// waitFor fails the test if ok does not come true.
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("does not come: %s", what)
+		}
+	}
+}
+
+func rowOf(t *testing.T, source limits.Source, name string, holder limits.Holder) limits.Row {
+	t.Helper()
+	var found limits.Row
+	source(func(r limits.Row) {
+		if r.Name == name && r.Holder == holder {
+			found = r
+		}
+	})
+	return found
+}
+
+// Idle connections to the metrics listener, from the address that Prometheus has, take
+// neither the metrics nor the API away.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	s, _ := testServers(t, nil, nil)
+	address := s.metrics.Addr().String()
+	for i := range 300 {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if i%2 == 0 { // a header that never ends
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // fails once it was closed for another
+		}
+	}
+	waitFor(t, "all are seen", func() bool {
+		r := rowOf(t, s.LimitRows, "metrics_connections", limits.All())
+		return r.Used+r.Refused >= 300
+	})
+	if r := rowOf(t, s.LimitRows, "metrics_connections", limits.All()); r.Used > MaxMetricsConnections {
+		t.Errorf("%d connections are open, the limit is %d", r.Used, MaxMetricsConnections)
+	}
+	scraper := over(func() (net.Conn, error) { return net.Dial("tcp", address) })
+	if status, _ := ask(t, scraper, "GET", "/metrics", ""); status != http.StatusOK {
+		t.Errorf("metrics: %d", status)
+	}
+	if status, text := ask(t, scraper, "GET", "/look", ""); status != http.StatusNotFound {
+		t.Errorf("the metrics listener answers requests of the API: %d %s", status, text)
+	}
+	operator := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	if status, _ := ask(t, operator, "POST", "/change", ""); status != http.StatusOK {
+		t.Errorf("API: %d", status)
+	}
+}
+
+// One peer whose connections all have requests holds half of a listener at most;
+// another peer is served meanwhile, and the first is told why it is not.
+func TestBusyPeerLeavesConnections(t *testing.T) {
+	release := make(chan struct{})
+	s, fake := testServers(t, map[uint32]Role{5: Read, 6: Read}, func(m *Mux) {
+		m.HandleFunc("GET /look", func(w http.ResponseWriter, r *http.Request) {
+			if PeerOf(r.Context()).Share == "cid 5" {
+				<-release
+			}
+		})
+	})
+	defer close(release)
+	gate := s.api[1].Gate
+	for range MaxVsockConnections {
+		c := fake.from(t, &vsock.Addr{ContextID: 5, Port: 1})
+		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		// The gate looks at whether a connection has a request, so let it have.
+		waitFor(t, "each request is seen", func() bool {
+			gate.mu.Lock()
+			defer gate.mu.Unlock()
+			for conn := range gate.conns {
+				if !conn.busy.Load() && conn.Refusal == "" {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	row := rowOf(t, s.LimitRows, "vsock_connections", limits.Peer("cid 5"))
+	if row.Used == 0 || row.Used > MaxVsockConnections/2 {
+		t.Errorf("%d connections of one peer", row.Used)
+	}
+	dial := func(cid uint32) *http.Client {
+		return over(func() (net.Conn, error) { return fake.from(t, &vsock.Addr{ContextID: cid, Port: 1}), nil })
+	}
+	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
+		t.Errorf("another peer: %d %s", status, text)
+	}
+	gate.mu.Lock() // room for a refusal: those before wait for their deadline
+	gate.refusals -= maxRefusals
+	gate.mu.Unlock()
+	status, text := ask(t, dial(5), "GET", "/look", "")
+	gate.mu.Lock()
+	gate.refusals += maxRefusals
+	gate.mu.Unlock()
+	if status != http.StatusServiceUnavailable || !strings.Contains(text, "too many connections: cid 5") {
+		t.Errorf("%d %s", status, text)
+	}
+	if r := rowOf(t, s.LimitRows, "vsock_connections", limits.All()); r.Refused == 0 {
+		t.Error("nothing is counted as refused")
+	}
+}
+
+// What connections hold is given back.
+func TestGateForgetsClosedConnections(t *testing.T) {
+	g := NewGate("test", 8)
+	for i := range 100 {
+		server, _ := socketPair(t)
+		c := g.admit(server, Peer{Role: Write, Share: fmt.Sprint("uid ", i%3)})
+		if c == nil {
+			continue // no room
+		}
+		if i%2 == 0 {
+			c.busy.Store(true)
+			defer c.Close()
+		}
+	}
+	g.mu.Lock()
+	all := make([]*Conn, 0, len(g.conns))
+	for c := range g.conns {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.Close()
+		c.Close()
+	}
+	if len(all) < 8 {
+		t.Errorf("only %d connections were there", len(all))
+	}
+	if len(g.conns)+len(g.peers)+g.refusals != 0 {
+		t.Errorf("left: %d connections, %v, %d refusals", len(g.conns), g.peers, g.refusals)
+	}
+}
+
+// A listener whose process has no descriptors left serves the API from its reserve,
+// waits when that is spent, and goes on when there are descriptors again.
+func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
+	fake := newPipes(&vsock.Addr{})
+	reserve := NewReserve(1)
+	defer reserve.Close()
+	l := Listen(fake, NewGate("test", 8), (&Policy{}).Identify, reserve)
+	accepted := make(chan net.Conn)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			accepted <- c
+		}
+	}()
+	emfile := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	fake.errs <- emfile
+	fake.from(t, &vsock.Addr{ContextID: 5})
+	first := <-accepted
+	if len(reserve.held) != 0 {
+		t.Error("the reserve was not used")
+	}
+	for range 3 {
+		fake.errs <- emfile
+	}
+	fake.from(t, &vsock.Addr{ContextID: 5})
+	second := <-accepted
+	first.Close()
+	if len(reserve.held) != 1 {
+		t.Error("the reserve was not refilled")
+	}
+	second.Close()
+	l.Close()
+	if err := <-ended; err != net.ErrClosed {
+		t.Error(err)
+	}
+}
+
+// A body that does not come, or does not end, holds nothing for long: the limits are
+// told in one line, and the memory is given back.
+func TestBodies(t *testing.T) {
+	read := make(chan error, 1)
+	s, _ := testServers(t, nil, func(m *Mux) {
+		m.HandleFunc("POST /change", func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			read <- err
+		})
+	})
+	client := over(func() (net.Conn, error) { return net.Dial("unix", s.api[0].Addr().String()) })
+	for _, c := range []struct {
+		bytes int
+		want  string
+	}{{SmallBody, ""}, {SmallBody + 1, fmt.Sprintf("expected at most %d bytes", SmallBody)}} {
+		req, err := http.NewRequest("POST", "http://weft/change", bytes.NewReader(make([]byte, c.bytes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+		}
+		if err := <-read; c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
+			t.Errorf("a body of %d bytes: %v, want %q", c.bytes, err, c.want)
+		}
+	}
+	waitFor(t, "all is given back", func() bool {
+		s.bodies.mu.Lock()
+		defer s.bodies.mu.Unlock()
+		return s.bodies.used == 0 && len(s.bodies.peers) == 0
+	})
+	if !s.bodies.take("uid 1", MaxBodies/2) || s.bodies.take("uid 1", 1) || !s.bodies.take("uid 2", 1) {
+		t.Error("a peer may have half of the memory, and another has some")
+	}
+}
+
+// A deadline moves with the bytes: a drip is cut off, a large body that comes is not.
+func TestDeadlinesMoveWithBytes(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		bytes int64
+		want  time.Duration
+	}{{0, patience}, {100, patience}, {minRate, patience + time.Second}, {LargeBody, patience + 256*time.Second}} {
+		if got := due(now, c.bytes).Sub(now); got.Round(time.Second) != c.want {
+			t.Errorf("%d bytes: due after %v, want %v", c.bytes, got, c.want)
+		}
+	}
+}
+
+// Of a thousand expensive requests of one peer, its share is at work at any time, the
+// others are answered as well, and another peer does not wait for them.
+func TestExpensiveRequestsTakeTurns(t *testing.T) {
+	w := NewWork()
+	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
+	for range 1000 {
+		go func() {
+			end, err := w.begin(t.Context(), Peer{Role: Read, Share: "uid 1"})
+			if err == nil {
+				working <- struct{}{}
+				time.Sleep(100 * time.Microsecond)
+				<-working
+				end()
+			}
+			done <- err
+		}()
+	}
+	other := 0
+	for i := 0; i < 1000; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			i++
+		default:
+			end, err := w.begin(t.Context(), Peer{Role: Read, Share: "uid 2"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			end()
+			other++
+		}
+		most = max(most, len(working))
+	}
+	if most > maxWork/2 || other == 0 {
+		t.Errorf("%d at work at once, %d of another peer meanwhile", most, other)
+	}
+	if len(w.shares.all) != 0 || len(w.slots[Read]) != 0 {
+		t.Errorf("left: %v", w.shares.all)
+	}
+}
+
+func TestDescriptorsAreRaised(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // as privileged as before
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 512, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := RaiseDescriptors()
+	if err != nil || got < was.Max || got < 4096 {
+		t.Errorf("%d, %v; the hard limit was %d", got, err, was.Max)
+	}
+	if r := rowOf(t, DescriptorRows, "descriptors", limits.All()); r.Used < 3 || r.Limit != got {
+		t.Errorf("%+v, limit %d", r, got)
+	}
+}
