@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -181,9 +182,9 @@ func body(r *http.Request, into any) error {
 
 // bodyError is the error of a request whose body could not be read.
 func bodyError(err error, expected string) error {
-	var limit *access.BodyError
+	var limit *access.LimitError
 	if errors.As(err, &limit) {
-		return &access.BodyError{Status: limit.Status, Message: "body: " + limit.Message}
+		return &access.LimitError{Status: limit.Status, Message: "body: " + limit.Message}
 	}
 	return inputf("body: %v; expected %s", err, expected)
 }
@@ -206,7 +207,7 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	if err != nil {
 		var input *InputError
 		var missing *notFound
-		var limit *access.BodyError
+		var limit *access.LimitError
 		var late *patience.TooLong
 		switch {
 		case errors.As(err, &limit):
@@ -226,7 +227,36 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(result) // a client that has gone does not want it
+	_ = writeJSON(w, result) // a client that has gone does not want it
+}
+
+// listChunk is the number of entries of a list that are JSON at once.
+const listChunk = 1024
+
+// writeJSON writes v as json.Encoder would, but of a long list a chunk at a time: the
+// text of a million flows takes hundreds of megabytes.
+func writeJSON(w io.Writer, v any) error {
+	list := reflect.ValueOf(v)
+	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {
+		return json.NewEncoder(w).Encode(v)
+	}
+	for from := 0; from < list.Len(); from += listChunk {
+		text, err := json.Marshal(list.Slice(from, min(from+listChunk, list.Len())).Interface())
+		if err != nil {
+			return err
+		}
+		if from > 0 {
+			text[0] = ',' // for the bracket that begins a list
+		}
+		if from+listChunk < list.Len() {
+			text = text[:len(text)-1]
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write([]byte("\n"))
+	return err
 }
 
 func (d *Daemon) show() api.Show {

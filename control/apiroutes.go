@@ -1,6 +1,9 @@
 package control
 
-import "weft/control/access"
+import (
+	"weft/control/access"
+	"weft/datapath"
+)
 
 // apiRoutes is the table of the API's routes: the role that each needs, and what it
 // costs. A route without a row answers nobody.
@@ -29,7 +32,7 @@ var apiRoutes = map[string]access.Route{
 	"GET /v1/megaflows":           {Role: access.Read, Expensive: true},
 	"GET /v1/hottest":             {Role: access.Read},
 	"GET /v1/trace":               {Role: access.Read},
-	"GET /v1/trace/live":          {Role: access.Read, Stream: true},
+	"GET /v1/trace/live":          {Role: access.Read, Stream: true, Readers: datapath.MaxTaps / 2},
 	"GET /v1/capture":             {Role: access.Write, Stream: true},
 	"GET /v1/monitor":             {Role: access.Read, Stream: true},
 	"GET /v1/conntrack":           {Role: access.Read, Stream: true},

@@ -96,8 +96,15 @@ func (d *Daemon) streamCapture(w http.ResponseWriter, r *http.Request, tap datap
 	out := newStream(w)
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
+	payload := access.PeerOf(r.Context()).Role >= access.Write
 	err := d.captures.Run(r.Context(), tap, func() error { begun = true; return out.begin() }, out.flush,
-		func(f *datapath.Capture, lost uint64) error { return out.send(d.captured(f, lost, wall)) })
+		func(f *datapath.Capture, lost uint64) error {
+			c := d.captured(f, lost, wall)
+			if !payload {
+				c.Data = nil
+			}
+			return out.send(c)
+		})
 	if err != nil && !begun {
 		d.reply(w, nil, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -114,6 +115,10 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 	})
 }
 
+// pagerPatience is how long a client may not read on in a dump of connections, which
+// holds neither locks nor memory meanwhile: a person may be reading.
+const pagerPatience = 5 * time.Minute
+
 // dumpConnections answers with a line a connection as ovs-dpctl dump-conntrack
 // prints it, or a line of JSON.
 func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
@@ -126,13 +131,15 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
 	asJSON := q.Get("json") == "true"
 	var line, lines []byte
+	control := http.NewResponseController(w)
 	d.eachConnection(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
 		if asJSON {
 			line, _ = json.Marshal(observe.Connection(e, string(line)))
 		}
 		lines = append(append(lines, line...), '\n')
-	}, func() bool { // the client may take as long to read them as it likes
+	}, func() bool {
+		_ = control.SetWriteDeadline(time.Now().Add(pagerPatience)) // only a test has none
 		_, err := w.Write(lines)
 		lines = lines[:0]
 		return err == nil

@@ -1,10 +1,12 @@
 package control
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
 	"weft/api"
+	"weft/control/access"
 	"weft/control/observe"
 	"weft/openflow"
 )
@@ -76,18 +78,10 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 		defer d.connected.End(want.connections)
 	}
 	out := newStream(w)
-	if initial := d.enroll(want); want.Flows {
+	if want.Flows {
 		defer d.monitors.Remove(want.to)
-		if out.begin() != nil {
-			return
-		}
-		for i := range initial {
-			e := &api.Event{Time: time.Now(), Kind: api.EventFlow, Event: api.EventInitial, Flow: &initial[i]}
-			if out.send(e) != nil {
-				return
-			}
-		}
-	} else if out.begin() != nil {
+	}
+	if err := d.beginMonitor(w, r, want); err != nil {
 		return
 	}
 	var ports observe.PortStates
@@ -101,6 +95,34 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	d.passOn(r, want, out, &ports)
+}
+
+// beginMonitor adds the client to the monitors of flows, and sends the flows of that
+// moment if it wants them: as a dump, which has a turn among the expensive requests and
+// a deadline as a whole. The client has been answered if it fails.
+func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
+	if !want.Flows || !want.Initial {
+		d.enroll(want)
+		return newStream(w).begin()
+	}
+	done, err := access.Expensive(r)
+	if err != nil {
+		d.reply(w, nil, err)
+		return err
+	}
+	defer done()
+	dump := json.NewEncoder(access.Pace(w))
+	initial := d.enroll(want)
+	if err := newStream(w).begin(); err != nil {
+		return err
+	}
+	for i := range initial {
+		e := &api.Event{Time: time.Now(), Kind: api.EventFlow, Event: api.EventInitial, Flow: &initial[i]}
+		if err := dump.Encode(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enroll adds the client to the monitors of flows, and returns the flows of that moment

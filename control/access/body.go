@@ -68,13 +68,13 @@ func (b *Bodies) give(share string, n int64) {
 	}
 }
 
-// BodyError is a body that reached a limit: one line for the client, and the status.
-type BodyError struct {
+// LimitError is a request that reached a limit: one line for the client, and the status.
+type LimitError struct {
 	Status  int
 	Message string
 }
 
-func (e *BodyError) Error() string { return e.Message }
+func (e *LimitError) Error() string { return e.Message }
 
 // body is a request's body under its limits.
 type body struct {
@@ -111,7 +111,7 @@ func (b *body) release() {
 // the connection of a test has none.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
-// Read returns a *BodyError at a limit.
+// Read returns a *LimitError at a limit.
 func (b *body) Read(p []byte) (int, error) {
 	if b.failed != nil {
 		return 0, b.failed
@@ -139,6 +139,6 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) fail(status int, message string) (int, error) {
-	b.failed = &BodyError{Status: status, Message: message}
+	b.failed = &LimitError{Status: status, Message: message}
 	return 0, b.failed
 }

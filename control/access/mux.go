@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,9 @@ type Route struct {
 	// Stream answers go on for as long as the client listens, and set the deadlines of
 	// their writes themselves.
 	Stream bool
+	// Readers is the most streams at once of peers who may only look; 0: as MaxStreams
+	// allows.
+	Readers int
 	// Body is the most bytes that a request may have; 0: SmallBody.
 	Body int64
 }
@@ -32,12 +36,8 @@ type Mux struct {
 	log    *slog.Logger
 	work   *Work
 	bodies *Bodies
+	stream *Streams
 	routes []string // patterns handled
-}
-
-// NewMux makes an empty Mux over the table of routes, by pattern.
-func NewMux(table map[string]Route, work *Work, bodies *Bodies, log *slog.Logger) *Mux {
-	return &Mux{mux: http.NewServeMux(), table: table, work: work, bodies: bodies, log: log}
 }
 
 // Routes are the patterns that have a handler.
@@ -67,7 +67,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 				"run as root, or see socket-group, socket-read-group and vsock-allow of weftd",
 				peer.Share, peer.Role, r.Method, r.URL.Path, route.Role))
 		default:
-			m.serve(w, r, &route, peer, f)
+			m.serve(w, r, pattern, &route, peer, f)
 		}
 	})
 }
@@ -75,7 +75,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 // Fallback answers what no pattern of the table matches.
 func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
 
-func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route *Route, peer Peer, f http.HandlerFunc) {
+func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, route *Route, peer Peer, f http.HandlerFunc) {
 	if route.Expensive {
 		done, err := m.work.begin(r.Context(), peer)
 		if err != nil {
@@ -87,8 +87,16 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, route *Route, peer P
 	if b, ok := r.Body.(*body); ok && route.Body != 0 {
 		b.limit = route.Body
 	}
-	if !route.Stream {
-		w = &pacedWriter{ResponseWriter: w, began: time.Now(), control: http.NewResponseController(w)}
+	if route.Stream {
+		done, err := m.stream.begin(peer, pattern, route)
+		if err != nil {
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		defer done()
+		r = r.WithContext(context.WithValue(r.Context(), workKey{}, m.work))
+	} else {
+		w = newPaced(w)
 	}
 	if route.Role < Write {
 		f(w, r)
@@ -148,6 +156,10 @@ type pacedWriter struct {
 	control *http.ResponseController
 	began   time.Time // of the answer; of the request before its first write
 	written int64
+}
+
+func newPaced(w http.ResponseWriter) *pacedWriter {
+	return &pacedWriter{ResponseWriter: w, began: time.Now(), control: http.NewResponseController(w)}
 }
 
 func (w *pacedWriter) Write(p []byte) (n int, err error) {

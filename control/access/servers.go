@@ -28,6 +28,7 @@ type Servers struct {
 	reserve *Reserve
 	work    *Work
 	bodies  *Bodies
+	streams *Streams
 	api     []*Listener
 	metrics *Listener // nil: none
 	running []*http.Server
@@ -39,7 +40,7 @@ var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(
 // Open opens the listeners. Nobody is answered before Serve. Errors are one line for
 // the operator.
 func Open(c Config) (*Servers, error) {
-	s := &Servers{log: c.Log, work: NewWork(), bodies: NewBodies(), reserve: NewReserve(ReserveSize)}
+	s := &Servers{log: c.Log, work: NewWork(), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
 	l, err := ListenUnix(c.Socket, &c.Policy)
 	if err != nil {
 		s.Close()
@@ -66,8 +67,10 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux makes a Mux whose requests share what the listeners' peers share.
-func (s *Servers) NewMux(table map[string]Route) *Mux { return NewMux(table, s.work, s.bodies, s.log) }
+// NewMux makes an empty Mux over the table of routes, by pattern.
+func (s *Servers) NewMux(table map[string]Route) *Mux {
+	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
+}
 
 // Serve answers requests from now on: those of the API, and on the metrics listener
 // those for metrics alone.
@@ -113,6 +116,7 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	}
 	s.work.LimitRows(emit)
 	s.bodies.LimitRows(emit)
+	s.streams.LimitRows(emit)
 	DescriptorRows(emit)
 }
 

@@ -70,6 +70,22 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 	}, nil
 }
 
+type workKey struct{}
+
+// Expensive waits for a turn among the expensive requests, until done: for the part of
+// a stream that is one. Errors are one line for the client.
+func Expensive(r *http.Request) (done func(), err error) {
+	w, ok := r.Context().Value(workKey{}).(*Work)
+	if !ok {
+		return func() {}, nil // no Mux has called the handler
+	}
+	done, err = w.begin(r.Context(), PeerOf(r.Context()))
+	if err != nil {
+		return nil, &LimitError{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	}
+	return done, nil
+}
+
 // guard has each request of h wait for its turn.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {

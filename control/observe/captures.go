@@ -25,6 +25,9 @@ const (
 	// captureBacklog bounds the frames that wait for a client; further frames are lost
 	// and counted.
 	captureBacklog = 4096
+	// captureBacklogBytes bounds the bytes of those frames; further frames are lost, and
+	// counted.
+	captureBacklogBytes = 16 << 20
 	// captureChunk is the number of frames taken from a ring before the workers are
 	// released.
 	captureChunk = 256
@@ -57,7 +60,21 @@ type Session struct {
 	tap    datapath.Tap
 	index  uint32
 	frames chan datapath.Capture
+	bytes  atomic.Int64  // of the frames in the channel
 	lost   atomic.Uint64 // frames, for want of room in the channel
+}
+
+// offer queues a frame for the client, or counts it as lost.
+func (s *Session) offer(f datapath.Capture) {
+	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
+		select {
+		case s.frames <- f:
+			return
+		default:
+		}
+	}
+	s.bytes.Add(-int64(len(f.Data)))
+	s.lost.Add(1)
 }
 
 // Begin sets a tap in all workers, until End. The tap is in force when it returns.
@@ -178,11 +195,7 @@ func (c *Captures) drain(i int) bool {
 		}
 		s := c.sessions[f.Tap]
 		f.Worker = i
-		select {
-		case s.frames <- f:
-		default:
-			s.lost.Add(1)
-		}
+		s.offer(f)
 	}
 	return true
 }
@@ -223,6 +236,7 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 			case f = <-s.frames:
 			}
 		}
+		s.bytes.Add(-int64(len(f.Data)))
 		if err := each(&f, c.lostNow(s)); err != nil {
 			return err
 		}

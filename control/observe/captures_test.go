@@ -129,3 +129,17 @@ func TestOneReader(t *testing.T) {
 		}
 	}
 }
+
+// A capture whose client does not read holds so many bytes, and its further frames are
+// counted as lost.
+func TestCaptureBacklogIsBoundedInBytes(t *testing.T) {
+	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
+	frame := datapath.Capture{Data: make([]byte, 1<<16)}
+	const more = 100
+	for range captureBacklogBytes>>16 + more {
+		s.offer(frame)
+	}
+	if n := len(s.frames); n != captureBacklogBytes>>16 || s.lost.Load() != more {
+		t.Errorf("%d frames of 64 KiB wait, %d are lost", n, s.lost.Load())
+	}
+}

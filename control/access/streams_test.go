@@ -1,0 +1,63 @@
+package access
+
+import (
+	"fmt"
+	"testing"
+
+	"weft/control/limits"
+)
+
+// One peer has half of the streams at most, others find some, and what ends is given
+// back.
+func TestStreamsAreShared(t *testing.T) {
+	s := NewStreams()
+	var ends []func()
+	open := func(p Peer) int {
+		for n := 0; ; n++ {
+			done, err := s.begin(p, "GET /look", &Route{})
+			if err != nil {
+				return n
+			}
+			ends = append(ends, done)
+		}
+	}
+	if n := open(Peer{Share: "uid 1", Role: Read}); n != (MaxStreams-writersReserve)/2 {
+		t.Errorf("one peer has %d", n)
+	}
+	for i := range 20 {
+		open(Peer{Share: fmt.Sprint("uid ", i+2), Role: Read})
+	}
+	if n := open(Peer{Share: "uid 0", Role: Write}); n == 0 {
+		t.Error("readers leave none to writers")
+	}
+	if r := rowOf(t, s.LimitRows, "api_streams", limits.All()); r.Used > MaxStreams || r.Refused == 0 {
+		t.Errorf("%+v", r)
+	}
+	live := &Route{Readers: 1}
+	for _, end := range ends {
+		end()
+	}
+	if s.count != 0 || len(s.peers) != 0 {
+		t.Errorf("left: %d, %v", s.count, s.peers)
+	}
+	if _, err := s.begin(Peer{Share: "uid 0", Role: Write}, "GET /live", live); err != nil {
+		t.Error(err)
+	}
+	s = NewStreams()
+	first, err := s.begin(Peer{Share: "uid 1", Role: Read}, "GET /live", live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.begin(Peer{Share: "uid 2", Role: Read}, "GET /live", live); err == nil {
+		t.Error("readers have more streams of a route than its row says")
+	}
+	first()
+	ends = nil
+	open(Peer{Share: "uid 2", Role: Read})
+	for _, end := range ends {
+		end()
+	}
+	if s.count != 0 || len(s.peers) != 0 || s.readers["GET /look"] != 0 {
+		t.Errorf("left: %d, %v", s.count, s.peers)
+	}
+}

@@ -1,0 +1,91 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/control/access"
+)
+
+// by is a request of a peer with that role.
+func by(role access.Role, method, target string) *http.Request {
+	r := httptest.NewRequest(method, target, http.NoBody)
+	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}))
+}
+
+// Who may only look is answered what changes nothing, and no more.
+func TestReaderLooksOnly(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.add("in_port=p1,actions=drop")
+	h := f.d.handler()
+	for _, c := range []struct {
+		method, target string
+		status         int
+	}{
+		{"GET", "/v1/show", 200}, {"GET", "/v1/limits", 200}, {"GET", "/v1/flows", 200}, {"GET", "/v1/ports", 200},
+		{"GET", "/v1/megaflows", 200}, {"GET", "/v1/trace?flow=ip", 200}, {"GET", "/v1/conntrack", 200}, {"GET", "/metrics", 200},
+		{"GET", "/v1/hottest?interval_ms=1", 200},
+		{"POST", "/v1/flows", 403}, {"DELETE", "/v1/flows", 403}, {"DELETE", "/v1/ports/p1", 403}, {"POST", "/v1/packet-out", 403},
+		{"DELETE", "/v1/macs", 403}, {"DELETE", "/v1/conntrack", 403}, {"GET", "/v1/capture?port=p1", 403},
+	} {
+		for _, role := range []access.Role{access.Read, access.None} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, by(role, c.method, c.target))
+			want := c.status
+			if role == access.None {
+				want = http.StatusForbidden
+			}
+			if w.Code != want {
+				t.Errorf("role %s: %s %s: %d, want %d: %s", role, c.method, c.target, w.Code, want, w.Body)
+			}
+		}
+	}
+	if n := len(f.counts()); n != 1 {
+		t.Errorf("%d flows after the requests", n)
+	}
+}
+
+// The log says who has changed something.
+func TestChangesAreLogged(t *testing.T) {
+	f := newFakes(t)
+	var log bytes.Buffer
+	f.end()
+	f.config.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f.begin()
+	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Write, "DELETE", "/v1/flows?match=tcp"))
+	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Read, "DELETE", "/v1/flows?match=udp"))
+	f.end() // nobody writes the log any more
+	for _, words := range []string{
+		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,
+		`msg="request refused" who="uid 1000 pid 5" role=read method=DELETE path=/v1/flows`,
+	} {
+		if !strings.Contains(log.String(), words) {
+			t.Errorf("no %s in\n%s", words, log.String())
+		}
+	}
+}
+
+// A long list is the same JSON in chunks as at once.
+func TestListsInChunks(t *testing.T) {
+	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
+		list := make([]api.Flow, n)
+		for i := range list {
+			list[i].Priority = i
+		}
+		var out bytes.Buffer
+		if err := writeJSON(&out, list); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := json.Marshal(list)
+		if strings.TrimSpace(out.String()) != string(want) {
+			t.Errorf("%d flows: %.80s, want %.80s", n, out.String(), want)
+		}
+	}
+}
