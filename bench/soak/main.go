@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/bench/stream"
 	"weft/internal/cpu"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
@@ -87,22 +88,22 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	fmt.Printf("worker on core %d, load on %s, %s rings\n", s.worker, coreName(pin), map[bool]string{false: "split", true: "packed"}[*packed])
-	g := startGenerator(load, pin)
-	for end := time.Now().Add(patience); g.totals().Received == 0; time.Sleep(100 * time.Millisecond) {
+	g := stream.Start(load, stream.Config{Core: pin})
+	for end := time.Now().Add(patience); g.Totals().Received == 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			g.end()
+			g.End()
 			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
 		}
 	}
 	time.Sleep(time.Second) // until a switch that has just been started has a spare engine
-	g.begin()
+	g.Begin()
 	if err := s.refresh(); err != nil {
 		return false, err
 	}
 	clear(s.drops)
 	pauses, err := soak(ctx, s, g, c)
 	time.Sleep(300 * time.Millisecond)
-	g.end()
+	counted := g.End()
 	if err != nil {
 		return false, fmt.Errorf("%w\n%s", err, s.output())
 	}
@@ -114,7 +115,7 @@ func run(ctx context.Context) (ok bool, err error) {
 		fmt.Println(string(ports))
 		fmt.Println(s.output())
 	}
-	return report(g, pauses, s.drops), nil
+	return report(counted, pauses, s.drops), nil
 }
 
 // loadCore is the core that the load is pinned to, -1 if it is not.
@@ -202,11 +203,11 @@ func (c *connection) close() {
 }
 
 // again connects once more, to a switch of which nothing was left.
-func (c *connection) again(g *generator) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	c.close()
-	return c.open((*vhosttest.FrontEnd).AttachAgain)
+func (c *connection) again(g *stream.Stream) error {
+	return g.Do(func() error {
+		c.close()
+		return c.open((*vhosttest.FrontEnd).AttachAgain)
+	})
 }
 
 // patience is how long no frame may come before the soak is given up.
@@ -217,7 +218,7 @@ const patience = 10 * time.Second
 const dies = 20 * time.Millisecond
 
 // soak kills at random moments and returns what each kill cost, by victim.
-func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string][]pause, error) {
+func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}
 	if *victim == "any" {
@@ -240,14 +241,14 @@ func soak(ctx context.Context, s *weft, g *generator, c *connection) (map[string
 	return pauses, nil
 }
 
-func once(s *weft, g *generator, c *connection, who string) (pause, error) {
+func once(s *weft, g *stream.Stream, c *connection, who string) (pause, error) {
 	if err := s.refresh(); err != nil {
 		return pause{}, err
 	}
 	before, old, control := s.gaps, s.engine, s.control.Process.Pid
-	base := g.now()
+	base := g.Now()
 	waited := waits(control)
-	g.watch()
+	g.Watch()
 	killed := time.Now()
 	if err := s.kill(who); err != nil {
 		return pause{}, err
@@ -259,7 +260,7 @@ func once(s *weft, g *generator, c *connection, who string) (pause, error) {
 	}
 	p := pause{}
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
-		if _, _, _, arrived := g.pause(killed); arrived.Sub(killed) > dies || who == "control" {
+		if _, _, _, arrived := g.Pause(killed); arrived.Sub(killed) > dies || who == "control" {
 			break
 		}
 		if time.Now().After(end) {
@@ -279,9 +280,9 @@ func once(s *weft, g *generator, c *connection, who string) (pause, error) {
 	if err := s.refresh(); err != nil {
 		return pause{}, err
 	}
-	p.Duration, p.later, p.own, _ = g.pause(killed.Add(dies))
+	p.Duration, p.later, p.own, _ = g.Pause(killed.Add(dies))
 	p.stall = stall(before, s.gaps)
-	t := g.now()
+	t := g.Now()
 	p.again = t.Repeated - base.Repeated
 	p.lost = t.Lost - base.Lost + int64(p.again)
 	if who == "engine" {

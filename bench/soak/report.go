@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"weft/bench/stream"
 )
 
 // pause is what one kill cost: the longest time without a frame that began with it.
@@ -27,7 +29,7 @@ func (p *pause) String() string {
 
 // report prints the pauses and what was counted, and judges: every frame lost
 // must be one that the switch says it dropped.
-func report(g *generator, pauses map[string][]pause, drops map[string]uint64) (ok bool) {
+func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64) (ok bool) {
 	ok = true
 	for _, who := range []string{"engine", "control", "both"} {
 		p := pauses[who]
@@ -43,21 +45,19 @@ func report(g *generator, pauses map[string][]pause, drops map[string]uint64) (o
 			ok = false
 		}
 	}
-	t := g.sum
-	repeated := t.Repeated - g.base.Repeated
-	lost, dropped := max(t.Lost-g.base.Lost+int64(repeated), 0), uint64(0)
+	dropped := uint64(0)
 	for _, n := range drops {
 		dropped += n
 	}
 	fmt.Printf("frames %d received, %d of them again, %d out of order, %d lost; %d bad; %d buffers lost or used twice\n",
-		t.Received-g.base.Received, repeated, t.Late-g.base.Late, lost, g.bad, t.Misused)
+		t.Received, t.Repeated, t.Late, t.Lost, t.Bad, t.Misused)
 	fmt.Printf("the switch says it dropped %d %v\n", dropped, drops)
-	if g.bad > 0 || t.Misused > 0 {
+	if t.Bad > 0 || t.Misused > 0 {
 		fmt.Println("FAILED: frames differ, or descriptors were misused")
 		ok = false
 	}
-	if lost > int64(dropped) {
-		fmt.Printf("FAILED: %d frames are lost of which nobody knows\n", lost-int64(dropped))
+	if t.Lost > int64(dropped) {
+		fmt.Printf("FAILED: %d frames are lost of which nobody knows\n", t.Lost-int64(dropped))
 		ok = false
 	}
 	return ok

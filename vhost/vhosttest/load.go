@@ -32,8 +32,11 @@ type LoadConfig struct {
 	Keep bool
 	// Vary, unless nil, makes a frame that guest is to transmit one of its flow
 	// number i, below Flows, instead of port pairs. Not with Check.
-	Vary      func(guest int, frame []byte, i uint32)
-	Check     bool   // compare every byte and the order of frames
+	Vary  func(guest int, frame []byte, i uint32)
+	Check bool // compare every byte and the order of frames
+	// Addresses, with Check, gives each guest a MAC address of its own, see LoadMAC. A
+	// frame from another than its partner's is a stranger's: counted, not bad.
+	Addresses bool
 	SampleOne int    // without Check: compare every byte of one frame in so many; 0: of none
 	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
@@ -69,19 +72,22 @@ type Load struct {
 
 // end is one guest at work.
 type end struct {
-	guest    int
-	rx, tx   *Queue
-	spare    []uint16 // buffers in no ring, to replace lost frames with
-	offered  int      // buffers in the receive ring
-	target   int      // beyond which buffers become spare
-	sent     uint64   // frames the switch has taken and given back
-	received uint64
-	stamp    uint64 // of the next frame, under Check
-	stamps   stamps // of the frames received
-	repeated uint64
-	late     uint64
-	flow     uint32
-	unread   int // frames until the next that is compared, under SampleOne
+	guest     int
+	rx, tx    *Queue
+	spare     []uint16 // buffers in no ring, to replace lost frames with
+	offered   int      // buffers in the receive ring
+	target    int      // beyond which buffers become spare
+	sent      uint64   // frames the switch has taken and given back
+	received  uint64
+	stamp     uint64 // of the next frame, under Check
+	stamps    stamps // of the frames received
+	repeated  uint64
+	late      uint64
+	strangers uint64
+	flow      uint32
+	unread    int    // frames until the next that is compared, under SampleOne
+	frame     []byte // as the guest transmits it
+	expects   []byte // as its partner does
 }
 
 // LoadResult is what Run saw.
@@ -136,14 +142,17 @@ func (l *Load) Close() {
 // newEnd lays descriptor i of both rings over buffer i of the receive ring, and
 // starts the frames.
 func (l *Load) newEnd(g *Guest) *end {
-	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0]}
+	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
+	if l.config.Addresses {
+		e.frame, e.expects = addressed(l.frame, e.guest), addressed(l.frame, e.guest^1)
+	}
 	e.rx.Withdraw() // what New offered
 	size := uint32(HeaderLen(g.Features) + l.config.FrameSize)
 	for i := range e.tx.Descs {
 		e.tx.Descs[i] = Desc{Addr: e.rx.SlotAddr(i), Len: size}
 		buf := e.rx.Slot(i)
 		clear(buf)
-		copy(buf[HeaderLen(g.Features):], l.frame)
+		copy(buf[HeaderLen(g.Features):], e.frame)
 	}
 	if l.config.Keep && e.guest%2 == 1 {
 		e.flow = uint32(l.config.InFlight % l.config.Flows)
@@ -189,6 +198,21 @@ func loadFrame(size int) []byte {
 	return f
 }
 
+// macsLen is how much of a frame its two MAC addresses take, destination first.
+const macsLen = 12
+
+// LoadMAC is the MAC address of a guest under LoadConfig.Addresses.
+func LoadMAC(guest int) [6]byte { return [6]byte{0x52, 0x54, 0, 0, byte(guest >> 8), byte(guest + 1)} }
+
+// addressed is a copy of frame with the addresses of a guest and of its partner.
+func addressed(frame []byte, guest int) []byte {
+	f := bytes.Clone(frame)
+	from, to := LoadMAC(guest), LoadMAC(guest^1)
+	copy(f, to[:])
+	copy(f[6:], from[:])
+	return f
+}
+
 // loadFlowPorts are the UDP ports of a flow: source and destination.
 func loadFlowPorts(flow uint32) uint32 { return (1024+flow&0x3fff)<<16 | (2048 + flow>>14) }
 
@@ -212,6 +236,9 @@ func (l *Load) begin(e *end, buffer int) {
 		return
 	}
 	f := e.rx.Slot(buffer)[HeaderLen(l.config.Features):]
+	if l.config.Addresses {
+		copy(f[:macsLen], e.frame)
+	}
 	if l.config.Vary != nil {
 		l.config.Vary(e.guest, f, e.flow)
 		if e.flow++; e.flow == uint32(l.config.Flows) {
@@ -238,9 +265,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	ports := binary.BigEndian.Uint32(f[loadPorts:])
 	again, late := e.stamps.note(stamp)
 	ok := n == header+l.config.FrameSize && (l.config.Repeats || !again && !late) && ports>>16-1024 < 1<<14 &&
-		bytes.Equal(f[:loadPorts], l.frame[:loadPorts]) &&
-		bytes.Equal(f[loadPorts+4:loadPayload], l.frame[loadPorts+4:loadPayload]) &&
-		bytes.Equal(f[loadPayload+8:l.config.FrameSize], l.frame[loadPayload+8:])
+		bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) &&
+		bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) &&
+		bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:])
 	if again {
 		e.repeated++
 	}
@@ -255,7 +282,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 // drives the switch on the same core may, too.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
-	if e.rx.packed == nil {
+	if e.rx.packed == nil && !l.config.Addresses {
 		return l.stepSplit(e)
 	}
 	e.reclaim()
@@ -296,12 +323,36 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 			return frames, bad
 		}
 		e.offered--
+		if l.config.Addresses && e.stranger(i, n) {
+			continue
+		}
 		frames++
 		if l.config.Check && !l.good(e, i, n) {
 			bad++
 		}
 		deal(i)
 	}
+}
+
+// stranger tells whether the frame in a buffer is not from the partner, and gives its
+// buffers, of which a long one has several, back to the receive ring.
+func (e *end) stranger(buffer, n int) bool {
+	slot := e.rx.Slot(buffer)
+	header := HeaderLen(e.rx.g.Features)
+	if n >= header+macsLen && bytes.Equal(slot[header+6:header+macsLen], e.expects[6:macsLen]) {
+		return false
+	}
+	e.strangers++
+	e.rx.Offer(uint16(buffer))
+	e.offered++
+	for more := binary.LittleEndian.Uint16(slot[10:]); more > 1 && header == 12; more-- {
+		i, _, ok := e.rx.takeUsed()
+		if !ok {
+			break
+		}
+		e.rx.Offer(uint16(i))
+	}
+	return true
 }
 
 // Rest transmits nothing until enough, which is told after each round how many frames
@@ -418,11 +469,12 @@ func (l *Load) lost() int64 {
 
 // LoadTotals are what a load that is stepped by hand has seen.
 type LoadTotals struct {
-	Received uint64
-	Repeated uint64 // of them
-	Late     uint64 // of them, behind a frame that was sent later
-	Lost     int64  // taken by the switch and received by nobody, repeated ones set off against them
-	Misused  int    // used elements that name no chain in flight
+	Received  uint64
+	Repeated  uint64 // of them
+	Late      uint64 // of them, behind a frame that was sent later
+	Lost      int64  // taken by the switch and received by nobody, repeated ones set off against them
+	Misused   int    // used elements that name no chain in flight
+	Strangers uint64 // frames from others than the partner, not among Received
 }
 
 // Totals counts since the start.
@@ -432,6 +484,7 @@ func (l *Load) Totals() LoadTotals {
 		t.Received += e.received
 		t.Repeated += e.repeated
 		t.Late += e.late
+		t.Strangers += e.strangers
 		t.Misused += e.rx.Misused + e.tx.Misused
 	}
 	return t
