@@ -11,10 +11,10 @@ ifneq ($(shell git status --porcelain >/dev/null 2>&1 && echo ok),ok)
 export GOFLAGS += -buildvcs=false
 endif
 
-UNIT := $$(go list ./... | grep -v '/e2e')
+UNIT := $$(go list ./... | grep -v '/e2e\|/bench/attack$$')
 FUZZTIME ?= 20s
 
-.PHONY: build demo test lint unit race e2e nic test-nic bench benchstat fuzz setup clean
+.PHONY: build demo test lint unit race e2e nic test-nic attack bench benchstat fuzz setup clean
 
 build:
 	go build -o bin/ ./cmd/weftd ./cmd/weft
@@ -43,7 +43,7 @@ race:
 	CGO_ENABLED=1 go test -race -count=1 -short $(UNIT)
 
 e2e:
-	go test -count=1 -v -timeout 25m -p 1 $$(go list ./e2e/... | grep -v /e2e/nic)
+	go test -count=1 -v -timeout 25m -p 1 ./bench/attack $$(go list ./e2e/... | grep -v /e2e/nic)
 
 # The uplink on the igb and virtio_net drivers, in virtual machines of QEMU 10
 # with a recent kernel, which are fetched first.
@@ -53,6 +53,11 @@ test-nic:
 
 nic:
 	go test -count=1 -v -timeout 20m ./e2e/nic
+
+# Every attack for a minute, a row each: see SECURITY.md. ATTACKARGS="-storm 1h" plays
+# them all together, at random.
+attack:
+	@go run ./bench/attack $(ATTACKARGS)
 
 bench: build
 	@scripts/setup bench

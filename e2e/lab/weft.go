@@ -72,8 +72,15 @@ func (l *Lab) Build() {
 	l.binary("")
 }
 
+// Binaries is the folder of a weftd and a weft that layouts use instead of building
+// the tree's, unless empty: for a comparison with another version.
+var Binaries string
+
 func (l *Lab) binary(name string) string {
 	l.T.Helper()
+	if Binaries != "" {
+		return filepath.Join(Binaries, name)
+	}
 	dir, err := builtSwitch()
 	if err != nil {
 		l.T.Fatalf("lab: %v", err)

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// What a client of the API, or of the metrics, does. A client of the API that may
+// change things may stop the switch, of course; here it only asks, or asks wrongly.
+
+func clientAttacks() []*attack {
+	return []*attack{
+		{name: "idle-connections", from: "client", does: "300 connections to the metrics and 300 to the API that say nothing",
+			setup: idleConnections, once: pause},
+		{name: "slow-headers", from: "client", does: "100 requests whose headers come a byte at a time",
+			setup: slowHeaders, once: pause},
+		{name: "slow-bodies", from: "client", does: "50 requests whose bodies do not come",
+			setup: slowBodies, once: pause},
+		{name: "huge-requests", from: "client", does: "bodies of 64 MiB, paths of a megabyte, deep JSON", message: false,
+			once: hugeRequests},
+		{name: "wrong-requests", from: "client", does: "requests that make no sense", message: true,
+			once: wrongRequests},
+		{name: "stopped-readers", from: "client", does: "monitors and captures that are stopped, with frames to see",
+			setup: stoppedReaders, once: flood(func(p *play, f []byte) []byte { return f[:64] })},
+		{name: "dump-storm", from: "client", does: "16 clients that ask for everything all the time",
+			once: dumpStorm},
+		{name: "ports-come-and-go", from: "client", does: "adds and deletes a port", message: true,
+			once: func(p *play) error {
+				name := p.name + "-p"
+				if _, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)}); err != nil {
+					return err
+				}
+				return p.site.client.DelPort(name)
+			}},
+	}
+}
+
+func pause(p *play) error {
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+func (p *play) dialAPI() (net.Conn, error) {
+	c, err := net.DialTimeout("unix", p.site.daemon.Socket, time.Second)
+	if err == nil {
+		p.later(func() { c.Close() })
+	}
+	return c, err
+}
+
+func (p *play) dialMetrics() (c net.Conn, err error) {
+	err = p.site.peer.Do(func() (err error) {
+		c, err = net.DialTimeout("tcp", hostIP+":9100", time.Second)
+		return err
+	})
+	if err == nil {
+		p.later(func() { c.Close() })
+	}
+	return c, err
+}
+
+// idleConnections opens as many as the switch takes: refused ones are fine.
+func idleConnections(p *play) error {
+	for range 300 {
+		if _, err := p.dialMetrics(); err != nil {
+			break
+		}
+	}
+	for range 300 {
+		if _, err := p.dialAPI(); err != nil {
+			break
+		}
+	}
+	return nil
+}
+
+func slowHeaders(p *play) error {
+	stop := make(chan struct{})
+	p.later(func() { close(stop) })
+	for range 100 {
+		c, err := p.dialAPI()
+		if err != nil {
+			break
+		}
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				if _, err := c.Write([]byte("G")); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	return nil
+}
+
+func slowBodies(p *play) error {
+	for i := range 50 {
+		c, err := p.dialAPI()
+		if err != nil {
+			break
+		}
+		kind, path := "application/json", "/v1/ports"
+		if i%2 == 0 {
+			kind, path = "text/plain", "/v1/flows?op=add"
+		}
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: weft\r\nContent-Type: %s\r\nContent-Length: 60000000\r\n\r\n{", path, kind)
+	}
+	return nil
+}
+
+// request sends a body to the API and reads the answer.
+func (p *play) request(method, path, kind string, body io.Reader) error {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", p.site.daemon.Socket)
+	}}
+	req, err := http.NewRequest(method, "http://weft"+path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", kind)
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
+	if err != nil {
+		return nil // closed in the middle: refused
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return nil
+}
+
+func hugeRequests(p *play) error {
+	const huge = 64 << 20
+	switch p.rng.IntN(4) {
+	case 0:
+		return p.request("POST", "/v1/flows?op=add", "text/plain", bytes.NewReader(bytes.Repeat([]byte("# nothing\n"), huge/10)))
+	case 1:
+		return p.request("POST", "/v1/ports", "application/json", strings.NewReader(`{"name":"`+strings.Repeat("x", huge)+`"}`))
+	case 2:
+		return p.request("POST", "/v1/ports", "application/json", strings.NewReader(strings.Repeat(`[`, 1<<20)))
+	}
+	return p.request("GET", "/v1/flows?match="+strings.Repeat("x", 900_000), "", nil)
+}
+
+func wrongRequests(p *play) error {
+	paths := []string{"/v1/ports/..", "/v1/nothing", "/v1/flows?match=in_port%3D%00", "/v1/trace?match=ip", "/v1/conntrack?arg=zone=x"}
+	return p.request([]string{"GET", "POST", "DELETE"}[p.rng.IntN(3)], paths[p.rng.IntN(len(paths))], "application/json", strings.NewReader("{"))
+}
+
+// stoppedReaders starts clients and stops them.
+func stoppedReaders(p *play) error {
+	if err := sender(echoes, guestOptions)(p); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"monitor"}, {"capture", p.name}, {"capture", "--drops"}, {"monitor"}} {
+		cmd := exec.Command(p.site.daemon.Binary("weft"), append([]string{"--socket", p.site.daemon.Socket}, args...)...)
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		p.later(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		time.Sleep(100 * time.Millisecond)
+		_ = cmd.Process.Signal(syscall.SIGSTOP)
+	}
+	return nil
+}
+
+func dumpStorm(p *play) error {
+	var all sync.WaitGroup
+	for i := range 16 {
+		path := []string{"/v1/flows", "/v1/megaflows", "/metrics", "/v1/conntrack", "/v1/show"}[i%5]
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			_ = p.request("GET", path, "", nil)
+		}()
+	}
+	all.Wait()
+	return nil
+}

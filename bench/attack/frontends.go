@@ -1,0 +1,734 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/internal/shm"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// What a front end does with its socket, its descriptors and its memory.
+
+const echoes = "actions=in_port"
+
+// gone wraps what a front end gets that the switch has thrown out: that is an answer.
+func gone(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// socketOf is the play's socket, of a port that echoes.
+func (p *play) socketOf() string { return p.site.socket(p.name) }
+
+func echoPort(options ...string) func(p *play) error {
+	return func(p *play) error {
+		_, err := p.port("", echoes, options...)
+		return err
+	}
+}
+
+// attached has f played by a guest that is attached for one go.
+func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
+	return func(p *play) error {
+		g, err := p.guest(p.socketOf(), o)
+		if err != nil {
+			return err
+		}
+		defer g.close()
+		return gone(f(g))
+	}
+}
+
+// message sends a message that the switch may answer by closing the connection.
+func (g *guest) message(request uint32, payload []byte, fds ...int) error {
+	return g.front.Send(request, vhosttest.Version, payload, fds...)
+}
+
+func frontEndAttacks() []*attack {
+	return append([]*attack{
+		{name: "call-eventfd", from: "front end", does: "makes its call eventfd blocking and fills it, again while the device runs",
+			setup: echoPort(), once: attached(vhosttest.Options{Interrupts: true}, blockCalls)},
+		{name: "call-eventfd-before", from: "front end", does: "the same before the device starts",
+			setup: echoPort(), once: blockCallsBefore},
+		{name: "kick-eventfd", from: "front end", does: "makes its kick eventfd blocking and empties it when the switch is about to",
+			setup: echoPort(), once: attached(vhosttest.Options{}, blockKicks)},
+		{name: "kick-storm", from: "front end", does: "keeps its kick readable all the time",
+			setup: echoPort(), once: attached(vhosttest.Options{}, stormKicks)},
+		{name: "unserved-memory", unmended: true, from: "front end", does: "gives memory of a file on FUSE whose pages are never served",
+			setup: unservedSetup, once: unservedMemory},
+		{name: "dirty-log-chains", from: "front end", does: "LOG_ALL, and receive chains of 1,000 descriptors of 4 GiB over a sparse file",
+			setup: echoPort(), once: dirtyChains},
+		{name: "giant-memory", from: "front end", does: "regions of terabytes in all of sparse files", message: true,
+			setup: echoPort(), once: giantMemory},
+		{name: "memory-truncated", from: "front end", does: "truncates its memory while frames are copied out of it", message: true,
+			setup: echoPort(), once: attached(vhosttest.Options{}, truncateWhileSending)},
+		{name: "memory-punched", from: "front end", does: "punches holes into its memory without end while frames pass",
+			setup: echoPort(), once: attached(vhosttest.Options{}, punchMemory)},
+		{name: "umem-faults", unmended: true, from: "front end", does: "truncates its memory while frames are gathered into the uplink's UMEM", message: true,
+			setup: toOverlay, once: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
+		{name: "packet-socket-faults", unmended: true, from: "front end", does: "the same with an uplink of packet sockets", uplink: "af_packet", message: true,
+			setup: toOverlay, once: attached(vhosttest.Options{}, truncateIntoUplink), check: uplinkSends},
+		{name: "lingering-descriptors", from: "front end", does: "hands over TCP sockets that linger on close, as SET_BACKEND_REQ_FD", message: true,
+			setup: echoPort(), once: lingering},
+		{name: "owner-flood", unmended: true, from: "front end", does: "SET_OWNER without end", message: true,
+			setup: echoPort(), once: ownerFlood},
+		{name: "feature-flood", from: "front end", does: "asks for features without reading the answers",
+			setup: echoPort(), once: featureFlood},
+		{name: "slow-messages", from: "front end", does: "30 front ends stop in the middle of a message",
+			setup: slowSetup, once: slowMessages},
+		{name: "attach-detach", from: "front end", does: "attaches and goes away", message: true,
+			setup: echoPort(), once: attached(vhosttest.Options{}, func(*guest) error { return nil })},
+		{name: "attach-frames-detach", from: "front end", does: "attaches, echoes and goes away with frames in flight", message: true,
+			setup: echoPort(), once: attached(vhosttest.Options{}, func(g *guest) error {
+				err := g.echo()
+				for range 32 {
+					g.Tx[0].Send(make([]byte, 64))
+				}
+				g.Tx[0].Publish()
+				return err
+			})},
+		{name: "ring-restarts", from: "front end", does: "stops and starts its rings", message: true,
+			setup: echoPort(), once: restartRings},
+		{name: "resets", from: "front end", does: "RESET_DEVICE and a new set-up, again and again", message: true,
+			setup: echoPort(), once: resets},
+		{name: "log-toggling", from: "front end", does: "turns LOG_ALL on and off while frames pass", message: true,
+			setup: echoPort(), once: toggleLog},
+		{name: "memory-table-changes", from: "front end", does: "sends its memory table anew while frames pass", message: true,
+			setup: echoPort(), once: memoryTables},
+		{name: "announcements", from: "front end", does: "SEND_RARP of addresses that it makes up", message: true,
+			setup: echoPort(), once: announcements},
+		{name: "descriptor-flood", from: "front end", does: "messages with more descriptors than they may have", message: true,
+			setup: echoPort(), once: attached(vhosttest.Options{}, func(g *guest) error {
+				fds := make([]int, 200)
+				for i := range fds {
+					fds[i] = g.FD()
+				}
+				return g.message(vhosttest.SetMemTable, table(g.Regions()[0]), fds...)
+			})},
+		{name: "broken-rings", from: "front end", does: "everything that no driver does to a ring, index running wild among it", message: true,
+			setup: echoPort(), once: brokenRings},
+		{name: "inflight-large", from: "front end", does: "inflight buffers of 16 queue pairs with every descriptor marked", message: true,
+			setup: echoPort("queues=16"), once: inflightLarge},
+		{name: "symlinked-socket", from: "client", does: "socket paths that are links to others' sockets and files",
+			once: symlinks},
+	}, hugeAttacks()...)
+}
+
+// setBlocking changes O_NONBLOCK of the open file description, which the switch shares.
+func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
+
+var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// fill fills an eventfd to where one more blocks, unless it is so already: whoever
+// waits for it is not let go on.
+func fill(fd int) {
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	if n, _ := unix.Poll(poll, 0); n == 1 {
+		_ = unix.SetNonblock(fd, true)
+		shm.DrainOwn(fd)
+		_, _ = unix.Write(fd, fullCounter)
+	}
+	_ = setBlocking(fd)
+}
+
+// relent lets everybody go on who waits for the eventfd.
+func relent(fd int) {
+	_ = unix.SetNonblock(fd, true)
+	for range 8 {
+		shm.DrainOwn(fd)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// blockCalls holds the switch, if it can be held, until the play is over.
+func blockCalls(g *guest) error {
+	if err := g.echo(); err != nil {
+		return err
+	}
+	fds := []int{g.Rx[0].CallFD(), g.Tx[0].CallFD()}
+	for _, fd := range fds {
+		defer relent(fd)
+	}
+	for !g.play.over() {
+		for _, fd := range fds {
+			fill(fd)
+		}
+		g.Tx[0].Send(make([]byte, 64))
+		g.Tx[0].Publish()
+		time.Sleep(time.Millisecond)
+		g.drain()
+		g.Tx[0].Reclaim()
+	}
+	return nil
+}
+
+func blockCallsBefore(p *play) error {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures, Interrupts: true})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		fill(q.CallFD())
+		defer relent(q.CallFD())
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // SET_VRING_CALL makes it non-blocking again
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+				_ = setBlocking(q.CallFD())
+			}
+			time.Sleep(20 * time.Microsecond)
+		}
+	}()
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Attach(g); err != nil {
+		return gone(err)
+	}
+	for !p.over() {
+		g.Tx[0].Send(make([]byte, 64))
+		g.Tx[0].Publish()
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
+}
+
+// blockKicks races the switch for its own kick: a thread that waits for it like the
+// switch does takes it away.
+func blockKicks(g *guest) error {
+	fd := g.Tx[0].KickFD()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		var b [8]byte
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = unix.Read(fd, b[:]) // blocking
+			}
+		}
+	}()
+	for !g.play.over() {
+		_ = setBlocking(fd)
+		shm.SignalOwn(fd)
+		time.Sleep(time.Duration(g.play.rng.IntN(20)) * time.Millisecond)
+	}
+	close(stop)
+	for {
+		_ = unix.SetNonblock(fd, true)
+		shm.SignalOwn(fd)
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func stormKicks(g *guest) error {
+	for !g.play.over() {
+		for range 1000 {
+			shm.SignalOwn(g.Tx[0].KickFD())
+			shm.SignalOwn(g.Rx[0].KickFD())
+		}
+		g.Tx[0].Send(make([]byte, 64))
+		g.flush()
+	}
+	return nil
+}
+
+// dirtyChains marks terabytes for a frame.
+func dirtyChains(p *play) error {
+	const giant = 8 << 30
+	g, err := vhosttest.New(vhosttest.Options{Num: 1024, Features: plainFeatures | vhost.FeatureLogAll})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := g.Truncate(giant); err != nil {
+		return err
+	}
+	bitmap, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(bitmap)
+	const logSize = 4 << 20
+	if err := unix.Ftruncate(bitmap, logSize); err != nil {
+		return err
+	}
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	g.Rx[0].Withdraw()
+	for i := range g.Rx[0].Descs {
+		g.Rx[0].Descs[i] = vhosttest.Desc{Addr: vhosttest.GuestBase, Len: 0xffff_f000, Flags: vhosttest.Write | vhosttest.Next, Next: uint16(i + 1)}
+	}
+	g.Rx[0].Descs[1000].Flags = vhosttest.Write
+	for i := range g.Rx[0].Descs { // far from the rings
+		g.Rx[0].Descs[i].Addr = vhosttest.GuestBase + 1<<30
+	}
+	if err := f.Negotiate(g); err != nil {
+		return gone(err)
+	}
+	region := g.Regions()[0]
+	region.Size = giant
+	if err := ask(f, vhosttest.SetMemTable, table(region), g.FD()); err != nil {
+		return gone(err)
+	}
+	if _, err := logBase(f, logSize, bitmap); err != nil {
+		return gone(err)
+	}
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, q.Start()); err != nil {
+			return gone(err)
+		}
+		if err := f.Enable(q, true); err != nil {
+			return gone(err)
+		}
+	}
+	g.Rx[0].Offer(0)
+	g.Rx[0].Publish()
+	time.Sleep(20 * time.Millisecond)
+	g.Tx[0].Send(make([]byte, 64))
+	g.Tx[0].Publish()
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+// ask sends a message and reads the answer that REPLY_ACK has it get.
+func ask(f *vhosttest.FrontEnd, request uint32, payload []byte, fds ...int) error {
+	_, err := f.Call(request, payload, fds...)
+	return err
+}
+
+// logBase sends SET_LOG_BASE, which has an answer.
+func logBase(f *vhosttest.FrontEnd, size uint64, fd int) ([]byte, error) {
+	return f.Call(vhosttest.SetLogBase, append(vhosttest.Number(size), vhosttest.Number(0)...), fd)
+}
+
+// giantMemory offers eight regions of 16 TiB each.
+func giantMemory(p *play) error {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	const giant = 16 << 40
+	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_ = unix.Ftruncate(fd, giant) // refused by some kernels: then it is short
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Negotiate(g); err != nil {
+		return gone(err)
+	}
+	regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
+	for i := range uint64(7) {
+		regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 45, UserAddr: (i + 1) << 45, Size: giant})
+		fds = append(fds, fd)
+	}
+	if err := f.Send(vhosttest.SetMemTable, vhosttest.Version, table(regions...), fds...); err != nil {
+		return gone(err)
+	}
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, q.Start()); err != nil {
+			return nil // thrown out
+		}
+		if err := f.Enable(q, true); err != nil {
+			return nil
+		}
+	}
+	if p.repeats%50 == 0 {
+		time.Sleep(5 * time.Millisecond) // let the device start now and then
+	}
+	return nil
+}
+
+// truncateWhileSending fills the transmit ring and takes the memory away.
+func truncateWhileSending(g *guest) error {
+	if err := g.echo(); err != nil {
+		return err
+	}
+	return g.truncateUnder(64)
+}
+
+func truncateIntoUplink(g *guest) error { return g.truncateUnder(1400) }
+
+func (g *guest) truncateUnder(size int) error {
+	frame := ether([6]byte{2, 0xff, 0, 0, 0, 1}, [6]byte{2, 0xff, 0, 0, 0, 2}, 0x88b5, size)
+	for range 60 {
+		g.Tx[0].Send(frame)
+	}
+	g.Tx[0].Publish()
+	for range g.play.rng.IntN(20_000) {
+	}
+	// The rings stay, the buffers go: the worker finds the frames, and faults in them.
+	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
+	if g.play.rng.IntN(4) == 0 {
+		keep = 4096
+	}
+	return g.Truncate(keep &^ 4095)
+}
+
+// punchMemory takes the pages of its buffers away again and again; reads find zeros.
+func punchMemory(g *guest) error {
+	if err := g.echo(); err != nil {
+		return err
+	}
+	from := int64(g.Tx[0].SlotAddr(0)-vhosttest.GuestBase) &^ 4095
+	size := int64(g.BufLen * g.Tx[0].Slots())
+	frame := make([]byte, 1400)
+	for !g.play.over() {
+		for range 16 {
+			g.Tx[0].Send(frame)
+		}
+		g.flush()
+		if err := unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, from+4096, size-4096); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lingering hands a TCP socket over whose close waits for a peer that does not read.
+func lingering(p *play) error {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Negotiate(g); err != nil {
+		return gone(err)
+	}
+	for range 2 {
+		fd, err := lingerer(p)
+		if err != nil {
+			return err
+		}
+		err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
+		go unix.Close(fd) // waits, if the switch has closed it already
+		if err != nil {
+			return gone(err)
+		}
+	}
+	return nil
+}
+
+// lingerer is a TCP socket with unsent bytes, SO_LINGER and a peer that does not read.
+func lingerer(p *play) (int, error) {
+	l, ok := p.vars["listener"].(net.Listener)
+	if !ok {
+		var err error
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return -1, err
+		}
+		p.vars["listener"] = l
+		p.later(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				time.AfterFunc(500*time.Millisecond, func() { // reset: whoever waits may go on
+					_ = c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				})
+			}
+		}()
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		return -1, err
+	}
+	defer c.Close()
+	file, err := c.(*net.TCPConn).File()
+	if err != nil {
+		return -1, err
+	}
+	defer file.Close()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return -1, err
+	}
+	_ = unix.SetNonblock(fd, true)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20)
+	for range 64 {
+		if _, err := unix.Write(fd, make([]byte, 64<<10)); err != nil {
+			break
+		}
+	}
+	_ = unix.SetNonblock(fd, false)
+	return fd, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 10})
+}
+
+func ownerFlood(p *play) error {
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for range 2000 {
+		if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
+			return gone(err)
+		}
+	}
+	return nil
+}
+
+// featureFlood never reads: the switch's answers fill the socket.
+func featureFlood(p *play) error {
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_ = f.Conn.SetWriteDeadline(p.until)
+	for !p.over() {
+		if err := f.Send(vhosttest.GetFeatures, vhosttest.Version, nil); err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+const slowPorts = 30
+
+func slowSetup(p *play) error {
+	for i := range slowPorts {
+		if _, err := p.port(fmt.Sprint("-", i), ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func slowMessages(p *play) error {
+	var fronts []*vhosttest.FrontEnd
+	defer func() {
+		for _, f := range fronts {
+			f.Close()
+		}
+	}()
+	for i := range slowPorts {
+		f, err := vhosttest.Dial(p.site.socket(fmt.Sprint(p.name, "-", i)))
+		if err != nil {
+			return err
+		}
+		fronts = append(fronts, f)
+	}
+	whole := append([]byte{5, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
+	for i := 0; i < len(whole)-1 && !p.over(); i++ { // a byte at a time
+		for _, f := range fronts {
+			_, _ = f.Conn.Write(whole[i : i+1])
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil
+}
+
+func restartRings(p *play) error {
+	return attached(vhosttest.Options{}, func(g *guest) error {
+		for range 10 {
+			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+				at, err := g.front.Stop(q)
+				if err != nil {
+					return err
+				}
+				if err := g.front.SetVring(q, at); err != nil {
+					return err
+				}
+			}
+			g.Tx[0].Send(make([]byte, 64))
+			g.flush()
+		}
+		return nil
+	})(p)
+}
+
+func resets(p *play) error {
+	return attached(vhosttest.Options{}, func(g *guest) error {
+		for range 10 {
+			g.Tx[0].Send(make([]byte, 64))
+			g.flush()
+			if err := g.message(vhosttest.ResetDevice, nil); err != nil {
+				return err
+			}
+			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+				if err := g.front.SetVring(q, q.Position()); err != nil {
+					return err
+				}
+				if err := g.front.Enable(q, true); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})(p)
+}
+
+func toggleLog(p *play) error {
+	return attached(vhosttest.Options{}, func(g *guest) error {
+		bitmap, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(bitmap)
+		const size = 1 << 20
+		if err := unix.Ftruncate(bitmap, size); err != nil {
+			return err
+		}
+		if _, err := logBase(g.front, size, bitmap); err != nil {
+			return err
+		}
+		for i := range 10 {
+			features := uint64(plainFeatures | vhost.FeatureProtocolFeatures)
+			if i%2 == 0 {
+				features |= vhost.FeatureLogAll
+			}
+			if err := ask(g.front, vhosttest.SetFeatures, vhosttest.Number(features)); err != nil {
+				return err
+			}
+			g.Tx[0].Send(make([]byte, 64))
+			g.flush()
+		}
+		return nil
+	})(p)
+}
+
+func memoryTables(p *play) error {
+	return attached(vhosttest.Options{}, func(g *guest) error {
+		for range 10 {
+			g.Tx[0].Send(make([]byte, 64))
+			g.flush()
+			if err := g.front.SetMemory(g.Guest); err != nil {
+				return err
+			}
+		}
+		return nil
+	})(p)
+}
+
+func announcements(p *play) error {
+	return attached(vhosttest.Options{}, func(g *guest) error {
+		for range 10 {
+			if err := g.message(vhosttest.SendRARP, vhosttest.Number(p.rng.Uint64()&^1)); err != nil {
+				return err
+			}
+		}
+		return g.echo()
+	})(p)
+}
+
+// brokenRings plays one of the attacks on rings.
+func brokenRings(p *play) error {
+	layout := []uint64{0, vhost.FeatureRingPacked}[p.rng.IntN(2)]
+	list := append(append([]vhosttest.Attack{}, vhosttest.Attacks...), vhosttest.TransmitAttacks...)
+	i := p.rng.IntN(len(list))
+	if list[i].Split {
+		layout = 0
+	}
+	return attached(vhosttest.Options{Features: plainFeatures | layout}, func(g *guest) error {
+		if err := g.echo(); err != nil {
+			return err
+		}
+		list[i].Do(g.Tx[0])
+		if i < len(vhosttest.Attacks) {
+			list[i].Do(g.Rx[0])
+		}
+		g.gone(time.Second)
+		return nil
+	})(p)
+}
+
+// inflightLarge marks every descriptor of 32 rings as in flight.
+func inflightLarge(p *play) error {
+	g, err := vhosttest.New(vhosttest.Options{Pairs: 16, Num: 1024, BufLen: 256, Features: plainFeatures | vhost.FeatureMultiQueue})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	for _, q := range append(append([]*vhosttest.Queue{}, g.Rx...), g.Tx...) {
+		for id := range 1024 {
+			if id%64 == 0 {
+				if err := g.MarkInflight(q, id, uint64(id)+1); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	f.KeepInflight = true
+	if err := f.Attach(g); err != nil {
+		return gone(err)
+	}
+	time.Sleep(5 * time.Millisecond)
+	return nil
+}
+
+// symlinks has ports added whose paths are links: to a bystander's socket, to a file,
+// to nothing. A port may be refused; nobody else's file may go.
+func symlinks(p *play) error {
+	victim := p.site.socket(p.name + "-file")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(victim)
+	for i, target := range []string{p.site.socket("a"), victim, "/nowhere", p.site.lab.Dir} {
+		link := p.site.socket(fmt.Sprint(p.name, "-link-", i))
+		if err := os.Symlink(target, link); err != nil {
+			return err
+		}
+		name := fmt.Sprint(p.name, "-l", i)
+		_, _ = p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + link})
+		_ = p.site.client.DelPort(name)
+		os.Remove(link)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		return fmt.Errorf("a file behind a link is %q, %w", text, err)
+	}
+	if st, err := os.Lstat(p.site.socket("a")); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("the bystander's socket is gone: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// Guest memory in huge pages, and its pages taken away. A machine without free huge
+// pages gets some for the play.
+
+func hugeAttacks() []*attack {
+	return []*attack{
+		{name: "hugetlb-punched", from: "front end", does: "punches its huge pages away while frames pass",
+			setup: hugeSetup, once: punchHuge},
+	}
+}
+
+const (
+	hugeSize    = 2 << 20
+	hugePages   = 8
+	hugeControl = "/proc/sys/vm/nr_hugepages"
+)
+
+func hugeSetup(p *play) error {
+	if hugeFree() < hugePages {
+		text, err := os.ReadFile(hugeControl)
+		if err != nil {
+			return err
+		}
+		was, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err := os.WriteFile(hugeControl, []byte(strconv.Itoa(was+hugePages)), 0); err != nil {
+			return err
+		}
+		p.later(func() { _ = os.WriteFile(hugeControl, text, 0) })
+		if hugeFree() < hugePages {
+			return errors.New("the machine has no room for huge pages")
+		}
+	}
+	return echoPort()(p)
+}
+
+// punchHuge gives two regions: a memfd with the rings, and huge pages with the buffers,
+// which come and go.
+func punchHuge(p *play) error {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, hugePages*hugeSize); err != nil {
+		return err
+	}
+	const base = 1 << 40
+	f, err := vhosttest.Dial(p.socketOf())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Negotiate(g); err != nil {
+		return gone(err)
+	}
+	huge := vhost.RegionSpec{GuestAddr: base, UserAddr: base, Size: hugePages * hugeSize}
+	if err := ask(f, vhosttest.SetMemTable, table(g.Regions()[0], huge), g.FD(), fd); err != nil {
+		return gone(err)
+	}
+	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+		if err := f.SetVring(q, q.Start()); err != nil {
+			return gone(err)
+		}
+		if err := f.Enable(q, true); err != nil {
+			return gone(err)
+		}
+	}
+	tx := g.Tx[0]
+	held := &guest{Guest: g, front: f, play: p}
+	for n := 0; !p.over(); n++ {
+		for i := range 8 {
+			slot := (8*n + i) % 64
+			tx.Descs[slot] = vhosttest.Desc{Addr: base + uint64((8*n+i)%hugePages)*hugeSize + 64, Len: 1400}
+			tx.Offer(uint16(slot))
+		}
+		tx.Publish()
+		held.drain()
+		tx.Reclaim()
+		at := int64(n%hugePages) * hugeSize
+		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
+			return err
+		}
+		if n%512 == 511 && p.rng.IntN(4) == 0 { // the end of it: no page is there at all
+			return gone(unix.Ftruncate(fd, 0))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/api"
+	"weft/internal/cpu"
+	"weft/vhost/vhosttest"
+)
+
+// machine measures what the machine costs by itself: on each core a thread that sleeps
+// for probeRest again and again notes how much later it woke.
+type machine struct {
+	longest atomic.Int64 // ns
+	stop    atomic.Bool
+	ended   sync.WaitGroup
+}
+
+const probeRest = 200 * time.Microsecond
+
+func watchMachine() *machine {
+	m := &machine{}
+	cores, err := cpu.Allowed()
+	if err != nil {
+		cores = []int{-1}
+	}
+	for _, core := range cores {
+		m.ended.Add(1)
+		go func() {
+			defer m.ended.Done()
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			if core >= 0 {
+				_ = cpu.Pin(core)
+			}
+			rest := unix.NsecToTimespec(int64(probeRest))
+			for !m.stop.Load() {
+				begin := time.Now()
+				_ = unix.Nanosleep(&rest, nil)
+				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
+					m.longest.Store(late) // two cores may race: the shorter one may stay, which is stricter
+				}
+			}
+		}()
+	}
+	return m
+}
+
+// end returns the longest delay.
+func (m *machine) end() time.Duration {
+	m.stop.Store(true)
+	m.ended.Wait()
+	return time.Duration(m.longest.Load())
+}
+
+// prober asks for the switch's state again and again and notes the slowest answer.
+type prober struct {
+	client *api.Client
+	stop   chan struct{}
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	longest time.Duration
+	answers int
+	failed  error
+	since   time.Time // of the question in flight, zero: none
+}
+
+// probeGap is the time between two questions.
+const probeGap = 10 * time.Millisecond
+
+func probe(c *api.Client) *prober {
+	p := &prober{client: c, stop: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(probeGap):
+			}
+			p.ask()
+		}
+	}()
+	return p
+}
+
+func (p *prober) ask() {
+	begin := time.Now()
+	p.mu.Lock()
+	p.since = begin
+	p.mu.Unlock()
+	_, err := p.client.Show()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since = time.Time{}
+	p.longest = max(p.longest, time.Since(begin))
+	if err != nil {
+		p.failed = err
+	} else {
+		p.answers++
+	}
+}
+
+// end returns the slowest answer and the last error. A question that is still without
+// an answer counts; it is given patience to come.
+func (p *prober) end() (slowest time.Duration, answers int, err error) {
+	close(p.stop)
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return time.Since(p.since), p.answers, fmt.Errorf("show has had no answer for %v", time.Since(p.since).Round(time.Second))
+	}
+	return p.longest, p.answers, p.failed
+}
+
+// usage is what a process holds.
+type usage struct {
+	Bytes       int64 `json:"bytes"`       // resident, without what it shares
+	Descriptors int   `json:"descriptors"` // open
+	Mappings    int   `json:"mappings"`    // of files, memfds among them
+}
+
+func usageOf(pid int) usage {
+	var u usage
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	u.Descriptors = len(entries)
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	for line := range strings.Lines(string(maps)) {
+		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(f[5], "/") {
+			u.Mappings++
+		}
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(status), "RssAnon:")
+	if f := strings.Fields(rest); len(f) > 0 {
+		kb, _ := strconv.ParseInt(f[0], 10, 64)
+		u.Bytes = kb << 10
+	}
+	return u
+}
+
+// newcomer is a front end that attaches, echoes a frame and goes away, again and again:
+// how long that takes at most is what an attack costs guests that start.
+type newcomer struct {
+	site  *site
+	stop  chan struct{}
+	ended chan struct{}
+
+	mu      sync.Mutex
+	longest time.Duration
+	times   int
+	failed  error
+	since   time.Time // of the attach in progress, zero: none
+}
+
+// newcomerGap is the time between two attaches.
+const newcomerGap = 200 * time.Millisecond
+
+// newcomerPort is the port it attaches to.
+const newcomerPort = "c"
+
+func watchNewcomer(s *site) *newcomer {
+	n := &newcomer{site: s, stop: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(n.ended)
+		for {
+			n.come()
+			select {
+			case <-n.stop:
+				return
+			case <-time.After(newcomerGap):
+			}
+		}
+	}()
+	return n
+}
+
+func (n *newcomer) come() {
+	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
+	if err == nil {
+		defer g.Close()
+		begin := time.Now()
+		n.mu.Lock()
+		n.since = begin
+		n.mu.Unlock()
+		err = n.attach(g)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.longest = max(n.longest, time.Since(n.since))
+	n.since = time.Time{}
+	if n.times++; err != nil {
+		n.failed = err
+	}
+}
+
+func (n *newcomer) attach(g *vhosttest.Guest) error {
+	f, err := vhosttest.Dial(n.site.socket(newcomerPort))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Attach(g); err != nil {
+		return err
+	}
+	return (&guest{Guest: g, front: f, play: &play{}}).echo()
+}
+
+// end returns the longest attach and the last error.
+func (n *newcomer) end() (time.Duration, error) {
+	close(n.stop)
+	select {
+	case <-n.ended:
+	case <-time.After(2 * patience):
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return time.Since(n.since), fmt.Errorf("a guest attaches for %v", time.Since(n.since).Round(time.Second))
+	}
+	return n.longest, n.failed
+}

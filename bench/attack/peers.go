@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/binary"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/vhost/vhosttest"
+)
+
+// What a peer on the underlay sends to the switch's tunnel endpoint.
+
+func peerAttacks() []*attack {
+	return []*attack{
+		{name: "vxlan-malformed", from: "peer", does: "datagrams to the tunnel's port whose headers lie",
+			setup: peerSocket, once: datagrams(malformedVXLAN)},
+		{name: "vxlan-foreign-vni", from: "peer", does: "frames of VNIs that the switch does not have",
+			setup: peerSocket, once: datagrams(foreignVNI)},
+		{name: "vxlan-mac-flood", from: "peer", does: "invents source addresses in its VNI",
+			setup: peerSocket, once: datagrams(inventedInner)},
+		{name: "vxlan-mac-of-a-guest", from: "peer", does: "sends as a bystander of another VNI",
+			setup: peerSocket, once: datagrams(bystandersInner)},
+		{name: "vxlan-malformed-packets", from: "peer", does: "the first two at once, to an uplink of packet sockets", uplink: "af_packet",
+			setup: peerSocket, once: datagrams(func(p *play, b []byte) int {
+				if p.rng.IntN(2) == 0 {
+					return malformedVXLAN(p, b)
+				}
+				return foreignVNI(p, b)
+			})},
+	}
+}
+
+// peerSocket opens a socket of the peer's to the tunnel's endpoint.
+func peerSocket(p *play) error {
+	var conn net.Conn
+	err := p.site.peer.Do(func() (err error) {
+		conn, err = net.Dial("udp", hostIP+":4789")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.later(func() { conn.Close() })
+	raw, err := conn.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	p.vars["socket"] = raw
+	return nil
+}
+
+// datagrams sends what fill makes for 20 ms.
+func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
+	return func(p *play) error {
+		raw := p.vars["socket"].(syscall.RawConn)
+		b := make([]byte, 1500)
+		for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+			for range 64 {
+				n := fill(p, b)
+				_ = raw.Write(func(fd uintptr) bool {
+					_, err := unix.Write(int(fd), b[:n])
+					return err != unix.EAGAIN
+				})
+			}
+			time.Sleep(100 * time.Microsecond) // the peer's own core is the host's here
+		}
+		return nil
+	}
+}
+
+// vxlan writes the tunnel's header.
+func vxlan(b []byte, vni uint32) {
+	clear(b[:8])
+	b[0] = 8
+	binary.BigEndian.PutUint32(b[4:], vni<<8)
+}
+
+func malformedVXLAN(p *play, b []byte) int {
+	n := p.rng.IntN(200)
+	for i := range b[:n] {
+		b[i] = byte(p.rng.Uint32())
+	}
+	if n > 22 && p.rng.IntN(2) == 0 {
+		vxlan(b, overlayVNI)
+		malformed(p, b[8:])
+	}
+	return n
+}
+
+func foreignVNI(p *play, b []byte) int {
+	vxlan(b, p.rng.Uint32()>>8)
+	put(b[8:], vhosttest.LoadMAC(1), attackerMAC, 0x88b5)
+	return 72
+}
+
+func inventedInner(p *play, b []byte) int {
+	vxlan(b, overlayVNI)
+	put(b[8:], attackerMAC, randomMAC(p.rng), 0x88b5)
+	return 72
+}
+
+func bystandersInner(p *play, b []byte) int {
+	vxlan(b, overlayVNI)
+	put(b[8:], attackerMAC, vhosttest.LoadMAC(1), 0x88b5)
+	return 72
+}

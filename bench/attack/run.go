@@ -1,0 +1,249 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"weft/api"
+)
+
+// row is what one attack cost.
+type row struct {
+	Name    string  `json:"name"`
+	From    string  `json:"from"`
+	MayLose string  `json:"may_lose,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Repeats int     `json:"repeats"`
+
+	PauseMS   float64 `json:"pause_ms"`   // longest of the bystanders' stream
+	MachineMS float64 `json:"machine_ms"` // longest that the bare machine shows meanwhile
+	APIMS     float64 `json:"api_ms"`     // slowest answer
+	Answers   int     `json:"answers"`    // of the API
+	AttachMS  float64 `json:"attach_ms"`  // longest that another guest took to attach and echo a frame
+
+	Received uint64            `json:"received"` // frames of the bystanders
+	Lost     int64             `json:"lost"`
+	Counted  uint64            `json:"counted"` // of them, by the switch
+	Drops    map[string]uint64 `json:"drops,omitempty"`
+	Again    uint64            `json:"again"` // came twice, after an engine was replaced
+	Bad      int               `json:"bad"`   // not what was sent, or misused buffers
+	Wrong    int64             `json:"wrong"` // came to the attacker
+
+	Control [2]usage `json:"control"` // before and after
+	Engine  [2]usage `json:"engine"`
+	Engines uint64   `json:"engines_replaced"`
+
+	Faults []string `json:"faults,omitempty"`
+}
+
+// limits are what a row is judged by.
+type limits struct {
+	pause, answer time.Duration // pause: on top of what the machine shows
+}
+
+// Limits of the promise, and of tests, in which time is only a safety net.
+var (
+	promised  = limits{50 * time.Millisecond, time.Second}
+	safetyNet = limits{15 * time.Second, 15 * time.Second}
+)
+
+// leastMemory is how much a process may grow by in an attack without a fault, in
+// bytes: its heap may double before it is collected.
+const leastMemory = 96 << 20
+
+// leastRepeats is how often an attack that is shaped like a message is repeated.
+const leastRepeats = 1000
+
+// runConfig is how long and how often an attack is played.
+type runConfig struct {
+	seconds float64
+	repeats int           // at least, of attacks that are shaped like a message
+	longest time.Duration // for repeats
+	limits  limits
+	seed    uint64
+}
+
+// run plays an attack and measures. An error is one of the program's own.
+func (s *site) run(a *attack, c runConfig) (r row, err error) {
+	r = row{Name: a.name, From: a.from, MayLose: a.mayLose}
+	p := newPlay(s, a, c.seed)
+	defer p.teardown()
+	if a.setup != nil {
+		if err := a.setup(p); err != nil {
+			return r, fmt.Errorf("%s: set-up: %w", a.name, err)
+		}
+	}
+	p.until = time.Now().Add(time.Second)
+	if err := p.bounded(func() error { return a.once(p) }); err != nil {
+		r.fault("first go: %v", err)
+		return r, nil
+	}
+	before, err := s.client.Show()
+	if err != nil {
+		return r, err
+	}
+	r.Control[0], r.Engine[0] = usageOf(before.PID), usageOf(before.EnginePID)
+	s.stream.Begin()
+	s.stream.Watch()
+	bare, answers, newcomer := watchMachine(), probe(s.client), watchNewcomer(s)
+	begin := time.Now()
+	p.until = begin.Add(time.Duration(c.seconds * float64(time.Second)))
+	if err := p.bounded(func() error { return p.repeat(c) }); err != nil {
+		r.fault("%v", err)
+	}
+	r.Seconds, r.Repeats = time.Since(begin).Seconds(), p.repeats
+	r.PauseMS = ms(s.stream.Longest())
+	slowest, n, err := answers.end()
+	if err != nil {
+		r.fault("API: %v", err)
+	}
+	r.APIMS, r.Answers = ms(slowest), n
+	attach, err := newcomer.end()
+	if err != nil {
+		r.fault("another guest: %v", err)
+	}
+	r.AttachMS = ms(attach)
+	if err := p.bounded(func() error { return s.settle(&r, p, before) }); err != nil {
+		r.fault("%v", err)
+	}
+	r.MachineMS = ms(bare.end())
+	r.judge(a, c)
+	return r, nil
+}
+
+// repeat plays the attack until its time is over.
+func (p *play) repeat(c runConfig) error {
+	end := time.Now().Add(c.longest)
+	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
+		if err := p.once(p); err != nil {
+			return fmt.Errorf("go %d: %w", p.repeats, err)
+		}
+		p.repeats++
+	}
+	return nil
+}
+
+// hangs is how much longer than its time a play may take.
+const hangs = 2 * patience
+
+// bounded has f come to its end, or says that it hangs.
+func (p *play) bounded(f func() error) error {
+	done := make(chan error, 1)
+	begin := time.Now()
+	go func() { done <- f() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+		if left := time.Until(p.until); left < -hangs && time.Since(begin) > 6*hangs {
+			return fmt.Errorf("hangs for %v", time.Since(begin).Round(time.Second))
+		}
+	}
+}
+
+// settle counts what came of the bystanders' frames and waits until the processes have
+// freed what they hold for an attacker that is gone.
+func (s *site) settle(r *row, p *play, before api.Show) error {
+	if err := s.circulates(); err != nil {
+		r.PauseMS = ms(s.stream.Longest())
+		return err
+	}
+	t := s.stream.Count()
+	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
+	var after api.Show
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		var err error
+		if after, err = s.client.Show(); err != nil {
+			return err
+		}
+		r.Control[1], r.Engine[1] = usageOf(after.PID), usageOf(after.EnginePID)
+		if !r.leaks() || time.Now().After(end) {
+			break
+		}
+	}
+	if p.check != nil {
+		if err := p.check(p); err != nil {
+			r.fault("%v", err)
+		}
+	}
+	r.Wrong = p.wrong.Load()
+	r.Drops = map[string]uint64{}
+	was := dropped(&before)
+	for reason, n := range dropped(&after) {
+		if n > was[reason] {
+			r.Drops[reason], r.Counted = n-was[reason], r.Counted+n-was[reason]
+		}
+	}
+	r.Engines = after.Restarts - before.Restarts
+	if after.PID != before.PID {
+		r.fault("control ended")
+	}
+	if r.Engines > 0 && !p.kills {
+		r.fault("the engine ended %d times", r.Engines)
+	}
+	return nil
+}
+
+func (r *row) fault(format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+}
+
+// spareDescriptors is how many more descriptors a process may have open by chance:
+// connections of this program's own clients.
+const spareDescriptors = 4
+
+// leaks tells whether a process holds more than before.
+func (r *row) leaks() bool {
+	for _, u := range [][2]usage{r.Control, r.Engine} {
+		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *row) judge(a *attack, c runConfig) {
+	if r.Bad > 0 {
+		r.fault("%d frames of the bystanders are not what was sent", r.Bad)
+	}
+	if r.Wrong > 0 {
+		r.fault("%d frames of the bystanders came to the attacker", r.Wrong)
+	}
+	if r.Lost > int64(r.Counted) {
+		r.fault("%d frames are lost without being counted", r.Lost-int64(r.Counted))
+	}
+	if r.Lost > 0 && a.mayLose == "" {
+		r.fault("%d frames are lost", r.Lost)
+	}
+	if r.leaks() {
+		r.fault("a process holds more than before: control %+v, engine %+v", r.Control, r.Engine)
+	}
+	if limit := c.limits.pause + time.Duration(r.MachineMS*1e6); r.PauseMS > ms(limit) {
+		r.fault("pause of %.0f ms, the limit is %.0f", r.PauseMS, ms(limit))
+	}
+	if r.APIMS > ms(c.limits.answer) {
+		r.fault("an answer took %.0f ms", r.APIMS)
+	}
+	if r.AttachMS > ms(c.limits.answer)+r.MachineMS {
+		r.fault("another guest took %.0f ms to attach", r.AttachMS)
+	}
+	if r.Answers == 0 {
+		r.fault("the API has given no answer")
+	}
+	if a.message && r.Repeats < c.repeats {
+		r.fault("%d repeats in %.0f s, expected %d", r.Repeats, r.Seconds, c.repeats)
+	}
+}
+
+// verdict is one line of what is wrong, "holds" if nothing is.
+func (r *row) verdict() string {
+	if len(r.Faults) == 0 {
+		return "holds"
+	}
+	return strings.Join(r.Faults, "; ")
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"weft/api"
+	"weft/bench/stream"
+	"weft/e2e/lab"
+	"weft/vhost"
+	"weft/vhost/vhosttest"
+)
+
+// Addresses of the site's underlay and overlay.
+const (
+	hostIP     = "172.16.0.1"
+	peerIP     = "172.16.0.2"
+	overlayVNI = 100
+	memberVNI  = 7 // of bystander b; a has none
+)
+
+// patience is how long something that must come may take before the program gives up.
+const patience = 30 * time.Second
+
+// site is a switch with an uplink to a peer, and two bystanders between which checked
+// frames circulate.
+//
+//	bystanders a, b ── weftd ── u0 ══veth══ u0 peer
+//	attackers ──────────┘
+type site struct {
+	lab    *lab.Lab
+	host   *lab.Host
+	peer   *lab.Host
+	daemon *lab.Daemon
+	client *api.Client
+	load   *vhosttest.Load
+	stream *stream.Stream
+	fronts []*vhosttest.FrontEnd
+	// uplink is the type of the uplink's port.
+	uplink string
+	named  int // plays so far, for names
+}
+
+// siteConfig says what a site is made of.
+type siteConfig struct {
+	workers int
+	uplink  string // af_xdp or af_packet
+	// strict has the bystanders' frames switched by flows of their own instead of by
+	// learnt addresses, which are forgotten with a control process.
+	strict bool
+}
+
+// newSite lays a site out and waits until frames circulate.
+func newSite(l *lab.Lab, c siteConfig) *site {
+	s := &site{lab: l, host: l.Host("host"), peer: l.Host("peer"), uplink: c.uplink}
+	l.Wire(s.host, "u0", s.peer, "u0", 1600)
+	s.host.Address("u0", hostIP+"/24")
+	s.peer.Address("u0", peerIP+"/24")
+	s.peer.NoOffloads("u0")
+	s.daemon = s.host.Weftd("--workers", fmt.Sprint(c.workers), "--metrics", hostIP+":9100")
+	s.weft("add-port", "uplink", "type="+c.uplink, "dev=u0")
+	s.weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", overlayVNI), "remote="+peerIP)
+	var err error
+	if s.client, err = api.NewClient(s.daemon.Socket); err != nil {
+		l.T.Fatalf("%v", err)
+	}
+	s.addBystanders(c.strict)
+	return s
+}
+
+// weft runs the client, which must succeed.
+func (s *site) weft(args ...string) { s.daemon.Weft(args...) }
+
+func (s *site) addBystanders(strict bool) {
+	var err error
+	s.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Addresses: true, Flows: 16, InFlight: 32, FrameSize: 256, Core: -1})
+	if err != nil {
+		s.lab.T.Fatalf("%v", err)
+	}
+	for i, name := range []string{"a", "b"} {
+		options := []string{"add-port", name, "type=vhost-user", "path=" + s.socket(name)}
+		if i == 1 {
+			options = append(options, fmt.Sprint("vni=", memberVNI))
+		}
+		s.weft(options...)
+	}
+	s.weft("add-port", newcomerPort, "type=vhost-user", "path="+s.socket(newcomerPort))
+	s.weft("add-flow", "priority=100,in_port="+newcomerPort+",actions=in_port")
+	if strict {
+		s.weft("add-flow", "priority=100,in_port=a,actions=output:b")
+		s.weft("add-flow", "priority=100,in_port=b,actions=output:a")
+	} else {
+		s.weft("add-flow", "priority=100,in_port=a,actions=normal")
+		s.weft("add-flow", "priority=100,in_port=b,actions=normal")
+	}
+	if err := s.attachBystanders((*vhosttest.FrontEnd).Attach); err != nil {
+		s.lab.T.Fatalf("bystanders: %v", err)
+	}
+	s.stream = stream.Start(s.load, stream.Config{Core: -1, Rounds: 4, Rest: 100 * time.Microsecond})
+	if err := s.circulates(); err != nil {
+		s.lab.T.Fatalf("%v\n%s", err, s.log())
+	}
+	time.Sleep(300 * time.Millisecond) // until both addresses are learnt and a spare engine waits
+}
+
+func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
+	for _, f := range s.fronts {
+		f.Close()
+	}
+	s.fronts = nil
+	for i, name := range []string{"a", "b"} {
+		f, err := vhosttest.Dial(s.socket(name))
+		if err != nil {
+			return err
+		}
+		s.fronts = append(s.fronts, f)
+		if err := attach(f, s.load.Guests[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// circulates waits until frames come that were sent after it was called.
+func (s *site) circulates() error {
+	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("the bystanders' frames do not circulate any more, for %v", patience)
+		}
+	}
+	return nil
+}
+
+// log is the end of what the switch has logged.
+func (s *site) log() string {
+	text := s.daemon.Control().Output()
+	return text[max(0, len(text)-4000):]
+}
+
+func (s *site) socket(name string) string { return filepath.Join(s.lab.Dir, name+".sock") }
+
+// close ends the traffic; the lab ends the rest.
+func (s *site) close() {
+	s.stream.End()
+	for _, f := range s.fronts {
+		f.Close()
+	}
+	s.load.Close()
+}
+
+// dropped is what the switch says it has dropped of the bystanders' frames, by reason.
+func dropped(show *api.Show) map[string]uint64 {
+	drops := map[string]uint64{}
+	for _, p := range show.Ports {
+		if p.Name == "a" || p.Name == "b" {
+			for reason, n := range p.Stats.RxDrops {
+				drops[reason] += n
+			}
+		}
+	}
+	return drops
+}
+
+// portState is a port's state, "" if there is no such port.
+func portState(show *api.Show, name string) string {
+	for _, p := range show.Ports {
+		if p.Name == name {
+			return p.State
+		}
+	}
+	return ""
+}
+
+// foreign tells whether a frame is one of the bystanders', whom nobody else may hear.
+func foreign(frame []byte) bool {
+	if len(frame) < 12 {
+		return false
+	}
+	a, b := vhosttest.LoadMAC(0), vhosttest.LoadMAC(1)
+	is := func(mac []byte) bool { return string(mac) == string(a[:]) || string(mac) == string(b[:]) }
+	return is(frame[:6]) && is(frame[6:12])
+}
+
+const plainFeatures = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect
+
+// hugeFree is how many huge pages of the default size the machine has free.
+func hugeFree() int {
+	text, _ := os.ReadFile("/proc/meminfo")
+	_, rest, _ := strings.Cut(string(text), "HugePages_Free:")
+	n := 0
+	_, _ = fmt.Sscan(rest, &n)
+	return n
+}

@@ -1,0 +1,15 @@
+package main
+
+import "weft/vhost/vhosttest"
+
+// guestOptions is an attacker's guest without anything special.
+var guestOptions = vhosttest.Options{Num: 1024}
+
+// attacks is the table.
+var attacks = func() []*attack {
+	var all []*attack
+	for _, list := range [][]*attack{frontEndAttacks(), guestAttacks(), peerAttacks(), clientAttacks()} {
+		all = append(all, list...)
+	}
+	return all
+}()
