@@ -4,52 +4,78 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-// The walk of a frame in docs/ARCHITECTURE.md names files and functions; each
-// of them is there, the function being one of the file named last before it.
-func TestWalkNamesWhatExists(t *testing.T) {
-	const root = "../.."
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc = regexp.MustCompile("(?s)```.*?```").ReplaceAll(doc, nil)
-	quoted := regexp.MustCompile("`([^`]+)`")
-	file := regexp.MustCompile(`^[a-z/]+/[a-z_]+\.go$`)
-	function := regexp.MustCompile(`^[A-Za-z]+$`)
-	source, name, functions := "", "", 0
-	for _, m := range quoted.FindAllStringSubmatch(string(doc), -1) {
-		switch word := m[1]; {
-		case file.MatchString(word):
-			b, err := os.ReadFile(filepath.Join(root, word))
-			if err != nil {
-				t.Errorf("docs/ARCHITECTURE.md names a file that is not there: %v", err)
-				continue
-			}
-			source, name = string(b), word
-		case function.MatchString(word) && source != "":
-			functions++
-			if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?`+word+`\b`).MatchString(source) && !declaredBeside(root, name, word) {
-				t.Errorf("docs/ARCHITECTURE.md names %s after %s, which does not have it", word, name)
+var (
+	quotedWord   = regexp.MustCompile("`([^`]+)`")
+	goFile       = regexp.MustCompile(`^[a-z_/]+/[a-z0-9_]+\.go$`)
+	functionName = regexp.MustCompile(`^[A-Za-z]+$`)
+)
+
+// codeNames returns the Go files that a document names and the functions that it
+// names behind them: a word in backquotes that starts a function's name belongs to
+// the file named last in the same paragraph or list item.
+func codeNames(doc string) (files []string, functions [][2]string) {
+	doc = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(doc, "")
+	for _, item := range regexp.MustCompile(`\n\s*\n|\n(?:\d+\.|-) `).Split(doc, -1) {
+		file := ""
+		for _, m := range quotedWord.FindAllStringSubmatch(item, -1) {
+			switch word := m[1]; {
+			case goFile.MatchString(word):
+				file = word
+				files = append(files, word)
+			case functionName.MatchString(word) && file != "":
+				functions = append(functions, [2]string{file, word})
 			}
 		}
 	}
-	if functions < 20 {
-		t.Fatalf("only %d functions recognised in docs/ARCHITECTURE.md", functions)
+	return files, functions
+}
+
+// declares reports whether a source declares a function, a type, a constant or a
+// variable of that name.
+func declares(source, name string) bool {
+	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const )`+name+`\b`).MatchString(source) ||
+		regexp.MustCompile(`(?m)^\t`+name+`(,| +=| +[A-Za-z]| *//|$)`).MatchString(source)
+}
+
+// Documents name files and functions that exist, each function in its file.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	const root = "../.."
+	for doc, least := range map[string]int{"docs/ARCHITECTURE.md": 20, "CONTRIBUTING.md": 8} {
+		text, err := os.ReadFile(filepath.Join(root, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, functions := codeNames(string(text))
+		for _, name := range files {
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("%s names %s, which does not exist", doc, name)
+			}
+		}
+		for _, pair := range functions {
+			source, err := os.ReadFile(filepath.Join(root, pair[0]))
+			if err == nil && !declares(string(source), pair[1]) {
+				t.Errorf("%s names %s after %s, which does not declare it", doc, pair[1], pair[0])
+			}
+		}
+		if len(functions) < least {
+			t.Errorf("only %d functions found in %s", len(functions), doc)
+		}
 	}
 }
 
-// declaredBeside tells whether another file of the same package declares the
-// function, for text that goes on about the package just named.
-func declaredBeside(root, name, function string) bool {
-	siblings, _ := filepath.Glob(filepath.Join(root, filepath.Dir(name), "*.go"))
-	for _, s := range siblings {
-		b, err := os.ReadFile(s)
-		if err == nil && regexp.MustCompile(`(?m)^func (\([^)]*\) )?`+function+`\b`).Match(b) {
-			return true
-		}
+func TestCodeNames(t *testing.T) {
+	files, functions := codeNames("1. `a/b.go` `f` and `x=1`, `G`\n2. `h` alone\n\n`c/d.go`: `i`\n```\n`e/f.go` `j`\n```\n")
+	if got := strings.Join(files, " "); got != "a/b.go c/d.go" {
+		t.Errorf("files %s", got)
 	}
-	return false
+	if len(functions) != 3 || functions[0] != [2]string{"a/b.go", "f"} || functions[2] != [2]string{"c/d.go", "i"} {
+		t.Errorf("functions %v", functions)
+	}
+	if !declares("func (w *W) f(x int) {", "f") || declares("func g() {\n\tf()\n}", "f") || !declares("const (\n\tf = 1\n)", "f") || !declares("type T struct", "T") {
+		t.Error("declares is wrong")
+	}
 }
