@@ -8,6 +8,7 @@ import (
 
 	"weft/datapath"
 	"weft/flowtable"
+	"weft/internal/share"
 	"weft/openflow"
 )
 
@@ -55,15 +56,12 @@ type megaflows struct {
 	free  []uint32             // slots below len(slots) that can be used again
 	index map[uint64]*megaflow // by hash; megaflow.next leads to others of one hash
 	seed  maphash.Seed
-	count int
-	// masks and actions in use, so that what a worker has no room for is not
-	// sent to it.
+	// masks in use, so that what a worker has no room for is not sent to it.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	actions  int
-	// Of them, by the port that they count against.
-	ownMasks, ownFlows map[uint32]int
-	refusals           shareRefusals
+	// Slots, masks but for the narrow ones, and actions, by the port that they count
+	// against.
+	flowShares, maskShares, actionShares *share.Ports
 }
 
 type maskUse struct {
@@ -74,7 +72,7 @@ type maskUse struct {
 
 func newMegaflows(limits flowtable.Sizes) *megaflows {
 	return &megaflows{limits: limits, index: map[uint64]*megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{},
-		ownMasks: map[uint32]int{}, ownFlows: map[uint32]int{}}
+		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - narrowMasks), actionShares: share.New(mostActions(limits))}
 }
 
 // admission says what became of a translation.
@@ -117,16 +115,16 @@ func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	}
 	switch {
 	case use == nil && len(f.masks) >= f.limits.Masks:
-		f.refusals.masks.add(m.owner)
+		f.maskShares.Refuse(m.owner)
 		return refused
-	case !mayHave(f.ownFlows[m.owner], f.count, f.limits.Megaflows):
-		f.refusals.flows.add(m.owner)
+	case !f.flowShares.MayHave(m.owner, 1):
+		f.flowShares.Refuse(m.owner)
 		return refused
-	case len(m.actions) > flowtable.MaxActions || f.actions+len(m.actions) > f.mostActions():
-		f.refusals.actions++
+	case len(m.actions) > flowtable.MaxActions || !f.actionShares.MayHave(m.owner, len(m.actions)):
+		f.actionShares.Refuse(m.owner)
 		return refused
 	case !f.allocate(m):
-		f.refusals.flows.add(m.owner)
+		f.flowShares.Refuse(m.owner)
 		return refused
 	}
 	f.enter(m, mask, use)
@@ -152,7 +150,7 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 		f.nextMask++
 		use = &maskUse{mask: *mask, id: f.nextMask, owner: m.owner}
 		f.masks[*mask] = use
-		f.ownMasks[m.owner]++
+		f.maskShares.Add(m.owner, 1)
 	}
 	use.flows++
 	m.use = use
@@ -160,9 +158,8 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	m.next = f.index[hash]
 	f.index[hash] = m
 	f.slots[m.slot] = m
-	f.actions += len(m.actions)
-	f.ownFlows[m.owner]++
-	f.count++
+	f.actionShares.Add(m.owner, len(m.actions))
+	f.flowShares.Add(m.owner, 1)
 }
 
 // adopt enters a megaflow that an earlier control process installed.
@@ -188,12 +185,11 @@ func (f *megaflows) forget(m *megaflow) bool {
 	f.unindex(m)
 	if use.flows--; use.flows == 0 {
 		delete(f.masks, use.mask)
-		tally(f.ownMasks, use.owner)
+		f.maskShares.Add(use.owner, -1)
 	}
 	f.slots[m.slot] = nil
-	f.actions -= len(m.actions)
-	tally(f.ownFlows, m.owner)
-	f.count--
+	f.actionShares.Add(m.owner, -len(m.actions))
+	f.flowShares.Add(m.owner, -1)
 	return true
 }
 
@@ -221,7 +217,7 @@ func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
 func (f *megaflows) list() []*megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make([]*megaflow, 0, f.count)
+	all := make([]*megaflow, 0, f.flowShares.Count())
 	for _, m := range f.slots {
 		if m != nil {
 			all = append(all, m)
@@ -233,7 +229,7 @@ func (f *megaflows) list() []*megaflow {
 func (f *megaflows) len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.count
+	return f.flowShares.Count()
 }
 
 // setMegaflow makes m, not admitted yet, the megaflow of a translation of key.

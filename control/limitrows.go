@@ -8,6 +8,7 @@ import (
 	"weft/control/limits"
 	"weft/control/observe"
 	"weft/datapath"
+	"weft/internal/share"
 	"weft/openflow"
 	"weft/packet"
 )
@@ -67,10 +68,19 @@ func (d *Daemon) tableLimitRows(emit func(limits.Row)) {
 		{Name: "flows", Unit: "entries", Used: uint64(d.pipeline.Len()), Limit: maxRules},
 		{Name: "groups", Unit: "entries", Used: uint64(len(d.pipeline.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
 		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
-		{Name: "recirculation_ids", Unit: "entries", Used: uint64(d.recircs.Len()), Limit: openflow.MaxFrozen},
 	} {
 		r.Holder = limits.All()
 		emit(r)
+	}
+	used, refused := d.recircs.Shares(shareRow(emit, "recirculation_ids"))
+	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
+}
+
+// shareRow emits a row of what one port has of a resource.
+func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
+	return func(port uint32, u share.Use) {
+		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
+			Guarantee: uint64(u.Guarantee), Limit: uint64(u.Limit), Refused: u.Refused})
 	}
 }
 

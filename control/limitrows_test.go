@@ -98,7 +98,7 @@ func TestMegaflowRowsTellTheLimit(t *testing.T) {
 			row = r
 		}
 	})
-	if refusals == 0 || row.Refused != uint64(refusals) || row.Used != uint64(f.count) || row.Limit != row.Used {
-		t.Errorf("%d refusals, %d megaflows: %+v", refusals, f.count, row)
+	if refusals == 0 || row.Refused != uint64(refusals) || row.Used != uint64(f.len()) || row.Limit != row.Used {
+		t.Errorf("%d refusals, %d megaflows: %+v", refusals, f.len(), row)
 	}
 }

@@ -5,12 +5,12 @@ import (
 
 	"weft/control/limits"
 	"weft/flowtable"
+	"weft/internal/share"
 )
 
 // What one port may take of the workers' caches, so that frames made up on it
-// leave room for the flows of the others: as much as is left free, of masks and
-// of slots. One port so gets half at most, two a third each, and there always is
-// some for the next.
+// leave room for the flows of the others: its share (share.Ports) of masks, slots
+// and actions.
 //
 // A flow whose mask finds no room is installed under a narrow mask that is kept
 // free for that: it then matches more bits than it would have to, which is sound,
@@ -40,13 +40,9 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mayHave tells whether a port that has some of count in use out of limit may
-// have one more.
-func mayHave(has, count, limit int) bool { return has < limit-count }
-
 // mostActions is how much of the action store is used: it may be in pieces, so that
 // what is left may have no room in a row.
-func (f *megaflows) mostActions() int { return f.limits.Actions / 4 * 3 }
+func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
 // stays are the times that ports' megaflows stay without a hit, by port: as short as
 // that one asks for which runs out first, what the port may have of slots and masks,
@@ -54,23 +50,27 @@ func (f *megaflows) mostActions() int { return f.limits.Actions / 4 * 3 }
 func (f *megaflows) stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stays := make(map[uint32]time.Duration, len(f.ownFlows))
-	for owner, own := range f.ownFlows {
-		stays[owner] = min(
-			idleTime(own+f.count, f.limits.Megaflows),
-			idleTime(f.ownMasks[owner]+len(f.masks), f.limits.Masks-narrowMasks),
-			idleTime(f.actions, f.mostActions()))
-	}
+	stays := map[uint32]time.Duration{}
+	f.flowShares.Each(func(owner uint32, u share.Use) {
+		if u.Used > 0 {
+			stays[owner] = min(idleOf(f.flowShares, owner), idleOf(f.maskShares, owner), idleOf(f.actionShares, owner))
+		}
+	})
 	return stays
+}
+
+// idleOf is how long a port's megaflows stay for what the port has of p.
+func idleOf(p *share.Ports, owner uint32) time.Duration {
+	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
 // fit is the mask, of those that mask allows, that there is room for, and its use
 // if it has one.
 func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
-	if use := f.masks[*mask]; use != nil || mayHave(f.ownMasks[owner], len(f.masks), f.limits.Masks-narrowMasks) {
+	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use
 	}
-	f.refusals.masks.add(owner)
+	f.maskShares.Refuse(owner)
 	fits := narrow(mask)
 	return &fits, f.masks[fits]
 }
@@ -78,57 +78,13 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 // ownerOf is the port that a key counts for.
 func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-// tally takes one off a port's count.
-func tally(own map[uint32]int, owner uint32) {
-	if own[owner]--; own[owner] == 0 {
-		delete(own, owner)
-	}
-}
-
-// shareRefusals counts megaflows that found no room. Guarded by megaflows.mu.
-type shareRefusals struct {
-	masks, flows perPort
-	actions      uint64
-}
-
-// perPort counts by port number.
-type perPort map[uint32]uint64
-
-func (p *perPort) add(owner uint32) {
-	if *p == nil {
-		*p = perPort{}
-	}
-	(*p)[owner]++
-}
-
 // limitRows are the rows of slots, masks and actions. A port holds at most as much as
 // it leaves free, so its limit moves with the use of the others.
 func (f *megaflows) limitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	emit(limits.Row{Name: "megaflow_actions", Unit: "actions", Holder: limits.All(),
-		Used: uint64(f.actions), Limit: uint64(f.mostActions()), Refused: f.refusals.actions})
-	shareRows(emit, "megaflows", f.ownFlows, f.count, f.limits.Megaflows, f.refusals.flows)
-	shareRows(emit, "masks", f.ownMasks, len(f.masks), f.limits.Masks-narrowMasks, f.refusals.masks)
-}
-
-// shareRows are the rows of a resource that mayHave shares out: one for all and one
-// for each port that holds some or was refused.
-func shareRows(emit func(limits.Row), name string, own map[uint32]int, count, limit int, refused perPort) {
-	all := limits.Row{Name: name, Unit: "entries", Holder: limits.All(), Used: uint64(count), Limit: uint64(limit)}
-	holders := map[uint32]bool{}
-	for no := range own {
-		holders[no] = true
+	for name, p := range map[string]*share.Ports{"megaflows": f.flowShares, "masks": f.maskShares, "megaflow_actions": f.actionShares} {
+		refused := p.Each(shareRow(emit, name))
+		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.All(), Used: uint64(p.Count()), Limit: uint64(p.Limit()), Refused: refused})
 	}
-	for no, n := range refused {
-		holders[no] = true
-		all.Refused += n
-	}
-	for no := range holders {
-		has := own[no]
-		most := has + (max(limit-count-has, 0)+1)/2
-		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(no),
-			Used: uint64(has), Limit: uint64(most), Refused: refused[no]})
-	}
-	emit(all)
 }

@@ -28,10 +28,10 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	}
 	m := f.d.megaflows
 	m.mu.Lock()
-	if own := m.ownMasks[1]; own > testSizes.Cache.Masks/2+narrowMasks {
+	if own := m.maskShares.Own(1); own > testSizes.Cache.Masks/2+narrowMasks {
 		t.Errorf("one port has %d masks of %d", own, testSizes.Cache.Masks)
 	}
-	if own := m.ownFlows[1]; own > testSizes.Cache.Megaflows/2 {
+	if own := m.flowShares.Own(1); own > testSizes.Cache.Megaflows/2 {
 		t.Errorf("one port has %d megaflows of %d", own, testSizes.Cache.Megaflows)
 	}
 	before := len(m.masks)
@@ -74,7 +74,31 @@ func TestSharesAreGivenBack(t *testing.T) {
 	for _, m := range all {
 		f.forget(m)
 	}
-	if len(f.index)+len(f.masks)+len(f.ownMasks)+len(f.ownFlows)+f.count+f.actions != 0 {
-		t.Errorf("left: %d masks, %v, %v, %d, %d", len(f.masks), f.ownMasks, f.ownFlows, f.count, f.actions)
+	if len(f.index)+len(f.masks)+f.maskShares.Count()+f.flowShares.Count()+f.actionShares.Count() != 0 {
+		t.Errorf("left: %d masks, %+v, %+v, %+v", len(f.masks), f.maskShares, f.flowShares, f.actionShares)
+	}
+}
+
+// A port whose flows have long lists of actions leaves others room for theirs.
+func TestActionsAreShared(t *testing.T) {
+	f := newMegaflows(testSizes.Cache)
+	add := func(port uint32, i, actions int) admission {
+		key := flowtable.Key{flowtable.WPort: uint64(port) << 32, flowtable.WIPv4: uint64(i)}
+		mask := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: ^uint64(0)}
+		return f.admit(&megaflow{owner: port, actions: make([]flowtable.Action, actions)}, &key, &mask)
+	}
+	long := 0
+	for i := range 100 {
+		if add(1, i, 64) == admitted {
+			long++
+		}
+	}
+	if most := mostActions(testSizes.Cache); f.actionShares.Own(1) > most/2 || long == 0 || long == 100 {
+		t.Errorf("one port has %d actions of %d", f.actionShares.Own(1), most)
+	}
+	for i := range 10 {
+		if add(2, i, 1) != admitted {
+			t.Fatalf("flow %d of another port is refused", i)
+		}
 	}
 }

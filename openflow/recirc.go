@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"weft/flowtable"
+	"weft/internal/share"
 )
 
 // Frozen is where the translation of a frame goes on after the datapath has done
@@ -23,13 +24,15 @@ type Frozen struct {
 // Freezer is what an Env implements that can resume translations.
 type Freezer interface {
 	// Freeze returns the recirc_id under which f is found from now on; ok is false
-	// if there is no room.
-	Freeze(f *Frozen) (id uint32, ok bool)
+	// if there is no room for a further one of the port that the frame came in on.
+	Freeze(port uint32, f *Frozen) (id uint32, ok bool)
 	// Frozen returns what is found under id.
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// MaxFrozen bounds a RecircTable; beyond it, ct with a table drops.
+// MaxFrozen bounds a RecircTable. Ports share it (see share.Ports): a sender whose frames
+// end up in registers makes an id of each. Beyond its share a port's ct with a table
+// drops.
 const MaxFrozen = 1 << 16
 
 // RecircTable implements Freezer. An id comes of what it stands for, so that a
@@ -39,36 +42,40 @@ type RecircTable struct {
 	mu   sync.Mutex
 	byID map[uint32]*frozenEntry
 	ids  map[Frozen]uint32
+	own  *share.Ports
 }
 
 type frozenEntry struct {
 	frozen Frozen
-	used   bool // since the last Collect
+	port   uint32 // whose share it counts against: of the frame that made it
+	used   bool   // since the last Collect
 }
 
 // NewRecircTable makes an empty table.
 func NewRecircTable() *RecircTable {
-	return &RecircTable{byID: map[uint32]*frozenEntry{}, ids: map[Frozen]uint32{}}
+	return &RecircTable{byID: map[uint32]*frozenEntry{}, ids: map[Frozen]uint32{}, own: share.New(MaxFrozen)}
 }
 
 // Freeze implements Freezer.
-func (r *RecircTable) Freeze(f *Frozen) (uint32, bool) {
+func (r *RecircTable) Freeze(port uint32, f *Frozen) (uint32, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id, ok := r.ids[*f]; ok {
 		r.byID[id].used = true
 		return id, true
 	}
-	if len(r.ids) >= MaxFrozen {
+	if !r.own.MayHave(port, 1) {
+		r.own.Refuse(port)
 		return 0, false
 	}
+	r.own.Add(port, 1)
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%#v", *f)
 	id := h.Sum32()
 	for id == 0 || r.byID[id] != nil {
 		id++
 	}
-	r.byID[id], r.ids[*f] = &frozenEntry{frozen: *f, used: true}, id
+	r.byID[id], r.ids[*f] = &frozenEntry{frozen: *f, port: port, used: true}, id
 	return id, true
 }
 
@@ -92,10 +99,19 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 		if !e.used && !needed(id) {
 			delete(r.byID, id)
 			delete(r.ids, e.frozen)
+			r.own.Add(e.port, -1)
 			continue
 		}
 		e.used = false
 	}
+}
+
+// Shares calls visit for each port that has ids or was refused some, and returns how
+// many are in use and how often ports were refused in all.
+func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byID), r.own.Each(visit)
 }
 
 // Len is the number of ids in use.

@@ -130,8 +130,9 @@ func (x *xlate) resumeAt(table uint8) {
 	if len(x.actionSet) > 0 {
 		f.ActionSet = FormatActions(x.actionSet, nil)
 	}
-	id, ok := freezer.Freeze(&f)
+	id, ok := freezer.Freeze(x.cameIn, &f)
 	if !ok {
+		x.wc[flowtable.WPort] |= 0xffffffff << 32 // other ports' frames may go on
 		x.halt(packet.DropLoop)
 		return
 	}

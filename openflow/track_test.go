@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/flowtable"
+	"weft/internal/share"
 )
 
 // recircEnv is fakeEnv with a table of recirc_ids.
@@ -148,8 +149,8 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 // Ids that nobody needs are forgotten, those in use are not.
 func TestRecircTableForgets(t *testing.T) {
 	r := NewRecircTable()
-	a, _ := r.Freeze(&Frozen{Table: 1})
-	b, _ := r.Freeze(&Frozen{Table: 2})
+	a, _ := r.Freeze(1, &Frozen{Table: 1})
+	b, _ := r.Freeze(1, &Frozen{Table: 2})
 	r.Collect(func(uint32) bool { return false })
 	if r.Len() != 2 {
 		t.Fatal("used just now, and forgotten")
@@ -158,10 +159,47 @@ func TestRecircTableForgets(t *testing.T) {
 	if _, ok := r.Frozen(a); ok || r.Len() != 1 {
 		t.Fatal("not forgotten")
 	}
-	for i := range MaxFrozen + 1 {
-		if _, ok := r.Freeze(&Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}); ok != (i < MaxFrozen-1) {
-			t.Fatalf("number %d: %v", i, ok)
+}
+
+// A port whose frames make an id each leaves others half of them, and some to those
+// behind it; its ids that nobody needs are given back.
+func TestRecircIDsAreShared(t *testing.T) {
+	r := NewRecircTable()
+	frozen := func(i int) *Frozen {
+		return &Frozen{State: [FlowWords - flowtable.KeyWords]uint64{0, uint64(i)}}
+	}
+	made := func(port uint32, from int) (n int) {
+		for i := range MaxFrozen {
+			if _, ok := r.Freeze(port, frozen(from+i)); ok {
+				n++
+			}
 		}
+		return n
+	}
+	if n := made(1, 0); n < MaxFrozen/3 || n > MaxFrozen/2 {
+		t.Errorf("one port has %d of %d", n, MaxFrozen)
+	}
+	for port := uint32(2); port < 40; port++ {
+		if n := made(port, int(port)*MaxFrozen); n < 8 {
+			t.Errorf("port %d has %d", port, n)
+		}
+	}
+	if _, ok := r.Freeze(50, frozen(0)); !ok {
+		t.Error("an id that another port has made is refused")
+	}
+	used, refused := r.Shares(func(port uint32, u share.Use) {
+		if u.Guarantee != 8 || u.Used != u.Limit || u.Refused == 0 {
+			t.Errorf("port %d: %+v", port, u)
+		}
+	})
+	if used > MaxFrozen || refused == 0 {
+		t.Errorf("%d used, %d refused", used, refused)
+	}
+	for range 2 {
+		r.Collect(func(uint32) bool { return false })
+	}
+	if n := made(7, 0); r.Len() != n || n < MaxFrozen/3 {
+		t.Errorf("%d of %d once the others' are gone", n, r.Len())
 	}
 }
 

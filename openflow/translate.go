@@ -129,6 +129,9 @@ type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
+	// cameIn is the port that the frame counts against. Nothing but a refusal may depend
+	// on it, for megaflows match it only where inPort has looked.
+	cameIn uint32
 
 	flow, keep     Flow
 	base, baseKeep Flow
@@ -162,6 +165,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	actions, rules := x.actions[:0], x.rules[:0]
 	*x = xlate{p: p, env: env, hook: hook, actions: actions, rules: rules}
 	copy(x.flow[:], key[:])
+	x.cameIn = uint32(key[flowtable.WPort] >> 32)
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}

@@ -13,7 +13,7 @@ var controlMayImport = map[string][]string{
 	"control": {
 		"control/access", "control/observe", "control/store", "control/underlay", "control/limits", "control/loop", "control/patience", "control/watchdog", "control/usererr",
 		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
-		"internal/shm", "internal/cpu", "internal/clock",
+		"internal/shm", "internal/cpu", "internal/clock", "internal/share",
 	},
 	"control/observe":  {"control/limits", "control/usererr", "api", "conntrack", "datapath", "flowtable", "openflow", "packet", "internal/shm"},
 	"control/underlay": {"control/loop", "packet", "tunnel", "datapath"},
