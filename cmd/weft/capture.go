@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"weft/api"
+	"weft/internal/safepath"
 )
 
 const captureHelp = `Shows the frames that a port receives and sends or, for drops, those that are
@@ -117,7 +118,7 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	if name == "-" {
 		return c.out, func() {}, nil
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	f, err := safepath.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, nil, usagef("%v; expected a file to write to, or - for standard output", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weft/internal/safepath"
 )
 
 // unixBacklog is the number of connections that wait to be accepted; connect fails with
@@ -21,9 +23,11 @@ const unixBacklog = 128
 // for the operator. A socket that nobody answers is what a dead daemon left, and is
 // replaced.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
+	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w; run as root, or give another with --socket", path, cause(err))
 	}
+	dir.Close()
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}

@@ -68,3 +68,25 @@ func TestSocketOfAnotherStays(t *testing.T) {
 		t.Error("the other socket is gone:", err)
 	}
 }
+
+// The directory of the socket is not found over a link that another user may have made.
+func TestSocketOverLink(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: gives a directory away")
+	}
+	top := t.TempDir()
+	theirs := filepath.Join(top, "theirs")
+	if err := os.Mkdir(theirs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(top, filepath.Join(theirs, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(theirs, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := ListenUnix(filepath.Join(theirs, "link", "s"), noGroups()); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		l.Close()
+		t.Errorf("listens: %v", err)
+	}
+}

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"weft/conntrack"
 	"weft/internal/clock"
@@ -26,14 +27,13 @@ func bootID() string {
 // SaveConnections writes the connections for the next start. No engine may use the
 // table any more.
 func (s *Store) SaveConnections(table conntrack.Memory) error {
-	path := filepath.Join(s.dir, connectionsFile)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
 		err = table.Save(f, bootID(), clock.Monotonic())
 		err = errors.Join(err, f.Close())
 	}
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = s.dir.Rename(connectionsFile+".new", connectionsFile)
 	}
 	return err
 }
@@ -43,8 +43,7 @@ func (s *Store) SaveConnections(table conntrack.Memory) error {
 // may use the table yet. It returns the number of connections entered, also beside an
 // error, and false if the last stop saved none.
 func (s *Store) LoadConnections(table conntrack.Memory) (n int, saved bool, err error) {
-	path := filepath.Join(s.dir, connectionsFile)
-	f, err := os.Open(path)
+	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
@@ -52,6 +51,6 @@ func (s *Store) LoadConnections(table conntrack.Memory) (n int, saved bool, err 
 		n, err = table.Load(f, bootID(), clock.Monotonic())
 		f.Close()
 	}
-	_ = os.Remove(path)
+	_ = s.dir.Remove(connectionsFile)
 	return n, true, err
 }

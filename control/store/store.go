@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/usererr"
+	"weft/internal/safepath"
 )
 
 // layoutVersion is the version of the state file's layout; another is refused.
@@ -60,7 +61,7 @@ type Flow struct {
 // Store is an open state directory. Every change of its file is one transaction, on
 // the disk before the method returns.
 type Store struct {
-	dir  string
+	dir  *os.Root
 	db   *bbolt.DB
 	lock *os.File // flock of the state directory
 }
@@ -68,29 +69,46 @@ type Store struct {
 // Open locks the state directory, making it if need be, and opens its
 // state file. The error is one line for the operator.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	root, err := openDir(dir)
+	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(root, dir)
 	if err != nil {
+		root.Close()
 		return nil, err
 	}
 	path := filepath.Join(dir, "state.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, InitialMmapSize: stateMapBytes,
+		OpenFile: func(_ string, flags int, mode os.FileMode) (*os.File, error) {
+			return root.OpenFile("state.db", flags|unix.O_NOFOLLOW, mode)
+		}})
 	if err != nil {
 		lock.Close()
+		root.Close()
 		err = fmt.Errorf("state file %s: %w", path, usererr.Cause(err))
 		if errors.Is(err, boltErrors.ErrInvalid) || errors.Is(err, boltErrors.ErrVersionMismatch) || errors.Is(err, boltErrors.ErrChecksum) {
 			err = fmt.Errorf("%w; restore it, or move it away to begin without ports and flows", err)
 		}
 		return nil, err
 	}
-	s := &Store{dir: dir, db: db, lock: lock}
+	s := &Store{dir: root, db: db, lock: lock}
 	if err := s.prepare(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("state file %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// openDir opens the state directory, which nobody else may change: what is in it is
+// believed. The root stays with the directory if its path leads elsewhere later.
+func openDir(dir string) (*os.Root, error) {
+	f, err := safepath.Private(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
 // stateMapBytes is how much of the state file is mapped at once. When it grows
@@ -103,9 +121,8 @@ const lockPatience = time.Second
 
 // lockDir takes the directory for this process alone; the kernel gives it back
 // when the process ends, however it ends.
-func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+func lockDir(root *os.Root, dir string) (*os.File, error) {
+	f, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state directory %s: %w; run as root, or give another with --state", dir, usererr.Cause(err))
 	}
@@ -153,6 +170,7 @@ func (s *Store) prepare() error {
 func (s *Store) Close() error {
 	err := s.db.Close()
 	s.lock.Close()
+	s.dir.Close()
 	return err
 }
 

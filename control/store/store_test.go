@@ -115,3 +115,49 @@ func TestStateFileThatIsNone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A state directory that another user could change is refused, and so is a path to it
+// over that user's link; directories above it are not private.
+func TestStateDirectoryIsOurs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: gives a directory away")
+	}
+	top := t.TempDir()
+	const someone = 12345
+	theirs := filepath.Join(top, "theirs")
+	for _, step := range []error{
+		os.Mkdir(theirs, 0o755), os.Mkdir(filepath.Join(theirs, "state"), 0o700), os.Symlink(top, filepath.Join(theirs, "link")),
+		os.Chown(theirs, someone, -1), os.Chown(filepath.Join(theirs, "state"), someone, -1),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	for path, word := range map[string]string{"theirs/state": "others may change it", "theirs/link/state": "symbolic link"} {
+		if s, err := Open(filepath.Join(top, path)); err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+	s, err := Open(filepath.Join(top, "a", "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if info, err := os.Stat(filepath.Join(top, "a")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the directory above: %v, %v", info.Mode(), err)
+	}
+	state := filepath.Join(top, "a", "state", "state.db")
+	if err := os.Rename(state, filepath.Join(top, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(top, "elsewhere"), state); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(filepath.Join(top, "a", "state")); err == nil {
+		s.Close()
+		t.Error("a state file that is a link is opened")
+	}
+}

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/share":    {},
 	"internal/clock":    {},
 	"internal/testnet":  {},
+	"internal/safepath": {},
 	"internal/waitfor":  {},
 	"packet/packettest": {"packet"},
 	"api":               {},
