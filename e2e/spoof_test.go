@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/e2e/lab"
+)
+
+// A guest that is bound to its addresses talks over IPv4 and IPv6 with the kernel's own
+// ARP, neighbour discovery and duplicate address detection; with any other address its
+// kernel reaches nobody, and every refused frame is counted.
+func TestBoundGuest(t *testing.T) {
+	l := newLab(t)
+	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
+	d := host.Weftd()
+	good.EnableIPv6()
+	other.EnableIPv6()
+	d.Tap(good, "02:00:00:00:00:01", "10.0.0.1/24", guestMTU, "addresses=02:00:00:00:00:01 10.0.0.1 fd00::1")
+	d.Tap(other, "02:00:00:00:00:02", "10.0.0.2/24", guestMTU)
+	d.Weft("add-flow", "actions=normal")
+	good.Address("eth0", "fd00::1/64")
+	other.Address("eth0", "fd00::2/64")
+	for _, to := range []string{"10.0.0.2", "fd00::2"} {
+		reach(t, good, to)
+		ping(t, good, to, 3)
+	}
+	reach(t, other, "10.0.0.1")
+	reach(t, other, "fd00::1")
+	reach(t, good, linkLocal(other, t)+"%eth0")
+	if n := spoofed(t, d, "good"); n != 0 {
+		t.Errorf("%d of the guest's own frames were dropped", n)
+	}
+	other.Run("ip", "neighbour", "flush", "dev", "eth0")
+	refused := uint64(0)
+	silent := func(what, to string, args ...string) {
+		t.Helper()
+		p, err := lab.Ping(good, to, 2, args...)
+		if err != nil || p.Received != 0 {
+			t.Errorf("%s: %+v, %v", what, p, err)
+		}
+		if n := spoofed(t, d, "good"); n <= refused {
+			t.Errorf("%s: %d frames counted, %d before", what, n, refused)
+		} else {
+			refused = n
+		}
+	}
+	good.Address("eth0", "10.0.0.9/24")
+	silent("another IPv4 source", "10.0.0.2", "-I", "10.0.0.9")
+	good.Run("ip", "address", "add", "fd00::9/64", "dev", "eth0", "nodad")
+	silent("another IPv6 source", "fd00::2", "-I", "fd00::9")
+	good.Run("ip", "address", "del", "fd00::9/64", "dev", "eth0")
+	// Its kernel answers questions for the other address too: nobody hears it.
+	if p, err := lab.Ping(other, "10.0.0.9", 2); err != nil || p.Received != 0 {
+		t.Errorf("an address that is not bound answers: %+v, %v", p, err)
+	}
+	good.Run("ip", "address", "del", "10.0.0.9/24", "dev", "eth0")
+	good.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:09")
+	silent("another MAC address", "10.0.0.2")
+	good.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:01")
+	reach(t, good, "10.0.0.2")
+}
+
+func linkLocal(h *lab.Host, t *testing.T) string {
+	t.Helper()
+	out := h.Run("sh", "-c", "ip -6 -o address show dev eth0 scope link | awk '{print $4}'")
+	p, err := netip.ParsePrefix(string(bytes.TrimSpace([]byte(out))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Addr().String()
+}
+
+func spoofed(t *testing.T, d *lab.Daemon, port string) uint64 {
+	t.Helper()
+	return portOf(t, d, port).Stats.RxDrops["spoofed"]
+}
+
+// etherFrame is a small frame for nobody's protocol.
+func etherFrame(dst, src string, size int) []byte {
+	d, _ := net.ParseMAC(dst)
+	s, _ := net.ParseMAC(src)
+	return append(append(append(d, s...), 0x88, 0xb5), make([]byte, size-14)...)
+}
+
+// Attack 6: a guest of VNI 5 sends with the address of a guest of VNI 7. A port without
+// a VNI reaches the guest of VNI 7 as before, and the one of VNI 5 hears nothing of it.
+func TestAddressOfAnotherVNI(t *testing.T) {
+	l := newLab(t)
+	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
+	d := host.Weftd()
+	const victimMAC, trunkMAC = "02:00:00:00:00:07", "02:00:00:00:00:01"
+	d.Tap(trunk, trunkMAC, "", guestMTU)
+	d.Tap(victim, victimMAC, "", guestMTU, "vni=7")
+	d.Tap(thief, "02:00:00:00:00:05", "", guestMTU, "vni=5")
+	d.Weft("add-flow", "actions=normal")
+	from, v, x := trunk.Raw("eth0"), victim.Raw("eth0"), thief.Raw("eth0")
+	sendOne := func(r *lab.Raw, frame []byte) {
+		t.Helper()
+		if err := r.Send(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hears := func(r *lab.Raw, mark byte, limit time.Duration) bool {
+		_, err := r.Match(limit, func(f []byte) bool { return len(f) > 20 && f[12] == 0x88 && f[13] == 0xb5 && f[20] == mark })
+		return err == nil
+	}
+	marked := func(dst, src string, mark byte) []byte {
+		f := etherFrame(dst, src, 64)
+		f[20] = mark
+		return f
+	}
+	sendOne(v, marked("ff:ff:ff:ff:ff:ff", victimMAC, 1))
+	if !hears(from, 1, settle) {
+		t.Fatal("the trunk hears nothing of the guest")
+	}
+	for mark := byte(2); mark < 12; mark++ {
+		sendOne(x, marked("ff:ff:ff:ff:ff:ff", victimMAC, 100+mark))
+		if !hears(from, 100+mark, settle) {
+			t.Fatal("the trunk hears nothing of VNI 5")
+		}
+		sendOne(x, marked("ff:ff:ff:ff:ff:ff", trunkMAC, 200))
+		sendOne(from, marked(victimMAC, trunkMAC, mark))
+		if !hears(v, mark, settle) {
+			t.Fatalf("frame %d does not reach the guest of VNI 7", mark)
+		}
+	}
+	if hears(x, 11, silence) {
+		t.Error("VNI 5 hears what is for VNI 7")
+	}
+	sendOne(v, marked(trunkMAC, victimMAC, 12))
+	if !hears(from, 12, settle) {
+		t.Error("VNI 7 does not reach the trunk any more")
+	}
+	if n := limitRow(t, d, "mac_moves", "thief").Refused; n == 0 {
+		t.Error("no refusal is counted")
+	}
+}
+
+func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) {
+	t.Helper()
+	var rows []api.Limit
+	d.WeftJSON(&rows, "show", "limits")
+	for _, r := range rows {
+		if r.Name == name && r.Holder == holder {
+			return r
+		}
+	}
+	return row
+}
+
+// Attack 10: one guest invents sources as fast as it can. Frames between two others
+// never reach it, and the table keeps their addresses; two workers learn at once.
+func TestInventedSources(t *testing.T) {
+	l := newLab(t)
+	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")
+	d := host.Weftd("--cores", "0,1")
+	d.Tap(one, "02:00:00:00:00:01", "10.0.0.1/24", guestMTU, "queues=2")
+	d.Tap(two, "02:00:00:00:00:02", "10.0.0.2/24", guestMTU, "queues=2")
+	d.Tap(thief, "02:00:00:00:00:03", "", guestMTU, "queues=2")
+	d.Weft("add-flow", "actions=normal")
+	reach(t, one, "10.0.0.2")
+	x := thief.Raw("eth0")
+	stop, ended := make(chan struct{}), make(chan struct{})
+	sent := 0
+	go func() {
+		defer close(ended)
+		frame := etherFrame("02:00:00:00:00:ff", "02:00:00:00:00:03", 64)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			binary.BigEndian.PutUint32(frame[8:], uint32(sent)|1<<31)
+			if x.Send(frame) != nil {
+				return
+			}
+			sent++
+		}
+	}()
+	ping(t, one, "10.0.0.2", 50)
+	close(stop)
+	<-ended
+	// The guests' frames are ICMP; none may have come to the attacker.
+	if _, err := x.Match(silence, func(f []byte) bool {
+		return len(f) > 34 && f[12] == 8 && f[13] == 0 && bytes.Equal(f[26:29], []byte{10, 0, 0})
+	}); err == nil {
+		t.Error("the attacker hears frames of the others")
+	}
+	row := limitRow(t, d, "macs", "thief")
+	if row.Used > row.Limit || row.Limit == 0 || row.Refused == 0 {
+		t.Errorf("%d frames sent: %+v", sent, row)
+	}
+	var macs []api.MAC
+	d.WeftJSON(&macs, "fdb-show")
+	at := map[string]string{}
+	for _, m := range macs {
+		at[m.MAC] = m.Port
+	}
+	for i, name := range []string{"one", "two"} {
+		if mac := fmt.Sprint("02:00:00:00:00:0", i+1); at[mac] != name {
+			t.Errorf("%s is at %q of %d addresses", mac, at[mac], len(at))
+		}
+	}
+	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
+}
