@@ -112,6 +112,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper
 		}
+		_, s.edge = rx.(port.EdgeWatched)
 		s.ready = true // it may have frames since before it was watched
 		if err := w.waiter.watch(s); err != nil {
 			w.takeOut(q.Port)

@@ -15,6 +15,7 @@ type rxQueue struct {
 	slot   uint16 // index in the table, which epoll returns
 	number uint16 // among the device's receive queues
 	waitFD int32
+	edge   bool   // waitFD is watched for edges, see port.EdgeWatched
 	polled bool   // Recv costs a system call: only when it may be worth it
 	ready  bool   // may be readable: see lookForReady; else it was read to the end
 	tunnel bool   // an uplink: frames are decapsulated

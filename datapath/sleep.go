@@ -25,7 +25,8 @@ const (
 	commandTag = -1
 )
 
-// waiter is the epoll set of what a sleeping worker waits for, level triggered.
+// waiter is the epoll set of what a sleeping worker waits for: level triggered, but for
+// queues with edge set.
 type waiter struct {
 	set       int
 	command   int
@@ -39,7 +40,7 @@ func (p *waiter) init(command int) (err error) {
 		p.set = -1
 		return err
 	}
-	if err = p.add(command, commandTag); err != nil {
+	if err = p.add(command, commandTag, 0); err != nil {
 		p.close()
 	}
 	return err
@@ -52,8 +53,8 @@ func (p *waiter) close() {
 	p.set = -1
 }
 
-func (p *waiter) add(fd int, tag int32) error {
-	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag})
+func (p *waiter) add(fd int, tag int32, flags uint32) error {
+	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: tag})
 }
 
 // watch adds a queue's WaitFD, forget takes it out.
@@ -61,7 +62,11 @@ func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
 	}
-	return p.add(int(q.waitFD), int32(q.slot))
+	flags := uint32(0)
+	if q.edge {
+		flags = unix.EPOLLET
+	}
+	return p.add(int(q.waitFD), int32(q.slot), flags)
 }
 
 func (p *waiter) forget(q *rxQueue) {
@@ -116,10 +121,13 @@ func (w *Worker) take(n int) {
 			continue
 		}
 		q := &w.queues.slots[tag]
+		q.ready = true
+		if q.edge {
+			continue
+		}
 		w.visit(q)
 		q.rx.Woken()
 		w.rxInUse = nil
-		q.ready = true
 	}
 }
 

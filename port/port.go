@@ -58,6 +58,13 @@ type Keeper interface {
 	MayKeep() bool
 }
 
+// EdgeWatched is an Rx whose WaitFD others own as well. Nobody reads it, so that it stays
+// readable: the worker watches for edges, and does not call Woken.
+type EdgeWatched interface {
+	Rx
+	EdgeWatched()
+}
+
 // Placed is a queue, of either direction, that knows the worker that calls it.
 type Placed interface {
 	// Place takes the worker's number in the engine, from 0 on, and an own event that

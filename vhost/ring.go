@@ -77,7 +77,8 @@ type ring struct {
 	quiet             bool         // the driver wants no calls, as seen last
 	retains           bool         // see retain
 	same              bool         // the elements written last were there already
-	kick, call        *shm.Foreign // nil: none
+	kick              int          // -1: none; a front end's, to wait on and nothing else
+	call              *shm.Foreign // nil: none
 	fault             *fault
 	log               *dirtyLog   // nil: none
 	flight            *flightRing // nil: none
@@ -119,19 +120,8 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 		}
 		*p.into = at
 	}
-	for _, p := range []struct {
-		fd   int
-		into **shm.Foreign
-	}{{v.Kick, &r.kick}, {v.Call, &r.call}} {
-		if p.fd >= len(fds) {
-			return fmt.Errorf("vring %d: descriptor %d of %d", v.Index, p.fd, len(fds))
-		}
-		if p.fd < 0 {
-			continue
-		}
-		if *p.into, err = shm.NewForeign(fds[p.fd]); err != nil {
-			return fmt.Errorf("vring %d: %w", v.Index, err)
-		}
+	if err := r.openEvents(v, fds); err != nil {
+		return fmt.Errorf("vring %d: %w", v.Index, err)
 	}
 	r.index, r.mem, r.last, r.fault = v.Index, mem, mem.regions[0], f
 	r.eventIndex = s.Features&FeatureEventIndex != 0
@@ -149,6 +139,28 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	}
 	if err := r.call.Probe(); err != nil { // the call that makes up for an earlier device's, see begin
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
+	}
+	return nil
+}
+
+// openEvents takes the kick and call events; fds are the device's.
+func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
+	r.kick = -1
+	for _, at := range []int{v.Kick, v.Call} {
+		if at >= len(fds) {
+			return fmt.Errorf("descriptor %d of %d", at, len(fds))
+		}
+	}
+	if v.Kick >= 0 {
+		r.kick = fds[v.Kick]
+		if err := shm.CheckEvent(r.kick); err != nil {
+			return fmt.Errorf("kick: %w", err)
+		}
+	}
+	if v.Call >= 0 {
+		if r.call, err = shm.NewForeign(fds[v.Call]); err != nil {
+			return fmt.Errorf("call: %w", err)
+		}
 	}
 	return nil
 }
@@ -354,7 +366,7 @@ func (r *ring) show(end uint16) {
 // arm asks the driver for a kick with the next chain, and then looks once more:
 // true says that chains are waiting, or that no kick can come.
 func (r *ring) arm() bool {
-	if r.kick == nil || r.fault.set() {
+	if r.kick < 0 || r.fault.set() {
 		return true
 	}
 	if r.packed {

@@ -178,10 +178,14 @@ func (q *rx) Place(worker, wake int) {
 }
 
 // WaitFD implements port.Rx: the kick descriptor.
-func (q *rx) WaitFD() int { return q.kick.FD() }
+func (q *rx) WaitFD() int { return q.kick }
+
+// EdgeWatched implements port.EdgeWatched: reading the kick event wakes whoever waits for
+// room in it, which may be millions of the front end's waiters.
+func (q *rx) EdgeWatched() {}
 
 // Woken implements port.Rx.
-func (q *rx) Woken() { q.kick.Drain() }
+func (q *rx) Woken() {}
 
 // Polled implements port.Rx: looking at the ring costs no system call.
 func (q *rx) Polled() bool { return false }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The eventfds of vhost are a front end's as well: only the methods of shm.Foreign may
-// signal and drain them. fault.go wakes workers by their own events.
+// The eventfds of vhost are a front end's as well: only shm.Foreign may signal them, and
+// nobody reads them. fault.go wakes workers by their own events.
 func TestEventsOfFrontEndsAreForeign(t *testing.T) {
 	own := regexp.MustCompile(`shm\.(SignalOwn|DrainOwn)\b|unix\.(Write|Read)\(`)
 	for _, f := range files(t) {

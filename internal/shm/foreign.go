@@ -10,27 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Foreign is an eventfd that a process outside of Weft has too: a front end's kick,
-// call or err descriptor. O_NONBLOCK belongs to the file description, so that the
-// front end can clear it at any time. A front end that also fills the counter blocks
-// a write, and one that empties the counter blocks a read. No system call here
-// depends on O_NONBLOCK:
+// Foreign is an eventfd that a process outside of Weft has too, and that Weft signals: a
+// front end's call or err descriptor. O_NONBLOCK belongs to the file description, so that
+// the front end can clear it at any time. A front end that also fills the counter blocks
+// a write.
 //
-//   - Signal submits a request that completes at once, with the eventfd as its result
-//     event (IOCB_FLAG_RESFD). The kernel's eventfd_signal stops counting at the
-//     counter's maximum, wakes whoever waits, and never waits itself.
-//   - Drain reads with RWF_NOWAIT, which fs/eventfd.c honours from Linux 5.8 on.
+// Signal depends on neither. It submits a request that completes at once, with the
+// eventfd as its result event (IOCB_FLAG_RESFD). The kernel's eventfd_signal stops
+// counting at the counter's maximum, wakes whoever waits, and never waits itself.
 //
-// The descriptor stays the caller's. Methods of nil do nothing. Signal may be called
-// by several goroutines at once, Drain by one.
+// A front end's event that Weft waits for, a kick, is watched for edges and never read: a
+// read blocks on an empty counter, and wakes everyone who waits for room in it.
+//
+// The descriptor stays the caller's. Methods of nil do nothing. Several goroutines may
+// call Signal at once.
 type Foreign struct {
 	fd      int
 	via     *completions // nil: no context was to be had, see writeAnyway
 	request request
 	list    [1]*request // io_submit's argument
-	counter [8]byte
-	vector  unix.Iovec
-	slow    int // signals in a row that took more than MaxSignalNS
+	slow    int         // signals in a row that took more than MaxSignalNS
 }
 
 // A signal wakes every waiter of the eventfd with interrupts disabled, and a front end
@@ -65,8 +64,6 @@ func NewForeign(fd int) (*Foreign, error) {
 	}
 	e := &Foreign{fd: fd}
 	e.list[0] = &e.request
-	e.vector.Base = &e.counter[0]
-	e.vector.SetLen(len(e.counter))
 	e.Place(0)
 	return e, nil
 }
@@ -92,14 +89,6 @@ func (e *Foreign) Place(worker int) {
 	c, null := contextOf(worker)
 	e.via = c
 	e.request = request{op: opPread, fd: uint32(null), flags: flagResultEvent, result: uint32(e.fd)}
-}
-
-// FD is the descriptor, to wait on; -1 of nil.
-func (e *Foreign) FD() int {
-	if e == nil {
-		return -1
-	}
-	return e.fd
 }
 
 // Signal makes the event readable and wakes whoever waits for it.
@@ -159,20 +148,5 @@ func threadNS() int64 {
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)
-	}
-}
-
-// Drain makes the event unreadable; with EFD_SEMAPHORE it counts one down. The call
-// does not enter the scheduler, for it returns at once.
-func (e *Foreign) Drain() {
-	if e == nil {
-		return
-	}
-	for {
-		_, _, errno := unix.RawSyscall6(unix.SYS_PREADV2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.vector)), 1,
-			^uintptr(0), ^uintptr(0), unix.RWF_NOWAIT)
-		if errno != unix.EINTR {
-			return
-		}
 	}
 }

@@ -71,15 +71,14 @@ func count(t *testing.T, fd int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// The other owner can neither hold up a signal nor a drain, whatever it does to the
-// counter and to O_NONBLOCK, and sees every signal as readable.
+// The other owner cannot hold up a signal, whatever it does to the counter and to
+// O_NONBLOCK, and sees every signal as readable.
 func TestForeignNeverBlocks(t *testing.T) {
 	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
 		t.Run(name, func(t *testing.T) {
 			fd := blockingEvent(t, flags)
 			e := foreign(t, fd)
 			empty := func() { count(t, fd) }
-			returns(t, "Drain of an empty event", func() { fill(t, fd) }, e.Drain)
 			fill(t, fd)
 			returns(t, "Signal of a full event", empty, e.Signal)
 			returns(t, "Signal beyond the maximum", empty, e.Signal)
@@ -87,7 +86,6 @@ func TestForeignNeverBlocks(t *testing.T) {
 			if n, err := unix.Poll(p, 0); n != 1 || err != nil {
 				t.Errorf("a full event is not readable: %v", err)
 			}
-			returns(t, "Drain of a full event", empty, e.Drain)
 		})
 	}
 }
@@ -115,11 +113,6 @@ func TestForeignSignals(t *testing.T) {
 	}()
 	e.Signal()
 	<-woken
-	e.Signal()
-	e.Drain()
-	if n := count(t, fd); n != 0 {
-		t.Errorf("%d left after Drain", n)
-	}
 }
 
 // Several threads may use one context, and one event.
@@ -180,16 +173,12 @@ func TestForeignRefuses(t *testing.T) {
 	}
 	var none *Foreign
 	none.Signal()
-	none.Drain()
 	none.Place(3)
-	if none.FD() != -1 {
-		t.Error("nil has a descriptor")
-	}
 }
 
 func TestForeignAllocatesNothing(t *testing.T) {
 	e := foreign(t, blockingEvent(t, 0))
-	if n := testing.AllocsPerRun(1000, func() { e.Signal(); e.Drain() }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { e.Signal() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	if n := testing.AllocsPerRun(1000, func() { Suspect(); e.Signal() }); n != 0 {
@@ -215,16 +204,6 @@ func BenchmarkSignal(b *testing.B) {
 	b.Run("foreign", func(b *testing.B) {
 		for b.Loop() {
 			e.Signal()
-		}
-	})
-	b.Run("drain-own", func(b *testing.B) {
-		for b.Loop() {
-			DrainOwn(fd)
-		}
-	})
-	b.Run("drain-foreign", func(b *testing.B) {
-		for b.Loop() {
-			e.Drain()
 		}
 	})
 }
