@@ -13,6 +13,7 @@ import (
 	"weft/conntrack"
 	"weft/control/access"
 	"weft/control/observe"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -34,7 +35,7 @@ func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.
 			d.mu.RUnlock()
 			return
 		}
-		more = d.workers.mem.Connections.EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
+		more = d.workers.Connections().EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
 			if filter.Match(e) {
 				visit(e)
 			}
@@ -46,15 +47,15 @@ func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.
 }
 
 // connections is the table, for settings. Caller holds mu.
-func (d *Daemon) connections() (conntrack.Memory, error) {
+func (d *Daemon) connections() (*conntrack.Memory, error) {
 	if d.workers == nil {
-		return conntrack.Memory{}, errEngineGone
+		return nil, workers.ErrGone
 	}
-	return d.workers.mem.Connections, nil
+	return d.workers.Connections(), nil
 }
 
 // flushConnections ends the connections that filter chooses, and returns how many
-// once they have ended. errEngineGone: none did if the engine had died before, and
+// once they have ended. workers.ErrGone: none did if the engine had died before, and
 // some may have if it died meanwhile.
 func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
@@ -64,12 +65,12 @@ func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 	d.mu.RLock()
 	w := d.workers
 	d.mu.RUnlock()
-	if w == nil || w.gone.Load() {
-		return 0, errEngineGone
+	if w == nil || w.Gone() {
+		return 0, workers.ErrGone
 	}
 	for some := range slices.Chunk(refs, datapath.MaxEnds) {
 		if !w.Push(0, datapath.AppendEndConnections(nil, some)) {
-			return 0, errEngineGone
+			return 0, workers.ErrGone
 		}
 	}
 	if err := w.WaitApplied(); err != nil {
@@ -222,7 +223,7 @@ func (d *Daemon) changeConntrack(c *api.ChangeConntrack) error {
 
 // setTimeouts changes the timeouts of a zone, or of all that have none of their
 // own.
-func setTimeouts(m conntrack.Memory, c *api.ChangeConntrack) error {
+func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	if len(c.Timeouts) == 0 {
 		if c.TimeoutZone != nil && c.ClearTimeouts {
 			m.SetZonePolicy(*c.TimeoutZone, 0)
@@ -261,7 +262,7 @@ func setTimeouts(m conntrack.Memory, c *api.ChangeConntrack) error {
 
 // policyFor finds a policy for a zone with timeouts t: one that has them, the
 // zone's own if no other zone has that, or a free one.
-func policyFor(m conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
+func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
 	var users [conntrack.MaxPolicies]int
 	for n := range conntrack.Zones {
 		users[m.ZonePolicy(uint16(n))]++

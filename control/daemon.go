@@ -44,6 +44,7 @@ import (
 
 	"weft/conntrack"
 	"weft/control/access"
+	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/loop"
 	"weft/control/observe"
@@ -51,6 +52,7 @@ import (
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/watchdog"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -91,8 +93,8 @@ type stateStore interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
 	SaveTableConfigs(texts map[uint32]string) error
-	SaveConnections(table conntrack.Memory) error
-	LoadConnections(table conntrack.Memory) (n int, saved bool, err error)
+	SaveConnections(table *conntrack.Memory) error
+	LoadConnections(table *conntrack.Memory) (n int, saved bool, err error)
 	Close() error
 }
 
@@ -109,8 +111,8 @@ type Daemon struct {
 	mu       sync.RWMutex
 	pipeline *openflow.Pipeline
 	view     *portView
-	workers  *workers
-	counters *counters
+	workers  *workers.Workers
+	counters *counters.Region
 	rules    ruleBook                  // change and mu
 	places   []uint32                  // index: Rule.Slot; place in the counter region
 	byPlace  map[uint32]*openflow.Rule // used at the start only
@@ -128,6 +130,7 @@ type Daemon struct {
 	engineMu sync.Mutex
 	client   engineClient  // nil: none
 	spare    *engine.Spare // nil: none; change
+	guard    *guard        // of the present engine; change, for writing
 
 	captures  *observe.Captures
 	monitors  observe.Monitors
@@ -213,7 +216,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(),
 		start:      engine.Start{Cores: config.Cores, Sizes: datapath.DefaultSizes, SpinUS: config.SpinUS},
-		pipeline:   openflow.NewPipeline(openflow.Limits{Rules: maxRules}),
+		pipeline:   openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
 		view:       &portView{},
 		ports:      map[uint32]*switchPort{},
 		terminated: map[uint32]tunnel.Termination{},
@@ -270,8 +273,8 @@ func (c *Config) chooseCores(allowed []int) error {
 		}
 	}
 	switch {
-	case c.Workers < 0 || c.Workers > maxWorkers:
-		return inputf("workers: %d: expected a number from 1 to %d", c.Workers, maxWorkers)
+	case c.Workers < 0 || c.Workers > workers.Max:
+		return inputf("workers: %d: expected a number from 1 to %d", c.Workers, workers.Max)
 	case c.Workers != 0 && c.Cores != nil && c.Workers != len(c.Cores):
 		return inputf("workers: %d: expected as many as there are cores in the list, %d", c.Workers, len(c.Cores))
 	case c.Cores != nil:
@@ -342,7 +345,7 @@ func (d *Daemon) end() {
 		}
 		c.Close()
 		if d.workers != nil {
-			if err := d.store.SaveConnections(d.workers.mem.Connections); err != nil {
+			if err := d.store.SaveConnections(d.workers.Connections()); err != nil {
 				d.log.Error("connections cannot be saved", "error", err)
 			}
 		}

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"weft/conntrack"
+	"weft/control/counters"
 	"weft/control/loop"
 	"weft/control/observe"
 	"weft/control/store"
 	"weft/control/underlay"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/cpu"
@@ -81,11 +83,15 @@ func (d *Daemon) setEngine(c engineClient) {
 	d.client = c
 }
 
+// keepCounters is under which the engine keeps the counter region for the next control
+// process.
+const keepCounters = "counters"
+
 // inheritance is what a living engine kept of an earlier control process.
 type inheritance struct {
 	client   engineClient // nil: no engine lives
 	memory   *engine.Memory
-	counters *counters
+	counters *counters.Region
 	ports    map[uint32]*engine.Kept // by number, devices
 	attached map[uint32]bool         // ports the engine forwards for
 	same     bool                    // the engine is as this process would start it
@@ -141,7 +147,7 @@ func (d *Daemon) inheritCounters(in *inheritance, k *engine.Kept) (build string)
 		k.CloseFDs()
 		return ""
 	}
-	c, err := openCounters(k.FDs[0], d.start.Sizes.Cache.Megaflows)
+	c, err := counters.Open(k.FDs[0], d.start.Sizes.Cache.Megaflows)
 	if err != nil {
 		d.log.Warn("statistics begin anew", "error", err)
 		return ""
@@ -207,7 +213,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 		return err
 	}
 	if d.counters = in.counters; d.counters == nil {
-		if d.counters, err = newCounters(d.start.Sizes.Cache.Megaflows); err != nil {
+		if d.counters, err = counters.New(d.start.Sizes.Cache.Megaflows); err != nil {
 			return err
 		}
 	}
@@ -217,9 +223,9 @@ func (d *Daemon) startEngine(saved store.State) error {
 	d.numbers = saved.Names
 	d.setEngine(in.client)
 	if in.memory != nil {
-		d.workers = newWorkers(in.memory, in.client)
-		d.watchWorkers(d.workers, in.client)
-		d.templates.Restore(d.workers, d.counters.tunnels)
+		d.workers = workers.New(in.memory, in.client.Gone())
+		d.guard = d.guardEngine(d.workers, in.client)
+		d.templates.Restore(d.workers, d.counters.Tunnels)
 	}
 	for _, p := range saved.Ports {
 		d.loadPort(p, in.ports[p.Number])
@@ -245,7 +251,7 @@ func (d *Daemon) takeOver(in *inheritance) error {
 	var err error
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	observe.Disarm(d.workers)
-	d.workers.mem.Connections.Watch(0, nil)
+	d.workers.Connections().Watch(0, nil)
 	d.sendMeters(d.workers)
 	d.recoverMegaflows()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
@@ -276,17 +282,17 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		in.client.Close()
 	}
 	if in.memory != nil { // what it counted
-		d.workers.gone.Store(true)
-		<-d.workers.watched
+		d.workers.MarkGone()
+		<-d.guard.done
 		d.recoverMegaflows()
 		d.pullAll()
-		d.foldCounters()
+		d.counters.Fold(d.workers.Shared())
 		d.megaflows = newMegaflows(d.start.Sizes.Cache)
 		d.workers = nil
 	}
 	if in.counters != nil {
-		clear(d.counters.slots[:d.counters.header.Slots])
-		clear(d.counters.tunnels)
+		clear(d.counters.Slots[:d.counters.UsedSlots()])
+		clear(d.counters.Tunnels)
 	}
 	d.templates = underlay.NewTemplates(d.underlay, d.log)
 	client, w, err := d.spawn(in.memory)
@@ -303,13 +309,13 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 
 // spawn starts an engine with fresh memory, and the connections of old, if that
 // is not nil.
-func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
+func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers.Workers, error) {
 	memory, err := engine.NewMemory(d.start, old)
 	if err != nil {
 		return nil, nil, err
 	}
 	if old == nil {
-		d.loadConnections(memory.Connections)
+		d.loadConnections(&memory.Connections)
 	}
 	client, err := d.launch()
 	if err != nil {
@@ -319,7 +325,7 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 	if err = client.Start(d.start, memory); err == nil {
 		var blob []byte
 		if blob, err = json.Marshal(keptCounters{Build: buildID()}); err == nil {
-			err = client.Keep(keepCounters, blob, []int{d.counters.region.FD()})
+			err = client.Keep(keepCounters, blob, []int{d.counters.FD()})
 		}
 	}
 	if err != nil {
@@ -328,13 +334,11 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers, error) {
 		memory.Close()
 		return nil, nil, fmt.Errorf("engine: start of the workers: %w", err)
 	}
-	w := newWorkers(memory, client)
-	d.watchWorkers(w, client)
-	return client, w, nil
+	return client, workers.New(memory, client.Gone()), nil
 }
 
 // loadConnections takes up the connections that the last stop saved.
-func (d *Daemon) loadConnections(table conntrack.Memory) {
+func (d *Daemon) loadConnections(table *conntrack.Memory) {
 	n, saved, err := d.store.LoadConnections(table)
 	switch {
 	case err != nil:
@@ -372,10 +376,11 @@ func (d *Daemon) prepareSpare() {
 
 // adoptEngine makes a fresh engine the present one and sends it all there is:
 // templates, terminations, megaflows, and then the ports. Caller holds change.
-func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
+func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume bool) {
+	d.guard = d.guardEngine(w, client) // first: what follows waits for the workers
 	// What comes in on the first port must find the last one there.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
-	d.templates.Replay(w, d.counters.tunnels)
+	d.templates.Replay(w, d.counters.Tunnels)
 	d.mu.Lock()
 	d.workers = w
 	d.terminated = map[uint32]tunnel.Termination{}
@@ -384,7 +389,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 	for _, m := range d.megaflows.list() {
 		d.installSlot(m)
 	}
-	w.publishAll()
+	w.PublishAll()
 	d.mu.Unlock()
 	d.setEngine(client)
 	d.templates.SetPorts(d.uplinks(), d.encaps())
@@ -403,7 +408,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers, resume bool) {
 
 // receive ends the hold that adoptEngine, of this process or of one before it,
 // has put on the workers.
-func (d *Daemon) receive(w *workers) {
+func (d *Daemon) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.WaitApplied() // a dead engine's successor is told anew
 }
@@ -430,11 +435,11 @@ func (d *Daemon) supervise(ctx context.Context) {
 		case <-ended:
 		}
 		died := time.Now()
-		d.workers.gone.Store(true) // d.workers changes on this goroutine alone from now on
+		d.workers.MarkGone() // d.workers changes on this goroutine alone from now on
 		if ctx.Err() != nil {
 			return
 		}
-		hang := d.workers.hang.Load()
+		hang := d.guard.hang.Load()
 		if hang == nil {
 			d.log.Error("the engine has died, starting another", "pid", client.PID())
 			d.setTrouble("the engine has died; weftd is starting another")
@@ -499,31 +504,31 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	if err := d.endOld(dead); err != nil { // it must not touch the devices any more
 		d.log.Error("the old engine", "error", err)
 	}
-	if hang := d.workers.hang.Swap(nil); hang != nil { // once, however many starts fail
+	if hang := d.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
 		d.reportHang(hang)
 	}
-	client, w, err := d.spawn(d.workers.mem)
+	client, w, err := d.spawn(d.workers.Memory())
 	if err != nil {
 		d.log.Error("no engine can be started, trying again", "error", err)
 		return false
 	}
-	workers := time.Since(died)
+	forwarding := time.Since(died)
 	if d.upcalls != nil {
 		d.upcalls.close()
 		d.upcalls = nil
 	}
 	d.mu.Lock()
-	old := d.workers
+	old, guard := d.workers, d.guard
 	d.pullAll()
-	d.foldCounters()
+	d.counters.Fold(d.workers.Shared())
 	// Slots of the old engine's are free in the new one, whatever they held.
 	d.workers = w
 	d.mu.Unlock()
 	d.adoptEngine(client, w, true)
 	ports := time.Since(died)
-	<-old.watched
-	old.mem.Close()
+	<-guard.done
+	old.Memory().Close()
 	d.trouble.Store(nil)
-	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", workers.Milliseconds(), "megaflows", d.megaflows.len())
+	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.megaflows.len())
 	return true
 }

@@ -21,6 +21,7 @@ import (
 
 	"weft/control/access"
 	"weft/control/underlay"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
@@ -414,4 +415,31 @@ func (f *fakes) settle() {
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}))
+}
+
+// withoutEngine runs do while the daemon's workers are gone, on the same memory.
+func (f *fakes) withoutEngine(do func()) {
+	f.d.mu.Lock()
+	present := f.d.workers
+	gone := workers.New(present.Memory(), nil)
+	gone.MarkGone()
+	f.d.workers = gone
+	f.d.mu.Unlock()
+	do()
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.d.workers = present
+}
+
+// changing waits until somebody holds the lock of changes for long.
+func (f *fakes) changing() {
+	f.t.Helper()
+	held := 0 // ms
+	waitfor.True(f.t, "the workers are not replaced while a change waits for them", func() bool {
+		if held++; f.d.change.TryLock() {
+			f.d.change.Unlock()
+			held = 0
+		}
+		return held == 20
+	})
 }

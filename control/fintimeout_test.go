@@ -44,7 +44,7 @@ func TestFinTimeout(t *testing.T) {
 		t.Errorf("%d megaflows, want one with FIN and one without", n)
 	}
 	rule := f.d.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
-	if got := f.d.counters.rules[f.d.places[rule.Slot]].IdleTimeout; got != 300 {
+	if got := f.d.counters.Rules[f.d.places[rule.Slot]].IdleTimeout; got != 300 {
 		t.Errorf("noted idle_timeout=%d", got)
 	}
 	f.die()

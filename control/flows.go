@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/share"
@@ -274,10 +275,10 @@ func (d *Daemon) install(m *megaflow, key, mask *flowtable.Key) admission {
 // installSlot sends m, which has its slot. Caller holds megaflows.mu or d.mu
 // alone.
 func (d *Daemon) installSlot(m *megaflow) {
-	m.generation = atomic.LoadUint32(&d.workers.shared[0].Cache.Flows[m.slot].Generation) + 1
-	d.counters.begin(m.slot, m.generation, m.places)
-	var room [commandRoom]byte
-	d.workers.queueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
+	m.generation = atomic.LoadUint32(&d.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
+	d.counters.Begin(m.slot, m.generation, m.places)
+	var room [workers.CommandRoom]byte
+	d.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
 // evict removes megaflows from all workers and returns once none of them can be
@@ -301,7 +302,7 @@ func (d *Daemon) evict(list []*megaflow) {
 	defer f.mu.Unlock()
 	for _, m := range list {
 		d.pull(m)
-		d.counters.end(m.slot)
+		d.counters.End(m.slot)
 		f.release(m.slot)
 	}
 }
@@ -309,14 +310,14 @@ func (d *Daemon) evict(list []*megaflow) {
 // pull credits m's rules with what it counted since the last time. Caller holds
 // d.mu alone.
 func (d *Daemon) pull(m *megaflow) {
-	packets, bytes, usedNS := d.workers.statistics(m)
-	credited := &d.counters.slots[m.slot]
+	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
+	credited := &d.counters.Slots[m.slot]
 	if packets == credited.Packets && bytes == credited.Bytes {
 		return
 	}
 	packets -= credited.Packets
 	bytes -= credited.Bytes
-	d.counters.credit(m.slot, m.places, packets, bytes, usedNS)
+	d.counters.Credit(m.slot, m.places, packets, bytes, usedNS)
 	for _, r := range m.rules {
 		r.Credit(packets, bytes, usedNS)
 	}
@@ -331,25 +332,6 @@ func (d *Daemon) pull(m *megaflow) {
 	if _, exists := d.view.byNo[learn.Port]; learn.Valid && exists {
 		d.learn(learn, usedNS)
 	}
-}
-
-// statistics sums what the workers counted for m. Workers that have not yet
-// installed it, and slots that were used again, count nothing.
-func (w *workers) statistics(m *megaflow) (packets, bytes, usedNS uint64) {
-	return w.slotStatistics(m.slot, m.generation)
-}
-
-func (w *workers) slotStatistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
-	for _, sh := range w.shared {
-		flow := &sh.Cache.Flows[slot]
-		if g := atomic.LoadUint32(&flow.Generation); g != generation && g != generation+1 {
-			continue
-		}
-		packets += atomic.LoadUint64(&flow.Packets)
-		bytes += atomic.LoadUint64(&flow.Bytes)
-		usedNS = max(usedNS, atomic.LoadUint64(&flow.UsedNS))
-	}
-	return packets, bytes, usedNS
 }
 
 // pullAll credits all rules. Caller holds d.mu alone.

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"weft/conntrack"
+	"weft/control/workers"
 	"weft/flowtable"
 	"weft/internal/clock"
-	"weft/internal/waitfor"
 	"weft/packet"
 )
 
@@ -17,7 +17,7 @@ func (f *fakes) connect(n int) {
 	f.t.Helper()
 	f.d.mu.RLock()
 	defer f.d.mu.RUnlock()
-	tracker := conntrack.NewTracker(conntrack.Open(f.d.workers.mem.Connections, 1), 1)
+	tracker := conntrack.NewTracker(conntrack.Open(*f.d.workers.Connections(), 1), 1)
 	for i := range n {
 		var b packet.Batch
 		var key flowtable.Key
@@ -43,19 +43,16 @@ func TestFlushWithoutEngine(t *testing.T) {
 	f.connect(connections)
 	refused := func(what string, n int, err error) {
 		t.Helper()
-		if !errors.Is(err, errEngineGone) || !strings.Contains(err.Error(), "try again") || n != 0 {
+		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") || n != 0 {
 			t.Errorf("%s: %d connections, %v", what, n, err)
 		}
 	}
 	flush := func() (int, error) { return f.d.flushConnections(&conntrack.Filter{}) }
 
-	f.d.mu.RLock()
-	w := f.d.workers
-	f.d.mu.RUnlock()
-	w.gone.Store(true)
-	n, err := flush()
-	refused("no engine", n, err)
-	w.gone.Store(false)
+	f.withoutEngine(func() {
+		n, err := flush()
+		refused("no engine", n, err)
+	})
 	if n, err := flush(); n != connections || err != nil {
 		t.Errorf("with one again: %d connections, %v", n, err)
 	}
@@ -70,11 +67,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 		n, err := flush()
 		ended <- answer{n, err}
 	}()
-	waitfor.True(t, "the flush waits for the worker", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.commands[0].Publish() > w.commands[0].Done()
-	})
+	f.changing()
 	if err := f.last().Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"weft/api"
 	"weft/control/loop"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -160,13 +161,13 @@ func (d *Daemon) loadTables(groups, meters []string) {
 }
 
 // sendMeters has workers that know of none meter.
-func (d *Daemon) sendMeters(w *workers) {
+func (d *Daemon) sendMeters(w *workers.Workers) {
 	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
 	}
 }
 
-func sendMeter(w *workers, m *openflow.Meter) {
+func sendMeter(w *workers.Workers, m *openflow.Meter) {
 	for i := range m.Bands {
 		b := &m.Bands[i]
 		meter := datapath.NewMeter(m.Packets, b.Rate, b.Depth())
@@ -214,7 +215,7 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 		for i := range m.Bands {
 			var band api.MeterBand
 			var packets, bytes uint64
-			for _, sh := range d.workers.shared {
+			for _, sh := range d.workers.Shared() {
 				c := &sh.Meters[m.Bands[i].Slot]
 				packets += atomic.LoadUint64(&c.Packets)
 				bytes += atomic.LoadUint64(&c.Bytes)

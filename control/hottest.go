@@ -52,7 +52,7 @@ func (d *Daemon) hotCounts() map[*megaflow]hotCount {
 	list := d.megaflows.list()
 	counts := make(map[*megaflow]hotCount, len(list))
 	for _, m := range list {
-		packets, bytes, _ := d.workers.statistics(m)
+		packets, bytes, _ := d.workers.Statistics(m.slot, m.generation)
 		counts[m] = hotCount{packets, bytes}
 	}
 	return counts

@@ -9,10 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weft/control/watchdog"
+	"weft/control/workers"
 	"weft/engine"
 )
 
-// A hung engine is replaced in two steps. watchWorkers kills it and takes no lock: so
+// A hung engine is replaced in two steps. guardEngine kills it and takes no lock: so
 // whoever waits for it, perhaps with Daemon.change held, goes on. supervise then
 // replaces it like one that has died, and leaves the ports that are to blame out.
 
@@ -44,20 +45,28 @@ func (r *replacements) collect(out chan<- prometheus.Metric) {
 	counter(out, metricReplaced, float64(r.server.Load()), "server_hung")
 }
 
-// watchWorkers kills the engine of w if it hangs, and notes that in w.
-func (d *Daemon) watchWorkers(w *workers, client engineClient) {
-	w.watched = make(chan struct{})
+// guard watches one engine for hanging. Its hang is why it killed the engine, nil if it
+// did not; done is closed once it no longer reads the engine's memory.
+type guard struct {
+	hang atomic.Pointer[watchdog.Hang]
+	done chan struct{}
+}
+
+// guardEngine kills the engine of w if it hangs.
+func (d *Daemon) guardEngine(w *workers.Workers, client engineClient) *guard {
+	g := &guard{done: make(chan struct{})}
 	go func() {
-		defer close(w.watched)
+		defer close(g.done)
 		h, hung := watchdog.Watch(watchdog.Engine{
-			PID: client.PID(), Workers: w.shared, Pending: client.Pending, Gone: client.Gone(),
+			PID: client.PID(), Workers: w.Shared(), Pending: client.Pending, Gone: client.Gone(),
 		})
 		if hung {
-			w.hang.Store(&h)
+			g.hang.Store(&h)
 			client.Condemn()
 			d.setTrouble(h.Text(d.portNameNow) + "; weftd is replacing the engine")
 		}
 	}()
+	return g
 }
 
 // setTrouble says what keeps requests from being answered until the engine is replaced.

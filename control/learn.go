@@ -6,6 +6,7 @@ import (
 
 	"weft/control/loop"
 	"weft/control/underlay"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -26,14 +27,14 @@ const (
 // lesson is what is to be learnt, and the frame that waits for it.
 type lesson struct {
 	flows   []openflow.FlowMod
-	workers *workers // nil: no frame waits
+	workers *workers.Workers // nil: no frame waits
 	held    underlay.HeldFrame
 	miss    *datapath.Upcall
 }
 
 // learnFirst hands a frame over that is to be learnt from; it reports false if
 // there is nothing to learn from it, or no room.
-func (d *Daemon) learnFirst(w *workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+func (d *Daemon) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !d.teaches(t) {
 		return false
 	}
@@ -80,7 +81,7 @@ func (d *Daemon) finish(list []openflow.Finished) {
 		if f.Rule.Removed || !f.ReduceTimeouts() {
 			continue
 		}
-		counts := &d.counters.rules[d.places[f.Rule.Slot]]
+		counts := &d.counters.Rules[d.places[f.Rule.Slot]]
 		counts.IdleTimeout, counts.HardTimeout = f.Rule.IdleTimeout, f.Rule.HardTimeout
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"weft/api"
+	"weft/control/counters"
 	"weft/control/limits"
 	"weft/control/observe"
 	"weft/datapath"
@@ -65,7 +66,7 @@ func (d *Daemon) tableLimitRows(emit func(limits.Row)) {
 		bands += len(m.Bands)
 	}
 	for _, r := range []limits.Row{
-		{Name: "flows", Unit: "entries", Used: uint64(d.pipeline.Len()), Limit: maxRules},
+		{Name: "flows", Unit: "entries", Used: uint64(d.pipeline.Len()), Limit: counters.MaxRules},
 		{Name: "groups", Unit: "entries", Used: uint64(len(d.pipeline.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
 		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
 	} {
@@ -103,14 +104,14 @@ func (d *Daemon) workerLimitRows(emit func(limits.Row)) {
 	if err != nil {
 		return
 	}
-	trackingRows(&m, emit)
+	trackingRows(m, emit)
 }
 
 // heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so
 // a count may be off by the frames that come and go. Caller holds mu.
 func (d *Daemon) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
-	for _, sh := range d.workers.shared {
+	for _, sh := range d.workers.Shared() {
 		slots += uint64(len(sh.Held))
 		for i := range sh.Held {
 			h := &sh.Held[i]
@@ -122,7 +123,7 @@ func (d *Daemon) heldLimitRows(emit func(limits.Row)) {
 	}
 	var refused uint64
 	for no := range d.view.byNo {
-		live, old := d.livePort(no), &d.counters.ports[no]
+		live, old := d.livePort(no), &d.counters.Ports[no]
 		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
 			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
 		refused += n

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weft/api"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -74,8 +75,8 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 		err = asInput(err)
 	case t.Drop == packet.DropLoop:
 		err = inputf("actions: the frame would go through more tables, or deeper, than one may; expected actions that end")
-	case w.gone.Load():
-		err = errEngineGone
+	case w.Gone():
+		err = workers.ErrGone
 	default:
 		taught = learnFirst && d.teaches(&t)
 	}
@@ -92,7 +93,7 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 		places[i] = d.places[r.Slot]
 	}
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
-		err = errEngineGone
+		err = workers.ErrGone
 	}
 	d.mu.RUnlock()
 	if err == nil {

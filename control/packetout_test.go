@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/workers"
 	"weft/internal/waitfor"
 	"weft/openflow"
 )
@@ -37,7 +38,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	f.add("table=1,actions=normal", "table=2,actions=learn(table=10,eth_dst=eth_src,output:in_port),p2")
 	refused := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, errEngineGone) || !strings.Contains(err.Error(), "try again") {
+		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") {
 			t.Errorf("%s: %v", what, err)
 		}
 		for _, fl := range f.flowsOf("") {
@@ -51,7 +52,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	}
 
 	// It waits for the worker.
-	present := func() *workers {
+	present := func() *workers.Workers {
 		f.d.mu.RLock()
 		defer f.d.mu.RUnlock()
 		return f.d.workers
@@ -63,14 +64,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		_, err := f.d.packetOut(outText("resubmit(,1)"))
 		ended <- err
 	}()
-	held := 0 // ms
-	waitfor.True(t, "the workers are not replaced while a packet-out waits for them", func() bool {
-		if held++; f.d.change.TryLock() {
-			f.d.change.Unlock()
-			held = 0
-		}
-		return held == 20
-	})
+	f.changing()
 	if err := f.last().Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +72,12 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	waitfor.True(t, "another engine", func() bool { return present() != w })
 
 	// None runs from the start.
-	gone := present()
-	gone.gone.Store(true)
-	for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
-		_, err := f.d.packetOut(outText(table))
-		refused(table+" without an engine", err)
-	}
-	gone.gone.Store(false)
+	f.withoutEngine(func() {
+		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
+			_, err := f.d.packetOut(outText(table))
+			refused(table+" without an engine", err)
+		}
+	})
 	if _, err := f.d.packetOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
 		t.Errorf("with one again: %v", err)
 	}

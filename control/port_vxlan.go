@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"weft/control/underlay"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
@@ -158,7 +159,7 @@ var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
 // sendTerminations makes the workers' tables what the ports say. Caller holds
 // change.
-func (d *Daemon) sendTerminations(w *workers) {
+func (d *Daemon) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := d.ports[no]
 		switch {

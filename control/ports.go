@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/counters"
 	"weft/control/loop"
 	"weft/control/store"
 	"weft/control/underlay"
@@ -322,9 +323,9 @@ func (d *Daemon) enterPort(p *switchPort) {
 	d.ports[p.saved.Number] = p
 	d.mu.Lock()
 	live := d.livePort(p.saved.Number)
-	base := &d.counters.ports[p.saved.Number]
+	base := &d.counters.Ports[p.saved.Number]
 	*base = datapath.PortCounters{}
-	addPortCounters(base, &live, -1)
+	counters.AddPort(base, &live, -1)
 	d.mu.Unlock()
 	d.portsChanged()
 }

@@ -3,8 +3,8 @@ package control
 import (
 	"iter"
 	"slices"
-	"sync/atomic"
 
+	"weft/control/counters"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/openflow"
@@ -15,7 +15,7 @@ import (
 // had got; megaflows that still hold go on; the others are removed. Nothing
 // else runs yet. Caller holds change.
 func (d *Daemon) recoverMegaflows() {
-	used := uint32(min(d.counters.header.Slots, uint64(d.start.Sizes.Cache.Megaflows)))
+	used := min(d.counters.UsedSlots(), uint32(d.start.Sizes.Cache.Megaflows))
 	d.megaflows.reserve(used)
 	var stale []uint32
 	for slot := range used {
@@ -32,10 +32,10 @@ func (d *Daemon) recoverMegaflows() {
 	_ = d.workers.WaitApplied() // a dead engine's slots are forgotten as a whole
 	for _, slot := range slices.Backward(stale) {
 		d.creditRecovered(slot)
-		d.counters.end(slot)
+		d.counters.End(slot)
 		// A slot that some workers know another history of, because control died
 		// in the middle of telling them, is left unused.
-		if _, ok := d.workers.sameGeneration(slot); ok {
+		if _, ok := d.workers.Generation(slot); ok {
 			d.megaflows.release(slot)
 		}
 	}
@@ -48,7 +48,7 @@ func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
 		for slot := range used {
-			key, _, _, installed := d.workers.shared[0].Cache.Read(slot)
+			key, _, _, installed := d.workers.Shared()[0].Cache.Read(slot)
 			if installed && key.Recirc() != 0 {
 				later = append(later, slot)
 			} else if !yield(slot) {
@@ -60,7 +60,7 @@ func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
-				key, _, _, _ := d.workers.shared[0].Cache.Read(slot)
+				key, _, _, _ := d.workers.Shared()[0].Cache.Read(slot)
 				_, known := d.recircs.Frozen(key.Recirc())
 				return known && yield(slot)
 			})
@@ -74,32 +74,21 @@ func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// sameGeneration is the generation of slot if all workers agree on it.
-func (w *workers) sameGeneration(slot uint32) (uint32, bool) {
-	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
-	for _, sh := range w.shared[1:] {
-		if atomic.LoadUint32(&sh.Cache.Flows[slot].Generation) != first {
-			return 0, false
-		}
-	}
-	return first, true
-}
-
 // creditRecovered credits the rules noted with slot with what it counted since
 // control last did.
 func (d *Daemon) creditRecovered(slot uint32) {
-	s := &d.counters.slots[slot]
-	if s.RuleCount == 0 || s.RuleCount > slotRules {
+	s := &d.counters.Slots[slot]
+	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
 		return
 	}
-	packets, bytes, usedNS := d.workers.slotStatistics(slot, s.Generation)
+	packets, bytes, usedNS := d.workers.Statistics(slot, s.Generation)
 	packets -= s.Packets
 	bytes -= s.Bytes
 	if packets == 0 && bytes == 0 {
 		return
 	}
-	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= maxPlaces })
-	d.counters.credit(slot, places, packets, bytes, usedNS)
+	places := slices.DeleteFunc(slices.Clone(s.Rules[:s.RuleCount]), func(p uint32) bool { return p >= counters.MaxPlaces })
+	d.counters.Credit(slot, places, packets, bytes, usedNS)
 	for _, p := range places {
 		if r := d.ruleAt(p); r != nil {
 			r.Credit(packets, bytes, usedNS)
@@ -123,12 +112,12 @@ func (d *Daemon) ruleAt(place uint32) *openflow.Rule {
 // recoverSlot adopts what is installed in slot if it is what translation says
 // now; it reports false if it is not to stay.
 func (d *Daemon) recoverSlot(slot uint32) bool {
-	s := &d.counters.slots[slot]
-	generation, same := d.workers.sameGeneration(slot)
+	s := &d.counters.Slots[slot]
+	generation, same := d.workers.Generation(slot)
 	if !same || generation != s.Generation {
 		return false
 	}
-	key, mask, actions, installed := d.workers.shared[0].Cache.Read(slot)
+	key, mask, actions, installed := d.workers.Shared()[0].Cache.Read(slot)
 	if !installed {
 		return false
 	}
@@ -136,7 +125,7 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) {
 		return false
 	}
-	_, _, usedNS := d.workers.slotStatistics(slot, generation)
+	_, _, usedNS := d.workers.Statistics(slot, generation)
 	m := &megaflow{
 		slot: slot, key: key, actions: actions, generation: generation,
 		madeNS: clock.Monotonic(), usedNS: usedNS, owner: ownerOf(&key),
@@ -144,13 +133,13 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	for i := range m.key {
 		m.key[i] &= mask[i]
 	}
-	if s.RuleCount > slotRules { // not all were noted: credit those of now
+	if s.RuleCount > counters.SlotRules { // not all were noted: credit those of now
 		t := t
 		d.setRules(m, &t)
 		d.pull(m)
 	}
 	d.setRules(m, &t)
-	d.counters.assign(slot, m.places)
+	d.counters.Assign(slot, m.places)
 	if t.Learn.Valid {
 		d.macs.learn(t.Learn, max(usedNS, 1))
 	}

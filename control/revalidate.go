@@ -84,7 +84,7 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
 			d.pull(m)
 			d.setRules(m, &t)
-			d.counters.assign(m.slot, m.places)
+			d.counters.Assign(m.slot, m.places)
 			continue
 		}
 		m.setEffects(&t)

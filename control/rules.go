@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/counters"
 	"weft/control/store"
 	"weft/control/usererr"
 	"weft/internal/clock"
@@ -79,7 +80,7 @@ func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
-		if err != nil || f.Slot >= maxPlaces {
+		if err != nil || f.Slot >= counters.MaxPlaces {
 			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
 			continue
 		}
@@ -91,7 +92,7 @@ func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
 		r := changes.Added[0]
 		d.rules.restore(f.Slot, f.Age)
 		d.setPlace(r, f.Slot)
-		counts := &d.counters.rules[f.Slot]
+		counts := &d.counters.Rules[f.Slot]
 		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
 			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
 			r.Packets, r.Bytes = counts.Packets, counts.Bytes
@@ -106,7 +107,7 @@ func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
 
 // note writes r's statistics to the counter region.
 func (d *Daemon) note(r *openflow.Rule, place uint32) {
-	d.counters.rules[place] = ruleCounts{
+	d.counters.Rules[place] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
 	}
@@ -366,7 +367,7 @@ func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
 // describeMegaflow tells what m is and has counted. Caller holds mu.
 func (d *Daemon) describeMegaflow(m *megaflow, now uint64, words portWords) api.Megaflow {
 	names := d.names(words)
-	packets, bytes, usedNS := d.workers.statistics(m)
+	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
 	match := openflow.MatchOf(&m.key, m.mask())
 	f := api.Megaflow{
 		Slot: m.slot, Packets: packets, Bytes: bytes,

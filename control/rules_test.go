@@ -1,6 +1,10 @@
 package control
 
-import "testing"
+import (
+	"testing"
+
+	"weft/control/counters"
+)
 
 // A change may replace every flow of a full table: those that go have their places
 // until no megaflow counts for them any more.
@@ -8,7 +12,7 @@ func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
 	f.d.change.Lock()
-	for range maxRules - 1 { // as if the tables had that many
+	for range counters.MaxRules - 1 { // as if the tables had that many
 		f.d.rules.take()
 	}
 	f.d.change.Unlock()

@@ -11,10 +11,10 @@ import (
 func TestConnectionRows(t *testing.T) {
 	f := newFakes(t)
 	f.connect(5)
-	m := f.d.workers.mem.Connections
+	m := f.d.workers.Connections()
 	m.SetZoneLimit(7, 9)
 	rows := map[string]limits.Row{}
-	trackingRows(&m, func(r limits.Row) {
+	trackingRows(m, func(r limits.Row) {
 		if r.Name == "connections" || r.Name == "zone_connections" {
 			rows[r.Name+" "+limits.JSON([]limits.Row{r}, func(uint32) string { return "p" })[0].HolderKind] = r
 		}

@@ -3,12 +3,12 @@ package control
 import (
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"weft/control/loop"
 	"weft/control/underlay"
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
 	"weft/internal/shm"
@@ -19,20 +19,20 @@ import (
 // that sleeps on the eventfd they share and wakes the others.
 type upcalls struct {
 	d       *Daemon
-	workers *workers
+	workers *workers.Workers
 	event   *os.File
 	wake    []chan struct{} // index: worker
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
 
-func (d *Daemon) startUpcalls(w *workers) (*upcalls, error) {
-	fd, err := unix.FcntlInt(uintptr(w.mem.UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
+func (d *Daemon) startUpcalls(w *workers.Workers) (*upcalls, error) {
+	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	u := &upcalls{d: d, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
-	for i := range w.shared {
+	for i := range w.Shared() {
 		u.wake = append(u.wake, make(chan struct{}, 1))
 		u.stopped.Add(1)
 		go u.serve(i)
@@ -71,7 +71,7 @@ const missBatch = 32
 // comes.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
-	ring := shm.NewConsumer(u.workers.shared[i].Upcalls)
+	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
 	q := newMissQueue(ring)
 	misses := make([]datapath.Upcall, 0, missBatch)
 	for {
@@ -115,7 +115,7 @@ func (u *upcalls) take(worker int, msg []byte) {
 // installs the megaflows that come of it, and has the frames looked up again.
 // Where there is no room for a megaflow, its frame is executed by itself. learnt
 // says that the frames have been learnt from.
-func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt bool) {
+func (d *Daemon) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
 	}
@@ -129,9 +129,9 @@ func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt
 	for i := range misses {
 		a.miss(&misses[i])
 	}
-	w.publish(worker)
+	w.Publish(worker)
 	if a.installed {
-		w.publishAll()
+		w.PublishAll()
 	}
 	d.mu.RUnlock()
 	d.refusals.Add(uint64(len(a.executed)))
@@ -144,7 +144,7 @@ func (d *Daemon) answer(w *workers, worker int, misses []datapath.Upcall, learnt
 // answers is what answer knows.
 type answers struct {
 	d          *Daemon
-	w          *workers
+	w          *workers.Workers
 	worker     int
 	learnt     bool
 	generation uint64
@@ -169,7 +169,7 @@ type executedFrame struct {
 // miss answers one.
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
-	bytes := a.w.heldBytes(held)
+	bytes := a.w.HeldBytes(held.Worker, held.Slot)
 	t := d.pipeline.Translate(&up.Key, a.env)
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
 		return
@@ -179,27 +179,21 @@ func (a *answers) miss(up *datapath.Upcall) {
 	}
 	m := a.spare
 	d.setMegaflow(m, &up.Key, &t, a.now)
-	var room [commandRoom]byte
+	var room [workers.CommandRoom]byte
 	switch d.install(m, &up.Key, &t.Mask) {
 	case refused:
-		a.w.queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
+		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
 		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.places, bytes})
 	case admitted:
 		a.spare, a.installed = nil, true
 		fallthrough
 	default:
-		a.w.queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Slot, nil))
+		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Slot, nil))
 	}
 	if t.Learn.Valid {
 		d.learn(t.Learn, a.now)
 	}
 	a.usedMACs = a.usedMACs || t.UsedMACs
-}
-
-// heldBytes is the length of a frame that waits for control.
-func (w *workers) heldBytes(f underlay.HeldFrame) uint64 {
-	held := w.shared[f.Worker].Held
-	return uint64(atomic.LoadUint32(&held[f.Slot%uint32(len(held))].Len))
 }
 
 // creditExecuted counts frames that no megaflow counted, and does what that would
@@ -211,7 +205,7 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range frames {
-		d.counters.credit(noSlot, f.places, 1, f.bytes, now)
+		d.counters.Credit(noSlot, f.places, 1, f.bytes, now)
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}

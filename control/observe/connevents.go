@@ -97,16 +97,14 @@ func (c *ConnectionEvents) watch() {
 		}
 	}
 	if c.workers != nil {
-		table := c.workers.Connections()
-		table.Watch(kinds, zone)
+		c.workers.Connections().Watch(kinds, zone)
 	}
 }
 
 func (c *ConnectionEvents) release() {
 	if c.ring != nil {
 		c.ring.Release()
-		table := c.workers.Connections()
-		c.lost = table.EventsLost()
+		c.lost = c.workers.Connections().EventsLost()
 	}
 }
 

@@ -59,9 +59,9 @@ func (w *testWorkers) Broadcast(msg []byte) {
 	}
 }
 
-func (w *testWorkers) WaitApplied() error            { return nil }
-func (w *testWorkers) Shared() []*datapath.Shared    { return w.memory.Shared }
-func (w *testWorkers) Connections() conntrack.Memory { return w.memory.Connections }
+func (w *testWorkers) WaitApplied() error             { return nil }
+func (w *testWorkers) Shared() []*datapath.Shared     { return w.memory.Shared }
+func (w *testWorkers) Connections() *conntrack.Memory { return &w.memory.Connections }
 
 // tap is the kind of a tap that the workers have.
 func (w *testWorkers) tap(index uint32) datapath.TapKind {

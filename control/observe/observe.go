@@ -24,7 +24,7 @@ type Workers interface {
 	// that the engine has died.
 	WaitApplied() error
 	Shared() []*datapath.Shared
-	Connections() conntrack.Memory
+	Connections() *conntrack.Memory
 }
 
 // Engine gives the workers of the present engine.

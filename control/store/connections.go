@@ -26,7 +26,7 @@ func bootID() string {
 
 // SaveConnections writes the connections for the next start. No engine may use the
 // table any more.
-func (s *Store) SaveConnections(table conntrack.Memory) error {
+func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
 		err = table.Save(f, bootID(), clock.Monotonic())
@@ -42,7 +42,7 @@ func (s *Store) SaveConnections(table conntrack.Memory) error {
 // their file: after a later crash they would look younger than they are. No engine
 // may use the table yet. It returns the number of connections entered, also beside an
 // error, and false if the last stop saved none.
-func (s *Store) LoadConnections(table conntrack.Memory) (n int, saved bool, err error) {
+func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil

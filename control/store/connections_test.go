@@ -39,7 +39,7 @@ func TestConnectionsAreLoadedOnce(t *testing.T) {
 	}
 }
 
-func newTable(t *testing.T) conntrack.Memory {
+func newTable(t *testing.T) *conntrack.Memory {
 	t.Helper()
 	sizes := conntrack.Sizes{Connections: 64}
 	var l shm.Layout
@@ -51,5 +51,5 @@ func newTable(t *testing.T) conntrack.Memory {
 	t.Cleanup(func() { region.Close() })
 	table := conntrack.CarveMemory(&shm.Layout{Mem: region.Bytes()}, sizes)
 	conntrack.Init(table, 1)
-	return table
+	return &table
 }

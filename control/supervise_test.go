@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 )
@@ -30,7 +31,7 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		if err != errEngineGone {
+		if err != workers.ErrGone {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):

@@ -1,4 +1,4 @@
-package control
+package counters
 
 import (
 	"math/rand"
@@ -9,9 +9,9 @@ import (
 	"weft/flowtable"
 )
 
-func testCounters(t *testing.T) *counters {
+func testCounters(t *testing.T) *Region {
 	t.Helper()
-	c, err := newCounters(64)
+	c, err := New(64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,20 +35,20 @@ func TestCreditAgainstSums(t *testing.T) {
 			slot = flowtable.NoSlot
 		}
 		packets, bytes := uint64(rng.Intn(100)), uint64(rng.Intn(10000))
-		c.credit(slot, list, packets, bytes, 1)
+		c.Credit(slot, list, packets, bytes, 1)
 		for _, r := range list {
 			rules[r] = sums{rules[r].packets + packets, rules[r].bytes + bytes}
 		}
 		slots[slot] = sums{slots[slot].packets + packets, slots[slot].bytes + bytes}
 	}
 	for r, want := range rules {
-		if got := (sums{c.rules[r].Packets, c.rules[r].Bytes}); got != want {
+		if got := (sums{c.Rules[r].Packets, c.Rules[r].Bytes}); got != want {
 			t.Fatalf("rule %d: %v, want %v", r, got, want)
 		}
 	}
 	delete(slots, flowtable.NoSlot)
 	for s, want := range slots {
-		if got := (sums{c.slots[s].Packets, c.slots[s].Bytes}); got != want {
+		if got := (sums{c.Slots[s].Packets, c.Slots[s].Bytes}); got != want {
 			t.Fatalf("slot %d: %v, want %v", s, got, want)
 		}
 	}
@@ -57,31 +57,31 @@ func TestCreditAgainstSums(t *testing.T) {
 // A credit in the middle of which control died is finished, once, by the next.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
-	c.begin(3, 1, []uint32{7, 8})
-	c.credit(3, []uint32{7, 8}, 10, 1000, 5)
+	c.Begin(3, 1, []uint32{7, 8})
+	c.Credit(3, []uint32{7, 8}, 10, 1000, 5)
 
 	j := c.journal
 	j.Slot, j.Packets, j.Bytes, j.Count = 3, 11, 1100, 2
 	j.Entries[0] = journalEntry{Rule: 7, Packets: 11, Bytes: 1100, UsedNS: 6}
 	j.Entries[1] = journalEntry{Rule: 8, Packets: 11, Bytes: 1100, UsedNS: 6}
 	j.State.Store(1)
-	c.rules[7] = ruleCounts{Packets: 11, Bytes: 1100, UsedNS: 6} // so far it got
+	c.Rules[7] = Rule{Packets: 11, Bytes: 1100, UsedNS: 6} // so far it got
 
 	fd, err := unix.Dup(c.region.FD())
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := openCounters(fd, 64)
+	next, err := Open(fd, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.region.Close()
 	for _, r := range []uint32{7, 8} {
-		if got := next.rules[r]; got.Packets != 11 || got.Bytes != 1100 || got.UsedNS != 6 {
+		if got := next.Rules[r]; got.Packets != 11 || got.Bytes != 1100 || got.UsedNS != 6 {
 			t.Errorf("rule %d: %+v", r, got)
 		}
 	}
-	if s := next.slots[3]; s.Packets != 11 || s.Bytes != 1100 || s.RuleCount != 2 || s.Rules[1] != 8 {
+	if s := next.Slots[3]; s.Packets != 11 || s.Bytes != 1100 || s.RuleCount != 2 || s.Rules[1] != 8 {
 		t.Errorf("slot 3: %+v", s)
 	}
 }
@@ -93,7 +93,7 @@ func TestOpenCountersRefusesOtherLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openCounters(fd, megaflows); err == nil {
+		if _, err := Open(fd, megaflows); err == nil {
 			t.Errorf("opened for %d megaflows", megaflows)
 		}
 	}

@@ -1,0 +1,38 @@
+package workers
+
+import (
+	"sync/atomic"
+)
+
+// Statistics sums what the workers counted for a megaflow slot that is installed under
+// generation. Workers that have not installed it yet, and slots that were used again,
+// count nothing. usedNS is the time of the last hit.
+func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
+	for _, sh := range w.shared {
+		flow := &sh.Cache.Flows[slot]
+		if g := atomic.LoadUint32(&flow.Generation); g != generation && g != generation+1 {
+			continue
+		}
+		packets += atomic.LoadUint64(&flow.Packets)
+		bytes += atomic.LoadUint64(&flow.Bytes)
+		usedNS = max(usedNS, atomic.LoadUint64(&flow.UsedNS))
+	}
+	return packets, bytes, usedNS
+}
+
+// Generation is the generation of a megaflow slot, if all workers agree on it.
+func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
+	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
+	for _, sh := range w.shared[1:] {
+		if atomic.LoadUint32(&sh.Cache.Flows[slot].Generation) != first {
+			return 0, false
+		}
+	}
+	return first, true
+}
+
+// HeldBytes is the length of a frame that a worker holds for control.
+func (w *Workers) HeldBytes(worker int, slot uint32) uint64 {
+	held := w.shared[worker].Held
+	return uint64(atomic.LoadUint32(&held[slot%uint32(len(held))].Len))
+}
