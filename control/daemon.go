@@ -22,6 +22,10 @@
 //     underlay.mu, macs.mu.
 //  5. workers.mu: the command rings.
 //
+// Every wait for workers or for the engine ends when the watchdog kills the engine, for
+// which it takes no lock (hung.go). A request of the API waits no longer than package
+// patience lets it, whatever lock it needs; what it began goes on.
+//
 // engineMu guards only the pointer to the engine's client and is never held
 // while another is taken.
 package control

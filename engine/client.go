@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,7 +27,9 @@ const (
 	// stuckTimeout is how long Kill waits for a condemned engine. All but the first
 	// milliseconds are for a busy machine, and for threads that the kernel does not let
 	// go.
-	stuckTimeout = 500 * time.Millisecond
+	stuckTimeout = 250 * time.Millisecond
+	// stuckEvery is the time between two looks at the threads of a condemned engine.
+	stuckEvery = 5 * time.Millisecond
 )
 
 // ErrGone is what every method returns once the engine's connection has ended.
@@ -358,10 +362,36 @@ func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
 	}
-	if c.condemned.Load() {
-		return c.awaitDeath(stuckTimeout)
+	if !c.condemned.Load() {
+		return c.awaitDeath(requestTimeout)
 	}
-	return c.awaitDeath(requestTimeout)
+	var err error
+	for end := time.Now().Add(stuckTimeout); time.Now().Before(end); {
+		if err = c.awaitDeath(stuckEvery); err == nil || threadsEnded(c.pid) {
+			return nil
+		}
+	}
+	return err
+}
+
+// threadsEnded tells whether every thread of a process has ended and let go of its
+// files. The process may still be there for a debugger to take note of it.
+func threadsEnded(pid int) bool {
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(names) == 0 {
+		return false
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(text[max(0, bytes.LastIndexByte(text, ')')):]), " ")
+		if !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X") {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Client) awaitDeath(timeout time.Duration) error {

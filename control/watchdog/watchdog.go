@@ -7,7 +7,7 @@
 //
 // A worker says in shared memory what it is at (datapath.InHand) and when its pass
 // began; the watchdog compares, and asks the kernel about the thread only where
-// nothing has changed. The reasons are in docs/decisions, "A watchdog".
+// nothing has changed. The reasons are in docs/decisions/0029.
 package watchdog
 
 import (

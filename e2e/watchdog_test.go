@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weft/e2e/lab"
+)
+
+// workerThread is the thread of the engine that may run on the first worker's core
+// alone.
+func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
+	t.Helper()
+	core := fmt.Sprintf("Cpus_allowed_list:\t%d\n", show(d).Workers[0].Core)
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", d.EnginePID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, _ := os.ReadFile(name)
+		if strings.Contains(string(text), core) {
+			tid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+			return tid
+		}
+	}
+	t.Fatalf("no thread of engine %d has %q", d.EnginePID(), core)
+	return 0
+}
+
+// halt stops one thread as a debugger does, until its process ends or the test does.
+func halt(t *testing.T, tid int) {
+	t.Helper()
+	halted, done := make(chan error), make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	go func() {
+		runtime.LockOSThread() // the tracer; it ends with the goroutine
+		err := unix.PtraceSeize(tid)
+		if err == nil {
+			err = unix.PtraceInterrupt(tid)
+		}
+		halted <- err
+		<-done
+	}()
+	if err := <-halted; err != nil {
+		t.Fatalf("stop thread %d: %v", tid, err)
+	}
+}
+
+// A worker that stands still is replaced with its engine: the port that it had in
+// hand says why it is out and comes back by itself, and requests are answered
+// meanwhile.
+func TestHungWorker(t *testing.T) {
+	s := newSite(t)
+	reach(t, s.guest, remoteIP)
+	const pings = 120
+	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
+	before := show(s.weft)
+	tid := workerThread(t, s.weft)
+	began := time.Now()
+	halt(t, tid)
+	first := show(s.weft)
+	answered := time.Since(began)
+	eventually(t, func() error {
+		if now := show(s.weft); now.EnginePID == 0 || now.EnginePID == before.EnginePID {
+			return fmt.Errorf("engine is %d, was %d", now.EnginePID, before.EnginePID)
+		}
+		return nil
+	})
+	replaced := time.Since(began)
+	reach(t, s.guest, remoteIP)
+	t.Logf("show answered after %v (engine %d, then %d), another engine after %v", answered, before.EnginePID, first.EnginePID, replaced)
+	eventually(t, func() error {
+		for _, p := range show(s.weft).Ports {
+			if p.State != "up" {
+				return fmt.Errorf("port %s is %s: %s", p.Name, p.State, p.Detail)
+			}
+		}
+		return nil
+	})
+	if err := steady.Wait(settle); err != nil {
+		t.Errorf("pings: %v\n%s", err, steady.Output())
+	}
+	t.Logf("the hang cost %v", steadyPings(t, steady.Output(), pings))
+	if text := s.weft.Control().Output(); !strings.Contains(text, "worker 0 has stood still for ") {
+		t.Errorf("the log does not say why the engine was replaced:\n%s", text)
+	}
+}

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The next engine does not wait for one that holds the lock and does not end, once
+// that is disowned.
+func TestDisown(t *testing.T) {
+	dir := t.TempDir()
+	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Close()
+	if err := unix.Flock(int(stuck.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Spawn(exe, dir); err == nil {
+		_ = c.Kill()
+		t.Fatal("an engine serves a directory that another one has locked")
+	}
+	if err := Disown(dir); err != nil {
+		t.Fatal(err)
+	}
+	c := spawnEngine(t, dir)
+	startEngine(t, c, 1)
+	if again, err := Connect(dir); err != nil || again.PID() != c.PID() {
+		t.Errorf("the new engine %d cannot be reached: %v", c.PID(), err)
+	} else {
+		again.Close()
+	}
+}
+
+// A condemned engine whose thread a debugger holds is dead for those who replace it,
+// and the spare takes its place.
+func TestKillUnderDebugger(t *testing.T) {
+	dir := t.TempDir()
+	c := spawnEngine(t, dir)
+	_, m := startEngine(t, c, 1)
+	s := prepareSpare(t, dir)
+	halted, done := make(chan error), make(chan struct{})
+	defer close(done)
+	go func() {
+		runtime.LockOSThread() // the tracer, which never waits for the thread
+		tid := int(m.Shared[0].InHand.Thread)
+		err := unix.PtraceSeize(tid)
+		if err == nil {
+			err = unix.PtraceInterrupt(tid)
+		}
+		halted <- err
+		<-done
+	}()
+	if err := <-halted; err != nil {
+		t.Fatal(err)
+	}
+	c.Condemn()
+	select {
+	case <-c.Gone():
+	case <-time.After(time.Minute):
+		t.Fatal("a condemned engine is not gone")
+	}
+	await(t, "the end of its threads", func() bool { return c.Kill() == nil })
+	next, err := s.Engage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Close()
+}
+
+// A condemned engine answers nobody, and its end is waited for.
+func TestCondemn(t *testing.T) {
+	c := spawnEngine(t, t.TempDir())
+	startEngine(t, c, 1)
+	c.Condemn()
+	if _, err := c.Detach(3); !errors.Is(err, ErrGone) {
+		t.Errorf("detach: %v, want ErrGone", err)
+	}
+	await(t, "its end", func() bool { return c.Kill() == nil })
+	if p := c.Pending(); p.Number != 0 {
+		t.Errorf("request %+v is pending", p)
+	}
+}
