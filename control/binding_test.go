@@ -22,6 +22,21 @@ func (f *fakes) bound(ports map[string]string) {
 	}
 }
 
+// actionsOf are those of the megaflow that a frame hits; nil: none.
+func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
+	f.worker().on(func() {
+		slot, ok := f.worker().lookup(key)
+		f.d.mu.RLock()
+		defer f.d.mu.RUnlock()
+		f.d.megaflows.mu.Lock()
+		defer f.d.megaflows.mu.Unlock()
+		if ok && f.d.megaflows.slots[slot] != nil {
+			actions = f.d.megaflows.slots[slot].actions
+		}
+	})
+	return actions
+}
+
 // A frame from an address that is not its port's is dropped under a reason of its own,
 // before a control process dies and after.
 func TestSpoofedFramesAreDropped(t *testing.T) {
@@ -34,16 +49,11 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 		key := udpKey(no, src, 9, 9)
 		f.worker().frame(key, 100)
 		f.settle()
-		f.worker().on(func() {
-			slot, ok := f.worker().lookup(&key)
-			if !ok {
-				t.Errorf("host %d: no megaflow", src)
-				return
-			}
-			if a := f.d.megaflows.slots[slot].actions[0]; a.Op == flowtable.OpDrop {
-				drop = packet.DropReason(a.U32)
-			}
-		})
+		if a := f.actionsOf(&key); len(a) != 1 {
+			t.Errorf("host %d: %v", src, a)
+		} else if a[0].Op == flowtable.OpDrop {
+			drop = packet.DropReason(a[0].U32)
+		}
 		return drop
 	}
 	check := func(when string) {
@@ -87,12 +97,9 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	w.frame(udpKey(2, 7, 5, 9), 100)
 	f.settle()
 	key := udpKey(2, 7, 5, 9)
-	w.on(func() {
-		slot, ok := w.lookup(&key)
-		if a := f.d.megaflows.slots[slot].actions; !ok || len(a) != 1 || a[0].U32 != f.d.portByName("g").saved.Number {
-			t.Errorf("a frame for the declared address: %+v", a)
-		}
-	})
+	if a := f.actionsOf(&key); len(a) != 1 || a[0].U32 != f.d.portByName("g").saved.Number {
+		t.Errorf("a frame for the declared address: %+v", a)
+	}
 	refused := uint64(0)
 	rows, err := f.d.listLimits("p1")
 	for _, r := range rows {

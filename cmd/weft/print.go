@@ -91,6 +91,9 @@ func detail(p api.Port) string {
 func optionText(options map[string]string) string {
 	var words []string
 	for k, v := range options {
+		if strings.Contains(v, " ") {
+			v = `"` + v + `"` // as a shell takes it
+		}
 		if k != "type" {
 			words = append(words, k+"="+v)
 		}
