@@ -15,16 +15,16 @@ import (
 // Limits of one worker.
 const (
 	// MaxDatagrams bounds the datagrams of which fragments are held; those of a
-	// further one are dropped. A port has as many as it leaves free: one gets half of
-	// them at most, two a third each.
+	// further one are dropped. A sender (Fragment.Sender) has as many as it leaves free:
+	// one gets half of them at most, two a third each.
 	MaxDatagrams = 256
 	// MaxFragments bounds the fragments of a datagram: 64 KiB in pieces of 1 KiB.
 	// One with more is given up.
 	MaxFragments = 64
 	// FragmentTimeoutNS is how long fragments wait for the rest.
 	FragmentTimeoutNS = 1_800_000_000
-	// fragmentProbes bounds the search for a datagram.
-	fragmentProbes = 16
+	// MaxSenders bounds the senders that are told apart; see Fragment.Sender.
+	MaxSenders = 2048
 )
 
 // FragmentKey is what fragments of one datagram have in common. The port they came in
@@ -43,6 +43,9 @@ type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // it is not the last
+	// Sender says whose share the datagram counts against, if the fragment is its first.
+	// It is taken modulo MaxSenders.
+	Sender uint32
 }
 
 // FragmentOf reads what f is a fragment of. ok is false where lengths or offset
@@ -95,19 +98,20 @@ func fragmentHeader(h []byte, off int) (at int, ok bool) {
 // Fragments are the datagrams of one worker. The zero value is empty. Seed is random,
 // so that nobody outside can choose datagrams that collide.
 type Fragments struct {
-	Seed    uint64
-	Count   int
-	ofPort  [fragmentPorts]uint16 // of Count
-	records [MaxDatagrams]datagram
+	Seed     uint64
+	Count    int
+	bySender [MaxSenders]uint16   // of Count
+	chains   [MaxDatagrams]uint16 // by hash: number of a datagram, plus one
+	free     uint16               // first free one, plus one
+	fresh    int                  // from here on none was ever used
+	records  [MaxDatagrams]datagram
 }
-
-// fragmentPorts is the number of ports that are told apart where datagrams are shared
-// out.
-const fragmentPorts = 1024
 
 type datagram struct {
 	key      FragmentKey
 	sinceNS  uint64
+	next     uint16 // of the hash or, if free, the next free one, plus one
+	sender   uint16
 	used     bool
 	bad      bool   // given up: what comes is dropped
 	complete bool   // being sent on
@@ -138,7 +142,7 @@ const (
 
 // Add adds a fragment, held in slot, and returns the number of its datagram.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
-	number = r.find(&fr.Key, now)
+	number = r.find(fr, now)
 	if number < 0 {
 		return number, FragmentNoRoom
 	}
@@ -173,33 +177,35 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of the datagram of a key, a new one if there is none,
+// find returns the number of the datagram of a fragment, a new one if there is none,
 // or -1 if there is no room.
-func (r *Fragments) find(k *FragmentKey, now uint64) int {
-	h := r.slot(k)
-	free := -1
-	for i := range fragmentProbes {
-		n := (h + i) % MaxDatagrams
-		d := &r.records[n]
-		if d.used && d.key == *k {
-			return n
-		}
-		if !d.used && free < 0 {
-			free = n
+func (r *Fragments) find(fr *Fragment, now uint64) int {
+	first := &r.chains[r.slot(&fr.Key)]
+	for at := *first; at != 0; at = r.records[at-1].next {
+		if r.records[at-1].key == fr.Key {
+			return int(at - 1)
 		}
 	}
-	own := &r.ofPort[k.Port%fragmentPorts]
-	if free < 0 || int(*own) >= MaxDatagrams-r.Count {
+	own := &r.bySender[fr.Sender%MaxSenders]
+	if int(*own) >= MaxDatagrams-r.Count {
 		return -1
 	}
-	d := &r.records[free]
-	d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.got, d.count = *k, now, true, false, false, 0, 0, 0
+	n := int(r.free) - 1
+	if n < 0 {
+		n = r.fresh
+		r.fresh++
+	} else {
+		r.free = r.records[n].next
+	}
+	d := &r.records[n]
+	d.key, d.sinceNS, d.used, d.bad, d.complete, d.total, d.got, d.count = fr.Key, now, true, false, false, 0, 0, 0
+	d.sender, d.next, *first = uint16(fr.Sender%MaxSenders), *first, uint16(n+1)
 	r.Count++
 	*own++
-	return free
+	return n
 }
 
-// slot is where the search for a datagram begins.
+// slot is the chain of a datagram.
 func (r *Fragments) slot(k *FragmentKey) int {
 	h := fold(k.Src[0]^k.Dst[1]^r.Seed^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
 	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
@@ -227,17 +233,24 @@ func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
 // Free forgets a datagram.
 func (r *Fragments) Free(number int) {
-	if d := &r.records[number]; d.used {
-		d.used = false
-		r.Count--
-		r.ofPort[d.key.Port%fragmentPorts]--
+	d := &r.records[number]
+	if !d.used {
+		return
 	}
+	at := &r.chains[r.slot(&d.key)]
+	for *at != uint16(number+1) {
+		at = &r.records[*at-1].next
+	}
+	*at = d.next
+	d.used, d.next, r.free = false, r.free, uint16(number+1)
+	r.Count--
+	r.bySender[d.sender]--
 }
 
-// Expired returns a datagram whose time is up, -1 if there is none. Complete ones
-// do not expire.
-func (r *Fragments) Expired(now uint64) int {
-	for n := range r.records {
+// Expired returns the first datagram from number from on whose time is up, -1 if there
+// is none. Complete ones do not expire.
+func (r *Fragments) Expired(from int, now uint64) int {
+	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
 			return n
 		}

@@ -96,7 +96,7 @@ func TestFragmentLimits(t *testing.T) {
 	const each = 4 * MaxDatagrams / 8
 	for port := range uint32(8) {
 		for id := range uint32(each) {
-			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: port, ID: id}, To: 8, More: true}, id, 0); v == FragmentNoRoom {
+			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: port, ID: id}, Sender: port, To: 8, More: true}, id, 0); v == FragmentNoRoom {
 				refused++
 			}
 		}
@@ -104,10 +104,10 @@ func TestFragmentLimits(t *testing.T) {
 	if r.Count+refused != 8*each || r.Count < MaxDatagrams/2 {
 		t.Fatalf("%d held, %d refused", r.Count, refused)
 	}
-	if r.Expired(FragmentTimeoutNS) >= 0 {
+	if r.Expired(0, FragmentTimeoutNS) >= 0 {
 		t.Fatal("too early")
 	}
-	for n := r.Expired(FragmentTimeoutNS + 1); n >= 0; n = r.Expired(FragmentTimeoutNS + 1) {
+	for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
 		r.Free(n)
 	}
 	if r.Count != 0 {
@@ -122,7 +122,7 @@ func TestFragmentsOfAFlood(t *testing.T) {
 		r := Fragments{Seed: 7}
 		var unseeded Fragments
 		flood := func(id uint32) bool {
-			fr := Fragment{Key: FragmentKey{Port: 1, ID: id}, To: 16, More: true}
+			fr := Fragment{Key: FragmentKey{Port: 1, ID: id}, Sender: 1, To: 16, More: true}
 			n, v := r.Add(&fr, id, 0)
 			if v == FragmentWaits && length == 9 {
 				fr.From, fr.To = 8, 8+length
@@ -144,18 +144,48 @@ func TestFragmentsOfAFlood(t *testing.T) {
 		}
 		refused := 0
 		for id := range uint32(MaxDatagrams / 8) {
-			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: 2, ID: id}, To: 8, More: true}, id, 0); v == FragmentNoRoom {
+			if _, v := r.Add(&Fragment{Key: FragmentKey{Port: 2, ID: id}, Sender: 2, To: 8, More: true}, id, 0); v == FragmentNoRoom {
 				refused++
 			}
 		}
 		if refused != 0 {
 			t.Errorf("%d of %d of the other refused", refused, MaxDatagrams/8)
 		}
-		for n := r.Expired(FragmentTimeoutNS + 1); n >= 0; n = r.Expired(FragmentTimeoutNS + 1) {
+		for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
 			r.Free(n)
 		}
-		if r.Count != 0 || r.ofPort != [len(r.ofPort)]uint16{} {
-			t.Errorf("%d left, %v", r.Count, r.ofPort)
+		if r.Count != 0 || r.bySender != [MaxSenders]uint16{} || r.chains != [MaxDatagrams]uint16{} {
+			t.Errorf("%d left, %v", r.Count, r.bySender[:3])
+		}
+	}
+}
+
+// Many senders that begin datagrams without end hold as many each, in the end, and
+// leave as many free: another gets its own, wherever they lie.
+func TestFragmentsOfManySenders(t *testing.T) {
+	const senders = 15
+	r := Fragments{Seed: 7}
+	add := func(sender, id uint32, now uint64) FragmentVerdict {
+		_, v := r.Add(&Fragment{Key: FragmentKey{Port: sender, ID: id}, Sender: sender, To: 8, More: true}, id, now)
+		return v
+	}
+	id := uint32(0)
+	for now := uint64(0); now < 20*FragmentTimeoutNS; now += FragmentTimeoutNS / 100 {
+		for n := r.Expired(0, now); n >= 0; n = r.Expired(n+1, now) {
+			r.Free(n)
+		}
+		for sender := range uint32(senders) {
+			id++
+			add(sender, id, now)
+		}
+	}
+	free := MaxDatagrams - r.Count
+	if free < MaxDatagrams/(senders+1)/2 {
+		t.Fatalf("%d left free by %d senders: %v", free, senders, r.bySender[:senders])
+	}
+	for i := range uint32(free / 2) {
+		if v := add(100, i, 20*FragmentTimeoutNS); v != FragmentWaits {
+			t.Errorf("datagram %d of %d: %v", i, free/2, v)
 		}
 	}
 }

@@ -55,6 +55,7 @@ func (w *Worker) collect(i int) {
 		w.drop(f, packet.DropBadFragment)
 		return
 	}
+	fr.Sender = senderOf(f.InPort, w.keys[i].Tunnel())
 	slot, why := w.hold(i, flowtable.Action{})
 	if why != packet.DropNone {
 		w.drop(f, why)
@@ -164,7 +165,7 @@ func (w *Worker) sweepFragments() {
 		return
 	}
 	r.sweptNS = w.now
-	for n := r.Expired(w.now); n >= 0; n = r.Expired(w.now) {
+	for n := r.Expired(0, w.now); n >= 0; n = r.Expired(n+1, w.now) {
 		w.giveUp(n, packet.DropHeldExpired)
 		r.Free(n)
 	}

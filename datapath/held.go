@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"weft/conntrack"
 	"weft/flowtable"
 	"weft/packet"
 	"weft/port"
@@ -16,7 +17,7 @@ const (
 // heldPool knows which slots are free. Worker owns.
 type heldPool struct {
 	free       []uint32
-	byPort     [port.MaxPorts]uint16
+	bySender   [conntrack.MaxSenders]uint16
 	byTemplate []uint16
 	count      int
 }
@@ -37,14 +38,24 @@ func (p *heldPool) init(sh *Shared) {
 
 func (p *heldPool) tally(h *HeldFrame, by int) {
 	p.count += by
-	p.byPort[h.InPort%port.MaxPorts] += uint16(by)
+	p.bySender[senderOf(h.InPort, &h.Tunnel)] += uint16(by)
 	if h.Then.Op == flowtable.OpTunnel && h.Then.U32 < uint32(len(p.byTemplate)) {
 		p.byTemplate[h.Then.U32] += uint16(by)
 	}
 }
 
-// hold copies frame i, as it is now, into a slot. A port may take as many as are
-// left free, so that ports that only miss leave some for the others: one gets
+// senderOf is whose share a frame counts against: its port or, if it came through a
+// tunnel, behind which are many senders, its VNI. VNIs that are the same modulo 1,024
+// have one share.
+func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
+	if *t != [flowtable.TunnelWords]uint64{} {
+		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
+	}
+	return inPort % port.MaxPorts
+}
+
+// hold copies frame i, as it is now, into a slot. A sender may take as many as are
+// left free, so that senders that only miss leave some for the others: one gets
 // half of them at most, two a third each.
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
@@ -52,7 +63,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	if len(p.free) == 0 || length > HeldBytes {
 		return 0, packet.DropHeldFull
 	}
-	if int(p.byPort[f.InPort%port.MaxPorts]) >= len(p.free) ||
+	if int(p.bySender[senderOf(f.InPort, w.keys[i].Tunnel())]) >= len(p.free) ||
 		then.Op == flowtable.OpTunnel && p.byTemplate[then.U32] >= maxHeldPerTemplate {
 		return 0, packet.DropHeldShare
 	}

@@ -65,3 +65,19 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 		t.Errorf("tunnelled of a guest's queue: %b", got)
 	}
 }
+
+// Frames that came through a tunnel count against their VNI, others against their port.
+func TestSenders(t *testing.T) {
+	var none, five, seven [flowtable.TunnelWords]uint64
+	five[0], five[1], seven[0], seven[1] = 5, 1, 7, 1
+	seen := map[uint32]bool{}
+	for _, s := range []uint32{senderOf(1, &none), senderOf(2, &none), senderOf(3, &five), senderOf(3, &seven)} {
+		if seen[s] || s >= conntrack.MaxSenders {
+			t.Errorf("sender %d of two", s)
+		}
+		seen[s] = true
+	}
+	if senderOf(3, &five) != senderOf(4, &five) {
+		t.Error("a VNI is another sender on another port")
+	}
+}
