@@ -128,11 +128,13 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole sends on the datagrams that have become whole.
+// sendWhole sends on the datagrams that have become whole. A receiver's memory may fail
+// in it: a datagram leaves the list as its number becomes free, so that the next pass
+// goes on with those that are left.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
-	for at := 0; at < len(r.whole); at++ {
-		number := r.whole[at]
+	for len(r.whole) > 0 {
+		number := r.whole[0]
 		r.tracked[number] = false
 		r.slots = r.Slots(int(number), r.slots[:0])
 		for _, slot := range r.slots {
@@ -153,9 +155,9 @@ func (w *Worker) sendWhole() {
 			}
 		}
 		w.runResumed()
+		r.whole = append(r.whole[:0], r.whole[1:]...)
 		r.Free(int(number))
 	}
-	r.whole = r.whole[:0]
 }
 
 // sweepFragments gives up datagrams that wait too long.
