@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// The kernel's connection tracking, for orientation: a bridge in the switch's place
-// and veth pairs in those of the guests' rings. The sender's core is the guests', the
-// receiving side of its pair is steered to the switch's, where the bridge, iptables
-// and the counter at the far end run.
+// The kernel's connection tracking, for comparison. A bridge takes the switch's place
+// and veth pairs take the place of the guests' rings. The sender runs on the guests'
+// core. The receiving side of its pair is steered to the switch's core, where the
+// bridge, iptables and the counter at the far end run.
 
-// bridgedMost connections fit the kernel's table as it comes.
+// bridgedMost is the number of connections that the kernel's table holds by default.
 const bridgedMost = 10_000
 
-// measureBridged is the frames of n connections that pass a second, all of which have
-// been answered before.
+// measureBridged returns the frames a second of n connections that were all answered
+// before.
 func measureBridged(r *run, how trackHow, n int) (float64, error) {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	if err := r.namespaces(a, bridge, b); err != nil {
@@ -55,7 +55,7 @@ func measureBridged(r *run, how trackHow, n int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(settleTime)
+	time.Sleep(warmTime)
 	before := busySeconds(oneCore(switchCore))
 	rate, err := c.rate(r.length)
 	r.note("busy", "%", 100*(busySeconds(oneCore(switchCore))-before)/r.length.Seconds())

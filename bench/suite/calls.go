@@ -11,10 +11,10 @@ import (
 	"weft/bench/traffic"
 )
 
-// System calls of all of Weft's own processes for each frame that a worker takes
-// in, under load: between guests that poll, from one into a tunnel (a veth, on
-// which the kernel sends 32 frames a call), and through a tunnel from one host to
-// another where the receiving guest sleeps when it is done and is called again.
+// System calls of all of Weft's processes for each frame that a worker receives,
+// under load: between guests that poll; from a guest into a tunnel (over a veth, on
+// which the kernel sends 32 frames a call); and through a tunnel between two hosts,
+// where the receiving guest sleeps when it is idle.
 
 func callExperiments() []*experiment {
 	var list []*experiment
@@ -50,13 +50,13 @@ func callsToTunnel(r *run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The guest offers more than the veth takes, and what finds no room is dropped.
+	// The guest offers more than the veth takes; the switch drops the rest.
 	arrived, err := w.rate(r.length)
 	r.note("arrived", "frames/s", arrived)
 	return calls, err
 }
 
-// callsOf counts the calls of a switch under load.
+// callsOf counts the system calls of a switch under load.
 func callsOf(r *run, sw *weft) (float64, error) {
 	s, err := sw.show()
 	if err != nil {
@@ -72,8 +72,8 @@ func callsOf(r *run, sw *weft) (float64, error) {
 	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
 }
 
-// callsDuring counts calls and frames for as long as a measurement takes. Asking
-// for the frames costs control a few calls, which count.
+// callsDuring counts calls and frames during a measurement. The count includes a few
+// calls of control, which is asked for the number of frames.
 func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
 	counting, err := startCounting(r, pids)
 	if err != nil {
@@ -104,8 +104,8 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 	return float64(all[allCalls]) / float64(after-before), nil
 }
 
-// callsAcross loads both engines of a cluster with what a guest can send to a guest
-// of the other host.
+// callsAcross loads both engines of a cluster with as many frames as one guest can
+// send to a guest of the other host.
 func callsAcross(r *run) (float64, error) {
 	c := &cluster{run: r, peer: weftPeer}
 	if err := c.lay(); err != nil {

@@ -8,29 +8,29 @@ import (
 	"weft/api"
 )
 
-// A client that adds flows at a steady rate, in a process of its own beside the
-// guests.
+// A client that adds flows at a steady rate, in its own process beside the guests.
 
-// changeVerb is this program as that client.
+// changeVerb runs this program as that client.
 const changeVerb = "flow-changes"
 
-// changesRate is how many flows a second are to be added.
+// changesRate is the number of flows to add a second.
 const changesRate = 10_000
 
 // changesEvery is the time between two requests.
 const changesEvery = 20 * time.Millisecond
 
-// changeSpec is what it is to do, in JSON.
+// changeSpec is the client's task, in JSON.
 type changeSpec struct {
 	Socket string
 	Length time.Duration
 }
 
-// changeReport is what it says at the end.
-type changeReport struct{ Rate float64 } // flows a second that were added
+// changeReport is the client's report.
+type changeReport struct{ Rate float64 } // flows added a second
 
-// runChanges is the process. Where the switch takes longer than the time between two
-// requests, the next follows at once, so that the rate is what it can take.
+// runChanges is the client's process. If the switch takes longer than changesEvery,
+// the next request follows at once: the rate is then the highest that the switch
+// takes.
 func runChanges(args []string) error {
 	var spec changeSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -56,7 +56,7 @@ func runChanges(args []string) error {
 	return sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
 }
 
-// changeFlows lets the time of a measurement go by while flows are added.
+// changeFlows adds flows during a measurement of the given length.
 func changeFlows(r *run, sw *weft, length time.Duration) error {
 	p, err := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
 	if err != nil {

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// choose narrows the experiments and their peers: to the headline where nothing is
-// asked for, to all, to the one of that name, or to those whose name contains the
-// words. A name that nothing has is an error, for a typing mistake would pass for a
-// success.
+// choose selects experiments and peers: without a request the headline, otherwise
+// all, the one of that name, or those whose names contain the words. A name that
+// matches nothing is an error: a typing mistake must not pass for a success.
 func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range all {
@@ -48,7 +47,7 @@ func selected(all []*experiment, e *experiment, only string) bool {
 	}
 	words := only
 	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
-	for _, other := range longestFirst { // names may have commas, and begin as others
+	for _, other := range longestFirst { // a name may contain a comma and begin like another
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

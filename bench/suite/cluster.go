@@ -21,10 +21,10 @@ import (
 type cluster struct {
 	*run
 	peer    string
-	options []string  // of every member
+	options []string  // options of every member
 	hosts   [2]string // namespaces
-	guests  [4]string // namespaces; none where members are guests of vhost-user ports
-	weft    [2]*weft  // of the hosts; none of Linux
+	guests  [4]string // namespaces; unused if members are guests of vhost-user ports
+	weft    [2]*weft  // the hosts' switches; nil for Linux
 	members map[string]*process
 	used    map[string]replica.CPU
 }
@@ -44,7 +44,7 @@ func (c *cluster) socket(guest int) string {
 	return filepath.Join(c.dir, fmt.Sprint("m", guest, ".sock"))
 }
 
-// lay makes hosts, guests and what is between them, for one turn.
+// lay makes hosts, guests and the links between them, for one turn.
 func (c *cluster) lay() error {
 	c.hosts = [2]string{"weftbench-c" + c.id + "a", "weftbench-c" + c.id + "b"}
 	if err := c.namespaces(c.hosts[:]...); err != nil {
@@ -79,7 +79,7 @@ func (c *cluster) lay() error {
 	return nil
 }
 
-// layLinux lays out bridge and vxlan device with their rules.
+// layLinux makes bridges and vxlan devices with their rules.
 func (c *cluster) layLinux() error {
 	var commands [][]string
 	for i, h := range c.hosts {
@@ -103,8 +103,8 @@ func (c *cluster) addressGuests() error {
 	return all(nil, commands)
 }
 
-// startWeft starts the switch of a host, with its worker on the core of the same
-// number, and gives it its ports.
+// startWeft starts a host's switch, with its worker on the core of the host's number,
+// and adds its ports.
 func (c *cluster) startWeft(host int) error {
 	sw := new(weft)
 	c.weft[host] = sw
@@ -128,7 +128,7 @@ func (c *cluster) startWeft(host int) error {
 	return sw.do(verbs...)
 }
 
-// daemons are Weft's own processes, by component.
+// daemons returns Weft's processes, by component.
 func (c *cluster) daemons() map[string]int {
 	list := map[string]int{}
 	for i, sw := range c.weft {
@@ -142,7 +142,7 @@ func (c *cluster) daemons() map[string]int {
 	return list
 }
 
-// frames are those that the engines have taken in.
+// frames returns the number of frames that the engines have received.
 func (c *cluster) frames() (n uint64, err error) {
 	for _, sw := range c.weft {
 		if sw == nil {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Connection tracking: the same rules in the words of ovs-ofctl, the same frames,
-// one core each. What is established is compared with the same traffic without ct
-// by the rows of the same number of connections.
+// Connection tracking: all peers get the same rules, in ovs-ofctl's language, the
+// same frames and one core. The rows of established connections compare with rows of
+// the same traffic without ct.
 
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -36,7 +36,7 @@ func conntrackFamily() []*experiment {
 	return list
 }
 
-// trackHow says what the rules do with connections.
+// trackHow is what the rules do with connections.
 type trackHow string
 
 const (
@@ -45,9 +45,9 @@ const (
 	translated trackHow = "snat"
 )
 
-// trackFlows let the first guest begin connections with the second. With fresh, what
-// the second sends is not tracked. The third guest's connections are of a zone of
-// their own and go nowhere.
+// trackFlows returns flows that let the first guest open connections to the second.
+// With fresh, the second guest's frames are not tracked. The third guest's
+// connections have a zone of their own and lead nowhere.
 func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
@@ -71,9 +71,9 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 	}
 }
 
-// trackGuestsDo starts the switch with the flows and lets the guests do what spec
-// says; meanwhile, unless nil, is called with what the switch took before, while
-// frames of all connections go.
+// trackGuestsDo starts the switch with the flows and runs the guests with spec.
+// meanwhile, if set, is called while frames of all connections flow; before is the
+// switch's memory at the start.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
@@ -103,13 +103,13 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	return result, someCame(result.Frames)
 }
 
-// measureTracked has datagrams of n established connections go both ways. Beside the
-// rate it notes what the switch spends on a frame.
+// measureTracked sends datagrams of n established connections in both directions.
+// Beside the rate it notes the switch's cost of a frame.
 func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
 		return measureBridged(r, how, n)
 	}
-	spec := trackSpec{Connections: n, Warm: settleTime, Length: r.length + settleTime}
+	spec := trackSpec{Connections: n, Warm: warmTime, Length: r.length + warmTime}
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, false), spec, func(sw vswitch, _ memory) error {
 		cost, err := costOf(sw, r.length)
 		r.note("cost", "s/frame", cost)
@@ -118,8 +118,8 @@ func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	return result.Frames, err
 }
 
-// measureBegun has connections begin, one with each datagram, until a switch whose
-// table begins empty has more than a million.
+// measureBegun opens a connection with each datagram until the table, empty at first,
+// has more than a million.
 func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
 	r.note("begun", "connections", result.Count)
@@ -127,11 +127,11 @@ func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	return result.Begun, err
 }
 
-// measureConnectionMemory is by how much a switch grows with 1,000,000 connections over
-// IPv4 or IPv6, which flows call ip and ipv6.
+// measureConnectionMemory returns the growth of a switch's memory by 1,000,000
+// connections over IPv4 or IPv6, as over says: ip or ipv6.
 func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	var grown float64
-	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: settleTime, Length: 2 * time.Second}
+	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: warmTime, Length: 2 * time.Second}
 	flows := func(guest func(int) string, tunnel string) (list []string) {
 		for _, f := range trackFlows(tracked, false)(guest, tunnel) {
 			list = append(list, strings.Replace(f, ",ip,", ","+over+",", 1))
@@ -146,15 +146,15 @@ func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	return grown, err
 }
 
-// measureFlood is the part of established traffic's rate that is left while a third
-// guest begins 500,000 connections of TCP a second in another zone.
+// measureFlood returns the part of the rate of established traffic that remains while
+// a third guest opens 500,000 TCP connections a second in another zone.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),
 			"table=0,tcp,in_port="+guest(2)+",actions=ct(zone=2,table=2)",
 			"table=2,tcp,ct_state=+trk+new,actions=ct(commit,zone=2)")
 	}
-	spec := trackSpec{Connections: 1_000, Warm: settleTime, Length: 4 * r.length, PerSecond: 500_000}
+	spec := trackSpec{Connections: 1_000, Warm: warmTime, Length: 4 * r.length, PerSecond: 500_000}
 	result, err := trackGuestsDo(r, peer, 3, flows, spec, nil)
 	if err != nil {
 		return 0, err

@@ -11,48 +11,48 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the conntrack family: the first sends datagrams of UDP of many
-// connections, the second answers what it gets, so that translated connections are
-// answered too, and a third may send segments that begin connections of TCP. They
-// run in a process of their own, on guestCore.
+// The guests of the conntrack family. The first sends UDP datagrams of many
+// connections. The second answers what it receives, so that translated connections
+// are answered too. A third may send segments that open TCP connections. They run in
+// their own process on guestCore.
 
-// trackVerb is this program as the guests.
+// trackVerb runs this program as the guests.
 const trackVerb = "track-guests"
 
-// trackSpec is what they are to do, in JSON.
+// trackSpec is the guests' task, in JSON.
 type trackSpec struct {
-	Connections  int           // that the first guest uses, one after another
-	IPv6         bool          // over which they go; else IPv4
-	Fresh        bool          // each datagram begins one, up to Connections; what comes back is no datagram of it
-	Warm, Length time.Duration // of Fresh, Length is the longest
-	PerSecond    int           // the third guest's, for the second half of Length; 0: there is none
+	Connections  int           // connections of the first guest, used in turn
+	IPv6         bool          // connections over IPv6 instead of IPv4
+	Fresh        bool          // each datagram opens a connection, up to Connections; returning frames carry no datagram of it
+	Warm, Length time.Duration // with Fresh, Length is the longest time
+	PerSecond    int           // rate of the third guest in the second half of Length; 0: no third guest
 }
 
-// warmWord is what they say once every connection has been used.
+// warmWord is printed once every connection has been used.
 const warmWord = "warm"
 
-// trackReport is what they say on standard output, in JSON.
+// trackReport is the guests' report on standard output, in JSON.
 type trackReport struct {
-	Frames    float64 // a second
-	Begun     float64 // connections a second, of Fresh
-	Count     float64 // of them
-	Stall     float64 // seconds, the longest in which nothing came although the guests looked all the while
+	Frames    float64 // frames a second
+	Begun     float64 // with Fresh: connections opened a second
+	Count     float64 // with Fresh: connections opened
+	Stall     float64 // longest time in seconds without a frame while the guests kept polling
 	UnderFire float64 // frames a second in the second half
-	Attack    float64 // of the third guest, a second, as the switch took them
+	Attack    float64 // frames a second that the switch took from the third guest
 }
 
-// Bytes of a datagram of UDP over IPv4 in a frame.
+// Offsets in a frame with UDP over IPv4.
 const (
 	checksumAt  = 24
 	addressesAt = 26
 	portsAt     = 34
 
-	addresses6At = 22 // over IPv6
+	addresses6At = 22 // for IPv6
 	udp6At       = 54
 )
 
-// setConnection makes a frame the first side's of connection i: 4,096 source ports
-// of each address from 10.0.0.1 on, to 10.128.0.1.
+// setConnection writes the first side's addresses and ports of connection i: 4,096
+// source ports for each address from 10.0.0.1 on, to 10.128.0.1.
 func setConnection(f []byte, i uint32) {
 	const to = 10<<24 | 128<<16 | 1
 	src := uint32(10<<24|1) + i>>12
@@ -64,8 +64,8 @@ func setConnection(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
 }
 
-// setConnection6 is setConnection over IPv6 (RFC 8200 section 3), from fd00::1 on to
-// fd01::1. The checksum is there, for it has to be (section 8.1).
+// setConnection6 is setConnection over IPv6, from fd00::1 on to fd01::1. It writes
+// the UDP checksum, which IPv6 demands (RFC 8200 section 8.1).
 func setConnection6(f []byte, i uint32) {
 	const size = frameBytes - udp6At
 	binary.BigEndian.PutUint16(f[12:], 0x86dd)
@@ -83,7 +83,7 @@ func setConnection6(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[udp6At+6:], sum)
 }
 
-// answer6 is answer over IPv6.
+// answer6 is answer for IPv6.
 func answer6(f []byte) {
 	var src [16]byte
 	a, dst := f[addresses6At:udp6At], f[addresses6At+16:udp6At]
@@ -94,7 +94,7 @@ func answer6(f []byte) {
 	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
-// answer turns a frame round; its checksums stay what they are.
+// answer swaps the ends of a frame, which leaves the checksums right.
 func answer(f []byte) {
 	a := binary.BigEndian.Uint64(f[addressesAt:])
 	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
@@ -102,7 +102,7 @@ func answer(f []byte) {
 	binary.BigEndian.PutUint32(f[portsAt:], p<<16|p>>16)
 }
 
-// runTrackGuests is the process.
+// runTrackGuests is the guests' process.
 func runTrackGuests(args []string) error {
 	var spec trackSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -116,17 +116,17 @@ func runTrackGuests(args []string) error {
 	return sayReport(g.run(&spec))
 }
 
-// trackGuests are those of a run.
+// trackGuests are the guests of a run.
 type trackGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
-	segment  []byte // the attacker's
-	next     uint32 // connection
-	count    uint32 // of those to use
+	segment  []byte // the attacker's segment
+	next     uint32 // next connection
+	count    uint32 // number of connections to use
 	fresh    bool
 	ipv6     bool
 	random   uint64
-	sent     int // of the attacker
+	sent     int // segments that the attacker sent
 
 	stall    time.Duration
 	lastCame time.Time
@@ -151,8 +151,8 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// vary makes a frame that guest is to send; as it lies there, it is what the guest
-// has received.
+// vary changes a frame that guest is about to send; the guest received it in this
+// form.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	switch {
 	case guest == 1 && g.ipv6:
@@ -171,8 +171,8 @@ func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	}
 }
 
-// synSegment is one that begins a connection with 10.128.0.1, but for its address
-// and ports.
+// synSegment returns a segment that opens a connection to 10.128.0.1, without source
+// address and ports.
 func synSegment() []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 10, 128, 0, 1})
@@ -180,7 +180,8 @@ func synSegment() []byte {
 	return f
 }
 
-// attack sends one segment from a random end; it reports false if the ring is full.
+// attack sends one segment from a random address and port. It reports false if the
+// ring is full.
 func (g *trackGuests) attack() bool {
 	g.random ^= g.random << 13
 	g.random ^= g.random >> 7
@@ -190,7 +191,7 @@ func (g *trackGuests) attack() bool {
 	binary.BigEndian.PutUint32(f[portsAt:], uint32(g.random>>32)&0xffff0000|80)
 	f[checksumAt], f[checksumAt+1], f[50], f[51] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(f[checksumAt:], ^sum16(0, f[14:34]))
-	// The pseudo header is the addresses, the protocol and the length.
+	// The pseudo header: addresses, protocol and length.
 	binary.BigEndian.PutUint16(f[50:], ^sum16(6+26, f[addressesAt:60]))
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()
@@ -209,7 +210,7 @@ func sum16(sum uint32, b []byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
-// run lets the datagrams go.
+// run runs the measurement.
 func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	if spec.Fresh {
 		begun, elapsed := g.circulate(spec.Length, 0)
@@ -217,10 +218,10 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 		r.Frames = r.Begun
 		return r
 	}
-	for at := uint32(0); ; { // until every connection has been used
+	for at := uint32(0); ; { // until every connection was used
 		g.circulate(spec.Warm, 0)
 		if at >= g.next {
-			break // the last one was
+			break // every connection was used
 		}
 		at = g.next
 	}
@@ -242,15 +243,16 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// looks is how long the guests may be away for a stall to be the switch's.
+// looks is how long the guests may be off their core for a stall to count as the
+// switch's.
 const looks = 200 * time.Microsecond
 
-// begins is how many fresh connections come before stalls count: the first ones are
+// begins is the number of fresh connections before stalls count: the first ones are
 // misses of the flow cache.
 const begins = 10_000
 
-// circulate runs for a time, or until the fresh connections are begun, the attacker
-// sending perSecond, and returns the frames that each guest received.
+// circulate runs for a time, or until the fresh connections are open, while the
+// attacker sends perSecond. It returns the number of frames that each guest received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin
@@ -268,7 +270,7 @@ func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float
 		}
 		now := time.Now()
 		if now.Sub(last) > looks || g.fresh && frames[1] < begins {
-			g.lastCame = now // the guests lost their core, or the flows are not there yet
+			g.lastCame = now // the guests lost their core, or the flows are not installed yet
 		}
 		g.stall = max(g.stall, now.Sub(g.lastCame))
 		if n > 0 {

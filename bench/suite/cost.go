@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// costOf is the time that a switch's one busy core spends on a frame, in seconds,
-// while frames go for d.
+// costOf returns the time in seconds that a switch's core spends on a frame, measured
+// for d.
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:
@@ -43,7 +43,8 @@ func costOf(sw vswitch, d time.Duration) (float64, error) {
 	return 0, fmt.Errorf("%T does not tell what a frame costs", sw)
 }
 
-// tscHz is the rate of the time stamp counter, as the kernel prints twice of it.
+// tscHz returns the rate of the time stamp counter; the kernel prints twice this rate
+// as BogoMIPS.
 func tscHz() float64 {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	m := regexp.MustCompile(`bogomips\s*: ([0-9.]+)`).FindStringSubmatch(string(text))

@@ -12,14 +12,14 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// counter is an XDP program on a device that counts each frame and drops it, so
-// that the far end of what is measured costs as little as it can.
+// counter is an XDP program that counts and drops each frame of a device: the
+// cheapest far end.
 type counter struct {
 	frames   *ebpf.Map
 	attached link.Link
 }
 
-// countAt attaches one to a device of a namespace, for one turn.
+// countAt attaches a counter to a device of a namespace, for one turn.
 func (r *run) countAt(ns, dev string) (*counter, error) {
 	frames, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("counter: %w", err)
 	}
-	defer program.Close() // the device keeps it
+	defer program.Close() // the link keeps the program
 	handle, err := netns.GetFromName(ns)
 	if err != nil {
 		return nil, err
@@ -58,18 +58,18 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// XDP of the sending side needs the receiving side to have NAPI, which a
-	// program on it gives.
+	// XDP on the sending side needs NAPI on the receiving side, which an XDP program
+	// there switches on.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err
 	})
 }
 
-// total is how many frames have come so far.
+// total returns the number of frames so far.
 func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
 
-// rate is the frames that come a second, over a time.
+// rate returns the frames a second, measured for d.
 func (c *counter) rate(d time.Duration) (float64, error) {
 	before, err := c.total()
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *counter) rate(d time.Duration) (float64, error) {
 	return float64(after-before) / time.Since(start).Seconds(), nil
 }
 
-// detach leaves the device to others.
+// detach removes the program from the device.
 func (c *counter) detach() { c.attached.Close() }
 
 func (c *counter) close() {

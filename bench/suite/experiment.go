@@ -1,14 +1,14 @@
 package main
 
-// experiment is one row of the report: one job that each peer does in turn.
+// experiment is one row of the report: a job that each peer does in turn.
 type experiment struct {
 	name  string   // family/variant, unique; -scenario selects by it
-	unit  string   // of the figure: frames/s, bit/s, s, cycles/frame, ...; a prefix such as M is the report's matter
-	less  bool     // a smaller figure is the better one
-	peers []string // that do it, Weft first; one that cannot start here is reported as failed
+	unit  string   // unit of the figure: frames/s, bit/s, s, cycles/frame, ...; the report adds prefixes such as M
+	less  bool     // a smaller figure is better
+	peers []string // Weft first; a peer that cannot start here is reported as failed
 
-	// do has one peer do the job once and returns the figure. What it makes it ends
-	// itself or names to run.atEnd, also when it fails.
+	// do makes one peer do the job once and returns the figure. It ends what it
+	// started, or hands it to run.atEnd, also if it fails.
 	do func(r *run, peer string) (float64, error)
 }
 
@@ -16,7 +16,7 @@ type experiment struct {
 const (
 	weftPeer    = "weft"
 	ovsPeer     = "ovs-dpdk" // Open vSwitch's userspace datapath on DPDK
-	testpmdPeer = "testpmd"  // DPDK's forwarding, which looks at nothing: the limit
+	testpmdPeer = "testpmd"  // DPDK's forwarding without any look-up: the upper limit
 )
 
 // experiments lists every family in the order of the report.
@@ -41,8 +41,8 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline names what runs where nothing is asked for: a row or two of each
-// family, five runs of which take about 20 minutes. All take more than an hour.
+// headline names the rows that run without -scenario: a row or two of each family.
+// Five runs of them take about 20 minutes; all rows take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
 	"vhost-vxlan-afxdp/64", "uplink-send/64",

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Flow tables: many flows, many masks, lists of rules as firewalls have them,
-// first packets, large files of flows, and a sender that makes masks. The same
-// rules and the same frames for each peer.
+// Flow tables: many flows, many masks, firewalls' rule lists, first packets, large
+// files of flows, and a sender that makes masks. All peers get the same rules and the
+// same frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -43,8 +43,8 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair starts the switch with the rules and lets the guests, extra ones beside
-// the two, do what spec says.
+// runPair starts the switch with the rules and two guests, plus extra ones, and runs
+// the guests with spec.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -67,17 +67,17 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	return result, someCame(result.Frames)
 }
 
-// settleTime is how long frames circulate before they are counted, settlePerFlow
-// longer for each megaflow that is to be installed before that: a switch that does
-// not install all that miss needs several rounds.
+// warmTime is how long frames circulate before they are counted. warmPerFlow is added
+// for each megaflow to install: a switch that does not install every miss needs
+// several rounds.
 const (
-	settleTime    = 500 * time.Millisecond
-	settlePerFlow = 20 * time.Microsecond
+	warmTime      = 500 * time.Millisecond
+	warmPerFlow   = 20 * time.Microsecond
 	megaflowsMost = 100_000
 )
 
 func measureRules(r *run, peer string, s *rules) (float64, error) {
-	warm := settleTime + time.Duration(min(2*len(s.sent[0]), megaflowsMost))*settlePerFlow
+	warm := warmTime + time.Duration(min(2*len(s.sent[0]), megaflowsMost))*warmPerFlow
 	result, err := runPair(r, peer, s, guestsSpec{Warm: warm, Length: r.length}, 0)
 	if err != nil {
 		return 0, err
@@ -132,7 +132,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 		return 0, err
 	}
 	took := time.Since(began)
-	time.Sleep(2 * time.Second) // what is given back is given back by then
+	time.Sleep(2 * time.Second) // by then the allocator has returned freed memory
 	after, err := sw.(resident).resident()
 	if err != nil {
 		return 0, err
@@ -143,8 +143,8 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	return took.Seconds(), nil
 }
 
-// measureAttack is the part of a pair's rate that a third guest leaves it, whose
-// frames make as many masks as the rules permit (CVE-2019-25076).
+// measureAttack returns the part of a pair's rate that remains while a third guest
+// sends frames that make as many masks as the rules permit (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()
 	spec := guestsSpec{Warm: 2 * time.Second, Length: 4 * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}

@@ -15,35 +15,35 @@ import (
 )
 
 // The guests of the flows family: a pair between which frames of many flows
-// circulate, and perhaps a third that sends frames of its own at a rate. They
-// run in a process of their own, on guestCore.
+// circulate, and optionally a third that sends its own frames at a rate. They run in
+// their own process on guestCore.
 
-// guestsVerb is this program as the guests.
+// guestsVerb runs this program as the guests.
 const guestsVerb = "flow-guests"
 
-// guestsSpec is what they are to do, in JSON.
+// guestsSpec is the guests' task, in JSON.
 type guestsSpec struct {
-	// Flows are those of the first and of the second guest: files of tuples.
+	// Flows are the flows of the first and of the second guest: files of tuples.
 	Flows [2]string
-	// Until ends a run when so many frames have come back; 0: Length does.
+	// Until ends a run when so many frames have returned; 0: Length ends it.
 	Until        uint64
 	Warm, Length time.Duration
-	// Attack is a file of the third guest's frames, PerSecond how many it sends,
-	// for the second half of Length.
+	// Attack is a file of the third guest's frames. The guest sends PerSecond of them
+	// in the second half of Length.
 	Attack    string
 	PerSecond int
 }
 
-// guestsReport is what they say on standard output, in JSON.
+// guestsReport is the guests' report on standard output, in JSON.
 type guestsReport struct {
-	Frames     float64 // a second
+	Frames     float64 // frames a second
 	Seconds    float64
 	Lost       int64
 	UnderFire  float64 // frames a second in the second half
-	AttackRate float64 // of the third guest, as the switch took them
+	AttackRate float64 // frames a second that the switch took from the third guest
 }
 
-// tuple is what tells one UDP flow from another: tupleBytes in a file of them.
+// tuple identifies a UDP flow. A file has tupleBytes for each.
 type tuple struct {
 	src, dst         uint32
 	srcPort, dstPort uint16
@@ -58,7 +58,7 @@ func appendTuple(b []byte, t tuple) []byte {
 	return binary.BigEndian.AppendUint16(b, t.dstPort)
 }
 
-// writeTuples keeps flows in a file.
+// writeTuples writes flows to a file.
 func writeTuples(path string, flows []tuple) error {
 	b := make([]byte, 0, tupleBytes*len(flows))
 	for _, t := range flows {
@@ -67,12 +67,12 @@ func writeTuples(path string, flows []tuple) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// headers are the bytes of frames that differ from flow to flow, as they are
-// copied into one: IPv4 header checksum, addresses, ports.
+// headers holds the bytes in which frames of different flows differ: IPv4 header
+// checksum, addresses, ports.
 type headers [][headerBytes]byte
 
 const (
-	headerAt    = 24 // of the checksum in the frame
+	headerAt    = 24 // offset of the checksum in the frame
 	headerBytes = 14
 )
 
@@ -85,7 +85,7 @@ func readHeaders(path string) (headers, error) {
 	for i := range list {
 		h := &list[i]
 		copy(h[2:], b[i*tupleBytes:][:tupleBytes])
-		// The rest of the header is that of a datagram in a frame of 64 bytes.
+		// The rest of the header belongs to a datagram in a frame of 64 bytes.
 		sum := uint32(0x4500 + frameBytes - 14 + 64<<8 + 17)
 		for at := 2; at < 10; at += 2 {
 			sum += uint32(binary.BigEndian.Uint16(h[at:]))
@@ -98,7 +98,7 @@ func readHeaders(path string) (headers, error) {
 
 const frameBytes = 64
 
-// runGuests is the process.
+// runGuests is the guests' process.
 func runGuests(args []string) error {
 	var spec guestsSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -112,14 +112,14 @@ func runGuests(args []string) error {
 	return sayReport(g.run(&spec))
 }
 
-// flowGuests are those of a run.
+// flowGuests are the guests of a run.
 type flowGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
-	frames   headers // the attacker's
-	next     int     // of them
-	replaced int64   // frames that were lost and started anew
-	idle     bool    // no frame has come back yet
+	frames   headers // the attacker's frames
+	next     int     // next of these
+	replaced int64   // lost frames that were sent anew
+	idle     bool    // no frame has returned yet
 	template [frameBytes]byte
 }
 
@@ -157,7 +157,7 @@ func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// fillTemplate makes the attacker's frame, but for its header's bytes.
+// fillTemplate writes the attacker's frame without the bytes of headers.
 func (g *flowGuests) fillTemplate() {
 	f := g.template[:]
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})
@@ -188,8 +188,8 @@ func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	return nil
 }
 
-// attachPlainly brings a guest's device up without protocol features, with which
-// no ring need be enabled, one after the other: so every switch takes it.
+// attachPlainly starts a guest's device without protocol features, one ring after the
+// other: every switch supports this, and no ring needs to be enabled.
 func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	offered, err := f.U64(vhosttest.GetFeatures, nil)
 	if err != nil {
@@ -215,7 +215,7 @@ func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	return nil
 }
 
-// run lets the frames circulate.
+// run runs the measurement.
 func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	var r guestsReport
 	if spec.Until > 0 {
@@ -233,7 +233,7 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
 	r.Lost = g.load.Totals().Lost - before.Lost
 	if g.attacker != nil {
-		g.circulate(spec.Warm, 0, spec.PerSecond) // until its masks are there
+		g.circulate(spec.Warm, 0, spec.PerSecond) // until the attacker's masks are installed
 		taken := g.attacker.Tx[0].UsedIndex()
 		frames, elapsed = g.circulate(length, 0, spec.PerSecond)
 		r.UnderFire = float64(frames) / elapsed.Seconds()
@@ -242,9 +242,9 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs for a time, or until so many frames have come back, the
-// attacker sending perSecond. With nothing to do for a while it gives its core to
-// others: in a switch with two processes, to the one that answers misses.
+// circulate runs for a time, or until so many frames have returned, while the
+// attacker sends perSecond. When idle for a while it yields its core: to the process
+// that answers misses, in a switch with two processes.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin
@@ -255,7 +255,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 			n += got
 		}
 		if g.idle {
-			begin = time.Now() // the switch may be slow to take the guests up
+			begin = time.Now() // the switch may be slow to attach to the guests
 			g.idle = n == 0
 		}
 		frames += uint64(n)
@@ -287,7 +287,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 	}
 }
 
-// attack sends one frame; it reports false if the ring is full.
+// attack sends one frame. It reports false if the ring is full.
 func (g *flowGuests) attack() bool {
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()

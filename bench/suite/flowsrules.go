@@ -7,8 +7,8 @@ import (
 
 // The rules of the flows family, and the frames that go with them.
 
-// rules are flows for ovs-ofctl, and frames that they let through: those that
-// guest 0 sends reach guest 1, and the reverse.
+// rules are flows for ovs-ofctl with frames that they let through: frames of guest 0
+// reach guest 1, and the reverse.
 type rules struct {
 	flows func(guest func(int) string) []string
 	sent  [2][]tuple
@@ -22,8 +22,8 @@ func dotted(a uint32) string {
 	return fmt.Sprintf("%d.%d.%d.%d", byte(a>>24), byte(a>>16), byte(a>>8), byte(a))
 }
 
-// exactRules are rules of one connection each, half of n each way, but one at
-// least.
+// exactRules returns rules of one connection each: half of n in each direction, at
+// least one.
 func exactRules(n int) *rules {
 	s := &rules{}
 	for way := range s.sent {
@@ -44,7 +44,7 @@ func exactRules(n int) *rules {
 	return s
 }
 
-// pairRules are 100,000 rules of a pair of addresses each, and a million
+// pairRules returns 100,000 rules of a pair of addresses each, and a million
 // connections, ten for each pair.
 func pairRules() *rules {
 	s := &rules{}
@@ -67,14 +67,14 @@ func pairRules() *rules {
 	return s
 }
 
-// maskRules are 10,000 rules of that many masks: the destination port leads to a
-// table, each of which matches prefixes of other lengths.
+// maskRules returns 10,000 rules with so many masks. The destination port selects a
+// table; each table matches prefixes of other lengths.
 func maskRules(masks int) *rules {
 	s := &rules{}
 	const total = 10_000
 	type rule struct {
 		t        tuple
-		src, dst int // prefixes
+		src, dst int // prefix lengths
 		table    int
 	}
 	var all [2][]rule
@@ -102,12 +102,12 @@ func maskRules(masks int) *rules {
 	return s
 }
 
-// aclRule is a rule of a firewall's list, the first that matches counting. Port
-// ranges are written as masked ports, one rule each.
+// aclRule is a rule of a firewall's list; the first match decides. A range of ports
+// becomes several rules with masked ports.
 type aclRule struct {
 	src, dst         uint32
 	srcBits, dstBits int
-	port, portMask   uint16 // of the destination
+	port, portMask   uint16 // destination port
 	allow            bool
 }
 
@@ -117,8 +117,8 @@ func (a *aclRule) covers(t tuple) bool {
 
 func prefix(bits int) uint32 { return ^uint32(uint64(1)<<(32-bits) - 1) }
 
-// aclRules is a list of n rules as firewalls have them, made up with a fixed
-// seed, and 10,000 connections that it lets through, as likely to hit any rule.
+// aclRules returns a list of n rules like a firewall's, made with a fixed seed, and
+// 10,000 connections that it allows, equally likely to match any rule.
 func aclRules(n int) *rules {
 	random := rand.New(rand.NewPCG(7, uint64(n)))
 	var list []aclRule
@@ -140,7 +140,7 @@ func aclRules(n int) *rules {
 			}
 		}
 	}
-	list = append(list[:n-1], aclRule{allow: true}) // what no rule speaks of passes
+	list = append(list[:n-1], aclRule{allow: true}) // the last rule allows everything else
 	s := &rules{sent: [2][]tuple{aclTuples(random, list), aclTuples(random, list)}}
 	s.flows = func(guest func(int) string) []string {
 		texts := []string{"table=0,priority=100,in_port=" + guest(0) + ",actions=load:" + "1" + "->NXM_NX_REG0[],resubmit(,1)",
@@ -171,7 +171,7 @@ func (a *aclRule) text(priority int) string {
 	return text + ",actions=drop"
 }
 
-// maskedPorts are a range of ports as values and masks.
+// maskedPorts returns a range of ports as values and masks.
 func maskedPorts(from, to uint32) (list [][2]uint16) {
 	for from <= to {
 		size := uint32(1)
@@ -184,7 +184,7 @@ func maskedPorts(from, to uint32) (list [][2]uint16) {
 	return list
 }
 
-// aclTuples are 5,000 connections that the list lets through.
+// aclTuples returns 5,000 connections that the list allows.
 func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	var out []tuple
 	for len(out) < 5_000 {
@@ -206,8 +206,8 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// attackRules let 64 connections of the pair through, and give the third guest's
-// port an access list that asks for both addresses and both ports.
+// attackRules returns flows that let 64 connections of the pair through and give the
+// third guest's port an access list on both addresses and both ports.
 func attackRules() *rules {
 	s := exactRules(128)
 	pair := s.flows
@@ -223,8 +223,9 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples differ from each of the four rules in a first bit each, in all
-// combinations: each such frame needs another mask. What lies behind is random.
+// attackTuples returns tuples that first differ from each of the four rules in a
+// certain bit, in all combinations: each frame needs another mask. The bits behind
+// are random.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
 	differ := func(value uint32, width, at int) uint32 {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Where the time of one datagram goes, the job of the recordings in bench/hops: a
-// UDP datagram of 1,400 bytes is tracked, translated (NAT), filtered, put into
-// VXLAN and sent. Linux: from a socket of the host to its vxlan device; the time
-// is that of the whole sendto, and its parts are perf's shares of it. Weft: from
-// the tap on; the parts are the stages of the worker's pass, by its own clock,
-// and what comes before the tap is the guest's. Both send into a veth.
+// Where the time of one datagram goes. The job is that of the recordings in
+// bench/hops: a UDP datagram of 1,400 bytes is tracked, translated (NAT), filtered,
+// put into VXLAN and sent. Linux sends from a socket of the host to its vxlan device;
+// the time is that of the whole sendto, and perf's shares split it. Weft starts at
+// the tap; its parts are the stages of the worker's pass by its own clock, and the
+// time before the tap is the guest's. Both send into a veth.
 
-// hopsSize is the payload of the datagrams.
+// hopsSize is the payload of the datagrams in bytes.
 const hopsSize = 1400
 
 func hopsFamily() []*experiment {
@@ -45,9 +45,9 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// Variants: a flow that the workers do not know, later frames of one that are
-// alone in their batch, first frames of connections in a row, later frames in a
-// row, and those from a guest with shared memory (vhost-user) instead of a tap.
+// Variants: a flow that the workers do not know; later frames, each alone in its
+// batch; first frames of connections in a row; later frames in a row; and later
+// frames from a guest with shared memory (vhost-user) instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
 	hopsAlone   = "later frame, alone"
@@ -59,12 +59,12 @@ const (
 const (
 	hopsGuestIP, hopsPeerIP = "10.0.0.1", "10.0.0.2"
 	hopsPeerMAC             = "02:00:00:00:00:02"
-	hopsNewFlows            = 20_000 // connections made in a run
+	hopsNewFlows            = 20_000 // connections opened in a run
 	hopsSingles             = 40     // frames sent one by one in a run
 )
 
-// hopsFlows are Weft's, with what the recordings' host had: connection tracking,
-// NAT, and a filter by state.
+// hopsFlows do what the recordings' host did: connection tracking, NAT, and a filter
+// by state.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -97,8 +97,8 @@ func weftHops(r *run, variant string) (float64, error) {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops has a guest send all it can, one connection. The time of a frame is
-// that between two at the far end: the worker does nothing else.
+// vhostHops makes a guest send as fast as it can on one connection. The time of a
+// frame is the time between two frames at the far end: the worker does nothing else.
 func vhostHops(r *run) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -124,7 +124,8 @@ func vhostHops(r *run) (float64, error) {
 	return r.noteParts(parts, 1/rate), nil
 }
 
-// addressHops gives a device the guest's address, and the peer's as known.
+// addressHops gives a device the guest's address and a permanent neighbour entry for
+// the peer.
 func addressHops(dev, netns string) error {
 	return all(nil, [][]string{
 		{"ip", "-n", netns, "addr", "replace", hopsGuestIP + "/24", "dev", dev},
@@ -133,9 +134,9 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops has the guest send while a live trace keeps the stages' times. Of
-// frames in a row the time is the worker's own without a trace, which reads the
-// clock at every stage; the trace tells its parts.
+// traceHops makes the guest send while a live trace records the times of the stages.
+// For frames in a row, the time comes from the worker without a trace, because a
+// trace reads the clock at every stage; the trace gives the parts.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -144,7 +145,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	send := func(args ...string) error {
 		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
-	if variant != hopsUnknown { // both ways through the tables are known
+	if variant != hopsUnknown { // both directions have megaflows
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
 			return 0, err
 		}
@@ -186,8 +187,8 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	return r.noteParts(parts, total), nil
 }
 
-// busyOf is the seconds that the worker was busy for a frame that reached the far
-// end while work went on.
+// busyOf returns the seconds that the worker was busy for each frame that reached the
+// far end during work.
 func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 	before, err := sw.worker()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // The same datagrams through the kernel.
 
-// linuxHops measures the way through the kernel on the site's host.
+// linuxHops measures the kernel's path on the site's host.
 func linuxHops(r *run, variant string) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -53,14 +53,14 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if variant == hopsNew { // other ports than those that are known now
+	if variant == hopsNew { // other ports than those of known connections
 		send = append(send, "-port", fmt.Sprint(10_000+hopsNewFlows))
 	}
 	return ns / 1e9, r.noteShares(w, send, ns/1e9)
 }
 
-// noteShares runs a command once more under perf and splits a time by the hops'
-// shares of the samples.
+// noteShares runs a command again under perf and splits a time by the hops' shares of
+// the samples.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
 	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)

@@ -11,9 +11,9 @@ import (
 	"weft/internal/cpu"
 )
 
-// The sender of the datagrams, in a process of its own.
+// The sender of the datagrams, in its own process.
 
-// hopsVerb is the argument with which this program is the sender.
+// hopsVerb runs this program as the sender.
 const hopsVerb = "send-datagrams"
 
 func sendDatagrams(args []string) error {

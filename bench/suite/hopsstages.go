@@ -16,8 +16,8 @@ import (
 // hopsTap matches the frames from the guest behind a tap.
 const hopsTap = "udp,in_port=g"
 
-// stagesOf traces the frames that match while work goes on, and returns the
-// seconds that each stage took for a frame.
+// stagesOf traces matching frames during work and returns the seconds of each stage
+// for a frame.
 func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
 	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	if err != nil {
@@ -32,8 +32,8 @@ func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]flo
 	return addStages(trace.output())
 }
 
-// noteParts notes the hops of a frame, scaled to a total if there is one, and
-// returns what they add up to.
+// noteParts notes the hops of a frame, scaled to total unless it is 0, and returns
+// their sum.
 func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	sum := 0.0
 	for _, part := range parts {
@@ -48,9 +48,9 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages adds up the stages of each batch that a trace saw, by the frames in
-// it, and the time that frames waited for control. A frame that tracking looks up
-// again is shown twice, with the times of the same batch.
+// addStages sums up the stages of each batch in a trace by its frames, and the time
+// that frames waited for control. A frame that tracking recirculates appears twice
+// with the times of one batch.
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int
@@ -62,7 +62,7 @@ func addStages(trace string) (map[string]float64, error) {
 	for scan.Scan() {
 		var c api.Captured
 		if json.Unmarshal(scan.Bytes(), &c) != nil || c.Trace == nil || c.Verdict != api.VerdictSent {
-			continue // the trace's own words, or the first of two look-ups
+			continue // a message of the trace, or the first of two look-ups
 		}
 		flow := c.Flow[strings.Index(c.Flow, "tp_dst="):]
 		if c.HeldUS > 0 {
@@ -77,7 +77,7 @@ func addStages(trace string) (map[string]float64, error) {
 			}
 		}
 	}
-	if len(flows) > 0 { // alone each, in one pass for each time it was held
+	if len(flows) > 0 { // each alone in a pass, one pass for each time that it was held
 		frames = len(flows)
 	}
 	if frames == 0 {

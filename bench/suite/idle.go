@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// What a switch takes while there is nothing to do.
+// The processor time of a switch that has nothing to do.
 
 func idleFamily() []*experiment {
 	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", less: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, do: measureIdle}}
 }
 
-// measureIdle is the processor time that a switch's processes take while its
-// guests send nothing.
+// measureIdle returns the processor time of a switch's processes while its guests
+// send nothing.
 func measureIdle(r *run, peer string) (float64, error) {
 	sw := newSwitch(peer)
 	if _, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64); err != nil {
@@ -41,12 +41,12 @@ func measureIdle(r *run, peer string) (float64, error) {
 	return 100 * (ranFor(pids) - before).Seconds() / time.Since(from).Seconds(), nil
 }
 
-// idleTime is how long nothing is looked at.
+// idleTime is the length of the measurement.
 func idleTime(r *run) time.Duration { return 10 * r.length }
 
-// ranFor is how long the threads that processes have now ran, to the nanosecond
-// (schedstat): the clock tick that processorTime goes by is longer than what an idle
-// switch does in a second.
+// ranFor returns how long the processes' current threads have run, to the nanosecond
+// (schedstat). The clock tick of processorTime is longer than an idle switch runs in
+// a second.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

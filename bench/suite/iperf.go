@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// iperfReport is what iperf3 -J prints, as far as it is looked at.
+// iperfReport is the used part of iperf3 -J.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -18,7 +18,7 @@ type iperfReport struct {
 			BitsPerSecond float64 `json:"bits_per_second"`
 			Bytes         float64
 		} `json:"sum_received"`
-		Sum struct { // of UDP
+		Sum struct { // for UDP
 			BitsPerSecond float64 `json:"bits_per_second"`
 			Bytes         float64
 			LostPercent   float64 `json:"lost_percent"`
@@ -37,9 +37,9 @@ func readIperf(text string) (*iperfReport, error) {
 	return report, nil
 }
 
-// iperf runs iperf3 from guest 0 to guest 1 and returns the bits a second that
-// arrived. Noted is the machine's busy time for each gigabyte: everything on it,
-// workers that spin as they are.
+// iperf runs iperf3 from guest 0 to guest 1 and returns the received bits a second.
+// It notes the machine's busy time for each gigabyte, which includes workers that
+// spin.
 func (o *overlayRig) iperf(args ...string) (float64, error) {
 	if _, err := o.start("iperf-server", in(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	var report *iperfReport
 	var busy float64
 	seconds := max(1, int(o.length.Seconds()))
-	limit := fmt.Sprint(seconds + 10) // a path that goes dead must not keep the rest waiting
+	limit := fmt.Sprint(seconds + 10) // a dead path must not hold up the other rows
 	client := in(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
 	if err := eventually(5*time.Second, func() error {
 		before := busySeconds(allCores)
@@ -72,12 +72,12 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	return bits, nil
 }
 
-// allCores and oneCore name the rows of /proc/stat.
+// allCores and oneCore are rows of /proc/stat.
 const allCores = "cpu"
 
 func oneCore(core int) string { return fmt.Sprint(allCores, core) }
 
-// busySeconds is what a core, or all together, have not been idle so far.
+// busySeconds returns how long a core, or all together, were not idle so far.
 func busySeconds(cores string) float64 {
 	text, _ := os.ReadFile("/proc/stat")
 	_, rest, _ := strings.Cut("\n"+string(text), "\n"+cores+" ")

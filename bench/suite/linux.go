@@ -1,7 +1,7 @@
 package main
 
-// Linux's own way from guest to guest of another host: bridge and vxlan device, with
-// the rules under which the recordings in bench/hops were made, or without.
+// Linux's own path from guest to guest of another host: bridge and vxlan device, with
+// or without the rules of the recordings in bench/hops.
 
 const linuxPeer = "linux"
 
@@ -15,7 +15,7 @@ func linuxBridge(netns, local, remote string) [][]string {
 	}
 }
 
-// linuxRules track what the bridge forwards.
+// linuxRules track all frames that the bridge forwards.
 func linuxRules(netns string) [][]string {
 	return [][]string{
 		in(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
@@ -25,7 +25,7 @@ func linuxRules(netns string) [][]string {
 	}
 }
 
-// trackedFlows accept what linuxRules accept.
+// trackedFlows accept the frames that linuxRules accept.
 const trackedFlows = `priority=10,arp,actions=normal
 priority=10,ip,ct_state=-trk,actions=ct(table=1)
 table=1,priority=10,ip,ct_state=+trk+new,actions=ct(commit),normal

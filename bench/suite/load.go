@@ -13,11 +13,11 @@ import (
 	"weft/internal/cpu"
 )
 
-// The project's own guests run in a process of their own, on guestCore: this program
-// under one of the verbs. It is told what to do as JSON, may say words meanwhile,
-// and its last line is its report, as JSON.
+// The project's own guests run in their own process on guestCore: this program under
+// one of its verbs. It gets its task as JSON, may print words in between, and prints
+// its report as JSON in the last line.
 
-// startLoad starts so many guests for one turn, and returns before the switch finds
+// startLoad starts so many guests for one turn. It returns before the switch finds
 // their sockets.
 func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	var sockets []string
@@ -36,7 +36,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
-// says waits until the program has said a word.
+// says waits until the program has printed a word.
 func (p *process) says(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
@@ -46,7 +46,7 @@ func (p *process) says(word string, limit time.Duration) error {
 	})
 }
 
-// reports waits for the program's end, and for its report.
+// reports waits for the program's end and decodes its report.
 func (p *process) reports(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
@@ -56,7 +56,7 @@ func (p *process) reports(limit time.Duration, report any) error {
 	return nil
 }
 
-// someCame is an error of a load of which nothing came back.
+// someCame returns an error if no frame returned.
 func someCame(rate float64) error {
 	if rate == 0 {
 		return errors.New("no frame came back")
@@ -64,8 +64,8 @@ func someCame(rate float64) error {
 	return nil
 }
 
-// asLoad is how the guests' process begins: with what it is to do, no collector,
-// and this thread on guestCore. Its sockets are args[1:].
+// asLoad begins a guests' process: it decodes the task, switches the collector off
+// and pins this thread to guestCore. The sockets are args[1:].
 func asLoad(args []string, spec any) error {
 	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
 		return err
@@ -78,5 +78,5 @@ func asLoad(args []string, spec any) error {
 	return cpu.Pin(guestCore)
 }
 
-// sayReport is how it ends.
+// sayReport prints the report.
 func sayReport(report any) error { return json.NewEncoder(os.Stdout).Encode(report) }

@@ -30,7 +30,7 @@ func thisMachine() bench.Machine {
 	return m
 }
 
-// weftVersion is what the results call this build.
+// weftVersion returns the name of this build in results.
 func weftVersion() string {
 	out, err := command(nil, "git", "describe", "--always", "--dirty")
 	if err != nil {
@@ -39,7 +39,8 @@ func weftVersion() string {
 	return strings.TrimSpace(out)
 }
 
-// hugePages reserves what DPDK needs and returns what gives it back.
+// hugePages reserves the pages that DPDK needs and returns a function that restores
+// the old number.
 func hugePages(pages int) (restore func(), err error) {
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
@@ -71,7 +72,7 @@ func hugePages(pages int) (restore func(), err error) {
 	return restore, nil
 }
 
-// inNetns runs f on a thread that is in the namespace for as long.
+// inNetns runs f on a thread in the namespace.
 func inNetns(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {

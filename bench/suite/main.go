@@ -1,6 +1,6 @@
-// Command suite runs Weft beside its peers on the machine at hand and prints a
-// table: the same job for each, one switch core each, in alternating runs.
-// `make bench` calls it.
+// Command suite measures Weft beside its peers on this machine and prints a table:
+// the same job for each, one switch core each, in alternating runs. `make bench`
+// calls it.
 package main
 
 import (
@@ -20,8 +20,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// verbs are the arguments with which this program is a part of an experiment
-// that needs a process of its own.
+// verbs are the arguments with which this program runs as a process of an experiment.
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
@@ -64,12 +63,12 @@ func main() {
 	exit(runSuite(o))
 }
 
-// list prints experiments and their peers, and how long all of them take.
+// list prints the experiments, their peers, and the expected time of all.
 func list(w io.Writer, chosen []*experiment, runs int) {
 	for _, e := range chosen {
 		mark := " "
 		if slices.Contains(headline, e.name) {
-			mark = "*" // runs where nothing is asked for
+			mark = "*" // part of the headline
 		}
 		fmt.Fprintf(w, "%s %-52s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
 	}
@@ -109,7 +108,7 @@ func runSuite(o options) error {
 	} else {
 		fmt.Fprintln(os.Stderr, "bench: peers on DPDK will fail:", err)
 	}
-	defer lab.CloseAll() // and what was built for the virtual machines
+	defer lab.CloseAll() // ends virtual machines and removes what was built for them
 	report := newReport(o.runs, o.length)
 	progress := newProgress(chosen, o.runs)
 	fmt.Fprintln(os.Stderr, progress.all())
@@ -128,7 +127,7 @@ func runSuite(o options) error {
 	return nil
 }
 
-// measure alternates A B C A B C over one experiment.
+// measure runs one experiment with its peers in alternation: A B C A B C.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
 	before, err := bench.Regime(switchCore, guestCore)
@@ -154,7 +153,7 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	return nil
 }
 
-// once is one turn.
+// once runs one turn.
 func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
 	if r.dir, err = os.MkdirTemp("", "weftbench"); err != nil {
 		return 0, err
@@ -174,7 +173,7 @@ func outcome(e *experiment, figure float64, err error) string {
 	return bench.Figure(figure, e.unit)
 }
 
-// oneLine is an error, several joined ones among them, as a table shows it.
+// oneLine returns an error, joined ones included, in one line for a table.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func regimes(before, after time.Duration) string {

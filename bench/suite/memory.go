@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// resident is a switch that tells how much memory it takes.
+// resident is a switch that can report its memory.
 type resident interface {
 	resident() (memory, error)
 }
 
-// memory is that of all of a switch's processes, in bytes: resident, and in huge
-// pages, which do not count as resident.
+// memory of all of a switch's processes in bytes: resident, and in huge pages, which
+// do not count as resident.
 type memory struct{ resident, huge float64 }
 
 func (w *weft) resident() (memory, error) { return processMemory(w.daemon) }
 
 func (o *ovs) resident() (memory, error) { return processMemory(o.vswitchd, o.db) }
 
-// processMemory sums over processes and their children.
+// processMemory sums over processes and their descendants.
 func processMemory(processes ...*process) (m memory, err error) {
 	for _, p := range processes {
 		for _, pid := range withChildren(p.cmd.Process.Pid) {
@@ -36,7 +36,7 @@ func processMemory(processes ...*process) (m memory, err error) {
 	return m, nil
 }
 
-// withChildren is a process and all below it.
+// withChildren returns a process and its descendants.
 func withChildren(pid int) []int {
 	all := []int{pid}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

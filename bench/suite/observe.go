@@ -15,9 +15,10 @@ import (
 	"weft/bench/replica"
 )
 
-// What components of a run cost, by perf and /proc.
+// The costs of a run's components, by perf and /proc.
 
-// processorTime is that of a process, all its threads; 0 once it is gone.
+// processorTime returns the processor time of all threads of a process, 0 once it has
+// ended.
 func processorTime(pid int) replica.CPU {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -28,13 +29,13 @@ func processorTime(pid int) replica.CPU {
 	if len(fields) < 13 {
 		return replica.CPU{}
 	}
-	const ticks = 100 // a second, in /proc (proc(5), USER_HZ)
+	const ticks = 100 // ticks a second in /proc (proc(5), USER_HZ)
 	user, _ := strconv.ParseFloat(fields[11], 64)
 	system, _ := strconv.ParseFloat(fields[12], 64)
 	return replica.CPU{User: user / ticks, System: system / ticks}
 }
 
-// components are the processes that a run is made of.
+// components returns the processes of a run, by component.
 func (c *cluster) components() map[string]int {
 	list := c.daemons()
 	for name, p := range c.members {
@@ -43,8 +44,8 @@ func (c *cluster) components() map[string]int {
 	return list
 }
 
-// countCalls counts the system calls of each kind of component for a request, and
-// the engines' for a frame that they take in.
+// countCalls counts the system calls of each component for a request, and the
+// engines' calls for each received frame.
 func (c *cluster) countCalls() (func(int) error, error) {
 	before, err := c.frames()
 	if err != nil {
@@ -73,8 +74,8 @@ func (c *cluster) countCalls() (func(int) error, error) {
 	}, nil
 }
 
-// noteCalls notes the system calls for each frame, of all kinds and of those that
-// there are most of.
+// noteCalls notes the system calls for each frame: their sum and the most frequent
+// kinds.
 func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	for kind, n := range calls {
 		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
@@ -83,14 +84,14 @@ func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	}
 }
 
-// leastCalls of a kind for a frame is from how many on they are told.
+// leastCalls is the least number of calls of a kind for a frame that is noted.
 const leastCalls = 0.001
 
-// allCalls is how system calls of all kinds are called together.
+// allCalls stands for system calls of all kinds.
 const allCalls = "calls"
 
-// callEvents are the kernel's trace points: of all system calls, and of those that
-// a worker has reason to make, where this kernel tells them apart.
+// callEvents returns the kernel's trace points: of all system calls, and of those
+// that a worker makes, if the kernel has a trace point for each.
 func callEvents() string {
 	events := []string{"raw_syscalls:sys_enter"}
 	for _, name := range []string{"sendto", "recvfrom", "read", "write", "writev", "readv", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "futex"} {
@@ -101,7 +102,7 @@ func callEvents() string {
 	return strings.Join(events, ",")
 }
 
-// counting is a perf for each component.
+// counting runs one perf for each component.
 type counting struct {
 	perfs map[string]*exec.Cmd
 	files map[string]string
@@ -121,17 +122,16 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 	return n, nil
 }
 
-// perfStart is what perf takes until it counts.
+// perfStart is how long perf takes until it counts.
 const perfStart = 300 * time.Millisecond
 
-// end returns the number of calls, of all kinds (allCalls) and of each, for each kind
-// of component.
+// end returns the number of calls by component and by kind; allCalls is the sum.
 func (n *counting) end() (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	var errs error
 	for name, cmd := range n.perfs {
-		_ = cmd.Process.Signal(syscall.SIGINT) // one that is gone has written its file
-		_ = cmd.Wait()                         // ends by the signal
+		_ = cmd.Process.Signal(syscall.SIGINT) // a perf that has ended has written its file
+		_ = cmd.Wait()                         // the signal ends it
 		text, err := os.ReadFile(n.files[name])
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -147,7 +147,7 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	return counts, errs
 }
 
-// addCalls adds what perf stat counted to the kinds of calls; false where it did not
+// addCalls adds the counts of perf stat to calls. It reports false if perf did not
 // count.
 func addCalls(calls map[string]uint64, text string) (ok bool) {
 	for line := range strings.Lines(text) {
@@ -170,9 +170,9 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 	return ok
 }
 
-// sample has perf look often where the processors are, and books that to the
-// components: user land, the way into and out of the kernel, waiting there
-// (epoll, poll, futex), and the rest of the kernel.
+// sample makes perf sample the processors and books the samples to the components:
+// user land, entry to and exit from the kernel, waiting in it (epoll, poll, futex),
+// and the rest of the kernel.
 func (c *cluster) sample() (func(int) error, error) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
@@ -186,7 +186,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	time.Sleep(perfStart)
 	return func(int) error {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait() // ends by the signal
+		_ = cmd.Wait() // the signal ends it
 		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
 		if err != nil {
 			return err
@@ -202,10 +202,10 @@ func (c *cluster) sample() (func(int) error, error) {
 	}, nil
 }
 
-// leastSamples is from how many on shares are told.
+// leastSamples is the least number of samples for which shares are noted.
 const leastSamples = 50
 
-// samples are those of one component.
+// samples of one component.
 type samples struct{ user, entry, waiting, kernel int }
 
 func (s *samples) all() int { return s.user + s.entry + s.waiting + s.kernel }
@@ -252,9 +252,9 @@ func hasPrefix(name string, prefixes []string) bool {
 	return false
 }
 
-// What the recording of three replicas names (a kernel of its time) and later ones:
-// the assembly at both ends of a call and its first and last C functions, and what
-// waits for something to happen.
+// Functions of the kernel in the recording of three replicas and in later kernels:
+// the assembly at both ends of a system call with its first and last C functions, and
+// the functions that wait for an event.
 var (
 	entryFunctions = []string{"entry_", "__entry_text", "syscall_", "do_syscall_64", "x64_sys_call", "__x64_sys_", "exit_to_user_mode",
 		"__get_user_nocheck", "srso_", "asm_", "swapgs", "error_entry", "irqentry_"}

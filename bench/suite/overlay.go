@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Guest to guest over VXLAN, the guests being namespaces: real stacks with real
-// iperf3, on both ends of a pair of hosts that a veth joins.
+// Guest to guest over VXLAN. The guests are namespaces with real stacks and real
+// iperf3, on two hosts that a veth joins.
 
-// overlayShape is what the rows differ in.
+// overlayShape has the properties in which the rows differ.
 type overlayShape struct {
-	rules bool // connections are tracked: conntrack and NAT rules, ct flows
-	hw    bool // the underlay segments nothing in tunnels, as the 82599
-	spin  bool // workers spin for a second at least; else they sleep when idle
+	rules bool // connections are tracked: conntrack and NAT rules, or ct flows
+	hw    bool // the underlay has no segmentation in tunnels, like the 82599
+	spin  bool // workers spin for a second at least; otherwise they sleep when idle
 }
 
 func overlayFamily() []*experiment {
@@ -50,7 +50,8 @@ func overlayFamily() []*experiment {
 	return list
 }
 
-// latencyFamily is round trips over the same overlay on an otherwise idle machine.
+// latencyFamily measures round trips over the same overlay on an otherwise idle
+// machine.
 func latencyFamily() []*experiment {
 	var list []*experiment
 	for _, idle := range []string{"spin", "sleep"} {
@@ -69,22 +70,22 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// ovsXDPPeer is Open vSwitch's userspace datapath on AF_XDP, uplink and guests.
+// ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP uplink and guest ports.
 const ovsXDPPeer = "ovs-afxdp"
 
-// ovsOverlayTSOPeer is the same with segmentation left to the guests, for which their
-// ports and the uplink must be packet sockets. Seen with Open vSwitch 3.1: pings pass,
-// no TCP connection does.
+// ovsOverlayTSOPeer is Open vSwitch with segmentation offload to the guests, which
+// needs packet sockets for ports and uplink. With Open vSwitch 3.1, pings pass and
+// TCP connections do not.
 const ovsOverlayTSOPeer = "ovs-packet-tso"
 
-// overlayRig is a run's two hosts, 0 and 1, with a guest each.
+// overlayRig has the two hosts of a run, 0 and 1, with a guest each.
 type overlayRig struct {
 	*run
 	peer  string
 	shape overlayShape
 }
 
-// newOverlay lays one out.
+// newOverlay makes an overlayRig.
 func newOverlay(r *run, peer string, shape overlayShape) (*overlayRig, error) {
 	o := &overlayRig{r, peer, shape}
 	return o, o.lay()
@@ -103,8 +104,7 @@ func (o *overlayRig) underlay(i int) *underlay {
 	return &underlay{netns: o.host(i), dev: "u", mac: mac(i), local: overlayEndpoint(i), remote: overlayEndpoint(1 - i), remoteMAC: mac(1 - i)}
 }
 
-// lay makes hosts and guests and what is between them, and waits until the guests
-// reach each other.
+// lay makes hosts, guests and links and waits until the guests reach each other.
 func (o *overlayRig) lay() error {
 	if err := o.namespaces(o.host(0), o.host(1), o.guest(0), o.guest(1)); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (o *overlayRig) layHost(i int) error {
 	return fmt.Errorf("no overlay is called %q", o.peer)
 }
 
-// veth makes the guest's device one end of a pair, the other being p on the host.
+// veth makes the guest's device one end of a pair; the other end is p on the host.
 func (o *overlayRig) veth(i int) [][]string {
 	h, g := o.host(i), o.guest(i)
 	return [][]string{
@@ -155,7 +155,8 @@ func (o *overlayRig) veth(i int) [][]string {
 	}
 }
 
-// layLinux is bridge and vxlan device, and with rules those of the recordings.
+// layLinux makes bridge and vxlan device, and with shape.rules the rules of the
+// recordings.
 func (o *overlayRig) layLinux(i int) error {
 	h := o.host(i)
 	commands := append(o.veth(i), linuxBridge(h, overlayEndpoint(i), overlayEndpoint(1-i))...)
@@ -166,8 +167,8 @@ func (o *overlayRig) layLinux(i int) error {
 	return all(nil, commands)
 }
 
-// layWeft has one worker a host, each on a core of its own. The uplink is packet
-// sockets, which on a veth carry several times what AF_XDP does in copy mode.
+// layWeft starts one worker a host, each on its own core. The uplink uses packet
+// sockets, which carry several times as much on a veth as AF_XDP in copy mode.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
@@ -194,8 +195,8 @@ func (o *overlayRig) layWeft(i int) error {
 	return all(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
-// layOVS has one poll thread a host, each on a core of its own. AF_XDP has no
-// offloads, so the guests have none either.
+// layOVS starts one poll thread a host, each on its own core. AF_XDP has no offloads,
+// so the guests have none either.
 func (o *overlayRig) layOVS(i int) error {
 	tso := o.peer == ovsOverlayTSOPeer
 	commands := o.veth(i)

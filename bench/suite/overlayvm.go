@@ -7,20 +7,20 @@ import (
 	"weft/e2e/lab"
 )
 
-// Between two virtual machines on one host, with their own kernels' TCP: large
-// frames go through virtio from kernel to kernel. Under software emulation the
-// machines themselves take most of the time.
+// TCP between two virtual machines on one host. Their kernels exchange large frames
+// through virtio. Under software emulation the machines themselves take most of the
+// time.
 
-// ovsTSOPeer is OVS-DPDK as it is best here: with segmentation left to the guests,
-// which is experimental there, and a poll thread that sleeps.
+// ovsTSOPeer is OVS-DPDK in its best setting here: segmentation offload to the
+// guests, which is experimental in Open vSwitch, and a poll thread that sleeps.
 const ovsTSOPeer = "ovs-dpdk-tso"
 
 func machineFamily() []*experiment {
 	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
 }
 
-// measureMachines boots two machines, runs iperf3 between them and returns the bits a
-// second that arrived.
+// measureMachines boots two machines, runs iperf3 between them and returns the
+// received bits a second.
 func measureMachines(r *run, peer string) (rate float64, err error) {
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
@@ -57,7 +57,7 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 	return machineIperf(r, vms)
 }
 
-// machineIperf sends from the first machine to the second for two seconds at least.
+// machineIperf sends from the first machine to the second for at least two seconds.
 func machineIperf(r *run, vms []*lab.VM) (float64, error) {
 	vms[1].Spawn("iperf3", "-s")
 	if err := eventually(10*time.Second, func() error {

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// ovs is Open vSwitch with its userspace datapath, from Debian's openvswitch-switch
-// and openvswitch-switch-dpdk. All its state is in the run's folder.
+// ovs is Open vSwitch with its userspace datapath, from Debian's packages
+// openvswitch-switch and openvswitch-switch-dpdk. Its state is in the run's folder.
 type ovs struct {
 	db, vswitchd *process
 	env          []string
-	settings     []string // of other_config, beside those that every run with DPDK needs
+	settings     []string // other_config settings beside those that every run with DPDK needs
 	dbSock, ctl  string
 }
 
-// Its switch, without DPDK and with it.
+// The programs of ovs-vswitchd, without and with DPDK.
 const (
 	ovsPlain = "ovs-vswitchd"
 	ovsDPDK  = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 )
 
 func (o *ovs) up(r *run, s setup) error {
-	extra, place := "--no-pci", []string{"unshare", "--net"} // its bridges' devices outlive it, but not their namespace
+	extra, place := "--no-pci", []string{"unshare", "--net"} // the bridges' devices outlive the switch, but not its namespace
 	if s.site != nil {
 		extra += " --vdev=net_af_xdp0,iface=" + s.site.dev
 		place = in(s.site.netns)
@@ -45,13 +45,13 @@ func (o *ovs) up(r *run, s setup) error {
 	return all(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
-// ovsPort is the OpenFlow port of guest i; the tunnel has one above them all.
+// ovsPort returns the OpenFlow port of guest i. The tunnel's port is above them.
 func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database, and the switch by the words of place, for one turn. Its
-// poll thread is on a core that no other of the turn has.
+// launch starts the database and the switch for one turn, in the place that the words
+// of place give. The poll thread has a core of its own.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -85,7 +85,7 @@ func (o *ovs) launch(r *run, place []string, program string, core int, settings 
 	return err
 }
 
-// ports makes the bridge of the guests and, with a site, the way into its tunnel.
+// ports makes the guests' bridge and, with a site, the tunnel.
 func (o *ovs) ports(r *run, s setup) error {
 	lines := []string{ovsBridge}
 	for i := range s.guests {
@@ -102,8 +102,9 @@ func (o *ovs) ports(r *run, s setup) error {
 // ovsBridge makes the guests' bridge.
 const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
 
-// tunnel adds the tunnel's port, and the bridge that its datagrams leave by: it has the
-// uplink's addresses, and the uplink as the port that is given in ovs-vsctl's words.
+// tunnel adds the tunnel's port and the bridge through which its datagrams leave.
+// This bridge has the uplink's addresses and the uplink as a port, given in
+// ovs-vsctl's words.
 func (o *ovs) tunnel(u *underlay, uplink string) error {
 	if err := o.vsctl(
 		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),
@@ -121,7 +122,7 @@ func (o *ovs) tunnel(u *underlay, uplink string) error {
 	})
 }
 
-// vsctl runs ovs-vsctl with each of the lines, whose words have no blanks.
+// vsctl runs ovs-vsctl with each of the lines. Their words contain no blanks.
 func (o *ovs) vsctl(lines ...string) error {
 	for _, line := range lines {
 		if err := o.vsctlWords(strings.Fields(line)...); err != nil {
@@ -136,7 +137,7 @@ func (o *ovs) vsctlWords(words ...string) error {
 	return err
 }
 
-// appctl asks the running switch, as in appctl("dpif-netdev/pmd-stats-show").
+// appctl queries the running switch, as in appctl("dpif-netdev/pmd-stats-show").
 func (o *ovs) appctl(args ...string) (string, error) {
 	return command(o.env, "ovs-appctl", append([]string{"-t", o.ctl}, args...)...)
 }

@@ -11,7 +11,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// What keeps a worker from its work while there is much.
+// Pauses of a busy worker.
 
 func pausesFamily() []*experiment {
 	var list []*experiment
@@ -31,13 +31,13 @@ func pausesFamily() []*experiment {
 	return list
 }
 
-// machinePeer is the machine itself: a loop on the worker's core that only reads
-// the clock, another on the guests'.
+// machinePeer is the machine without a switch: a loop on the worker's core that only
+// reads the clock, and another on the guests' core.
 const machinePeer = "bare loop"
 
-// measurePauses has frames circulate and returns the longest time between two
-// passes of the worker, rounded up to the end of its bucket; the histogram
-// goes with it, as passes a second. The machine's own pauses are among them.
+// measurePauses lets frames circulate and returns the longest time between two passes
+// of the worker, rounded up to the end of its bucket. It notes the histogram in
+// passes a second. The machine's own pauses are included.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if err := r.upCirculating(sw); err != nil {
@@ -66,7 +66,7 @@ func measurePauses(r *run, changing bool) (float64, error) {
 // pausesTime is how long passes are counted.
 func pausesTime(r *run) time.Duration { return 3 * r.length }
 
-// passTime lets the time of a measurement go by, doing nothing or adding flows.
+// passTime waits for the length of a measurement, idle or adding flows.
 func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	if changing {
 		return changeFlows(r, sw, length)
@@ -75,12 +75,12 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	return nil
 }
 
-// rare is the share of the passes that the bar on pauses leaves out.
+// rare is the share of passes that the bar on pauses leaves out.
 const rare = 1e-4
 
-// pauseBar is the last limit of the worker's buckets below the bar, 50 µs. The pauses
-// beyond it are compared with the machine's own by their number in a second, for the
-// bare loop has many more passes.
+// pauseBar is the end of the worker's last bucket below the bar of 50 µs. Longer
+// pauses are compared with the machine's by number a second, because the bare loop
+// has many more passes.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
@@ -110,9 +110,9 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 	return longest, nil
 }
 
-// measureMachine is the same without a switch: how long a thread that is alone on
-// its core is kept from it, while another keeps the guests' core busy. The flows are
-// added to a switch that has nothing to forward.
+// measureMachine measures the pauses of a thread that is alone on its core while
+// another thread keeps the guests' core busy. Flows are added to a switch without
+// traffic.
 func measureMachine(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if changing {
@@ -135,8 +135,8 @@ func measureMachine(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, length.Seconds())
 }
 
-// loopVerb is this program as both loops: a process of its own, so that nothing but
-// their time ends them.
+// loopVerb runs this program as both loops, in its own process so that only their
+// time ends them.
 const loopVerb = "bare-loops"
 
 func runLoops(args []string) error {
@@ -144,7 +144,7 @@ func runLoops(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(3) // one for who waits for them
+	runtime.GOMAXPROCS(3) // two loops and the goroutine that waits for them
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()
@@ -155,7 +155,7 @@ func runLoops(args []string) error {
 	return sayReport(gaps)
 }
 
-// loop reads the clock on a core, and counts the time since it read it last.
+// loop reads the clock on a core and counts the times between readings.
 func loop(core int, length time.Duration, gaps []uint64) error {
 	runtime.LockOSThread() // never unlocked: the pinned thread ends with the goroutine
 	if err := cpu.Pin(core); err != nil {

@@ -17,9 +17,9 @@ import (
 	"weft/internal/iovec"
 )
 
-// Round trips between two processes that do nothing but wait for a datagram and
-// send the next, each in a thread that blocks in the kernel: what is measured is the
-// path, not a runtime's scheduler.
+// Round trips between two processes that wait for a datagram and send the next. Each
+// does so in a thread that blocks in the kernel: the measurement covers the path
+// without a runtime's scheduler.
 
 const (
 	pingVerb     = "pingpong-ping"
@@ -27,18 +27,18 @@ const (
 	pingPongPort = 7777
 )
 
-// roundTripTimes is what ping prints: how many came back, how many did not, and what
-// so many in a hundred took at most, in seconds.
+// roundTripTimes is the output of ping: answered and lost datagrams, and quantiles in
+// seconds.
 type roundTripTimes struct {
 	Count, Lost int64
 	Within      map[string]float64
 }
 
-// roundTripQuantiles are those of it, by their names; the median is the figure.
+// roundTripQuantiles maps names to percentiles. The median is the figure.
 var roundTripQuantiles = map[string]float64{"50th": 50, "90th": 90, "99th": 99, "99.9th": 99.9, "99.99th": 99.99}
 
-// endpointSocket is a UDP socket and memory for one datagram. It is read and written
-// without telling Go's scheduler, which would otherwise take part in each wait.
+// endpointSocket is a UDP socket with memory for one datagram. It makes raw system
+// calls, so that Go's scheduler has no part in the waits.
 type endpointSocket struct {
 	fd      int
 	mem     []byte
@@ -74,11 +74,11 @@ func (e *endpointSocket) write(n int) unix.Errno {
 	return errno
 }
 
-// mayGoOn is what a lost datagram, or one that nobody takes yet, looks like.
+// mayGoOn reports whether an error means a lost datagram or a receiver that is not
+// there yet.
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
-// pong answers every datagram of the first that sends one with itself, until it is
-// ended.
+// pong returns every datagram of the first sender until it is ended.
 func pong([]string) error {
 	e, err := newEndpointSocket()
 	if err != nil {
@@ -110,8 +110,8 @@ func pong([]string) error {
 	}
 }
 
-// ping sends numbered datagrams, each after the answer to the one before, and
-// prints what they took: ADDRESS BYTES DURATION.
+// ping sends numbered datagrams, each after the answer to the one before, and prints
+// their times. Arguments: ADDRESS BYTES DURATION.
 func ping(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected an address, a number of bytes and a duration")
@@ -145,7 +145,7 @@ func ping(args []string) error {
 		}
 		binary.LittleEndian.PutUint64(e.datagram(), number)
 		errno := e.write(size)
-		for errno == 0 { // answers that came too late are not this one's
+		for errno == 0 { // skip late answers to earlier datagrams
 			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
 				break
 			}
@@ -166,7 +166,7 @@ func ping(args []string) error {
 	return sayReport(times)
 }
 
-// roundTrips measures datagrams of size bytes there and back, one at a time, and
+// roundTrips measures round trips of datagrams of size bytes, one at a time, and
 // returns the median in seconds.
 func (o *overlayRig) roundTrips(size int) (float64, error) {
 	self, err := os.Executable()
@@ -178,7 +178,7 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 		return 0, err
 	}
 	length := max(time.Second, o.length)
-	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a path that goes dead must not keep the rest waiting
+	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a dead path must not hold up the other rows
 		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
 	out, err := command(nil, client[0], client[1:]...)
 	if err = errors.Join(err, p.alive()); err != nil {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// process is a peer's program, started by the bench and ended by its id. What
-// it prints goes to a log in the scratch folder and is shown if it fails.
+// process is a peer's program. The suite starts it and ends it by its id. Its output
+// goes to a log in the scratch folder and is shown if it fails.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  string
-	done chan struct{} // closed once it has ended, with err
+	done chan struct{} // closed once the process has ended; err is valid then
 	err  error
 }
 
@@ -52,8 +52,9 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// starter is the thread that starts programs. They die with the thread that started
-// them (PR_SET_PDEATHSIG, prctl(2)), and others of this program's come and go.
+// starter is the thread that starts programs. A program dies with the thread that
+// started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of this program come and
+// go.
 var starter = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go func() {
@@ -74,7 +75,7 @@ func onStarter(f func() error) error {
 // say writes a line to the program's standard input.
 func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
 
-// wait lets the program end by itself for a while.
+// wait gives the program some time to end by itself.
 func (p *process) wait(limit time.Duration) {
 	select {
 	case <-p.done:
@@ -82,7 +83,7 @@ func (p *process) wait(limit time.Duration) {
 	}
 }
 
-// stop ends the program: politely, and after a while not.
+// stop ends the program with SIGTERM, and after a while with SIGKILL.
 func (p *process) stop() {
 	if p == nil {
 		return
@@ -93,7 +94,7 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// alive is nil while the program runs, and its last words once it does not.
+// alive returns nil while the program runs, and its last output once it has ended.
 func (p *process) alive() error {
 	select {
 	case <-p.done:
@@ -113,8 +114,8 @@ func (p *process) tail() string {
 	return brief(strings.Join(lines[max(0, len(lines)-4):], " / "))
 }
 
-// commandLimit is how long a command may take; pipesLimit is how much longer what it
-// left behind may hold its output.
+// commandLimit is how long a command may take. pipesLimit is how much longer
+// processes that it left behind may hold its output open.
 const (
 	commandLimit = time.Minute
 	pipesLimit   = time.Second
@@ -135,7 +136,7 @@ func command(env []string, program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// brief is the end of what a program printed, in one line.
+// brief returns the end of a program's output in one line.
 func brief(text string) string {
 	const most = 300
 	line := []rune(strings.Join(strings.Fields(text), " "))
@@ -145,7 +146,8 @@ func brief(text string) string {
 	return string(line)
 }
 
-// in has a command run in a namespace; of no name, where the bench is.
+// in returns the words that run a command in a namespace; with an empty name, in the
+// suite's own.
 func in(netns string, words ...string) []string {
 	if netns == "" {
 		return words

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A failure is one line of a table, whatever the program printed.
+// A failure takes one line of a table, whatever the program printed.
 func TestFailuresAreBrief(t *testing.T) {
 	_, err := command(nil, "sh", "-c", "echo begin; for i in $(seq 1000); do echo line; done; echo the end; exit 3")
 	if err == nil || !strings.HasSuffix(err.Error(), "line the end") || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500 {

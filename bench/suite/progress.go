@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// progress tells how far the suite is. A turn is one peer's at one experiment.
+// progress estimates how far the suite is. A turn is one peer at one experiment.
 type progress struct {
-	rows, turns int // of all
-	done        int // turns
+	rows, turns int // of the whole suite
+	done        int // turns so far
 	began       time.Time
 }
 
-// turnTime is what a turn takes by experience, until there is any.
+// turnTime is the expected time of a turn before any has ended.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {
@@ -24,18 +24,18 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// all says what is to come.
+// all announces the suite.
 func (p *progress) all() string {
 	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
 }
 
-// row says that row i begins.
+// row announces row i.
 func (p *progress) row(i int, name string) string {
 	elapsed := time.Since(p.began)
 	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.left(elapsed)))
 }
 
-// left is what the turns to come take if they are like those before.
+// left estimates the time of the remaining turns from those before.
 func (p *progress) left(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {

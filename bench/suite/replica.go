@@ -10,16 +10,15 @@ import (
 	"weft/bench/replica"
 )
 
-// Three replicas that agree on a client's requests (bench/replica), as guests of
-// an overlay of two hosts: the leader and the client on one, the followers on the
-// other. Over Linux's bridge and vxlan device with the rules of the recordings in
-// bench/hops; over Weft with taps, so that guests still enter the kernel for each
-// message; and over Weft with members that are themselves guests of vhost-user
-// ports, for which a message is a write into shared memory. Messages are tracked
-// and filtered on all ways.
+// Three replicas that agree on a client's requests (bench/replica), as guests of an
+// overlay of two hosts: leader and client on one host, followers on the other. Over
+// Linux they use bridge and vxlan device with the rules of the recordings in
+// bench/hops. Over Weft with taps, guests still enter the kernel for each message.
+// Over Weft with vhost-user, members are guests themselves and a message is a write
+// into shared memory. Messages are tracked and filtered in all cases.
 //
-// Each run measures undisturbed; the first of each peer then twice more, with perf
-// counting the system calls of each component and with it sampling where their
+// Each run measures undisturbed. The first run of each peer is repeated twice with
+// perf: once to count the system calls of each component, once to sample where its
 // time goes.
 
 const (
@@ -83,11 +82,11 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 	return plain.Rate, nil
 }
 
-// observer watches a run of the members; it is told when they are there, and
-// returns what is to be done when the client has its answers.
+// observer watches a run. It is called when the members are ready and returns a
+// function to call when the client has its answers.
 type observer func() (done func(requests int) error, err error)
 
-// agree has the members agree, once.
+// agree runs the members once.
 func (c *cluster) agree(observe observer) (*replica.Report, error) {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
@@ -127,7 +126,7 @@ func (c *cluster) agree(observe observer) (*replica.Report, error) {
 
 func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
 
-// component is what members and processes of one kind are called together.
+// component returns the common name of members or processes of one kind.
 func component(name string) string {
 	kind, _, many := strings.Cut(name, " ")
 	if many {
@@ -138,14 +137,14 @@ func component(name string) string {
 
 func (c *cluster) stopMembers() {
 	for i := range replica.Replicas {
-		c.members[memberName(i)].wait(2 * time.Second) // the client has told them
+		c.members[memberName(i)].wait(2 * time.Second) // the client has ended the replicas
 	}
 	for _, p := range c.members {
 		p.stop()
 	}
 }
 
-// busy measures the processor time of Weft's own processes; members report theirs.
+// busy measures the processor time of Weft's processes; members report their own.
 func (c *cluster) busy() (func(int) error, error) {
 	c.used = map[string]replica.CPU{}
 	before := map[string]replica.CPU{}

@@ -11,7 +11,7 @@ func newReport(runs int, length time.Duration) *report {
 		Runs: runs, Seconds: length.Seconds()}}
 }
 
-// report collects what a run of the suite finds.
+// report collects the results of a run of the suite.
 type report struct{ bench.Report }
 
 type rowOf struct{ *bench.Row }
@@ -23,7 +23,7 @@ func (r *report) row(e *experiment) rowOf {
 	return rowOf{row}
 }
 
-// add keeps one run of one peer, with the regimes before and after it.
+// add stores one run of one peer with the regimes before and after it.
 func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
 		row.Failures[peer] = oneLine(err)
@@ -43,7 +43,7 @@ func (row rowOf) add(peer string, figure float64, also map[string]extra, before,
 	}
 }
 
-// keep writes what was found so far into the file that was asked for.
+// keep writes the results so far to the file of -out.
 func (r *report) keep(o options) error {
 	if o.out == "" {
 		return nil

@@ -13,28 +13,28 @@ import (
 
 // run is one peer's turn at one experiment.
 type run struct {
-	id     string        // unique on this machine while it lasts, short enough for a namespace's name
-	dir    string        // scratch folder, removed afterwards
+	id     string        // unique on this machine, and short enough for a namespace's name
+	dir    string        // scratch folder, removed at the end
 	bin    string        // folder of weftd and weft
-	length time.Duration // of what is measured
+	length time.Duration // length of a measurement
 	also   map[string]extra
 
 	mu    sync.Mutex
 	ends  []func()
-	ended bool // nothing more may begin
+	ended bool // set once the turn is over: nothing more may start
 }
 
-// turnLimit is how long a turn may take, and turnLengths measurements (the longest
-// measures ten times the length, and warms up); endLimit how long what it was waiting
-// for may take to fail once all that it started has ended.
+// turnLimit and turnLengths, in lengths of a measurement, bound the time of a turn:
+// the longest measures ten times the length, and warms up. endLimit bounds the time
+// that a turn takes to fail once everything it started has ended.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20
 	endLimit    = 30 * time.Second
 )
 
-// limited has a peer do an experiment, within limit or until the context ends: then
-// all that the turn has made is ended, which makes it fail.
+// limited runs an experiment within limit or until the context ends. Then it ends
+// everything that the turn started, which makes the experiment fail.
 func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64
@@ -62,8 +62,8 @@ func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float
 	}
 }
 
-// atEnd has f called when the turn is over, before what was asked for earlier; of a
-// turn that is over already, now.
+// atEnd registers f to be called at the end of the turn, in reverse order. If the
+// turn is over, it calls f at once.
 func (r *run) atEnd(f func()) {
 	r.mu.Lock()
 	ended := r.ended
@@ -88,7 +88,7 @@ func (r *run) end() {
 
 var errOver = errors.New("the turn is over")
 
-// begin is errOver of a turn that is.
+// begin returns errOver if the turn is over.
 func (r *run) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,13 +119,13 @@ func (r *run) startSelf(name, netns string, words ...string) (*process, error) {
 	return r.start(name, in(netns, append([]string{self}, words...)...)...)
 }
 
-// namespaces makes some, with their loopback up.
+// namespaces makes network namespaces with their loopback up.
 func (r *run) namespaces(names ...string) error {
 	for _, ns := range names {
 		if err := r.begin(); err != nil {
 			return err
 		}
-		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // one that is not there is gone
+		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // a namespace that does not exist needs no removal
 		if err := all(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}}); err != nil {
 			return err
 		}
@@ -139,8 +139,8 @@ type extra struct {
 	value float64
 }
 
-// note keeps a second figure: a percentile, seconds of CPU, cycles a frame.
+// note stores a second figure: a percentile, seconds of CPU, cycles a frame.
 func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
 
-// socket is where guest i listens for the switch.
+// socket returns the path on which guest i listens for the switch.
 func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

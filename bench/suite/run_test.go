@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A turn that hangs is ended with all that it started, and reported; nothing begins
-// after that.
+// A turn that hangs is ended with everything that it started, and reported. Nothing
+// starts after that.
 func TestTurnIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel bool
@@ -22,7 +22,7 @@ func TestTurnIsLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		limit := time.Hour
 		if !c.cancel {
-			limit = 4 * time.Second // the program starts within that
+			limit = 4 * time.Second // time enough for the program to start
 		}
 		var last string
 		r.atEnd(func() { last = "made first" })
@@ -59,11 +59,11 @@ func TestTurnIsLimited(t *testing.T) {
 	}
 }
 
-// A program outlives the thread that asked for it.
+// A program outlives the thread that asked for its start.
 func TestProgramsOutliveThreads(t *testing.T) {
 	r := &run{dir: t.TempDir()}
 	defer r.end()
-	const threads = 4 // the process's first thread does not end
+	const threads = 4 // one might be the process's first thread, which does not end
 	started := make(chan *process, threads)
 	var all sync.WaitGroup
 	all.Add(threads)
@@ -76,7 +76,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 			}
 			started <- p
 			all.Done()
-			all.Wait() // each has a thread of its own
+			all.Wait() // so that each has its own thread
 		}()
 	}
 	all.Wait()

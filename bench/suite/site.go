@@ -1,18 +1,16 @@
 package main
 
-// underlay is what a tunnel goes by: a switch's host, its uplink there, and the
-// addresses of both ends.
+// underlay is one end of a tunnel: a switch's host, its uplink, and both addresses.
 type underlay struct {
 	netns, dev, mac          string
 	local, remote, remoteMAC string
 }
 
-// site is a switch's host with an uplink (one end of a veth pair, as real an
-// uplink as this machine has), and the far end of that: a namespace whose device
-// counts frames and drops them.
+// site is a switch's host with an uplink (one end of a veth pair) and a far end: a
+// namespace whose device counts frames and drops them.
 type site struct {
 	underlay
-	sink string // the far end's namespace; its device is farEnd
+	sink string // the far end's namespace
 	*counter
 }
 
@@ -43,8 +41,8 @@ func newSite(r *run) (*site, error) {
 // ip is a command of ip(8) on the host.
 func (u *underlay) ip(args ...string) []string { return append([]string{"ip", "-n", u.netns}, args...) }
 
-// host is the namespace that a switch is started in: "", where the bench is, without
-// a site.
+// host returns the namespace that a switch is started in; "" without a site: the
+// suite's own.
 func (w *site) host() string {
 	if w == nil {
 		return ""

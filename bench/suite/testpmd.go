@@ -27,12 +27,12 @@ func (t *testpmdSwitch) up(r *run, s setup) error {
 }
 
 // guests is dpdk-testpmd as two guests: virtio-user devices in server mode on
-// guestCore, whose memory, rings and driver are DPDK's.
+// guestCore, with DPDK's memory, rings and driver.
 type guests struct{ *process }
 
 // startGuests starts them for one turn and waits for the switch to connect. mode is
-// testpmd's forwarding mode: io sends back what comes by the other device, txonly
-// sends what it can by both.
+// testpmd's forwarding mode: io returns frames by the other device, txonly sends as
+// many as possible by both.
 func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
@@ -54,7 +54,7 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 // warmUp is how long a load runs before it is measured.
 const warmUp = time.Second
 
-// upCirculating starts a switch and has frames circulate between two guests of it.
+// upCirculating starts a switch and lets frames circulate between two guests.
 func (r *run) upCirculating(sw vswitch) error {
 	g, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *run) upCirculating(sw vswitch) error {
 	return nil
 }
 
-// watch has testpmd notice what its ports receive meanwhile.
+// watch makes testpmd record the frames that its ports receive during length.
 func watch(p *process, length time.Duration) {
 	p.say("show port stats all")
 	time.Sleep(length)
@@ -73,10 +73,10 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd and returns what all of its ports received together in
-// each time that it was watched, in frames a second.
+// receivedRates ends testpmd and returns, for each time that it was watched, the
+// frames a second that all its ports received.
 func receivedRates(p *process, ports, times int) ([]float64, error) {
-	p.say("quit") // what it prints into a file comes only as it ends
+	p.say("quit") // its output to a file is flushed only at its end
 	p.wait(10 * time.Second)
 	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(p.output(), -1)
 	if len(found) != 2*ports*times {

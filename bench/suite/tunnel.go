@@ -16,7 +16,7 @@ func tunnelFamily() []*experiment {
 	return list
 }
 
-// measureTunnel has a guest send what it can and counts what arrives at the far
+// measureTunnel makes a guest send as fast as it can and counts the frames at the far
 // end of the tunnel.
 func measureTunnel(r *run, peer string, size int) (float64, error) {
 	w, err := fillTunnel(r, newSwitch(peer), size)
@@ -26,8 +26,7 @@ func measureTunnel(r *run, peer string, size int) (float64, error) {
 	return w.rate(r.length)
 }
 
-// fillTunnel has a guest send what it can through a switch into the tunnel of a
-// site.
+// fillTunnel makes a guest send as fast as it can into the tunnel of a site.
 func fillTunnel(r *run, sw vswitch, size int) (*site, error) {
 	w, err := newSite(r)
 	if err != nil {

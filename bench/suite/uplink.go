@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// The uplink alone, without a switch around it: one AF_XDP queue of a veth that
-// sends or receives what it can, beside DPDK's net_af_xdp doing the same. Both
-// bind as the device allows, which is copy mode on a veth.
+// The uplink without a switch around it: one AF_XDP queue of a veth sends or receives
+// as fast as it can, beside DPDK's net_af_xdp with the same task. Both bind as the
+// device allows, which on a veth is copy mode.
 
 func uplinkFamily() []*experiment {
 	var list []*experiment
@@ -19,20 +19,20 @@ func uplinkFamily() []*experiment {
 				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
-	// The kernel serving the device in the worker's system calls.
+	// The worker's system calls serve the device.
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
 		do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
-// measureUplink is one of them; busyPoll in µs is Weft's setting, 0: none.
+// measureUplink measures one direction. busyPoll, in µs, is Weft's setting; 0: off.
 func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
 	if way == "receive" {
-		w.detach() // the generator brings a program of its own
+		w.detach() // the generator attaches its own program
 		generator, err := r.start("generator", in(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err
@@ -66,9 +66,9 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 	return rates[0], nil
 }
 
-// testpmdUplink is a testpmd on one AF_XDP queue: of the uplink, on switchCore,
-// or of its far end, on guestCore. Its frames are VXLAN to the site's host, by
-// their addresses.
+// testpmdUplink returns the words of a testpmd on one AF_XDP queue: of the uplink, on
+// switchCore, or of its far end, on guestCore. Its frames are VXLAN for the site's
+// host.
 func testpmdUplink(w *site, dev, mode string, size int) []string {
 	worker, other := switchCore, guestCore
 	if dev == farEnd {
@@ -80,8 +80,8 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 		"--tx-ip=" + w.remote + "," + w.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", size)}
 }
 
-// weftUplink has this program itself, in the uplink's namespace, do what a
-// worker does with an uplink's queues.
+// weftUplink runs this program in the uplink's namespace as the worker of the
+// uplink's queues.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
 	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
 		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))

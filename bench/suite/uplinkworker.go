@@ -16,10 +16,10 @@ import (
 	"weft/xsk"
 )
 
-// The worker of the uplink family, a process of its own: this program does with an
-// uplink's queues what a worker does.
+// The worker of the uplink family, in its own process: it uses an uplink's queues as
+// a worker does.
 
-// driveVerb is the argument with which this program is the uplink's worker.
+// driveVerb runs this program as the uplink's worker.
 const driveVerb = "drive-uplink"
 
 func driveUplink(args []string) error {
@@ -94,8 +94,8 @@ func driveUplink(args []string) error {
 	return <-done
 }
 
-// sendAll sends batches of equal frames: a private header, and the rest in
-// memory as a guest's would be.
+// sendAll sends batches of equal frames, each a private header and a span of foreign
+// memory.
 func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	b := new(packet.Batch)
 	rest := make([]byte, 2048)
@@ -115,8 +115,8 @@ func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	}
 }
 
-// emptyPauses is how long a worker pauses after a pass that found nothing
-// (datapath.emptyPassPauses): whoever fills the ring writes where it looks.
+// emptyPauses is how long a worker pauses after an empty pass
+// (datapath.emptyPassPauses): the sender writes to the lines that the worker polls.
 const emptyPauses = 24
 
 func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {

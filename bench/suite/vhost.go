@@ -7,14 +7,14 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guest to guest: pairs of vhost-user guests and a switch between them. The guests
+// Guest to guest: pairs of vhost-user guests with a switch between them. The guests
 // are the project's own, which cost next to nothing, or dpdk-testpmd's.
 //
-// In the rows of pairs, of kept and of testpmd, guests send back what they receive as
-// it lies. In those of flows they write the ports into each frame first, as whoever
-// makes frames does: its line goes over to the guest's core and back, which costs a
-// switch on another core more than thousands of flows do. One flow each way written so
-// (flows/2) is what the rows with more are to be compared with.
+// In the rows of pairs, kept and testpmd, guests return frames as they are. In the
+// rows of flows, guests write the ports into each frame first, as the maker of a
+// frame does. The frame's line then moves to the guest's core and back, which costs a
+// switch on another core more than thousands of flows do. Compare rows of many flows
+// with flows/2, which has one written flow in each direction.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
@@ -47,21 +47,21 @@ func vhostFamily() []*experiment {
 	return list
 }
 
-// pairSettle is how long frames circulate before they are counted, and manySettle
-// where there are many flows, each of which is missed once.
+// pairWarmTime is how long frames circulate before they are counted, manyWarmTime the
+// same for many flows, each of which misses once.
 const (
-	pairSettle = 500 * time.Millisecond
-	manySettle = 4 * time.Second
-	manyFlows  = 1000
+	pairWarmTime = 500 * time.Millisecond
+	manyWarmTime = 4 * time.Second
+	manyFlows    = 1000
 )
 
-// measurePairs has frames circulate between pairs of guests. Every frame is matched
-// on its 5-tuple: there is a flow for each, and each way. Beside the rate it notes
-// what the switch spends on a frame.
+// measurePairs lets frames circulate between pairs of guests. Every frame matches a
+// flow of its 5-tuple; there is one for each direction. Beside the rate it notes the
+// switch's cost of a frame.
 func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
-	spec.Warm, spec.Length = pairSettle, r.length
+	spec.Warm, spec.Length = pairWarmTime, r.length
 	if spec.Flows > manyFlows {
-		spec.Warm = manySettle
+		spec.Warm = manyWarmTime
 	}
 	var rate float64
 	err := withPairs(r, peer, spec, pairs, func(sw vswitch, guests *process) error {
@@ -87,8 +87,8 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs starts the switch, and the guests in a process of their own, and calls
-// do once both are there.
+// withPairs starts the switch, and the guests in their own process, and calls do once
+// both are ready.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
@@ -105,7 +105,7 @@ func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch
 	return do(sw, p)
 }
 
-// tupleFlows joins guests 2i and 2i+1, a flow for each 5-tuple of the load.
+// tupleFlows joins guests 2i and 2i+1 with a flow for each 5-tuple of the load.
 func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	var list []string
 	for g := range 2 * pairs {
@@ -118,13 +118,13 @@ func tupleFlows(guest func(int) string, pairs, flows int) []string {
 }
 
 // depths are the numbers of bursts of 32 frames that circulate between testpmd's
-// guests; comparedDepth is the one whose rate is compared, the others are noted.
+// guests. The rate at comparedDepth is the figure; the others are noted.
 var depths = []int{2, 8, 16, 30}
 
 const comparedDepth = 8
 
-// measureGuests has bursts of frames circulate between testpmd's two guests, more
-// and more of them.
+// measureGuests lets bursts of frames circulate between testpmd's two guests, with
+// increasing depth.
 func measureGuests(r *run, peer string, size int) (float64, error) {
 	g, err := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
 	if err != nil {
@@ -145,14 +145,14 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 	return compared, nil
 }
 
-// deepen measures with so many bursts circulating, one number after the other: what
-// is there stays in the rings between a stop and the next start.
+// deepen measures with each number of bursts in turn: the frames stay in the rings
+// between a stop and the next start.
 func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	there := 0
 	for _, depth := range depths {
 		g.say(fmt.Sprint("start tx_first ", depth-there))
 		there = depth
-		time.Sleep(pairSettle)
+		time.Sleep(pairWarmTime)
 		watch(g.process, length)
 	}
 	return receivedRates(g.process, 2, len(depths))

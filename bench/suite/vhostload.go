@@ -10,42 +10,42 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the vhost family, in a process of their own on guestCore: pairs
-// between which frames circulate, or one pair that sends a frame now and then.
+// The guests of the vhost family, in their own process on guestCore: pairs between
+// which frames circulate, or one pair that sends a frame now and then.
 
-// pairVerb is this program as the guests.
+// pairVerb runs this program as the guests.
 const pairVerb = "pair-guests"
 
-// attachedWord is what they print once the switch has them all.
+// attachedWord is printed once the switch has attached all guests.
 const attachedWord = "attached"
 
-// pairSpec is what they are to do, in JSON.
+// pairSpec is the guests' task, in JSON.
 type pairSpec struct {
 	Size         int  // bytes of a frame
-	Flows        int  // 5-tuples each way
+	Flows        int  // 5-tuples in each direction
 	Write        bool // a guest writes the ports into each frame; otherwise frames keep theirs
 	Warm, Length time.Duration
-	Wakes        int // frames sent one by one, with nothing in between; 0: they circulate
+	Wakes        int // frames sent one by one, each after an idle time; 0: frames circulate
 }
 
-// pairReport is what they say at the end, in JSON.
+// pairReport is the guests' report, in JSON.
 type pairReport struct {
-	Frames, Idle   float64 // a second; share of the guests' rounds that found nothing
+	Frames, Idle   float64 // frames a second; share of the guests' rounds that found no frame
 	Lost, Bad      uint64
 	Misused        int
 	Wake, BareWake wakeTimes
 }
 
-// compareOne frame in so many, byte for byte.
+// compareOne frame in compareOne, byte for byte.
 const compareOne = 64
 
-// runPairs is the process.
+// runPairs is the guests' process.
 func runPairs(args []string) error {
 	var spec pairSpec
 	if err := asLoad(args, &spec); err != nil {
 		return err
 	}
-	sockets := args[1:] // those of guests 2i and 2i+1 are a pair's
+	sockets := args[1:] // guests 2i and 2i+1 are a pair
 	load, err := vhosttest.NewLoad(spec.load(len(sockets) / 2))
 	if err != nil {
 		return err
@@ -86,12 +86,12 @@ func runPairs(args []string) error {
 	return sayReport(report)
 }
 
-// load is what so many pairs are to do. Where frames keep their ports, there is one for
-// each 5-tuple.
+// load returns the load of so many pairs. If frames keep their ports, there is one
+// frame for each 5-tuple.
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
 	switch {
-	case s.Write && s.Flows == 1: // as with more of them
+	case s.Write && s.Flows == 1: // as many frames as with more flows
 		src, dst := vhosttest.FlowPorts(0)
 		c.Vary = func(_ int, frame []byte, _ uint32) {
 			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))
@@ -102,11 +102,11 @@ func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	return c
 }
 
-// udpPorts is where they are in a frame of IPv4 without a tag.
+// udpPorts is the offset of the ports in a frame with IPv4 and without a tag.
 const udpPorts = 14 + 20
 
-// untilServed waits until frames come back. A switch that has taken the guests up may
-// have their queues still to enable, by a thread which needs this core as well.
+// untilServed waits until frames return. A switch that has attached the guests may
+// still have to enable their queues, by a thread that needs this core too.
 func untilServed(load *vhosttest.Load) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {

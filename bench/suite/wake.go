@@ -16,32 +16,31 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The first frame after idleness: from the kick of a guest that had nothing to send
-// for a while to the frame's arrival in another guest, which looks for it all the
-// time. Beside each, the same without a switch: an eventfd wakes a thread that sleeps
-// in epoll on the switch's core and writes one word, the least that any switch which
-// sleeps must take.
+// The first frame after idleness: the time from the kick of a guest that was idle for
+// a while to the frame's arrival in another guest, which polls. Beside each, the same
+// without a switch: an eventfd wakes a thread that sleeps in epoll on the switch's
+// core and writes one word. No switch that sleeps can be faster.
 
-// wakes are the frames of one run.
+// wakes is the number of frames of one run.
 const wakes = 1000
 
-// idleLeast and idleSpread bound how long nothing is sent before each frame: longer
-// than a worker looks for more, and never in step with a clock.
+// idleLeast and idleSpread bound the idle time before each frame: longer than a
+// worker polls, and never in step with a clock.
 const (
 	idleLeast  = 2 * time.Millisecond
 	idleSpread = time.Millisecond
 )
 
-// wakeLimit is when a frame counts as lost.
+// wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is how long the first frame may take.
+// wakeBar is the longest time that a first frame should take.
 const wakeBar = 100 * time.Microsecond
 
-// wakeTimes are of one kind, in seconds.
+// wakeTimes summarises one kind, in seconds.
 type wakeTimes struct {
 	Median, Within99, Longest float64
-	InTime                    float64 // share that kept wakeBar
+	InTime                    float64 // share of frames within wakeBar
 }
 
 func newWakeTimes(all []time.Duration) wakeTimes {
@@ -71,9 +70,9 @@ func measureWake(r *run, peer string) (float64, error) {
 	return result.Wake.Within99, nil
 }
 
-// wake sends n frames from the first guest to the second, each after an idle time, and
-// wakes a thread of its own in between. The first few, which the switch has not seen,
-// do not count.
+// wake sends n frames from the first guest to the second, each after an idle time,
+// and wakes a thread of its own in between. The first few frames miss in the switch
+// and do not count.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
 	bare, err := newSleeper()
@@ -83,7 +82,7 @@ func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for i := range n + first {
 		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
-		if err != nil && i >= first { // the switch may be slow to take the guests up
+		if err != nil && i >= first { // the switch may be slow to attach to the guests
 			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
 		}
 		e := bare.wake()
@@ -114,9 +113,9 @@ func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) 
 	}
 }
 
-// sleeper is a thread on the switch's core that does nothing but wake up.
+// sleeper is a thread on the switch's core that only wakes up.
 type sleeper struct {
-	_     [64]byte // a line of its own: what is waited for is not to be shared
+	_     [64]byte // its own cache line: the polled word shares none
 	seen  atomic.Uint64
 	_     [64]byte
 	event int
@@ -134,10 +133,10 @@ func newSleeper() (*sleeper, error) {
 	if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, s.event, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
 		return nil, err
 	}
-	runtime.GOMAXPROCS(2) // who looks for the frame never gives way
+	runtime.GOMAXPROCS(2) // the polling goroutine never yields
 	pinned := make(chan error)
 	go func() {
-		runtime.LockOSThread() // it ends with the process
+		runtime.LockOSThread() // the thread ends with the process
 		pinned <- cpu.Pin(switchCore)
 		for events := make([]unix.EpollEvent, 1); ; {
 			if n, _ := unix.EpollWait(set, events, -1); n > 0 {

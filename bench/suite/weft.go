@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// weft is this project's own switch.
+// weft is this project's switch.
 type weft struct {
 	bin    string // folder of weftd and weft
 	daemon *process
@@ -36,8 +36,8 @@ func (w *weft) up(r *run, s setup) error {
 	return w.do(append(verbs, "add-flows "+flows)...)
 }
 
-// launch starts the daemon in a namespace for one turn, its one worker on a core that
-// no other of the turn has, and waits until it answers.
+// launch starts the daemon in a namespace for one turn and waits until it answers.
+// Its one worker has a core of its own.
 func (w *weft) launch(r *run, netns string, core int, options ...string) (err error) {
 	name := fmt.Sprint("weftd", core)
 	w.bin, w.socket = r.bin, filepath.Join(r.dir, name+".sock")
@@ -57,7 +57,7 @@ func (w *weft) cli(args ...string) (string, error) {
 	return command([]string{"WEFT_SOCKET=" + w.socket}, filepath.Join(w.bin, "weft"), args...)
 }
 
-// do runs the client with each of the lines, whose words have no blanks.
+// do runs the client with each of the lines. Their words contain no blanks.
 func (w *weft) do(lines ...string) error {
 	for _, line := range lines {
 		if _, err := w.cli(strings.Fields(line)...); err != nil {
@@ -67,7 +67,7 @@ func (w *weft) do(lines ...string) error {
 	return nil
 }
 
-// show is what the switch says of itself; it has at least one worker.
+// show returns the switch's report, which has at least one worker.
 func (w *weft) show() (*api.Show, error) {
 	out, err := w.cli("show", "--json")
 	if err != nil {
