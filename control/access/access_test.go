@@ -210,3 +210,20 @@ func TestRouteWithoutRowIsRefused(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 }
+
+// A peer that is refused all the time does not fill the log.
+func TestRefusalsHaveFewLines(t *testing.T) {
+	var l refusalLog
+	now, lines, unlogged := time.Now(), 0, 0
+	for i := range 1000 {
+		n, ok := l.next(now.Add(time.Duration(i) * time.Millisecond))
+		if ok {
+			lines++
+		}
+		unlogged += n
+	}
+	n, ok := l.next(now.Add(2 * time.Second))
+	if lines != maxRefusalLines || !ok || unlogged+n != 1000-maxRefusalLines {
+		t.Errorf("%d lines, %d counted", lines, unlogged+n)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"weft/api"
@@ -37,6 +38,7 @@ type Mux struct {
 	work   *Work
 	bodies *Bodies
 	stream *Streams
+	refuse refusalLog
 	routes []string // patterns handled
 }
 
@@ -62,7 +64,10 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 		case !known:
 			refuse(w, http.StatusForbidden, fmt.Sprintf("%s %s: the request has no role", r.Method, r.URL.Path))
 		case peer.Role < route.Role:
-			m.log.Warn("request refused", "who", peer.Name, "role", peer.Role, "method", r.Method, "path", r.URL.Path)
+			if unlogged, ok := m.refuse.next(time.Now()); ok {
+				m.log.Warn("request refused", "who", peer.Name, "role", peer.Role, "method", r.Method,
+					"path", shortened(r.URL.Path), "refused_unlogged", unlogged)
+			}
 			refuse(w, http.StatusForbidden, fmt.Sprintf("%s has the role %s, and %s %s needs %s: "+
 				"run as root, or see socket-group, socket-read-group and vsock-allow of weftd",
 				peer.Share, peer.Role, r.Method, r.URL.Path, route.Role))
@@ -107,6 +112,34 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 	f(noted, r)
 	m.log.Info("request that may change something", "who", peer.Name, "method", r.Method, "path", r.URL.Path,
 		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
+}
+
+// maxRefusalLines bounds the lines of the log about refused requests in a second: a
+// peer without a role must not fill it. Further requests are counted in a later line.
+const maxRefusalLines = 5
+
+// refusalLog knows how many lines there were lately.
+type refusalLog struct {
+	mu       sync.Mutex
+	since    time.Time
+	lines    int
+	unlogged int // since the last line
+}
+
+// next tells whether a refusal at now has a line, and how many before had none.
+func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.since) >= time.Second {
+		l.since, l.lines = now, 0
+	}
+	if l.lines >= maxRefusalLines {
+		l.unlogged++
+		return 0, false
+	}
+	l.lines++
+	unlogged, l.unlogged = l.unlogged, 0
+	return unlogged, true
 }
 
 // maxLogged bounds what of a request goes into the log, in bytes.

@@ -15,9 +15,9 @@ import (
 	"weft/internal/safepath"
 )
 
-// unixBacklog is the number of connections that wait to be accepted; connect fails with
-// EAGAIN, or waits, beyond it.
-const unixBacklog = 128
+// unixBacklog is the number of connections that wait to be accepted, or net.core.somaxconn
+// if it is less; connect fails with EAGAIN, or waits, beyond it.
+const unixBacklog = 4096
 
 // ListenUnix listens on path for the peers to whom p gives a role. Errors are one line
 // for the operator. A socket that nobody answers is what a dead daemon left, and is
