@@ -1,9 +1,11 @@
 package control
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -144,4 +146,38 @@ func TestRequestsDuringReplacement(t *testing.T) {
 		_, err := f.d.listPorts("p2")
 		return err != nil
 	})
+}
+
+// retried is a driver that notes how it is attached.
+type retried struct {
+	portDriver
+	resumed []bool
+}
+
+func (r *retried) attach(resume bool) error {
+	r.resumed = append(r.resumed, resume)
+	return nil
+}
+
+func (r *retried) open(*engine.Kept) error { return nil }
+
+func (r *retried) close() {}
+
+// A device that stayed open when its engine went is resumed where that one was: its
+// rings do not begin anew. One that was opened again has nothing to resume.
+func TestRetryResumesAnOpenDevice(t *testing.T) {
+	f := newFakes(t)
+	f.vxlanPorts(1)
+	f.d.change.Lock()
+	defer f.d.change.Unlock()
+	p := f.d.ports[1]
+	r := &retried{portDriver: p.driver}
+	p.driver = r
+	p.fail(errors.New("its engine hung"))
+	f.d.retryPort(p)
+	f.d.failPort(p, errors.New("broken"))
+	f.d.retryPort(p)
+	if !slices.Equal(r.resumed, []bool{true, false}) || p.problem.Load() != nil {
+		t.Errorf("attached with resume %v, want true and then false", r.resumed)
+	}
 }

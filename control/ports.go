@@ -515,6 +515,7 @@ func (d *Daemon) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
+	resume := p.opened // an engine may have had the device, and positions of its rings
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)
@@ -522,7 +523,7 @@ func (d *Daemon) retryPort(p *switchPort) {
 		}
 		p.opened = true
 	}
-	if err := p.driver.attach(false); err != nil {
+	if err := p.driver.attach(resume); err != nil {
 		p.fail(err)
 		return
 	}
