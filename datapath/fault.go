@@ -32,7 +32,7 @@ func (w *Worker) recoverFault() {
 	if blamed == 0 {
 		panic(cause) // a mistake of our own
 	}
-	w.abandon()
+	w.abandon(blamed)
 	w.visited()
 	w.failPort(blamed, reason)
 }
@@ -72,23 +72,36 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops what is left of the batch in hand: frames not executed yet and
-// frames pending anywhere.
-func (w *Worker) abandon() {
+// abandon drops what the fault of port no leaves of the batch in hand: frames not
+// executed yet, and frames pending for the port. Frames pending for other ports lie in
+// memory that is there, unless the port is the one that they came from: the next finish
+// sends them.
+func (w *Worker) abandon(no uint32) {
 	if w.txInUse != nil {
 		w.leaveTx()
 	}
 	b := &w.batch
 	lost := w.live&^(1<<w.cursor-1) | w.tracks.again | w.fused.waiting
 	w.tracks.again, w.tracks.forked, w.fused.waiting = 0, 0, 0
-	for _, no := range w.touched.ports[:w.touched.count] {
-		p := &w.ports[no]
-		for _, i := range p.pending[:p.count] {
-			lost |= 1 << i
+	own := w.rxInUse != nil && w.rxInUse.port == no
+	pending := uint32(0)
+	for _, to := range w.touched.ports[:w.touched.count] {
+		p := &w.ports[to]
+		set := &pending
+		if own || to == uint16(no) {
+			set = &lost
 		}
-		p.count = 0
+		for _, i := range p.pending[:p.count] {
+			*set |= 1 << i
+		}
+		if set == &lost {
+			p.count = 0
+		}
 	}
 	for i := range b.Frames[:b.N] {
+		if pending>>i&1 != 0 {
+			continue // it reaches somebody
+		}
 		if lost>>i&1 != 0 {
 			w.drop(&b.Frames[i], packet.DropPortFault)
 		}

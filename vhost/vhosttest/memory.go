@@ -94,6 +94,8 @@ type Options struct {
 	// Inflight has the device keep its account of the rings in the buffer of
 	// INFLIGHT_SHMFD instead of in a record of the switch's.
 	Inflight bool
+	// HugePages takes the memory from the pool of 2 MiB pages, which must hold it.
+	HugePages bool
 	// Seed makes the ring indexes start there instead of at 0.
 	Seed uint16
 }
@@ -125,13 +127,21 @@ type Guest struct {
 	inflightSpec vhost.InflightSpec
 }
 
+// HugePage is the size of the pages of Options.HugePages, in bytes.
+const HugePage = 2 << 20
+
 // New makes a guest whose receive rings are filled with buffers.
 func New(o Options) (*Guest, error) {
 	o = o.withDefaults()
 	g := &Guest{Options: o, record: -1, inflight: -1}
 	queue := queueSize(o)
 	size := 2 * o.Pairs * queue
-	fd, err := unix.MemfdCreate("weft-mock-guest", unix.MFD_CLOEXEC)
+	flags := unix.MFD_CLOEXEC
+	if o.HugePages {
+		flags |= unix.MFD_HUGETLB | unix.MFD_HUGE_2MB
+		size = (size + HugePage - 1) &^ (HugePage - 1)
+	}
+	fd, err := unix.MemfdCreate("weft-mock-guest", flags)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
