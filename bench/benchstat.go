@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Benchstat writes all runs in the form of Go's benchmarks (golang.org/design/
-// 14313-benchmark-format), a line each, so that benchstat compares two results, or
-// with -col /peer the peers of one. The regime goes before runs, so that benchstat
-// compares near with near; with -ignore regime it compares all.
+// Benchstat writes all runs in the format of Go's benchmarks
+// (golang.org/design/14313-benchmark-format), a line each. benchstat then compares
+// two results, or with -col /peer the peers of one. The regime precedes the runs, so
+// that benchstat compares near with near; with -ignore regime it compares all.
 func (r *Report) Benchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: linux\npkg: weft\ncpu: %s\n", r.Machine.CPU)
-	told := map[string]bool{} // units of which is said what is better
+	told := map[string]bool{} // units whose better direction was written
 	regime := ""
 	for _, row := range r.Rows {
 		unit := benchstatUnit(row.Unit)
@@ -39,7 +39,7 @@ func (r *Report) Benchstat(w io.Writer) error {
 	return err
 }
 
-// benchstatUnit is a unit as benchstat knows it, or as one word.
+// benchstatUnit returns a unit as benchstat knows it, or as one word.
 func benchstatUnit(unit string) string {
 	if unit == "s" {
 		return "sec/op"
@@ -47,5 +47,5 @@ func benchstatUnit(unit string) string {
 	return oneWord(unit)
 }
 
-// oneWord is a name in a form whose fields blanks separate.
+// oneWord replaces the blanks of a name: blanks separate the fields of a line.
 func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Blanks separate the fields of a benchmark's line, so that names have none.
+// Names in a benchmark's line contain no blanks, which separate its fields.
 func TestBenchstat(t *testing.T) {
 	r := aReport()
 	r.Rows = append(r.Rows, &Row{Name: "idle/two guests", Unit: "% of a core", Less: true, Peers: []string{"weft", "bare loop"},

@@ -1,6 +1,6 @@
-// Package bench is what the benchmarks share: the state of the machine, medians
-// and their spread, and the form in which results are kept. The suite that runs
-// Weft beside its peers is bench/suite.
+// Package bench has the common parts of the benchmarks: the state of the machine,
+// medians and their spread, and the format of results. The suite that runs Weft
+// beside its peers is bench/suite.
 package bench
 
 import (
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Regime is the time of a cache-line round trip between two cores. On shared
-// machines it changes every few minutes, as the two virtual cores share a cache
-// or do not, and moves every result of two processes by up to four times:
-// figures of different regimes do not compare.
+// Regime returns the time of a cache-line round trip between two cores. On shared
+// machines it changes every few minutes: the two virtual cores share a cache or do
+// not. Results of two processes change by up to four times with it; figures of
+// different regimes do not compare.
 func Regime(coreA, coreB int) (time.Duration, error) {
 	const rounds = 300_000
 	var turn struct {
@@ -49,10 +49,10 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
-// Below this the cores share a cache.
+// nearBelow is the round trip below which the cores share a cache.
 const nearBelow = 200 * time.Nanosecond
 
-// RegimeName tells near (the cores share a cache) from far.
+// RegimeName returns near if the cores share a cache, else far.
 func RegimeName(d time.Duration) string {
 	switch {
 	case d < nearBelow:

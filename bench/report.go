@@ -13,17 +13,17 @@ import (
 	"text/tabwriter"
 )
 
-// Report is what a run of the suite found, as it is kept in bench/results.
+// Report has the results of a run of the suite, as stored in bench/results.
 type Report struct {
-	Version string  `json:"version"` // of Weft, as git describes it
+	Version string  `json:"version"` // Weft's version, as git describe prints it
 	When    string  `json:"when"`    // RFC 3339
 	Machine Machine `json:"machine"`
-	Runs    int     `json:"runs"`    // of each peer, alternating
-	Seconds float64 `json:"seconds"` // of one measurement
+	Runs    int     `json:"runs"`    // alternating runs of each peer
+	Seconds float64 `json:"seconds"` // length of one measurement
 	Rows    []*Row  `json:"rows"`
 }
 
-// Machine describes where the figures come from.
+// Machine describes the machine of the results.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -32,9 +32,8 @@ type Machine struct {
 	MHz    string `json:"mhz"`
 }
 
-// Row is one experiment: a sample of each peer. A peer's regimes (nanoseconds of
-// a cache line's round trip before and after a run, see Regime) and second figures
-// go with its sample, run by run.
+// Row is one experiment: a sample of each peer. Each run has regimes, in nanoseconds
+// (see Regime), before and after it, and second figures.
 type Row struct {
 	Name     string                      `json:"name"` // family/variant
 	Unit     string                      `json:"unit"`
@@ -42,23 +41,23 @@ type Row struct {
 	Peers    []string                    `json:"peers"`
 	Samples  map[string]Sample           `json:"samples"`
 	Before   map[string][]int64          `json:"regime_ns"`
-	After    map[string][]int64          `json:"regime_after_ns,omitempty"` // not of older results
+	After    map[string][]int64          `json:"regime_after_ns,omitempty"` // older results have none
 	Also     map[string]map[string]Extra `json:"also,omitempty"`
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps is what second figures are called that make a histogram: how many gaps a second
-// were below so many ns, and not below the next smaller number.
+// Gaps matches the names of second figures that form a histogram: the number of gaps
+// a second below so many ns, and not below the next smaller number.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
-// Extra is a second figure of a peer's runs: a percentile, seconds of CPU.
+// Extra is a second figure of a peer's runs, such as a percentile or seconds of CPU.
 type Extra struct {
 	Unit    string `json:"unit"`
 	Samples Sample `json:"samples"`
 }
 
-// Print writes the table for people: median, spread, and how Weft compares with
-// each peer, run by run, so that more than 1 is always in Weft's favour.
+// Print writes the table for people: median, spread, and a comparison of Weft with
+// each peer, run by run, in which more than 1 is in Weft's favour.
 func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %g s\n\n",
 		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
@@ -85,7 +84,7 @@ func (row *Row) print(w io.Writer, peer string) {
 	var also []string
 	for _, name := range slices.Sorted(maps.Keys(row.Also[peer])) {
 		if Gaps.MatchString(name) {
-			continue // a histogram's, which is drawn
+			continue // part of a histogram, which is drawn
 		}
 		x := row.Also[peer][name]
 		also = append(also, name+" "+Figure(x.Samples.Median(), x.Unit))
@@ -97,8 +96,8 @@ func (row *Row) print(w io.Writer, peer string) {
 		Figure(s.Max(), row.Unit), row.Regimes(peer), ratio, strings.Join(also, ", "))
 }
 
-// Regime of a peer's run: near or far, before and after it, or flipped; "" if nobody
-// looked. All runs are in the median.
+// Regime returns the regime of a peer's run: near or far before and after it, flipped
+// if it changed, "" if it was not measured. The median includes all runs.
 func (row *Row) Regime(peer string, run int) string {
 	before, after := row.Before[peer], row.After[peer]
 	if run >= len(before) {
@@ -125,8 +124,8 @@ func (row *Row) Regimes(peer string) string {
 	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
-// Better is how many times better than the peer the row's first peer (Weft) did,
-// run by run; empty if one of them has no runs.
+// Better returns how many times better than the peer the row's first peer (Weft) was,
+// run by run. It is empty if one of them has no runs.
 func (row *Row) Better(peer string) Sample {
 	mine, theirs := row.Samples[row.Peers[0]], row.Samples[peer]
 	if row.Less {
@@ -135,7 +134,7 @@ func (row *Row) Better(peer string) Sample {
 	return mine.Ratio(theirs)
 }
 
-// Write keeps the report as JSON.
+// Write writes the report as JSON.
 func (r *Report) Write(file string) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -144,7 +143,7 @@ func (r *Report) Write(file string) error {
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
 
-// ReadReport reads what Write wrote.
+// ReadReport reads a report that Write wrote.
 func ReadReport(file string) (*Report, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -157,11 +156,11 @@ func ReadReport(file string) (*Report, error) {
 	return r, nil
 }
 
-// Figure writes a value in its unit with three digits and a prefix: 12.5 Mframes/s,
+// Figure formats a value with three digits, a prefix and its unit: 12.5 Mframes/s,
 // 24.1 µs.
 func Figure(value float64, unit string) string {
 	scale, prefix := 1.0, ""
-	const turn = 0.9995 // of a prefix, what three digits round up to it
+	const turn = 0.9995 // three digits round a larger value up to the next prefix
 	switch size := math.Abs(value); {
 	case size >= turn*1e9:
 		scale, prefix = 1e9, "G"

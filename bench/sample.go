@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Sample is the results of the alternating runs of one thing, in order.
+// Sample has the results of alternating runs, in order.
 type Sample []float64
 
-// Median of the runs; 0 of none.
+// Median returns the median, 0 without runs.
 func (s Sample) Median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -21,7 +21,7 @@ func (s Sample) Median() float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// Min and Max are the spread; 0 of no runs.
+// Min and Max return the spread, 0 without runs.
 func (s Sample) Min() float64 { return extreme(s, slices.MinFunc) }
 func (s Sample) Max() float64 { return extreme(s, slices.MaxFunc) }
 
@@ -32,8 +32,8 @@ func extreme(s Sample, pick func([]float64, func(a, b float64) int) float64) flo
 	return pick(s, cmp.Compare[float64])
 }
 
-// Ratio is s over other, run by run, so that a drift of the machine that both
-// runs of a pair saw cancels out.
+// Ratio returns s over other, run by run: a drift of the machine during both runs of
+// a pair cancels out.
 func (s Sample) Ratio(other Sample) Sample {
 	n := min(len(s), len(other))
 	r := make(Sample, 0, n)

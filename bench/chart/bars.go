@@ -2,35 +2,35 @@ package chart
 
 import "fmt"
 
-// Bar is a figure with its spread. One that could not be measured has a Missing.
+// Bar is a figure with its spread. Missing gives the reason if there is no figure.
 type Bar struct {
-	Series           int // of Bars.Series
+	Series           int // index into Bars.Series
 	Median, Min, Max float64
-	Note             string // shown behind the figure
+	Note             string // printed behind the figure
 	Missing          string
 }
 
-// Group is what is compared with each other.
+// Group is a set of bars that are compared.
 type Group struct {
 	Label string
 	Bars  []Bar
 }
 
-// Bars is a picture of horizontal bars, medians with whiskers from the least to
-// the greatest run.
+// Bars is a picture of horizontal bars: medians with whiskers from the least to the
+// greatest run.
 type Bars struct {
 	Title, Note string
-	Unit        string // of all figures, on the axis
+	Unit        string // unit of all figures, printed at the axis
 	Log         bool
 	Series      []string
-	Colours     []int // of the series, numbers of the palette's; nil: in turn
+	Colours     []int // palette index of each series; nil: in turn
 	Groups      []Group
 }
 
-// Heights of a bar, and of what is above and below a group.
+// Height of a bar, and of the space above and below a group, in pixels.
 const barHigh, gapHigh = 15, 6
 
-// SVG draws it.
+// SVG returns the picture.
 func (c *Bars) SVG() string {
 	d := &drawing{}
 	y := d.heading(c.Title, c.Note)
@@ -68,7 +68,7 @@ func (c *Bars) SVG() string {
 	return d.finish(c.Title)
 }
 
-// class is the fill of series i.
+// class returns the fill class of series i.
 func (c *Bars) class(i int) string {
 	if c.Colours != nil {
 		i = c.Colours[i]
@@ -76,7 +76,7 @@ func (c *Bars) class(i int) string {
 	return seriesClass(i)
 }
 
-// seriesClass is the fill of a series: in turn, without the reds.
+// seriesClass returns the fill class of a series: in turn, without the reds.
 func seriesClass(i int) string { return fmt.Sprint("f", i%Reds) }
 
 func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
@@ -99,7 +99,7 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 	d.text(max(x.at(b.Max), x.at(b.Median))+6, y+barHigh-4, "start", "n", text)
 }
 
-// axis draws a horizontal axis below y with faint lines up to top.
+// axis draws a horizontal axis below y, with faint lines up to top.
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
 		d.line(x.at(t), top, x.at(t), y, "g")

@@ -22,7 +22,7 @@ func samples() map[string]interface{ SVG() string } {
 	}
 }
 
-// Pictures are well-formed, without a figure that is none, and the same each time.
+// Pictures are well-formed XML without NaN or infinity, and the same each time.
 func TestPictures(t *testing.T) {
 	for name, p := range samples() {
 		text := p.SVG()
@@ -45,7 +45,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Parts of a bar are as wide as their figures are great.
+// The width of a bar's part is in proportion to its figure.
 func TestStackIsInProportion(t *testing.T) {
 	x := newScale(0, 8, 0, 800, false)
 	if a, b := x.at(3)-x.at(0), x.at(8)-x.at(3); math.Abs(a/b-3.0/5) > 1e-9 {

@@ -14,16 +14,16 @@ type Line struct {
 	Points []Point
 }
 
-// Lines is a picture of figures that depend on another.
+// Lines is a picture of figures as a function of another figure.
 type Lines struct {
 	Title, Note  string
 	XUnit, YUnit string
 	XLog, YLog   bool
 	Lines        []Line
-	Colours      []int // of the lines, numbers of the palette's; nil: in turn
+	Colours      []int // palette index of each line; nil: in turn
 }
 
-// SVG draws it: whiskers go from the least to the greatest run.
+// SVG returns the picture. Whiskers go from the least to the greatest run.
 func (c *Lines) SVG() string {
 	const high = 300.0
 	d := &drawing{}

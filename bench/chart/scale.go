@@ -2,7 +2,7 @@ package chart
 
 import "math"
 
-// scale maps figures to pixels, in proportion or, if log, to their logarithm.
+// scale maps figures to pixels, linearly or by logarithm.
 type scale struct {
 	low, high float64 // figures
 	from, to  float64 // pixels
@@ -10,8 +10,8 @@ type scale struct {
 	ticks     []float64
 }
 
-// newScale covers the figures up to high with round ticks. A logarithmic one
-// starts at the power of ten below low.
+// newScale covers the figures up to high with round ticks. A logarithmic scale starts
+// at the power of ten below low.
 func newScale(low, high, from, to float64, log bool) scale {
 	s := scale{from: from, to: to, log: log}
 	if log {
@@ -57,7 +57,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(v-s.low)/(s.high-s.low)
 }
 
-// tick writes a figure at an axis.
+// tick formats a figure for an axis.
 func tick(v float64) string {
 	if v >= 1e6 {
 		return Number(v/1e6) + " M"

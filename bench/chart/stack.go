@@ -17,9 +17,8 @@ type StackBar struct {
 	Parts []Part
 }
 
-// Stack is a picture of stacked horizontal bars that share names of parts. Part
-// names stand in Names, in the order of the legend; Colours has an index into the
-// palette for each.
+// Stack is a picture of stacked horizontal bars with common parts. Names has the
+// parts in the order of the legend, Colours a palette index for each.
 type Stack struct {
 	Title, Note, Unit string
 	Names             []string
@@ -27,7 +26,7 @@ type Stack struct {
 	Bars              []StackBar
 }
 
-// SVG draws it: each bar has its label above and its total behind it.
+// SVG returns the picture. Each bar has its label above and its total behind it.
 func (c *Stack) SVG() string {
 	const high, above, below = 30.0, 20.0, 12.0
 	d := &drawing{}

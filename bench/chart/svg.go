@@ -1,6 +1,6 @@
-// Package chart draws the bench's pictures: SVG without a script or a font of its
-// own, the same bytes for the same figures, in colours for light and dark
-// surroundings, which the reader's browser chooses.
+// Package chart draws the pictures of results: SVG without scripts and fonts, the
+// same bytes for the same figures, with colours for light and dark backgrounds,
+// between which the reader's browser chooses.
 package chart
 
 import (
@@ -15,12 +15,12 @@ const (
 	width    = 900
 	margin   = 16
 	lineHigh = 18
-	// Of 12 and 11 pixel text, on average; rather too much.
+	// Average width of a character at 12 and 11 pixels, rather too large.
 	charWide, smallWide = 6.6, 6.0
 )
 
-// palette has the colours of series and parts: fill in light surroundings, in
-// dark ones. Neighbours differ in lightness too, for who sees few colours.
+// palette has the fill colours of series and parts, for light and for dark
+// backgrounds. Neighbours also differ in lightness, for colour-blind readers.
 var palette = [][2]string{
 	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
 	{"#7a7a7a", "#b0b0b0"}, {"#6cc0ea", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
@@ -28,20 +28,20 @@ var palette = [][2]string{
 	{"#f0c98c", "#8f6a2c"}, {"#005f60", "#3aa5a6"}, {"#d9a6c8", "#8a4f78"}, {"#3d3d3d", "#e0e0e0"},
 	{"#c7c7c7", "#6d6d6d"}, {"#7b4a12", "#c98d4e"}, {"#9edcc6", "#2f7a60"}, {"#cfc2f2", "#5b4a94"},
 	{"#2a3f6f", "#7d97d6"}, {"#e3d26a", "#7d7120"}, {"#8c9a3a", "#b9c766"}, {"#9c9c9c", "#4e4e4e"},
-	// Reds, for what is to be seen as one.
+	// reds, for parts that belong together
 	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
-	// Blues, likewise.
+	// blues, for parts that belong together
 	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#0046e6", "#dfe6fd"},
 }
 
-// Reds is the first of the palette's four reds, Blues of its six blues; before them
-// stand the other colours.
+// Reds is the index of the first of four reds in the palette, Blues that of the first
+// of six blues.
 const Reds, Blues = 24, 28
 
-// surroundings are text, faint lines and background, in light and dark.
+// surroundings has the colours of text, faint lines and background, light and dark.
 var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}
 
-// drawing is a picture on its way.
+// drawing is an unfinished picture.
 type drawing struct {
 	strings.Builder
 	height float64
@@ -59,12 +59,12 @@ func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(d, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), class)
 }
 
-// text writes at a base line; anchor is start, middle or end.
+// text writes at a base line. anchor is start, middle or end.
 func (d *drawing) text(x, y float64, anchor, class, text string) {
 	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`+"\n", px(x), px(y), anchor, class, escape(text))
 }
 
-// finish puts the head before what was drawn.
+// finish adds the head before the drawing.
 func (d *drawing) finish(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" width="%d" height="%s" role="img" aria-label="%s">`+"\n<style>\n",
@@ -89,10 +89,10 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// on is black or white, whichever can be read on a colour (its weights are those
-// of ITU-R BT.709 for luma).
+// on returns black or white, whichever is readable on a colour (with the luma weights
+// of ITU-R BT.709).
 func on(colour string) string {
-	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // of the palette
+	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // the palette has valid colours
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
 	if luma > 140 {
 		return "#000000"
@@ -100,7 +100,7 @@ func on(colour string) string {
 	return "#ffffff"
 }
 
-// heading writes title and what is below it, and returns where to go on.
+// heading writes the title and a note below it, and returns the next y.
 func (d *drawing) heading(title, note string) float64 {
 	lineLimit := int(math.Floor((width - 2*margin) / smallWide))
 	d.text(margin, 26, "start", "h", title)
@@ -118,7 +118,7 @@ func (d *drawing) heading(title, note string) float64 {
 	return y - 3
 }
 
-// legend writes the names of series from y on, and returns the next base line.
+// legend writes the names of series from y on and returns the next base line.
 func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
 	x := float64(margin)
 	for i, name := range names {
@@ -137,11 +137,11 @@ func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f',
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // writing to a Builder cannot fail
 	return b.String()
 }
 
-// Number writes a figure with three digits, and those above 1,000 in full.
+// Number formats a figure with three digits, or in full above 1,000.
 func Number(v float64) string {
 	digits := 0
 	if a := math.Abs(v); a > 0 && a < 1000 {

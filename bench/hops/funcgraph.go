@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A function_graph trace has a line for each call of a leaf, and two for others,
-// of which the second has the time:
+// A function_graph trace has one line for the call of a leaf, and two lines for other
+// calls, the second with the time:
 //
 //	4)   0.093 us    |    sock_tx_timestamp();
 //	4)               |    sk_dst_check() {
 //	4)   0.033 us    |      ipv4_dst_check();
 //	4)   0.449 us    |    }
 //
-// Before a long time stands a mark (+ ! # * @ $). Processors take turns, and so
-// do the tasks on each, between
+// A mark (+ ! # * @ $) precedes a long time. Lines of the processors are interleaved.
+// A change of task on a processor has a line of its own:
 //
 //	1)  busybox-204   =>  kthreadd-2
 
@@ -28,27 +28,27 @@ var (
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
-// graphCaller is a call that has begun and not ended, and what its callees took.
+// graphCaller is a call that has not ended, with the time of its callees so far.
 type graphCaller struct {
 	Function
 	callees float64
 }
 
-// graphTask is what goes on in a task.
+// graphTask is the state of a task.
 type graphTask struct {
 	open []graphCaller
 	own  []Own
 }
 
-// graph is a trace being read: tasks by their names, which say their process ids,
-// and who runs on each processor.
+// graph is the state of a reader: the tasks by their names, which contain process
+// ids, and the current task of each processor.
 type graph struct {
 	tasks map[string]*graphTask
 	runs  map[string]string
 }
 
-// task is the one that runs on a processor. Before the first turn nobody knows
-// its name: the turn tells.
+// task returns the current task of a processor. Its name is unknown before the first
+// change of task, which tells it.
 func (g *graph) task(cpu string) *graphTask {
 	name := g.runs[cpu]
 	if name == "" {
@@ -62,14 +62,15 @@ func (g *graph) task(cpu string) *graphTask {
 }
 
 func (g *graph) turn(cpu, from, to string) {
-	if g.runs[cpu] == cpu { // so far without a name
+	if g.runs[cpu] == cpu { // the task has no name yet
 		g.tasks[idle(cpu, from)] = g.tasks[cpu]
 		delete(g.tasks, cpu)
 	}
 	g.runs[cpu] = idle(cpu, to)
 }
 
-// idle tells the processors' idle tasks apart: all have the number 0.
+// idle gives the idle tasks of the processors different names: all have the process
+// id 0.
 func idle(cpu, task string) string {
 	if strings.HasSuffix(task, "-0") {
 		return task + " of " + cpu
@@ -101,18 +102,18 @@ func parseGraph(lines []string) (*Recording, error) {
 			r.Total += call.Total
 		}
 	}
-	// A call that did not return before the trace ended is left out.
+	// A call that did not return before the end of the trace is left out.
 	if len(r.Calls) == 0 {
 		return nil, fmt.Errorf("no call is complete")
 	}
 	return r, nil
 }
 
-// line takes one line, and returns the outermost call that it ends, if it does.
+// line reads one line and returns the outermost call that it ends, if any.
 func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {
-			return nil, nil // of a call that had begun before the trace did
+			return nil, nil // the call began before the trace
 		}
 		if duration == "" {
 			return nil, fmt.Errorf("the end of %s has no time", c.open[len(c.open)-1].Name)
@@ -124,7 +125,7 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	}
 	m := graphCall.FindStringSubmatch(text)
 	if m == nil {
-		return nil, nil // a mark of an interrupt, a comment
+		return nil, nil // an interrupt mark or a comment
 	}
 	c.open = append(c.open, graphCaller{Function: Function{m[1], m[2]}})
 	if m[3] == ";" {
@@ -133,7 +134,7 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	return nil, nil
 }
 
-// end closes the innermost call.
+// end ends the innermost call.
 func (c *graphTask) end(duration string) (*Call, error) {
 	last := len(c.open) - 1
 	took, err := strconv.ParseFloat(duration, 64)

@@ -6,32 +6,32 @@ import (
 	"slices"
 )
 
-// Ledger is a recording booked: each hop's sum, in the order of the way.
+// Ledger has the time of a recording by hop, in the order of the path.
 type Ledger struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
-	Total float64 `json:"total"` // what the recording says; Entries add up to it
-	// Entries are the hops that took something, the unknown one last.
+	Total float64 `json:"total"` // the recording's own total; Entries add up to it
+	// Entries has the hops with time, the unknown one last.
 	Entries []Entry `json:"hops"`
 }
 
-// Entry is what a hop took.
+// Entry is the time of a hop.
 type Entry struct {
 	Hop   string  `json:"hop"`
 	Group string  `json:"group,omitempty"`
 	Value float64 `json:"value"`
-	// Functions are the hop's with their sums, the greatest first. One that works
-	// for others is booked under the hop it worked for.
+	// Functions has the hop's functions with their sums, greatest first. A helper
+	// function is booked to the hop of its caller.
 	Functions []FunctionSum `json:"functions,omitempty"`
 }
 
-// FunctionSum is a function's own time within a hop.
+// FunctionSum is a function's own time in a hop.
 type FunctionSum struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 }
 
-// Book books some of a recording's calls.
+// Book makes a ledger of calls.
 func (t *Table) Book(name, unit string, calls []Call) *Ledger {
 	l := &Ledger{Name: name, Unit: unit}
 	sums := map[string]map[string]float64{}
@@ -67,13 +67,13 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // in this order, so that the sum is the same each time
+	for _, f := range e.Functions { // a fixed order gives the same sum each time
 		e.Value += f.Value
 	}
 	return e
 }
 
-// Sum is what the hops of a group took together.
+// Sum returns the time of a group's hops.
 func (l *Ledger) Sum(group string) (sum float64) {
 	for _, e := range l.Entries {
 		if e.Group == group {
@@ -83,7 +83,7 @@ func (l *Ledger) Sum(group string) (sum float64) {
 	return sum
 }
 
-// Entry is that of a hop; the zero value if it took nothing.
+// Entry returns the entry of a hop, the zero value if it has no time.
 func (l *Ledger) Entry(hop string) Entry {
 	for _, e := range l.Entries {
 		if e.Hop == hop {
@@ -93,7 +93,7 @@ func (l *Ledger) Entry(hop string) Entry {
 	return Entry{}
 }
 
-// Ledgers books a recording: as one, or each outermost call by itself.
+// Ledgers makes one ledger of a recording, or with each, one for each outermost call.
 func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	if !each {
 		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}

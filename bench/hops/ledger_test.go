@@ -30,8 +30,8 @@ func ledger(t *testing.T, file string) *Ledger {
 
 func near(a, b, by float64) bool { return math.Abs(a-b) <= by }
 
-// The hops add up to what the recording says of itself, and netfilter's to what
-// its entry point says.
+// The hops add up to the recording's own total, and the hops of netfilter to the
+// total of netfilter's entry points.
 func TestGraphTotals(t *testing.T) {
 	for _, c := range []struct {
 		file             string
@@ -63,8 +63,8 @@ func TestGraphTotals(t *testing.T) {
 	}
 }
 
-// inclusive adds up what all calls of a function took with their callees, by
-// indentation: the closing line of a call stands under its opening one.
+// inclusive sums the times of all calls of a function with their callees. It pairs
+// the first and the last line of a call by indentation.
 func inclusive(t *testing.T, file, function string) (sum float64) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + file)
@@ -89,8 +89,8 @@ func inclusive(t *testing.T, file, function string) (sum float64) {
 	return sum
 }
 
-// About three quarters of the replicas' cycles are system-call entry and exit,
-// and waiting in epoll.
+// System-call entry and exit, and waiting in epoll, take about three quarters of the
+// replicas' cycles.
 func TestReportShares(t *testing.T) {
 	l := ledger(t, "io_uring-3-replicas.perf.txt")
 	if !near(l.Total, 100, 1) {
@@ -99,8 +99,8 @@ func TestReportShares(t *testing.T) {
 	if share := l.Entry("system-call entry").Value + l.Entry("waiting").Value; share < 70 || share > 80 {
 		t.Errorf("entering, leaving and waiting are %.2f %%", share)
 	}
-	// What no branch has: locks and clocks whose callers took too little to be
-	// shown, and functions of a few samples.
+	// Not in any branch: locks and clocks whose callers were too short to be shown,
+	// and functions with few samples.
 	nobody, table := 0.0, table(t)
 	for _, f := range l.Entry(Unknown).Functions {
 		if h := table.row(Function{Name: f.Name}); h == nil {
@@ -115,7 +115,7 @@ func TestReportShares(t *testing.T) {
 	}
 }
 
-// The tree's two views are one tree.
+// The two views of the tree add up to the same.
 func TestTreeShares(t *testing.T) {
 	l := ledger(t, "vhost-ovs-vxlan-ixgbe.perf.txt")
 	if !near(l.Total, 43.44, 1e-9) {
@@ -128,7 +128,7 @@ func TestTreeShares(t *testing.T) {
 	if !near(sum, l.Total, 1e-6) {
 		t.Errorf("hops add up to %.3f of %.3f", sum, l.Total)
 	}
-	// 0.85 and 3.66 of hooks, 3.51 of the switch's own tracking.
+	// 0.85 and 3.66 for hooks, 3.51 for the switch's own tracking.
 	if n := l.Sum("netfilter"); !near(n, 8.02, 1e-6) {
 		t.Errorf("netfilter %.3f", n)
 	}
@@ -137,7 +137,7 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// Tasks take turns on a processor, each with calls of its own.
+// Tasks alternate on a processor; each has its own calls.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
  1)   1.000 us    |    a();
@@ -172,7 +172,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// What is no recording, or one whose sums would be wrong, is refused in a line.
+// A file that is no recording, or whose sums would be wrong, is refused with one
+// line.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "neither",
@@ -188,7 +189,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A function under a hop that holds nothing is the hop's, but for interrupts.
+// A function below a closed hop belongs to that hop, unless it is an interrupt.
 func TestAssign(t *testing.T) {
 	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// perf shows call graphs in two ways. A report has an entry for each function,
-// its own share of the cycles and below it who called it:
+// perf prints call graphs in two forms. A report has an entry for each function, with
+// its own share of the cycles and its callers below:
 //
 //	2.25%  replica  [kernel.kallsyms]  [k] select_estimate_accuracy
 //	        |
@@ -18,8 +18,8 @@ import (
 //	                    --2.07%--ep_poll
 //	                              do_epoll_wait
 //
-// The tree of its browser goes the other way, a share being a function's with all
-// that it calls; one without a share has its caller's:
+// The tree of perf's browser goes from caller to callee. A share includes the
+// callees; a line without a share has that of its caller:
 //
 //   - 8.74% handle_rx
 //   - 3.72% tun_recvmsg
@@ -32,8 +32,8 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of the callers below an entry: column of its names, share,
-// and the functions up to where it forks, with those of its own callees first.
+// chain is a branch of callers below an entry: the column of its names, its share,
+// and the functions up to the next fork, behind the chain's own callees.
 type chain struct {
 	column int
 	share  float64
@@ -76,8 +76,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of a report with the branches of its callers; open ones
-// are those that the next line may belong to.
+// reported is an entry of a report with the branches of its callers. The next line
+// may belong to any open branch.
 type reported struct {
 	function Function
 	share    float64
@@ -85,29 +85,29 @@ type reported struct {
 	all      []*chain
 }
 
-// step takes a line of the graph below the entry, m being reportStep's match.
+// step reads a line of the graph below the entry. m is the match of reportStep.
 func (e *reported) step(line string, m []int) {
 	name, column := line[m[8]:m[9]], len([]rune(line[:m[8]]))
 	mark := column
 	branch := &chain{column: column, share: e.share}
 	switch {
-	case m[2] >= 0: // a share
+	case m[2] >= 0: // the line has a share
 		mark = len([]rune(line[:m[2]])) - 1
-		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // digits and points
+		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // the pattern matches digits and points only
 	case m[6] >= 0:
 		mark = len([]rune(line[:m[6]]))
 	}
 	for len(e.open) > 0 && e.open[len(e.open)-1].column > mark {
 		e.open = e.open[:len(e.open)-1]
 	}
-	if m[2] < 0 && m[6] < 0 { // goes on with a branch
+	if m[2] < 0 && m[6] < 0 { // the line continues a branch
 		if len(e.open) > 0 {
 			last := e.open[len(e.open)-1]
 			last.path = append(last.path, Function{Name: name})
 		}
 		return
 	}
-	if len(e.open) > 0 { // a fork: what is known so far is shared
+	if len(e.open) > 0 { // a fork: the new branch starts with the functions so far
 		from := e.open[len(e.open)-1]
 		branch.path = append(branch.path, from.path...)
 		from.share -= branch.share
@@ -116,11 +116,11 @@ func (e *reported) step(line string, m []int) {
 	e.open, e.all = append(e.open, branch), append(e.all, branch)
 }
 
-// rounding is how far two figures of a report with two digits may be off each other.
+// rounding is the greatest error of two figures of a report, which have two digits.
 const rounding = 0.0101
 
-// own splits the entry's share among its callers; what no branch has stays with
-// the function alone, but for what comes of rounding, which the largest gets.
+// own splits the entry's share among its callers. The part in no branch belongs to
+// the function alone; an error of rounding goes to the largest part.
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
@@ -147,17 +147,17 @@ func (e *reported) own() (list []Own) {
 	return append(list, Own{[]Function{e.function}, rest})
 }
 
-// node is a function of a tree. Its callees are kept in order of appearance.
+// node is a function of a tree with its callees in order of appearance.
 type node struct {
 	column  int
 	name    string
 	share   float64
-	shown   bool // the recording names a share, here or above
+	shown   bool // the node or a node above it has a share
 	callees []*node
 }
 
-// parseTree reads the browser's tree. The same tree may follow again with other
-// branches open; they are put together.
+// parseTree reads the browser's tree. If the same tree follows with other branches
+// open, parseTree merges them.
 func parseTree(lines []string) (*Recording, error) {
 	root := &node{column: -1, share: math.NaN()}
 	open := []*node{root}
@@ -186,7 +186,7 @@ func parseTree(lines []string) (*Recording, error) {
 	r := &Recording{Unit: UnitShare}
 	for _, n := range root.callees {
 		call := Call{Function: n.name}
-		n.settle()
+		n.sumCallees()
 		n.own(nil, &call.Own)
 		call.Total = n.share
 		r.Total += call.Total
@@ -195,7 +195,7 @@ func parseTree(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// callee adds n, or finds the same one from before, at n's column now.
+// callee returns the callee equal to c, or adds c, and sets its column.
 func (n *node) callee(c *node) *node {
 	for _, known := range n.callees {
 		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {
@@ -207,14 +207,14 @@ func (n *node) callee(c *node) *node {
 	return c
 }
 
-// settle gives a node that shows no share (the outermost one) its callees'.
-func (n *node) settle() {
+// sumCallees gives a node without a share (the outermost one) the sum of its callees.
+func (n *node) sumCallees() {
 	if !math.IsNaN(n.share) {
 		return
 	}
 	n.share = 0
 	for _, c := range n.callees {
-		c.settle()
+		c.sumCallees()
 		n.share += c.share
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 const barWidth = 40
 
-// Print writes the ledger as a table with a bar for each hop, the sums of
-// groups, and up to top functions of each hop. What is unknown is named in full.
+// Print writes the ledger as a table with a bar for each hop, the sums of the groups,
+// and up to top functions of each hop. It names all functions of the unknown hop.
 func (l *Ledger) Print(w io.Writer, top int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", l.Name, figure(l.Total, l.Unit))
@@ -49,7 +49,7 @@ func (l *Ledger) Print(w io.Writer, top int) error {
 	return err
 }
 
-// names lists functions in lines of a terminal's width.
+// names writes functions in lines of a terminal's width.
 func names(b *strings.Builder, head string, functions []FunctionSum) {
 	const wide = 100
 	line := head

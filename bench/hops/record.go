@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// tracefs is where the kernel's tracer is driven.
+// tracefs has the control files of the kernel's tracer.
 const tracefs = "/sys/kernel/tracing"
 
-// bufferKB is each processor's trace buffer: half a million calls.
+// bufferKB is the trace buffer of each processor in KiB: half a million calls.
 const bufferKB = "32768"
 
-// Record has function_graph record what the kernel does below the functions
-// named while the command runs, on all processors, and writes the trace to file.
-// The tracer is the machine's only one: it is given back as it is found idle.
+// Record records with function_graph what the kernel does below the named functions
+// while the command runs, on all processors, and writes the trace to file. The
+// machine has one tracer: Record refuses a tracer in use and leaves it off.
 func Record(file string, functions, command []string) (err error) {
 	tracers, err := os.ReadFile(filepath.Join(tracefs, "available_tracers"))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package hops keeps the ledger of a frame's way: it reads recordings of the
-// kernel (function_graph traces, call graphs of perf), gives each function's own
-// time to exactly one hop, and adds up. Which function belongs to which hop is
-// data: hops.txt.
+// Package hops splits the time of a frame's path into hops. It reads recordings of
+// the kernel (function_graph traces, call graphs of perf) and books each function's
+// own time to exactly one hop. The file hops.txt assigns functions to hops.
 package hops
 
 import (
@@ -19,32 +18,32 @@ const (
 	UnitShare = "% of cycles"
 )
 
-// Recording is what was recorded of a way.
+// Recording is a recording of a path.
 type Recording struct {
-	Name string // of the file, without what all such files end with
+	Name string // the file's name without its extension
 	Unit string
-	// Total is what the recording itself says that all of it took.
+	// Total is the recording's own total.
 	Total float64
-	// Calls are the outermost calls, in order; of a call graph there is one.
+	// Calls has the outermost calls in order. A call graph has one.
 	Calls []Call
 }
 
-// Call is an outermost call: its total, and where it went.
+// Call is an outermost call with its total and its parts.
 type Call struct {
 	Function string
 	Total    float64
 	Own      []Own
 }
 
-// Own is a function's own time, without that of what it called. Path leads from
-// the outermost function known to the function itself.
+// Own is a function's own time without its callees'. Path leads from the outermost
+// known function to the function.
 type Own struct {
 	Path  []Function
 	Value float64
 }
 
-// Function is a function as a recording names it. Object is the kernel module in
-// brackets, or the program or library in user space; "" is the kernel itself.
+// Function is a function in a recording. Object is the kernel module in brackets, or
+// the program or library in user space; "" is the kernel itself.
 type Function struct{ Name, Object string }
 
 func (f Function) String() string {
@@ -54,7 +53,7 @@ func (f Function) String() string {
 	return f.Name + " " + f.Object
 }
 
-// lineLimit bounds a line of a recording: symbols of C++ are long.
+// lineLimit is the greatest length of a line in bytes: symbols of C++ are long.
 const lineLimit = 1 << 20
 
 // Read reads a recording of either kind.
@@ -80,7 +79,7 @@ func recordingName(path string) string {
 	return name
 }
 
-// parse tells the kinds apart by the first line that only one of them has.
+// parse recognises the kind by the first line that only one of them has.
 func parse(in io.Reader) (*Recording, error) {
 	var lines []string
 	scan := bufio.NewScanner(in)

@@ -12,31 +12,31 @@ import (
 //go:embed hops.txt
 var tableText string
 
-// Unknown is the hop of functions that stand nowhere in the table.
+// Unknown is the hop of functions that the table does not have.
 const Unknown = "unknown"
 
-// callerHop marks functions that work for whoever calls them.
+// callerHop marks helper functions, which are booked to their caller's hop.
 const callerHop = "caller"
 
-// Hop is a part of a frame's way.
+// Hop is a part of a frame's path.
 type Hop struct {
 	Name  string
-	Group string // "" if it belongs to none
-	// Holds names the hops that may begin below this one's functions, if closed;
-	// else any may.
+	Group string // "" without a group
+	// Holds names the hops that may begin below this hop's functions, if the hop is
+	// closed; otherwise any may.
 	Holds    []string
 	closed   bool
-	anywhere bool // may begin also where others may not
+	anywhere bool // may begin below a closed hop that does not hold it
 }
 
-// Table assigns functions to hops. Its text explains itself: hops.txt. It is for
-// one goroutine at a time.
+// Table assigns functions to hops. hops.txt explains its format. It is not safe for
+// concurrent use.
 type Table struct {
-	Hops     []*Hop // in the order of the way
+	Hops     []*Hop // in the order of the path
 	names    map[string]*Hop
 	patterns []pattern // longest first
-	modules  []pattern // of the kernel
-	objects  []pattern // of user space
+	modules  []pattern // modules of the kernel
+	objects  []pattern // programs and libraries of user space
 	known    map[Function]*Hop
 }
 
@@ -45,7 +45,7 @@ type pattern struct {
 	hop  *Hop
 }
 
-// NewTable is the table of hops.txt.
+// NewTable returns the table of hops.txt.
 func NewTable() (*Table, error) { return parseTable(tableText) }
 
 func parseTable(text string) (*Table, error) {
@@ -89,7 +89,7 @@ func parseTable(text string) (*Table, error) {
 
 var hopLine = regexp.MustCompile(`^(.+?)(?: of (\S+))?(?: holds (.+?))?( anywhere)?$`)
 
-// parseHop reads what follows the word hop.
+// parseHop reads the text behind the word hop.
 func parseHop(text string) (*Hop, error) {
 	m := hopLine.FindStringSubmatch(text)
 	if m == nil {
@@ -124,7 +124,7 @@ func (t *Table) add(h *Hop, words []string) error {
 	return nil
 }
 
-// Hop is the hop of a name, nil if there is none.
+// Hop returns the hop of that name, or nil.
 func (t *Table) Hop(name string) *Hop {
 	for _, h := range t.Hops {
 		if h.Name == name {
@@ -134,10 +134,12 @@ func (t *Table) Hop(name string) *Hop {
 	return nil
 }
 
-// suffix is what the compiler appends to the name of a part or a variant.
+// suffix matches what the compiler appends to the name of a function's part or
+// variant.
 var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
-// row is the hop that a function has by itself: nil if it stands nowhere.
+// row returns the hop of a function by its name alone, nil if the table does not have
+// it.
 func (t *Table) row(f Function) *Hop {
 	h, seen := t.known[f]
 	if !seen {
@@ -161,7 +163,7 @@ func (t *Table) search(f Function) *Hop {
 	return first(t.modules, strings.Trim(f.Object, "[]"))
 }
 
-// first is the hop of the first pattern that a name agrees with.
+// first returns the hop of the first pattern that matches a name.
 func first(list []pattern, name string) *Hop {
 	for _, p := range list {
 		if ok, _ := path.Match(p.glob, name); ok {
@@ -171,21 +173,20 @@ func first(list []pattern, name string) *Hop {
 	return nil
 }
 
-// Assign follows a path from the outermost function to the one whose time is to
-// be booked, and returns the hop. Where that is unknown, it returns nil and the
-// function that nobody knows.
+// Assign follows a path from the outermost function to the one whose time is booked
+// and returns the hop. If no hop is known, it returns nil and the unknown function.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
 	var now *Hop
-	unknown := path[len(path)-1] // a lock or a timer without a caller
+	unknown := path[len(path)-1] // for example, a lock or a timer without a caller
 	for i, f := range path {
 		h := t.row(f)
 		switch {
 		case h != nil && h.Name == callerHop:
-			// goes on for its caller
+			// a closed hop keeps its callees' time
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// stays
+			// the path stays in its hop
 		case h == nil && i < len(path)-1 && now == nil:
-			// A caller without a name, in user space, says nothing about its callees.
+			// An unnamed caller in user space tells nothing about its callees.
 		case h == nil:
 			now, unknown = nil, f
 		default:

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// The recordings come along: weft bench hops shows them, the page of results draws them.
+// The embedded recordings: weft bench hops prints them, the page of results draws
+// them.
 //
 //go:embed testdata/*.txt
 var bundled embed.FS

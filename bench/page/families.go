@@ -1,6 +1,6 @@
 package main
 
-// families are the parts of the page, in its order.
+// families are the parts of the page, in order.
 var families = []family{
 	{name: "vhost", title: "Guest to guest, and to the wire", note: "pairs of vhost-user guests, frames circulating between them through one switch core: the project's own guests, which cost next to nothing, and dpdk-testpmd's (testpmd); vxlan-afxdp: from a guest into VXLAN and out by AF_XDP over a veth, counted at the far end", variants: "bytes of a frame, flows, or guests", logX: true},
 	{name: "flows", title: "Flows and masks", note: "two vhost-user guests, frames both ways through one switch core; OVS raises the number of flows that its data path may hold by and by, and where a row has more than that by then (acl, 100,000 and more) it translates instead of forwarding: its figure is then no steady state", variants: "rules, or frames of the attack a second", logX: true},

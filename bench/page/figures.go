@@ -13,11 +13,11 @@ const (
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline names a row that the README shows, with what it says there.
+// headline names a row of the README and its label.
 type headline struct{ row, label string }
 
-// fillFigures writes the table of headlines anew. A text without the two lines
-// shows none.
+// fillFigures replaces the table of headlines. A text without the two marker lines
+// has none.
 func fillFigures(text string, rows []*row) (string, error) {
 	before, rest, found := strings.Cut(text, figuresBegin)
 	if !found {

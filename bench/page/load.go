@@ -11,14 +11,14 @@ import (
 	"weft/bench"
 )
 
-// row is a row of a result, and the report it comes from.
+// row is a row of a result with its report.
 type row struct {
 	*bench.Row
 	report *bench.Report
 	file   string
 }
 
-// family is what stands before the first slash of the name.
+// family returns the part of the name before the first slash.
 func (r *row) family() string {
 	family, _, _ := strings.Cut(r.Name, "/")
 	return family
@@ -29,20 +29,20 @@ func (r *row) variant() string {
 	return variant
 }
 
-// number is the variant's, of one that is a number.
+// number returns the variant if it is a number.
 func (r *row) number() (float64, bool) {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
 	return n, err == nil
 }
 
-// measured tells whether any peer has a sample.
+// measured reports whether any peer has a sample.
 func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// load reads all results of a folder. Of a row that several have, the newest counts;
-// rows come in the order of the results they are of, oldest first. Results of which newer ones
-// have all rows are superseded.
+// load reads all results of a folder. If several have a row, the newest counts. Rows
+// are in the order of their results, oldest first. A result is superseded if newer
+// ones have all of its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -73,7 +73,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	if len(newest) == 0 {
 		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	for _, s := range sources { // their order does not depend on what is superseded, and then goes
+	for _, s := range sources { // a superseded result does not change the order of the others
 		before := len(rows)
 		for _, r := range s.report.Rows {
 			if n := newest[r.Name]; n.Row == r {

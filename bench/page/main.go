@@ -1,7 +1,7 @@
-// Command page makes bench/results/README.md, its pictures, and the figures in
-// the project's README out of the results committed beside it, and removes results
-// of which newer ones have all rows. It measures nothing, and writes the same bytes
-// for the same results.
+// Command page makes bench/results/README.md with its pictures, and the figures in
+// the project's README, from the committed results. It removes results of which newer
+// ones have all rows. It measures nothing and writes the same bytes for the same
+// results.
 //
 //	go run ./bench/page [-results DIR] [-readme FILE]
 //	go run ./bench/page -benchstat FILE    prints a result for benchstat
@@ -59,7 +59,7 @@ func exit(err error) {
 	}
 }
 
-// build makes all files, by their paths, and names the results that say nothing more.
+// build returns all files by path, and the names of superseded results.
 func build(results, readme string) (files map[string]string, superseded []string, err error) {
 	rows, superseded, err := load(results)
 	if err != nil {
@@ -84,7 +84,7 @@ func build(results, readme string) (files map[string]string, superseded []string
 	return files, superseded, nil
 }
 
-// removeOthers removes pictures of rows that are no more.
+// removeOthers removes pictures of rows that no longer exist.
 func removeOthers(results string, files map[string]string) error {
 	svgs, err := filepath.Glob(filepath.Join(results, "*.svg"))
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"weft/bench"
 )
 
-// family says what rows of a name are about, or of names that begin with it and
-// a hyphen. One that is not listed is shown under its name.
+// family describes rows whose names are the family's or start with it and a hyphen. A
+// row without a family is shown under its name.
 type family struct {
 	name, title, note string
-	variants          string // what the variants are, if they are numbers
-	// A logarithmic axis for the figures, for the variants.
+	variants          string // meaning of the variants if they are numbers
+	// Logarithmic axes for the figures and for the variants.
 	log, logX bool
 }
 
@@ -86,7 +86,7 @@ func (f *family) has(r *row) bool {
 	return r.family() == f.name || strings.HasPrefix(r.family(), f.name+"-")
 }
 
-// label is what tells a row from the family's others.
+// label returns the part of a row's name that differs within the family.
 func (f *family) label(r *row) string {
 	if r.family() != f.name {
 		return strings.TrimPrefix(r.Name, f.name+"-")
@@ -97,7 +97,7 @@ func (f *family) label(r *row) string {
 	return r.variant()
 }
 
-// familiesOf lists the families of rows, the known ones first and in their order.
+// familiesOf lists the families of rows: known ones first, in their order.
 func familiesOf(rows []*row) (list []family) {
 	for _, f := range families {
 		if slices.ContainsFunc(rows, f.has) {
@@ -112,7 +112,7 @@ func familiesOf(rows []*row) (list []family) {
 	return list
 }
 
-// sentence begins with a capital and ends with a point.
+// sentence capitalises a text and ends it with a full stop.
 func sentence(text string) string {
 	if text == "" {
 		return ""
@@ -121,7 +121,7 @@ func sentence(text string) string {
 	return strings.ToUpper(string(runes[:1])) + string(runes[1:]) + "."
 }
 
-// table writes the rows, a line for each peer, with its second figures.
+// table writes the rows, with a line for each peer and its second figures.
 func (f *family) table(b *strings.Builder, rows []*row) {
 	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
@@ -143,7 +143,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	}
 }
 
-// also are the second figures, but for histograms, which are drawn.
+// also returns the second figures without histograms, which are drawn.
 func also(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {

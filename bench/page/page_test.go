@@ -11,7 +11,7 @@ import (
 	"weft/bench"
 )
 
-// A result of every shape that rows have.
+// result returns a report with rows of every shape.
 func result() *bench.Report {
 	rate := func(name string, v float64) *bench.Row {
 		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{
@@ -86,15 +86,15 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A peer has one colour in all pictures.
+// A peer has the same colour in all pictures.
 func TestColours(t *testing.T) {
 	if got := coloursOf([]string{"weft", "linux", "new", "ovs-dpdk", "newer"}); !slices.Equal(got, []int{0, 3, 7, 1, 8}) {
 		t.Errorf("colours %v", got)
 	}
 }
 
-// What is committed is what the results say: after a new result, or a change of
-// the page, run go run ./bench/page.
+// The committed page belongs to the committed results. After a new result or a change
+// of the page, run go run ./bench/page.
 func TestPageIsCurrent(t *testing.T) {
 	const root = "../.."
 	files, superseded, err := build(root+"/bench/results", root+"/README.md")

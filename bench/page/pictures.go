@@ -13,12 +13,12 @@ import (
 	"weft/bench/hops"
 )
 
-// picture is a file and what it says to those who do not see it.
+// picture is a file with a title for readers who do not see it.
 type picture struct{ name, title, svg string }
 
-// draw makes the pictures of a family's rows: those of one name against the
-// variant, where at least three variants are numbers, the others of a unit as
-// bars; and the distributions and histograms that the second figures hold.
+// draw makes the pictures of a family: rows of one name against their variants, if at
+// least three variants are numbers; other rows of a unit as bars; and the
+// distributions and histograms of the second figures.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -111,7 +111,7 @@ func highest(rows []*row) (high float64) {
 	return high
 }
 
-// bars draws rows of one unit one below the other.
+// bars draws rows of one unit below each other.
 func bars(f family, rows []*row) *chart.Bars {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	peers := peersOf(rows)
@@ -133,7 +133,8 @@ func bars(f family, rows []*row) *chart.Bars {
 	return c
 }
 
-// missing is why a peer has no figure, shortened to a picture's width.
+// missing returns the reason why a peer has no figure, shortened to a picture's
+// width.
 func missing(r *row, peer string) string {
 	if len(r.Samples[peer]) > 0 {
 		return ""
@@ -149,7 +150,7 @@ func missing(r *row, peer string) string {
 	return why
 }
 
-// peersOf are all peers of the rows, those of the first rows first.
+// peersOf returns all peers of the rows, in order of appearance.
 func peersOf(rows []*row) (peers []string) {
 	for _, r := range rows {
 		for _, p := range r.Peers {
@@ -161,8 +162,8 @@ func peersOf(rows []*row) (peers []string) {
 	return peers
 }
 
-// coloured peers have the colour of their place in all pictures; others those after
-// them, in turn.
+// coloured are the peers with fixed colours, by position. Other peers get the colours
+// behind these in turn.
 var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
 
 func coloursOf(peers []string) (colours []int) {
@@ -177,7 +178,7 @@ func coloursOf(peers []string) (colours []int) {
 	return colours
 }
 
-// prefix is the factor and the name of a unit in which a figure has one to three
+// prefix returns the factor and the unit's name with which a figure has one to three
 // digits before the point.
 func prefix(v float64, unit string) (float64, string) {
 	for _, p := range []struct {
@@ -202,8 +203,8 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// distribution draws a row's second figures called p50, 99.9 %, 99th, ...: nil if
-// there are none.
+// distribution draws a row's second figures named p50, 99.9 %, 99th and the like; nil
+// without any.
 func distribution(f family, r *row) *chart.Lines {
 	high := 0.0
 	for _, also := range r.Also {
@@ -234,11 +235,11 @@ func distribution(f family, r *row) *chart.Lines {
 }
 
 func percent(name string) float64 {
-	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // digits and points
+	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // the pattern matches digits and points only
 	return v
 }
 
-// gaps draws histograms: nil if there are none.
+// gaps draws histograms; nil without any.
 func gaps(f family, rows []*row) *chart.Lines {
 	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from the length of the one before on", XUnit: "µs between two passes, less than",
 		YUnit: "gaps a second", XLog: true, YLog: true}
@@ -247,7 +248,7 @@ func gaps(f family, rows []*row) *chart.Lines {
 			line := chart.Line{Name: peer + " " + f.label(r)}
 			for name, x := range r.Also[peer] {
 				if m := bench.Gaps.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
-					ns, _ := strconv.ParseFloat(m[1], 64) // digits
+					ns, _ := strconv.ParseFloat(m[1], 64) // the pattern matches digits only
 					line.Points = append(line.Points, chart.Point{X: ns / 1e3, Y: x.Samples.Median(), Min: x.Samples.Median(), Max: x.Samples.Max()})
 				}
 			}
@@ -263,7 +264,7 @@ func gaps(f family, rows []*row) *chart.Lines {
 	return c
 }
 
-// drawHops draws the recordings by time and by share, and what was measured here.
+// drawHops draws the recordings by time and by share, and the measured rows.
 func drawHops(f family, rows []*row) (list []picture, err error) {
 	table, err := hops.NewTable()
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// askAgainAfter is how long the client waits for a reply before it asks again.
+// askAgainAfter is how long the client waits for a reply before it repeats a request.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the client: so many requests at a time, until all have been replied to.
+// asker is the client. It keeps window requests outstanding until all have a reply.
 type asker struct {
 	requests, warmup uint64 // the first warmup requests are not measured
 	window           int
 	asked, replied   uint64
 	done             []bool
-	at               []time.Duration // when first asked
-	last             []time.Duration // when last asked
-	oldest           uint64          // without a reply
-	begin, end       time.Duration   // of what is measured
+	at               []time.Duration // time of the first transmission
+	last             []time.Duration // time of the last transmission
+	oldest           uint64          // oldest request without a reply
+	begin, end       time.Duration   // start and end of the measurement
 	times            *hdrhistogram.Histogram
 }
 
@@ -28,9 +28,10 @@ func newAsker(requests, warmup uint64, window int) *asker {
 		last: make([]time.Duration, all), times: hdrhistogram.New(1, int64(time.Minute), 3)}
 }
 
-// ask appends the requests for which there is room.
+// ask appends new requests up to the window.
 func (a *asker) ask(at time.Duration, out []envelope) []envelope {
-	// The warm-up ends before the measurement begins, so that none of it is in flight.
+	// The warm-up ends before the measurement begins: none of its requests is in
+	// flight then.
 	limit := a.requests
 	if a.replied < a.warmup {
 		limit = a.warmup
@@ -46,7 +47,7 @@ func (a *asker) ask(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// receive takes a reply.
+// receive handles a reply.
 func (a *asker) receive(m *Message, at time.Duration) {
 	if m.Kind != reply || m.Request >= a.asked || a.done[m.Request] {
 		return
@@ -54,7 +55,7 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	a.done[m.Request] = true
 	a.replied++
 	if m.Request >= a.warmup {
-		_ = a.times.RecordValue(min(int64(at-a.at[m.Request]), int64(time.Minute))) // in its bounds
+		_ = a.times.RecordValue(min(int64(at-a.at[m.Request]), int64(time.Minute))) // the value is within bounds
 		a.end = at
 	}
 	for a.oldest < a.asked && a.done[a.oldest] {
@@ -62,7 +63,7 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	}
 }
 
-// tick asks again for what has waited too long.
+// tick repeats requests that have waited too long.
 func (a *asker) tick(at time.Duration, out []envelope) []envelope {
 	for r := a.oldest; r < a.asked; r++ {
 		if !a.done[r] && at-a.last[r] >= askAgainAfter {

@@ -9,15 +9,14 @@ import (
 	"weft/bench/traffic"
 )
 
-// guest is a member that is itself the guest of a vhost-user port: UDP over IPv4
-// over Ethernet in a few lines instead of a kernel's stack, and frames handed over
-// in shared memory instead of by system calls. Members have hardware addresses
-// that follow from their IP addresses, so that nothing need be resolved; it
-// answers ARP for who does so all the same.
+// guest is a member that is itself the guest of a vhost-user port. It implements UDP
+// over IPv4 over Ethernet in place of a kernel's stack, and exchanges frames through
+// shared memory. Hardware addresses of members follow from their IP addresses, so
+// members need no ARP; a guest answers ARP requests of others.
 type guest struct {
 	port    *traffic.Port
 	own     netip.Addr
-	heads   [][headers]byte // of frames to each member
+	heads   [][headers]byte // headers of frames to each member
 	out     [][]byte
 	pending int
 	in      [][]byte
@@ -25,7 +24,7 @@ type guest struct {
 
 const headers = 14 + 20 + 8
 
-// HardwareAddress is that of the member with this IP address.
+// HardwareAddress returns the address of the member with this IP address.
 func HardwareAddress(a netip.Addr) [6]byte {
 	ip := a.As4()
 	return [6]byte{2, 0, ip[0], ip[1], ip[2], ip[3]}
@@ -44,7 +43,7 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	return g, err
 }
 
-// head is the headers of a frame but for lengths and checksum.
+// head returns the headers of a frame without lengths and checksum.
 func head(from, to netip.Addr) (h [headers]byte) {
 	src, dst := HardwareAddress(from), HardwareAddress(to)
 	copy(h[:], dst[:])
@@ -68,7 +67,7 @@ func (g *guest) receive(wait time.Duration) ([][]byte, error) {
 	return g.in, nil
 }
 
-// accept returns the payload of a datagram for this member, and answers ARP.
+// accept returns the payload of a datagram to this member, and answers ARP requests.
 func (g *guest) accept(f []byte) []byte {
 	own := g.own.As4()
 	switch {
@@ -86,15 +85,15 @@ func (g *guest) accept(f []byte) []byte {
 	return f[headers : 34+n]
 }
 
-// answerARP says who has this member's address (RFC 826).
+// answerARP answers a request for this member's address (RFC 826).
 func (g *guest) answerARP(ask []byte) {
 	mac, ip := HardwareAddress(g.own), g.own.As4()
 	a := append([]byte{}, ask[6:12]...)
 	a = append(a, mac[:]...)
-	a = append(a, ask[12:20]...) // type, and hardware and protocol as asked
+	a = append(a, ask[12:20]...) // EtherType, and hardware and protocol type of the request
 	a = append(a, 0, 2)
 	a = append(append(a, mac[:]...), ip[:]...)
-	a = append(a, ask[22:32]...) // who asked
+	a = append(a, ask[22:32]...) // the sender of the request
 	g.port.Send([][]byte{a})
 }
 
@@ -116,8 +115,8 @@ func (g *guest) send(to int, datagram []byte) error {
 	return nil
 }
 
-// flush hands over what was sent, in one publish; what finds no room is lost, as in
-// the network.
+// flush sends the queued frames in one publish. Frames without room are lost, as in a
+// network.
 func (g *guest) flush() {
 	if g.pending > 0 {
 		g.port.Send(g.out[:g.pending])

@@ -1,13 +1,11 @@
-// Package replica is a replicated log as a load for networks: three replicas agree
-// over UDP on the order of a client's requests. One replica leads, each
-// request is an entry that it sends to the others, and a majority commits it.
-// There are no elections: what is measured is the way of messages, not the
-// protocol.
+// Package replica is a replicated log that serves as a load for networks: three
+// replicas agree over UDP on the order of a client's requests. One replica leads. It
+// sends each request to the others as an entry, and a majority commits it. There are
+// no elections: the measurement covers the path of messages, not the protocol.
 //
-// message.go is what they say, node.go and client.go are what they do about it
-// (without a clock or socket of their own), socket.go and guest.go carry messages
-// through the system's stack or as the guest of a vhost-user port, run.go runs
-// one of them, report.go is what it found.
+// message.go has the messages. node.go and client.go handle them without a clock or a
+// socket. socket.go and guest.go carry them through the system's stack or as the
+// guest of a vhost-user port. run.go runs a member, report.go has the result.
 package replica
 
 import (
@@ -15,24 +13,25 @@ import (
 	"fmt"
 )
 
-// Replicas agree; the client has the number after theirs.
+// Replicas have the numbers below Client.
 const (
 	Replicas = 3
 	Client   = Replicas
 	majority = Replicas/2 + 1
 )
 
-// MaxRequests bounds a run: logs are kept whole.
+// MaxRequests is the greatest number of requests of a run: replicas keep the whole
+// log.
 const MaxRequests = 1 << 20
 
 // Kinds of messages.
 const (
 	propose = 1 + iota // client to leader: Request, payload
-	appendE            // leader to others: Index, Request, payload
-	ack                // to the leader: Index is stored
-	reply              // to the client: Request is committed at Index
-	query              // client to all: how far are you?
-	status             // to the client: Index entries of this Digest, and what they cost
+	appendE            // leader to followers: Index, Request, payload
+	ack                // follower to leader: Index is stored
+	reply              // leader to client: Request is committed at Index
+	query              // client to all: asks for a status
+	status             // replica to client: number and digest of its entries, and its processor time
 	stop               // client to all: end
 )
 
@@ -42,21 +41,20 @@ type Message struct {
 	From    byte
 	Index   uint64
 	Request uint64
-	// Digest, and nanoseconds of processor time, in a status.
+	// Digest, and processor time in nanoseconds, of a status.
 	Digest       uint64
 	User, System int64
 }
 
-// payload is the bytes of a request or entry behind the head; they are a function
-// of the request, so that a log's digest tells whether they arrived.
+// payload is the bytes of a request or entry behind the head. They are a function of
+// the request: a log's digest shows whether they arrived.
 const (
 	headLen     = 2 + 5*8
 	payloadLen  = 64
 	MessageSize = headLen + payloadLen
 )
 
-// encode writes the message to b, which has MessageSize bytes, and returns how
-// many it takes.
+// encode writes the message to b, of MessageSize bytes, and returns its length.
 func (m *Message) encode(b []byte) int {
 	b[0], b[1] = m.Kind, m.From
 	for i, v := range []uint64{m.Index, m.Request, m.Digest, uint64(m.User), uint64(m.System)} {
@@ -71,7 +69,7 @@ func (m *Message) encode(b []byte) int {
 	return MessageSize
 }
 
-// word is part i of a request's payload.
+// word returns part i of a request's payload.
 func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
 
 // decode reads a message.

@@ -2,30 +2,29 @@ package replica
 
 import "time"
 
-// An envelope is a message to somebody.
+// An envelope is a message with its receiver.
 type envelope struct {
 	to int
 	m  Message
 }
 
-// againAfter is how long an entry may be without everybody's ack before the leader
-// sends it again.
+// againAfter is how long an entry may lack an ack before the leader repeats it.
 const againAfter = 20 * time.Millisecond
 
 // entry is one place of the log.
 type entry struct {
 	request uint64
 	there   bool
-	acks    byte // one bit a replica; the leader's
+	acks    byte // a bit for each replica; used by the leader
 	at      time.Duration
 }
 
-// Node is a replica; number 0 leads.
+// Node is a replica. Number 0 leads.
 type Node struct {
 	id  int
 	log []entry
-	// The leader's: where each request is, one more than its index; entries
-	// before committed are agreed on, before everywhere by all.
+	// Used by the leader: the index of each request plus one. Entries before
+	// committed have a majority; all replicas have the entries before everywhere.
 	where                 []uint32
 	committed, everywhere uint64
 }
@@ -38,7 +37,7 @@ func newNode(id int) *Node {
 	return n
 }
 
-// receive handles a message and appends what is to be sent to out.
+// receive handles a message and appends the messages to send to out.
 func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:
@@ -60,7 +59,7 @@ func (n *Node) envelope(to int, m Message) envelope {
 	return envelope{to, m}
 }
 
-// propose gives a request its place, once, and has the others store it.
+// propose gives a new request its index and sends it to the followers.
 func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envelope {
 	if place := n.where[request]; place != 0 {
 		if index := uint64(place - 1); index < n.committed { // the reply was lost
@@ -74,7 +73,7 @@ func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envel
 	return n.spread(index, out)
 }
 
-// spread sends an entry to those who have not acked it.
+// spread sends an entry to the replicas that have not acked it.
 func (n *Node) spread(index uint64, out []envelope) []envelope {
 	e := &n.log[index]
 	for to := 1; to < Replicas; to++ {
@@ -85,7 +84,7 @@ func (n *Node) spread(index uint64, out []envelope) []envelope {
 	return out
 }
 
-// acked notes an ack and replies to what is committed by it, in order.
+// acked notes an ack and replies to the requests that it commits, in order.
 func (n *Node) acked(from int, index uint64, out []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return out
@@ -108,7 +107,7 @@ func (e *entry) votes() (n int) {
 	return n
 }
 
-// tick sends again what has waited too long.
+// tick repeats entries that have waited too long.
 func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	if n.id != 0 {
 		return out
@@ -122,8 +121,8 @@ func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// state is how many entries are there without a gap, and their digest: logs of the
-// same length and digest are the same (FNV-1a over the requests in order).
+// state returns the number of entries without a gap and their digest. Logs of the
+// same length and digest are equal (FNV-1a over the requests in order).
 func (n *Node) state() (entries, digest uint64) {
 	digest = 0xcbf29ce484222325
 	for i := range n.log {

@@ -11,11 +11,11 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// network carries messages between a client and its replicas in one goroutine; it
-// loses, repeats and disorders them.
+// network carries messages between a client and its replicas in one goroutine. It
+// loses, duplicates and reorders them.
 type network struct {
 	random *rand.Rand
-	loss   int // percent
+	loss   int // in percent
 	queue  []envelope
 	nodes  [Replicas]*Node
 	client *asker
@@ -42,7 +42,7 @@ func (w *network) post(out []envelope) {
 	}
 }
 
-// step delivers a message, any of the queue's, as bytes.
+// step delivers any message of the queue, as bytes.
 func (w *network) step(t *testing.T) {
 	w.at += time.Millisecond
 	w.post(w.client.ask(w.at, nil))
@@ -66,8 +66,8 @@ func (w *network) step(t *testing.T) {
 	w.post(w.nodes[0].tick(w.at, nil))
 }
 
-// checkAgreement: each request is once in the log, a majority has what was replied
-// to, and in the end all logs are the same.
+// checkAgreement checks that each request is once in the log, that a majority has
+// every request with a reply, and that all logs are equal at the end.
 func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 	t.Helper()
 	w := newNetwork(seed, loss, requests, window)
@@ -142,7 +142,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Three replicas and a client over the system's stack.
+// Three replicas and a client use the system's stack.
 func TestOverSockets(t *testing.T) {
 	var c Config
 	for _, a := range []string{"127.7.0.1", "127.7.0.2", "127.7.0.3", "127.7.0.4"} {
@@ -174,7 +174,7 @@ func TestOverSockets(t *testing.T) {
 	}
 }
 
-// A guest's frames are UDP as another implementation reads it.
+// gopacket reads a guest's frames as UDP.
 func TestGuestFrames(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	g := &guest{own: a, heads: [][headers]byte{head(a, b)}, out: make([][]byte, batch)}

@@ -2,24 +2,24 @@ package replica
 
 import "time"
 
-// Report is what the client found.
+// Report is the client's result.
 type Report struct {
 	Requests int     `json:"requests"`
 	Window   int     `json:"window"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"requests_per_second"`
-	// Latency of a request until its reply, in microseconds.
+	// Time from a request to its reply, in microseconds.
 	P50  float64 `json:"p50_us"`
 	P90  float64 `json:"p90_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p99_9_us"`
 	Max  float64 `json:"max_us"`
-	// Members are the replicas in order and the client. Theirs is the time of the
-	// warm-up and of what is measured, as the kernel's ticks divide it.
+	// Members has the replicas in order and the client. Their processor time covers
+	// warm-up and measurement, split as the kernel's ticks split it.
 	Members [Replicas + 1]CPU `json:"cpu"`
 }
 
-// CPU is processor time of one member.
+// CPU is the processor time of one member.
 type CPU struct {
 	User   float64 `json:"user_seconds"`
 	System float64 `json:"system_seconds"`

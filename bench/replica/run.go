@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is one member.
+// Config describes one member.
 type Config struct {
 	// Member is 0, which leads, 1 or 2, or Client.
 	Member int
 	// Addresses of the replicas in order, and of the client.
 	Addresses []netip.Addr
-	// Port is the path of a vhost-user socket whose guest the member is; empty: a
-	// UDP socket.
+	// Port is the path of the vhost-user socket whose guest the member is; empty: the
+	// member uses a UDP socket.
 	Port string
-	// Busy never waits, as event loops that look for the least latency do: it asks
-	// the kernel, or looks into the ring, again and again.
+	// Busy polls the kernel, or the ring, without waiting, like event loops for the
+	// least latency.
 	Busy bool
-	// The client's: how many requests are measured, how many go before, and how many
-	// are asked at a time.
+	// For the client: the number of requests measured, of those before, and of those
+	// outstanding at a time.
 	Requests, Warmup uint64
 	Window           int
-	// Hold, if set, is read to the end of a line once all replicas answer, before
-	// the client asks.
+	// Hold, if set, is read to the end of a line between the first status of all
+	// replicas and the first request.
 	Hold io.Reader
 }
 
@@ -63,20 +63,20 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is how often a member looks for what has waited too long.
+// tickEvery is how often a member looks for overdue messages.
 const tickEvery = 5 * time.Millisecond
 
-// silence is how long the client lets nothing happen.
+// silence is how long the client waits for any message before it gives up.
 const silence = 10 * time.Second
 
-// member is one at work.
+// member is a running member.
 type member struct {
 	carrier carrier
 	start   time.Time
-	wait    time.Duration // for messages
+	wait    time.Duration // longest wait for messages
 	out     []envelope
 	buf     [MessageSize]byte
-	next    time.Duration // tick
+	next    time.Duration // time of the next tick
 }
 
 func newMember(c *Config, carrier carrier) *member {
@@ -89,7 +89,7 @@ func newMember(c *Config, carrier carrier) *member {
 
 func (m *member) now() time.Duration { return time.Since(m.start) }
 
-// post sends what is to be sent.
+// post sends the queued messages.
 func (m *member) post() error {
 	for i := range m.out {
 		if err := m.carrier.send(m.out[i].to, m.buf[:m.out[i].m.encode(m.buf[:])]); err != nil {
@@ -101,7 +101,7 @@ func (m *member) post() error {
 	return nil
 }
 
-// turn receives once, handles what came, ticks if it is time, and posts.
+// turn receives once, handles the messages, ticks when due, and posts.
 func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
 	datagrams, err := m.carrier.receive(m.wait)
 	if err != nil {
@@ -109,7 +109,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	}
 	at := m.now()
 	for _, d := range datagrams {
-		if msg, err := decode(d); err == nil { // others' datagrams are nothing
+		if msg, err := decode(d); err == nil { // ignore foreign datagrams
 			handle(&msg, at)
 		}
 	}
@@ -120,7 +120,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	return m.post()
 }
 
-// RunReplica is replica c.Member until the client says stop or the context ends.
+// RunReplica runs replica c.Member until the client stops it or the context ends.
 func RunReplica(ctx context.Context, c *Config) error {
 	carrier, err := c.open()
 	if err != nil {
@@ -156,7 +156,7 @@ func RunReplica(ctx context.Context, c *Config) error {
 	return ctx.Err()
 }
 
-// RunClient asks, and reports when all replicas have all entries.
+// RunClient runs the client and reports when all replicas have all entries.
 func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	carrier, err := c.open()
 	if err != nil {
@@ -203,13 +203,13 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	return r, nil
 }
 
-// meet waits until all replicas answer.
+// meet waits for a status of each replica.
 func (m *member) meet(ctx context.Context) error {
 	_, err := m.poll(ctx, func(*Message) bool { return true })
 	return err
 }
 
-// ask waits until all replicas have all entries, and has them stop.
+// ask waits until all replicas have all entries and stops them.
 func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, error) {
 	all, err := m.poll(ctx, func(msg *Message) bool { return msg.Index == entries })
 	if err != nil {
@@ -224,7 +224,7 @@ func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, er
 	return all, m.post()
 }
 
-// poll asks all replicas for their status until each says what is wanted.
+// poll asks all replicas for their status until wanted accepts each.
 func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
 	var have [Replicas]bool
 	missing := Replicas
@@ -258,7 +258,7 @@ func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Rep
 	return all, nil
 }
 
-// usage is this process's processor time.
+// usage returns this process's processor time.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

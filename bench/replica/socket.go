@@ -19,10 +19,10 @@ type carrier interface {
 	close()
 }
 
-// UDPPort is everybody's.
+// UDPPort is the port of every member.
 const UDPPort = 5211
 
-// socket is a UDP socket as a server on an event loop uses it: epoll_wait, then
+// socket is a UDP socket used as a server with an event loop does: epoll_wait,
 // recvfrom until nothing is left, and sendto.
 type socket struct {
 	fd, epoll int
@@ -32,7 +32,7 @@ type socket struct {
 	events    [1]unix.EpollEvent
 }
 
-// batch is how many datagrams are handled before what they cause is sent.
+// batch is the number of datagrams handled before the resulting messages are sent.
 const batch = 64
 
 func openSocket(own int, addresses []netip.Addr) (*socket, error) {
@@ -70,7 +70,7 @@ func (s *socket) receive(wait time.Duration) ([][]byte, error) {
 		case nil:
 			s.received = append(s.received, s.bufs[i][:n])
 			i++
-		case unix.EINTR, unix.ECONNREFUSED: // of a datagram sent before the other was there
+		case unix.EINTR, unix.ECONNREFUSED: // a datagram was sent before its receiver existed
 		case unix.EAGAIN:
 			return s.received, nil
 		default:
@@ -84,7 +84,7 @@ func (s *socket) send(to int, datagram []byte) error {
 	for {
 		switch err := unix.Sendto(s.fd, datagram, 0, s.to[to]); err {
 		case unix.EINTR, unix.ECONNREFUSED:
-		case nil, unix.EAGAIN, unix.ENOBUFS: // lost, as in the network
+		case nil, unix.EAGAIN, unix.ENOBUFS: // lost, as in a network
 			return nil
 		default:
 			return fmt.Errorf("send: %w", err)

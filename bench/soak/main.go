@@ -1,11 +1,11 @@
-// Command soak kills the switch again and again while frames flow between two
-// guests, and says what that cost: no descriptor may be lost or used twice, no
-// byte may change, and the pause is bounded.
+// Command soak kills the switch repeatedly while frames flow between two guests and
+// reports the cost: no descriptor may be lost or used twice, no byte may change, and
+// the pause is bounded.
 //
 //	go run ./bench/soak -kills 1000
 //
-// The guests are vhosttest's load generator, attached through vhost-user like any
-// other. Each kill is a SIGKILL, of the engine, of control, or of both at once.
+// The guests are vhosttest's load generator, attached through vhost-user. Each kill
+// is a SIGKILL of the engine, of control, or of both at once.
 package main
 
 import (
@@ -95,7 +95,7 @@ func run(ctx context.Context) (ok bool, err error) {
 			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
 		}
 	}
-	time.Sleep(time.Second) // until a switch that has just been started has a spare engine
+	time.Sleep(time.Second) // until the new switch has a spare engine
 	g.Begin()
 	if err := s.refresh(); err != nil {
 		return false, err
@@ -118,7 +118,7 @@ func run(ctx context.Context) (ok bool, err error) {
 	return report(counted, pauses, s.drops), nil
 }
 
-// loadCore is the core that the load is pinned to, -1 if it is not.
+// loadCore returns the core that the load is pinned to, or -1.
 func loadCore(word string, worker int) (int, error) {
 	if word == "any" {
 		return -1, nil
@@ -130,9 +130,9 @@ func loadCore(word string, worker int) (int, error) {
 	if word == "other" {
 		i := slices.IndexFunc(allowed, func(c int) bool { return c != worker })
 		if i < 0 {
-			return -1, nil // there is but one
+			return -1, nil // the machine has one core
 		}
-		if *victim == "engine" { // else control is started again from here
+		if *victim == "engine" { // for another victim, this process starts control again and needs all cores
 			err = cpu.Confine([]int{worker})
 		}
 		return allowed[i], err
@@ -159,7 +159,7 @@ func newLoad() (*vhosttest.Load, error) {
 	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
 }
 
-// addPorts makes two ports with a flow each way.
+// addPorts adds two ports with a flow in each direction.
 func addPorts(s *weft, dir string) error {
 	for _, name := range []string{"a", "b"} {
 		if err := s.command("add-port", name, "type=vhost-user", "mode=server", "path="+filepath.Join(dir, name)); err != nil {
@@ -174,7 +174,7 @@ func addPorts(s *weft, dir string) error {
 	return nil
 }
 
-// connection is the guests' front ends.
+// connection has the guests' front ends.
 type connection struct {
 	dir    string
 	load   *vhosttest.Load
@@ -202,7 +202,7 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-// again connects once more, to a switch of which nothing was left.
+// again connects to a switch that kept nothing.
 func (c *connection) again(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()
@@ -210,14 +210,14 @@ func (c *connection) again(g *stream.Stream) error {
 	})
 }
 
-// patience is how long no frame may come before the soak is given up.
+// patience is how long no frame may arrive before the soak gives up.
 const patience = 10 * time.Second
 
-// dies is how long frames may still come from an engine that was killed: a gap that
-// begins later is not its successor's doing.
+// dies is how long frames may still arrive from a killed engine. A gap that begins
+// later is not due to its replacement.
 const dies = 20 * time.Millisecond
 
-// soak kills at random moments and returns what each kill cost, by victim.
+// soak kills at random moments and returns the cost of each kill, by victim.
 func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}

@@ -8,18 +8,18 @@ import (
 	"weft/bench/stream"
 )
 
-// pause is what one kill cost: the longest time without a frame that began with it.
+// pause is the cost of one kill: the longest gap without a frame that began with it.
 type pause struct {
 	time.Duration
-	later    time.Duration // the longest that began after it, until the next kill
-	own      time.Duration // for which the load did not run
-	stall    time.Duration // for which the worker did not, at most: a power of two; of a new one, since its start
-	replaced time.Duration // from control's notice of the engine's death to the last port
-	workers  time.Duration // of that, until the workers ran
-	worker   time.Duration // for which the new worker could run and was not given its core
-	control  time.Duration // the same of the one of control's threads that waited longest
-	lost     int64         // frames, those included of which the switch knows
-	again    uint64        // frames that came twice
+	later    time.Duration // longest gap that began after it, until the next kill
+	own      time.Duration // part in which the load did not run
+	stall    time.Duration // part in which the worker did not run, at most: a power of two; for a new worker, since its start
+	replaced time.Duration // time from control's notice of the engine's death to the last port
+	workers  time.Duration // part of replaced until the workers ran
+	worker   time.Duration // time for which the new worker was runnable without a core
+	control  time.Duration // the same for the control thread that waited longest
+	lost     int64         // lost frames, those that the switch counted as dropped included
+	again    uint64        // frames that arrived twice
 }
 
 func (p *pause) String() string {
@@ -27,8 +27,8 @@ func (p *pause) String() string {
 		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.again)
 }
 
-// report prints the pauses and what was counted, and judges: every frame lost
-// must be one that the switch says it dropped.
+// report prints pauses and counts and judges them: the switch must have counted every
+// lost frame as dropped.
 func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64) (ok bool) {
 	ok = true
 	for _, who := range []string{"engine", "control", "both"} {
@@ -63,7 +63,7 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	return ok
 }
 
-// table prints the pauses, which are in order, and what the machine had in them.
+// table prints the pauses, in order, with the machine's part in them.
 func table(who string, p []pause) {
 	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
 	for _, row := range []struct {
@@ -90,7 +90,7 @@ func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
 
 func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
 
-// explain takes the longest pauses apart, and those beyond the limit.
+// explain prints the parts of the longest pauses, and of those beyond the limit.
 func explain(pauses []pause) {
 	for i, p := range pauses {
 		if i >= len(pauses)-longestShown || p.Duration > *limit {

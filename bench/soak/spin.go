@@ -11,8 +11,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// spin has a plain loop on every core read the clock for a while, and prints how
-// long it was kept from running: pauses that no program here can avoid.
+// spin runs a loop on every core that only reads the clock, and prints how long the
+// loops did not run: no program here can avoid these pauses.
 func spin(d time.Duration) {
 	cores, err := cpu.Allowed()
 	if err != nil {
@@ -41,7 +41,7 @@ func spin(d time.Duration) {
 	}
 }
 
-// leastGap is what counts as not running.
+// leastGap is the shortest gap that counts as not running.
 const leastGap = 20 * time.Microsecond
 
 func spinGaps(d time.Duration) (gaps []time.Duration) {

@@ -17,7 +17,7 @@ import (
 	"weft/datapath"
 )
 
-// weft is a weftd on a state of its own, and the client's way to it.
+// weft is a weftd with its own state, and a client for it.
 type weft struct {
 	ctx     context.Context
 	bin     string
@@ -27,9 +27,9 @@ type weft struct {
 	client  *api.Client
 	engine  int               // process id
 	worker  int               // core of the first worker
-	gaps    []uint64          // passes of the worker by the time since the one before
-	drops   map[string]uint64 // by reason, since it was cleared last
-	seen    map[string]uint64 // what the switch says, by port and reason
+	gaps    []uint64          // histogram of the times between two passes of the worker
+	drops   map[string]uint64 // drops by reason, since they were last cleared
+	seen    map[string]uint64 // the switch's own counters, by port and reason
 }
 
 func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
@@ -50,7 +50,7 @@ func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
 	return s, s.start()
 }
 
-// start starts control, and with it the engine if none lives, and waits until it
+// start starts control, which starts an engine if none lives, and waits until control
 // answers.
 func (s *weft) start() error {
 	s.control = exec.Command(filepath.Join(s.bin, "weftd"), "--socket", s.dir+"/socket", "--state", s.dir+"/state")
@@ -82,7 +82,7 @@ func (s *weft) command(args ...string) error {
 	return err
 }
 
-// refresh asks for the engine's process id and for what was dropped.
+// refresh asks for the engine's process id and for the drop counters.
 func (s *weft) refresh() error {
 	about, err := s.client.Show()
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *weft) refresh() error {
 	return nil
 }
 
-// kill ends processes without warning, and starts control again if it was among
-// them. The engine is control's to start.
+// kill kills processes with SIGKILL and restarts control if it was one of them.
+// Control starts the engine.
 func (s *weft) kill(who string) error {
 	if who != "control" {
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
@@ -119,14 +119,14 @@ func (s *weft) kill(who string) error {
 		return err
 	}
 	_ = s.control.Wait()
-	if who == "both" { // and with them what was counted
+	if who == "both" { // the counters are gone, too
 		clear(s.seen)
 	}
 	return s.start()
 }
 
-// stall bounds the longest time between two passes of the worker that came since
-// before was asked for; of a new engine, since its start.
+// stall returns a bound on the longest time between two passes of the worker since
+// before was read; for a new engine, since its start.
 func stall(before, now []uint64) time.Duration {
 	for i := len(now) - 1; i >= 0; i-- {
 		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
@@ -142,8 +142,8 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-// replaced is how long control says that it took to replace the engine last, and
-// how much of it until the workers ran.
+// replaced returns how long control says it took to replace the engine last, and the
+// part until the workers ran.
 func (s *weft) replaced() (all, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)
@@ -155,7 +155,7 @@ func (s *weft) replaced() (all, workers time.Duration) {
 	return time.Duration(ms) * time.Millisecond, time.Duration(workersMS) * time.Millisecond
 }
 
-// output is the end of what the switch has logged.
+// output returns the end of the switch's log.
 func (s *weft) output() string {
 	text, _ := os.ReadFile(s.log.Name())
 	return string(text[max(0, len(text)-4000):])

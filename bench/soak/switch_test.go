@@ -7,7 +7,8 @@ import (
 	"weft/datapath"
 )
 
-// The stall is in the highest bucket that counted since; of a new engine, in any.
+// The stall is in the highest bucket that grew; for a new engine, in the highest that
+// is not empty.
 func TestStall(t *testing.T) {
 	before, now := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	count := func(gaps []uint64, ns time.Duration) { gaps[datapath.GapBucket(uint64(ns))]++ }

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the switch's threads could run and were not given a core: what the
-// machine adds to a pause (schedstat, Documentation/scheduler/sched-stats.rst).
+// How long the switch's threads were runnable without a core: the machine's part in a
+// pause (schedstat, Documentation/scheduler/sched-stats.rst).
 
-// waits are of all threads of a process since they began, by thread.
+// waits returns the waiting times of all threads of a process since their start, by
+// thread.
 func waits(pid int) map[int]time.Duration {
 	all := map[int]time.Duration{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -22,7 +23,7 @@ func waits(pid int) map[int]time.Duration {
 		text, err := os.ReadFile(file)
 		fields := strings.Fields(string(text))
 		if err != nil || len(fields) < 2 {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		tid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		ns, _ := strconv.ParseInt(fields[1], 10, 64)
@@ -31,8 +32,8 @@ func waits(pid int) map[int]time.Duration {
 	return all
 }
 
-// workerWait is that of the thread of a process that may run on one core only, the
-// worker's.
+// workerWait returns the waiting time of the worker: the thread that may run on one
+// core only.
 func workerWait(pid, core int) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range waits(pid) {
@@ -44,7 +45,7 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait is the most that one thread waited between two readings.
+// longestWait returns the longest wait of one thread between two readings.
 func longestWait(before, after map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range after {
