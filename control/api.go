@@ -111,14 +111,14 @@ func (d *Daemon) handler() *access.Mux {
 		return struct{}{}, d.deletePort(r.PathValue("name"))
 	})
 	route("GET /v1/flows", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.dumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+		return d.pipeline.dumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.changeFlows(change)
+		return d.pipeline.changeFlows(change)
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -126,7 +126,7 @@ func (d *Daemon) handler() *access.Mux {
 		if err != nil {
 			return nil, err
 		}
-		return d.deleteFlows(q.Get("match"), strict)
+		return d.pipeline.deleteFlows(q.Get("match"), strict)
 	})
 	d.tableRoutes(route)
 	d.modTableRoutes(route)
@@ -134,7 +134,7 @@ func (d *Daemon) handler() *access.Mux {
 	d.packetOutRoutes(route)
 	d.limitRoutes(route)
 	route("GET /v1/megaflows", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.dumpMegaflows(words), nil
+		return d.pipeline.dumpMegaflows(words), nil
 	}))
 	d.toolRoutes(mux, route)
 	mux.HandleFunc("GET /metrics", d.patientMetrics().ServeHTTP)
@@ -261,14 +261,14 @@ func writeJSON(w io.Writer, v any) error {
 
 func (d *Daemon) show() api.Show {
 	ports, _ := d.listPorts("") // fails for a name only
-	d.mu.RLock()
-	flows := d.pipeline.Len()
-	d.mu.RUnlock()
+	d.pipeline.mu.RLock()
+	flows := d.pipeline.tables.Len()
+	d.pipeline.mu.RUnlock()
 	s := api.Show{
 		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.restarts.Load(),
-		Flows: flows, Megaflows: d.megaflows.len(), MACs: d.macs.len(),
-		Workers: d.workerStats(), Ports: ports,
+		Flows: flows, Megaflows: d.pipeline.megaflows.len(), MACs: d.pipeline.macs.len(),
+		Workers: d.pipeline.workerStats(), Ports: ports,
 	}
 	if c := d.engine(); c != nil {
 		s.EnginePID = c.PID()

@@ -68,7 +68,7 @@ func TestAPIRefusals(t *testing.T) {
 			t.Errorf("%s %s %s: %d %q %v, want %d and %q", c.method, c.path, c.body, resp.StatusCode, refusal.Error, err, c.status, c.word)
 		}
 	}
-	if n := f.d.pipeline.Len(); n != 1 {
+	if n := f.d.pipeline.tables.Len(); n != 1 {
 		t.Errorf("%d flows after refusals", n)
 	}
 	if ports, _ := f.d.listPorts(""); len(ports) != 1 {

@@ -26,12 +26,12 @@ func (f *fakes) bound(ports map[string]string) {
 func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	f.worker().on(func() {
 		slot, ok := f.worker().lookup(key)
-		f.d.mu.RLock()
-		defer f.d.mu.RUnlock()
-		f.d.megaflows.mu.Lock()
-		defer f.d.megaflows.mu.Unlock()
-		if ok && f.d.megaflows.slots[slot] != nil {
-			actions = f.d.megaflows.slots[slot].actions
+		f.d.pipeline.mu.RLock()
+		defer f.d.pipeline.mu.RUnlock()
+		f.d.pipeline.megaflows.mu.Lock()
+		defer f.d.pipeline.megaflows.mu.Unlock()
+		if ok && f.d.pipeline.megaflows.slots[slot] != nil {
+			actions = f.d.pipeline.megaflows.slots[slot].actions
 		}
 	})
 	return actions
@@ -63,7 +63,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 				t.Errorf("%s, host %d: %v, want %v", when, src, got, want)
 			}
 		}
-		tr, err := f.d.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "", byName)
+		tr, err := f.d.pipeline.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "", byName)
 		if err != nil || tr.Drop != "spoofed" || len(tr.Steps) != 1 || tr.Steps[0].Kind != api.StepNote ||
 			!strings.Contains(tr.Steps[0].Note, "nw_src=10.0.0.7, which g may not send") {
 			t.Errorf("%s: trace %+v, %v", when, tr, err)
@@ -89,7 +89,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	w.frame(udpKey(1, 5, 9, 9), 100)
 	f.settle()
 	f.bound(map[string]string{"g": "vni=1;mac=02:00:00:00:00:05"})
-	list := f.d.listMACs()
+	list := f.d.pipeline.listMACs()
 	if len(list) != 1 || !list[0].Declared || list[0].Port != "g" || *list[0].VNI != 1 {
 		t.Errorf("%+v", list)
 	}
@@ -115,7 +115,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 	w.frame(udpKey(1, 5, 9, 11), 100)
 	f.settle()
-	for _, m := range f.d.listMACs() {
+	for _, m := range f.d.pipeline.listMACs() {
 		if m.Declared || m.MAC == "02:00:00:00:00:05" && m.Port != "p1" {
 			t.Errorf("after the port is gone: %+v", m)
 		}

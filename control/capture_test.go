@@ -151,11 +151,11 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 // The tap that a killed daemon left is taken away by the next one.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
-	f.d.workers.Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
-	if err := f.d.workers.WaitApplied(); err != nil {
+	f.d.pipeline.workers.Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	if err := f.d.pipeline.workers.WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.d.workers.WaitApplied(); err != nil {
+	if err := f.d.pipeline.workers.WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
 	f.die()

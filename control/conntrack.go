@@ -1,18 +1,11 @@
 package control
 
 import (
-	"encoding/json"
 	"maps"
-	"net/http"
 	"slices"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"weft/api"
 	"weft/conntrack"
-	"weft/control/access"
-	"weft/control/observe"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/flowtable"
@@ -28,7 +21,7 @@ const dumpChunk = 8192
 
 // eachConnection calls visit with all connections that filter chooses, with Daemon.mu
 // held, and pause once in a while without, until that returns false.
-func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
+func (d *Pipeline) eachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		d.mu.RLock()
 		if d.workers == nil {
@@ -47,7 +40,7 @@ func (d *Daemon) eachConnection(filter *conntrack.Filter, visit func(*conntrack.
 }
 
 // connections is the table, for settings. Caller holds mu.
-func (d *Daemon) connections() (*conntrack.Memory, error) {
+func (d *Pipeline) connections() (*conntrack.Memory, error) {
 	if d.workers == nil {
 		return nil, workers.ErrGone
 	}
@@ -57,7 +50,7 @@ func (d *Daemon) connections() (*conntrack.Memory, error) {
 // flushConnections ends the connections that filter chooses, and returns how many
 // once they have ended. workers.ErrGone: none did if the engine had died before, and
 // some may have if it died meanwhile.
-func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
+func (d *Pipeline) flushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	d.eachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
 	d.change.Lock() // settle must not outlive the workers
@@ -80,7 +73,7 @@ func (d *Daemon) flushConnections(filter *conntrack.Filter) (n int, err error) {
 }
 
 // collectRecircs forgets the recirc_ids that no megaflow needs. Caller holds mu.
-func (d *Daemon) collectRecircs(list []*megaflow) {
+func (d *Pipeline) collectRecircs(list []*megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {
 		needed[m.key.Recirc()] = true
@@ -93,60 +86,6 @@ func (d *Daemon) collectRecircs(list []*megaflow) {
 	d.recircs.Collect(func(id uint32) bool { return needed[id] })
 }
 
-func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
-	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
-	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
-		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
-		if err != nil {
-			return nil, asInput(err)
-		}
-		n, err := d.flushConnections(&filter)
-		if err != nil {
-			return nil, err
-		}
-		return api.ConnectionsChanged{Connections: n}, nil
-	})
-	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.conntrackSettings() })
-	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
-		var c api.ChangeConntrack
-		if err := body(r, &c); err != nil {
-			return nil, err
-		}
-		return struct{}{}, d.changeConntrack(&c)
-	})
-}
-
-// pagerPatience is how long a client may not read on in a dump of connections, which
-// holds neither locks nor memory meanwhile: a person may be reading.
-const pagerPatience = 5 * time.Minute
-
-// dumpConnections answers with a line a connection as ovs-dpctl dump-conntrack
-// prints it, or a line of JSON.
-func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	filter, err := conntrack.ParseFilter(q["arg"])
-	if err != nil {
-		d.reply(w, nil, asInput(err))
-		return
-	}
-	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
-	asJSON := q.Get("json") == "true"
-	var line, lines []byte
-	control := http.NewResponseController(w)
-	d.eachConnection(&filter, func(e *conntrack.Entry) {
-		line = e.AppendTo(line[:0], options)
-		if asJSON {
-			line, _ = json.Marshal(observe.Connection(e, string(line)))
-		}
-		lines = append(append(lines, line...), '\n')
-	}, func() bool {
-		_ = control.SetWriteDeadline(time.Now().Add(pagerPatience)) // only a test has none
-		_, err := w.Write(lines)
-		lines = lines[:0]
-		return err == nil
-	})
-}
-
 func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	m := map[string]uint32{}
 	for c, v := range t {
@@ -155,7 +94,7 @@ func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	return m
 }
 
-func (d *Daemon) conntrackSettings() (api.Conntrack, error) {
+func (d *Pipeline) conntrackSettings() (api.Conntrack, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	m, err := d.connections()
@@ -189,7 +128,7 @@ func (d *Daemon) conntrackSettings() (api.Conntrack, error) {
 	return s, nil
 }
 
-func (d *Daemon) changeConntrack(c *api.ChangeConntrack) error {
+func (d *Pipeline) changeConntrack(c *api.ChangeConntrack) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, err := d.connections()
@@ -281,30 +220,4 @@ func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, 
 		}
 	}
 	return 0, false
-}
-
-var (
-	metricConnections        = describe("connections", "Connections that are tracked.")
-	metricConnectionsCreated = describe("connections_created_total", "Connections that were committed.")
-	metricConnectionsEnded   = describe("connections_ended_total", "Connections that ended, by what ended them.", "by")
-	metricConnectionsRefused = describe("connections_refused_total", "Connections that could not be committed, by what was missing.", "missing")
-	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
-)
-
-// collectConnections counts connections. Caller holds mu.
-func (d *Daemon) collectConnections(out chan<- prometheus.Metric) {
-	m, err := d.connections()
-	if err != nil {
-		return
-	}
-	c := m.Counters()
-	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(m.Count()))
-	counter(out, metricConnectionsCreated, float64(c.Created))
-	counter(out, metricConnectionsEnded, float64(c.Expired), "timeout")
-	counter(out, metricConnectionsEnded, float64(c.Evicted), "eviction")
-	counter(out, metricConnectionsEnded, float64(c.Flushed), "flush")
-	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
-	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
-	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
-	counter(out, metricConnectionsLost, float64(m.EventsLost()))
 }

@@ -61,7 +61,6 @@ import (
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/cpu"
-	"weft/openflow"
 	"weft/tunnel"
 )
 
@@ -84,6 +83,8 @@ type Config struct {
 	SpinUS     int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
 	Exe        string // the binary with the engine in it; "": this one
 	Log        *slog.Logger
+
+	sizes datapath.Sizes // of the workers' memory; zero: the default
 }
 
 // DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
@@ -112,22 +113,13 @@ type Daemon struct {
 
 	change sync.Mutex
 
-	mu       sync.RWMutex
-	pipeline *openflow.Pipeline
-	view     *portView
-	workers  *workers.Workers
-	counters *counters.Region
-	rules    ruleBook                  // change and mu
-	places   []uint32                  // index: Rule.Slot; place in the counter region
-	byPlace  map[uint32]*openflow.Rule // used at the start only
+	pipeline *Pipeline
+	region   *counters.Region // what was counted, for the engine to keep
 
 	ports   map[uint32]*switchPort // change
 	numbers map[uint32]string      // last port's name by number, deleted ones too; change
 	// terminated are the rows of the workers' termination table, by index; change.
 	terminated map[uint32]tunnel.Termination
-	megaflows  *megaflows
-	macs       *macs
-	recircs    *openflow.RecircTable
 	templates  *underlay.Templates
 	underlay   *underlay.Kernel
 
@@ -139,18 +131,13 @@ type Daemon struct {
 	captures  *observe.Captures
 	monitors  observe.Monitors
 	connected *observe.ConnectionEvents
-	upcalls   *upcalls // change
 	limits    limits.Registry
-	macsStale chan struct{}
 	watched   chan struct{} // groups watch ports: see watchPorts
-	lessons   chan lesson   // to be learnt
-	unlearnt  atomic.Uint64 // flows that found no room
 	restarts  atomic.Uint64 // engines that died
 	replaced  replacements
 	trouble   atomic.Pointer[string] // why requests have to wait; nil: nothing is known
 	requests  *patience.Requests
 	suspects  *watchdog.Suspects
-	refusals  atomic.Uint64 // misses executed without a megaflow
 
 	servers  *access.Servers
 	stopping context.CancelFunc
@@ -219,27 +206,22 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(),
-		start:      engine.Start{Cores: config.Cores, Sizes: datapath.DefaultSizes, SpinUS: config.SpinUS},
-		pipeline:   openflow.NewPipeline(openflow.Limits{Rules: counters.MaxRules}),
-		view:       &portView{},
+		start:      engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		ports:      map[uint32]*switchPort{},
 		terminated: map[uint32]tunnel.Termination{},
-		macs:       newMACs(),
-		recircs:    openflow.NewRecircTable(),
 		suspects:   watchdog.NewSuspects(),
-		macsStale:  make(chan struct{}, 1),
 		watched:    make(chan struct{}, 1),
-		lessons:    make(chan lesson, learnQueue),
 	}
-	d.megaflows = newMegaflows(d.start.Sizes.Cache)
 	d.requests = patience.NewRequests(d.troubled)
-	d.captures = observe.NewCaptures(d, d.log)
-	d.connected = observe.NewConnectionEvents(d)
-	d.registerLimits()
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
+	d.pipeline = newPipeline(Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
+		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
+	d.captures = observe.NewCaptures(d.pipeline, d.log)
+	d.connected = observe.NewConnectionEvents(d.pipeline)
+	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.store.Close()
 		return nil, err
@@ -251,6 +233,9 @@ func newDaemon(config Config) (*Daemon, error) {
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.sizes == (datapath.Sizes{}) {
+		c.sizes = datapath.DefaultSizes
 	}
 	if c.SpinUS == 0 {
 		c.SpinUS = DefaultSpinUS
@@ -301,6 +286,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	d.templates = underlay.NewTemplates(d.underlay, d.log)
+	d.pipeline.attach(d, d.templates)
 	saved, err := d.store.Load()
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
@@ -312,10 +298,9 @@ func (d *Daemon) begin(ctx context.Context) error {
 	}
 	loop.Notify(d.underlay.Moved) // devices may have changed since their ports were set up
 	loop.Notify(d.watched)        // groups of the saved state may do so
-	d.done.Add(7)
+	d.done.Add(6)
 	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
-	go func() { defer d.done.Done(); d.maintain(ctx) }()
-	go func() { defer d.done.Done(); d.learnFlows(ctx) }()
+	go func() { defer d.done.Done(); d.pipeline.run(ctx) }()
 	go func() { defer d.done.Done(); d.templates.Follow(ctx) }()
 	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
 	go func() { defer d.done.Done(); d.supervise(ctx) }()
@@ -330,9 +315,7 @@ func (d *Daemon) end() {
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()
-	if d.upcalls != nil {
-		d.upcalls.close()
-	}
+	d.pipeline.endUpcalls()
 	for _, p := range d.ports {
 		p.driver.close()
 	}
@@ -348,8 +331,8 @@ func (d *Daemon) end() {
 			}
 		}
 		c.Close()
-		if d.workers != nil {
-			if err := d.store.SaveConnections(d.workers.Connections()); err != nil {
+		if w := d.pipeline.present(); w != nil {
+			if err := d.store.SaveConnections(w.Connections()); err != nil {
 				d.log.Error("connections cannot be saved", "error", err)
 			}
 		}

@@ -40,9 +40,9 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(c.reads) })
 	defer goOn()
 	waitfor.True(t, "Daemon.mu is free while the client does not read", func() bool {
-		free := f.d.mu.TryLock()
+		free := f.d.pipeline.mu.TryLock()
 		if free {
-			f.d.mu.Unlock()
+			f.d.pipeline.mu.Unlock()
 		}
 		return free
 	})

@@ -21,7 +21,6 @@ import (
 	"weft/control/loop"
 	"weft/control/observe"
 	"weft/control/store"
-	"weft/control/underlay"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
@@ -212,20 +211,20 @@ func (d *Daemon) startEngine(saved store.State) error {
 	if err != nil {
 		return err
 	}
-	if d.counters = in.counters; d.counters == nil {
-		if d.counters, err = counters.New(d.start.Sizes.Cache.Megaflows); err != nil {
+	region := in.counters
+	if region == nil {
+		if region, err = counters.New(d.start.Sizes.Cache.Megaflows); err != nil {
 			return err
 		}
 	}
-	d.loadTables(saved.Groups, saved.Meters)
-	d.loadFlows(saved.Flows, in.counters != nil)
-	d.loadTableConfigs(saved.Tables) // a limit may be below what a table had then
+	d.region = region
+	d.pipeline.load(&saved, region, in.counters != nil)
 	d.numbers = saved.Names
 	d.setEngine(in.client)
 	if in.memory != nil {
-		d.workers = workers.New(in.memory, in.client.Gone())
-		d.guard = d.guardEngine(d.workers, in.client)
-		d.templates.Restore(d.workers, d.counters.Tunnels)
+		w := workers.New(in.memory, in.client.Gone())
+		d.guard = d.guardEngine(w, in.client)
+		d.pipeline.inherit(w)
 	}
 	for _, p := range saved.Ports {
 		d.loadPort(p, in.ports[p.Number])
@@ -239,7 +238,7 @@ func (d *Daemon) startEngine(saved store.State) error {
 		}
 	}
 	d.updateView()
-	d.updateLiveness() // before the old process's megaflows are compared with what groups say now
+	d.UpdateLiveness() // before the old process's megaflows are compared with what groups say now
 	if in.same {
 		return d.takeOver(in)
 	}
@@ -248,27 +247,26 @@ func (d *Daemon) startEngine(saved store.State) error {
 
 // takeOver goes on with the engine that lives.
 func (d *Daemon) takeOver(in *inheritance) error {
-	var err error
+	w := d.pipeline.present()
 	d.templates.SetPorts(d.uplinks(), d.encaps())
-	observe.Disarm(d.workers)
-	d.workers.Connections().Watch(0, nil)
-	d.sendMeters(d.workers)
-	d.recoverMegaflows()
+	observe.Disarm(w)
+	w.Connections().Watch(0, nil)
+	d.pipeline.resume()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
 		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
 	}
-	d.sendTerminations(d.workers)
+	d.sendTerminations(w)
 	d.updateEndpointsLocked()
 	for number, p := range d.ports {
 		if !in.attached[number] {
 			d.attachPort(p, true)
 		}
 	}
-	d.receive(d.workers)
-	if d.upcalls, err = d.startUpcalls(d.workers); err != nil {
+	d.receive(w)
+	if err := d.pipeline.answerUpcalls(); err != nil {
 		return err
 	}
-	d.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", d.megaflows.len())
+	d.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", d.pipeline.megaflows.len())
 	return nil
 }
 
@@ -282,19 +280,13 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		in.client.Close()
 	}
 	if in.memory != nil { // what it counted
-		d.workers.MarkGone()
+		d.pipeline.present().MarkGone()
 		<-d.guard.done
-		d.recoverMegaflows()
-		d.pullAll()
-		d.counters.Fold(d.workers.Shared())
-		d.megaflows = newMegaflows(d.start.Sizes.Cache)
-		d.workers = nil
+		d.pipeline.abandon()
 	}
 	if in.counters != nil {
-		clear(d.counters.Slots[:d.counters.UsedSlots()])
-		clear(d.counters.Tunnels)
+		d.pipeline.forgetSlots()
 	}
-	d.templates = underlay.NewTemplates(d.underlay, d.log)
 	client, w, err := d.spawn(in.memory)
 	if in.memory != nil {
 		in.memory.Close()
@@ -325,7 +317,7 @@ func (d *Daemon) spawn(old *engine.Memory) (engineClient, *workers.Workers, erro
 	if err = client.Start(d.start, memory); err == nil {
 		var blob []byte
 		if blob, err = json.Marshal(keptCounters{Build: buildID()}); err == nil {
-			err = client.Keep(keepCounters, blob, []int{d.counters.FD()})
+			err = client.Keep(keepCounters, blob, []int{d.region.FD()})
 		}
 	}
 	if err != nil {
@@ -380,17 +372,10 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume boo
 	d.guard = d.guardEngine(w, client) // first: what follows waits for the workers
 	// What comes in on the first port must find the last one there.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
-	d.templates.Replay(w, d.counters.Tunnels)
-	d.mu.Lock()
-	d.workers = w
+	d.templates.Replay(w, d.region.Tunnels)
 	d.terminated = map[uint32]tunnel.Termination{}
 	d.sendTerminations(w)
-	d.sendMeters(w)
-	for _, m := range d.megaflows.list() {
-		d.installSlot(m)
-	}
-	w.PublishAll()
-	d.mu.Unlock()
+	d.pipeline.fill(w)
 	d.setEngine(client)
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
@@ -398,12 +383,9 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume boo
 		d.attachPort(p, resume)
 	}
 	d.receive(w)
-	up, err := d.startUpcalls(w)
-	if err != nil {
+	if err := d.pipeline.answerUpcalls(); err != nil {
 		d.log.Error("upcalls", "error", err)
-		return
 	}
-	d.upcalls = up
 }
 
 // receive ends the hold that adoptEngine, of this process or of one before it,
@@ -435,7 +417,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 		case <-ended:
 		}
 		died := time.Now()
-		d.workers.MarkGone() // d.workers changes on this goroutine alone from now on
+		d.pipeline.present().MarkGone()
 		if ctx.Err() != nil {
 			return
 		}
@@ -507,28 +489,19 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	if hang := d.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
 		d.reportHang(hang)
 	}
-	client, w, err := d.spawn(d.workers.Memory())
+	client, w, err := d.spawn(d.pipeline.present().Memory())
 	if err != nil {
 		d.log.Error("no engine can be started, trying again", "error", err)
 		return false
 	}
 	forwarding := time.Since(died)
-	if d.upcalls != nil {
-		d.upcalls.close()
-		d.upcalls = nil
-	}
-	d.mu.Lock()
-	old, guard := d.workers, d.guard
-	d.pullAll()
-	d.counters.Fold(d.workers.Shared())
-	// Slots of the old engine's are free in the new one, whatever they held.
-	d.workers = w
-	d.mu.Unlock()
+	d.pipeline.endUpcalls()
+	guard, old := d.guard, d.pipeline.replace(w)
 	d.adoptEngine(client, w, true)
 	ports := time.Since(died)
 	<-guard.done
 	old.Memory().Close()
 	d.trouble.Store(nil)
-	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.megaflows.len())
+	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.pipeline.megaflows.len())
 	return true
 }

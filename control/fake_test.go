@@ -337,7 +337,7 @@ func newFakes(t testing.TB) *fakes {
 	}
 	dir := t.TempDir()
 	f := &fakes{t: t, config: Config{
-		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), Exe: "none", Workers: 1, Log: slog.New(slog.DiscardHandler),
+		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), Exe: "none", Workers: 1, Log: slog.New(slog.DiscardHandler), sizes: testSizes,
 	}}
 	spawn, prepare, connect := spawnEngine, prepareEngine, connectEngine
 	prepareEngine = func(string, string, int) (*engine.Spare, error) { return nil, nil }
@@ -371,8 +371,6 @@ func (f *fakes) begin() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	d.start.Sizes = testSizes
-	d.megaflows = newMegaflows(testSizes.Cache)
 	ctx, stop := context.WithCancel(context.Background())
 	f.d, f.stop = d, stop
 	if err := d.begin(ctx); err != nil {
@@ -394,7 +392,7 @@ func (f *fakes) end() {
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
-	f.d.upcalls.close()
+	f.d.pipeline.upcalls.close()
 	f.d.servers.Close()
 	f.d.underlay.Close()
 	if err := f.d.store.Close(); err != nil {
@@ -419,16 +417,16 @@ func byRoot(method, target string, body io.Reader) *http.Request {
 
 // withoutEngine runs do while the daemon's workers are gone, on the same memory.
 func (f *fakes) withoutEngine(do func()) {
-	f.d.mu.Lock()
-	present := f.d.workers
+	f.d.pipeline.mu.Lock()
+	present := f.d.pipeline.workers
 	gone := workers.New(present.Memory(), nil)
 	gone.MarkGone()
-	f.d.workers = gone
-	f.d.mu.Unlock()
+	f.d.pipeline.workers = gone
+	f.d.pipeline.mu.Unlock()
 	do()
-	f.d.mu.Lock()
-	defer f.d.mu.Unlock()
-	f.d.workers = present
+	f.d.pipeline.mu.Lock()
+	defer f.d.pipeline.mu.Unlock()
+	f.d.pipeline.workers = present
 }
 
 // changing waits until somebody holds the lock of changes for long.

@@ -19,7 +19,7 @@ func TestFinTimeout(t *testing.T) {
 		return k
 	}
 	timeouts := func() (idle, hard uint16) {
-		flows, err := f.d.dumpFlows("", byName)
+		flows, err := f.d.pipeline.dumpFlows("", byName)
 		if err != nil || len(flows) != 1 {
 			t.Fatalf("%d flows, %v", len(flows), err)
 		}
@@ -40,11 +40,11 @@ func TestFinTimeout(t *testing.T) {
 		t.Errorf("idle_timeout=%d,hard_timeout=%d after a FIN, want 300 and 0", idle, hard)
 	}
 	f.want("tcp", "4/400")
-	if n := f.d.megaflows.len(); n != 2 {
+	if n := f.d.pipeline.megaflows.len(); n != 2 {
 		t.Errorf("%d megaflows, want one with FIN and one without", n)
 	}
-	rule := f.d.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
-	if got := f.d.counters.Rules[f.d.places[rule.Slot]].IdleTimeout; got != 300 {
+	rule := f.d.pipeline.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
+	if got := f.d.pipeline.counters.Rules[f.d.pipeline.places[rule.Slot]].IdleTimeout; got != 300 {
 		t.Errorf("noted idle_timeout=%d", got)
 	}
 	f.die()

@@ -234,13 +234,13 @@ func (f *megaflows) len() int {
 }
 
 // setMegaflow makes m, not admitted yet, the megaflow of a translation of key.
-func (d *Daemon) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+func (d *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
 	d.setRules(m, t)
 }
 
 // setRules has m count for the rules of t from now on.
-func (d *Daemon) setRules(m *megaflow, t *openflow.Translation) {
+func (d *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
 	m.places = make([]uint32, len(t.Rules))
@@ -261,7 +261,7 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 // is published. Caller holds d.mu for reading or alone: what was translated under
 // it is installed under it, so that a change of the tables comes before the one
 // or after the other.
-func (d *Daemon) install(m *megaflow, key, mask *flowtable.Key) admission {
+func (d *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	f := d.megaflows
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -274,7 +274,7 @@ func (d *Daemon) install(m *megaflow, key, mask *flowtable.Key) admission {
 
 // installSlot sends m, which has its slot. Caller holds megaflows.mu or d.mu
 // alone.
-func (d *Daemon) installSlot(m *megaflow) {
+func (d *Pipeline) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&d.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
 	d.counters.Begin(m.slot, m.generation, m.places)
 	var room [workers.CommandRoom]byte
@@ -284,7 +284,7 @@ func (d *Daemon) installSlot(m *megaflow) {
 // evict removes megaflows from all workers and returns once none of them can be
 // hit any more and their last frames are credited. Caller holds d.change, and
 // not d.mu.
-func (d *Daemon) evict(list []*megaflow) {
+func (d *Pipeline) evict(list []*megaflow) {
 	if len(list) == 0 {
 		return
 	}
@@ -309,7 +309,7 @@ func (d *Daemon) evict(list []*megaflow) {
 
 // pull credits m's rules with what it counted since the last time. Caller holds
 // d.mu alone.
-func (d *Daemon) pull(m *megaflow) {
+func (d *Pipeline) pull(m *megaflow) {
 	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
 	credited := &d.counters.Slots[m.slot]
 	if packets == credited.Packets && bytes == credited.Bytes {
@@ -321,7 +321,7 @@ func (d *Daemon) pull(m *megaflow) {
 	for _, r := range m.rules {
 		r.Credit(packets, bytes, usedNS)
 	}
-	d.pipeline.CreditGroups(m.groups, packets, bytes)
+	d.tables.CreditGroups(m.groups, packets, bytes)
 	m.usedNS = max(m.usedNS, usedNS)
 	if m.teaches == nil {
 		return
@@ -335,7 +335,7 @@ func (d *Daemon) pull(m *megaflow) {
 }
 
 // pullAll credits all rules. Caller holds d.mu alone.
-func (d *Daemon) pullAll() {
+func (d *Pipeline) pullAll() {
 	for _, m := range d.megaflows.list() {
 		d.pull(m)
 	}

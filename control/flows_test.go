@@ -25,7 +25,7 @@ func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 
 func (f *fakes) add(flows ...string) {
 	f.t.Helper()
-	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
+	if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "add", Text: strings.Join(flows, "\n"), File: true}); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -33,7 +33,7 @@ func (f *fakes) add(flows ...string) {
 // counts maps each flow's actions to its packets and bytes.
 func (f *fakes) counts() map[string]string {
 	f.t.Helper()
-	flows, err := f.d.dumpFlows("", byName)
+	flows, err := f.d.pipeline.dumpFlows("", byName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestCountsAreExact(t *testing.T) {
 	f.settle()
 	f.want("udp,tp_dst=1", "100/10000")
 	f.want("udp,tp_dst=2", "100/6000")
-	if n := f.d.megaflows.len(); n != 2 {
+	if n := f.d.pipeline.megaflows.len(); n != 2 {
 		t.Errorf("%d megaflows for two rules that look at tp_dst alone", n)
 	}
 	w.on(func() {
@@ -90,7 +90,7 @@ func TestCountsAreExact(t *testing.T) {
 	f.settle()
 	f.want("udp,tp_dst=1", "160/16000")
 	f.want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
-	if _, err := f.d.deleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
+	if _, err := f.d.pipeline.deleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -114,7 +114,7 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	var kept uint32
 	w.on(func() { kept, _ = w.lookup(&two) })
 
-	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
+	if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
 		t.Fatal(err)
 	}
 	w.on(func() {
@@ -143,12 +143,12 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	w.stalled.Store(true)
 	done := make(chan struct{})
 	go func() {
-		if _, err := f.d.deleteFlows("", false); err != nil {
+		if _, err := f.d.pipeline.deleteFlows("", false); err != nil {
 			t.Error(err)
 		}
 		close(done)
 	}()
-	waitfor.True(t, "the megaflow is on its way out", func() bool { return f.d.megaflows.len() == 0 })
+	waitfor.True(t, "the megaflow is on its way out", func() bool { return f.d.pipeline.megaflows.len() == 0 })
 	select {
 	case <-done:
 		t.Error("the change returned although the worker still goes by the old rules")
@@ -181,13 +181,13 @@ func TestMaskLimit(t *testing.T) {
 		sent++
 		f.settle()
 	}
-	f.d.megaflows.mu.Lock()
-	if n := len(f.d.megaflows.masks); n > testSizes.Cache.Masks {
+	f.d.pipeline.megaflows.mu.Lock()
+	if n := len(f.d.pipeline.megaflows.masks); n > testSizes.Cache.Masks {
 		t.Errorf("%d masks, at most %d fit", n, testSizes.Cache.Masks)
 	}
-	f.d.megaflows.mu.Unlock()
+	f.d.pipeline.megaflows.mu.Unlock()
 	packets, _ := uint64(0), 0
-	all, err := f.d.dumpFlows("", byName)
+	all, err := f.d.pipeline.dumpFlows("", byName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestMaskLimit(t *testing.T) {
 			t.Errorf("%d frames lost", w.lost)
 		}
 	})
-	if missed := f.d.refusals.Load(); packets != sent {
+	if missed := f.d.pipeline.refusals.Load(); packets != sent {
 		t.Errorf("%d frames counted of %d, %d executed singly", packets, sent, missed)
 	}
 }
@@ -221,13 +221,13 @@ func TestNormalLearns(t *testing.T) {
 		w.on(func() { _, ok = w.lookup(&a) })
 		return !ok
 	})
-	if n := f.d.macs.len(); n != 2 {
+	if n := f.d.pipeline.macs.len(); n != 2 {
 		t.Errorf("%d addresses learnt", n)
 	}
 	if err := f.d.deletePort("p2"); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.d.macs.len(); n != 1 {
+	if n := f.d.pipeline.macs.len(); n != 1 {
 		t.Errorf("%d addresses left without port p2", n)
 	}
 }
@@ -330,7 +330,7 @@ func TestRestart(t *testing.T) {
 // dumpWithout is dump-flows without what time changes.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
-	flows, err := d.dumpFlows("", byName)
+	flows, err := d.pipeline.dumpFlows("", byName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 	defer f.d.change.Unlock()
 	got := make(chan struct{})
 	seen := 0
-	f.d.inTurns(2*describeChunk, func(i int) {
+	f.d.pipeline.inTurns(2*describeChunk, func(i int) {
 		if i != seen {
 			t.Fatalf("%d comes after %d others", i, seen)
 		}
@@ -357,12 +357,12 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 		switch i {
 		case 0:
 			go func() {
-				f.d.mu.Lock()
+				f.d.pipeline.mu.Lock()
 				close(got)
-				f.d.mu.Unlock()
+				f.d.pipeline.mu.Unlock()
 			}()
-			for f.d.mu.TryRLock() { // until the other waits for it
-				f.d.mu.RUnlock()
+			for f.d.pipeline.mu.TryRLock() { // until the other waits for it
+				f.d.pipeline.mu.RUnlock()
 				runtime.Gosched()
 			}
 		case describeChunk:

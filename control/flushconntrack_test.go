@@ -15,9 +15,9 @@ import (
 // connect has n connections begin, as a worker would.
 func (f *fakes) connect(n int) {
 	f.t.Helper()
-	f.d.mu.RLock()
-	defer f.d.mu.RUnlock()
-	tracker := conntrack.NewTracker(conntrack.Open(*f.d.workers.Connections(), 1), 1)
+	f.d.pipeline.mu.RLock()
+	defer f.d.pipeline.mu.RUnlock()
+	tracker := conntrack.NewTracker(conntrack.Open(*f.d.pipeline.workers.Connections(), 1), 1)
 	for i := range n {
 		var b packet.Batch
 		var key flowtable.Key
@@ -47,7 +47,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 			t.Errorf("%s: %d connections, %v", what, n, err)
 		}
 	}
-	flush := func() (int, error) { return f.d.flushConnections(&conntrack.Filter{}) }
+	flush := func() (int, error) { return f.d.pipeline.flushConnections(&conntrack.Filter{}) }
 
 	f.withoutEngine(func() {
 		n, err := flush()

@@ -1,15 +1,11 @@
 package control
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"weft/api"
-	"weft/control/loop"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/clock"
@@ -17,25 +13,6 @@ import (
 )
 
 // Groups and meters: the tables beside those of flows.
-
-// tableRoutes are the API's requests about them.
-func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
-		route(pattern, func(r *http.Request) (any, error) {
-			var c api.ChangeTable
-			if err := body(r, &c); err != nil {
-				return nil, err
-			}
-			return do(c)
-		})
-	}
-	change("POST /v1/groups", d.changeGroups)
-	change("POST /v1/meters", d.changeMeters)
-	route("GET /v1/groups", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.listGroups(r.URL.Query().Get("select"), words)
-	}))
-	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.listMeters(r.URL.Query().Get("select")) })
-}
 
 var groupCommands = map[string]openflow.GroupCommand{
 	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
@@ -47,7 +24,7 @@ var meterCommands = map[string]openflow.MeterCommand{
 
 // changeGroups does all of a change or nothing. When it returns, no frame goes
 // by the old groups any more.
-func (d *Daemon) changeGroups(c api.ChangeTable) (api.TableChanged, error) {
+func (d *Pipeline) changeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, inputf("op %q: expected add, modify, put or delete", c.Op)
@@ -66,11 +43,11 @@ func (d *Daemon) changeGroups(c api.ChangeTable) (api.TableChanged, error) {
 		return api.TableChanged{}, asInput(err)
 	}
 	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		return d.pipeline.ApplyGroups(mods, clock.Monotonic())
+		return d.tables.ApplyGroups(mods, clock.Monotonic())
 	})
 }
 
-func (d *Daemon) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
+func (d *Pipeline) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := meterCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, inputf("op %q: expected add, modify or delete", c.Op)
@@ -89,7 +66,7 @@ func (d *Daemon) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
 		return api.TableChanged{}, asInput(err)
 	}
 	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		changes, changed, err := d.pipeline.ApplyMeters(mods, clock.Monotonic())
+		changes, changed, err := d.tables.ApplyMeters(mods, clock.Monotonic())
 		for _, m := range changed {
 			sendMeter(d.workers, m)
 		}
@@ -99,7 +76,7 @@ func (d *Daemon) changeMeters(c api.ChangeTable) (api.TableChanged, error) {
 
 // changeTable applies a change of groups or meters with the flows that go with
 // it, saves and revalidates. Caller holds change.
-func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
+func (d *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
 	d.mu.Lock()
 	d.pullAll()
 	changes, err := apply()
@@ -112,7 +89,7 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 
 	groups, meters := d.tableTexts()
 	err = d.store.ChangeTables(groups, meters, removed)
-	d.updateLiveness()
+	d.ports.UpdateLiveness()
 	d.revalidate(func(*megaflow) bool { return true })
 	d.tell(&changes)
 	d.releasePlaces(removed)
@@ -123,12 +100,12 @@ func (d *Daemon) changeTable(n int, apply func() (openflow.Changes, error)) (api
 }
 
 // tableTexts is groups and meters as they are saved, by number. Caller holds change.
-func (d *Daemon) tableTexts() (groups, meters map[uint32]string) {
+func (d *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	groups, meters = map[uint32]string{}, map[uint32]string{}
-	for _, g := range d.pipeline.Groups(openflow.GroupAny) {
+	for _, g := range d.tables.Groups(openflow.GroupAny) {
 		groups[g.ID] = openflow.FormatGroup(g, nil)
 	}
-	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
 		meters[m.ID] = openflow.FormatMeter(m)
 	}
 	return groups, meters
@@ -136,11 +113,11 @@ func (d *Daemon) tableTexts() (groups, meters map[uint32]string) {
 
 // loadTables makes groups and meters as they were saved, before the flows that
 // name them. Nothing else runs yet.
-func (d *Daemon) loadTables(groups, meters []string) {
+func (d *Pipeline) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
 		if err == nil {
-			_, _, err = d.pipeline.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
+			_, _, err = d.tables.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
 		}
 		if err != nil {
 			d.log.Error("a saved meter is left out", "meter", text, "error", err)
@@ -155,14 +132,14 @@ func (d *Daemon) loadTables(groups, meters []string) {
 		}
 		mods = append(mods, mod)
 	}
-	if _, err := d.pipeline.ApplyGroups(mods, clock.Monotonic()); err != nil {
+	if _, err := d.tables.ApplyGroups(mods, clock.Monotonic()); err != nil {
 		d.log.Error("the saved groups are left out", "error", err)
 	}
 }
 
 // sendMeters has workers that know of none meter.
-func (d *Daemon) sendMeters(w *workers.Workers) {
-	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
+func (d *Pipeline) sendMeters(w *workers.Workers) {
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
 	}
 }
@@ -175,7 +152,7 @@ func sendMeter(w *workers.Workers, m *openflow.Meter) {
 	}
 }
 
-func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
+func (d *Pipeline) listGroups(text string, words portWords) ([]api.Group, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
@@ -185,11 +162,11 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 	d.mu.Lock()
 	d.pullAll()
 	d.mu.Unlock()
-	list, now, flows := []api.Group{}, clock.Monotonic(), d.pipeline.GroupFlows()
-	groups := d.pipeline.Groups(mod.Group.ID)
+	list, now, flows := []api.Group{}, clock.Monotonic(), d.tables.GroupFlows()
+	groups := d.tables.Groups(mod.Group.ID)
 	d.inTurns(len(groups), func(i int) {
 		g := groups[i]
-		s := d.pipeline.GroupStats(g)
+		s := d.tables.GroupStats(g)
 		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: seconds(now, s.CreatedNS),
 			Flows: flows[g.ID], Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
 		for _, b := range s.Buckets {
@@ -200,15 +177,15 @@ func (d *Daemon) listGroups(text string, words portWords) ([]api.Group, error) {
 	return list, nil
 }
 
-func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
+func (d *Pipeline) listMeters(text string) ([]api.Meter, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
 	if err != nil {
 		return nil, asInput(err)
 	}
-	list, now, flows := []api.Meter{}, clock.Monotonic(), d.pipeline.MeterFlows()
-	meters := d.pipeline.Meters(mod.Meter.ID)
+	list, now, flows := []api.Meter{}, clock.Monotonic(), d.tables.MeterFlows()
+	meters := d.tables.Meters(mod.Meter.ID)
 	d.inTurns(len(meters), func(i int) {
 		m := meters[i]
 		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: flows[m.ID], DurationS: seconds(now, m.CreatedNS)}
@@ -233,47 +210,3 @@ func (d *Daemon) listMeters(text string) ([]api.Meter, error) {
 }
 
 // Liveness of ports, for buckets that watch them
-
-// livenessInterval is how long a port may have been down before groups that
-// watch it are told.
-const livenessInterval = 50 * time.Millisecond
-
-// watchPorts tells groups of ports that come and go until ctx ends. While none wants
-// to know it rests: each look takes time from whoever is on this core.
-func (d *Daemon) watchPorts(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.watched:
-		}
-		if !loop.Sleep(ctx, livenessInterval) {
-			return
-		}
-		d.change.Lock()
-		if d.updateLiveness() {
-			d.revalidate(func(m *megaflow) bool { return m.usedPorts })
-		}
-		d.change.Unlock()
-	}
-}
-
-// updateLiveness notes which ports are down, if a group wants to know, and
-// reports whether that has changed; then it is done again before long. Caller holds
-// change.
-func (d *Daemon) updateLiveness() (changed bool) {
-	if !d.pipeline.WatchesPorts() {
-		return false
-	}
-	loop.Notify(d.watched)
-	for _, p := range d.ports {
-		down := p.problem.Load() != nil || p.driver.status().state != stateUp
-		if down != p.info.Down {
-			p.info.Down, changed = down, true
-		}
-	}
-	if changed {
-		d.updateView()
-	}
-	return changed
-}

@@ -4,7 +4,7 @@ import "weft/control/observe"
 
 // Hold is observe.Engine's: it returns the workers of the present engine, which stay
 // until release.
-func (d *Daemon) Hold() (w observe.Workers, release func()) {
+func (d *Pipeline) Hold() (w observe.Workers, release func()) {
 	d.mu.RLock()
 	if d.workers == nil {
 		return nil, d.mu.RUnlock

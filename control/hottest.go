@@ -2,51 +2,18 @@ package control
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
-	"time"
 
 	"weft/api"
-	"weft/control/loop"
+	"weft/datapath"
 	"weft/internal/clock"
-)
-
-const (
-	// maxHot bounds the megaflows of an answer, maxHotInterval the time watched.
-	maxHot         = 1000
-	maxHotInterval = time.Minute
+	"weft/openflow"
 )
 
 // hotCount is what a megaflow had counted at a moment.
 type hotCount struct{ packets, bytes uint64 }
 
-// hottest watches what megaflows count for a while. Nothing is put into words but
-// those that are asked for, however many there are.
-func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
-	q := r.URL.Query()
-	n, err := numberWord(q.Get("n"), "n")
-	if err != nil {
-		return nil, err
-	}
-	ms, err := numberWord(q.Get("interval_ms"), "interval_ms")
-	if err != nil {
-		return nil, err
-	}
-	interval := time.Duration(ms) * time.Millisecond
-	if n > maxHot || ms == 0 || interval > maxHotInterval {
-		return nil, inputf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
-			n, ms, maxHot, maxHotInterval.Milliseconds())
-	}
-	before := d.hotCounts()
-	began := time.Now()
-	if !loop.Sleep(r.Context(), interval) {
-		return nil, r.Context().Err()
-	}
-	after := d.hotCounts()
-	return d.hotList(before, after, int(n), time.Since(began).Seconds()), nil
-}
-
-func (d *Daemon) hotCounts() map[*megaflow]hotCount {
+func (d *Pipeline) hotCounts() map[*megaflow]hotCount {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	list := d.megaflows.list()
@@ -58,7 +25,7 @@ func (d *Daemon) hotCounts() map[*megaflow]hotCount {
 	return counts
 }
 
-func (d *Daemon) hotList(before, after map[*megaflow]hotCount, n int, seconds float64) []api.Hot {
+func (d *Pipeline) hotList(before, after map[*megaflow]hotCount, n int, seconds float64) []api.Hot {
 	type row struct {
 		m *megaflow
 		hotCount
@@ -83,4 +50,25 @@ func (d *Daemon) hotList(before, after map[*megaflow]hotCount, n int, seconds fl
 		})
 	}
 	return hot
+}
+
+// megaflowText is the match of the entry that a trace has hit, if it is there
+// still. Caller holds mu.
+func (d *Pipeline) megaflowText(f *datapath.Capture) string {
+	d.megaflows.mu.Lock()
+	defer d.megaflows.mu.Unlock()
+	if int(f.Slot) >= len(d.megaflows.slots) {
+		return ""
+	}
+	m := d.megaflows.slots[f.Slot]
+	if m == nil || !slices.Equal(m.actions[:min(len(m.actions), len(f.Actions))], f.Actions) {
+		return ""
+	}
+	for i := range m.key {
+		if f.Key[i]&m.mask()[i] != m.key[i] {
+			return "" // the slot is another's by now
+		}
+	}
+	match := openflow.MatchOf(&m.key, m.mask())
+	return openflow.FormatMatch(&match, d.view)
 }

@@ -24,11 +24,11 @@ func TestHottest(t *testing.T) {
 	frames(1, 1) // and then they are hits, which no worker holds
 	frames(1, 499)
 	frames(2, 1)
-	before := f.d.hotCounts()
+	before := f.d.pipeline.hotCounts()
 	frames(1, 10)
 	frames(2, 20)
 	frames(3, 5)
-	hot := f.d.hotList(before, f.d.hotCounts(), 2, 10)
+	hot := f.d.pipeline.hotList(before, f.d.pipeline.hotCounts(), 2, 10)
 	if len(hot) != 2 || !strings.Contains(hot[0].Match, "tp_dst=2") || hot[0].PacketsPerS != 2 || hot[0].BytesPerS != 200 ||
 		!strings.Contains(hot[1].Match, "tp_dst=1") || hot[1].PacketsPerS != 1 || hot[1].Packets != 510 {
 		t.Errorf("%+v", hot)

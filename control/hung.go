@@ -82,9 +82,9 @@ func (d *Daemon) troubled() string {
 
 // portNameNow is a port's name, or its number where it cannot be had without waiting.
 func (d *Daemon) portNameNow(number uint32) string {
-	if d.mu.TryRLock() {
-		defer d.mu.RUnlock()
-		if name, ok := d.view.PortName(number); ok {
+	if d.pipeline.mu.TryRLock() {
+		defer d.pipeline.mu.RUnlock()
+		if name, ok := d.pipeline.view.PortName(number); ok {
 			return name
 		}
 	}

@@ -23,23 +23,23 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	frame(1, 0x020000000002)
 	// Time goes by: what was made or hit so far was so long ago.
 	age := func(by time.Duration) {
-		f.d.mu.Lock()
-		defer f.d.mu.Unlock()
-		for _, m := range f.d.megaflows.list() {
-			f.d.pull(m)
+		f.d.pipeline.mu.Lock()
+		defer f.d.pipeline.mu.Unlock()
+		for _, m := range f.d.pipeline.megaflows.list() {
+			f.d.pipeline.pull(m)
 			m.usedNS -= min(m.usedNS, uint64(by))
 		}
 	}
 	age(megaflowIdle * 6 / 10)
-	f.d.sweep()
-	if n := f.d.megaflows.len(); n != 2 {
+	f.d.pipeline.sweep()
+	if n := f.d.pipeline.megaflows.len(); n != 2 {
 		t.Fatalf("%d megaflows before their time", n)
 	}
 	frame(1, 0x020000000001)
-	f.d.sweep() // credits the hit
+	f.d.pipeline.sweep() // credits the hit
 	age(megaflowIdle / 2)
-	f.d.sweep()
-	if n := f.d.megaflows.len(); n != 1 {
+	f.d.pipeline.sweep()
+	if n := f.d.pipeline.megaflows.len(); n != 1 {
 		t.Errorf("%d megaflows, of which one was hit", n)
 	}
 	f.want("udp,dl_dst=02:00:00:00:00:01", "2/200")
@@ -118,17 +118,17 @@ func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	}
 	w.frame(udpKey(2, 0, 5000, 9), 100)
 	f.settle()
-	f.d.mu.Lock()
-	for _, m := range f.d.megaflows.list() {
-		f.d.pull(m)
+	f.d.pipeline.mu.Lock()
+	for _, m := range f.d.pipeline.megaflows.list() {
+		f.d.pipeline.pull(m)
 		m.usedNS -= uint64(leastIdle + time.Second)
 	}
-	f.d.mu.Unlock()
+	f.d.pipeline.mu.Unlock()
 	f.d.change.Unlock()
-	f.d.sweep()
-	f.d.megaflows.mu.Lock()
-	defer f.d.megaflows.mu.Unlock()
-	if own := f.d.megaflows.flowShares; own.Own(1) != 0 || own.Own(2) != 1 {
+	f.d.pipeline.sweep()
+	f.d.pipeline.megaflows.mu.Lock()
+	defer f.d.pipeline.megaflows.mu.Unlock()
+	if own := f.d.pipeline.megaflows.flowShares; own.Own(1) != 0 || own.Own(2) != 1 {
 		t.Errorf("megaflows left by port: %v", own)
 	}
 }

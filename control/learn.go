@@ -34,7 +34,7 @@ type lesson struct {
 
 // learnFirst hands a frame over that is to be learnt from; it reports false if
 // there is nothing to learn from it, or no room.
-func (d *Daemon) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+func (d *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !d.teaches(t) {
 		return false
 	}
@@ -49,9 +49,9 @@ func (d *Daemon) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *dat
 
 // teaches tells whether the frame teaches flows that are not in the tables. Caller
 // holds d.mu.
-func (d *Daemon) teaches(t *openflow.Translation) bool {
+func (d *Pipeline) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if !d.pipeline.Learnt(&t.Learned[i]) {
+		if !d.tables.Learnt(&t.Learned[i]) {
 			return true
 		}
 	}
@@ -59,10 +59,10 @@ func (d *Daemon) teaches(t *openflow.Translation) bool {
 }
 
 // learnOn refreshes what frames taught that came until usedNS. Caller holds d.mu alone.
-func (d *Daemon) learnOn(learned []openflow.FlowMod, usedNS uint64) {
+func (d *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
-		missing = !d.pipeline.RefreshLearnt(&learned[i], usedNS) || missing
+		missing = !d.tables.RefreshLearnt(&learned[i], usedNS) || missing
 	}
 	if !missing {
 		return
@@ -75,7 +75,7 @@ func (d *Daemon) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 
 // finish shortens the timeouts of flows that saw a connection end. Caller holds
 // d.mu alone.
-func (d *Daemon) finish(list []openflow.Finished) {
+func (d *Pipeline) finish(list []openflow.Finished) {
 	for i := range list {
 		f := &list[i]
 		if f.Rule.Removed || !f.ReduceTimeouts() {
@@ -88,7 +88,7 @@ func (d *Daemon) finish(list []openflow.Finished) {
 
 // learnFlows adds what is to be learnt until ctx ends, and spends as much time
 // on nothing as on that: each batch has megaflows translated anew.
-func (d *Daemon) learnFlows(ctx context.Context) {
+func (d *Pipeline) learnFlows(ctx context.Context) {
 	for {
 		var batch []lesson
 		select {
@@ -120,7 +120,7 @@ func (d *Daemon) learnFlows(ctx context.Context) {
 
 // learnBatch changes the tables; when it returns, no frame goes by the old rules
 // any more.
-func (d *Daemon) learnBatch(batch []lesson) {
+func (d *Pipeline) learnBatch(batch []lesson) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	var mods []openflow.FlowMod
@@ -129,7 +129,7 @@ func (d *Daemon) learnBatch(batch []lesson) {
 	}
 	d.mu.Lock()
 	d.pullAll()
-	changes, refused := d.pipeline.ApplyLearned(mods, clock.Monotonic())
+	changes, refused := d.tables.ApplyLearned(mods, clock.Monotonic())
 	d.unlearnt.Add(uint64(refused)) // their frames go their way
 	removed := d.enter(&changes)
 	d.mu.Unlock()

@@ -33,7 +33,7 @@ func TestLearning(t *testing.T) {
 	f.settle()
 	f.want("dl_dst=02:00:00:00:00:02", "3/300")
 
-	if _, err := f.d.deleteFlows("table=10", false); err != nil {
+	if _, err := f.d.pipeline.deleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
 	w.frame(there, 100)
@@ -54,10 +54,10 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	if err != nil || len(saved.Flows) != 1 {
 		t.Errorf("%d flows saved, %v; want the learner alone", len(saved.Flows), err)
 	}
-	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
+	if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := f.d.megaflows.len(); n != 1 {
+	if n := f.d.pipeline.megaflows.len(); n != 1 {
 		t.Errorf("%d megaflows after a change of another table, want 1", n)
 	}
 }
@@ -79,7 +79,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	})
 	f.d.change.Unlock()
 	f.settle()
-	if flows, err := f.d.dumpFlows("table=10", byName); err != nil || len(flows) != 2 {
+	if flows, err := f.d.pipeline.dumpFlows("table=10", byName); err != nil || len(flows) != 2 {
 		t.Errorf("%d flows learnt, %v; want 2", len(flows), err)
 	}
 }
@@ -98,7 +98,7 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	if _, learnt := f.counts()["dl_dst=02:00:00:00:00:03"]; learnt {
 		t.Fatal("more is learnt than the limit allows")
 	}
-	if _, err := f.d.deleteFlows("table=10", false); err != nil {
+	if _, err := f.d.pipeline.deleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
 	w.frame(second, 100) // whose megaflow has not changed, but for what it teaches

@@ -1,73 +1,28 @@
 package control
 
 import (
-	"net/http"
 	"sync/atomic"
 
-	"weft/api"
 	"weft/control/counters"
 	"weft/control/limits"
-	"weft/control/observe"
 	"weft/datapath"
 	"weft/internal/share"
 	"weft/openflow"
 	"weft/packet"
 )
 
-// registerLimits names every owner of a shared resource. To add one: write a function
-// of type limits.Source beside the resource, in its package if it has one (see
-// megaflows.limitRows), and register it here with one line. The function is called
-// without locks, at any time after newDaemon. A resource must not emit two rows of one
-// name for one holder: the metrics would fail, and TestLimitRowsAreUnique does.
-func (d *Daemon) registerLimits() {
-	// Tests replace d.megaflows after newDaemon.
-	d.limits.Add(func(emit func(limits.Row)) { d.megaflows.limitRows(emit) })
-	d.limits.Add(d.captures.LimitRows)
-	d.limits.Add(d.tableLimitRows)
-	d.limits.Add(d.workerLimitRows)
-	d.limits.Add(d.learnedLimitRows)
-	d.limits.Add(d.macs.limitRows)
-}
-
-func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/limits", func(r *http.Request) (any, error) { return d.listLimits(r.URL.Query().Get("port")) })
-}
-
-// listLimits lists all rows, or those that the named port holds.
-func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
-	rows := d.limits.Rows()
-	if port == "" {
-		return d.limitList(rows), nil
-	}
-	d.mu.RLock()
-	no, ok := d.view.byName[port]
-	d.mu.RUnlock()
-	if !ok {
-		d.change.Lock()
-		defer d.change.Unlock()
-		return nil, d.noPort(port)
-	}
-	return d.limitList(limits.Select(rows, limits.Port(no))), nil
-}
-
-func (d *Daemon) limitList(rows []limits.Row) []api.Limit {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(d.view, no) })
-}
-
 // tableLimitRows are the rows of the OpenFlow tables, which only the API fills: beyond
 // a limit a change is refused as a whole.
-func (d *Daemon) tableLimitRows(emit func(limits.Row)) {
+func (d *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	bands := 0
-	for _, m := range d.pipeline.Meters(openflow.MeterAll) {
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
 		bands += len(m.Bands)
 	}
 	for _, r := range []limits.Row{
-		{Name: "flows", Unit: "entries", Used: uint64(d.pipeline.Len()), Limit: counters.MaxRules},
-		{Name: "groups", Unit: "entries", Used: uint64(len(d.pipeline.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
+		{Name: "flows", Unit: "entries", Used: uint64(d.tables.Len()), Limit: counters.MaxRules},
+		{Name: "groups", Unit: "entries", Used: uint64(len(d.tables.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
 		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
 	} {
 		r.Holder = limits.All()
@@ -86,14 +41,14 @@ func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use)
 }
 
 // learnedLimitRows are the rows of what frames teach.
-func (d *Daemon) learnedLimitRows(emit func(limits.Row)) {
+func (d *Pipeline) learnedLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(d.lessons)),
 		Limit: learnQueue, Refused: d.unlearnt.Load()})
 }
 
 // workerLimitRows are the rows of the memory shared with the workers: frames held for
 // control by port, and the table of connections.
-func (d *Daemon) workerLimitRows(emit func(limits.Row)) {
+func (d *Pipeline) workerLimitRows(emit func(limits.Row)) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.workers == nil {
@@ -109,7 +64,7 @@ func (d *Daemon) workerLimitRows(emit func(limits.Row)) {
 
 // heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so
 // a count may be off by the frames that come and go. Caller holds mu.
-func (d *Daemon) heldLimitRows(emit func(limits.Row)) {
+func (d *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
 	for _, sh := range d.workers.Shared() {
 		slots += uint64(len(sh.Held))

@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -18,13 +17,8 @@ import (
 // Addresses that normal has learnt: the table and its lock, and how it is shown and
 // flushed.
 
-func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/macs", func(*http.Request) (any, error) { return d.listMACs(), nil })
-	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.flushMACs(r.URL.Query().Get("port")) })
-}
-
 // listMACs lists the learnt addresses by VLAN, address and VNI.
-func (d *Daemon) listMACs() []api.MAC {
+func (d *Pipeline) listMACs() []api.MAC {
 	entries, now := d.macs.entries(), clock.Monotonic()
 	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
 		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
@@ -55,16 +49,16 @@ func (d *Daemon) listMACs() []api.MAC {
 
 // flushMACs forgets what was learnt on the port of that name, or on all. When it
 // returns, no frame goes by it any more.
-func (d *Daemon) flushMACs(port string) (api.MACsFlushed, error) {
+func (d *Pipeline) flushMACs(port string) (api.MACsFlushed, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	flush := d.macs.flushAll
 	if port != "" {
-		p := d.portByName(port)
-		if p == nil {
-			return api.MACsFlushed{}, d.noPort(port)
+		no, ok := d.view.PortByName(port) // changes under change alone
+		if !ok {
+			return api.MACsFlushed{}, d.view.NoPort(port)
 		}
-		flush = func() int { return d.macs.flush(p.saved.Number) }
+		flush = func() int { return d.macs.flush(no) }
 	}
 	d.mu.Lock()
 	d.pullAll() // frames that came before teach nothing afterwards
@@ -81,14 +75,14 @@ func (d *Daemon) flushMACs(port string) (api.MACsFlushed, error) {
 func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
 
 // learn applies what normal has seen. Any lock but macs.mu may be held.
-func (d *Daemon) learn(l openflow.Learn, nowNS uint64) {
+func (d *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 	if d.macs.learn(l, nowNS) {
 		d.macsChanged()
 	}
 }
 
 // macsChanged has megaflows that depend on learnt addresses revalidated soon.
-func (d *Daemon) macsChanged() { loop.Notify(d.macsStale) }
+func (d *Pipeline) macsChanged() { loop.Notify(d.macsStale) }
 
 // macs guards the table of learnt addresses. mu is a leaf.
 type macs struct {

@@ -22,7 +22,7 @@ func TestMACs(t *testing.T) {
 	w.frame(a, 100)
 	f.settle()
 	text := func() (s string) {
-		for _, m := range f.d.listMACs() {
+		for _, m := range f.d.pipeline.listMACs() {
 			s += fmt.Sprintf("%s/%d vlan %d vni %d %s; ", m.Port, m.PortNumber, m.VLAN, *m.VNI, m.MAC)
 			if m.AgeS < 0 || m.AgeS > 100 {
 				t.Errorf("%s was seen %v s ago", m.MAC, m.AgeS)
@@ -41,16 +41,16 @@ func TestMACs(t *testing.T) {
 		t.Fatal("no megaflow for a known address")
 	}
 	var input *InputError
-	if _, err := f.d.flushMACs("p9"); !errors.As(err, &input) {
+	if _, err := f.d.pipeline.flushMACs("p9"); !errors.As(err, &input) {
 		t.Errorf("a port that is not there: %v", err)
 	}
-	if n, err := f.d.flushMACs("p2"); err != nil || n.Flushed != 1 || known() {
+	if n, err := f.d.pipeline.flushMACs("p2"); err != nil || n.Flushed != 1 || known() {
 		t.Errorf("%d flushed, %v; a megaflow goes by it: %v", n.Flushed, err, known())
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
 		t.Errorf("left %q, want %q", got, want)
 	}
-	if n, err := f.d.flushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
+	if n, err := f.d.pipeline.flushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
 		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
 	}
 }

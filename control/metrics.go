@@ -78,8 +78,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(out, metricRestarts, float64(s.Restarts))
 	c.d.replaced.collect(out)
 	counter(out, metricGivenUp, float64(c.d.requests.GivenUp()))
-	counter(out, metricRefused, float64(c.d.refusals.Load()))
-	counter(out, metricUnlearnt, float64(c.d.unlearnt.Load()))
+	counter(out, metricRefused, float64(c.d.pipeline.refusals.Load()))
+	counter(out, metricUnlearnt, float64(c.d.pipeline.unlearnt.Load()))
 	gauge(metricBuild, 1, s.Version)
 	gauge(metricUptime, s.UptimeS)
 	c.d.collectTools(out)
@@ -105,11 +105,11 @@ func (d *Daemon) collectTools(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(metricTaps, prometheus.GaugeValue, float64(captures))
 	counter(out, metricTapsLost, float64(lost))
 	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.Count()))
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+	d.pipeline.mu.RLock()
+	defer d.pipeline.mu.RUnlock()
 	d.collectConnections(out)
 	for table := range uint8(openflow.Tables) {
-		if _, flows := d.pipeline.Config(table); flows > 0 {
+		if _, flows := d.pipeline.tables.Config(table); flows > 0 {
 			out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
 		}
 	}
@@ -156,4 +156,30 @@ func collectWorker(out chan<- prometheus.Metric, i string, w *api.Worker) {
 	for reason, n := range w.Drops {
 		counter(out, metricWorkerDrops, float64(n), i, core, reason)
 	}
+}
+
+var (
+	metricConnections        = describe("connections", "Connections that are tracked.")
+	metricConnectionsCreated = describe("connections_created_total", "Connections that were committed.")
+	metricConnectionsEnded   = describe("connections_ended_total", "Connections that ended, by what ended them.", "by")
+	metricConnectionsRefused = describe("connections_refused_total", "Connections that could not be committed, by what was missing.", "missing")
+	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
+)
+
+// collectConnections counts connections. Caller holds mu.
+func (d *Daemon) collectConnections(out chan<- prometheus.Metric) {
+	m, err := d.pipeline.connections()
+	if err != nil {
+		return
+	}
+	c := m.Counters()
+	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(m.Count()))
+	counter(out, metricConnectionsCreated, float64(c.Created))
+	counter(out, metricConnectionsEnded, float64(c.Expired), "timeout")
+	counter(out, metricConnectionsEnded, float64(c.Evicted), "eviction")
+	counter(out, metricConnectionsEnded, float64(c.Flushed), "flush")
+	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
+	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
+	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
+	counter(out, metricConnectionsLost, float64(m.EventsLost()))
 }

@@ -34,7 +34,7 @@ func BenchmarkMiss(b *testing.B) {
 			testSizes.Cache.Megaflows = room
 			f := newFakes(b)
 			f.vxlanPorts(2)
-			if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
+			if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
 				b.Fatal(err)
 			}
 			ups := make([]datapath.Upcall, missesTogether)
@@ -44,7 +44,7 @@ func BenchmarkMiss(b *testing.B) {
 				if i%rules == 0 && i > 0 {
 					b.StopTimer()
 					f.d.change.Lock()
-					f.d.evict(f.d.megaflows.list())
+					f.d.pipeline.evict(f.d.pipeline.megaflows.list())
 					f.d.change.Unlock()
 					b.StartTimer()
 				}
@@ -57,7 +57,7 @@ func BenchmarkMiss(b *testing.B) {
 				k[flowtable.WIPv4] = (10<<24|n>>16<<8|n>>8&255)<<32 | 10<<24 | 1<<16 | 2
 				k[flowtable.WL4] = n&0xffff<<48 | 9<<32
 				if i%missesTogether == missesTogether-1 {
-					f.d.answer(f.d.workers, 0, ups, false)
+					f.d.pipeline.answer(f.d.pipeline.workers, 0, ups, false)
 				}
 			}
 			b.StopTimer()

@@ -22,14 +22,14 @@ func TestPortsTakeTurns(t *testing.T) {
 		k[flowtable.WL4] = uint64(i+1) << 48
 		return k
 	}
-	f.d.mu.Lock() // nothing is answered
+	f.d.pipeline.mu.Lock() // nothing is answered
 	for i := range 200 {
 		w.frame(flood(i), 100)
 	}
 	w.frame(udpKey(2, 1, 2, 9), 100)
 	var slot uint32
 	w.on(func() { slot = w.held })
-	f.d.mu.Unlock()
+	f.d.pipeline.mu.Unlock()
 	f.settle()
 	w.on(func() {
 		if at := slices.Index(w.retries, slot); at < 0 || at > 2*missBatch {

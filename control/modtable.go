@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -12,19 +11,8 @@ import (
 
 // Settings of flow tables: a limit of their own, and eviction at it.
 
-func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("POST /v1/tables", func(r *http.Request) (any, error) {
-		var mod api.ModTable
-		if err := body(r, &mod); err != nil {
-			return nil, err
-		}
-		return struct{}{}, d.modTable(mod)
-	})
-	route("GET /v1/tables", func(*http.Request) (any, error) { return d.listTables(), nil })
-}
-
 // modTable does all settings or none. It removes no flow.
-func (d *Daemon) modTable(mod api.ModTable) error {
+func (d *Pipeline) modTable(mod api.ModTable) error {
 	if mod.Table < -1 || mod.Table >= openflow.Tables {
 		return inputf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
 	}
@@ -32,7 +20,7 @@ func (d *Daemon) modTable(mod api.ModTable) error {
 	defer d.change.Unlock()
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = d.pipeline.Config(uint8(t)) // changes under change alone
+		configs[t], _ = d.tables.Config(uint8(t)) // changes under change alone
 		if mod.Table == t || mod.Table == -1 {
 			if err := setTable(&configs[t], mod.Settings); err != nil {
 				return err
@@ -41,7 +29,7 @@ func (d *Daemon) modTable(mod api.ModTable) error {
 	}
 	d.mu.Lock()
 	for t := range configs {
-		d.pipeline.Configure(uint8(t), configs[t])
+		d.tables.Configure(uint8(t), configs[t])
 	}
 	d.mu.Unlock()
 	if err := d.store.SaveTableConfigs(tableConfigTexts(&configs)); err != nil {
@@ -88,23 +76,23 @@ func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32
 }
 
 // loadTableConfigs makes the settings as they were saved.
-func (d *Daemon) loadTableConfigs(texts map[uint32]string) {
+func (d *Pipeline) loadTableConfigs(texts map[uint32]string) {
 	for t, text := range texts {
 		var c openflow.TableConfig
 		if err := setTable(&c, strings.Fields(text)); err != nil || t >= openflow.Tables {
 			d.log.Error("saved settings of a table are left out", "table", t, "settings", text, "error", err)
 			continue
 		}
-		d.pipeline.Configure(uint8(t), c)
+		d.tables.Configure(uint8(t), c)
 	}
 }
 
-func (d *Daemon) listTables() []api.Table {
+func (d *Pipeline) listTables() []api.Table {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	list := []api.Table{}
 	for t := range openflow.Tables {
-		c, n := d.pipeline.Config(uint8(t))
+		c, n := d.tables.Config(uint8(t))
 		if n > 0 || c != (openflow.TableConfig{}) {
 			list = append(list, api.Table{Table: t, Flows: n, Limit: c.Limit, Evict: c.Evict})
 		}

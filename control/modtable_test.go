@@ -12,7 +12,7 @@ import (
 func TestModTable(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
-	if err := f.d.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
+	if err := f.d.pipeline.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2", "evict"}}); err != nil {
 		t.Fatal(err)
 	}
 	f.end()
@@ -21,22 +21,22 @@ func TestModTable(t *testing.T) {
 	if c := f.counts(); len(c) != 2 || c["in_port=p1"] != "" {
 		t.Errorf("flows %v, want those of importance 2 and 3", c)
 	}
-	if list := f.d.listTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
+	if list := f.d.pipeline.listTables(); len(list) != 1 || list[0] != (api.Table{Table: 3, Flows: 2, Limit: 2, Evict: true}) {
 		t.Errorf("tables %+v", list)
 	}
 	saved, err := f.d.store.Load()
 	if err != nil || len(saved.Flows) != 2 {
 		t.Errorf("%d flows saved, %v", len(saved.Flows), err)
 	}
-	if err := f.d.modTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
+	if err := f.d.pipeline.modTable(api.ModTable{Table: -1, Settings: []string{"noevict", "limit:1"}}); err != nil {
 		t.Fatal(err)
 	}
 	var input *InputError
-	if _, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
+	if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "add", Text: "table=3,importance=9,in_port=7,actions=drop"}); !errors.As(err, &input) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	for _, bad := range []api.ModTable{{Table: 255}, {Table: 1, Settings: []string{"fly"}}, {Table: 1, Settings: []string{"limit:x"}}} {
-		if err := f.d.modTable(bad); !errors.As(err, &input) {
+		if err := f.d.pipeline.modTable(bad); !errors.As(err, &input) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f.vxlanPorts(1)
 	f.add("table=3,in_port=1,actions=drop", "table=3,in_port=2,actions=drop", "table=3,in_port=3,idle_timeout=1000,actions=drop")
 	for _, settings := range [][]string{{"limit:1", "noevict"}, {"limit:1", "evict"}} {
-		if err := f.d.modTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
+		if err := f.d.pipeline.modTable(api.ModTable{Table: 3, Settings: settings}); err != nil {
 			t.Fatal(err)
 		}
 		f.end()
@@ -85,13 +85,13 @@ func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	go func() { done <- f.d.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
+	go func() { done <- f.d.pipeline.modTable(api.ModTable{Table: 3, Settings: []string{"limit:2"}}) }()
 	waitfor.True(t, "the setting in force, and the lock free", func() bool {
-		if !f.d.mu.TryRLock() {
+		if !f.d.pipeline.mu.TryRLock() {
 			return false
 		}
-		defer f.d.mu.RUnlock()
-		c, _ := f.d.pipeline.Config(3)
+		defer f.d.pipeline.mu.RUnlock()
+		c, _ := f.d.pipeline.tables.Config(3)
 		return c.Limit == 2
 	})
 }

@@ -1,8 +1,6 @@
 package control
 
 import (
-	"net/http"
-
 	"weft/api"
 	"weft/control/workers"
 	"weft/datapath"
@@ -15,7 +13,7 @@ import (
 
 // packetOut executes actions on a frame of the operator's. When it returns, a worker
 // has executed them.
-func (d *Daemon) packetOut(text string) (api.PacketSent, error) {
+func (d *Pipeline) packetOut(text string) (api.PacketSent, error) {
 	d.mu.RLock()
 	view := d.view
 	d.mu.RUnlock()
@@ -64,12 +62,12 @@ func fillFlow(out *openflow.PacketOut) error {
 // inject translates the actions and has the first worker execute them; with
 // learnFirst, not if the frame teaches flows that are not in the tables. What has an
 // error has sent, counted and taught nothing.
-func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
+func (d *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
 	d.change.Lock() // settle must not outlive the workers
 	defer d.change.Unlock()
 	d.mu.RLock()
 	w, now := d.workers, clock.Monotonic()
-	t, err = d.pipeline.Execute(out.Actions, &out.Flow, d.env())
+	t, err = d.tables.Execute(out.Actions, &out.Flow, d.env())
 	switch {
 	case err != nil:
 		err = asInput(err)
@@ -107,15 +105,4 @@ func (d *Daemon) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Tr
 	}
 	d.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, places, uint64(len(out.Frame))}}, now)
 	return t, false, nil
-}
-
-// packetOutRoutes is the API's request that sends a frame.
-func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
-		var out api.PacketOut
-		if err := body(r, &out); err != nil {
-			return nil, err
-		}
-		return d.packetOut(out.Text)
-	})
 }

@@ -23,7 +23,7 @@ func outText(actions string) string {
 // flowsOf lists the flows a filter selects.
 func (f *fakes) flowsOf(match string) []api.Flow {
 	f.t.Helper()
-	flows, err := f.d.dumpFlows(match, byName)
+	flows, err := f.d.pipeline.dumpFlows(match, byName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -46,22 +46,22 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 				t.Errorf("%s: %s", what, fl.Line)
 			}
 		}
-		if n := f.d.macs.len(); n != 0 {
+		if n := f.d.pipeline.macs.len(); n != 0 {
 			t.Errorf("%s: %d addresses learnt", what, n)
 		}
 	}
 
 	// It waits for the worker.
 	present := func() *workers.Workers {
-		f.d.mu.RLock()
-		defer f.d.mu.RUnlock()
-		return f.d.workers
+		f.d.pipeline.mu.RLock()
+		defer f.d.pipeline.mu.RUnlock()
+		return f.d.pipeline.workers
 	}
 	w := present()
 	f.worker().stalled.Store(true)
 	ended := make(chan error)
 	go func() {
-		_, err := f.d.packetOut(outText("resubmit(,1)"))
+		_, err := f.d.pipeline.packetOut(outText("resubmit(,1)"))
 		ended <- err
 	}()
 	f.changing()
@@ -74,14 +74,14 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	// None runs from the start.
 	f.withoutEngine(func() {
 		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
-			_, err := f.d.packetOut(outText(table))
+			_, err := f.d.pipeline.packetOut(outText(table))
 			refused(table+" without an engine", err)
 		}
 	})
-	if _, err := f.d.packetOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
+	if _, err := f.d.pipeline.packetOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
 		t.Errorf("with one again: %v", err)
 	}
-	if _, err := f.d.packetOut(outText("resubmit(,1)")); err != nil || f.d.macs.len() != 1 {
+	if _, err := f.d.pipeline.packetOut(outText("resubmit(,1)")); err != nil || f.d.pipeline.macs.len() != 1 {
 		t.Errorf("with one again, normal: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("table=9,actions=resubmit(,9)")
-	_, err := f.d.packetOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
+	_, err := f.d.pipeline.packetOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
 	var input *InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "actions") {
 		t.Errorf("a loop: %v", err)
@@ -108,25 +108,25 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f.vxlanPorts(2)
 	learnt := func() *openflow.Rule {
 		t.Helper()
-		if _, err := f.d.packetOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
+		if _, err := f.d.pipeline.packetOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
 			t.Fatal(err)
 		}
-		f.d.mu.RLock()
-		defer f.d.mu.RUnlock()
-		rules := f.d.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
+		f.d.pipeline.mu.RLock()
+		defer f.d.pipeline.mu.RUnlock()
+		rules := f.d.pipeline.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
 		if len(rules) != 1 {
 			t.Fatalf("%d flows learnt", len(rules))
 		}
 		return rules[0]
 	}
 	r := learnt()
-	f.d.mu.Lock()
+	f.d.pipeline.mu.Lock()
 	r.ModifiedNS -= 500e9 // so long ago
 	before := r.ModifiedNS
-	f.d.mu.Unlock()
+	f.d.pipeline.mu.Unlock()
 	again := learnt()
-	f.d.mu.RLock()
-	defer f.d.mu.RUnlock()
+	f.d.pipeline.mu.RLock()
+	defer f.d.pipeline.mu.RUnlock()
 	if again != r || r.ModifiedNS < before+500e9 {
 		t.Errorf("taught again after 500 s, refreshed by %d ns", r.ModifiedNS-before)
 	}

@@ -16,11 +16,9 @@ import (
 	"weft/control/counters"
 	"weft/control/loop"
 	"weft/control/store"
-	"weft/control/underlay"
 	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
-	"weft/packet"
 	"weft/port"
 )
 
@@ -145,68 +143,6 @@ func (p *switchPort) fail(err error) {
 	p.problem.Store(&text)
 }
 
-// portView is the ports as translation sees them. Never changed once made.
-type portView struct {
-	infos   []openflow.PortInfo // by number
-	byNo    map[uint32]openflow.PortInfo
-	byName  map[string]uint32
-	udpPort map[uint32]uint16
-	bound   bool // some port has a Binding
-}
-
-// PortByName and PortName are openflow.Names.
-func (v *portView) PortByName(name string) (uint32, bool) {
-	no, ok := v.byName[name]
-	return no, ok
-}
-
-func (v *portView) PortName(no uint32) (string, bool) {
-	info, ok := v.byNo[no]
-	return info.Name, ok
-}
-
-// env is openflow.Env: the switch as one translation sees it.
-type env struct {
-	view    *portView
-	tunnels *underlay.Templates
-	macs    *macs
-	*openflow.RecircTable
-}
-
-// env is that of now. Caller holds mu.
-func (d *Daemon) env() *env {
-	return &env{view: d.view, tunnels: d.templates, macs: d.macs, RecircTable: d.recircs}
-}
-
-func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
-	info, ok := e.view.byNo[no]
-	return info, ok
-}
-
-func (e *env) Ports() []openflow.PortInfo { return e.view.infos }
-
-func (e *env) Bound() bool { return e.view.bound }
-
-func (e *env) Tunnel(no, _ uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
-	return e.tunnels.Template(underlay.Tunnel{Port: no, Local: local, Remote: remote}, e.view.udpPort[no])
-}
-
-func (e *env) VTEP(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
-	return e.macs.vtep(s, vlan, mac)
-}
-
-func (e *env) MAC(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
-	return e.macs.lookup(s, vlan, mac)
-}
-
-func (e *env) Announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
-	return e.macs.announced(s, vlan, mac, port)
-}
-
-func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
-	return e.macs.neighbour(s, vlan, ip)
-}
-
 // newPort makes a port, checked, without its device.
 func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
@@ -321,12 +257,12 @@ func (d *Daemon) freeNumber(name string) (uint32, error) {
 // enterPort makes the port known to flows. Its statistics start at 0.
 func (d *Daemon) enterPort(p *switchPort) {
 	d.ports[p.saved.Number] = p
-	d.mu.Lock()
-	live := d.livePort(p.saved.Number)
-	base := &d.counters.Ports[p.saved.Number]
+	d.pipeline.mu.Lock()
+	live := d.pipeline.livePort(p.saved.Number)
+	base := &d.pipeline.counters.Ports[p.saved.Number]
 	*base = datapath.PortCounters{}
 	counters.AddPort(base, &live, -1)
-	d.mu.Unlock()
+	d.pipeline.mu.Unlock()
 	d.portsChanged()
 }
 
@@ -335,7 +271,7 @@ func (d *Daemon) enterPort(p *switchPort) {
 func (d *Daemon) leavePort(p *switchPort) {
 	delete(d.ports, p.saved.Number)
 	d.updateView() // from now on nothing is learnt on it
-	d.macs.forget(p.saved.Number)
+	d.pipeline.macs.forget(p.saved.Number)
 	d.portsChanged()
 	d.templates.DropPort(p.saved.Number)
 }
@@ -343,14 +279,14 @@ func (d *Daemon) leavePort(p *switchPort) {
 // portsChanged makes a new view of the ports and has everything follow it.
 func (d *Daemon) portsChanged() {
 	d.updateView()
-	d.mu.RLock()
-	w := d.workers
-	d.mu.RUnlock()
+	d.pipeline.mu.RLock()
+	w := d.pipeline.workers
+	d.pipeline.mu.RUnlock()
 	d.sendTerminations(w)
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
 	loop.Notify(d.underlay.Moved) // what the devices are like now
-	d.revalidate(func(*megaflow) bool { return true })
+	d.pipeline.revalidate(func(*megaflow) bool { return true })
 }
 
 func (d *Daemon) updateView() {
@@ -364,10 +300,10 @@ func (d *Daemon) updateView() {
 		}
 	}
 	slices.SortFunc(v.infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
-	d.mu.Lock()
-	d.view = v
-	d.macs.declare(v.infos)
-	d.mu.Unlock()
+	d.pipeline.mu.Lock()
+	d.pipeline.view = v
+	d.pipeline.macs.declare(v.infos)
+	d.pipeline.mu.Unlock()
 }
 
 // deletePort deletes a port. Flows that name it stay, with its number.
@@ -376,7 +312,7 @@ func (d *Daemon) deletePort(name string) error {
 	defer d.change.Unlock()
 	p := d.portByName(name)
 	if p == nil {
-		return d.noPort(name)
+		return d.pipeline.View().NoPort(name)
 	}
 	if err := d.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -397,21 +333,6 @@ func (d *Daemon) portByName(name string) *switchPort {
 	return nil
 }
 
-func (d *Daemon) noPort(name string) error {
-	var names []string
-	for _, p := range d.ports {
-		names = append(names, p.saved.Name)
-	}
-	sort.Strings(names)
-	if len(names) == 0 {
-		return inputf("%s: no such port; there are none", name)
-	}
-	if len(names) > 16 {
-		return inputf("%s: no such port; see weft dump-ports", name)
-	}
-	return inputf("%s: no such port; expected one of %v", name, names)
-}
-
 // listPorts describes all ports by number, or the one named.
 func (d *Daemon) listPorts(name string) ([]api.Port, error) {
 	d.change.Lock()
@@ -423,7 +344,7 @@ func (d *Daemon) listPorts(name string) ([]api.Port, error) {
 		}
 	}
 	if name != "" && len(list) == 0 {
-		return nil, d.noPort(name)
+		return nil, d.pipeline.View().NoPort(name)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
 	return list, nil
@@ -438,12 +359,12 @@ func (d *Daemon) describe(p *switchPort) api.Port {
 	}
 	return api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.given,
-		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.portStats(p.saved.Number),
+		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.pipeline.portStats(p.saved.Number),
 	}
 }
 
-// portFault passes on that the workers have stopped using a port.
-func (d *Daemon) portFault(number uint32, why string) {
+// Fault is the pipeline's: it passes on that the workers have stopped using a port.
+func (d *Daemon) Fault(number uint32, why string) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	if p := d.ports[number]; p != nil {

@@ -14,8 +14,8 @@ import (
 // they counted is credited, exactly where the counter region says how far that
 // had got; megaflows that still hold go on; the others are removed. Nothing
 // else runs yet. Caller holds change.
-func (d *Daemon) recoverMegaflows() {
-	used := min(d.counters.UsedSlots(), uint32(d.start.Sizes.Cache.Megaflows))
+func (d *Pipeline) recoverMegaflows() {
+	used := min(d.counters.UsedSlots(), uint32(d.sizes.Megaflows))
 	d.megaflows.reserve(used)
 	var stale []uint32
 	for slot := range used {
@@ -44,7 +44,7 @@ func (d *Daemon) recoverMegaflows() {
 // recoverable are the slots below used, those last whose frames were looked up
 // before: what goes on under a recirc_id is known once the translation that ends
 // with it has been done again.
-func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
+func (d *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
 		for slot := range used {
@@ -76,7 +76,7 @@ func (d *Daemon) recoverable(used uint32) iter.Seq[uint32] {
 
 // creditRecovered credits the rules noted with slot with what it counted since
 // control last did.
-func (d *Daemon) creditRecovered(slot uint32) {
+func (d *Pipeline) creditRecovered(slot uint32) {
 	s := &d.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
 		return
@@ -97,11 +97,11 @@ func (d *Daemon) creditRecovered(slot uint32) {
 }
 
 // ruleAt is the rule whose place that is.
-func (d *Daemon) ruleAt(place uint32) *openflow.Rule {
+func (d *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	if d.byPlace == nil {
 		d.byPlace = map[uint32]*openflow.Rule{}
 		for slot, p := range d.places {
-			if r := d.pipeline.Rule(uint32(slot)); r != nil {
+			if r := d.tables.Rule(uint32(slot)); r != nil {
 				d.byPlace[p] = r
 			}
 		}
@@ -111,7 +111,7 @@ func (d *Daemon) ruleAt(place uint32) *openflow.Rule {
 
 // recoverSlot adopts what is installed in slot if it is what translation says
 // now; it reports false if it is not to stay.
-func (d *Daemon) recoverSlot(slot uint32) bool {
+func (d *Pipeline) recoverSlot(slot uint32) bool {
 	s := &d.counters.Slots[slot]
 	generation, same := d.workers.Generation(slot)
 	if !same || generation != s.Generation {
@@ -121,7 +121,7 @@ func (d *Daemon) recoverSlot(slot uint32) bool {
 	if !installed {
 		return false
 	}
-	t := d.pipeline.Translate(&key, d.env())
+	t := d.tables.Translate(&key, d.env())
 	if !slices.Equal(t.Actions, actions) || !within(&t.Mask, &mask) {
 		return false
 	}

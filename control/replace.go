@@ -19,7 +19,7 @@ type ruleID struct {
 type flowSet map[ruleID]openflow.FlowMod
 
 // flowSetOf is the flows of a file, which may only add, and what was left out of them.
-func (d *Daemon) flowSetOf(text string) (set flowSet, notes []string, err error) {
+func (d *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, d.view)
 	if err != nil {
 		return nil, nil, err
@@ -37,11 +37,11 @@ func (d *Daemon) flowSetOf(text string) (set flowSet, notes []string, err error)
 }
 
 // tableFlows are the flows of all tables. Caller holds change.
-func (d *Daemon) tableFlows() flowSet {
+func (d *Pipeline) tableFlows() flowSet {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	set := flowSet{}
-	for _, r := range d.pipeline.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
+	for _, r := range d.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
 	}
 	return set
@@ -50,7 +50,7 @@ func (d *Daemon) tableFlows() flowSet {
 // replaceFlows makes the tables hold the flows of a file and no others: all of
 // it or nothing. Flows that stay as they are go on counting, and so do those of
 // which only actions or cookie change.
-func (d *Daemon) replaceFlows(text string) (changed api.FlowsChanged, err error) {
+func (d *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	want, notes, err := d.flowSetOf(text)
@@ -111,7 +111,7 @@ func sameBut(a, b *openflow.FlowMod) bool {
 
 // diffFlows compares the flows of two files or, with Second nil, those of the
 // tables with those of First, in lines for people.
-func (d *Daemon) diffFlows(c api.DiffFlows, words portWords) (api.FlowsDiffer, error) {
+func (d *Pipeline) diffFlows(c api.DiffFlows, words portWords) (api.FlowsDiffer, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	from, _, err := d.flowSetOf(c.First)
@@ -136,7 +136,7 @@ func (d *Daemon) diffFlows(c api.DiffFlows, words portWords) (api.FlowsDiffer, e
 	return api.FlowsDiffer{Lines: d.diffLines(ids, from, to, words)}, nil
 }
 
-func (d *Daemon) diffLines(ids []ruleID, from, to flowSet, words portWords) []string {
+func (d *Pipeline) diffLines(ids []ruleID, from, to flowSet, words portWords) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))

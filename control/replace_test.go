@@ -12,7 +12,7 @@ import (
 
 func (f *fakes) replace(flows ...string) int {
 	f.t.Helper()
-	n, err := f.d.changeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
+	n, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "replace", Text: strings.Join(flows, "\n"), File: true})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func (f *fakes) replace(flows ...string) int {
 
 func (f *fakes) diff(first string, second *string) []string {
 	f.t.Helper()
-	d, err := f.d.diffFlows(api.DiffFlows{First: first, Second: second}, byName)
+	d, err := f.d.pipeline.diffFlows(api.DiffFlows{First: first, Second: second}, byName)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestReplaceFlows(t *testing.T) {
 		t.Errorf("once more: %d changes", n)
 	}
 	// The tables print what replaces them by themselves.
-	flows, err := f.d.dumpFlows("", byName)
+	flows, err := f.d.pipeline.dumpFlows("", byName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
 	}
@@ -76,8 +76,8 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(lines...); n != 0 {
 		t.Errorf("by their own dump: %d changes", n)
 	}
-	if n := f.replace(); n != 4 || f.d.pipeline.Len() != 0 {
-		t.Errorf("by nothing: %d changes, %d left", n, f.d.pipeline.Len())
+	if n := f.replace(); n != 4 || f.d.pipeline.tables.Len() != 0 {
+		t.Errorf("by nothing: %d changes, %d left", n, f.d.pipeline.tables.Len())
 	}
 }
 
@@ -90,15 +90,15 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 		{"ip,actions=drop\ndelete udp", "udp"},
 		{"ip,actions=drop\nmodify udp,actions=drop", "without a command"},
 	} {
-		if _, err := f.d.changeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "replace", Text: c.text, File: true}); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%q: %v, want %q", c.text, err, c.word)
 		}
-		if _, err := f.d.diffFlows(api.DiffFlows{First: "", Second: &c.text}, byName); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.d.pipeline.diffFlows(api.DiffFlows{First: "", Second: &c.text}, byName); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("diff with %q: %v, want %q", c.text, err, c.word)
 		}
 	}
 	f.want("udp", "0/0")
-	if n := f.d.pipeline.Len(); n != 1 {
+	if n := f.d.pipeline.tables.Len(); n != 1 {
 		t.Errorf("%d flows", n)
 	}
 }
@@ -162,11 +162,11 @@ func TestErrorDeepInAFile(t *testing.T) {
 			}
 			fmt.Fprintf(&text, "table=1,ip,nw_dst=10.%d.%d.%d,actions=drop\n", i>>16, i>>8&255, i&255)
 		}
-		_, err := f.d.changeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
+		_, err := f.d.pipeline.changeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true})
 		if err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("error %v, want %s", err, c.word)
 		}
-		if n := f.d.pipeline.Len(); n != 1 || dumpWithout(t, f.d) != before {
+		if n := f.d.pipeline.tables.Len(); n != 1 || dumpWithout(t, f.d) != before {
 			t.Errorf("after %q: %d flows:\n%s", c.line, n, dumpWithout(t, f.d))
 		}
 	}

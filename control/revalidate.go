@@ -29,7 +29,7 @@ const (
 
 // maintain sweeps regularly and revalidates after addresses were learnt, until
 // ctx ends.
-func (d *Daemon) maintain(ctx context.Context) {
+func (d *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
@@ -54,7 +54,7 @@ func (d *Daemon) maintain(ctx context.Context) {
 // revalidate translates again every megaflow that pick chooses. Those that
 // would come out otherwise are removed; once it returns, no worker goes by
 // them. The others keep their statistics. Caller holds d.change, not d.mu.
-func (d *Daemon) revalidate(pick func(*megaflow) bool) {
+func (d *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := d.megaflows.list()
 	for chunk := range slices.Chunk(list, translateChunk) {
@@ -63,7 +63,7 @@ func (d *Daemon) revalidate(pick func(*megaflow) bool) {
 	d.evict(stale)
 }
 
-func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
+func (d *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
 	// Alone, for the statistics: what was counted so far is the old rules'.
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +76,7 @@ func (d *Daemon) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (
 			stale = append(stale, m)
 			continue
 		}
-		t := d.pipeline.Translate(&m.key, env)
+		t := d.tables.Translate(&m.key, env)
 		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
 			stale = append(stale, m)
 			continue
@@ -115,7 +115,7 @@ func idleTime(used, limit int) time.Duration {
 
 // sweep credits what was counted, and removes what is idle or has timed out:
 // megaflows, rules, learnt addresses, templates.
-func (d *Daemon) sweep() {
+func (d *Pipeline) sweep() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	now := clock.Monotonic()
@@ -129,7 +129,7 @@ func (d *Daemon) sweep() {
 			idle = append(idle, m)
 		}
 	}
-	expired := d.pipeline.Expire(now)
+	expired := d.tables.Expire(now)
 	places := d.removePlaces(expired)
 	aged := d.macs.expire(now)
 	d.templates.MarkUsed(templatesOf(list))

@@ -67,7 +67,7 @@ func (b *ruleBook) release(places []uint32) {
 }
 
 // setPlace notes the place of r. Caller holds mu alone.
-func (d *Daemon) setPlace(r *openflow.Rule, place uint32) {
+func (d *Pipeline) setPlace(r *openflow.Rule, place uint32) {
 	for uint32(len(d.places)) <= r.Slot {
 		d.places = append(d.places, 0)
 	}
@@ -76,7 +76,7 @@ func (d *Daemon) setPlace(r *openflow.Rule, place uint32) {
 
 // loadFlows fills the pipeline from the state file, and the rules' statistics
 // from the counter region, where an engine has kept that. Nothing else runs yet.
-func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
+func (d *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
@@ -84,7 +84,7 @@ func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
 			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
 			continue
 		}
-		changes, err := d.pipeline.Apply([]openflow.FlowMod{mod}, now)
+		changes, err := d.tables.Apply([]openflow.FlowMod{mod}, now)
 		if err != nil || len(changes.Added) != 1 {
 			d.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
 			continue
@@ -106,7 +106,7 @@ func (d *Daemon) loadFlows(flows []store.Flow, kept bool) {
 }
 
 // note writes r's statistics to the counter region.
-func (d *Daemon) note(r *openflow.Rule, place uint32) {
+func (d *Pipeline) note(r *openflow.Rule, place uint32) {
 	d.counters.Rules[place] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
@@ -136,7 +136,7 @@ func returnMemory() {
 
 // changeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
-func (d *Daemon) changeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
+func (d *Pipeline) changeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return d.replaceFlows(c.Text)
 	}
@@ -194,7 +194,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 func asInput(err error) error { return usererr.Mark(err) }
 
 // deleteFlows deletes what match selects.
-func (d *Daemon) deleteFlows(match string, strict bool) (api.FlowsChanged, error) {
+func (d *Pipeline) deleteFlows(match string, strict bool) (api.FlowsChanged, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	var mod openflow.FlowMod
@@ -215,10 +215,10 @@ func (d *Daemon) deleteFlows(match string, strict bool) (api.FlowsChanged, error
 
 // apply changes the tables, saves what has changed, and revalidates. Caller
 // holds change.
-func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
+func (d *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	d.mu.Lock()
 	d.pullAll() // what was counted so far counts under the old rules
-	changes, err := d.pipeline.Apply(mods, clock.Monotonic())
+	changes, err := d.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
 		d.mu.Unlock()
 		return 0, asInput(err)
@@ -243,7 +243,7 @@ func (d *Daemon) apply(mods []openflow.FlowMod) (int, error) {
 
 // enter gives the rules that a change has added places, and notes the counts of those
 // and of the modified ones. It returns what removePlaces does. Caller holds mu alone.
-func (d *Daemon) enter(changes *openflow.Changes) (removed []uint32) {
+func (d *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
 	removed = d.removePlaces(changes.Removed)
 	for _, r := range changes.Added {
 		d.setPlace(r, d.rules.take())
@@ -257,7 +257,7 @@ func (d *Daemon) enter(changes *openflow.Changes) (removed []uint32) {
 
 // savedFlows are rules as they are saved, by place. Caller holds change: nothing
 // that is saved of a rule changes meanwhile.
-func (d *Daemon) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
+func (d *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(d.places[a.Slot], d.places[b.Slot]) })
 	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
@@ -272,7 +272,7 @@ func (d *Daemon) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 
 // removePlaces are the places of removed rules, which stay taken until
 // releasePlaces: megaflows may still count for them.
-func (d *Daemon) removePlaces(removed []*openflow.Rule) []uint32 {
+func (d *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
 	var places []uint32
 	for _, r := range removed {
 		places = append(places, d.places[r.Slot])
@@ -280,7 +280,7 @@ func (d *Daemon) removePlaces(removed []*openflow.Rule) []uint32 {
 	return places
 }
 
-func (d *Daemon) releasePlaces(places []uint32) {
+func (d *Pipeline) releasePlaces(places []uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.rules.release(places)
@@ -288,7 +288,7 @@ func (d *Daemon) releasePlaces(places []uint32) {
 
 // dumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
 // openflow.SortKeys where such are given.
-func (d *Daemon) dumpFlows(match string, words portWords, sort ...string) ([]api.Flow, error) {
+func (d *Pipeline) dumpFlows(match string, words portWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {
 		key, err := openflow.ParseSortKey(text)
@@ -307,11 +307,11 @@ func (d *Daemon) dumpFlows(match string, words portWords, sort ...string) ([]api
 }
 
 // flowsOf describes the flows that filter selects. Caller holds change, not mu.
-func (d *Daemon) flowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words portWords) []api.Flow {
+func (d *Pipeline) flowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words portWords) []api.Flow {
 	d.mu.Lock()
 	d.pullAll()
 	d.mu.Unlock()
-	rules := d.pipeline.Select(filter)
+	rules := d.tables.Select(filter)
 	if len(keys) > 0 {
 		d.mu.RLock()
 		openflow.SortRules(rules, keys)
@@ -328,7 +328,7 @@ func (d *Daemon) flowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, word
 const describeChunk = 256
 
 // inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.
-func (d *Daemon) inTurns(n int, each func(i int)) {
+func (d *Pipeline) inTurns(n int, each func(i int)) {
 	for from := 0; from < n; from += describeChunk {
 		d.mu.RLock()
 		for i := from; i < min(from+describeChunk, n); i++ {
@@ -339,7 +339,7 @@ func (d *Daemon) inTurns(n int, each func(i int)) {
 }
 
 // flowOf describes a rule. Caller holds mu.
-func (d *Daemon) flowOf(r *openflow.Rule, now uint64, words portWords) api.Flow {
+func (d *Pipeline) flowOf(r *openflow.Rule, now uint64, words portWords) api.Flow {
 	names := d.names(words)
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
@@ -355,7 +355,7 @@ func (d *Daemon) flowOf(r *openflow.Rule, now uint64, words portWords) api.Flow 
 func seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
 
 // dumpMegaflows lists what the workers' caches hold.
-func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
+func (d *Pipeline) dumpMegaflows(words portWords) []api.Megaflow {
 	d.change.Lock()
 	defer d.change.Unlock()
 	now, list := clock.Monotonic(), d.megaflows.list()
@@ -365,7 +365,7 @@ func (d *Daemon) dumpMegaflows(words portWords) []api.Megaflow {
 }
 
 // describeMegaflow tells what m is and has counted. Caller holds mu.
-func (d *Daemon) describeMegaflow(m *megaflow, now uint64, words portWords) api.Megaflow {
+func (d *Pipeline) describeMegaflow(m *megaflow, now uint64, words portWords) api.Megaflow {
 	names := d.names(words)
 	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
 	match := openflow.MatchOf(&m.key, m.mask())

@@ -13,7 +13,7 @@ func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f.vxlanPorts(1)
 	f.d.change.Lock()
 	for range counters.MaxRules - 1 { // as if the tables had that many
-		f.d.rules.take()
+		f.d.pipeline.rules.take()
 	}
 	f.d.change.Unlock()
 	f.add("table=1,actions=drop")

@@ -26,7 +26,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 		w.frame(k, 100)
 		f.settle()
 	}
-	m := f.d.megaflows
+	m := f.d.pipeline.megaflows
 	m.mu.Lock()
 	if own := m.maskShares.Own(1); own > testSizes.Cache.Masks/2+narrowMasks {
 		t.Errorf("one port has %d masks of %d", own, testSizes.Cache.Masks)

@@ -14,7 +14,7 @@ import (
 // region, and those of the living one.
 
 // livePort sums the port's counters of the present engine. Caller holds mu.
-func (d *Daemon) livePort(number uint32) datapath.PortCounters {
+func (d *Pipeline) livePort(number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if d.workers == nil {
 		return sum
@@ -25,7 +25,7 @@ func (d *Daemon) livePort(number uint32) datapath.PortCounters {
 	return sum
 }
 
-func (d *Daemon) portStats(number uint32) api.PortStats {
+func (d *Pipeline) portStats(number uint32) api.PortStats {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	sum := d.livePort(number)
@@ -46,7 +46,7 @@ func dropsByName(counts *[packet.DropReasons]uint64) map[string]uint64 {
 	return drops
 }
 
-func (d *Daemon) workerStats() []api.Worker {
+func (d *Pipeline) workerStats() []api.Worker {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	var list []api.Worker
@@ -56,7 +56,7 @@ func (d *Daemon) workerStats() []api.Worker {
 		heartbeat := c.HeartbeatNS
 		counters.Add(shm.Words(&c), shm.Words(&d.counters.Workers[i]), 1)
 		list = append(list, api.Worker{
-			Core: d.start.Cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
+			Core: d.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
 			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,

@@ -21,7 +21,7 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	}
 	defer close(prepared)
 	f.begin()
-	w := f.d.workers
+	w := f.d.pipeline.workers
 	f.worker().stalled.Store(true)
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	ended := make(chan error, 1)

@@ -11,7 +11,7 @@ import (
 
 // tell sends monitors a change that is in force, once the last frames of removed flows
 // have been counted. Caller holds change.
-func (d *Daemon) tell(c *openflow.Changes) {
+func (d *Pipeline) tell(c *openflow.Changes) {
 	if d.monitors.Count() == 0 {
 		return
 	}

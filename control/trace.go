@@ -13,7 +13,7 @@ const maxTracked = 16
 // trace follows a made-up frame through the tables; ctNext is the ct_state that
 // each tracking finds, "" for a new connection. Nothing counts the frame and
 // nothing is learnt from it.
-func (d *Daemon) trace(flow, ctNext string, words portWords) (api.Trace, error) {
+func (d *Pipeline) trace(flow, ctNext string, words portWords) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, inputf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
 	}
@@ -42,10 +42,10 @@ func (d *Daemon) trace(flow, ctNext string, words portWords) (api.Trace, error) 
 
 // traceKey is trace of a key, and of what it becomes behind tracking, left times
 // at most. Caller holds mu.
-func (d *Daemon) traceKey(key *flowtable.Key, ctState uint64, names openflow.Names, left *int) api.Trace {
+func (d *Pipeline) traceKey(key *flowtable.Key, ctState uint64, names openflow.Names, left *int) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
 	var tracked []flowtable.Key // of ct actions that name a table, as they were then
-	t := d.pipeline.Trace(key, d.env(), func(s openflow.TraceStep) {
+	t := d.tables.Trace(key, d.env(), func(s openflow.TraceStep) {
 		out.Steps = append(out.Steps, traceStep(&s, names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
 			k := flowtable.Key(s.Flow[:flowtable.KeyWords])

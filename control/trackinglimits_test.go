@@ -11,7 +11,7 @@ import (
 func TestConnectionRows(t *testing.T) {
 	f := newFakes(t)
 	f.connect(5)
-	m := f.d.workers.Connections()
+	m := f.d.pipeline.workers.Connections()
 	m.SetZoneLimit(7, 9)
 	rows := map[string]limits.Row{}
 	trackingRows(m, func(r limits.Row) {

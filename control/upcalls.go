@@ -18,7 +18,7 @@ import (
 // upcalls reads what one engine's workers tell: one goroutine a worker, and one
 // that sleeps on the eventfd they share and wakes the others.
 type upcalls struct {
-	d       *Daemon
+	d       *Pipeline
 	workers *workers.Workers
 	event   *os.File
 	wake    []chan struct{} // index: worker
@@ -26,7 +26,7 @@ type upcalls struct {
 	stopped sync.WaitGroup
 }
 
-func (d *Daemon) startUpcalls(w *workers.Workers) (*upcalls, error) {
+func (d *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
 	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (u *upcalls) take(worker int, msg []byte) {
 	case datapath.UpNeighbour:
 		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
-		go u.d.portFault(up.Arg, up.Reason) // asks the engine, which asks the worker
+		go u.d.ports.Fault(up.Arg, up.Reason) // asks the engine, which asks the worker
 	}
 }
 
@@ -115,7 +115,7 @@ func (u *upcalls) take(worker int, msg []byte) {
 // installs the megaflows that come of it, and has the frames looked up again.
 // Where there is no room for a megaflow, its frame is executed by itself. learnt
 // says that the frames have been learnt from.
-func (d *Daemon) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
+func (d *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
 	}
@@ -143,7 +143,7 @@ func (d *Daemon) answer(w *workers.Workers, worker int, misses []datapath.Upcall
 
 // answers is what answer knows.
 type answers struct {
-	d          *Daemon
+	d          *Pipeline
 	w          *workers.Workers
 	worker     int
 	learnt     bool
@@ -170,7 +170,7 @@ type executedFrame struct {
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Slot)
-	t := d.pipeline.Translate(&up.Key, a.env)
+	t := d.tables.Translate(&up.Key, a.env)
 	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
 		return
 	}
@@ -198,7 +198,7 @@ func (a *answers) miss(up *datapath.Upcall) {
 
 // creditExecuted counts frames that no megaflow counted, and does what that would
 // have done with what they teach.
-func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
+func (d *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return
 	}
@@ -209,7 +209,7 @@ func (d *Daemon) creditExecuted(frames []executedFrame, now uint64) {
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}
-		d.pipeline.CreditGroups(f.groups, 1, f.bytes)
+		d.tables.CreditGroups(f.groups, 1, f.bytes)
 		d.learnOn(f.learned, now)
 		d.finish(f.finished)
 	}

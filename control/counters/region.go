@@ -239,3 +239,9 @@ func (c *Region) FD() int { return c.region.FD() }
 
 // UsedSlots is above every megaflow slot that was ever used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
+
+// Forget empties the rows of megaflows and tunnels: no worker has any.
+func (c *Region) Forget() {
+	clear(c.Slots[:c.header.Slots])
+	clear(c.Tunnels)
+}

@@ -292,3 +292,11 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 		w.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	}
 }
+
+// Reset forgets all templates. No worker has any, and no frame waits.
+func (t *Templates) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.byKey)
+	t.byIndex, t.rings, t.records = nil, nil, nil
+}

@@ -3,7 +3,6 @@ package control
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -31,16 +30,16 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 		return tap, inputf("port: expected a port's name, or drops=true")
 	}
 	if name != "" {
-		d.mu.RLock()
-		no, ok := d.view.byName[name]
-		d.mu.RUnlock()
+		d.pipeline.mu.RLock()
+		no, ok := d.pipeline.view.byName[name]
+		d.pipeline.mu.RUnlock()
 		if !ok && name == "controller" {
 			no, ok = datapath.ControllerPort, true
 		}
 		if !ok {
 			d.change.Lock()
 			defer d.change.Unlock()
-			return tap, d.noPort(name)
+			return tap, d.pipeline.View().NoPort(name)
 		}
 		tap.Port = no
 	}
@@ -56,9 +55,9 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
-	d.mu.RLock()
-	view := d.view
-	d.mu.RUnlock()
+	d.pipeline.mu.RLock()
+	view := d.pipeline.view
+	d.pipeline.mu.RUnlock()
 	mod, err := openflow.ParseFilter(q.Get("match"), view)
 	if err != nil {
 		return tap, asInput(err)
@@ -144,35 +143,14 @@ func (s *stream) flush() error { return s.control.Flush() }
 // captured describes a frame for a client. wall is the time at which CLOCK_MONOTONIC
 // was 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	c := observe.Captured(f, d.view, wall)
+	d.pipeline.mu.RLock()
+	defer d.pipeline.mu.RUnlock()
+	c := observe.Captured(f, d.pipeline.view, wall)
 	c.Lost = lost
 	if c.Trace != nil {
-		c.Trace.Megaflow = d.megaflowText(f)
+		c.Trace.Megaflow = d.pipeline.megaflowText(f)
 	}
 	return c
-}
-
-// megaflowText is the match of the entry that a trace has hit, if it is there
-// still. Caller holds mu.
-func (d *Daemon) megaflowText(f *datapath.Capture) string {
-	d.megaflows.mu.Lock()
-	defer d.megaflows.mu.Unlock()
-	if int(f.Slot) >= len(d.megaflows.slots) {
-		return ""
-	}
-	m := d.megaflows.slots[f.Slot]
-	if m == nil || !slices.Equal(m.actions[:min(len(m.actions), len(f.Actions))], f.Actions) {
-		return ""
-	}
-	for i := range m.key {
-		if f.Key[i]&m.mask()[i] != m.key[i] {
-			return "" // the slot is another's by now
-		}
-	}
-	match := openflow.MatchOf(&m.key, m.mask())
-	return openflow.FormatMatch(&match, d.view)
 }
 
 // captureRoutes are the requests that show frames.

@@ -33,9 +33,9 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if !want.Flows && !want.Ports && !want.Connections {
 		want.Flows, want.Ports = true, true
 	}
-	d.mu.RLock()
-	view := d.view
-	d.mu.RUnlock()
+	d.pipeline.mu.RLock()
+	view := d.pipeline.view
+	d.pipeline.mu.RUnlock()
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return nil, asInput(err)
 	}
@@ -137,7 +137,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Initial {
 		return nil
 	}
-	return d.flowsOf(&want.filter, nil, byName)
+	return d.pipeline.flowsOf(&want.filter, nil, byName)
 }
 
 // sendPorts sends the ports whose states the client does not know; send is as in

@@ -19,9 +19,9 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return d.diffFlows(c, words)
+		return d.pipeline.diffFlows(c, words)
 	}))
 	route("GET /v1/trace", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"), words)
+		return d.pipeline.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"), words)
 	}))
 }

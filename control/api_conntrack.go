@@ -1,0 +1,66 @@
+package control
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"weft/api"
+	"weft/conntrack"
+	"weft/control/access"
+	"weft/control/observe"
+)
+
+func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
+	mux.HandleFunc("GET /v1/conntrack", d.dumpConnections)
+	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
+		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
+		if err != nil {
+			return nil, asInput(err)
+		}
+		n, err := d.pipeline.flushConnections(&filter)
+		if err != nil {
+			return nil, err
+		}
+		return api.ConnectionsChanged{Connections: n}, nil
+	})
+	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.pipeline.conntrackSettings() })
+	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
+		var c api.ChangeConntrack
+		if err := body(r, &c); err != nil {
+			return nil, err
+		}
+		return struct{}{}, d.pipeline.changeConntrack(&c)
+	})
+}
+
+// pagerPatience is how long a client may not read on in a dump of connections, which
+// holds neither locks nor memory meanwhile: a person may be reading.
+const pagerPatience = 5 * time.Minute
+
+// dumpConnections answers with a line a connection as ovs-dpctl dump-conntrack
+// prints it, or a line of JSON.
+func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	filter, err := conntrack.ParseFilter(q["arg"])
+	if err != nil {
+		d.reply(w, nil, asInput(err))
+		return
+	}
+	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}
+	asJSON := q.Get("json") == "true"
+	var line, lines []byte
+	control := http.NewResponseController(w)
+	d.pipeline.eachConnection(&filter, func(e *conntrack.Entry) {
+		line = e.AppendTo(line[:0], options)
+		if asJSON {
+			line, _ = json.Marshal(observe.Connection(e, string(line)))
+		}
+		lines = append(append(lines, line...), '\n')
+	}, func() bool {
+		_ = control.SetWriteDeadline(time.Now().Add(pagerPatience)) // only a test has none
+		_, err := w.Write(lines)
+		lines = lines[:0]
+		return err == nil
+	})
+}

@@ -1,0 +1,53 @@
+package control
+
+import (
+	"net/http"
+
+	"weft/api"
+)
+
+func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("POST /v1/tables", func(r *http.Request) (any, error) {
+		var mod api.ModTable
+		if err := body(r, &mod); err != nil {
+			return nil, err
+		}
+		return struct{}{}, d.pipeline.modTable(mod)
+	})
+	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.listTables(), nil })
+}
+
+// tableRoutes are the API's requests about them.
+func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
+		route(pattern, func(r *http.Request) (any, error) {
+			var c api.ChangeTable
+			if err := body(r, &c); err != nil {
+				return nil, err
+			}
+			return do(c)
+		})
+	}
+	change("POST /v1/groups", d.pipeline.changeGroups)
+	change("POST /v1/meters", d.pipeline.changeMeters)
+	route("GET /v1/groups", worded(func(r *http.Request, words portWords) (any, error) {
+		return d.pipeline.listGroups(r.URL.Query().Get("select"), words)
+	}))
+	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.listMeters(r.URL.Query().Get("select")) })
+}
+
+// packetOutRoutes is the API's request that sends a frame.
+func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
+		var out api.PacketOut
+		if err := body(r, &out); err != nil {
+			return nil, err
+		}
+		return d.pipeline.packetOut(out.Text)
+	})
+}
+
+func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("GET /v1/macs", func(*http.Request) (any, error) { return d.pipeline.listMACs(), nil })
+	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.pipeline.flushMACs(r.URL.Query().Get("port")) })
+}

@@ -1,0 +1,41 @@
+package control
+
+import (
+	"net/http"
+	"time"
+
+	"weft/api"
+	"weft/control/loop"
+)
+
+const (
+	// maxHot bounds the megaflows of an answer, maxHotInterval the time watched.
+	maxHot         = 1000
+	maxHotInterval = time.Minute
+)
+
+// hottest watches what megaflows count for a while. Nothing is put into words but
+// those that are asked for, however many there are.
+func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
+	q := r.URL.Query()
+	n, err := numberWord(q.Get("n"), "n")
+	if err != nil {
+		return nil, err
+	}
+	ms, err := numberWord(q.Get("interval_ms"), "interval_ms")
+	if err != nil {
+		return nil, err
+	}
+	interval := time.Duration(ms) * time.Millisecond
+	if n > maxHot || ms == 0 || interval > maxHotInterval {
+		return nil, inputf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
+			n, ms, maxHot, maxHotInterval.Milliseconds())
+	}
+	before := d.pipeline.hotCounts()
+	began := time.Now()
+	if !loop.Sleep(r.Context(), interval) {
+		return nil, r.Context().Err()
+	}
+	after := d.pipeline.hotCounts()
+	return d.pipeline.hotList(before, after, int(n), time.Since(began).Seconds()), nil
+}

@@ -1,0 +1,51 @@
+package control
+
+import (
+	"net/http"
+
+	"weft/api"
+	"weft/control/limits"
+	"weft/control/observe"
+)
+
+// registerLimits names every owner of a shared resource. To add one: write a function
+// of type limits.Source beside the resource, in its package if it has one (see
+// megaflows.limitRows), and register it here with one line. The function is called
+// without locks, at any time after newDaemon. A resource must not emit two rows of one
+// name for one holder: the metrics would fail, and TestLimitRowsAreUnique does.
+func (d *Daemon) registerLimits() {
+	// Tests replace d.pipeline.megaflows after newDaemon.
+	d.limits.Add(func(emit func(limits.Row)) { d.pipeline.megaflows.limitRows(emit) })
+	d.limits.Add(d.captures.LimitRows)
+	d.limits.Add(d.pipeline.tableLimitRows)
+	d.limits.Add(d.pipeline.workerLimitRows)
+	d.limits.Add(d.pipeline.learnedLimitRows)
+	d.limits.Add(d.pipeline.macs.limitRows)
+}
+
+func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
+	route("GET /v1/limits", func(r *http.Request) (any, error) { return d.listLimits(r.URL.Query().Get("port")) })
+}
+
+// listLimits lists all rows, or those that the named port holds.
+func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
+	rows := d.limits.Rows()
+	if port == "" {
+		return d.limitList(rows), nil
+	}
+	d.pipeline.mu.RLock()
+	no, ok := d.pipeline.view.byName[port]
+	d.pipeline.mu.RUnlock()
+	if !ok {
+		d.change.Lock()
+		defer d.change.Unlock()
+		return nil, d.pipeline.View().NoPort(port)
+	}
+	return d.limitList(limits.Select(rows, limits.Port(no))), nil
+}
+
+func (d *Daemon) limitList(rows []limits.Row) []api.Limit {
+	d.pipeline.mu.RLock()
+	defer d.pipeline.mu.RUnlock()
+	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(d.pipeline.view, no) })
+}

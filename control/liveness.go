@@ -1,0 +1,52 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"weft/control/loop"
+)
+
+// livenessInterval is how long a port may have been down before groups that
+// watch it are told.
+const livenessInterval = 50 * time.Millisecond
+
+// watchPorts tells groups of ports that come and go until ctx ends. While none wants
+// to know it rests: each look takes time from whoever is on this core.
+func (d *Daemon) watchPorts(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.watched:
+		}
+		if !loop.Sleep(ctx, livenessInterval) {
+			return
+		}
+		d.change.Lock()
+		if d.UpdateLiveness() {
+			d.pipeline.revalidate(func(m *megaflow) bool { return m.usedPorts })
+		}
+		d.change.Unlock()
+	}
+}
+
+// UpdateLiveness is the pipeline's: it notes which ports are down, if a group watches
+// ports, and reports whether that has changed; watchPorts does so again before long.
+// Caller holds change.
+func (d *Daemon) UpdateLiveness() (changed bool) {
+	if !d.pipeline.tables.WatchesPorts() {
+		return false
+	}
+	loop.Notify(d.watched)
+	for _, p := range d.ports {
+		down := p.problem.Load() != nil || p.driver.status().state != stateUp
+		if down != p.info.Down {
+			p.info.Down, changed = down, true
+		}
+	}
+	if changed {
+		d.updateView()
+	}
+	return changed
+}
