@@ -72,7 +72,11 @@ func (t *Table) join(n uint32, kind uint8) {
 	c := &t.conns[n]
 	c.list = kind
 	if kind < zoneLists {
-		t.push(&t.zones[c.tuples[0].zone()].lists[kind], n, inZone)
+		l := &t.zones[c.tuples[0].zone()].lists[kind]
+		t.push(l, n, inZone)
+		if kind == listUnreplied && l.count > t.zones[t.head.crowded%Zones].lists[listUnreplied].count {
+			t.head.crowded = uint32(c.tuples[0].zone())
+		}
 	}
 	t.push(&t.holders[t.holderOf(n)].lists[kind%lists], n, inHolder)
 }
@@ -140,14 +144,20 @@ func (t *Table) makeRoom(z *zone, h uint32) bool {
 // closed.
 func (t *Table) evict(z *zone) bool {
 	for i := range z.lists {
-		if n := z.lists[i].first; n != 0 {
-			t.holders[t.holderOf(n-1)].evicted++
-			t.erase(n-1, EndEvicted)
-			t.foreseeEviction(z.lists[i].first, inZone)
+		if z.lists[i].first != 0 {
+			t.evictFirst(&z.lists[i], inZone)
 			return true
 		}
 	}
 	return false
+}
+
+// evictFirst ends the oldest connection of a list that has one.
+func (t *Table) evictFirst(l *list, where int) {
+	n := l.first - 1
+	t.holders[t.holderOf(n)].evicted++
+	t.erase(n, EndEvicted)
+	t.foreseeEviction(l.first, where)
 }
 
 // foreseeEviction fetches what the next evictions of a list, from number plus one on,
@@ -216,6 +226,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
 	c.mark, c.flags, c.port = g.mark, flags, g.from.port
+	c.list = listUnreplied // before it lives: workers read it without the lock
 	if g.from.tunnel {
 		c.flags |= connTunnel
 		z.tunnelled = true

@@ -162,7 +162,7 @@ func TestOthersTransfersStay(t *testing.T) {
 	}
 	evicted := uint64(0)
 	r.tr.ExpectationShares(func(s Share) {
-		if evicted += s.Evicted; s.Guaranteed != MaxExpectations/7 || (s.Port == 8 || s.Zone == 3) && (s.Evicted != 0 || s.Used != uint32(quiet)) {
+		if evicted += s.Evicted; s.Guaranteed != MaxExpectations/7*7/8 || (s.Port == 8 || s.Zone == 3) && (s.Evicted != 0 || s.Used != uint32(quiet)) {
 			t.Errorf("%+v", s)
 		}
 	})

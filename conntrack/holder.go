@@ -116,7 +116,7 @@ func (t *Table) evictFor(h uint32) bool {
 	if own := t.holders[h].lists[listUnreplied].count; heavy != h && own >= t.mostUnanswered() {
 		return t.evictOf(h, listUnreplied)
 	}
-	return t.evictOf(heavy, listUnreplied) || t.evictOf(heavy, listClosing) ||
+	return t.evictOfCrowd(heavy) || t.evictOf(heavy, listUnreplied) || t.evictOf(heavy, listClosing) ||
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
@@ -128,8 +128,18 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	if l.first == 0 {
 		return false
 	}
-	t.holders[h].evicted++
-	t.erase(l.first-1, EndEvicted)
-	t.foreseeEviction(l.first, inHolder)
+	t.evictFirst(l, inHolder)
+	return true
+}
+
+// evictOfCrowd ends the oldest unreplied connection of the zone that has most of them,
+// if it is the holder's: where one port has many zones, one that is flooded pays with
+// its own.
+func (t *Table) evictOfCrowd(h uint32) bool {
+	l := &t.zones[t.head.crowded%Zones].lists[listUnreplied]
+	if l.first == 0 || t.holderOf(l.first-1) != h {
+		return false
+	}
+	t.evictFirst(l, inZone)
 	return true
 }

@@ -89,6 +89,21 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	}
 }
 
+// Of one port with several zones, the flooded one makes room.
+func TestFloodedZoneOfAPortPays(t *testing.T) {
+	r := newRig(t, 64)
+	for i := range 5 {
+		r.from(1).begin(i, 3, false)
+	}
+	for i := range 200 {
+		r.from(1).begin(100+i, 4, false)
+	}
+	check(t, r.tr.Table)
+	if n := r.tr.ZoneCount(3); n != 5 {
+		t.Errorf("%d of 5 are left in the other zone", n)
+	}
+}
+
 // What comes through a tunnel counts for its zone: one zone's flood leaves the
 // other's alone, though both come in on one port.
 func TestTunnelledZonesAreToldApart(t *testing.T) {
@@ -119,7 +134,7 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	var of [2]Share
 	r.tr.Shares(func(s Share) { of[s.Zone/2-2] = s })
 	if of[0].Used != 462 || of[1].Used != 50 || of[0].Evicted < 50 || of[0].Refused == 0 || of[1].Evicted+of[1].Refused != 0 ||
-		of[1].Guaranteed != 256 || of[1].Limit != 512 {
+		of[1].Guaranteed != 224 || of[1].Limit != 512 {
 		t.Errorf("%+v", of)
 	}
 }

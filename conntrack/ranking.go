@@ -96,11 +96,14 @@ func (r *ranking) payer(all []rank, i uint32) uint32 {
 }
 
 // fairShare is what each of the holders has at least, of limit, if all want more than
-// there is; i counts as one of them.
+// there is: an equal part but for what a tier is wide. i counts as one of them.
 func (r *ranking) fairShare(all []rank, i, limit uint32) uint32 {
 	used := r.used
 	if all[i].count == 0 {
 		used++
 	}
-	return limit / used
+	if used < 2 {
+		return limit
+	}
+	return limit / used * (tierSteps - 1) / tierSteps
 }

@@ -7,7 +7,7 @@ package conntrack
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
-	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
+	h.count, h.free, h.hand, h.crowded, h.ranking = 0, 0, 0, 0, ranking{}
 	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // it may have been counted or not
 	for i := range t.zones {
 		if z := &t.zones[i]; z.count|z.lists[listUnreplied].count|z.lists[listClosing].count|

@@ -146,6 +146,7 @@ type header struct {
 	fresh   uint32  // records from here on were never used
 	free    uint32  // first free record, plus one
 	hand    uint32  // where the next sweep begins
+	crowded uint32  // a zone with many unreplied connections
 	ranking ranking // of holders, by their connections
 	expects expecting
 	// expecting is the number of expectations. The lock guards it for writing.
