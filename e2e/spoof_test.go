@@ -211,3 +211,65 @@ func TestInventedSources(t *testing.T) {
 	}
 	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
 }
+
+// A bound guest's established connection, whose frames are looked up once, lets no
+// frame of another sender pass: neither of the guest nor of another port.
+func TestBoundConnection(t *testing.T) {
+	l := newLab(t)
+	host, good, other, third := l.Host("host"), l.Host("good"), l.Host("other"), l.Host("third")
+	d := host.Weftd()
+	d.Tap(good, craftedSrcMAC, "", guestMTU, "addresses="+craftedSrcMAC+" "+craftedSrcIP)
+	d.Tap(other, craftedDstMAC, "", guestMTU)
+	d.Tap(third, "02:00:00:00:00:03", "", guestMTU, "addresses=02:00:00:00:00:03")
+	for _, flow := range []string{
+		"priority=1,actions=drop",
+		"udp,actions=ct(table=1,zone=1)",
+		"table=1,ct_state=+new+trk,udp,actions=ct(commit,zone=1),normal",
+		"table=1,ct_state=+est+trk,udp,actions=normal",
+	} {
+		d.Weft("add-flow", flow)
+	}
+	g, o, x := good.Raw("eth0"), other.Raw("eth0"), third.Raw("eth0")
+	there := udpFrame(t, 5000, 100)
+	back := bytes.Clone(there)
+	copy(back[0:6], there[6:12])
+	copy(back[6:12], there[0:6])
+	copy(back[26:30], there[30:34])
+	copy(back[30:34], there[26:30])
+	copy(back[34:36], there[36:38])
+	copy(back[36:38], there[34:36])
+	carry := func(from, to *lab.Raw, frame []byte) {
+		t.Helper()
+		err := from.Send(frame)
+		if err == nil {
+			_, err = to.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		carry(g, o, there)
+		carry(o, g, back)
+	}
+	stolen := bytes.Clone(there)
+	stolen[11]++ // its source MAC address, in the same connection
+	for range 10 {
+		if err := g.Send(stolen); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Send(there); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		if a, b := spoofed(t, d, "good"), spoofed(t, d, "third"); a < 10 || b < 10 {
+			return fmt.Errorf("%d and %d frames of 10 are counted", a, b)
+		}
+		return nil
+	})
+	if _, err := o.Match(silence, func(f []byte) bool { return bytes.Equal(f, stolen) || bytes.Equal(f, there) }); err == nil {
+		t.Error("a frame of another sender arrives")
+	}
+	carry(g, o, there)
+}

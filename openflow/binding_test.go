@@ -2,6 +2,7 @@ package openflow
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -211,4 +212,60 @@ func TestBindingRefused(t *testing.T) {
 	if b, _, expected := ParseBinding("", ""); b != nil || expected != "" {
 		t.Error("nothing given makes a binding")
 	}
+}
+
+// Whatever agrees with a megaflow of a bound port is spoofed or not as its first frame.
+func TestBindingAgainstWholeFields(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 3))
+	env, p := newEnv(), pipelineOf(t, "actions=2")
+	b := bindingOf(t, "", "00:00:00:00:00:01 10.0.0.0/15 10.3.0.1 fe80::1,00:00:00:00:00:02,0a:00:00:00:00:01 10.0.0.2 fe80::/64")
+	env.ports[0].Binding = b
+	random := func() flowtable.Key {
+		k := randomKey(r)
+		k[flowtable.WPort] = 1 << 32
+		switch r.IntN(8) {
+		case 0: // a source of no bits, as DHCP and duplicate address detection have
+			k[flowtable.WIPv4] &= 0xffffffff
+			k[flowtable.WIPv6Src], k[flowtable.WIPv6Src+1] = 0, 0
+		case 1:
+			k[flowtable.WL4] = 68<<48 | 67<<32
+		case 2:
+			k[flowtable.WNDTarget], k[flowtable.WNDTarget+1] = 0, 0
+		}
+		return k
+	}
+	verdicts := map[bool]int{}
+	for range 5000 {
+		k := random()
+		tr := p.Translate(&k, env)
+		for range 20 {
+			if !realFrame(&k) {
+				break
+			}
+			var f Flow
+			copy(f[:], k[:])
+			want := slowSpoofed(b, &f)
+			if got := tr.Drop == packet.DropSpoofed; got != want {
+				t.Fatalf("%s spoofed: %v, want %v; looks at %x", frameText(&k), got, want, tr.Mask)
+			}
+			verdicts[want]++
+			o := random()
+			for i := range o {
+				o[i] = k[i]&tr.Mask[i] | o[i]&^tr.Mask[i]
+			}
+			k = o
+		}
+	}
+	if verdicts[true] < 1000 || verdicts[false] < 1000 {
+		t.Errorf("%v: one verdict is hardly tested", verdicts)
+	}
+}
+
+func frameText(k *flowtable.Key) string {
+	all := flowtable.Key{}
+	for i := range all {
+		all[i] = ^uint64(0)
+	}
+	m := MatchOf(k, &all)
+	return FormatMatch(&m, nil)
 }
