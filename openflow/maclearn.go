@@ -35,6 +35,7 @@ type macEntry struct {
 	key     macKey
 	segment Segment
 	macPlace
+	tunnel       bool // the port is one
 	announced    bool
 	seenNS       uint64
 	contest      contest
@@ -144,11 +145,14 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	p := t.portOf(l.Port)
 	key := keyOf(l.VLAN, l.MAC)
 	e := t.exact(l.Segment, key)
+	if e == nil {
+		e = t.displaced(l.Segment, key)
+	}
 	if why := t.refuses(p, e, &l, nowNS); why != nil {
 		*why++
 		return false
 	}
-	changed = t.displace(l.Segment, key)
+	changed = t.enterSegment(e, &l)
 	switch {
 	case e == nil:
 		t.makeRoom(p)
@@ -166,6 +170,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 		}
 		e.macPlace, e.announced, changed = l.place(), false, true
 	}
+	e.tunnel = l.Tunnel
 	if l.Announced && !e.announced {
 		changed, e.announced = true, true
 	}
@@ -179,7 +184,7 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 }
 
 // refuses returns the counter of the reason why l is not learnt; nil: it is. e is the
-// address as the segment knows it, if it does.
+// address as the segment knows it, or the entry that it would be taken from, if any.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declared.elsewhere(l):
@@ -213,18 +218,41 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS)
 }
 
-// displace removes what a new place of the address makes untrue: a port without a
-// VNI is in all of them, so an address that is there is in none alone.
-func (t *MACTable) displace(s Segment, key macKey) (changed bool) {
-	for e := t.entries[key]; e != nil; {
-		next := e.next
-		if e.segment != s && (s == 0 || e.segment == 0) {
-			t.remove(e)
+// displaced is an entry of another segment that a frame of segment s takes the address
+// from: a port without a VNI is in all of them, so an address that is there is in none
+// alone.
+func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
+	if e := t.entries[key]; e != nil && e.segment != s && (s == 0 || e.segment == 0) {
+		return e
+	}
+	return nil
+}
+
+// enterSegment has e, if there is one, be of the segment of l, and removes what that
+// makes untrue.
+func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
+	key := keyOf(l.VLAN, l.MAC)
+	for o := t.entries[key]; o != nil; {
+		next := o.next
+		if o != e && o.segment != l.Segment && (l.Segment == 0 || o.segment == 0) {
+			t.remove(o)
 			changed = true
 		}
-		e = next
+		o = next
 	}
-	return changed
+	if e == nil || e.segment == l.Segment {
+		return changed
+	}
+	t.leaveSegment(e.segment)
+	e.segment = l.Segment
+	t.segments[e.segment]++
+	return true
+}
+
+func (t *MACTable) leaveSegment(s Segment) {
+	if t.segments[s]--; t.segments[s] == 0 {
+		delete(t.segments, s)
+	}
 }
 
 // Expire removes what was not seen or said for the table's age, addresses and what
@@ -343,9 +371,7 @@ func (t *MACTable) remove(e *macEntry) {
 	t.unlink(e)
 	t.count--
 	t.generation++
-	if t.segments[e.segment]--; t.segments[e.segment] == 0 {
-		delete(t.segments, e.segment)
-	}
+	t.leaveSegment(e.segment)
 	if t.entries[e.key] == e {
 		if t.entries[e.key] = e.next; e.next == nil {
 			delete(t.entries, e.key)

@@ -9,8 +9,9 @@ import "time"
 //   - one that is not moves at once too, within movesRate of the port it moves to;
 //   - one that has moved maxMoves times within moveWindow stays where it was before as
 //     long as it is heard there, and goes back there with the first frame;
-//   - one that is alive in another VNI stays there: addresses of VNIs are apart, and
-//     only a port without a VNI is in several.
+//   - one that is alive behind a guest's port stays in its VNI, or in none. A machine
+//     without a VNI that moves to another host appears in a tunnel's: between a tunnel
+//     and a port without a VNI the rules above hold.
 const (
 	moveQuiet  = 3 * time.Second // more than two sweeps of control, which notes hits
 	moveWindow = 10 * time.Second
@@ -60,11 +61,14 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses tells whether l would take the address from another VNI where it is alive. A
-// port without a VNI is in all of them, so an address that is there is in none alone.
+// crosses tells whether l would take the address from guests of another VNI, or of
+// none, where it is alive.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
+	if l.Tunnel {
+		return false
+	}
 	for e := t.entries[keyOf(l.VLAN, l.MAC)]; e != nil; e = e.next {
-		if e.segment != l.Segment && (l.Segment == 0 || e.segment == 0) && !e.silent(vniQuiet, nowNS) {
+		if e.segment != l.Segment && (l.Segment == 0 || e.segment == 0) && !e.tunnel && !e.silent(vniQuiet, nowNS) {
 			return true
 		}
 	}

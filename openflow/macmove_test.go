@@ -49,6 +49,35 @@ func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
+// A machine without a VNI of its own moves to another host, and is behind a tunnel with
+// one from then on; and comes back.
+func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
+	m := newMoveRig(t)
+	m.heard(1, 0, 7)
+	m.pass(time.Millisecond)
+	m.tab.Learn(Learn{Valid: true, Segment: 9, Port: 41, MAC: 7, Tunnel: true}, m.now)
+	if no, _ := m.tab.Lookup(0, 0, 7); no != 41 || m.tab.Len() != 1 {
+		t.Errorf("gone to another host, the address is at %d", no)
+	}
+	m.pass(time.Millisecond)
+	if at := m.heard(1, 0, 7); at != 1 || m.tab.Len() != 1 {
+		t.Errorf("back again, the address is at %d", at)
+	}
+	// A remote thief is bounded as one of the same VNI.
+	stolen := 0
+	for range 100 {
+		m.pass(time.Millisecond)
+		m.tab.Learn(Learn{Valid: true, Segment: 9, Port: 41, MAC: 7, Tunnel: true}, m.now)
+		if no, _ := m.tab.Lookup(0, 0, 7); no == 41 {
+			stolen++
+		}
+		m.heard(1, 0, 7)
+	}
+	if stolen >= maxMoves || m.refused(41).Moves == 0 {
+		t.Errorf("the address moved %d times more, %+v", stolen, m.refused(41))
+	}
+}
+
 // An address that two ports send from stays with the one that had it.
 func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	m := newMoveRig(t)

@@ -63,7 +63,7 @@ func (x *xlate) normal() {
 	segment := x.segment(&from)
 	if !from.NoLearning {
 		x.learn = Learn{Valid: true, Segment: segment, VLAN: vlan, Port: in, MAC: src,
-			Remote: x.origin(&from), IP: x.announcement(src)}
+			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(src)}
 	}
 	if dst&multicastBit != 0 {
 		if !x.answer(&from, segment, vlan, src) {

@@ -27,6 +27,8 @@ type Learn struct {
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
+	// Tunnel says that Port is one: the address is another host's guest's.
+	Tunnel bool
 	// Announced says that the frame goes to all: whoever is to know where MAC is
 	// learns it of this frame.
 	Announced bool
