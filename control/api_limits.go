@@ -21,6 +21,7 @@ func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.workerLimitRows)
 	d.limits.Add(d.pipeline.learnedLimitRows)
 	d.limits.Add(d.pipeline.macs.limitRows)
+	d.limits.Add(guestMemoryRows(d.guests))
 }
 
 func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {

@@ -62,6 +62,7 @@ import (
 	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/tunnel"
+	"weft/vhost"
 )
 
 const noSlot = flowtable.NoSlot
@@ -80,9 +81,11 @@ type Config struct {
 	// VsockAllow gives roles to CIDs, before access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
 	Metrics    string // TCP address of the Prometheus listener; "": none
-	SpinUS     int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
-	Exe        string // the binary with the engine in it; "": this one
-	Log        *slog.Logger
+	// GuestMemoryGiB is what one guest may have mapped; 0: as the machine allows.
+	GuestMemoryGiB int
+	SpinUS         int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
+	Exe            string // the binary with the engine in it; "": this one
+	Log            *slog.Logger
 
 	sizes datapath.Sizes // of the workers' memory; zero: the default
 }
@@ -132,6 +135,7 @@ type Daemon struct {
 	monitors  observe.Monitors
 	connected *observe.ConnectionEvents
 	limits    limits.Registry
+	guests    *vhost.MemoryPool
 	watched   chan struct{} // groups watch ports: see watchPorts
 	restarts  atomic.Uint64 // engines that died
 	replaced  replacements
@@ -209,6 +213,7 @@ func newDaemon(config Config) (*Daemon, error) {
 		start:      engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		ports:      map[uint32]*switchPort{},
 		terminated: map[uint32]tunnel.Termination{},
+		guests:     vhost.NewMemoryPool(guestMemoryLimits(config.GuestMemoryGiB)),
 		suspects:   watchdog.NewSuspects(),
 		watched:    make(chan struct{}, 1),
 	}

@@ -58,11 +58,13 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	backend := (*vhostBackend)(p)
 	var err error
 	if kept != nil {
+		cfg.Memory = p.guests.Guest(p.number)
 		if p.session, err = vhost.Restore(cfg, backend, kept.Request.Blob, kept.FDs); err != nil {
 			p.log.Warn("the session an earlier process had cannot be taken up, waiting for the guest anew", "error", err)
 		}
 	}
 	if kept == nil || err != nil {
+		cfg.Memory = p.guests.Guest(p.number)
 		if p.session, err = vhost.NewSession(cfg, backend); err != nil {
 			p.session = nil
 			return err

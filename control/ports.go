@@ -20,6 +20,7 @@ import (
 	"weft/engine"
 	"weft/openflow"
 	"weft/port"
+	"weft/vhost"
 )
 
 // portDriver is a port's device. Callers hold Daemon.change, but for fault,
@@ -81,6 +82,7 @@ type portContext struct {
 	log    *slog.Logger
 	engine func() engineClient       // nil: there is none for the moment
 	held   func(number uint32) error // why no engine gets the port, nil if one may
+	guests *vhost.MemoryPool         // what guests have mapped
 }
 
 // keepKey is under which the engine keeps a port's device for the next control
@@ -164,7 +166,7 @@ func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
-		log: d.log.With("port", saved.Name), engine: d.engine, held: d.held,
+		log: d.log.With("port", saved.Name), engine: d.engine, held: d.held, guests: d.guests,
 	})
 	return p, nil
 }

@@ -35,5 +35,8 @@ func (d *Device) TearPublish(vring, written int) int {
 // repeat something more often than the budget allows.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
 
-// MessageBurst is messageBurst.
-const MessageBurst = messageBurst
+// Exhaust leaves a session a budget of so many messages for the next days.
+func (s *Session) Exhaust(messages int) {
+	s.budget.SetLimit(1e-6)
+	s.budget.SetBurst(messages)
+}

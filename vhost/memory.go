@@ -44,14 +44,11 @@ func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 }
 
 func (m *memory) add(s RegionSpec, fd int) error {
-	align, err := checkFile(s, fd)
+	skip, length, err := checkFile(s, fd)
 	if err != nil {
 		return err
 	}
-	// Huge page files are mapped in whole huge pages, from a whole offset.
-	off := s.MmapOffset &^ (align - 1)
-	skip := s.MmapOffset - off
-	length := (skip + s.Size + align - 1) &^ (align - 1)
+	off := s.MmapOffset - skip
 	mapped, err := unix.Mmap(fd, int64(off), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("map %d bytes at offset %d: %w", length, off, err)
@@ -66,25 +63,30 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile returns the page size of the region's file, having checked that it is
-// shared memory and as long as the region needs.
-func checkFile(s RegionSpec, fd int) (uint64, error) {
+// checkFile checks that a region's file is shared memory and as long as the region needs.
+// It returns the mapping that the region takes: a file of huge pages is mapped in whole
+// huge pages, so that the region begins skip bytes into a mapping of length bytes.
+func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, fmt.Errorf("stat: %w", err)
+		return 0, 0, fmt.Errorf("stat: %w", err)
 	}
-	if end := s.MmapOffset + s.Size; st.Size < 0 || end > uint64(st.Size) {
-		return 0, fmt.Errorf("file of %d bytes is shorter than offset %d and size %d", st.Size, s.MmapOffset, s.Size)
+	if end := s.MmapOffset + s.Size; st.Size < 0 || end < s.Size || end > uint64(st.Size) {
+		return 0, 0, fmt.Errorf("file of %d bytes is shorter than offset %d and size %d", st.Size, s.MmapOffset, s.Size)
 	}
 	align := uint64(unix.Getpagesize())
-	if b := uint64(st.Blksize); b > align && b&(b-1) == 0 && b <= 1<<30 {
+	if b := uint64(st.Blksize); b > align && b&(b-1) == 0 && b <= maxPage {
 		align = b
 	}
-	return align, nil
+	skip = s.MmapOffset & (align - 1)
+	return skip, (skip + s.Size + align - 1) &^ (align - 1), nil
 }
+
+// maxPage is the largest huge page that is known of, in bytes (arm64 with pages of 64 KiB).
+const maxPage = 16 << 30
 
 // find translates a guest address: where it lies here, and how many of n bytes
 // lie there in one piece; 0 bytes if the address is outside of guest memory.

@@ -73,7 +73,7 @@ func checkInflight(s InflightSpec, fd int) error {
 	if s.Offset%uint64(unix.Getpagesize()) != 0 || s.Size < uint64(s.Queues*inflightRegion(s.QueueSize, false)) || s.Size > uint64(s.Queues*inflightRegion(s.QueueSize, true))+1<<20 || s.Offset+s.Size < s.Offset {
 		return fmt.Errorf("inflight buffer of %d bytes at offset %d for %d rings of %d descriptors", s.Size, s.Offset, s.Queues, s.QueueSize)
 	}
-	_, err := checkFile(RegionSpec{Size: s.Size, MmapOffset: s.Offset}, fd)
+	_, _, err := checkFile(RegionSpec{Size: s.Size, MmapOffset: s.Offset}, fd)
 	return err
 }
 
@@ -111,6 +111,9 @@ func setInflightFD(s *Session, m *message) ([]byte, error) {
 	}
 	spec := parseInflight(m.payload)
 	if err := checkInflight(spec, m.fds[0]); err != nil {
+		return nil, err
+	}
+	if err := s.reserve(func(f *frontEnd) { f.Inflight = spec }); err != nil {
 		return nil, err
 	}
 	s.halt()

@@ -30,6 +30,9 @@ type Config struct {
 	MTU int
 	// NoOffloads leaves out what offloadFeatures says.
 	NoOffloads bool
+	// Memory is the guest's part of what all guests may map; nil: a part of its own,
+	// under DefaultMemoryLimits.
+	Memory *GuestMemory
 	// Forget drops what Changed had kept elsewhere, duplicates of descriptors
 	// included. Close calls it before it closes the session's own; nil: nothing is.
 	Forget func()
@@ -62,6 +65,7 @@ type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
+	memory  *GuestMemory  // what the device has mapped, or is about to
 	budget  *rate.Limiter // of messages
 	changed bool          // since Changed was called last; Run's goroutine alone
 	refused string        // the latest refusal; likewise
@@ -93,6 +97,7 @@ func NewSession(cfg Config, b Backend) (*Session, error) {
 	}
 	if !cfg.Client {
 		if s.listener, err = listen(cfg.Path); err != nil {
+			s.memory.close()
 			return nil, err
 		}
 	}
@@ -109,8 +114,11 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), budget: newBudget(),
-		front: newFrontEnd(cfg.Queues)}, nil
+	if cfg.Memory == nil {
+		cfg.Memory = NewMemoryPool(DefaultMemoryLimits()).Guest(0)
+	}
+	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), memory: cfg.Memory,
+		budget: newBudget(), front: newFrontEnd(cfg.Queues)}, nil
 }
 
 // offered are the virtio features of GET_FEATURES. The control queue's are
@@ -278,6 +286,7 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
+	s.memory.adopt(s.front.footprint()) // what grew was reserved
 }
 
 // tellChanged has the back end take a Snapshot.
@@ -403,6 +412,7 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	s.log.Log(context.Background(), level, "vhost-user: disconnected", "reason", reason)
 	s.mu.Lock()
 	s.front.dropAll(s.cfg.Queues)
+	s.memory.adopt(footprint{})
 	fds, conn := append(w.waste, s.front.dropped...), s.conn
 	w.waste, s.front.dropped = nil, nil
 	s.conn, s.broken, s.lastError, s.resume = nil, "", reason, false
@@ -450,6 +460,7 @@ func (s *Session) Close() {
 	s.halt()
 	s.mu.Lock()
 	s.front.dropAll(s.cfg.Queues)
+	s.memory.close()
 	fds, conn, listener := s.front.dropped, s.conn, s.listener
 	s.front.dropped, s.conn, s.listener = nil, nil, nil
 	s.mu.Unlock()

@@ -52,13 +52,19 @@ type rig struct {
 	engine *vhosttest.Engine
 	path   string
 	log    *lines
+	memory *vhost.GuestMemory // nil: the session's own
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
 func newRig(t *testing.T, client bool) *rig {
 	t.Helper()
-	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
+	return newRigOf(t, client, nil)
+}
+
+func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
+	t.Helper()
+	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}, memory: memory}
 	var err error
 	if r.Session, err = vhost.NewSession(r.config(client), r.engine); err != nil {
 		t.Fatal(err)
@@ -68,7 +74,7 @@ func newRig(t *testing.T, client bool) *rig {
 }
 
 func (r *rig) config(client bool) vhost.Config {
-	return vhost.Config{Path: r.path, Client: client, Queues: 2, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+	return vhost.Config{Path: r.path, Client: client, Queues: 2, Memory: r.memory, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 }
 
 func (r *rig) run(t *testing.T) {

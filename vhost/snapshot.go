@@ -93,6 +93,8 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	}
 	s.front, s.running = snap.Front, snap.Running
 	s.front.drop(&s.front.Backend)
+	s.front.measure()
+	s.memory.adopt(s.front.footprint())
 	s.resume = true // nobody knows what the engine did since the snapshot
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()
@@ -111,6 +113,17 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 		*fd = fds[*fd]
 	})
 	return err
+}
+
+// measure finds out again how much each region takes to map.
+func (f *frontEnd) measure() {
+	for i := range f.Regions {
+		r := &f.Regions[i]
+		r.span = r.Size
+		if _, length, err := checkFile(*r, r.FD); err == nil { // else the device does not open either
+			r.span = length
+		}
+	}
 }
 
 // adoptSockets makes connections of the descriptors at the end of fds; net

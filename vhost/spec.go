@@ -37,6 +37,8 @@ type RegionSpec struct {
 	Size       uint64 `json:"size"`
 	MmapOffset uint64 `json:"mmap_offset"`
 	FD         int    `json:"fd"`
+
+	span uint64 // bytes of address space that the mapping takes; 0: checkFile was not called
 }
 
 // VringSpec is one ring, split or packed as the features say. Even indexes receive (for the guest), odd ones

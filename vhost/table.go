@@ -188,6 +188,9 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	if err := checkTable(regions, m.fds); err != nil {
 		return nil, err
 	}
+	if err := s.reserve(func(f *frontEnd) { f.Regions = regions }); err != nil {
+		return nil, err
+	}
 	s.halt()
 	s.change(func(f *frontEnd) {
 		f.dropRegions()
@@ -199,15 +202,18 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// checkTable checks regions among each other and against their files.
+// checkTable checks regions among each other and against their files, and notes how
+// much each takes to map.
 func checkTable(regions []RegionSpec, fds []int) error {
 	if err := checkRegions(regions); err != nil {
 		return err
 	}
 	for i, fd := range fds {
-		if _, err := checkFile(regions[i], fd); err != nil {
+		_, length, err := checkFile(regions[i], fd)
+		if err != nil {
 			return fmt.Errorf("memory region %d: %w", i, err)
 		}
+		regions[i].span = length
 	}
 	return nil
 }
@@ -219,7 +225,8 @@ func addMemReg(s *Session, m *message) ([]byte, error) {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
 	}
 	r := parseRegion(m.payload[8:])
-	if _, err := checkFile(r, m.fds[0]); err != nil {
+	var err error
+	if _, r.span, err = checkFile(r, m.fds[0]); err != nil {
 		return nil, err
 	}
 	for _, have := range s.front.Regions {
@@ -230,6 +237,9 @@ func addMemReg(s *Session, m *message) ([]byte, error) {
 	}
 	regions := append(append([]RegionSpec{}, s.front.Regions...), r)
 	if err := checkRegions(regions); err != nil {
+		return nil, err
+	}
+	if err := s.reserve(func(f *frontEnd) { f.Regions = regions }); err != nil {
 		return nil, err
 	}
 	s.halt()
@@ -438,6 +448,9 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 	}
 	l := LogSpec{Size: m.u64(), Offset: binary.LittleEndian.Uint64(m.payload[8:])}
 	if err := checkLog(l, m.fds[0]); err != nil {
+		return nil, err
+	}
+	if err := s.reserve(func(f *frontEnd) { f.Log = l }); err != nil {
 		return nil, err
 	}
 	if s.front.Features&FeatureLogAll != 0 {

@@ -32,6 +32,7 @@ type settings struct {
 	VsockAllow  string `toml:"vsock-allow"`
 	Metrics     string `toml:"metrics"`
 	SpinUS      int    `toml:"spin-us"`
+	GuestMemory int    `toml:"guest-memory-gib"`
 }
 
 func (s *settings) register(f *pflag.FlagSet) {
@@ -44,6 +45,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint32Var(&s.Vsock, "vsock", 0, "vsock port on which the API listens too, for the host of this machine (CID 2) alone")
 	f.StringVar(&s.VsockAllow, "vsock-allow", "", "what further CIDs may do over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
+	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "memory that one guest may have, GiB (default: twice the machine's, at least 2048)")
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "how long a worker polls empty queues before it sleeps, µs")
 }
 
@@ -99,6 +101,7 @@ func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
 		VsockPort: s.Vsock, Metrics: s.Metrics, SpinUS: s.SpinUS, SocketReadGroup: s.SocketRead,
+		GuestMemoryGiB: s.GuestMemory,
 	}
 	var err error
 	if c.VsockAllow, err = parseVsockAllow(s.VsockAllow); err != nil {
@@ -116,6 +119,8 @@ func (s *settings) config() (control.Config, error) {
 		return c, usagef("socket %s: expected a path of at most 107 bytes", s.Socket)
 	case s.State == "":
 		return c, usagef("state: expected a directory")
+	case s.GuestMemory < 0 || s.GuestMemory > 1<<20:
+		return c, usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
 	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // 0 would pass for the default
 		return c, usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}

@@ -64,6 +64,7 @@ func TestSettingsRefused(t *testing.T) {
 		{settings{Socket: "x"}, "state"},
 		{settings{Socket: "x", State: "y", SpinUS: -1}, "spin-us: -1"},
 		{settings{Socket: "x", State: "y"}, "spin-us: 0"},
+		{settings{Socket: "x", State: "y", SpinUS: 1, GuestMemory: -1}, "guest-memory-gib: -1"},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Cores: "0,x"}, `core "x"`},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5"}, "vsock-allow: 5: expected CID="},
 		{settings{Socket: "x", State: "y", SpinUS: 1, Vsock: 9, VsockAllow: "5=admin"}, "vsock-allow: 5=admin"},
