@@ -36,7 +36,7 @@ func (r *replacements) count(h *watchdog.Hang) {
 var (
 	metricReplaced = describe("engines_replaced_total", "Engines that were replaced, by reason: died, worker_hung, server_hung.", "reason")
 	metricGivenUp  = describe("requests_given_up_total", "Requests of the API that were answered with an error because they took too long.")
-	metricHangs    = describe("port_hangs_total", "Engines that hung on a port of another process, or with it alone in hand.", "port", "type")
+	metricHangs    = describe("port_hangs_total", "Engines that hung and for which the port was held: it was in hand.", "port", "type")
 )
 
 func (r *replacements) collect(out chan<- prometheus.Metric) {

@@ -19,8 +19,9 @@ import (
 // alone.
 func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	t.Helper()
-	core := fmt.Sprintf("Cpus_allowed_list:\t%d\n", show(d).Workers[0].Core)
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", d.EnginePID()))
+	now := show(d)
+	core := fmt.Sprintf("Cpus_allowed_list:\t%d\n", now.Workers[0].Core)
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", now.EnginePID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 			return tid
 		}
 	}
-	t.Fatalf("no thread of engine %d has %q", d.EnginePID(), core)
+	t.Fatalf("no thread of engine %d has %q", now.EnginePID, core)
 	return 0
 }
 
