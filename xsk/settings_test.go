@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weft/internal/testnet"
 	"weft/packet"
 )
 
@@ -208,6 +209,7 @@ func TestReplace(t *testing.T) {
 
 // A program that does not go is named, with the kernel's reason.
 func TestReplaceFails(t *testing.T) {
+	testnet.NeedsRoot(t, "looks an XDP program up")
 	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}
 	if err := gone.takeOff(); err == nil || !strings.Contains(err.Error(), "af_xdp on gone0: the XDP program that is attached") || !strings.Contains(err.Error(), "cannot be replaced: Link not found") {
 		t.Errorf("%v", err)

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"weft/e2e/lab"
+	"weft/internal/testnet"
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }
@@ -17,9 +17,7 @@ const testSeconds = 1
 // nothing is left behind in the two processes. Pauses are reported; a test's machine has
 // other things to do.
 func TestAttacks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root: makes network namespaces")
-	}
+	testnet.NeedsRoot(t, "makes network namespaces")
 	var list []*attack
 	for _, a := range attacks {
 		if !a.unmended {

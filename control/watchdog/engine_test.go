@@ -16,6 +16,7 @@ import (
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/cpu"
+	"weft/internal/testnet"
 	"weft/packet"
 	"weft/port"
 	"weft/port/porttest"
@@ -258,6 +259,7 @@ func TestHungServer(t *testing.T) {
 
 // A worker that sleeps or polls is not hung, and neither is one that gets no core.
 func TestSoundWorkers(t *testing.T) {
+	testnet.NeedsRoot(t, "takes a core away with SCHED_FIFO")
 	h := newHanging(t, 600_000) // sleeps now and then
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {

@@ -24,12 +24,18 @@ type Namespace struct {
 
 var count atomic.Uint32
 
+// NeedsRoot skips the test, with the reason, if the process is not root.
+func NeedsRoot(t testing.TB, reason string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: " + reason)
+	}
+}
+
 // New makes a namespace. It skips the test where the process is not root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes network namespaces")
-	}
+	NeedsRoot(t, "makes network namespaces")
 	n := &Namespace{Name: fmt.Sprintf("weft-t%d-%d", os.Getpid(), count.Add(1)), t: t}
 	t.Cleanup(func() {
 		if err := netns.DeleteNamed(n.Name); err != nil && !os.IsNotExist(err) {

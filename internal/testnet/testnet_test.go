@@ -8,6 +8,7 @@ import (
 )
 
 func TestNamespaceIsEnteredLeftAndRemoved(t *testing.T) {
+	NeedsRoot(t, "makes network namespaces")
 	var name string
 	t.Run("in", func(t *testing.T) {
 		a, b := New(t), New(t)
