@@ -5,6 +5,10 @@ import (
 	"weft/datapath"
 )
 
+// maxHottest bounds the requests for the hottest megaflows at once. Each holds the counts
+// of all megaflows, twice, for a minute at most.
+const maxHottest = 16
+
 // apiRoutes is the table of the API's routes: the role that each needs, and what it
 // costs. A route without a row answers nobody.
 //
@@ -30,7 +34,7 @@ var apiRoutes = map[string]access.Route{
 	"DELETE /v1/macs":             {Role: access.Write},
 	"POST /v1/packet-out":         {Role: access.Write},
 	"GET /v1/megaflows":           {Role: access.Read, Expensive: true},
-	"GET /v1/hottest":             {Role: access.Read},
+	"GET /v1/hottest":             {Role: access.Read, Most: maxHottest, Readers: maxHottest / 2},
 	"GET /v1/trace":               {Role: access.Read},
 	"GET /v1/trace/live":          {Role: access.Read, Stream: true, Readers: datapath.MaxTaps / 2},
 	"GET /v1/capture":             {Role: access.Write, Stream: true},

@@ -254,7 +254,7 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 // Of a thousand expensive requests of one peer, its share is at work at any time, the
 // others are answered as well, and another peer does not wait for them.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
-	w := NewWork()
+	w := NewWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
 	for range 1000 {
 		go func() {
@@ -310,4 +310,35 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	if r := rowOf(t, DescriptorRows, "descriptors", limits.All()); r.Used < 3 || r.Limit != got {
 		t.Errorf("%+v, limit %d", r, got)
 	}
+}
+
+// Scrapers that do not read what they asked for have no other wait.
+func TestScrapersThatDoNotRead(t *testing.T) {
+	s, _ := testServers(t, nil, nil)
+	work := NewWork("test")
+	h := work.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
+	stuck := make(chan struct{})
+	for i := range 2 * maxWork {
+		r, _ := http.NewRequestWithContext(WithPeer(t.Context(), Peer{Share: fmt.Sprint("192.0.2.", i)}), "GET", "/metrics", http.NoBody)
+		go h.ServeHTTP(stuckWriter{http.Header{}, stuck}, r)
+	}
+	for range 2 * maxWork {
+		<-stuck // each comes to write, whoever else is stuck there
+	}
+	if row := rowOf(t, s.LimitRows, "metrics_requests", limits.All()); row.Limit == 0 {
+		t.Error("no row")
+	}
+}
+
+// stuckWriter tells that it is written to, and never returns from it.
+type stuckWriter struct {
+	header  http.Header
+	written chan struct{}
+}
+
+func (w stuckWriter) Header() http.Header { return w.header }
+func (w stuckWriter) WriteHeader(int)     {}
+func (w stuckWriter) Write([]byte) (int, error) {
+	w.written <- struct{}{}
+	select {}
 }

@@ -22,9 +22,9 @@ type Route struct {
 	// Stream answers go on for as long as the client listens, and set the deadlines of
 	// their writes themselves.
 	Stream bool
-	// Readers is the most streams at once of peers who may only look; 0: as MaxStreams
-	// allows.
-	Readers int
+	// Most is the most requests at once; 0: not counted, or for a Stream as MaxStreams
+	// allows. Readers is the most of peers who may only look; 0: as all others.
+	Most, Readers int
 	// Body is the most bytes that a request may have; 0: SmallBody.
 	Body int64
 }
@@ -92,13 +92,15 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 	if b, ok := r.Body.(*body); ok && route.Body != 0 {
 		b.limit = route.Body
 	}
-	if route.Stream {
+	if route.Stream || route.Most > 0 {
 		done, err := m.stream.begin(peer, pattern, route)
 		if err != nil {
 			refuse(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		defer done()
+	}
+	if route.Stream {
 		r = r.WithContext(context.WithValue(r.Context(), workKey{}, m.work))
 	} else {
 		w = newPaced(w)

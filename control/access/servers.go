@@ -27,6 +27,7 @@ type Servers struct {
 	log     *slog.Logger
 	reserve *Reserve
 	work    *Work
+	scrapes *Work // requests for metrics on their own listener
 	bodies  *Bodies
 	streams *Streams
 	api     []*Listener
@@ -40,7 +41,7 @@ var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(
 // Open opens the listeners. Nobody is answered before Serve. Errors are one line for
 // the operator.
 func Open(c Config) (*Servers, error) {
-	s := &Servers{log: c.Log, work: NewWork(), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
+	s := &Servers{log: c.Log, work: NewWork("api_expensive"), scrapes: NewWork("metrics_requests"), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
 	l, err := ListenUnix(c.Socket, &c.Policy)
 	if err != nil {
 		s.Close()
@@ -79,7 +80,7 @@ func (s *Servers) Serve(api, metrics http.Handler) {
 		s.run(NewServer(api), l)
 	}
 	if s.metrics != nil {
-		s.run(NewMetricsServer(s.work.guard(metrics)), s.metrics)
+		s.run(NewMetricsServer(s.scrapes.guard(metrics)), s.metrics)
 	}
 }
 
@@ -113,6 +114,7 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	}
 	if s.metrics != nil {
 		s.metrics.Gate.LimitRows(emit)
+		s.scrapes.LimitRows(emit)
 	}
 	s.work.LimitRows(emit)
 	s.bodies.LimitRows(emit)

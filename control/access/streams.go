@@ -19,12 +19,15 @@ type Streams struct {
 	mu      sync.Mutex
 	count   int
 	peers   map[string]int
-	readers map[string]int // streams of peers who only read, by route
+	routes  map[string]int // by route
+	readers map[string]int // of peers who only read, by route
 	refused uint64
 }
 
 // NewStreams makes Streams without any.
-func NewStreams() *Streams { return &Streams{peers: map[string]int{}, readers: map[string]int{}} }
+func NewStreams() *Streams {
+	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
+}
 
 // LimitRows is a limits.Source.
 func (s *Streams) LimitRows(emit func(limits.Row)) {
@@ -50,17 +53,23 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 		s.refused++
 		return nil, fmt.Errorf("%s: %d clients who may only look are served already, the most possible; end one, and try again", pattern, n)
 	}
+	if n := s.routes[pattern]; route.Most > 0 && n >= route.Most {
+		s.refused++
+		return nil, fmt.Errorf("%s: %d clients are served already, the most possible; end one, and try again", pattern, n)
+	}
 	if has := s.peers[peer.Share]; has >= limit-s.count {
 		s.refused++
 		return nil, fmt.Errorf("%s has %d of %d monitors, captures and other streams already; end some, and try again", peer.Share, has, s.count)
 	}
 	s.count++
 	s.peers[peer.Share]++
+	s.routes[pattern]++
 	s.readers[pattern] += reader
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.count--
+		s.routes[pattern]--
 		s.readers[pattern] -= reader
 		if s.peers[peer.Share]--; s.peers[peer.Share] == 0 {
 			delete(s.peers, peer.Share)

@@ -61,3 +61,14 @@ func TestStreamsAreShared(t *testing.T) {
 		t.Errorf("left: %d, %v", s.count, s.peers)
 	}
 }
+
+// A route whose row has a number serves no more at once, whoever asks.
+func TestRouteServesSoMany(t *testing.T) {
+	s := NewStreams()
+	most := &Route{Most: 2}
+	for i := range 3 {
+		if _, err := s.begin(Peer{Share: fmt.Sprint("uid ", i), Role: Write}, "GET /most", most); (err == nil) != (i < 2) {
+			t.Errorf("request %d of a route that serves two: %v", i, err)
+		}
+	}
+}

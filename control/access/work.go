@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,15 @@ const (
 
 // Work shares out expensive requests: a peer has half of maxWork at most.
 type Work struct {
+	name    string                   // of its rows
 	slots   [Write + 1]chan struct{} // by role: Read and Write
 	shares  shares
 	refused atomic.Uint64
 }
 
-// NewWork makes Work with nothing to do.
-func NewWork() *Work {
-	w := &Work{}
+// NewWork makes Work with nothing to do; name is that of its rows.
+func NewWork(name string) *Work {
+	w := &Work{name: name}
 	for role := range w.slots {
 		w.slots[role] = make(chan struct{}, maxWork)
 	}
@@ -39,7 +41,7 @@ func NewWork() *Work {
 // LimitRows is a limits.Source.
 func (w *Work) LimitRows(emit func(limits.Row)) {
 	used := len(w.slots[Read]) + len(w.slots[Write])
-	emit(limits.Row{Name: "api_expensive", Unit: "requests", Holder: limits.All(),
+	emit(limits.Row{Name: w.name, Unit: "requests", Holder: limits.All(),
 		Used: uint64(used), Limit: 2 * maxWork, Refused: w.refused.Load()})
 }
 
@@ -86,7 +88,8 @@ func Expensive(r *http.Request) (done func(), err error) {
 	return done, nil
 }
 
-// guard has each request of h wait for its turn.
+// guard has each request of h wait for its turn. The turn ends when the answer is made:
+// a peer that does not read it keeps nobody waiting. For small answers only.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())
@@ -96,7 +99,23 @@ func (w *Work) guard(h http.Handler) http.Handler {
 			refuse(out, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		defer done()
-		h.ServeHTTP(out, r)
+		answer := &madeAnswer{header: out.Header(), status: http.StatusOK}
+		func() {
+			defer done()
+			h.ServeHTTP(answer, r)
+		}()
+		out.WriteHeader(answer.status)
+		_, _ = out.Write(answer.body.Bytes()) // a client that has gone does not want it
 	})
 }
+
+// madeAnswer is an answer in memory.
+type madeAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *madeAnswer) Header() http.Header         { return a.header }
+func (a *madeAnswer) WriteHeader(status int)      { a.status = status }
+func (a *madeAnswer) Write(p []byte) (int, error) { return a.body.Write(p) }
