@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,27 +34,33 @@ func (b *backoff) wait(ctx context.Context) {
 // listen makes the listening socket. One that somebody listens on is refused; a
 // dead one is replaced; anything else at the path is left alone and refused.
 func listen(path string) (*net.UnixListener, error) {
-	addr := &net.UnixAddr{Name: path, Net: "unix"}
-	if st, err := os.Lstat(path); err == nil {
-		if st.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("vhost: %s exists and is no socket", path)
-		}
-		conn, err := net.DialUnix("unix", nil, addr)
-		if err == nil {
-			conn.Close()
-		}
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("vhost: %s is in use: somebody listens there", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("vhost: dead socket: %w", err)
-		}
-	}
-	l, err := net.ListenUnix("unix", addr)
+	n, err := openSocketName(path)
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %w", err)
 	}
+	defer n.close()
+	switch old, err := n.open(); {
+	case errors.Is(err, errNoSocket):
+		return nil, fmt.Errorf("vhost: %s %w", path, err)
+	case err == nil:
+		conn, err := net.DialUnix("unix", nil, addressOf(old))
+		if err == nil {
+			conn.Close()
+		}
+		old.Close()
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("vhost: %s is in use: somebody listens there", path)
+		}
+		if err := n.remove(); err != nil {
+			return nil, fmt.Errorf("vhost: %s: dead socket: %w", path, err)
+		}
+	}
+	l, err := net.ListenUnix("unix", n.address())
+	if err != nil {
+		return nil, fmt.Errorf("vhost: %s: %w", path, plain(err))
+	}
 	l.SetUnlinkOnClose(false) // another process may hold it; Session.Close removes it
+	control(l, func(fd int) { _ = unix.Listen(fd, maxWaiting) })
 	return l, nil
 }
 
@@ -86,10 +91,20 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 }
 
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+	n, err := openSocketName(path)
 	if err != nil {
 		return nil, err
+	}
+	defer n.close()
+	socket, err := n.open()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer socket.Close()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", addressOf(socket).Name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, plain(err))
 	}
 	return conn.(*net.UnixConn), nil
 }

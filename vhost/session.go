@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"reflect"
 	"sync"
 	"time"
@@ -465,7 +464,7 @@ func (s *Session) Close() {
 	s.front.dropped, s.conn, s.listener = nil, nil, nil
 	s.mu.Unlock()
 	if listener != nil {
-		_ = os.Remove(s.cfg.Path)
+		removeSocket(s.cfg.Path)
 	}
 	if conn != nil {
 		shut(conn)

@@ -163,6 +163,7 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 // socket's path serves the next one, while a session beside it goes on.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
+	path := "" // of the session's socket
 	for _, kind := range stalledKinds {
 		for name, send := range map[string]func(t *testing.T, f *vhosttest.FrontEnd, fd int) error{
 			"memory": func(_ *testing.T, f *vhosttest.FrontEnd, fd int) error {
@@ -191,7 +192,7 @@ func TestStalledClose(t *testing.T) {
 				return f.Send(vhosttest.SetMemTable, vhosttest.Version, region, fd)
 			},
 			"in a connection that waits": func(t *testing.T, f *vhosttest.FrontEnd, fd int) error {
-				waiting, err := vhosttest.Dial(f.Conn.RemoteAddr().String())
+				waiting, err := vhosttest.Dial(path)
 				if err != nil {
 					return err
 				}
@@ -203,6 +204,7 @@ func TestStalledClose(t *testing.T) {
 				beside, r := newRig(t, false), newRig(t, false)
 				g := guest(t, vhosttest.Options{Features: features})
 				beside.attach(t, g)
+				path = r.path
 				fd := kind.make(t)
 				f, err := vhosttest.Dial(r.path)
 				if err != nil {

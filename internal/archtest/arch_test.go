@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"conntrack":         {"packet", "internal/shm", "internal/cpu"},
 	"tunnel":            {"packet", "flowtable"},
 	"datapath":          {"packet", "port", "flowtable", "conntrack", "tunnel", "internal/shm", "internal/cpu"},
-	"vhost":             {"packet", "port", "internal/shm"},
+	"vhost":             {"packet", "port", "internal/shm", "internal/safepath"},
 	"vhost/vhosttest":   {"port", "vhost", "internal/shm", "internal/cpu"},
 	"tap":               {"packet", "port", "internal/iovec"},
 	"afpacket":          {"packet", "port", "internal/iovec"},
