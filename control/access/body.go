@@ -83,10 +83,14 @@ type body struct {
 	share   string
 	limit   int64
 	read    int64
-	held    int64 // of the budget
 	began   time.Time
 	control *http.ResponseController // nil: there is no body
-	failed  error
+
+	// A handler that was given up may read on when the request is over.
+	mu     sync.Mutex
+	held   int64 // of the budget
+	over   bool
+	failed error
 }
 
 // limit puts a request's body under limits, SmallBody at first, and its reading under a
@@ -103,8 +107,26 @@ func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body 
 }
 
 func (b *body) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.from.give(b.share, b.held)
-	b.held = 0
+	b.held, b.over = 0, true
+}
+
+// take has the budget cover the bytes read.
+func (b *body) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := b.read - freeBody
+	if counts <= b.held {
+		return true
+	}
+	more := counts - b.held + freeBody // in steps, not with each read
+	if b.over || !b.from.take(b.share, more) {
+		return false
+	}
+	b.held += more
+	return true
 }
 
 // extend moves the deadline with what has come, as the deadline of answers moves. Only
@@ -127,13 +149,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.read > b.limit {
 		return b.fail(http.StatusRequestEntityTooLarge, fmt.Sprintf("expected at most %d bytes", b.limit))
 	}
-	if counts := b.read - freeBody; counts > b.held {
-		more := counts - b.held + freeBody // in steps, not with each read
-		if !b.from.take(b.share, more) {
-			return b.fail(http.StatusServiceUnavailable,
-				fmt.Sprintf("large requests at work hold %d bytes already; try again when they are done", MaxBodies/2))
-		}
-		b.held += more
+	if !b.take() {
+		return b.fail(http.StatusServiceUnavailable,
+			fmt.Sprintf("large requests at work hold %d bytes already; try again when they are done", MaxBodies/2))
 	}
 	return n, err
 }

@@ -342,3 +342,20 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	w.written <- struct{}{}
 	select {}
 }
+
+// A handler that was given up and reads on takes nothing that nobody gives back.
+func TestBodyReadAfterRelease(t *testing.T) {
+	b := NewBodies()
+	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))
+	limited := b.limit(nopWriter{}, r, Peer{Share: "uid 1"})
+	if _, err := io.ReadFull(r.Body, make([]byte, 2*freeBody)); err != nil || b.used == 0 {
+		t.Fatalf("%v, %d bytes counted", err, b.used)
+	}
+	limited.release()
+	_, err := io.Copy(io.Discard, r.Body)
+	if b.used != 0 || err == nil {
+		t.Errorf("%d bytes stay counted, error %v", b.used, err)
+	}
+}
+
+type nopWriter struct{ http.ResponseWriter }
