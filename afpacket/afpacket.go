@@ -1,27 +1,27 @@
 // Package afpacket is an uplink through packet sockets (AF_PACKET, packet(7)) with
-// the virtio-net header: for devices on which AF_XDP has to copy, a veth above
-// all, and wherever the device segments UDP. Control sets it up (Setup), the
-// engine opens the queues (Open).
+// the virtio-net header. It serves devices on which AF_XDP copies each frame, above
+// all a veth, and devices that segment UDP. Control sets the uplink up (Setup); the
+// engine opens its queues (Open).
 //
 // # Why it can be faster
 //
-// An AF_XDP frame has one datagram, and in copy mode costs the kernel what a
-// datagram costs: 2 µs on a veth, both ends counted. A packet socket takes 64 KiB
-// at a time. What VXLAN sends of one connection are UDP datagrams of equal size
-// between the same ports, and such a train is what UDP segmentation (USO) makes
-// of one large datagram: so the train goes to the kernel as one, with the VXLAN
-// and inner headers of each segment as part of its payload. A device that has
-// tx-udp-segmentation cuts it in hardware, others have it cut late, and a veth
-// hands it over whole. No device need know VXLAN.
+// AF_XDP in copy mode handles one datagram a frame. Each datagram costs the kernel 2
+// µs on a veth, both ends counted. A packet socket takes 64 KiB at a time. VXLAN
+// sends the segments of one connection as UDP datagrams of equal size between the
+// same ports. Such a train is exactly the result of UDP segmentation (USO) of one
+// large datagram. This package therefore hands the whole train to the kernel as one
+// datagram; the VXLAN and inner headers of each segment are part of its payload. A
+// device with tx-udp-segmentation cuts it in hardware, the kernel cuts it late for
+// other devices, and a veth passes it on whole. The device need not know VXLAN.
 //
-// What is received comes whole in the same way: trains are taken apart again, and
-// what Linux's own vxlan device sends as a large frame in a tunnel is one.
+// Receiving works the same way: a train arrives whole and is split again. A large
+// frame that Linux's own vxlan device sends in a tunnel also arrives as a train.
 //
 // # What the kernel's stack sees
 //
-// A packet socket gets copies. For the kernel not to answer datagrams that nobody
-// takes with ICMP errors, control binds a UDP socket to every tunnel endpoint,
-// whose filter takes nothing.
+// A packet socket gets copies, and the kernel's stack sees the datagrams as well.
+// Control binds a UDP socket with a filter that drops everything to every tunnel
+// endpoint; without it the kernel would answer with ICMP errors.
 package afpacket
 
 import (
@@ -31,38 +31,40 @@ import (
 	"weft/packet"
 )
 
-// Limits.
 const (
-	// MaxQueues is the number of sockets of an uplink.
+	// MaxQueues is the largest number of sockets of an uplink.
 	MaxQueues = 64
-	// MaxEndpoints is the number of tunnel endpoints of one uplink: what a filter
-	// of at most 4096 instructions (BPF_MAXINSNS) has room for.
+	// MaxEndpoints is the largest number of tunnel endpoints of one uplink. That many
+	// fit into a filter of 4096 instructions (BPF_MAXINSNS).
 	MaxEndpoints = 512
-	// buffers is the number of receive buffers of a queue, one a read, of bufferLen
-	// bytes: more than packet.MaxFrameLen. Memory is taken as far as it was used.
+	// buffers is the number of receive buffers of a queue; each read fills one.
+	// bufferLen is their size in bytes, more than packet.MaxFrameLen. The kernel
+	// allocates their pages at the first write.
 	buffers   = packet.BatchSize
 	bufferLen = 65 << 10
-	// rxHeader is the private header copied of each frame: as in package xsk.
+	// rxHeader is the number of bytes of each frame copied into its private header,
+	// as in package xsk.
 	rxHeader = 192
-	// socketBytes is what the kernel may hold for a socket each way.
+	// socketBytes is the size of a socket's kernel buffer in each direction, in
+	// bytes.
 	socketBytes = 16 << 20
 	ethernetLen = 14
 )
 
-// spec is what control tells the engine of an uplink, in JSON. Its descriptors are
-// the sockets.
+// spec is the specification of an uplink that control sends to the engine, in JSON.
+// The descriptors sent with it are the sockets.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
-	MTU    int    `json:"mtu"` // of the device
-	// Trains says that the kernel takes UDP segmentation from a packet socket,
-	// which it does from Linux 6.2.
+	MTU    int    `json:"mtu"` // MTU of the device in bytes
+	// Trains is set if the kernel accepts UDP segmentation from a packet socket
+	// (Linux 6.2 and later).
 	Trains bool `json:"trains"`
-	// Feeder says that there is one; its descriptor follows the sockets.
+	// Feeder is set if the uplink has a feeder. Its descriptor follows the sockets.
 	Feeder bool `json:"feeder,omitempty"`
 }
 
-// fds is the number of descriptors that the engine gets.
+// fds returns the number of descriptors that the engine gets.
 func (s spec) fds() int {
 	if s.Feeder {
 		return s.Queues + 1

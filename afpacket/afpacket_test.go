@@ -21,14 +21,14 @@ import (
 	"weft/tunnel"
 )
 
-// rig is two hosts with an uplink each, on one wire.
+// rig has two hosts on one wire, each with an uplink.
 type rig struct {
 	t    *testing.T
 	ns   [2]*testnet.Namespace
 	up   [2]*Uplink
 	dev  [2]port.Device
 	mac  [2][6]byte
-	addr [2][2]netip.Addr // IPv4, IPv6
+	addr [2][2]netip.Addr // addresses of each host: IPv4, IPv6
 }
 
 func newRig(t *testing.T) *rig {
@@ -85,7 +85,7 @@ func (r *rig) open(i int) port.Device {
 	return d
 }
 
-// template is the tunnel from host 0 to host 1.
+// template returns the tunnel from host 0 to host 1.
 func (r *rig) template(v6 bool) tunnel.Template {
 	at := 0
 	if v6 {
@@ -99,7 +99,7 @@ func (r *rig) template(v6 bool) tunnel.Template {
 	return tmpl
 }
 
-// receive takes n frames off host i.
+// receive returns copies of n frames received by host i.
 func (r *rig) receive(i, n int) (frames [][]byte) {
 	r.t.Helper()
 	rx := r.dev[i].Rx()[0]
@@ -128,11 +128,11 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// comparable clears what a train may change of a datagram.
+// comparable clears the fields of a datagram that sending it in a train may change.
 func comparable(f []byte) []byte {
 	f = bytes.Clone(f)
 	if f[12] == 8 {
-		clear(f[18:20]) // identification
+		clear(f[18:20]) // IPv4 identification
 		clear(f[24:26])
 		clear(f[40:42])
 	} else {
@@ -141,7 +141,7 @@ func comparable(f []byte) []byte {
 	return f
 }
 
-// Frames of any lengths, in trains or not, arrive as they were sent, in order.
+// Frames of any lengths, in trains or alone, arrive unchanged and in order.
 func TestTrains(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -171,7 +171,7 @@ func TestTrains(t *testing.T) {
 			want = append(want, packettest.Bytes(b, f))
 		}
 		if got := r.dev[0].Tx()[0].Send(b, inOrder[:n]); got != n {
-			t.Fatalf("seed %d: took %d of %d", seed, got, n)
+			t.Fatalf("seed %d: Send took %d of %d frames", seed, got, n)
 		}
 		got := r.receive(1, n)
 		if len(got) != n {
@@ -193,8 +193,8 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// A full batch of one flow is one call each way, and a train longer than a batch
-// waits for the next one.
+// A full batch of one flow costs one system call each way. The rest of a train that
+// exceeds the batch goes into the next batch.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -205,29 +205,30 @@ func TestTrainIsOneCall(t *testing.T) {
 		tmpl.Push(f, 5, 0, 0)
 	}
 	if n := r.dev[0].Tx()[0].Send(b, inOrder[:]); n != packet.BatchSize {
-		t.Fatalf("took %d", n)
+		t.Fatalf("Send took %d frames", n)
 	}
 	rx := r.dev[1].Rx()[0].(*rxQueue)
 	got := new(packet.Batch)
-	got.N = 10 // as if another queue had filled it so far
+	got.N = 10 // the batch holds ten frames already, as if from another queue
 	for end := time.Now().Add(30 * time.Second); got.N == 10 && time.Now().Before(end); {
 		rx.Recv(got)
 	}
 	if got.N != packet.BatchSize || rx.lent != 1 || !rx.Arm() {
-		t.Fatalf("%d frames out of %d buffers", got.N-10, rx.lent)
+		t.Fatalf("Recv appended %d frames out of %d buffers", got.N-10, rx.lent)
 	}
 	rx.Release()
 	got.Reset()
 	if n := rx.Recv(got); n != 10 || rx.Arm() {
-		t.Fatalf("%d frames left of the train", n)
+		t.Fatalf("the train left %d frames, want 10", n)
 	}
 	rx.Release()
 	if rx.lent != 0 {
-		t.Fatal("a buffer is lent to nobody")
+		t.Fatal("a buffer stays lent after Release")
 	}
 }
 
-// What is for no endpoint is not taken, and the kernel does not answer what is.
+// The uplink takes no datagram for other addresses, and the kernel does not answer
+// datagrams for an endpoint.
 func TestOnlyEndpoints(t *testing.T) {
 	r := newRig(t)
 	send := func(port int) {
@@ -237,7 +238,7 @@ func TestOnlyEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			refused := false // said once, by whatever is called next
+			refused := false // the next call on the socket, whichever it is, returns the ICMP error once
 			note := func(err error) { refused = refused || errors.Is(err, unix.ECONNREFUSED) }
 			for range 3 {
 				_, err := c.Write(make([]byte, 30))
@@ -265,7 +266,7 @@ func TestOnlyEndpoints(t *testing.T) {
 		}
 	}
 	if len(got) != 3 {
-		t.Fatalf("%d frames", len(got))
+		t.Fatalf("received %d frames", len(got))
 	}
 	if err := r.up[1].SetEndpoints(nil); err != nil {
 		t.Fatal(err)
@@ -277,11 +278,12 @@ func TestOnlyEndpoints(t *testing.T) {
 	})
 	time.Sleep(20 * time.Millisecond)
 	if b := new(packet.Batch); r.dev[1].Rx()[0].Recv(b) != 0 {
-		t.Error("a datagram for no endpoint was taken")
+		t.Error("the uplink received a datagram for no endpoint")
 	}
 }
 
-// An endpoint that somebody else has is refused by name, and the old ones stay.
+// SetEndpoints refuses an endpoint that another socket is bound to, names it, and
+// keeps the old endpoints.
 func TestEndpointInUse(t *testing.T) {
 	r := newRig(t)
 	taken := netip.AddrPortFrom(r.addr[0][0], 4800)
@@ -320,10 +322,10 @@ func TestSnapshot(t *testing.T) {
 		t.Fatalf("%v, %d sinks", err, len(again.sinks))
 	}
 	if _, err := Restore([]byte("{}"), []int{}); err == nil {
-		t.Error("a snapshot of nothing was taken")
+		t.Error("Restore accepted an empty snapshot")
 	}
 	if _, err := Open([]byte(`{"queues":2,"mtu":1500}`), nil); err == nil {
-		t.Error("two queues were opened without a descriptor")
+		t.Error("Open accepted two queues without descriptors")
 	}
 }
 
@@ -355,7 +357,7 @@ func TestSetupRefuses(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := Setup(Config{Dev: "lo", Queues: MaxQueues + 1}); err == nil {
-			t.Error("too many queues were set up")
+			t.Error("Setup accepted too many queues")
 		}
 	})
 }

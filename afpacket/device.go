@@ -6,9 +6,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of an uplink from what Uplink.Spec and Uplink.FDs gave: queue i
-// of both directions is socket i, and the two may be different workers'. It owns the
-// descriptors, also when it fails.
+// Open opens the queues of an uplink from the results of Uplink.Spec and Uplink.FDs.
+// Receive queue i and transmit queue i both use socket i; they may belong to
+// different workers. Open owns the descriptors, also if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)

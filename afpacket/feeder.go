@@ -12,24 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A packet socket takes no large frame in a tunnel: its virtio-net header has no
-// words for the tunnel. A tap's has, from Linux 6.17. So a device that segments in
-// tunnels itself, or like a veth hands large frames over whole, is given them by
-// way of a tap of our own, the feeder, of which a program redirects all that we
-// write to the device's egress. Nobody else sends or receives there.
+// A packet socket takes no large frame in a tunnel, because its virtio-net header has
+// no fields for the tunnel. The header of a tap has them from Linux 6.17 on. Devices
+// that segment in tunnels, and devices such as a veth that pass large frames on
+// whole, therefore get them through a private tap, the feeder. A BPF program
+// redirects every frame that the engine writes into the feeder to the egress of the
+// device. Nobody else sends or receives on the feeder.
 
-// Offloads of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): checksums, TCP over both
-// IPs with ECN, UDP over both, and all of it in UDP tunnels with and without outer
-// checksum.
+// feederOffloads is the argument of TUNSETOFFLOAD (include/uapi/linux/if_tun.h):
+// checksums, TCP over both IP versions with ECN, UDP over both, and all of them in
+// UDP tunnels with and without an outer checksum.
 const feederOffloads = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40 | 0x80 | 0x100
 
-// The device's own words for what it cuts in tunnels (ethtool -k).
+// Features of a device that segments in tunnels, as ethtool -k names them.
 const (
 	cutsTunnels      = "tx-udp_tnl-segmentation"
 	cutsTunnelsSumed = "tx-udp_tnl-csum-segmentation"
 )
 
-// openFeeder makes the feeder of a device; an error says why it has none.
+// openFeeder makes the feeder of a device. The error says why the device gets none.
 func openFeeder(dev string, ifindex int) (fd int, err error) {
 	if err := segmentsTunnels(dev); err != nil {
 		return -1, err
@@ -44,8 +45,9 @@ func openFeeder(dev string, ifindex int) (fd int, err error) {
 	return fd, nil
 }
 
-// segmentsTunnels is an error if the device leaves large frames in tunnels to the
-// kernel, which is slower at it than a train of datagrams.
+// segmentsTunnels returns an error if the device leaves the segmentation in tunnels
+// to the kernel. The kernel segments such frames slower than it sends a train of
+// datagrams.
 func segmentsTunnels(dev string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -83,7 +85,8 @@ func setUpFeeder(fd int, name string, ifindex int) error {
 	if err != nil {
 		return fmt.Errorf("tap %s: offloads: %w", name, err)
 	}
-	// The stack has nothing to say there. Without IPv6 there is no file.
+	// Keep IPv6 of the host off the feeder. The file does not exist in a kernel
+	// without IPv6.
 	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("tap %s: %w", name, err)
@@ -101,12 +104,13 @@ func setUpFeeder(fd int, name string, ifindex int) error {
 	return nil
 }
 
-// redirect has all that is received on link sent by the device with that index. The
-// filter lives as long as the tap, which is as long as its descriptor.
+// redirect makes the kernel send every frame received on link out of the device with
+// ifindex. The filter lives as long as the tap, and the tap as long as its
+// descriptor.
 func redirect(link netlink.Link, ifindex int) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{
 		asm.Mov.Imm(asm.R1, int32(ifindex)),
-		asm.Mov.Imm(asm.R2, 0), // egress
+		asm.Mov.Imm(asm.R2, 0), // flags: egress
 		asm.FnRedirect.Call(),
 		asm.Return(),
 	}})

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filters in classic BPF (Documentation/networking/filter.rst). The kernel has no
-// compiler for them, and they need none.
+// The filters are classic BPF (Documentation/networking/filter.rst), assembled by
+// hand: they are short, and the kernel offers no compiler for them.
 
 func statement(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
 
@@ -24,15 +24,15 @@ const (
 	loadWord = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 	equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	ret      = unix.BPF_RET | unix.BPF_K
-	whole    = 1 << 18 // longer than any frame
+	whole    = 1 << 18 // accepted length in bytes, longer than any frame
 )
 
-// takeNothing is a filter that drops all.
+// takeNothing is a filter that drops every frame.
 var takeNothing = []unix.SockFilter{statement(ret, 0)}
 
-// takeEndpoints is a filter that takes UDP over IPv4 without options, and over IPv6
-// without extension headers, to the endpoints; all else is dropped. What has them
-// is no tunnel's.
+// takeEndpoints returns a filter that accepts UDP datagrams to the endpoints over
+// IPv4 without options or IPv6 without extension headers. It drops everything else.
+// Tunnel datagrams have neither options nor extension headers.
 func takeEndpoints(endpoints []netip.AddrPort) []unix.SockFilter {
 	var f []unix.SockFilter
 	for _, e := range endpoints {
@@ -63,9 +63,9 @@ func setFilter(fd int, f []unix.SockFilter) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]})
 }
 
-// sink is a UDP socket bound to an endpoint that takes nothing, so that the kernel
-// does not say that nobody does. A link-local address is that of the device of the
-// index.
+// sink opens a UDP socket that is bound to endpoint e and drops every datagram. It
+// keeps the kernel from answering with port unreachable. device is the ifindex that
+// scopes a link-local address.
 func sink(e netip.AddrPort, device int) (fd int, err error) {
 	v6 := &unix.SockaddrInet6{Port: int(e.Port()), Addr: e.Addr().As16()}
 	family, addr := unix.AF_INET6, unix.Sockaddr(v6)
@@ -81,7 +81,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	if family == unix.AF_INET6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if err == nil { // else a train is cut for it, to be dropped piece by piece
+	if err == nil { // without UDP_GRO the kernel would segment a train only to drop every datagram
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	if err == nil {
@@ -97,7 +97,7 @@ func sink(e netip.AddrPort, device int) (fd int, err error) {
 	return fd, nil
 }
 
-// sorted is a copy of the endpoints that can be one, in order.
+// sorted returns the valid, specified endpoints in order and without duplicates.
 func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	var list []netip.AddrPort
 	for _, e := range endpoints {
@@ -112,7 +112,7 @@ func sorted(endpoints []netip.AddrPort) ([]netip.AddrPort, error) {
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	list = slices.Compact(list)
 	if len(list) > MaxEndpoints {
-		return nil, fmt.Errorf("%d endpoints, at most %d are possible", len(list), MaxEndpoints)
+		return nil, fmt.Errorf("%d endpoints exceed the limit of %d", len(list), MaxEndpoints)
 	}
 	return list, nil
 }

@@ -7,26 +7,25 @@ import (
 	"weft/packet"
 )
 
-// tunnelVnetLen is the length of the virtio-net header that has words for a tunnel
-// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h): behind
-// the ten bytes of a tap's, num_buffers and the hash, which mean nothing here, are
-// the offsets of the outer UDP and the inner IP header.
+// tunnelVnetLen is the length in bytes of the virtio-net header with tunnel fields
+// (struct virtio_net_hdr_v1_hash_tunnel, include/uapi/linux/virtio_net.h). The ten
+// bytes of a tap's header come first. num_buffers and the hash follow, which a tap
+// ignores. The offsets of the outer UDP header and of the inner IP header are last.
 const tunnelVnetLen = 24
 
 const (
 	vnetOuterL4At   = 20
 	vnetInnerL3At   = 22
-	vnetTunnelIPv4  = 0x20 // in gso_type
+	vnetTunnelIPv4  = 0x20 // bit of gso_type
 	vnetTunnelIPv6  = 0x40
-	vnetTunnelSum   = 8 // in flags: the outer UDP checksum is wanted, too
+	vnetTunnelSum   = 8 // bit of flags: finish the outer UDP checksum as well
 	vnetFlags       = 0
 	vnetGSOType     = 1
-	maxOuterPayload = 65535 // what an outer length can say
+	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes tells whether the device is given f as it is: behind an outer Ethernet
-// header without a tag, as the kernel has it, and not too long for the outer
-// lengths.
+// passes reports whether the feeder can take f whole. The kernel expects an outer
+// Ethernet header without a tag, and the frame must fit into the outer length fields.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
@@ -44,7 +43,7 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	}
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
 		q.vnet[vnetFlags] |= vnetTunnelSum
-		udp := packet.UDP(h[f.OuterL4:]) // the header comes off after this
+		udp := packet.UDP(h[f.OuterL4:]) // the kernel takes the virtio-net header off after this
 		udp.SetChecksum(packet.AddSums(udp.Checksum(), uint16(udp.Len())))
 	}
 	binary.LittleEndian.PutUint16(q.vnet[vnetOuterL4At:], f.OuterL4)
@@ -53,34 +52,35 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	return q.add(1, b, f, 0)
 }
 
-// txTrain is a train that is being made of large frames' segments.
+// txTrain is a train under construction from the segments of large frames.
 type txTrain struct {
-	spans    []packet.Span // of one segment
-	headers  []byte        // of the segments, one behind the other
-	used     int           // bytes of them
+	spans    []packet.Span // spans of the latest segment
+	headers  []byte        // headers of all segments, back to back
+	used     int           // bytes of headers in use
 	segments int
 	vectors  int
-	frame    *packet.Frame // whose outer header it gets
-	outer    int           // bytes of that up to and including UDP's
-	size     int           // UDP payload of the first
-	total    int           // of all
+	frame    *packet.Frame // frame whose outer header the train gets
+	outer    int           // length of the outer header up to and including UDP, in bytes
+	size     int           // UDP payload of the first segment in bytes
+	total    int           // UDP payload of all segments in bytes
 }
 
 const (
-	// maxSegments is the number of datagrams of a train made of large frames; the
-	// kernel's own limit is 128 (UDP_MAX_SEGMENTS).
+	// maxSegments is the largest number of datagrams of a train made of large frames.
+	// A train at the limit is sent and the next one begins. The kernel's limit is 128
+	// (UDP_MAX_SEGMENTS).
 	maxSegments  = 64
 	headerBytes  = packet.Headroom + packet.MaxHeader
 	trainHeaders = maxSegments * headerBytes
 )
 
-// sendCut cuts the first frame, which is large, into a train, to which those like it
-// that follow are added as long as they fit as a whole. It returns how many frames were
-// dealt with, and why not if they were not; DropTxFull: none of them was.
+// sendCut segments the first frame into a train. Following frames join the train if
+// all their segments fit. It returns the number of frames it handled and the reason
+// if they were not sent. DropTxFull means that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)
-	begun := false // something was handed over
+	begun := false // the kernel has taken an earlier train of these frames
 	for _, i := range order {
 		f := &b.Frames[i]
 		if count > 0 && !q.train.joins(first, f) {
@@ -96,23 +96,24 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 				q.train.begin(first)
 			}
 			if !q.addSegment(&s) {
-				return count, packet.DropTxFailed // in too many pieces
+				return count, packet.DropTxFailed // the segment has more pieces than there are vectors
 			}
 		}
 		if q.train.total%q.train.size != 0 {
-			break // a shorter one is the last
+			break // a short segment ends the train
 		}
 	}
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins tells whether all of f's segments may follow those of first.
+// joins reports whether all segments of f may follow those of first in the train.
 func (t *txTrain) joins(first, f *packet.Frame) bool {
 	return f.Offload.GSO == first.Offload.GSO && f.SegmentLen() == first.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(first, f)
 }
 
-// partly: a frame of which a part is gone cannot be tried again.
+// partly turns DropTxFull into DropTxFailed once a part of a frame is sent: the
+// worker must not try such a frame again.
 func partly(why packet.DropReason, begun bool) packet.DropReason {
 	if why == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -126,17 +127,18 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full tells whether the train may have no room for another segment of f.
+// full reports whether the train may lack room for another segment of f. vectors is
+// the number of vectors of the queue.
 func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 	return t.segments == maxSegments || t.total+t.size > maxTrain ||
 		t.segments > 0 && t.vectors+1+f.SpanCount() > vectors
 }
 
-// addSegment makes the next segment with its inner checksum and points vectors to
-// it; false if they do not suffice.
+// addSegment writes the next segment with its inner checksum and points vectors to
+// it. It returns false if there are too few vectors.
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
-	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // of the others' outer headers nothing is sent
+	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // only the first segment's outer header is sent
 	if n == 0 || t.vectors+1+count > len(q.iov) {
 		return false
 	}
@@ -154,7 +156,7 @@ func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	return true
 }
 
-// writeTrain hands the train over; a single datagram goes as one.
+// writeTrain sends the train. A single segment is sent as an ordinary datagram.
 func (q *txQueue) writeTrain() packet.DropReason {
 	t := &q.train
 	if t.segments == 0 {
@@ -176,7 +178,7 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.fd, t.vectors)
 }
 
-// finishLater has the kernel or the device finish the outer checksum.
+// finishLater asks the kernel or the device to finish the outer checksum.
 func (q *txQueue) finishLater(f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	q.vnet[vnetFlags] = needsChecksum

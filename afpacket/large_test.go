@@ -11,8 +11,8 @@ import (
 	"weft/port"
 )
 
-// largeFrame is a TCP segment over IPv4 of n bytes with its checksum to be
-// finished, in segments of size bytes.
+// largeFrame returns a TCP frame over IPv4 of n bytes with an unfinished checksum, to
+// be cut into segments of size bytes.
 func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame {
 	const headers = 14 + 20 + 20
 	data := make([]byte, headers+n)
@@ -33,12 +33,12 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 	return f
 }
 
-// Large frames in a tunnel arrive as one frame each, the same bytes, over both
-// underlays: whole through the feeder, and as trains without it.
+// Each large frame in a tunnel arrives as one unchanged frame, over both underlays,
+// whole through the feeder and as a train without it.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
 	if whole, why := r.up[0].Whole(); !whole {
-		t.Fatalf("no feeder on a veth: %s", why)
+		t.Fatalf("a veth has no feeder: %s", why)
 	}
 	feeder := r.dev[0].Tx()[0].(*txQueue).feeder
 	a := packettest.NewArena(t, 1<<18)
@@ -58,7 +58,7 @@ func TestLargeFrames(t *testing.T) {
 				}
 			}
 			if n := q.Send(b, inOrder[:b.N]); n != b.N {
-				t.Fatalf("took %d of %d", n, b.N)
+				t.Fatalf("Send took %d of %d frames", n, b.N)
 			}
 			for i, got := range r.receiveLarge(t, r.dev[1].Rx()[0], len(want)) {
 				if !bytes.Equal(got, want[i]) {
@@ -69,7 +69,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// receiveLarge takes n large frames off a queue, without their tunnel.
+// receiveLarge returns copies of n large frames from a queue, without their tunnel
+// headers.
 func (r *rig) receiveLarge(t *testing.T, rx port.Rx, n int) (frames [][]byte) {
 	t.Helper()
 	b := new(packet.Batch)

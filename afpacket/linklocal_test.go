@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Every device on which IPv6 is on has a link-local address, which is an endpoint as
-// the others are. There may be the same one on another device.
+// A link-local address is an endpoint like any other address, and two devices may
+// have the same one.
 func TestLinkLocalEndpoint(t *testing.T) {
 	r := newRig(t)
 	e := netip.MustParseAddrPort("[fe80::99]:4789")

@@ -9,32 +9,32 @@ import (
 	"weft/packet"
 )
 
-// rxQueue reads from one packet socket. Worker owns.
+// rxQueue reads from one packet socket. The worker owns it.
 type rxQueue struct {
 	fd      int
-	mem     []byte // vectors, virtio-net header, outer headers of a train; then buffers
+	mem     []byte // vectors and virtio-net header, then the buffers
 	iov     []iovec.Vector
 	iovAt   uintptr
 	vnet    *[packet.VnetLen]byte
 	buffers uintptr // address of the first buffer
-	first   int     // buffer lent first
-	lent    int     // buffers lent, after first, until Release
-	train   train   // that is being taken apart
+	first   int     // index of the first lent buffer
+	lent    int     // number of buffers lent from first on, until Release
+	train   train   // train whose datagrams are not all received yet
 	fault   string
 }
 
-// train is a large UDP datagram, of which frames are made that the next batch has
-// room for.
+// train is a large UDP datagram. nextOfTrain makes frames of it as far as the batch
+// has room; the rest goes into the next batch.
 type train struct {
-	at, left uintptr // what is left of the payload: address, bytes
-	size     uintptr // payload of each
-	outer    int     // bytes of the headers up to and including UDP's
-	l3, l4   int     // offsets in them
+	at, left uintptr // address and length in bytes of the remaining payload
+	size     uintptr // UDP payload of each datagram in bytes
+	outer    int     // length of the headers up to and including UDP, in bytes
+	l3, l4   int     // offsets of IP and UDP in header
 	header   [maxOuter]byte
 }
 
-// maxOuter is the longest outer header up to and including UDP: Ethernet, a tag,
-// IPv6.
+// maxOuter is the length in bytes of the longest outer header up to and including
+// UDP: Ethernet, one tag, IPv6, UDP.
 const maxOuter = 14 + 4 + 40 + 8
 
 const (
@@ -53,8 +53,8 @@ func newRx(fd int) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads datagram by datagram until none is waiting. The spans are the queue's
-// buffers, valid until Release.
+// Recv reads one datagram or train a call until none waits. The spans are the queue's
+// buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -84,12 +84,12 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// goesOn tells whether the queue outlives the error of a read.
+// goesOn reports whether the queue survives a read error. If not, it sets the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 		return true
-	case unix.ENETDOWN: // told once when the device goes down; it may come up again
+	case unix.ENETDOWN: // reported once when the device goes down; it may come up again
 		return true
 	case unix.ENXIO, unix.ENODEV:
 		q.fault = "the device was removed"
@@ -99,7 +99,7 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// note makes a frame of n bytes at addr, or begins a train.
+// note appends a frame of n bytes at addr, or begins a train.
 func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	if q.vnet[1] == vnetUDP && q.beginTrain(addr, n) {
 		return
@@ -107,21 +107,23 @@ func (q *rxQueue) note(b *packet.Batch, addr uintptr, n int) {
 	f, header := b.Next()
 	f.SetOrigin(addr)
 	k := copy(header[:rxHeader], packet.Foreign(addr, uint32(n)))
-	f.DecodeVnet(q.vnet, packet.TakesAll, false) // what it says of validity is the outer checksum's
+	f.DecodeVnet(q.vnet, packet.TakesAll, false) // ignore "checksum valid": it covers only the outer checksum
 	if n > k {
 		b.AddSpan(f, addr+uintptr(k), uint32(n-k))
 	}
 	if n >= bufferLen {
-		f.Drop = packet.DropOversizeFrame // cut by the kernel
+		f.Drop = packet.DropOversizeFrame // truncated by the kernel
 	}
 	b.Commit(f, k)
 }
 
-// vnetUDP is the gso_type of a train, or of large datagrams in a tunnel.
+// vnetUDP is the gso_type of a train, and also that of large UDP datagrams inside a
+// tunnel.
 const vnetUDP = 5
 
-// beginTrain tells whether n bytes at addr are UDP datagrams of equal size of which
-// the outer header is the only one: its checksum is what is to be finished.
+// beginTrain reports whether the n bytes at addr are a train, and makes them the
+// queue's train. In a train the unfinished checksum is the outer one; a large
+// datagram inside a tunnel has an unfinished inner checksum.
 func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	t := &q.train
 	h := t.header[:copy(t.header[:], packet.Foreign(addr, uint32(min(n, maxOuter))))]
@@ -135,8 +137,8 @@ func (q *rxQueue) beginTrain(addr uintptr, n int) bool {
 	return true
 }
 
-// outerOffsets finds IP and UDP behind Ethernet and at most one tag; 0 where h has
-// anything else.
+// outerOffsets returns the offsets of IP and UDP behind Ethernet and at most one tag,
+// or zeros for any other header.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -155,7 +157,8 @@ func outerOffsets(h []byte) (l3, l4 int) {
 	return 0, 0
 }
 
-// setLength makes the train's outer header that of a datagram of n bytes.
+// setLength sets the lengths of the train's outer header for a datagram of n bytes of
+// UDP payload.
 func (t *train) setLength(n int) {
 	packet.UDP(t.header[t.l4:]).SetLen(n + packet.UDPLen)
 	if ip := t.header[t.l3:t.l4]; len(ip) == packet.IPv4Len {
@@ -168,9 +171,9 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain makes a frame of the train's next datagram, or one large frame of as
-// many as go together. The IPv4 identification is the same in all: nothing looks at
-// it.
+// nextOfTrain appends one frame: a large frame of as many datagrams as can be joined,
+// or the next datagram. All of them have the same IPv4 identification, which nothing
+// reads.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.left)
@@ -182,7 +185,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.at, t.left = t.at+taken, t.left-taken
 		return
 	}
-	f.SetOrigin(t.at - uintptr(t.outer)) // of what follows the outer header
+	f.SetOrigin(t.at - uintptr(t.outer)) // address at which the whole frame would begin; only the bytes behind the outer header are there
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
 	if rest := n - uintptr(m); rest > 0 {
@@ -192,11 +195,13 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t.at, t.left = t.at+n, t.left-n
 }
 
-// vxlanLen is the length of the VXLAN header, which nobody here looks at.
+// vxlanLen is the length of the VXLAN header in bytes. This package does not read the
+// header.
 const vxlanLen = 8
 
-// Release lets the buffers be read into again, but for one that holds the rest of
-// a train: the first ones, which are in the cache, rather than all in turn.
+// Release makes the buffers available for reading again. A buffer with the rest of a
+// train stays lent. Reading restarts at the first buffer, because the first buffers
+// are in the cache.
 func (q *rxQueue) Release() {
 	if q.train.left == 0 {
 		q.first, q.lent = 0, 0
@@ -205,24 +210,25 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm has nothing to ask for: the descriptor is readable as long as a datagram
-// waits. The rest of a train must not be slept over.
+// Arm does not need a request to the kernel: the descriptor stays readable while a
+// datagram waits. It returns true while a train is unfinished, because the rest of
+// the train does not wake the worker.
 func (q *rxQueue) Arm() bool { return q.train.left > 0 }
 
-// Disarm takes nothing back.
+// Disarm does nothing: Arm made no request.
 func (q *rxQueue) Disarm() {}
 
-// WaitFD is the socket; Woken need not drain it, reading does.
+// WaitFD returns the socket. Woken does nothing, because reading datagrams drains it.
 func (q *rxQueue) WaitFD() int { return q.fd }
 func (q *rxQueue) Woken()      {}
 
-// Polled: finding nothing costs a system call.
+// Polled returns true: a Recv that finds nothing costs a system call.
 func (q *rxQueue) Polled() bool { return true }
 
-// Fault says why Recv fails.
+// Fault returns the reason why Recv fails, or "".
 func (q *rxQueue) Fault() string { return q.fault }
 
-// Close unmaps the buffers. The socket is the device's.
+// Close unmaps the buffers. The device owns and closes the socket.
 func (q *rxQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)

@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says which uplink is wanted.
+// Config describes an uplink for Setup.
 type Config struct {
 	// Dev is the network device, in the process's network namespace.
 	Dev string
-	// Queues is the number of sockets, among which the kernel spreads what is
-	// received by flow; 0: one.
+	// Queues is the number of sockets; 0 means 1. The kernel spreads received flows
+	// over them.
 	Queues int
 }
 
-// Uplink is a set-up uplink as control holds it. Control owns; one goroutine at a
+// Uplink is control's side of an uplink. Control owns it; one goroutine uses it at a
 // time.
 type Uplink struct {
 	spec      spec
 	ifindex   int
-	sockets   []int            // and the feeder, if there is one
-	why       string           // there is no feeder
+	sockets   []int            // packet sockets, then the feeder if there is one
+	why       string           // reason why there is no feeder
 	endpoints []netip.AddrPort // sorted
-	sinks     []int            // one an endpoint
+	sinks     []int            // UDP sockets, sinks[i] for endpoints[i]
 }
 
-// Setup makes an uplink of a network device. It takes nothing until SetEndpoints.
-// An error is one line; nothing stays behind.
+// Setup makes an uplink of a network device. The uplink receives nothing until
+// SetEndpoints. An error is one line, and a failed call leaves nothing behind.
 func Setup(cfg Config) (*Uplink, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -63,7 +63,8 @@ func Setup(cfg Config) (*Uplink, error) {
 	return u, nil
 }
 
-// takesTrains asks the kernel's version: nothing else tells before the first frame.
+// takesTrains reports whether the kernel's version supports UDP segmentation on
+// packet sockets. There is no way to ask the kernel before the first frame.
 func takesTrains() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -76,7 +77,8 @@ func takesTrains() bool {
 	return major > 6 || major == 6 && minor >= 2
 }
 
-// open adds a socket. It is bound last, with a filter that takes nothing.
+// open adds a socket. The filter that drops everything is attached before the socket
+// is bound.
 func (u *Uplink) open() error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -89,7 +91,7 @@ func (u *Uplink) open() error {
 	if err := setFilter(fd, takeNothing); err != nil {
 		return fmt.Errorf("filter: %w", err)
 	}
-	// Not PACKET_QDISC_BYPASS: that way drops what the device cannot segment.
+	// PACKET_QDISC_BYPASS stays off: it drops frames that the device cannot segment.
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1},
 		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1},
@@ -113,31 +115,30 @@ func (u *Uplink) open() error {
 	return nil
 }
 
-// Spec is what Open needs besides the descriptors.
+// Spec returns the specification that Open needs with the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole tells whether large frames in tunnels go to the device as they are, or why
-// they go as trains.
+// Whole reports whether the device gets large frames in tunnels whole. If not, why is
+// the reason, and they are sent as trains.
 func (u *Uplink) Whole() (yes bool, why string) { return u.spec.Feeder, u.why }
 
-// FDs are the descriptors Open needs. The uplink owns them:
-// send duplicates.
+// FDs returns the descriptors that Open needs. The uplink owns them; send duplicates.
 func (u *Uplink) FDs() []int { return u.sockets }
 
-// MTU of the device when it was set up, in bytes without Ethernet header.
+// MTU returns the device's MTU at setup or of the latest SetMTU, in bytes without the
+// Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
-// SetMTU says that the device has another MTU, for the next Spec.
+// SetMTU sets the MTU for the next Spec, in bytes without the Ethernet header.
 func (u *Uplink) SetMTU(mtu int) { u.spec.MTU = mtu }
 
-// Index is the device's ifindex.
+// Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints says which datagrams are taken from now on: those to these local
-// addresses and UDP ports, which must be the switch's own tunnel endpoints on this
-// host. An unspecified address stands for no endpoint. On an error the old ones
-// stay. An endpoint that another socket is bound to, Linux's own vxlan device say,
-// is an error.
+// SetEndpoints sets the tunnel endpoints whose datagrams the uplink receives: local
+// addresses and UDP ports of the switch on this host. It skips unspecified addresses.
+// On an error the old endpoints stay. An endpoint that another socket is bound to,
+// for example that of Linux's own vxlan device, is an error.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	list, err := sorted(endpoints)
 	if err != nil {
@@ -185,8 +186,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// snapshot is what outlives the process that set the uplink up, in JSON. Its
-// descriptors are what Open needs and the sinks.
+// snapshot is the state of an uplink in JSON that passes to another process. The
+// descriptors with it are those of FDs, then the sinks.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
@@ -194,15 +195,15 @@ type snapshot struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
-// Snapshot returns what Restore needs in another process: a text, and the
-// descriptors, which the uplink goes on owning.
+// Snapshot returns the state and the descriptors that Restore needs in another
+// process. The uplink keeps owning the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.why, Index: u.ifindex, Endpoints: u.endpoints})
 	return blob, append(slices.Clone(u.sockets), u.sinks...), err
 }
 
-// Restore takes an uplink over from what Snapshot gave. It owns the descriptors,
-// also when it fails.
+// Restore makes an uplink of another process's Snapshot. It owns the descriptors,
+// also if it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	var s snapshot
 	err := json.Unmarshal(blob, &s)

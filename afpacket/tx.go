@@ -11,12 +11,12 @@ import (
 	"weft/packet"
 )
 
-// txQueue writes to one packet socket, and large frames in tunnels to the feeder.
-// Worker owns.
+// txQueue writes to one packet socket, and large frames in tunnels to the feeder. The
+// worker owns it.
 type txQueue struct {
 	fd     int
-	feeder int // -1: none
-	mtu    int // longest frame, Ethernet header included
+	feeder int // -1 without a feeder
+	mtu    int // longest frame in bytes, Ethernet header included
 	trains bool
 	mem    []byte // vectors, virtio-net header, outer headers of a train, headers of segments
 	iov    []iovec.Vector
@@ -26,7 +26,8 @@ type txQueue struct {
 	train  txTrain
 }
 
-// maxTrain is the longest payload of a large UDP datagram over IPv4 or IPv6.
+// maxTrain is the longest UDP payload in bytes of a large datagram over IPv4 and over
+// IPv6.
 const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
@@ -41,9 +42,10 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send hands over large frames as they are, where the device takes them, and trains
-// as long as they can be, with one system call each. It stops, and leaves the rest,
-// where the kernel is out of buffers.
+// Send writes large frames whole if the device takes them, and joins other frames
+// into trains as long as possible. Each large frame or train costs one system call.
+// If the kernel is out of buffers, Send stops and returns the number of frames
+// handled so far.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		f := &b.Frames[order[n]]
@@ -76,8 +78,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// sendOrdinary sends the first frame, or a train of it and those that follow, and
-// returns how many.
+// sendOrdinary sends the first frame, together with following frames if they form a
+// train, and returns the number of frames handled.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why packet.DropReason) {
 	f := &b.Frames[order[0]]
 	vectors := 0
@@ -90,10 +92,11 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why p
 	return count, q.write(q.fd, vectors)
 }
 
-// write hands over what the first vectors say; DropTxFull: not now.
+// write sends the bytes of the first vectors. DropTxFull means that the kernel is out
+// of buffers for now.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
-		return packet.DropTxFailed // in too many pieces, or empty
+		return packet.DropTxFailed // the frame has too many pieces or none
 	}
 	_, errno := iovec.Writev(fd, q.iovAt, vectors)
 	switch errno {
@@ -108,15 +111,15 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 // gather points the vectors to one frame and returns their number.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	if f.Offload.Flags&packet.OffloadOuter != 0 {
-		b.FinishChecksum(f) // a tunnel's own, which comes off with its header
+		b.FinishChecksum(f) // the virtio-net header leaves only one checksum undone
 	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add points vectors from number n on to f without its first skip bytes and returns
-// the number of vectors in use; 0 if they do not suffice.
+// add points vectors from number n on to f without its first skip bytes. It returns
+// the number of vectors in use, or 0 if there are too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.iov) || len(header) == 0 {
@@ -131,8 +134,8 @@ func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	return n
 }
 
-// gatherTrain points the vectors to as many of the frames as make a train: from the
-// first on, all with its outer header and length, the last perhaps shorter.
+// gatherTrain points the vectors to the longest train at the start of order. All
+// frames of a train share the outer header and length; the last may be shorter.
 func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors int) {
 	f := &b.Frames[order[0]]
 	outer := int(f.OuterL4) + packet.UDPLen
@@ -161,7 +164,7 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	if count < 2 {
 		return 1, 0
 	}
-	for _, i := range order[:count] { // the device finishes but one, the outer
+	for _, i := range order[:count] { // the device finishes only one checksum, the outer one
 		g := &b.Frames[i]
 		g.Offload.Flags &^= packet.OffloadOuter
 		b.FinishChecksum(g)
@@ -170,8 +173,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	return count, vectors
 }
 
-// sameOuter tells whether two outer headers differ in nothing but lengths, IPv4
-// identification and the checksum that covers them.
+// sameOuter reports whether two outer headers are equal except for lengths, IPv4
+// identification and the checksum over these.
 func sameOuter(f, g *packet.Frame) bool {
 	if f.OuterL3 != g.OuterL3 || f.OuterL4 != g.OuterL4 {
 		return false
@@ -181,15 +184,15 @@ func sameOuter(f, g *packet.Frame) bool {
 	if !bytes.Equal(a[:l3+2], z[:l3+2]) || !bytes.Equal(a[l4:l4+4], z[l4:l4+4]) {
 		return false
 	}
-	if a[l3]>>4 == 4 { // flags, TTL and protocol, addresses
+	if a[l3]>>4 == 4 { // compare flags, TTL and protocol, addresses
 		return bytes.Equal(a[l3+6:l3+10], z[l3+6:l3+10]) && bytes.Equal(a[l3+12:l4], z[l3+12:l4])
 	}
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter writes the virtio-net header, and the outer one in h, of a train of total bytes of
-// UDP payload. Segmentation needs a UDP checksum, to be finished by the device: it
-// is not 0 then, which RFC 7348 section 5 allows.
+// finishOuter writes the virtio-net header and the outer header h of a train with
+// total bytes of UDP payload. UDP segmentation needs a UDP checksum, which the device
+// finishes. The checksum is then not 0, which RFC 7348 section 5 allows.
 func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total
@@ -214,17 +217,18 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
 }
 
-// Flush has nothing to publish: Send has handed the frames over.
+// Flush does nothing: Send has already written the frames.
 func (q *txQueue) Flush() {}
 
-// Postpone as Flush.
+// Postpone returns false: there is nothing left to flush.
 func (q *txQueue) Postpone() bool { return false }
 
-// MTU is the device's when control set it up, with the Ethernet header.
+// MTU returns the device's MTU at setup plus the Ethernet header, in bytes.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads: large frames in tunnels, which go as they are or as trains, and where
-// the kernel takes neither, but checksums.
+// Offloads returns the set of offloads that frames given to Send may leave undone. It
+// includes large frames in tunnels, sent whole or as trains. On a kernel without
+// trains it is checksums and tunnels only.
 func (q *txQueue) Offloads() packet.Offloads {
 	if !q.trains {
 		return packet.TakesPartial | packet.TakesTunnel
@@ -232,7 +236,7 @@ func (q *txQueue) Offloads() packet.Offloads {
 	return packet.TakesAll | packet.TakesTunnel
 }
 
-// Close unmaps the vectors. The socket is the device's.
+// Close unmaps the vectors. The device owns and closes the socket.
 func (q *txQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)

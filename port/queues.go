@@ -2,27 +2,27 @@ package port
 
 import "golang.org/x/sys/unix"
 
-// Queues is the Device of a back end whose queues hold everything else: nothing is
-// kept for a later Open but what lies in the kernel or in memory that is passed on.
+// Queues is a Device for back ends whose next Open needs no state: everything that
+// lasts is in the kernel or in shared memory.
 type Queues struct {
-	// FDs are the descriptors both directions share. Close closes them.
+	// FDs are the descriptors that both directions share. Close closes them.
 	FDs []int
 
 	rx []Rx
 	tx []Tx
 }
 
-// AddRx appends a receive queue, which is d's from then on.
+// AddRx appends a receive queue. d owns it from then on.
 func (d *Queues) AddRx(q Rx) { d.rx = append(d.rx, q) }
 
-// AddTx appends a transmit queue, which is d's from then on.
+// AddTx appends a transmit queue. d owns it from then on.
 func (d *Queues) AddTx(q Tx) { d.tx = append(d.tx, q) }
 
-// Rx and Tx in the order in which they were added.
+// Rx and Tx return the queues in the order in which they were added.
 func (d *Queues) Rx() []Rx { return d.rx }
 func (d *Queues) Tx() []Tx { return d.tx }
 
-// State is nil.
+// State returns nil.
 func (d *Queues) State() []byte { return nil }
 
 // Close closes the queues, then the descriptors. A second call does nothing.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder notes when it is closed, and whether the descriptor was open then.
+// recorder logs its Close, and whether the descriptor was open at that time.
 type recorder struct {
 	name string
 	log  *[]string
@@ -24,7 +24,7 @@ func (r recorder) Close() {
 	*r.log = append(*r.log, r.name+state)
 }
 
-// Queues of which only what recorder has is called.
+// rx and tx embed nil interfaces: the test calls only the methods of recorder.
 type (
 	rxQueue struct{ Rx }
 	txQueue struct{ Tx }
@@ -38,7 +38,7 @@ type (
 	}
 )
 
-// Queues keep their order and are closed once, before the descriptors.
+// Queues keep their order. Close closes them once, before the descriptors.
 func TestQueues(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -14,37 +14,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says which tap is wanted.
+// Config describes a tap for Create.
 type Config struct {
-	// Dev is the device's name: up to 15 bytes.
+	// Dev is the device's name, at most 15 bytes.
 	Dev string
-	// Netns is the network namespace it is in: a name as in `ip netns`, or a
-	// path; empty: the process's own.
+	// Netns is the device's network namespace: a name as in `ip netns`, or a path.
+	// Empty means the process's own.
 	Netns string
-	// MAC is the address of the kernel's end; nil: the kernel chooses, or an
-	// existing device keeps its own.
+	// MAC is the address of the kernel's end. If it is nil, the kernel chooses one,
+	// and an existing device keeps its own.
 	MAC net.HardwareAddr
-	// MTU in bytes; 0: the kernel's 1500, or what an existing device has.
+	// MTU is in bytes. 0 means the kernel's default of 1500, and an existing device
+	// keeps its own.
 	MTU int
-	// Queues is the number of queues; 0: one.
+	// Queues is the number of queues; 0 means 1.
 	Queues int
-	// Offloads has checksums and segmentation left to whoever can do without, in
-	// both directions.
+	// Offloads leaves checksums and segmentation undone in both directions, as far as
+	// the kernel and the output of a frame support it.
 	Offloads bool
 }
 
-// Tap is a tap as control holds it. Control owns; one goroutine at a time.
+// Tap is control's side of a tap. Control owns it; one goroutine uses it at a time.
 type Tap struct {
 	spec    spec
-	netns   string // as configured, for people
+	netns   string // namespace as configured, for display
 	created bool
 	fds     []int
 }
 
-// Create makes the tap, or attaches to a persistent one of that name, sets what
-// the configuration asks for and brings the link up: a port that was added is
-// meant to be used, and a tap that is down refuses every frame. Addresses are
-// left to the user. Errors are one line that names what is wrong.
+// Create makes the tap, or attaches to a persistent one of the same name. It applies
+// the configuration and brings the link up, because a tap that is down refuses every
+// frame. The user assigns IP addresses. An error is one line that names the wrong
+// setting.
 func Create(cfg Config) (*Tap, error) {
 	if cfg.Queues == 0 {
 		cfg.Queues = 1
@@ -75,7 +76,8 @@ func Create(cfg Config) (*Tap, error) {
 	if t.spec.Vnet = cfg.Offloads; cfg.Offloads {
 		flags |= unix.IFF_VNET_HDR
 	}
-	// What opens /dev/net/tun has the device made in its thread's namespace.
+	// The kernel makes the device in the namespace of the thread that opens
+	// /dev/net/tun.
 	err = within(ns, func() error {
 		for range cfg.Queues {
 			fd, err := attach(cfg, flags)
@@ -90,7 +92,7 @@ func Create(cfg Config) (*Tap, error) {
 		if t.spec.Takes, err = setOffloads(t.fds[0]); err != nil {
 			err = cfg.fail("offloads", err)
 		}
-	} else if err == nil { // a persistent tap may have had some
+	} else if err == nil { // an earlier user of a persistent tap may have set offloads
 		if err = unix.IoctlSetInt(t.fds[0], unix.TUNSETOFFLOAD, 0); err != nil {
 			err = cfg.fail("offloads", err)
 		}
@@ -112,7 +114,7 @@ func (c Config) fail(what string, err error) error {
 	return fmt.Errorf("tap %s: %s: %w", c.Dev, what, err)
 }
 
-// check refuses what the kernel would refuse with fewer words.
+// check refuses bad settings with clearer errors than the kernel's.
 func (c Config) check() error {
 	switch {
 	case c.Dev == "":
@@ -151,11 +153,11 @@ func openNetns(name string) (netns.NsHandle, error) {
 	return ns, nil
 }
 
-// within runs f on a thread that is in ns. A thread that cannot be brought back
-// stays locked, and ends with its goroutine.
+// within runs f on a thread that is in ns. A thread that cannot return to its own
+// namespace stays locked and ends with its goroutine.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- enter(ns, f) }() // with all closed that it has opened
+	go func() { done <- enter(ns, f) }() // enter closes every descriptor that it opens
 	return <-done
 }
 
@@ -183,7 +185,7 @@ func explainPermission(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// findExisting returns the tap of that name, nil if there is none.
+// findExisting returns the tap with the configured name, or nil.
 func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -199,12 +201,12 @@ func findExisting(h *netlink.Handle, cfg Config) (*netlink.Tuntap, error) {
 	case tuntap.Mode != netlink.TUNTAP_MODE_TAP:
 		return nil, fmt.Errorf("tap %s: the device exists and is a tun, not a tap", cfg.Dev)
 	case cfg.Queues > 1 && tuntap.Flags&netlink.TUNTAP_MULTI_QUEUE == 0:
-		return nil, fmt.Errorf("tap %s: the device exists with one queue; %d asked for need one made with multi_queue", cfg.Dev, cfg.Queues)
+		return nil, fmt.Errorf("tap %s: the device exists with one queue; %d queues need a device made with multi_queue", cfg.Dev, cfg.Queues)
 	}
 	return tuntap, nil
 }
 
-// attach opens one queue of the device, which is made if it does not exist.
+// attach opens one queue of the device. It makes the device if it does not exist.
 func attach(cfg Config, flags uint16) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -235,8 +237,8 @@ func attach(cfg Config, flags uint16) (int, error) {
 	return -1, fmt.Errorf("tap %s: %w", cfg.Dev, explainPermission("create or attach", err))
 }
 
-// configure sets MAC and MTU where asked for, brings the link up, and returns
-// the MTU in force.
+// configure sets the MAC and MTU if they are configured, brings the link up, and
+// returns the MTU in force.
 func configure(h *netlink.Handle, cfg Config) (int, error) {
 	link, err := h.LinkByName(cfg.Dev)
 	if err != nil {
@@ -244,7 +246,7 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 	}
 	mtu := link.Attrs().MTU
 	if cfg.MTU == 0 && mtu > MaxMTU {
-		return 0, fmt.Errorf("tap %s: the device has MTU %d, at most %d are possible", cfg.Dev, mtu, MaxMTU)
+		return 0, fmt.Errorf("tap %s: the device has MTU %d, at most %d is possible", cfg.Dev, mtu, MaxMTU)
 	}
 	if cfg.MTU != 0 {
 		mtu = cfg.MTU
@@ -263,18 +265,18 @@ func configure(h *netlink.Handle, cfg Config) (int, error) {
 	return mtu, nil
 }
 
-// Spec is what Open needs besides the descriptors.
+// Spec returns the specification that Open needs with the descriptors.
 func (t *Tap) Spec() ([]byte, error) { return json.Marshal(t.spec) }
 
-// FDs are the descriptors Open needs, one a queue. The tap owns them: send
-// duplicates.
+// FDs returns the descriptors that Open needs, one for each queue. The tap owns them;
+// send duplicates.
 func (t *Tap) FDs() []int { return t.fds }
 
-// MTU is the device's MTU as it was set up, in bytes without Ethernet header.
+// MTU returns the device's MTU at creation, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
 
-// Close closes control's descriptors. A tap that is not persistent goes with
-// the last one of any process.
+// Close closes control's descriptors. A tap that is not persistent disappears with
+// the last descriptor of any process.
 func (t *Tap) Close() {
 	for _, fd := range t.fds {
 		unix.Close(fd)

@@ -8,9 +8,9 @@ import (
 	"weft/port"
 )
 
-// Open opens the queues of a tap from what Tap.Spec and Tap.FDs gave: queue i of both
-// directions is descriptor i, and the two may be different workers'. It owns the
-// descriptors, also when it fails.
+// Open opens the queues of a tap from the results of Tap.Spec and Tap.FDs. Receive
+// queue i and transmit queue i both use descriptor i; they may belong to different
+// workers. Open owns the descriptors, also if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	d := &port.Queues{FDs: fds}
 	s, err := parseSpec(text, fds)
@@ -19,7 +19,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, err
 	}
 	for _, fd := range fds {
-		// The open file is shared with control's duplicate, and so is this flag.
+		// The flag belongs to the open file, which control's duplicate shares.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)

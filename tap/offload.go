@@ -7,23 +7,23 @@ import (
 	"weft/packet"
 )
 
-// Offload bits of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): what the kernel may
-// leave undone of frames that we read.
+// Offload bits of TUNSETOFFLOAD (include/uapi/linux/if_tun.h): work that the kernel
+// may leave undone in frames that the switch reads.
 const (
 	tunCsum   = 0x01
 	tunTSO4   = 0x02
 	tunTSO6   = 0x04
 	tunTSOECN = 0x08
-	tunUSO4   = 0x20 // both from Linux 6.2
+	tunUSO4   = 0x20 // tunUSO4 and tunUSO6 need Linux 6.2
 	tunUSO6   = 0x40
 
 	tunTSO = tunCsum | tunTSO4 | tunTSO6 | tunTSOECN
 	tunUSO = tunUSO4 | tunUSO6
 )
 
-// setOffloads has frames of the tap carry a virtio-net header of VnetLen bytes, and
-// asks the kernel for everything it has. It returns what that is; the kernel takes
-// the same from us.
+// setOffloads makes the tap's frames carry a virtio-net header of VnetLen bytes and
+// turns on every offload that the kernel supports. It returns these offloads. The
+// kernel accepts the same ones in frames that the switch writes.
 func setOffloads(fd int) (packet.Offloads, error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VnetLen); err != nil {
 		return 0, err
@@ -38,27 +38,28 @@ func setOffloads(fd int) (packet.Offloads, error) {
 }
 
 const (
-	// trainBytes is what a train of datagrams holds (see afpacket): a UDP datagram's
-	// payload over IPv6, and tunnelBytes what a tunnel adds to an IP packet there:
-	// VXLAN, Ethernet and a tag.
+	// trainBytes is the UDP payload in bytes of the longest train of datagrams (see
+	// package afpacket) over IPv6. tunnelBytes is the number of bytes that a tunnel
+	// adds to an IP packet in a train: VXLAN, Ethernet and a tag.
 	trainBytes  = 65535 - 40 - 8
 	tunnelBytes = 8 + 14 + 4
-	// headerBytes are the headers of TCP over IPv4 with timestamps; tcpReserve is
-	// what Linux takes off the limit for headers (sk_setup_caps, MAX_TCP_HEADER).
+	// headerBytes is the length of the headers of TCP over IPv4 with timestamps.
+	// tcpReserve is the number of bytes that Linux subtracts from the limit for
+	// headers (sk_setup_caps, MAX_TCP_HEADER).
 	headerBytes = 20 + 32
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge has the kernel make large frames of no more segments than go through a
-// tunnel in one train: the last few would make a second one, which costs as much. A
-// kernel that does not know the limit goes on without.
+// limitLarge limits the kernel's large frames to the number of segments that fit into
+// one train of a tunnel. The few segments beyond it would need a second train, which
+// costs as much as the first. Kernels without this limit keep their default.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {
 		return
 	}
 	segments := trainBytes / (mtu + tunnelBytes)
-	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // half a segment more, for other headers
+	limit := (segments*2+1)*(mtu-headerBytes)/2 + tcpReserve // half a segment is spare for other headers
 	_ = h.LinkSetGSOMaxSize(link, min(limit, 65536))
 	_ = h.LinkSetGSOIPv4MaxSize(link, min(limit, 65536))
 }

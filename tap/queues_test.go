@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// What the kernel sends by a tap of several queues comes by all of them, each flow in
-// its order by one; and what is written to any of them reaches the kernel.
+// The kernel spreads the flows that it sends over all queues of a tap. Each flow
+// arrives in order by one queue. Frames written to any queue reach the kernel.
 func TestQueuesShareTheFlows(t *testing.T) {
 	const queues, flows, each = 4, 64, 20
 	n := testnet.New(t)
@@ -39,7 +39,7 @@ func TestQueuesShareTheFlows(t *testing.T) {
 		}
 	}
 
-	next, by := map[uint16]byte{}, map[uint16]int{} // of a flow, by its source port
+	next, by := map[uint16]byte{}, map[uint16]int{} // next sequence number and queue of each flow, by source port
 	used := map[int]bool{}
 	b, total := new(packet.Batch), 0
 	for end := time.Now().Add(30 * time.Second); total < flows*each && time.Now().Before(end); {
@@ -51,14 +51,14 @@ func TestQueuesShareTheFlows(t *testing.T) {
 			for i := range b.N {
 				data := make([]byte, b.Frames[i].Len())
 				if b.Gather(&b.Frames[i], data); len(data) < 43 || data[12] != 8 || data[23] != packet.ProtoUDP || binary.BigEndian.Uint16(data[36:]) != 9 {
-					continue // the kernel's own
+					continue // a frame that the kernel sent on its own
 				}
 				flow := binary.BigEndian.Uint16(data[34:])
 				if was, seen := by[flow]; seen && was != q {
-					t.Fatalf("flow %d comes by queue %d and %d", flow, was, q)
+					t.Fatalf("flow %d arrives by queue %d and by queue %d", flow, was, q)
 				}
 				if data[42] != next[flow] {
-					t.Fatalf("flow %d: datagram %d after %d of them", flow, data[42], next[flow])
+					t.Fatalf("flow %d: received datagram %d, want %d", flow, data[42], next[flow])
 				}
 				by[flow], next[flow], used[q] = q, next[flow]+1, true
 				total++
@@ -67,7 +67,7 @@ func TestQueuesShareTheFlows(t *testing.T) {
 		}
 	}
 	if total != flows*each || len(used) != queues {
-		t.Errorf("%d of %d datagrams, by %d of %d queues", total, flows*each, len(used), queues)
+		t.Errorf("received %d of %d datagrams by %d of %d queues", total, flows*each, len(used), queues)
 	}
 
 	w := openWire(t, n, "tap0")

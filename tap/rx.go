@@ -7,24 +7,24 @@ import (
 	"weft/packet"
 )
 
-// rxQueue reads frames from one descriptor of a tap. Worker owns.
+// rxQueue reads frames from one descriptor of a tap. The worker owns it.
 type rxQueue struct {
 	fd      int
 	mem     []byte // vectors, then buffers; outside of the Go heap
 	iov     []iovec.Vector
 	iovAt   uintptr
 	buffers uintptr // address of the first buffer
-	length  int     // of a buffer
-	lent    int     // buffers in use until Release, the first of them
-	read    int     // bytes in them
+	length  int     // length of a buffer in bytes
+	lent    int     // number of buffers in use until Release, from the first one on
+	read    int     // number of bytes read since Release
 	vnet    *[packet.VnetLen]byte
-	before  int // bytes of the virtio-net header, 0 without one
+	before  int // length of the virtio-net header in bytes, 0 without one
 	takes   packet.Offloads
 	fault   string
 }
 
-// vectorBytes is the room of three vectors and the virtio-net header before the
-// buffers, one cache line.
+// vectorBytes is the space before the buffers for three vectors and the virtio-net
+// header: one cache line.
 const (
 	vectorBytes = 64
 	vnetAt      = 3 * iovec.Size
@@ -45,9 +45,9 @@ func newRx(fd int, s spec) (*rxQueue, error) {
 	return q, nil
 }
 
-// Recv reads frame by frame until none is waiting. The spans are the queue's
-// buffers, valid until Release. A frame longer than a buffer was cut by the
-// kernel and gets its Drop set.
+// Recv reads one frame a call until none waits. The spans are the queue's buffers and
+// are valid until Release. The kernel truncates a frame longer than a buffer; such a
+// frame gets its Drop set.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -82,16 +82,16 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return n
 }
 
-// goesOn tells whether the queue outlives the error of a read.
+// goesOn reports whether the queue survives a read error. If not, it sets the fault.
 func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.EAGAIN:
 		return true
 	case unix.ENOMEM, unix.ENOBUFS:
-		return true // of this moment; the descriptor stays readable
+		return true // temporary; the descriptor stays readable
 	case unix.EBADFD, unix.EFAULT:
-		// What tun answers once its device was deleted, before and after it let
-		// go of the descriptor.
+		// tun returns these errors after its device is deleted: one before it
+		// releases the descriptor, the other afterwards.
 		q.fault = "the tap device was removed"
 	default:
 		q.fault = errno.Error()
@@ -99,25 +99,25 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// Release lets the buffers be read into again.
+// Release makes all buffers available for reading again.
 func (q *rxQueue) Release() { q.lent, q.read = 0, 0 }
 
-// Arm and Disarm have nothing to ask for: the descriptor is readable as long as
-// a frame waits.
+// Arm and Disarm do nothing: the descriptor stays readable while a frame waits.
 func (q *rxQueue) Arm() bool { return false }
 func (q *rxQueue) Disarm()   {}
 
-// WaitFD is the tap's descriptor; Woken need not drain it, reading frames does.
+// WaitFD returns the tap's descriptor. Woken does nothing, because reading frames
+// drains the descriptor.
 func (q *rxQueue) WaitFD() int { return q.fd }
 func (q *rxQueue) Woken()      {}
 
-// Polled: finding nothing costs a system call.
+// Polled returns true: a Recv that finds nothing costs a system call.
 func (q *rxQueue) Polled() bool { return true }
 
-// Fault says why Recv fails.
+// Fault returns the reason why Recv fails, or "".
 func (q *rxQueue) Fault() string { return q.fault }
 
-// Close unmaps the buffers. The descriptor is the device's.
+// Close unmaps the buffers. The device owns and closes the descriptor.
 func (q *rxQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)

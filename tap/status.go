@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is what is to be seen of a tap.
+// Status is the state of a tap, for display.
 type Status struct {
 	Dev     string `json:"dev"`
-	Netns   string `json:"netns,omitempty"` // as configured
+	Netns   string `json:"netns,omitempty"` // namespace as configured
 	Queues  int    `json:"queues"`
-	Created bool   `json:"created"` // false: attached to an existing device
-	// The kernel's view of now; Error is set where it could not be asked.
+	Created bool   `json:"created"` // false if the device existed before
+	// The fields from Index on are the kernel's present view. Error is the reason if
+	// the kernel cannot be asked.
 	Index int    `json:"ifindex,omitempty"`
 	MAC   string `json:"mac,omitempty"`
 	MTU   int    `json:"mtu"`
@@ -23,7 +24,7 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Status asks the kernel how the device is.
+// Status asks the kernel for the state of the device.
 func (t *Tap) Status() Status {
 	s := Status{Dev: t.spec.Dev, Netns: t.netns, Queues: t.spec.Queues, Created: t.created, MTU: t.spec.MTU}
 	link, err := t.link()
@@ -37,8 +38,8 @@ func (t *Tap) Status() Status {
 	return s
 }
 
-// link finds the device from its descriptor, wherever it was moved to and
-// whatever its name has become.
+// link finds the device by its descriptor, so it finds a device that was renamed or
+// moved to another namespace.
 func (t *Tap) link() (netlink.Link, error) {
 	if len(t.fds) == 0 {
 		return nil, fmt.Errorf("closed")
@@ -67,22 +68,22 @@ func (t *Tap) link() (netlink.Link, error) {
 	return link, nil
 }
 
-// snapshot is what outlives the process that created the tap, in JSON.
+// snapshot is the state of a tap in JSON that passes to another process.
 type snapshot struct {
 	Spec    spec   `json:"spec"`
 	Netns   string `json:"netns,omitempty"`
 	Created bool   `json:"created"`
 }
 
-// Snapshot returns what Restore needs in another process: a text, and the
-// descriptors, which the tap goes on owning.
+// Snapshot returns the state and the descriptors that Restore needs in another
+// process. The tap keeps owning the descriptors.
 func (t *Tap) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: t.spec, Netns: t.netns, Created: t.created})
 	return blob, t.fds, err
 }
 
-// Restore takes a tap over from what Snapshot gave. It owns the descriptors,
-// also when it fails.
+// Restore makes a tap of another process's Snapshot. It owns the descriptors, also if
+// it fails.
 func Restore(blob []byte, fds []int) (*Tap, error) {
 	t := &Tap{fds: fds}
 	var s snapshot

@@ -1,16 +1,16 @@
-// Package tap is the tap port: a network device of the kernel's whose frames
-// the switch reads and writes. Control creates it (Create), the engine opens
-// the queues (Open).
+// Package tap is the tap port: a network device of the kernel whose frames the switch
+// reads and writes. Control creates the device (Create); the engine opens its queues
+// (Open).
 //
-// The device is not persistent: it lives as long as some process holds one of
-// its descriptors, and control and engine hold them both, so that either can be
-// killed. A persistent tap of that name is attached to and survives.
+// The device is not persistent: it lives as long as some process holds one of its
+// descriptors. Control and engine both hold them all, so either may be killed. Create
+// attaches to an existing persistent tap of the same name, which outlives the switch.
 //
-// One frame is one system call each way, readv or writev. Reading puts the
-// private header straight into the frame and the rest into a buffer of the
-// queue, noted as a span; writing hands header and spans to the kernel as they
-// lie. Nothing is copied in between. With offloads a virtio-net header comes
-// before each frame, and a frame has up to 64 KiB.
+// Each frame costs one system call in each direction, readv or writev. Reading puts
+// the private header straight into the frame and the rest into a buffer of the queue,
+// which becomes a span of the frame. Writing passes header and spans to the kernel in
+// place. Nothing is copied in between. With offloads a virtio-net header precedes
+// each frame, and a frame may have up to 64 KiB.
 package tap
 
 import (
@@ -20,40 +20,40 @@ import (
 	"weft/packet"
 )
 
-// Limits.
 const (
-	// MaxQueues is the number of queues a tap can have (MAX_TAP_QUEUES of the
-	// kernel's tun driver is 256); more than workers make no sense.
+	// MaxQueues is the largest number of queues of a tap. The tun driver allows 256
+	// (MAX_TAP_QUEUES), but more queues than workers are useless.
 	MaxQueues = 64
-	// buffers is the number of buffers of a receive queue, one a frame: what a
-	// batch can take. Where the pass reads on, further frames wait in the kernel.
+	// buffers is the number of buffers of a receive queue; each frame uses one. That
+	// is enough for one batch. If a worker reads twice before Release, the frames
+	// beyond the limit wait in the kernel.
 	buffers = packet.BatchSize
-	// bufferLen is what a buffer takes of a frame, in bytes, after its private
-	// header; largeBufferLen with offloads, more than packet.MaxFrameLen. Memory
-	// is taken only as far as frames have filled it.
+	// bufferLen is the length of a buffer in bytes, without the frame's private
+	// header. largeBufferLen is the length with offloads, more than
+	// packet.MaxFrameLen. The kernel allocates their pages at the first write.
 	bufferLen      = 10 << 10
 	largeBufferLen = 64 << 10
-	// headerLen is the private header read of each frame.
+	// headerLen is the number of bytes of each frame read into its private header.
 	headerLen = packet.InnerHeader
-	// MaxMTU is the largest MTU of a tap the switch takes: Ethernet header and
-	// two tags with it stay below what a buffer takes, so that a frame that
-	// fills its buffer is known to have been cut.
+	// MaxMTU is the largest MTU in bytes. A frame of this MTU with an Ethernet header
+	// and two tags is shorter than a buffer. A frame that fills its buffer is
+	// therefore a truncated one.
 	MaxMTU = 10000
-	// minMTU is what IPv4 asks for (RFC 791); the kernel takes no less.
+	// minMTU is the smallest MTU in bytes that IPv4 (RFC 791) and the kernel allow.
 	minMTU = 68
-	// overhead is what a frame may have beyond the MTU: the Ethernet header and
-	// one VLAN tag, which Linux does not count.
+	// overhead is the number of bytes by which a frame may exceed the MTU: the
+	// Ethernet header and one VLAN tag, which Linux does not count.
 	overhead = 14 + 4
 )
 
-// spec is what control tells the engine of a tap, in JSON. Its descriptors are
-// the queues.
+// spec is the specification of a tap that control sends to the engine, in JSON. The
+// descriptors sent with it are the queues.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
 	MTU    int    `json:"mtu"`
-	// Vnet says that frames carry a virtio-net header, Takes what may be left
-	// undone of them in both directions.
+	// Vnet is set if frames carry a virtio-net header. Takes is the set of offloads
+	// that may be undone in frames of both directions.
 	Vnet  bool            `json:"vnet,omitempty"`
 	Takes packet.Offloads `json:"takes,omitempty"`
 }

@@ -20,7 +20,7 @@ import (
 	"weft/port"
 )
 
-// open opens the engine's side of t from duplicates of its descriptors.
+// open opens the engine's side of a tap from duplicates of its descriptors.
 func open(t testing.TB, tap *Tap) port.Device {
 	t.Helper()
 	text, err := tap.Spec()
@@ -57,7 +57,7 @@ func create(t testing.TB, cfg Config) *Tap {
 	return tap
 }
 
-// wire is the kernel's end of a tap: an AF_PACKET socket on it.
+// wire is the kernel's end of a tap: an AF_PACKET socket on the device.
 type wire struct {
 	fd int
 	t  testing.TB
@@ -71,7 +71,8 @@ func openWire(t testing.TB, n *testnet.Namespace, dev string) *wire {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Only the test's own EtherType, so that the kernel's own frames stay out.
+		// Receive only the test's EtherType, so that frames which the kernel sends on
+		// its own stay out.
 		proto := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, etherType))
 		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(proto))
 		if err != nil {
@@ -108,10 +109,10 @@ func (w *wire) receive() []byte {
 	return buf[:n]
 }
 
-// etherType of the test's frames: local experimental (IEEE 802).
+// etherType of the test's frames is the first local experimental one (IEEE 802).
 const etherType = 0x88b5
 
-// frame makes n bytes, to everybody, of the test's EtherType.
+// frame returns a broadcast frame of n bytes with the test's EtherType.
 func frame(n int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	b := make([]byte, n)
@@ -122,8 +123,8 @@ func frame(n int, seed uint64) []byte {
 	return b
 }
 
-// recv collects frames of the test's EtherType until want have come, in copies.
-// Others (router solicitations, say) do not count.
+// recv returns copies of the next want frames with the test's EtherType. It skips
+// others, such as router solicitations.
 func recv(t testing.TB, rx port.Rx, b *packet.Batch, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -172,12 +173,13 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 			t.Fatalf("frame of %d bytes did not arrive as sent: %d frames", size, len(got))
 		}
 	}
-	// And back: frames out of header and spans, in the order asked for.
+	// The other direction: frames of a header and spans arrive in the order of the
+	// call.
 	for first := 0; first < len(sizes); first += packet.BatchSize {
 		part := sizes[first:min(first+packet.BatchSize, len(sizes))]
 		keep := fill(b, part)
 		if got := d.Tx()[0].Send(b, order[:len(part)]); got != len(part) {
-			t.Fatalf("took %d frames of %d", got, len(part))
+			t.Fatalf("Send took %d of %d frames", got, len(part))
 		}
 		d.Tx()[0].Flush()
 		for i, size := range part {
@@ -188,7 +190,7 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 	}
 }
 
-// fill makes a batch of frames of the sizes, each of a header and up to three
+// fill makes a batch of frames of the given sizes. Each has a header and up to three
 // spans in mapped memory that stays until the process ends.
 func fill(b *packet.Batch, sizes []int) [][]byte {
 	b.Reset()
@@ -223,12 +225,12 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 	}
 	b, total := new(packet.Batch), 0
 	rx := d.Rx()[0]
-	// The kernel may be late with some: another thread sends for it.
+	// Some frames may arrive late: another thread of the kernel sends them.
 	for end := time.Now().Add(30 * time.Second); total < 3*buffers && time.Now().Before(end); {
 		b.Reset()
 		n := rx.Recv(b)
 		if n > 0 {
-			// A second Recv of the same pass must not read over what is lent.
+			// A second Recv before Release must not overwrite lent buffers.
 			first := make([]byte, b.Frames[0].Len())
 			b.Gather(&b.Frames[0], first)
 			more := new(packet.Batch)
@@ -244,7 +246,7 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 		total += max(n, 0)
 	}
 	if total < 3*buffers {
-		t.Errorf("%d frames of %d", total, 3*buffers)
+		t.Errorf("received %d of %d frames", total, 3*buffers)
 	}
 }
 
@@ -256,14 +258,15 @@ func TestAFrameThatDoesNotFitIsDroppedByName(t *testing.T) {
 	b := new(packet.Batch)
 	fill(b, []int{60, 1500 + overhead, 1501 + overhead, 60})
 	if got := d.Tx()[0].Send(b, order[:4]); got != 4 {
-		t.Fatalf("took %d", got)
+		t.Fatalf("Send took %d frames", got)
 	}
 	for i, want := range []packet.DropReason{0, 0, packet.DropOversizeFrame, 0} {
 		if b.Frames[i].Drop != want {
 			t.Errorf("frame %d: %v, want %v", i, b.Frames[i].Drop, want)
 		}
 	}
-	// The user raised the MTU behind our back: the kernel cuts, we notice.
+	// The user raises the MTU after creation. The kernel truncates the frame, and
+	// Recv sets its Drop.
 	n.Exec("ip", "link", "set", "tap0", "mtu", "20000")
 	openWire(t, n, "tap0").send(frame(headerLen+bufferLen+1, 1))
 	b.Reset()
@@ -275,7 +278,7 @@ func TestAFrameThatDoesNotFitIsDroppedByName(t *testing.T) {
 		seen = n > 0 && b.Frames[n-1].Drop == packet.DropOversizeFrame
 	}
 	if !seen {
-		t.Error("a frame longer than a buffer has no Drop")
+		t.Error("a frame longer than a buffer has no drop reason")
 	}
 }
 
@@ -287,7 +290,7 @@ func TestALinkThatIsDownRefusesByName(t *testing.T) {
 	b := new(packet.Batch)
 	fill(b, []int{60, 60})
 	if got := d.Tx()[0].Send(b, order[:2]); got != 2 || b.Frames[0].Drop != packet.DropTxFailed || b.Frames[1].Drop != packet.DropTxFailed {
-		t.Errorf("took %d, %v %v", got, b.Frames[0].Drop, b.Frames[1].Drop)
+		t.Errorf("Send took %d frames with drop reasons %v, %v", got, b.Frames[0].Drop, b.Frames[1].Drop)
 	}
 }
 
@@ -299,7 +302,7 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	n.Exec("ip", "link", "del", "tap0")
 	b := new(packet.Batch)
 	got := 0
-	for range 100 { // what was queued before comes first
+	for range 100 { // frames queued before the removal come first
 		b.Reset()
 		if got = d.Rx()[0].Recv(b); got < 0 {
 			break
@@ -307,15 +310,15 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 		d.Rx()[0].Release()
 	}
 	if got >= 0 || d.Rx()[0].Fault() != "the tap device was removed" {
-		t.Errorf("Recv %d, fault %q", got, d.Rx()[0].Fault())
+		t.Errorf("Recv returned %d with fault %q", got, d.Rx()[0].Fault())
 	}
 	if s := tap.Status(); s.Error != "the tap device was removed" {
-		t.Errorf("status %+v", s)
+		t.Errorf("got status %+v", s)
 	}
 }
 
-// TestPing joins two taps in two namespaces as the switch would, and has the
-// kernels ping each other: ARP, ICMP, and IP fragments of the largest frames.
+// TestPing joins two taps in two namespaces as the switch does. The kernels ping each
+// other with ARP, ICMP, and IP fragments of the largest frames.
 func TestPing(t *testing.T) {
 	a, b := testnet.New(t), testnet.New(t)
 	da := open(t, create(t, Config{Dev: "left", Netns: a.Name, MTU: 9000}))
@@ -336,7 +339,7 @@ func TestPing(t *testing.T) {
 				return
 			default:
 			}
-			// As a worker sleeps: until the descriptor is readable.
+			// Sleep as a worker does: until the descriptor is readable.
 			p := []unix.PollFd{{Fd: int32(from.Rx()[0].WaitFD()), Events: unix.POLLIN}}
 			if n, _ := unix.Poll(p, 20); n < 1 {
 				continue
@@ -370,7 +373,7 @@ func TestConfigurationIsWhatTheKernelShows(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	// Another process takes over, and the first one goes.
+	// Another process takes over, and the first one closes the tap.
 	blob, fds, err := tap.Snapshot()
 	if err != nil {
 		t.Fatal(err)
@@ -404,7 +407,7 @@ func TestPersistentTapIsAttachedAndStays(t *testing.T) {
 	}
 	tap.Close()
 	n.Exec("ip", "link", "show", "keep")
-	// One made for several queues takes one as well.
+	// Create with one queue attaches to a tap made for several queues.
 	n.Exec("ip", "tuntap", "add", "many", "mode", "tap", "multi_queue")
 	create(t, Config{Dev: "many", Netns: n.Name})
 }
@@ -445,7 +448,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		tap, err := Create(c.cfg)
 		if err == nil {
 			tap.Close()
-			t.Errorf("%+v was not refused", c.cfg)
+			t.Errorf("Create accepted %+v", c.cfg)
 			continue
 		}
 		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -456,7 +459,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		}
 	}
 	if out, err := n.Command("ip", "link", "show", "t").CombinedOutput(); err == nil {
-		t.Errorf("a refused tap was made: %s", out)
+		t.Errorf("Create made a device of a refused configuration: %s", out)
 	}
 }
 
@@ -478,7 +481,7 @@ func TestABadSpecificationIsRefusedAndOwnsItsDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Open([]byte(text), []int{fd}); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("Open accepted %q", text)
 		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
 			t.Errorf("%q: the descriptor was not closed", text)
@@ -522,7 +525,7 @@ func TestNoDescriptorIsLeaked(t *testing.T) {
 		d := open(t, tap)
 		tap.Status()
 		d.Close()
-		d.Close() // again is nothing
+		d.Close() // a second Close does nothing
 		tap.Close()
 	}
 	cycle()

@@ -9,18 +9,18 @@ import (
 	"weft/packet"
 )
 
-// maxVectors is what one writev takes (UIO_MAXIOV): a virtio-net header, a header
-// and the spans.
+// maxVectors is the largest number of vectors of one writev (UIO_MAXIOV). A frame
+// needs one for the virtio-net header, one for its header and one for each span.
 const maxVectors = iovec.Max
 
-// txQueue writes frames to one descriptor of a tap. Worker owns.
+// txQueue writes frames to one descriptor of a tap. The worker owns it.
 type txQueue struct {
 	fd    int
-	mtu   int    // longest frame, Ethernet header and a tag included
+	mtu   int    // longest frame in bytes, Ethernet header and one tag included
 	mem   []byte // vectors; outside of the Go heap
 	iov   []iovec.Vector
 	iovAt uintptr
-	vnet  *[packet.VnetLen]byte // nil: frames have none
+	vnet  *[packet.VnetLen]byte // nil if frames have no virtio-net header
 	takes packet.Offloads
 }
 
@@ -37,8 +37,8 @@ func newTx(fd int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send writes each frame with one writev from where it lies. It stops, and
-// leaves the rest, where the kernel is out of buffers.
+// Send writes each frame in place with one writev. If the kernel is out of buffers,
+// it stops and returns the number of frames handled so far.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for taken, i := range order {
 		f := &b.Frames[i]
@@ -57,8 +57,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			return taken
 		default:
-			// EIO: the link is down. EINVAL: too short. EBADFD: the device is gone.
-			// EFAULT: a span's memory is gone.
+			// EIO: the link is down. EINVAL: the frame is too short. EBADFD: the
+			// device is gone. EFAULT: the memory of a span is gone.
 			f.Drop = packet.DropTxFailed
 		}
 	}
@@ -66,8 +66,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// gather points the vectors to header and spans of f and returns their number,
-// 0 for a frame that is empty or lies in too many pieces for one call.
+// gather points the vectors to the header and spans of f and returns their number. It
+// returns 0 if the frame is empty or has too many spans for one call.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	header, spans := f.Header(), b.Spans(f)
 	if f.Len() == 0 || 2+len(spans) > maxVectors {
@@ -90,20 +90,21 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	return n
 }
 
-// Flush has nothing to publish: Send has handed the frames over.
+// Flush does nothing: Send has already written the frames.
 func (q *txQueue) Flush() {}
 
-// Postpone as Flush.
+// Postpone returns false: there is nothing left to flush.
 func (q *txQueue) Postpone() bool { return false }
 
-// MTU is that of the device when control set it up, with the Ethernet header
-// and one VLAN tag, which Linux does not count.
+// MTU returns the device's MTU at creation plus the Ethernet header and one VLAN tag,
+// in bytes.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads is all the kernel has, none without a virtio-net header.
+// Offloads returns the set of offloads that frames given to Send may leave undone:
+// all that the kernel supports, or none without a virtio-net header.
 func (q *txQueue) Offloads() packet.Offloads { return q.takes }
 
-// Close unmaps the vectors. The descriptor is the device's.
+// Close unmaps the vectors. The device owns and closes the descriptor.
 func (q *txQueue) Close() {
 	if q.mem != nil {
 		_ = unix.Munmap(q.mem)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is a port in memory, with as many queues as were asked for.
+// Device is a port in memory.
 type Device struct {
 	RxQueues []*Rx
 	TxQueues []*Tx
-	Saved    json.RawMessage // what State returns
+	Saved    json.RawMessage // result of State
 	Closed   bool
 }
 
-// New makes a device of n receive and n transmit queues.
+// New makes a device with n receive and n transmit queues.
 func New(n int, o Options) *Device {
 	d := &Device{}
 	for range n {
@@ -59,7 +59,8 @@ func (d *Device) Close() {
 	}
 }
 
-// address is where b's first byte lies in memory that Go does not manage.
+// address returns the address of b's first byte, which is in memory that Go does not
+// manage.
 func address(b []byte) uintptr { return packet.Address(b) }
 
 func closeFD(fd int) { unix.Close(fd) }

@@ -1,12 +1,12 @@
-// Package porttest has ports for tests: in memory, with frames that really lie
-// in foreign memory, and over a socket between two processes.
+// Package porttest has ports for tests: a port in memory that Go does not manage, and
+// a port over a socket between two processes.
 package porttest
 
 import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a mapped file that can be cut off under its user, as a guest may do.
+// memory is a mapped file that can be truncated under its user, as a guest may do.
 type memory struct {
 	fd    int
 	bytes []byte
@@ -29,7 +29,7 @@ func newMemory(size int) memory {
 	return memory{fd: fd, bytes: mem}
 }
 
-// Truncate takes the pages away: from now on every access faults.
+// Truncate removes the pages of the file: every later access faults.
 func (m *memory) Truncate() {
 	if err := unix.Ftruncate(m.fd, 0); err != nil {
 		panic(err)

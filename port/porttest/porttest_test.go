@@ -21,8 +21,8 @@ func frameOf(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// What goes in at one end comes out at the other, in order, through private
-// headers and spans of any size, and slots come back only with Release.
+// Injected frames come out of Take in order, through private headers and spans of any
+// size. Slots are free again only after Release.
 func TestThrough(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	o := Options{Slots: 8, SlotBytes: 3000, Header: 64, Span: 100}
@@ -37,34 +37,34 @@ func TestThrough(t *testing.T) {
 		}
 	}
 	if len(sent) != 8 || rx.Lent() != 8 {
-		t.Fatalf("%d frames fit, %d lent", len(sent), rx.Lent())
+		t.Fatalf("Inject took %d frames, %d lent", len(sent), rx.Lent())
 	}
 	b := new(packet.Batch)
 	if n := rx.Recv(b); n != 8 || b.N != 8 {
-		t.Fatalf("received %d", n)
+		t.Fatalf("Recv returned %d", n)
 	}
 	order := []uint8{0, 1, 2, 3, 4, 5, 6, 7}
 	tx.Room.Store(5)
 	if n := tx.Send(b, order); n != 5 {
-		t.Fatalf("sent %d", n)
+		t.Fatalf("Send took %d frames", n)
 	}
 	tx.Room.Store(-1)
 	if n := tx.Send(b, order[5:]); n != 3 {
-		t.Fatalf("sent %d", n)
+		t.Fatalf("Send took %d frames", n)
 	}
 	if tx.Take() != nil {
-		t.Fatal("visible before Flush")
+		t.Fatal("a frame is visible before Flush")
 	}
 	tx.Flush()
 	if rx.Inject(sent[0]) {
-		t.Fatal("room before Release")
+		t.Fatal("Inject took a frame before Release")
 	}
 	if rx.Release(); rx.Lent() != 0 {
-		t.Fatal("still lent")
+		t.Fatal("frames are lent after Release")
 	}
 	got := tx.TakeAll()
 	if len(got) != len(sent) {
-		t.Fatalf("took %d", len(got))
+		t.Fatalf("TakeAll returned %d frames", len(got))
 	}
 	for i := range sent {
 		if !bytes.Equal(got[i], sent[i]) {
@@ -81,11 +81,11 @@ func TestMTUAndBreak(t *testing.T) {
 	b := new(packet.Batch)
 	rx.Recv(b)
 	if n := tx.Send(b, []uint8{0}); n != 1 || b.Frames[0].Drop != packet.DropOversizeFrame {
-		t.Fatalf("taken %d, drop %v", n, b.Frames[0].Drop)
+		t.Fatalf("Send took %d frames with drop reason %v", n, b.Frames[0].Drop)
 	}
 	rx.Break()
 	if rx.Recv(b) >= 0 || rx.Fault() == "" {
-		t.Fatal("not broken")
+		t.Fatal("Recv succeeded after Break")
 	}
 }
 

@@ -7,19 +7,19 @@ import (
 	"weft/packet"
 )
 
-// Options of a queue. Zero values take the defaults.
+// Options configure a queue. Zero values mean the defaults.
 type Options struct {
-	Slots     int // frames in a queue at most; default 256
-	SlotBytes int // longest frame; default 2048
-	// Header is the number of bytes that Recv copies into the private header;
-	// default packet.InnerHeader. Span bounds a span's length; default none, so
-	// that a frame has one.
+	Slots     int // largest number of frames in a queue; default 256
+	SlotBytes int // longest frame in bytes; default 2048
+	// Header is the number of bytes that Recv copies into the private header; the
+	// default is packet.InnerHeader. Span is the longest span in bytes; by default a
+	// frame has one span of any length.
 	Header, Span int
-	// Polled makes the queue say that each Recv costs a system call.
+	// Polled is the result of the queue's method Polled.
 	Polled bool
-	// MTU of the transmit queue; default SlotBytes.
+	// MTU of the transmit queue in bytes; the default is SlotBytes.
 	MTU int
-	// Takes is what the transmit queue takes undone; default nothing.
+	// Takes is the set of offloads of the transmit queue; the default is none.
 	Takes packet.Offloads
 }
 
@@ -42,8 +42,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rx is a receive queue that a test injects frames into. One goroutine injects,
-// the worker receives.
+// Rx is a receive queue. One goroutine of the test injects frames; the worker
+// receives them.
 type Rx struct {
 	memory
 	o     Options
@@ -52,19 +52,19 @@ type Rx struct {
 	wait  int
 	armed atomic.Bool
 
-	injected atomic.Uint64 // frames put in; pairs with Recv
-	released atomic.Uint64 // frames given back; pairs with Inject
-	received uint64        // worker's own
-	replays  atomic.Int64  // frames that Recv still repeats, see Replay
+	injected atomic.Uint64 // number of injected frames; pairs with Recv
+	released atomic.Uint64 // number of released frames; pairs with Inject
+	received uint64        // number of received frames; worker's own
+	replays  atomic.Int64  // number of frames that Recv has yet to repeat, see Replay
 
-	// Retains has ReleaseLate leave everything to Release.
+	// Retains makes ReleaseLate leave all frames to Release.
 	Retains atomic.Bool
 
 	broken   atomic.Bool
-	Recvs    atomic.Uint64 // calls of Recv
-	Arms     atomic.Uint64 // calls of Arm
+	Recvs    atomic.Uint64 // number of calls of Recv
+	Arms     atomic.Uint64 // number of calls of Arm
 	Closed   atomic.Bool
-	Releases atomic.Uint64 // calls of Release
+	Releases atomic.Uint64 // number of calls of Release
 }
 
 // NewRx makes an empty queue. Close frees it.
@@ -77,10 +77,10 @@ func NewRx(o Options) *Rx {
 	return &Rx{memory: newMemory(o.Slots * o.SlotBytes), o: o, lens: make([]uint32, o.Slots), left: make([]packet.Offload, o.Slots), wait: wait}
 }
 
-// Inject puts a copy of frame into the queue; it reports false when it is full.
+// Inject puts a copy of frame into the queue and returns false if the queue is full.
 func (r *Rx) Inject(frame []byte) bool { return r.InjectUndone(frame, packet.Offload{}) }
 
-// InjectUndone is Inject of a frame whose sender left o to do.
+// InjectUndone is Inject for a frame whose sender left the offload o undone.
 func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	at := r.injected.Load()
 	if at-r.released.Load() == uint64(r.o.Slots) || len(frame) > r.o.SlotBytes {
@@ -96,20 +96,20 @@ func (r *Rx) InjectUndone(frame []byte, o packet.Offload) bool {
 	return true
 }
 
-// Replay has Recv hand out the frames injected so far over and over, until n
-// more have been received.
+// Replay makes Recv repeat the frames injected so far until it has returned n more
+// frames.
 func (r *Rx) Replay(n int64) {
 	r.replays.Store(n)
 	shm.SignalOwn(r.wait)
 }
 
-// Replayed tells whether all of Replay's frames have been received.
+// Replayed reports whether Recv has returned all frames of Replay.
 func (r *Rx) Replayed() bool { return r.replays.Load() == 0 }
 
 // Break makes every further Recv fail.
 func (r *Rx) Break() { r.broken.Store(true) }
 
-// Lent is the number of frames injected and not given back yet.
+// Lent returns the number of frames injected and not released yet.
 func (r *Rx) Lent() int { return int(r.injected.Load() - r.released.Load()) }
 
 // Recv implements port.Rx.
@@ -174,8 +174,8 @@ func (r *Rx) ReleaseLate() {
 	}
 }
 
-// MayKeep implements port.Keeper, as a guest's ring does; what costs a system call
-// is the kernel's.
+// MayKeep implements port.Keeper like a guest's ring. A polled queue stands for one
+// of the kernel, which keeps no frames.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.

@@ -10,12 +10,12 @@ import (
 	"weft/port"
 )
 
-// Socket is a device over a datagram socket, one frame a datagram: a port whose
-// other end is in another process. It has one queue each way.
+// Socket is a device over a datagram socket, one frame in each datagram. The other
+// end of the socket is another process. The device has one queue in each direction.
 type Socket struct {
 	memory
 	fd    int
-	n     int // buffers lent
+	n     int // number of buffers lent
 	fault string
 	saved json.RawMessage
 }
@@ -23,8 +23,8 @@ type Socket struct {
 // socketSlot is the longest frame in bytes.
 const socketSlot = 2048
 
-// OpenSocket is an engine.Opener: one descriptor, a connected datagram or
-// seqpacket socket. The specification, if any, is what State returns.
+// OpenSocket is an engine.Opener. It takes one descriptor, a connected datagram or
+// seqpacket socket. State returns the specification, if there is one.
 func OpenSocket(spec []byte, fds []int) (port.Device, error) {
 	if len(fds) != 1 {
 		for _, fd := range fds {

@@ -6,27 +6,27 @@ import (
 	"weft/packet"
 )
 
-// Tx is a transmit queue that keeps what it was sent for the test. The worker
-// sends, one goroutine takes.
+// Tx is a transmit queue that keeps the frames sent. The worker sends; one goroutine
+// of the test takes the frames.
 type Tx struct {
 	memory
 	o        Options
 	lens     []uint32
 	offloads []packet.Offload
 
-	gathered  uint64        // worker's own
-	published atomic.Uint64 // pairs with Take
-	taken     atomic.Uint64 // pairs with Send
+	gathered  uint64        // number of gathered frames; worker's own
+	published atomic.Uint64 // number of published frames; pairs with Take
+	taken     atomic.Uint64 // number of taken frames; pairs with Send
 
-	// Room is the number of frames taken until the test says otherwise; -1: any.
+	// Room is the number of further frames that Send takes; -1 means no limit.
 	Room atomic.Int64
-	// Discard drops what is sent after gathering, so that nobody need Take.
+	// Discard drops frames after gathering, so that nobody needs to call Take.
 	Discard atomic.Bool
-	// Patient has Postpone put Flush off.
+	// Patient makes Postpone leave the flush to a later call.
 	Patient atomic.Bool
-	Sends   atomic.Uint64 // calls of Send
-	Flushes atomic.Uint64 // calls of Flush that published something
-	Packets atomic.Uint64 // frames published
+	Sends   atomic.Uint64 // number of calls of Send
+	Flushes atomic.Uint64 // number of calls of Flush that published a frame
+	Packets atomic.Uint64 // number of frames published
 	Closed  atomic.Bool
 }
 
@@ -97,13 +97,13 @@ func (t *Tx) Close() {
 	}
 }
 
-// Take returns a copy of the next frame that was sent, nil if there is none.
+// Take returns a copy of the next sent frame, or nil.
 func (t *Tx) Take() []byte {
 	frame, _ := t.TakeUndone()
 	return frame
 }
 
-// TakeUndone is Take with what was left to do.
+// TakeUndone is Take that also returns the offload which the frame leaves undone.
 func (t *Tx) TakeUndone() ([]byte, packet.Offload) {
 	at := t.taken.Load()
 	if at == t.published.Load() {
