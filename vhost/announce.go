@@ -14,8 +14,8 @@ func announcement(mac []byte) []byte {
 	return f
 }
 
-// announced receives the announcement, once.
-func (q *rx) announced(b *packet.Batch) int {
+// recvAnnouncement receives the announcement, once.
+func (q *rx) recvAnnouncement(b *packet.Batch) int {
 	if b.N == packet.BatchSize {
 		return 0
 	}

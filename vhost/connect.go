@@ -57,10 +57,10 @@ func listen(path string) (*net.UnixListener, error) {
 	}
 	l, err := net.ListenUnix("unix", n.address())
 	if err != nil {
-		return nil, fmt.Errorf("vhost: %s: %w", path, plain(err))
+		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
 	l.SetUnlinkOnClose(false) // another process may hold it; Session.Close removes it
-	control(l, func(fd int) { _ = unix.Listen(fd, maxWaiting) })
+	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }
 
@@ -104,7 +104,7 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", addressOf(socket).Name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, plain(err))
+		return nil, fmt.Errorf("%s: %w", path, errnoOf(err))
 	}
 	return conn.(*net.UnixConn), nil
 }

@@ -57,7 +57,7 @@ func (d *Device) open(s DeviceSpec) (err error) {
 		return err
 	}
 	if s.Record > 0 {
-		if d.record, err = takeRecord(s.Record-1, d.fds); err != nil {
+		if d.record, err = openRecordAt(s.Record-1, d.fds); err != nil {
 			return err
 		}
 	}
@@ -104,9 +104,9 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	if err := q.open(v, s, d.mem, d.fds, d.record, d.flight, &d.fault); err != nil {
 		return err
 	}
-	q.log, q.quick = d.log, q.mtu
+	q.log, q.maxFast = d.log, q.mtu
 	if d.log != nil {
-		q.quick = -1
+		q.maxFast = -1
 	}
 	q.logRing()
 	d.rings = append(d.rings, &q.ring)

@@ -97,7 +97,7 @@ func (r *ring) logRing() {
 // logShown marks the used elements that show has written: from published on, of a
 // packed ring from position first on. A ring may have 129 pages; marking all of them
 // for one frame would be the guest's choice of how much work that frame is.
-func (r *ring) logShown(published, first uint16) {
+func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
 		if from < to {
@@ -116,7 +116,7 @@ func (r *ring) logShown(published, first uint16) {
 }
 
 // logWish marks the words by which arm asks for a kick.
-func (r *ring) logWish() {
+func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {
 		r.log.mark(uintptr(r.used)+4+8*uintptr(r.num), 2)

@@ -16,9 +16,9 @@ func (d *Device) TearPublish(vring, written int) int {
 		}
 		n := int(r.done - r.published)
 		if r.flight != nil {
-			r.noteBegin()
+			r.inflightBegin()
 		}
-		*r.state = recordState(r.first, r.published, uint16(n))
+		*r.state = packedRecordState(r.first, r.published, uint16(n))
 		for i, at := 0, r.first; i < n; i++ {
 			e := r.element(r.published + uint16(i))
 			if n-i <= written {

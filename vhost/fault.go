@@ -68,11 +68,11 @@ func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	}
 	f.vring, f.kind, f.a, f.b = vring, kind, a, b
 	f.raised.Store(2) // pairs with set
-	f.poke()
+	f.wakeWorkers()
 }
 
-// poke wakes the workers that sleep on the device, to find it broken.
-func (f *fault) poke() {
+// wakeWorkers wakes the workers that sleep on the device, to find it broken.
+func (f *fault) wakeWorkers() {
 	for _, fd := range f.wake {
 		shm.SignalOwn(fd)
 	}

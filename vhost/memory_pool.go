@@ -30,15 +30,15 @@ const (
 	// addressSpace is what a process has on amd64 and, with pages of 4 KiB, at least
 	// on arm64, in bytes.
 	addressSpace = 1 << 47
-	// leastGuest holds a guest of 1 TiB with what QEMU maps beside its memory.
-	leastGuest = 2 << 40
+	// minGuestLimit holds a guest of 1 TiB with what QEMU maps beside its memory.
+	minGuestLimit = 2 << 40
 )
 
 // DefaultMemoryLimits follow the machine: a guest may have twice its memory, and 2 TiB
 // in any case; all guests half of the address space, or of RLIMIT_AS; and three quarters
 // of the mappings that vm.max_map_count allows a process.
 func DefaultMemoryLimits() MemoryLimits {
-	l := MemoryLimits{Guest: leastGuest, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
+	l := MemoryLimits{Guest: minGuestLimit, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil {
 		l.All = min(l.All, limit.Cur/2)
@@ -162,7 +162,7 @@ func (g *GuestMemory) check(f footprint) error {
 	switch {
 	case f.bytes > l.Guest:
 		return fmt.Errorf("memory of %d bytes in all, a guest may have %d mapped (weftd --guest-memory-gib)", f.bytes, l.Guest)
-	case f.bytes > l.Share && p.excess-l.beyond(g.bytes)+l.beyond(f.bytes) > l.All-l.Share*port.MaxPorts:
+	case f.bytes > l.Share && p.excess-l.beyondShare(g.bytes)+l.beyondShare(f.bytes) > l.All-l.Share*port.MaxPorts:
 		return fmt.Errorf("memory of %d bytes in all, other guests have %d of the %d that all may have mapped", f.bytes, p.bytes-g.bytes, l.All)
 	case p.mappings-g.mappings+f.mappings > l.Mappings:
 		return fmt.Errorf("%d memory mappings, other guests have %d of the %d that all may have (vm.max_map_count)", f.mappings, p.mappings-g.mappings, l.Mappings)
@@ -170,13 +170,13 @@ func (g *GuestMemory) check(f footprint) error {
 	return nil
 }
 
-// beyond is the part of n bytes that a share does not hold.
-func (l *MemoryLimits) beyond(n uint64) uint64 { return n - min(n, l.Share) }
+// beyondShare is the part of n bytes that a share does not hold.
+func (l *MemoryLimits) beyondShare(n uint64) uint64 { return n - min(n, l.Share) }
 
 func (g *GuestMemory) set(f footprint) {
 	p := g.pool
 	p.bytes += f.bytes - g.bytes
-	p.excess += p.limits.beyond(f.bytes) - p.limits.beyond(g.bytes)
+	p.excess += p.limits.beyondShare(f.bytes) - p.limits.beyondShare(g.bytes)
 	p.mappings += f.mappings - g.mappings
 	g.bytes, g.mappings = f.bytes, f.mappings
 }

@@ -108,8 +108,8 @@ type wire struct {
 	conn *net.UnixConn
 	stop context.Context // done: the connection is no longer to be read
 	// patience is messageTimeout, but for tests.
-	patience time.Duration
-	body     [messageHeaderLen + maxPayload]byte
+	timeout time.Duration
+	body    [messageHeaderLen + maxPayload]byte
 	// oob holds as many descriptors as the kernel passes in one message (SCM_MAX_FD,
 	// 253): those that do not fit would close in the middle of a read.
 	oob [1088]byte
@@ -153,13 +153,13 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	}
 	want := messageHeaderLen + size // and no more: what follows has descriptors of its own
 	var fds []int
-	if n, fds, err = w.look(w.body[:want], w.oob[:], w.patience); err != nil || n < want {
+	if n, fds, err = w.look(w.body[:want], w.oob[:], w.timeout); err != nil || n < want {
 		w.waste = append(w.waste, fds...)
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
 	// The kernel adds the descriptors of the next message to a message without.
-	if r.bare(m.payload) {
+	if r.withoutFDs(m.payload) {
 		w.waste = append(w.waste, fds...) // until it is consumed: another reference would close there
 		fds = nil
 	}
@@ -210,16 +210,16 @@ func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err
 // dropped there; the duplicates of peek live on.
 func (w *wire) consume(m *message, r *row) error {
 	var waste [messageHeaderLen + maxPayload]byte
-	bare := r.bare(m.payload)
+	withoutFDs := r.withoutFDs(m.payload)
 	for m.unread > 0 {
-		if err := w.deadline(w.patience); err != nil {
+		if err := w.deadline(w.timeout); err != nil {
 			return err
 		}
 		n, _, flags, _, err := w.conn.ReadMsgUnix(waste[:m.unread], nil)
 		if err != nil {
 			return err
 		}
-		if bare && flags&unix.MSG_CTRUNC != 0 {
+		if withoutFDs && flags&unix.MSG_CTRUNC != 0 {
 			return errors.New("descriptors came, expected none")
 		}
 		m.unread -= n
@@ -262,9 +262,9 @@ func (w *wire) take(quiet time.Duration) (message, *row, error) {
 
 func (w *wire) readRest(b []byte, fds *[]int) error {
 	for len(b) > 0 {
-		n, err := w.read(b, w.patience, fds)
+		n, err := w.read(b, w.timeout, fds)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("stalled for %v", w.patience)
+			return fmt.Errorf("stalled for %v", w.timeout)
 		}
 		if err == io.EOF {
 			return io.ErrUnexpectedEOF
@@ -336,11 +336,11 @@ func (w *wire) reply(m *message, payload []byte) error {
 	b := binary.LittleEndian.AppendUint32(nil, m.request)
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
 	if w.stop.Err() != nil { // as in deadline: interrupt's deadline may be overwritten
-		w.hasten()
+		w.boundReply()
 	}
 	var rights []byte
 	if m.send > 0 {
@@ -353,11 +353,11 @@ func (w *wire) reply(m *message, payload []byte) error {
 // interrupt makes next return, and reply soon; stop must be done before.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
-	w.hasten()
+	w.boundReply()
 }
 
-// hasten bounds a reply that is being written, or is about to be. It is not cut off at
+// boundReply bounds a reply that is being written, or is about to be. It is not cut off at
 // once: the request has been carried out, and a successor does not see it again.
-func (w *wire) hasten() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
+func (w *wire) boundReply() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

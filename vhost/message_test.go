@@ -197,14 +197,14 @@ func TestStalled(t *testing.T) {
 		{nil, true, "EOF"},
 	} {
 		near, far := socketPair(t)
-		w := &wire{conn: near, stop: context.Background(), patience: 20 * time.Millisecond}
+		w := &wire{conn: near, stop: context.Background(), timeout: 20 * time.Millisecond}
 		if _, err := far.Write(test.sent); err != nil {
 			t.Fatal(err)
 		}
 		if test.close {
 			far.Close()
 		}
-		if _, _, err := w.next(w.patience); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+		if _, _, err := w.next(w.timeout); err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%d bytes, closed %v: %v, expected %q", len(test.sent), test.close, err, test.want)
 		}
 	}
@@ -256,7 +256,7 @@ func TestReplyIsInterrupted(t *testing.T) {
 	defer conn.Close()
 	defer unix.Close(pair[1])
 	stop, cancel := context.WithCancel(t.Context())
-	w := &wire{conn: conn.(*net.UnixConn), stop: stop, patience: time.Hour}
+	w := &wire{conn: conn.(*net.UnixConn), stop: stop, timeout: time.Hour}
 	_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	for err == nil { // fill the socket
 		_, err = conn.Write(w.body[:messageHeaderLen])

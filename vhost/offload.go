@@ -15,10 +15,10 @@ func fromGuest(features uint64) packet.Offloads {
 		return 0 // the others depend on it (virtio 1.2 section 5.1.3.1)
 	}
 	return o | packet.TakesPartial |
-		having(features, FeatureHostTSO4, packet.TakesTCPv4) |
-		having(features, FeatureHostTSO6, packet.TakesTCPv6) |
-		having(features, FeatureHostECN, packet.TakesECN) |
-		having(features, FeatureHostUSO, packet.TakesUDP)
+		ifSet(features, FeatureHostTSO4, packet.TakesTCPv4) |
+		ifSet(features, FeatureHostTSO6, packet.TakesTCPv6) |
+		ifSet(features, FeatureHostECN, packet.TakesECN) |
+		ifSet(features, FeatureHostUSO, packet.TakesUDP)
 }
 
 // toGuest is what a guest with these features takes undone.
@@ -27,13 +27,13 @@ func toGuest(features uint64) packet.Offloads {
 		return 0
 	}
 	return packet.TakesPartial |
-		having(features, FeatureGuestTSO4, packet.TakesTCPv4) |
-		having(features, FeatureGuestTSO6, packet.TakesTCPv6) |
-		having(features, FeatureGuestECN, packet.TakesECN) |
-		having(features, FeatureGuestUSO4|FeatureGuestUSO6, packet.TakesUDP)
+		ifSet(features, FeatureGuestTSO4, packet.TakesTCPv4) |
+		ifSet(features, FeatureGuestTSO6, packet.TakesTCPv6) |
+		ifSet(features, FeatureGuestECN, packet.TakesECN) |
+		ifSet(features, FeatureGuestUSO4|FeatureGuestUSO6, packet.TakesUDP)
 }
 
-func having(features, bits uint64, o packet.Offloads) packet.Offloads {
+func ifSet(features, bits uint64, o packet.Offloads) packet.Offloads {
 	if features&bits == bits {
 		return o
 	}
@@ -43,7 +43,7 @@ func having(features, bits uint64, o packet.Offloads) packet.Offloads {
 // Offloads implements port.Tx.
 func (q *tx) Offloads() packet.Offloads { return q.takes }
 
-// undone tells whether the virtio-net header of f says anything.
-func (q *tx) undone(f *packet.Frame) bool {
+// hasOffload tells whether the virtio-net header of f says anything.
+func (q *tx) hasOffload(f *packet.Frame) bool {
 	return q.takes != 0 && (f.Offload.Flags != 0 || f.Offload.GSO != packet.GSONone)
 }

@@ -76,15 +76,15 @@ type ring struct {
 	callOnce          bool         // call at the next publish, whatever the driver wants
 	quiet             bool         // the driver wants no calls, as seen last
 	retains           bool         // see retain
-	same              bool         // the elements written last were there already
+	unchanged         bool         // the elements written last were there already
 	kick              int          // -1: none; a front end's, to wait on and nothing else
 	call              *shm.Foreign // nil: none
 	fault             *fault
-	log               *dirtyLog   // nil: none
-	flight            *flightRing // nil: none
+	log               *dirtyLog     // nil: none
+	flight            *inflightRing // nil: none
 	index             int
 
-	packedPlace
+	packedPosition
 
 	heads    [packet.BatchSize]head
 	segments [maxSegments]segment
@@ -205,7 +205,7 @@ func (r *ring) peek(n int) int {
 		return r.peekPacked(n)
 	}
 	if r.index%2 == 1 { // the driver's transmit queues
-		return r.peekFresh(n)
+		return r.peekBackward(n)
 	}
 	return r.peekSplit(n)
 }
@@ -239,42 +239,42 @@ func (r *ring) take(id, n uint32) {
 // takeAll is take for the chains of heads, the next ones, to which nothing was
 // written.
 func (r *ring) takeAll(heads []head) {
-	elems, mask, at, same := r.elems, r.mask, uint32(r.done), true
+	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range heads {
 		// Drivers whose descriptors go round in one order find in the ring what was
 		// there a turn ago. What is not written stays with both cores.
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id); *e != v {
-			*e, same = v, false
+			*e, unchanged = v, false
 		}
 		at++
 	}
-	r.same = same
+	r.unchanged = unchanged
 	r.done += uint16(len(heads))
 	r.next += uint16(len(heads))
 }
 
 // takeSizes is takeAll, sizes being the bytes written.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
-	elems, mask, at, same := r.elems, r.mask, uint32(r.done), true
+	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range min(len(heads), len(sizes)) {
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id) | uint64(sizes[i])<<32; *e != v {
-			*e, same = v, false
+			*e, unchanged = v, false
 		}
 		at++
 	}
-	r.same = same
+	r.unchanged = unchanged
 	r.done += uint16(len(heads))
 	r.next += uint16(len(heads))
 }
 
-// expect fetches what the next n calls of take will write: the driver's core has
+// prefetchElems fetches what the next n calls of take will write: the driver's core has
 // read those lines a turn of the ring ago, and a store that waits for its line
 // holds up all stores behind it. Where the last were the same as before, so will these
 // be.
-func (r *ring) expect(n int) {
-	if r.same {
+func (r *ring) prefetchElems(n int) {
+	if r.unchanged {
 		return
 	}
 	at := uintptr(uint32(r.done)&r.mask) * 8
@@ -282,9 +282,9 @@ func (r *ring) expect(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// foresee fetches the avail entries of the next batch, if the driver has made it
+// prefetchAvail fetches the avail entries of the next batch, if the driver has made it
 // available long ago, as it does with buffers to receive into.
-func (r *ring) foresee() {
+func (r *ring) prefetchAvail() {
 	if r.packed || r.seen-r.next < packet.BatchSize {
 		return
 	}
@@ -292,10 +292,10 @@ func (r *ring) foresee() {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// patience is the number of elements that the driver may not be shown yet while more
+// maxHeldBack is the number of elements that the driver may not be shown yet while more
 // are coming: between cores that share no cache, each line that goes over to the
 // driver and back costs about what a frame does, whatever is in it.
-const patience = 2 * packet.BatchSize
+const maxHeldBack = 2 * packet.BatchSize
 
 // publish shows the driver what take has completed, and calls it at most once. With
 // more to come, a few elements may be left to the publish that follows: of a small
@@ -306,19 +306,19 @@ func (r *ring) publish(more bool) (owed bool) {
 	if fresh == 0 {
 		return false
 	}
-	if more && uint32(fresh) < min(patience, r.num/4) && r.waiting() > 0 {
+	if more && uint32(fresh) < min(maxHeldBack, r.num/4) && r.waiting() > 0 {
 		return true
 	}
-	r.show(r.done)
+	r.publishUpTo(r.done)
 	return false
 }
 
-// retained is the number of used chains that a transmit ring's driver which polls is
+// retainedChains is the number of used chains that a transmit ring's driver which polls is
 // not shown in a stream: DPDK's frees what it has sent once all but 32 descriptors are
 // used, a thousand buffers at a time, which its caches cannot hold; it then goes through
 // all the memory of its pool. While 32 are missing it frees one buffer for each that it
 // sends (decision 0025).
-const retained = packet.BatchSize
+const retainedChains = packet.BatchSize
 
 // retain is publish in a stream of a transmit ring: the driver is shown all but the
 // newest chains, if it polls, and a successor knows which. Who wants to be called for
@@ -328,32 +328,32 @@ func (r *ring) retain() {
 		r.publish(false)
 		return
 	}
-	r.note()
-	if fresh := r.done - r.published; fresh >= retained+patience {
-		r.show(r.done - retained)
+	r.recordDone()
+	if fresh := r.done - r.published; fresh >= retainedChains+maxHeldBack {
+		r.publishUpTo(r.done - retainedChains)
 	}
 }
 
-// show shows the driver the elements before end, of a packed ring all.
-func (r *ring) show(end uint16) {
+// publishUpTo shows the driver the elements before end, of a packed ring all.
+func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
-		r.noteBegin()
+		r.inflightBegin()
 	}
 	if r.packed {
 		wanted = r.publishPacked()
 	} else {
-		r.note()
+		r.recordDone()
 		r.publishSplit(end)
 		wanted = r.wantsCall(old)
 	}
 	if r.flight != nil {
-		r.noteEnd()
+		r.inflightEnd()
 	}
 	if r.log != nil {
-		r.logShown(old, first)
+		r.logPublished(old, first)
 	}
-	r.expect(packet.BatchSize)
+	r.prefetchElems(packet.BatchSize)
 	if wanted {
 		r.callOnce = false
 		r.call.Signal()
@@ -378,7 +378,7 @@ func (r *ring) arm() bool {
 	// reading our wish (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
 	fence()
 	if r.log != nil {
-		r.logWish()
+		r.logArmed()
 	}
 	return r.look() != 0
 }

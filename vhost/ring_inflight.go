@@ -154,15 +154,15 @@ func (f *inflight) close() {
 	}
 }
 
-// flightRing is one ring's region. Worker owns.
-type flightRing struct {
-	at    unsafe.Pointer
-	num   int
-	under int // entries marked
+// inflightRing is one ring's region. Worker owns.
+type inflightRing struct {
+	at     unsafe.Pointer
+	num    int
+	marked int // entries marked
 }
 
 // vring is the region of a ring, nil if there is none.
-func (f *inflight) vring(v VringSpec, packed bool) (*flightRing, error) {
+func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
 	}
@@ -170,25 +170,25 @@ func (f *inflight) vring(v VringSpec, packed bool) (*flightRing, error) {
 	if v.Num > f.spec.QueueSize || (v.Index+1)*size > len(f.mapped) {
 		return nil, fmt.Errorf("inflight buffer of %d bytes for rings of %d descriptors is too small for %d", len(f.mapped), f.spec.QueueSize, v.Num)
 	}
-	return &flightRing{at: unsafe.Pointer(&f.mapped[v.Index*size]), num: v.Num}, nil
+	return &inflightRing{at: unsafe.Pointer(&f.mapped[v.Index*size]), num: v.Num}, nil
 }
 
-func (f *flightRing) u8(at int) *uint8   { return (*uint8)(unsafe.Add(f.at, at)) }
-func (f *flightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, at)) }
-func (f *flightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
-func (f *flightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
+func (f *inflightRing) u8(at int) *uint8   { return (*uint8)(unsafe.Add(f.at, at)) }
+func (f *inflightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, at)) }
+func (f *inflightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
+func (f *inflightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
 
 // started tells whether a back end has used the ring with this buffer.
-func (f *flightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
+func (f *inflightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
 
-func (f *flightRing) begin() {
+func (f *inflightRing) begin() {
 	*f.u16(flightNum) = uint16(f.num)
 	*f.u16(flightVersion) = inflightVersion
 }
 
 // settleFlight gives marked descriptors of a split ring back, in the order in
 // which they were taken. The avail ring goes on behind them.
-func (r *ring) settleFlight() {
+func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
 		counter uint64
@@ -234,7 +234,7 @@ func (r *ring) usedSince(known uint16) []bool {
 	return used
 }
 
-func (f *flightRing) position(idx, wrap int) uint16 {
+func (f *inflightRing) position(idx, wrap int) uint16 {
 	at := *f.u16(idx) &^ packedWrap
 	if *f.u8(wrap) != 0 {
 		at |= packedWrap
@@ -242,24 +242,24 @@ func (f *flightRing) position(idx, wrap int) uint16 {
 	return at
 }
 
-func (f *flightRing) place(idx, wrap int, at uint16) {
+func (f *inflightRing) setPosition(idx, wrap int, at uint16) {
 	*f.u8(wrap) = uint8(at >> 15)
 	*f.u16(idx) = at &^ packedWrap
 }
 
 // startPacked notes where a packed ring stands.
-func (f *flightRing) startPacked(first uint16) {
+func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0
 	}
-	f.place(flightUsed, flightWrap, first)
-	f.place(flightOldUsed, flightOldWrap, first)
+	f.setPosition(flightUsed, flightWrap, first)
+	f.setPosition(flightOldUsed, flightOldWrap, first)
 	f.begin()
 }
 
 // settlePackedFlight takes a packed ring's position from the buffer, and brings
 // to an end what was being published, as settle does with the record.
-func (r *ring) settlePackedFlight() error {
+func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)
 	end := f.position(flightUsed, flightWrap)
@@ -293,37 +293,37 @@ func (r *ring) settlePackedFlight() error {
 	return nil
 }
 
-// noteBegin says, of a packed ring, which used elements are about to be written.
-func (r *ring) noteBegin() {
+// inflightBegin says, of a packed ring, which used elements are about to be written.
+func (r *ring) inflightBegin() {
 	if !r.packed {
 		return
 	}
 	f, at := r.flight, r.first
-	f.under = 0
-	for i := r.published; i != r.done && f.under < f.num; i++ { // see room: there are no more
+	f.marked = 0
+	for i := r.published; i != r.done && f.marked < f.num; i++ { // see room: there are no more
 		e := r.element(i)
-		entry := flightHeader + flightEntry*f.under
-		f.under++
+		entry := flightHeader + flightEntry*f.marked
+		f.marked++
 		*f.u16(entry + flightEntryNum) = uint16(e >> 16)
-		*f.u64(entry + flightEntryCount) = uint64(f.under)
+		*f.u64(entry + flightEntryCount) = uint64(f.marked)
 		*f.u16(entry + flightEntryID) = uint16(e)
 		*f.u32(entry + flightEntryLen) = uint32(e >> 32)
 		*f.u8(entry) = 1
 		at = r.after(at, uint32(e>>16&0xffff))
 	}
-	f.place(flightUsed, flightWrap, at)
+	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// noteEnd says that what was published is.
-func (r *ring) noteEnd() {
+// inflightEnd says that what was published is.
+func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {
 		*f.u16(splitUsedIdx) = r.published
 		return
 	}
-	f.place(flightOldUsed, flightOldWrap, r.first)
-	for i := range f.under {
+	f.setPosition(flightOldUsed, flightOldWrap, r.first)
+	for i := range f.marked {
 		*f.u8(flightHeader + flightEntry*i) = 0
 	}
-	f.under = 0
+	f.marked = 0
 }

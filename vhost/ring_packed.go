@@ -27,8 +27,8 @@ const (
 	eventsMask = 3 << 16
 )
 
-// packedPlace is where a packed ring stands.
-type packedPlace struct {
+// packedPosition is where a packed ring stands.
+type packedPosition struct {
 	state   *uint64 // the record's word
 	first   uint16  // position of the oldest chain that is not published
 	at      uint16  // position after the chains counted
@@ -60,11 +60,11 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	}
 	r.first = lastAvail
 	if state := atomic.LoadUint64(r.state); resume && state&recordValid != 0 {
-		if err := r.settle(state); err != nil {
+		if err := r.finishPublish(state); err != nil {
 			return fmt.Errorf("vring %d: record: %w", r.index, err)
 		}
 	} else if r.flight.started() {
-		if err := r.settlePackedFlight(); err != nil {
+		if err := r.resumeInflight(); err != nil {
 			return fmt.Errorf("vring %d: inflight buffer: %w", r.index, err)
 		}
 	}
@@ -73,7 +73,7 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	}
 	r.at, r.counted, r.next, r.seen = r.first, r.done, r.done, r.done
 	r.headsAt, r.headEnd = r.next-1, r.first
-	storeRelease64(r.state, recordState(r.first, r.published, 0))
+	storeRelease64(r.state, packedRecordState(r.first, r.published, 0))
 	if r.flight != nil {
 		r.flight.startPacked(r.first)
 	}
@@ -82,11 +82,11 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// settle repeats a publish that was under way. The driver may have seen it: then
+// finishPublish repeats a publish that was under way. The driver may have seen it: then
 // the first descriptor is no longer one of this lap that is available.
-func (r *ring) settle(state uint64) error {
+func (r *ring) finishPublish(state uint64) error {
 	var n uint16
-	r.first, r.published, n = splitState(state)
+	r.first, r.published, n = parseRecordState(state)
 	r.done = r.published + n
 	if uint32(r.first&^packedWrap) >= r.num || uint32(n) > r.mask+1 {
 		return fmt.Errorf("position %d with %d elements in a ring of %d", r.first&^packedWrap, n, r.num)
@@ -225,10 +225,10 @@ func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int)
 // The record says what is about to happen, and then that it has: a successor
 // finishes it, in the guest's memory, from there.
 func (r *ring) publishPacked() bool {
-	storeRelease64(r.state, recordState(r.first, r.published, r.done-r.published))
+	storeRelease64(r.state, packedRecordState(r.first, r.published, r.done-r.published))
 	old := r.first
 	r.first, r.published = r.writeUsed(), r.done
-	storeRelease64(r.state, recordState(r.first, r.published, 0))
+	storeRelease64(r.state, packedRecordState(r.first, r.published, 0))
 	if r.call == nil {
 		return false
 	}

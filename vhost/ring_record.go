@@ -23,23 +23,23 @@ type record struct{ region *shm.Region }
 // that are being published (0: nothing is under way).
 const recordValid = 1 << 16
 
-func recordState(first, published, n uint16) uint64 {
+func packedRecordState(first, published, n uint16) uint64 {
 	return uint64(first) | recordValid | uint64(published)<<32 | uint64(n)<<48
 }
 
-func splitState(s uint64) (first, published, n uint16) {
+func parseRecordState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
 }
 
-// recordNoted marks the word of a split ring.
-const recordNoted = 1 << 17
+// splitRecordValid marks the word of a split ring.
+const splitRecordValid = 1 << 17
 
-func notedState(done uint16) uint64 { return recordNoted | uint64(done)<<32 }
+func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
 
-// noted is the number of chains, of those that the used index does not count yet, that
+// splitRecordAhead is the number of chains, of those that the used index does not count yet, that
 // such a word says are dealt with; more than any ring has: it says nothing.
-func noted(s uint64, published uint16) uint32 {
-	if s&recordNoted == 0 {
+func splitRecordAhead(s uint64, published uint16) uint32 {
+	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1
 	}
 	return uint32(uint16(s>>32) - published)
@@ -91,7 +91,7 @@ func (r *record) close() {
 }
 
 // takeRecord is openRecord of a descriptor in a list.
-func takeRecord(at int, fds []int) (*record, error) {
+func openRecordAt(at int, fds []int) (*record, error) {
 	if at < 0 || at >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", at, len(fds))
 	}
@@ -103,7 +103,7 @@ func takeRecord(at int, fds []int) (*record, error) {
 // stoppedAt is where a ring goes on if nobody is left who knows better: what the
 // device that is gone has published, or what the record says, finished. Control
 // only. The descriptors stay the caller's.
-func stoppedAt(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
+func resumePosition(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {
 		return 0, err

@@ -35,25 +35,25 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 		r.next = r.published
 	}
 	if r.flight != nil {
-		r.settleFlight()
+		r.returnMarked()
 	} else if rec != nil && r.index%2 == 1 {
 		r.state, _ = rec.vring(r.index)
-		if n := noted(atomic.LoadUint64(r.state), r.published); resume && n <= r.num {
+		if n := splitRecordAhead(atomic.LoadUint64(r.state), r.published); resume && n <= r.num {
 			r.done, r.next = r.done+uint16(n), r.next+uint16(n)
 			r.publishSplit(r.done)
 		}
 		r.retains, r.quiet = true, r.call == nil
-		r.note()
+		r.recordDone()
 	}
 	r.seen = r.next
 	r.begin()
 }
 
-// note tells a successor that all chains taken so far are dealt with: the driver need
+// recordDone tells a successor that all chains taken so far are dealt with: the driver need
 // not have been shown them.
-func (r *ring) note() {
+func (r *ring) recordDone() {
 	if r.retains {
-		storeRelease64(r.state, notedState(r.done))
+		storeRelease64(r.state, splitRecordState(r.done))
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *ring) peekSplit(n int) int {
 	for i := range r.heads[:n] {
 		id := uint32(*(*uint16)(unsafe.Add(avail, uintptr((pos+uint32(i))&r.mask)*2)))
 		if id >= r.num {
-			return r.sound(i, id)
+			return r.stopAtBadHead(i, id)
 		}
 		h := &r.heads[i]
 		h.id = id
@@ -93,7 +93,7 @@ func (r *ring) peekSplit(n int) int {
 // peekFresh is peekSplit from the last chain to the first, for a ring that the driver
 // fills shortly before it is read. A core that sees lines being read upwards fetches
 // those that follow: the driver is about to write them, and has to take them back.
-func (r *ring) peekFresh(n int) int {
+func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.next)
 	heads := r.heads[:n]
@@ -109,14 +109,14 @@ func (r *ring) peekFresh(n int) int {
 		h.id = id
 	}
 	if bad < n {
-		return r.sound(bad, badID)
+		return r.stopAtBadHead(bad, badID)
 	}
 	return n
 }
 
-// sound is the number of heads before the first that names no descriptor, which
+// stopAtBadHead is the number of heads before the first that names no descriptor, which
 // breaks the ring once it is its turn.
-func (r *ring) sound(before int, id uint32) int {
+func (r *ring) stopAtBadHead(before int, id uint32) int {
 	if before == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
 	}

@@ -17,13 +17,13 @@ type rx struct {
 	disabled bool
 	announce []byte // a frame to receive before any of the guest's; nil: none
 
-	spans [packet.BatchSize]packet.Span // see pieces
+	spans [packet.BatchSize]packet.Span // see fillSpans
 }
 
 // Recv implements port.Rx. Frames borrow guest memory until Release.
 func (q *rx) Recv(b *packet.Batch) int {
 	if q.announce != nil {
-		return q.announced(b)
+		return q.recvAnnouncement(b)
 	}
 	n := q.waiting()
 	if n <= 0 {
@@ -38,9 +38,9 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if q.disabled {
 		return q.discard(n)
 	}
-	prefetchRead(&q.heads[0], n, q.last.base-uintptr(q.last.guest), q.fetchFrom())
+	prefetchRead(&q.heads[0], n, q.last.base-uintptr(q.last.guest), q.firstReadByte())
 	for taken := 0; taken < n; {
-		if m := q.pieces(taken, n); m > 0 {
+		if m := q.fillSpans(taken, n); m > 0 {
 			got := b.Append(q.spans[:m])
 			if q.allowed != 0 {
 				q.decode(b.Frames[b.N-got : b.N])
@@ -53,7 +53,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 			continue
 		}
 		f, header := b.Next()
-		if got := q.chain(b, f, header, &q.heads[taken]); got <= 0 {
+		if got := q.addChain(b, f, header, &q.heads[taken]); got <= 0 {
 			if got < 0 && taken == 0 {
 				return -1
 			}
@@ -64,19 +64,19 @@ func (q *rx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// fetchFrom is the first byte of a chain that is read. The guest has just written the
+// firstReadByte is the first byte of a chain that is read. The guest has just written the
 // virtio-net header: unless it says something, its line is better left where it is.
-func (q *rx) fetchFrom() uintptr {
+func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
 	}
 	return uintptr(q.header)
 }
 
-// pieces notes the frames of the heads from one on to the last but n that have one
+// fillSpans notes the frames of the heads from one on to the last but n that have one
 // readable descriptor in the region found last, as nearly every chain of nearly
 // every driver. It returns how many there are before one that is otherwise.
-func (q *rx) pieces(from, n int) int {
+func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.last, q.header
 	heads := q.heads[from:n]
 	for i := range heads {
@@ -102,7 +102,7 @@ func (q *rx) decode(frames []packet.Frame) {
 
 // chain notes a frame of any layout. 1: committed; 0: the batch has too few
 // spans left; -1: broken.
-func (q *rx) chain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
+func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
 	if n < 0 {
 		return -1
@@ -162,7 +162,7 @@ func (q *rx) Release() { q.publish(false) }
 func (q *rx) ReleaseLate() { q.retain() }
 
 // MayKeep implements port.Keeper: two batches are a quarter of the ring at most.
-func (q *rx) MayKeep() bool { return patience <= q.num/4 }
+func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
 // Arm implements port.Rx. A guest without a kick descriptor must be polled.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }

@@ -197,7 +197,7 @@ func (s *Session) note(err error) {
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &wire{conn: conn, stop: stop, patience: messageTimeout}
+	w := &wire{conn: conn, stop: stop, timeout: messageTimeout}
 	defer context.AfterFunc(stop, w.interrupt)()
 	s.mu.Lock()
 	s.drop = cancel
@@ -354,7 +354,7 @@ func (s *Session) halt() {
 	spec, fds := s.front.spec(s.cfg.MTU, true)
 	for _, v := range spec.Vrings {
 		if _, ok := known[v.Index]; !ok {
-			at, err := stoppedAt(spec, fds, v)
+			at, err := resumePosition(spec, fds, v)
 			if err != nil {
 				s.log.Warn("vhost-user: position of a ring", "vring", v.Index, "error", err)
 				continue

@@ -13,10 +13,10 @@ import (
 	"weft/internal/safepath"
 )
 
-// maxWaiting is the number of connections that may wait while a front end is served; a
+// maxBacklog is the number of connections that may wait while a front end is served; a
 // further one is refused by the kernel (EAGAIN), or waits to connect. One is for a front
 // end that is started again before its end is noticed.
-const maxWaiting = 4
+const maxBacklog = 4
 
 // socketName is a socket's name in its directory. The directory may belong to the guest's
 // user: it was reached without a link that another user than root could have made, and
@@ -77,8 +77,8 @@ func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// plain is the error number without net's words, which name a descriptor.
-func plain(err error) error {
+// errnoOf is the error number without net's words, which name a descriptor.
+func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errno

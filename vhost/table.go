@@ -51,8 +51,8 @@ func (r *row) fits(n uint32) bool {
 	return n == uint32(r.size)
 }
 
-// bare tells whether a message brings no descriptors.
-func (r *row) bare(payload []byte) bool {
+// withoutFDs tells whether a message brings no descriptors.
+func (r *row) withoutFDs(payload []byte) bool {
 	return r.fds == 0 || r.size == 8 && binary.LittleEndian.Uint64(payload)&noDescriptor != 0
 }
 

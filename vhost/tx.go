@@ -12,12 +12,12 @@ type tx struct {
 	header    uint32 // bytes of the virtio-net header
 	mergeable bool
 	mtu       int
-	quick     int // frames up to it may go the short way; -1: none, for what is written must be marked
+	maxFast   int // frames up to it may go the short way; -1: none, for what is written must be marked
 	takes     packet.Offloads
 
-	to     [packet.BatchSize]uintptr // see places
-	sizes  [packet.BatchSize]uint32  // the same: with the virtio-net header
-	chains [maxMerged]chainRef       // of the frame being sent
+	targets [packet.BatchSize]uintptr // see places
+	sizes   [packet.BatchSize]uint32  // the same: with the virtio-net header
+	chains  [maxMerged]chainRef       // of the frame being sent
 }
 
 // Send implements port.Tx.
@@ -35,7 +35,7 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 			return sent
 		}
 	}
-	q.foresee()
+	q.prefetchAvail()
 	return sent
 }
 
@@ -45,8 +45,8 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
 	used, sent := 0, 0
 	for sent < len(order) && used < n {
-		if m := q.places(b, order[sent:], used, n); m > 0 {
-			b.GatherAll(order[sent:][:m], q.to[:m])
+		if m := q.fillTargets(b, order[sent:], used, n); m > 0 {
+			b.GatherAll(order[sent:][:m], q.targets[:m])
 			q.takeSizes(q.heads[used:][:m], q.sizes[:m])
 			sent, used = sent+m, used+m
 			continue
@@ -60,12 +60,12 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	return sent
 }
 
-// places notes where frames go that fit into one writable descriptor each, in the
+// fillTargets notes where frames go that fit into one writable descriptor each, in the
 // region found last, and writes their virtio-net headers. The heads are those from
 // one on to the last but n. It returns how many there are before a frame, or a
 // chain, that is otherwise.
-func (q *tx) places(b *packet.Batch, order []uint8, from, n int) int {
-	last, skip, quick, takes := q.last, q.header, q.quick, q.takes
+func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
+	last, skip, maxFast, takes := q.last, q.header, q.maxFast, q.takes
 	heads := q.heads[from:n]
 	for i := range heads {
 		if i >= len(order) {
@@ -76,15 +76,15 @@ func (q *tx) places(b *packet.Batch, order []uint8, from, n int) int {
 		need := uint32(length) + skip
 		off := h.addr - last.guest
 		if h.flags&(descNext|descWrite|descIndirect) != descWrite || off >= last.size || uint64(h.n) > last.size-off ||
-			h.n < need || length > quick {
+			h.n < need || length > maxFast {
 			return i
 		}
 		at := last.base + uintptr(off)
 		writeHeader(at, skip)
-		if takes != 0 && q.undone(f) {
+		if takes != 0 && q.hasOffload(f) {
 			f.EncodeVnet((*[packet.VnetLen]byte)(packet.Foreign(at, packet.VnetLen)))
 		}
-		q.to[i%packet.BatchSize] = at + uintptr(skip)
+		q.targets[i%packet.BatchSize] = at + uintptr(skip)
 		q.sizes[i%packet.BatchSize] = need
 	}
 	return len(heads)
@@ -158,7 +158,7 @@ func (q *tx) logWritten(n uint32, segments int) {
 // The header may be split over them.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
-	if q.undone(f) {
+	if q.hasOffload(f) {
 		f.EncodeVnet((*[packet.VnetLen]byte)(header[:]))
 	}
 	binary.LittleEndian.PutUint16(header[10:], uint16(count))
