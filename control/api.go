@@ -18,6 +18,7 @@ import (
 	"weft/api"
 	"weft/control/access"
 	"weft/control/patience"
+	"weft/control/pipeline"
 )
 
 // listen opens the API's sockets. Nobody is answered before serve.
@@ -110,15 +111,15 @@ func (d *Daemon) handler() *access.Mux {
 	route("DELETE /v1/ports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.deletePort(r.PathValue("name"))
 	})
-	route("GET /v1/flows", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.pipeline.dumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
+	route("GET /v1/flows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
+		return d.pipeline.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
 	}))
 	route("POST /v1/flows", func(r *http.Request) (any, error) {
 		change, err := changeOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.pipeline.changeFlows(change)
+		return d.pipeline.ChangeFlows(change)
 	})
 	route("DELETE /v1/flows", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
@@ -126,15 +127,15 @@ func (d *Daemon) handler() *access.Mux {
 		if err != nil {
 			return nil, err
 		}
-		return d.pipeline.deleteFlows(q.Get("match"), strict)
+		return d.pipeline.DeleteFlows(q.Get("match"), strict)
 	})
 	d.tableRoutes(route)
 	d.modTableRoutes(route)
 	d.macRoutes(route)
 	d.packetOutRoutes(route)
 	d.limitRoutes(route)
-	route("GET /v1/megaflows", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.pipeline.dumpMegaflows(words), nil
+	route("GET /v1/megaflows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
+		return d.pipeline.DumpMegaflows(words), nil
 	}))
 	d.toolRoutes(mux, route)
 	mux.HandleFunc("GET /metrics", d.patientMetrics().ServeHTTP)
@@ -261,14 +262,12 @@ func writeJSON(w io.Writer, v any) error {
 
 func (d *Daemon) show() api.Show {
 	ports, _ := d.listPorts("") // fails for a name only
-	d.pipeline.mu.RLock()
-	flows := d.pipeline.tables.Len()
-	d.pipeline.mu.RUnlock()
+	counts := d.pipeline.Counts()
 	s := api.Show{
 		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,
 		UptimeS: time.Since(d.started).Seconds(), Restarts: d.restarts.Load(),
-		Flows: flows, Megaflows: d.pipeline.megaflows.len(), MACs: d.pipeline.macs.len(),
-		Workers: d.pipeline.workerStats(), Ports: ports,
+		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
+		Workers: d.pipeline.WorkerStats(), Ports: ports,
 	}
 	if c := d.engine(); c != nil {
 		s.EnginePID = c.PID()

@@ -30,9 +30,7 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 		return tap, inputf("port: expected a port's name, or drops=true")
 	}
 	if name != "" {
-		d.pipeline.mu.RLock()
-		no, ok := d.pipeline.view.byName[name]
-		d.pipeline.mu.RUnlock()
+		no, ok := d.pipeline.View().PortByName(name)
 		if !ok && name == "controller" {
 			no, ok = datapath.ControllerPort, true
 		}
@@ -55,9 +53,7 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	q := r.URL.Query()
 	tap := datapath.Tap{Kind: datapath.TapTrace, Snap: packet.InnerHeader}
-	d.pipeline.mu.RLock()
-	view := d.pipeline.view
-	d.pipeline.mu.RUnlock()
+	view := d.pipeline.View()
 	mod, err := openflow.ParseFilter(q.Get("match"), view)
 	if err != nil {
 		return tap, asInput(err)
@@ -143,12 +139,10 @@ func (s *stream) flush() error { return s.control.Flush() }
 // captured describes a frame for a client. wall is the time at which CLOCK_MONOTONIC
 // was 0.
 func (d *Daemon) captured(f *datapath.Capture, lost uint64, wall time.Time) *api.Captured {
-	d.pipeline.mu.RLock()
-	defer d.pipeline.mu.RUnlock()
-	c := observe.Captured(f, d.pipeline.view, wall)
+	c := observe.Captured(f, d.pipeline.View(), wall)
 	c.Lost = lost
 	if c.Trace != nil {
-		c.Trace.Megaflow = d.pipeline.megaflowText(f)
+		c.Trace.Megaflow = d.pipeline.HitMegaflow(f)
 	}
 	return c
 }

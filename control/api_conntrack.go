@@ -18,19 +18,19 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 		if err != nil {
 			return nil, asInput(err)
 		}
-		n, err := d.pipeline.flushConnections(&filter)
+		n, err := d.pipeline.FlushConnections(&filter)
 		if err != nil {
 			return nil, err
 		}
 		return api.ConnectionsChanged{Connections: n}, nil
 	})
-	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.pipeline.conntrackSettings() })
+	route("GET /v1/conntrack/settings", func(*http.Request) (any, error) { return d.pipeline.ConntrackSettings() })
 	route("POST /v1/conntrack/settings", func(r *http.Request) (any, error) {
 		var c api.ChangeConntrack
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return struct{}{}, d.pipeline.changeConntrack(&c)
+		return struct{}{}, d.pipeline.ChangeConntrack(&c)
 	})
 }
 
@@ -51,7 +51,7 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	asJSON := q.Get("json") == "true"
 	var line, lines []byte
 	control := http.NewResponseController(w)
-	d.pipeline.eachConnection(&filter, func(e *conntrack.Entry) {
+	d.pipeline.EachConnection(&filter, func(e *conntrack.Entry) {
 		line = e.AppendTo(line[:0], options)
 		if asJSON {
 			line, _ = json.Marshal(observe.Connection(e, string(line)))

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weft/api"
+	"weft/control/pipeline"
 )
 
 func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -12,9 +13,9 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 		if err := body(r, &mod); err != nil {
 			return nil, err
 		}
-		return struct{}{}, d.pipeline.modTable(mod)
+		return struct{}{}, d.pipeline.ModTable(mod)
 	})
-	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.listTables(), nil })
+	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.ListTables(), nil })
 }
 
 // tableRoutes are the API's requests about them.
@@ -28,12 +29,12 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 			return do(c)
 		})
 	}
-	change("POST /v1/groups", d.pipeline.changeGroups)
-	change("POST /v1/meters", d.pipeline.changeMeters)
-	route("GET /v1/groups", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.pipeline.listGroups(r.URL.Query().Get("select"), words)
+	change("POST /v1/groups", d.pipeline.ChangeGroups)
+	change("POST /v1/meters", d.pipeline.ChangeMeters)
+	route("GET /v1/groups", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
+		return d.pipeline.ListGroups(r.URL.Query().Get("select"), words)
 	}))
-	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.listMeters(r.URL.Query().Get("select")) })
+	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.ListMeters(r.URL.Query().Get("select")) })
 }
 
 // packetOutRoutes is the API's request that sends a frame.
@@ -43,11 +44,11 @@ func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.
 		if err := body(r, &out); err != nil {
 			return nil, err
 		}
-		return d.pipeline.packetOut(out.Text)
+		return d.pipeline.PacketOut(out.Text)
 	})
 }
 
 func (d *Daemon) macRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
-	route("GET /v1/macs", func(*http.Request) (any, error) { return d.pipeline.listMACs(), nil })
-	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.pipeline.flushMACs(r.URL.Query().Get("port")) })
+	route("GET /v1/macs", func(*http.Request) (any, error) { return d.pipeline.ListMACs(), nil })
+	route("DELETE /v1/macs", func(r *http.Request) (any, error) { return d.pipeline.FlushMACs(r.URL.Query().Get("port")) })
 }

@@ -31,11 +31,11 @@ func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 		return nil, inputf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
 			n, ms, maxHot, maxHotInterval.Milliseconds())
 	}
-	before := d.pipeline.hotCounts()
+	before := d.pipeline.Sample()
 	began := time.Now()
 	if !loop.Sleep(r.Context(), interval) {
 		return nil, r.Context().Err()
 	}
-	after := d.pipeline.hotCounts()
-	return d.pipeline.hotList(before, after, int(n), time.Since(began).Seconds()), nil
+	after := d.pipeline.Sample()
+	return d.pipeline.Hottest(before, after, int(n), time.Since(began).Seconds()), nil
 }

@@ -14,13 +14,8 @@ import (
 // without locks, at any time after newDaemon. A resource must not emit two rows of one
 // name for one holder: the metrics would fail, and TestLimitRowsAreUnique does.
 func (d *Daemon) registerLimits() {
-	// Tests replace d.pipeline.megaflows after newDaemon.
-	d.limits.Add(func(emit func(limits.Row)) { d.pipeline.megaflows.limitRows(emit) })
+	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
-	d.limits.Add(d.pipeline.tableLimitRows)
-	d.limits.Add(d.pipeline.workerLimitRows)
-	d.limits.Add(d.pipeline.learnedLimitRows)
-	d.limits.Add(d.pipeline.macs.limitRows)
 	d.limits.Add(guestMemoryRows(d.guests))
 }
 
@@ -34,9 +29,7 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 	if port == "" {
 		return d.limitList(rows), nil
 	}
-	d.pipeline.mu.RLock()
-	no, ok := d.pipeline.view.byName[port]
-	d.pipeline.mu.RUnlock()
+	no, ok := d.pipeline.View().PortByName(port)
 	if !ok {
 		d.change.Lock()
 		defer d.change.Unlock()
@@ -46,7 +39,6 @@ func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 }
 
 func (d *Daemon) limitList(rows []limits.Row) []api.Limit {
-	d.pipeline.mu.RLock()
-	defer d.pipeline.mu.RUnlock()
-	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(d.pipeline.view, no) })
+	view := d.pipeline.View()
+	return limits.JSON(rows, func(no uint32) string { return observe.PortWord(view, no) })
 }

@@ -8,6 +8,7 @@ import (
 	"weft/api"
 	"weft/control/access"
 	"weft/control/observe"
+	"weft/control/pipeline"
 	"weft/openflow"
 )
 
@@ -33,9 +34,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	if !want.Flows && !want.Ports && !want.Connections {
 		want.Flows, want.Ports = true, true
 	}
-	d.pipeline.mu.RLock()
-	view := d.pipeline.view
-	d.pipeline.mu.RUnlock()
+	view := d.pipeline.View()
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
 		return nil, asInput(err)
 	}
@@ -137,7 +136,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Initial {
 		return nil
 	}
-	return d.pipeline.flowsOf(&want.filter, nil, byName)
+	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
 // sendPorts sends the ports whose states the client does not know; send is as in

@@ -68,7 +68,7 @@ func TestAPIRefusals(t *testing.T) {
 			t.Errorf("%s %s %s: %d %q %v, want %d and %q", c.method, c.path, c.body, resp.StatusCode, refusal.Error, err, c.status, c.word)
 		}
 	}
-	if n := f.d.pipeline.tables.Len(); n != 1 {
+	if n := f.d.pipeline.Counts().Flows; n != 1 {
 		t.Errorf("%d flows after refusals", n)
 	}
 	if ports, _ := f.d.listPorts(""); len(ports) != 1 {
@@ -80,7 +80,7 @@ func TestMetrics(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
 	f.add("udp,actions=drop")
-	f.worker().frame(udpKey(1, 1, 2, 3), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 3), 100)
 	f.settle()
 	resp, err := overSocket(f.config.Socket).Get("http://weft/metrics")
 	if err != nil {

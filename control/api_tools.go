@@ -5,6 +5,9 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/observe"
+	"weft/control/pipeline"
+	"weft/openflow"
 )
 
 // toolRoutes are the API's requests for an operator who looks for something:
@@ -14,14 +17,19 @@ func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer f
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })
 	mux.HandleFunc("GET /v1/monitor", d.streamMonitor)
 	d.conntrackRoutes(mux, route)
-	route("POST /v1/flows/diff", worded(func(r *http.Request, words portWords) (any, error) {
+	route("POST /v1/flows/diff", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		var c api.DiffFlows
 		if err := body(r, &c); err != nil {
 			return nil, err
 		}
-		return d.pipeline.diffFlows(c, words)
+		return d.pipeline.DiffFlows(c, words)
 	}))
-	route("GET /v1/trace", worded(func(r *http.Request, words portWords) (any, error) {
-		return d.pipeline.trace(r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"), words)
+	route("GET /v1/trace", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
+		var out api.Trace
+		var err error
+		d.pipeline.Tracing(words, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
+			out, err = observe.Trace(t, view, names, r.URL.Query().Get("flow"), r.URL.Query().Get("ct_next"))
+		})
+		return out, err
 	}))
 }

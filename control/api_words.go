@@ -1,16 +1,20 @@
 package control
 
-import "net/http"
+import (
+	"net/http"
+
+	"weft/control/pipeline"
+)
 
 // worded answers requests in the words that they ask for: names=false has ports shown
 // by number.
-func worded(answer func(*http.Request, portWords) (any, error)) func(*http.Request) (any, error) {
+func worded(answer func(*http.Request, pipeline.PortWords) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		switch word := r.URL.Query().Get("names"); word {
 		case "", "true":
-			return answer(r, byName)
+			return answer(r, pipeline.ByName)
 		case "false":
-			return answer(r, byNumber)
+			return answer(r, pipeline.ByNumber)
 		default:
 			return nil, inputf("names=%s: expected true or false", word)
 		}

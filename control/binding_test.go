@@ -24,14 +24,10 @@ func (f *fakes) bound(ports map[string]string) {
 
 // actionsOf are those of the megaflow that a frame hits; nil: none.
 func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
-	f.worker().on(func() {
-		slot, ok := f.worker().lookup(key)
-		f.d.pipeline.mu.RLock()
-		defer f.d.pipeline.mu.RUnlock()
-		f.d.pipeline.megaflows.mu.Lock()
-		defer f.d.pipeline.megaflows.mu.Unlock()
-		if ok && f.d.pipeline.megaflows.slots[slot] != nil {
-			actions = f.d.pipeline.megaflows.slots[slot].actions
+	f.worker().On(func() {
+		slot, ok := f.worker().Lookup(key)
+		if ok {
+			_, _, actions, _ = f.worker().Shared.Cache.Read(slot)
 		}
 	})
 	return actions
@@ -47,7 +43,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	no := f.d.portByName("g").saved.Number
 	verdict := func(src uint32) (drop packet.DropReason) {
 		key := udpKey(no, src, 9, 9)
-		f.worker().frame(key, 100)
+		f.worker().Frame(key, 100)
 		f.settle()
 		if a := f.actionsOf(&key); len(a) != 1 {
 			t.Errorf("host %d: %v", src, a)
@@ -63,7 +59,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 				t.Errorf("%s, host %d: %v, want %v", when, src, got, want)
 			}
 		}
-		tr, err := f.d.pipeline.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "", byName)
+		tr, err := f.trace("in_port=g,udp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.7", "")
 		if err != nil || tr.Drop != "spoofed" || len(tr.Steps) != 1 || tr.Steps[0].Kind != api.StepNote ||
 			!strings.Contains(tr.Steps[0].Note, "nw_src=10.0.0.7, which g may not send") {
 			t.Errorf("%s: trace %+v, %v", when, tr, err)
@@ -86,15 +82,15 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	f.vxlanPorts(2)
 	f.add("actions=normal")
 	w := f.worker()
-	w.frame(udpKey(1, 5, 9, 9), 100)
+	w.Frame(udpKey(1, 5, 9, 9), 100)
 	f.settle()
 	f.bound(map[string]string{"g": "vni=1;mac=02:00:00:00:00:05"})
-	list := f.d.pipeline.listMACs()
+	list := f.d.pipeline.ListMACs()
 	if len(list) != 1 || !list[0].Declared || list[0].Port != "g" || *list[0].VNI != 1 {
 		t.Errorf("%+v", list)
 	}
-	w.frame(udpKey(1, 5, 9, 10), 100)
-	w.frame(udpKey(2, 7, 5, 9), 100)
+	w.Frame(udpKey(1, 5, 9, 10), 100)
+	w.Frame(udpKey(2, 7, 5, 9), 100)
 	f.settle()
 	key := udpKey(2, 7, 5, 9)
 	if a := f.actionsOf(&key); len(a) != 1 || a[0].U32 != f.d.portByName("g").saved.Number {
@@ -113,9 +109,9 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	if err := f.d.deletePort("g"); err != nil {
 		t.Fatal(err)
 	}
-	w.frame(udpKey(1, 5, 9, 11), 100)
+	w.Frame(udpKey(1, 5, 9, 11), 100)
 	f.settle()
-	for _, m := range f.d.pipeline.listMACs() {
+	for _, m := range f.d.pipeline.ListMACs() {
 		if m.Declared || m.MAC == "02:00:00:00:00:05" && m.Port != "p1" {
 			t.Errorf("after the port is gone: %+v", m)
 		}
@@ -128,11 +124,11 @@ func TestBindingRevalidates(t *testing.T) {
 	f.vxlanPorts(1)
 	f.add("actions=drop")
 	key := udpKey(1, 1, 2, 9)
-	f.worker().frame(key, 100)
+	f.worker().Frame(key, 100)
 	f.settle()
 	f.bound(map[string]string{"g": "mac=02:00:00:00:00:05"})
-	f.worker().on(func() {
-		if _, ok := f.worker().lookup(&key); ok {
+	f.worker().On(func() {
+		if _, ok := f.worker().Lookup(&key); ok {
 			t.Error("a megaflow for all ports is still there, a bound one's frames included")
 		}
 	})

@@ -13,32 +13,12 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/flowtable"
-	"weft/internal/clock"
-	"weft/internal/shm"
 	"weft/internal/waitfor"
 	"weft/packet"
 )
-
-// show writes a record to a worker's capture ring, as the worker would: tap,
-// kind, cache, verdict, reason, one output.
-func (w *fakeWorker) show(head [5]byte, port, output uint32, data []byte) {
-	w.on(func() {
-		msg := make([]byte, 104+len(data))
-		copy(msg, head[:])
-		msg[5] = 1
-		binary.LittleEndian.PutUint32(msg[8:], port)
-		binary.LittleEndian.PutUint32(msg[12:], port)
-		binary.LittleEndian.PutUint32(msg[24:], uint32(len(data)))
-		binary.LittleEndian.PutUint64(msg[32:], clock.Monotonic())
-		binary.LittleEndian.PutUint16(msg[68:], uint16(output))
-		copy(msg[104:], data)
-		if !shm.NewProducer(w.shared.Captures, -1).Push(msg) {
-			panic("capture ring is full")
-		}
-	})
-}
 
 // capturing is a capture over the API, in the background.
 type capturing struct {
@@ -92,10 +72,10 @@ func TestCapture(t *testing.T) {
 	f.vxlanPorts(2)
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
 	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
-	f.worker().show([5]byte{datapath.VoidTap, in}, 1, 2, udpFrame(60))
-	f.worker().show([5]byte{5, in}, 1, 2, udpFrame(60)) // nobody's
-	f.worker().show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, udpFrame(60))
-	f.worker().show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, udpFrame(1400))
+	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, udpFrame(60))
+	f.worker().Show([5]byte{5, in}, 1, 2, udpFrame(60)) // nobody's
+	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, udpFrame(60))
+	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, udpFrame(1400))
 	a, b := <-c.frames, <-c.frames
 	if a.Kind != "in" || a.Port != "p1" || a.Verdict != "sent" || a.Reason != "" || !reflect.DeepEqual(a.Outputs, []string{"p2"}) || a.Len != 60 || len(a.Data) != 60 {
 		t.Errorf("%+v", a)
@@ -130,10 +110,10 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	drop := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
 	waitfor.True(t, "the tap in the other engine", func() bool {
 		set := false
-		f.worker().on(func() { set = f.worker().taps[0].kind == datapath.TapDrops })
+		f.worker().On(func() { set = f.worker().Taps[0].Kind == datapath.TapDrops })
 		return set
 	})
-	f.worker().show(drop, 7, 0, []byte{1, 2, 3})
+	f.worker().Show(drop, 7, 0, []byte{1, 2, 3})
 	if got := <-c.frames; got.Kind != "drop" || got.Reason != "flow-drop" || got.Port != "7" || got.Flow != "" {
 		t.Errorf("%+v", got)
 	}
@@ -143,7 +123,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	}
 	waitfor.True(t, "the tap is taken away", func() bool {
 		set := true
-		f.worker().on(func() { set = f.worker().taps[0].kind != datapath.TapNone })
+		f.worker().On(func() { set = f.worker().Taps[0].Kind != datapath.TapNone })
 		return !set
 	})
 }
@@ -151,23 +131,23 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 // The tap that a killed daemon left is taken away by the next one.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
-	f.d.pipeline.workers.Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
-	if err := f.d.pipeline.workers.WaitApplied(); err != nil {
+	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
+	if err := f.d.pipeline.Workers().WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.d.pipeline.workers.WaitApplied(); err != nil {
+	if err := f.d.pipeline.Workers().WaitApplied(); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
-	tap := func() (tap fakeTap) {
-		f.worker().on(func() { tap = f.worker().taps[3] })
+	tap := func() (tap workertest.Tap) {
+		f.worker().On(func() { tap = f.worker().Taps[3] })
 		return tap
 	}
-	if got := tap(); got.kind != datapath.TapDrops || got.snap != 40 {
+	if got := tap(); got.Kind != datapath.TapDrops || got.Snap != 40 {
 		t.Fatalf("tap %+v", got)
 	}
 	f.begin()
-	waitfor.True(t, "the tap is taken away", func() bool { return tap().kind == datapath.TapNone })
+	waitfor.True(t, "the tap is taken away", func() bool { return tap().Kind == datapath.TapNone })
 }
 
 func TestCaptureRefusals(t *testing.T) {

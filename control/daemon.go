@@ -53,6 +53,7 @@ import (
 	"weft/control/loop"
 	"weft/control/observe"
 	"weft/control/patience"
+	"weft/control/pipeline"
 	"weft/control/store"
 	"weft/control/underlay"
 	"weft/control/watchdog"
@@ -116,7 +117,7 @@ type Daemon struct {
 
 	change sync.Mutex
 
-	pipeline *Pipeline
+	pipeline *pipeline.Pipeline
 	region   *counters.Region // what was counted, for the engine to keep
 
 	ports   map[uint32]*switchPort // change
@@ -222,10 +223,10 @@ func newDaemon(config Config) (*Daemon, error) {
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
 	}
-	d.pipeline = newPipeline(Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
+	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
-	d.captures = observe.NewCaptures(d.pipeline, d.log)
-	d.connected = observe.NewConnectionEvents(d.pipeline)
+	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
+	d.connected = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
 	if err = d.listen(); err != nil {
 		d.store.Close()
@@ -291,7 +292,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		return err
 	}
 	d.templates = underlay.NewTemplates(d.underlay, d.log)
-	d.pipeline.attach(d, d.templates)
+	d.pipeline.Attach(d, d.templates)
 	saved, err := d.store.Load()
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
@@ -305,7 +306,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	loop.Notify(d.watched)        // groups of the saved state may do so
 	d.done.Add(6)
 	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
-	go func() { defer d.done.Done(); d.pipeline.run(ctx) }()
+	go func() { defer d.done.Done(); d.pipeline.Run(ctx) }()
 	go func() { defer d.done.Done(); d.templates.Follow(ctx) }()
 	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
 	go func() { defer d.done.Done(); d.supervise(ctx) }()
@@ -320,7 +321,7 @@ func (d *Daemon) end() {
 	d.done.Wait()
 	d.change.Lock()
 	defer d.change.Unlock()
-	d.pipeline.endUpcalls()
+	d.pipeline.EndUpcalls()
 	for _, p := range d.ports {
 		p.driver.close()
 	}
@@ -336,7 +337,7 @@ func (d *Daemon) end() {
 			}
 		}
 		c.Close()
-		if w := d.pipeline.present(); w != nil {
+		if w := d.pipeline.Workers(); w != nil {
 			if err := d.store.SaveConnections(w.Connections()); err != nil {
 				d.log.Error("connections cannot be saved", "error", err)
 			}

@@ -39,12 +39,20 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	<-c.writing
 	goOn := sync.OnceFunc(func() { close(c.reads) })
 	defer goOn()
-	waitfor.True(t, "Daemon.mu is free while the client does not read", func() bool {
-		free := f.d.pipeline.mu.TryLock()
-		if free {
-			f.d.pipeline.mu.Unlock()
+	changed := make(chan struct{})
+	go func() { // needs the pipeline's lock alone
+		defer close(changed)
+		f.d.change.Lock()
+		defer f.d.change.Unlock()
+		f.d.pipeline.SetView(f.d.pipeline.View())
+	}()
+	waitfor.True(t, "a change while the client does not read", func() bool {
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
 		}
-		return free
 	})
 	goOn()
 	<-done

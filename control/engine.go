@@ -218,13 +218,13 @@ func (d *Daemon) startEngine(saved store.State) error {
 		}
 	}
 	d.region = region
-	d.pipeline.load(&saved, region, in.counters != nil)
+	d.pipeline.Load(&saved, region, in.counters != nil)
 	d.numbers = saved.Names
 	d.setEngine(in.client)
 	if in.memory != nil {
 		w := workers.New(in.memory, in.client.Gone())
 		d.guard = d.guardEngine(w, in.client)
-		d.pipeline.inherit(w)
+		d.pipeline.Inherit(w)
 	}
 	for _, p := range saved.Ports {
 		d.loadPort(p, in.ports[p.Number])
@@ -247,11 +247,11 @@ func (d *Daemon) startEngine(saved store.State) error {
 
 // takeOver goes on with the engine that lives.
 func (d *Daemon) takeOver(in *inheritance) error {
-	w := d.pipeline.present()
+	w := d.pipeline.Workers()
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	observe.Disarm(w)
 	w.Connections().Watch(0, nil)
-	d.pipeline.resume()
+	d.pipeline.Resume()
 	for number := range uint32(port.MaxPorts) { // whatever rows there are
 		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
 	}
@@ -263,10 +263,10 @@ func (d *Daemon) takeOver(in *inheritance) error {
 		}
 	}
 	d.receive(w)
-	if err := d.pipeline.answerUpcalls(); err != nil {
+	if err := d.pipeline.AnswerUpcalls(); err != nil {
 		return err
 	}
-	d.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", d.pipeline.megaflows.len())
+	d.log.Info("took over the running engine", "pid", in.client.PID(), "megaflows", d.pipeline.Counts().Megaflows)
 	return nil
 }
 
@@ -280,12 +280,12 @@ func (d *Daemon) replaceDifferent(in *inheritance) error {
 		in.client.Close()
 	}
 	if in.memory != nil { // what it counted
-		d.pipeline.present().MarkGone()
+		d.pipeline.Workers().MarkGone()
 		<-d.guard.done
-		d.pipeline.abandon()
+		d.pipeline.Abandon()
 	}
 	if in.counters != nil {
-		d.pipeline.forgetSlots()
+		d.pipeline.ForgetSlots()
 	}
 	client, w, err := d.spawn(in.memory)
 	if in.memory != nil {
@@ -375,7 +375,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume boo
 	d.templates.Replay(w, d.region.Tunnels)
 	d.terminated = map[uint32]tunnel.Termination{}
 	d.sendTerminations(w)
-	d.pipeline.fill(w)
+	d.pipeline.Fill(w)
 	d.setEngine(client)
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
@@ -383,7 +383,7 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume boo
 		d.attachPort(p, resume)
 	}
 	d.receive(w)
-	if err := d.pipeline.answerUpcalls(); err != nil {
+	if err := d.pipeline.AnswerUpcalls(); err != nil {
 		d.log.Error("upcalls", "error", err)
 	}
 }
@@ -417,7 +417,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 		case <-ended:
 		}
 		died := time.Now()
-		d.pipeline.present().MarkGone()
+		d.pipeline.Workers().MarkGone()
 		if ctx.Err() != nil {
 			return
 		}
@@ -489,19 +489,19 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 	if hang := d.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
 		d.reportHang(hang)
 	}
-	client, w, err := d.spawn(d.pipeline.present().Memory())
+	client, w, err := d.spawn(d.pipeline.Workers().Memory())
 	if err != nil {
 		d.log.Error("no engine can be started, trying again", "error", err)
 		return false
 	}
 	forwarding := time.Since(died)
-	d.pipeline.endUpcalls()
-	guard, old := d.guard, d.pipeline.replace(w)
+	d.pipeline.EndUpcalls()
+	guard, old := d.guard, d.pipeline.Replace(w)
 	d.adoptEngine(client, w, true)
 	ports := time.Since(died)
 	<-guard.done
 	old.Memory().Close()
 	d.trouble.Store(nil)
-	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.pipeline.megaflows.len())
+	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.pipeline.Counts().Megaflows)
 	return true
 }

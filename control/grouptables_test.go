@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/pipeline"
 	"weft/internal/waitfor"
 )
 
 func (f *fakes) group(op, text string) {
 	f.t.Helper()
-	if _, err := f.d.pipeline.changeGroups(api.ChangeTable{Op: op, Text: text}); err != nil {
+	if _, err := f.d.pipeline.ChangeGroups(api.ChangeTable{Op: op, Text: text}); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -19,7 +20,7 @@ func (f *fakes) group(op, text string) {
 // megaflowActions is the actions of the only megaflow.
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
-	list := f.d.pipeline.dumpMegaflows(byName)
+	list := f.d.pipeline.DumpMegaflows(pipeline.ByName)
 	if len(list) != 1 {
 		return ""
 	}
@@ -34,7 +35,7 @@ func TestFailover(t *testing.T) {
 	f.add("in_port=p1,actions=group:1")
 	w := f.worker()
 	key := udpKey(1, 1, 2, 9)
-	w.frame(key, 100)
+	w.Frame(key, 100)
 	f.settle()
 	first := f.megaflowActions()
 	f.d.change.Lock()
@@ -42,16 +43,16 @@ func TestFailover(t *testing.T) {
 	f.d.change.Unlock()
 	waitfor.True(t, "the megaflow of a bucket that died goes", func() bool {
 		known := true
-		w.on(func() { _, known = w.lookup(&key) })
+		w.On(func() { _, known = w.Lookup(&key) })
 		return !known
 	})
-	w.frame(udpKey(1, 1, 2, 9), 100)
+	w.Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	if second := f.megaflowActions(); first == "" || second == "" || first == second {
 		t.Errorf("actions %q, and %q once the port has failed", first, second)
 	}
 	f.group("modify", "group_id=1,type=all")
-	w.frame(udpKey(1, 1, 2, 9), 100)
+	w.Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	if got := f.megaflowActions(); got != "drop(flow-drop)" {
 		t.Errorf("an empty group: %q", got)
@@ -71,7 +72,7 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")
 	f.add("in_port=p1,actions=group:1")
-	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	was := f.megaflowActions()
 	f.die()
@@ -91,14 +92,14 @@ func TestGroupsCount(t *testing.T) {
 	f.add("in_port=p1,actions=group:2")
 	w := f.worker()
 	for i := range uint32(50) {
-		w.frame(udpKey(1, 1, 2, 9), 100)
+		w.Frame(udpKey(1, 1, 2, 9), 100)
 		if i == 20 {
 			f.settle()
 			f.add("in_port=p1,udp,actions=group:2")
 		}
 	}
 	f.settle()
-	list, err := f.d.pipeline.listGroups("", byName)
+	list, err := f.d.pipeline.ListGroups("", pipeline.ByName)
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
@@ -116,7 +117,7 @@ func TestGroupsCount(t *testing.T) {
 		t.Errorf("%d and %d flows name them", list[0].Flows, list[1].Flows)
 	}
 	f.group("modify", "group_id=1,type=all,bucket=output:p3")
-	if list, _ := f.d.pipeline.listGroups("group_id=1", byName); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
+	if list, _ := f.d.pipeline.ListGroups("group_id=1", pipeline.ByName); list[0].Packets != 0 || len(list[0].Buckets) != 1 {
 		t.Errorf("changed: %+v", list[0])
 	}
 }
@@ -127,24 +128,24 @@ func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.group("add", "group_id=7,type=indirect,bucket=output:p2")
-	if _, err := f.d.pipeline.changeMeters(api.ChangeTable{Op: "add", File: true, Text: "meter=3,pktps,band=type=drop,rate=5\nmeter=4 kbps burst bands=type=drop rate=9 burst_size=8"}); err != nil {
+	if _, err := f.d.pipeline.ChangeMeters(api.ChangeTable{Op: "add", File: true, Text: "meter=3,pktps,band=type=drop,rate=5\nmeter=4 kbps burst bands=type=drop rate=9 burst_size=8"}); err != nil {
 		t.Fatal(err)
 	}
 	f.add("in_port=p1,actions=meter:4,group:7", "in_port=p2,actions=group:7", "priority=1,actions=drop")
 	f.end()
 	f.begin()
-	groups, err := f.d.pipeline.listGroups("", byName)
+	groups, err := f.d.pipeline.ListGroups("", pipeline.ByName)
 	if err != nil || len(groups) != 1 || groups[0].Line != "group_id=7,type=indirect,bucket=bucket_id:0,actions=output:p2" {
 		t.Errorf("groups %+v, %v", groups, err)
 	}
-	meters, err := f.d.pipeline.listMeters("meter=4")
+	meters, err := f.d.pipeline.ListMeters("meter=4")
 	if err != nil || len(meters) != 1 || meters[0].Flows != 1 || meters[0].Line != "meter=4 kbps burst bands=type=drop rate=9 burst_size=8" {
 		t.Errorf("meters %+v, %v", meters, err)
 	}
 	if n := len(f.counts()); n != 3 {
 		t.Errorf("%d flows after a restart, want 3", n)
 	}
-	n, err := f.d.pipeline.changeMeters(api.ChangeTable{Op: "delete", Text: "meter=4"})
+	n, err := f.d.pipeline.ChangeMeters(api.ChangeTable{Op: "delete", Text: "meter=4"})
 	if err != nil || n.Flows != 1 || len(f.counts()) != 2 {
 		t.Errorf("deleting a meter: %+v, %v, %d flows left", n, err, len(f.counts()))
 	}
@@ -152,14 +153,14 @@ func TestGroupsAndMetersStay(t *testing.T) {
 		{"add", "group_id=7,type=all", "group 7"}, {"modify", "group_id=9,type=all", "group 9"}, {"fly", "", "expected add"}, {"add", "group_id=8,type=all,bucket=fly", "fly"},
 	} {
 		var input *InputError
-		if _, err := f.d.pipeline.changeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
+		if _, err := f.d.pipeline.ChangeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: %v, want ...%s...", tt.op, tt.text, err, tt.want)
 		}
 	}
 	f.group("delete", "")
 	f.end()
 	f.begin()
-	if groups, _ := f.d.pipeline.listGroups("", byName); len(groups) != 0 || len(f.counts()) != 1 {
+	if groups, _ := f.d.pipeline.ListGroups("", pipeline.ByName); len(groups) != 0 || len(f.counts()) != 1 {
 		t.Errorf("%d groups and %d flows after the delete of all", len(groups), len(f.counts()))
 	}
 }

@@ -1,13 +1,17 @@
 package control
 
-import "weft/control/observe"
+import (
+	"weft/control/observe"
+	"weft/control/pipeline"
+)
 
-// Hold is observe.Engine's: it returns the workers of the present engine, which stay
-// until release.
-func (d *Pipeline) Hold() (w observe.Workers, release func()) {
-	d.mu.RLock()
-	if d.workers == nil {
-		return nil, d.mu.RUnlock
+// presentEngine is observe.Engine over the pipeline.
+type presentEngine struct{ pipeline *pipeline.Pipeline }
+
+func (e presentEngine) Hold() (observe.Workers, func()) {
+	w, release := e.pipeline.Hold()
+	if w == nil {
+		return nil, release
 	}
-	return d.workers, d.mu.RUnlock
+	return w, release
 }

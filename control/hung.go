@@ -82,9 +82,8 @@ func (d *Daemon) troubled() string {
 
 // portNameNow is a port's name, or its number where it cannot be had without waiting.
 func (d *Daemon) portNameNow(number uint32) string {
-	if d.pipeline.mu.TryRLock() {
-		defer d.pipeline.mu.RUnlock()
-		if name, ok := d.pipeline.view.PortName(number); ok {
+	if view := d.pipeline.ViewNow(); view != nil {
+		if name, ok := view.PortName(number); ok {
 			return name
 		}
 	}

@@ -36,8 +36,8 @@ func (f *fakes) hangWith(number uint32) *fakeEngine {
 		runtime.UnlockOSThread()
 	}()
 	tid := <-thread
-	hung.workers[0].stalled.Store(true)
-	hand := hung.workers[0].shared.InHand
+	hung.workers[0].Stalled.Store(true)
+	hand := hung.workers[0].Shared.InHand
 	atomic.StoreUint64(&hand.Visit, 1<<32|uint64(number)<<16|1)
 	atomic.StoreUint64(&hand.Thread, uint64(tid))
 	return hung
@@ -77,7 +77,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	if n := f.d.replaced.worker.Load(); n != 1 {
 		t.Errorf("%d engines replaced for a hung worker, want 1", n)
 	}
-	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 }
 

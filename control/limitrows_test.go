@@ -10,7 +10,6 @@ import (
 
 	"weft/api"
 	"weft/control/limits"
-	"weft/flowtable"
 )
 
 // The API, a filter by port and the metrics print the same rows.
@@ -18,7 +17,7 @@ func TestLimitRows(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("priority=1,in_port=p1,udp,tp_dst=9,actions=drop", "in_port=p2,actions=drop")
-	f.worker().frame(udpKey(1, 0, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 0, 2, 9), 100)
 	f.settle()
 	get := func(path string) (rows []api.Limit) {
 		t.Helper()
@@ -78,27 +77,5 @@ func TestLimitRowsAreUnique(t *testing.T) {
 			t.Errorf("two rows %+v", r)
 		}
 		seen[id{r.Name, r.Holder}] = true
-	}
-}
-
-// A port is told the limit that admission holds it to, and each refusal is counted.
-func TestMegaflowRowsTellTheLimit(t *testing.T) {
-	f := newMegaflows(testSizes.Cache)
-	refusals := 0
-	for i := range 700 {
-		key := flowtable.Key{flowtable.WPort: 7 << 32, flowtable.WIPv4: uint64(i)}
-		mask := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WIPv4: ^uint64(0)}
-		if f.admit(&megaflow{owner: 7, actions: make([]flowtable.Action, 1)}, &key, &mask) == refused {
-			refusals++
-		}
-	}
-	var row limits.Row
-	f.limitRows(func(r limits.Row) {
-		if r.Name == "megaflows" && r.Holder == limits.Port(7) {
-			row = r
-		}
-	})
-	if refusals == 0 || row.Refused != uint64(refusals) || row.Used != uint64(f.len()) || row.Limit != row.Used {
-		t.Errorf("%d refusals, %d megaflows: %+v", refusals, f.len(), row)
 	}
 }

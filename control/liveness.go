@@ -25,7 +25,7 @@ func (d *Daemon) watchPorts(ctx context.Context) {
 		}
 		d.change.Lock()
 		if d.UpdateLiveness() {
-			d.pipeline.revalidate(func(m *megaflow) bool { return m.usedPorts })
+			d.pipeline.LivenessChanged()
 		}
 		d.change.Unlock()
 	}
@@ -35,7 +35,7 @@ func (d *Daemon) watchPorts(ctx context.Context) {
 // ports, and reports whether that has changed; watchPorts does so again before long.
 // Caller holds change.
 func (d *Daemon) UpdateLiveness() (changed bool) {
-	if !d.pipeline.tables.WatchesPorts() {
+	if !d.pipeline.WatchesPorts() {
 		return false
 	}
 	loop.Notify(d.watched)

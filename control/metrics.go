@@ -8,9 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"weft/api"
+	"weft/conntrack"
 	"weft/control/limits"
+	"weft/control/pipeline"
 	"weft/internal/clock"
-	"weft/openflow"
 )
 
 // metricsHandler answers in Prometheus's text format, from the counters as they
@@ -67,7 +68,7 @@ var (
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	s := c.d.show()
+	s, counts := c.d.show(), c.d.pipeline.Counts()
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
@@ -78,11 +79,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	counter(out, metricRestarts, float64(s.Restarts))
 	c.d.replaced.collect(out)
 	counter(out, metricGivenUp, float64(c.d.requests.GivenUp()))
-	counter(out, metricRefused, float64(c.d.pipeline.refusals.Load()))
-	counter(out, metricUnlearnt, float64(c.d.pipeline.unlearnt.Load()))
+	counter(out, metricRefused, float64(counts.Refused))
+	counter(out, metricUnlearnt, float64(counts.NotLearnt))
 	gauge(metricBuild, 1, s.Version)
 	gauge(metricUptime, s.UptimeS)
-	c.d.collectTools(out)
+	c.d.collectTools(out, counts.TableFlows)
 	limits.Collect(c.d.limitList(c.d.limits.Rows()), out)
 	for i := range s.Ports {
 		p := &s.Ports[i]
@@ -94,24 +95,20 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	now := clock.Monotonic()
 	for i := range s.Workers {
 		w := &s.Workers[i]
-		gauge(metricWorkerBeat, seconds(now, w.HeartbeatNS), strconv.Itoa(i), strconv.Itoa(w.Core))
+		gauge(metricWorkerBeat, pipeline.Seconds(now, w.HeartbeatNS), strconv.Itoa(i), strconv.Itoa(w.Core))
 		collectWorker(out, strconv.Itoa(i), &s.Workers[i])
 	}
 }
 
 // collectTools counts flows by table, and who looks on.
-func (d *Daemon) collectTools(out chan<- prometheus.Metric) {
+func (d *Daemon) collectTools(out chan<- prometheus.Metric, tableFlows map[uint8]int) {
 	captures, lost := d.captures.Counts()
 	out <- prometheus.MustNewConstMetric(metricTaps, prometheus.GaugeValue, float64(captures))
 	counter(out, metricTapsLost, float64(lost))
 	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.Count()))
-	d.pipeline.mu.RLock()
-	defer d.pipeline.mu.RUnlock()
-	d.collectConnections(out)
-	for table := range uint8(openflow.Tables) {
-		if _, flows := d.pipeline.tables.Config(table); flows > 0 {
-			out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
-		}
+	d.pipeline.ReadConnections(func(m *conntrack.Memory) { collectConnections(m, out) })
+	for table, flows := range tableFlows {
+		out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
 	}
 }
 
@@ -166,12 +163,8 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections counts connections. Caller holds mu.
-func (d *Daemon) collectConnections(out chan<- prometheus.Metric) {
-	m, err := d.pipeline.connections()
-	if err != nil {
-		return
-	}
+// collectConnections counts connections.
+func collectConnections(m *conntrack.Memory, out chan<- prometheus.Metric) {
 	c := m.Counters()
 	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(m.Count()))
 	counter(out, metricConnectionsCreated, float64(c.Created))

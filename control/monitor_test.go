@@ -67,17 +67,17 @@ func TestMonitorFlows(t *testing.T) {
 	all := f.monitor(api.MonitorRequest{Flows: true})
 	some := f.monitor(api.MonitorRequest{Flows: true, Match: "udp", Initial: true})
 	f.mustTell(some, "flow initial udp,tp_dst=1 drop 0")
-	f.worker().frame(udpKey(1, 1, 2, 1), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 1), 100)
 	f.settle()
 	f.add("modify udp,actions=resubmit(,1)", "arp,idle_timeout=1,actions=drop", "tcp,actions=normal")
 	f.mustTell(all, "flow deleted delete tcp drop 0", "flow modified udp,tp_dst=1 resubmit(,1) 1", "flow added arp drop 0", "flow added tcp NORMAL 0")
 	f.mustTell(some, "flow modified udp,tp_dst=1 resubmit(,1) 1")
 	f.mustTell(all, "flow expired idle arp drop 0")
 	for range 3 {
-		f.worker().frame(udpKey(1, 1, 2, 1), 100)
+		f.worker().Frame(udpKey(1, 1, 2, 1), 100)
 	}
 	f.settle()
-	if _, err := f.d.pipeline.deleteFlows("", false); err != nil {
+	if _, err := f.d.pipeline.DeleteFlows("", false); err != nil {
 		t.Fatal(err)
 	}
 	f.mustTell(some, "flow deleted delete udp,tp_dst=1 resubmit(,1) 4")

@@ -16,6 +16,8 @@ import (
 // InputError is wrong input.
 type InputError = usererr.Error
 
+func asInput(err error) error { return usererr.Mark(err) }
+
 func inputf(format string, args ...any) error { return usererr.Errorf(format, args...) }
 
 // option is one row of a kind's table: what its value must be. check returns

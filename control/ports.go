@@ -13,10 +13,9 @@ import (
 	"time"
 
 	"weft/api"
-	"weft/control/counters"
 	"weft/control/loop"
+	"weft/control/pipeline"
 	"weft/control/store"
-	"weft/datapath"
 	"weft/engine"
 	"weft/openflow"
 	"weft/port"
@@ -259,12 +258,7 @@ func (d *Daemon) freeNumber(name string) (uint32, error) {
 // enterPort makes the port known to flows. Its statistics start at 0.
 func (d *Daemon) enterPort(p *switchPort) {
 	d.ports[p.saved.Number] = p
-	d.pipeline.mu.Lock()
-	live := d.pipeline.livePort(p.saved.Number)
-	base := &d.pipeline.counters.Ports[p.saved.Number]
-	*base = datapath.PortCounters{}
-	counters.AddPort(base, &live, -1)
-	d.pipeline.mu.Unlock()
+	d.pipeline.ResetPort(p.saved.Number)
 	d.portsChanged()
 }
 
@@ -273,7 +267,7 @@ func (d *Daemon) enterPort(p *switchPort) {
 func (d *Daemon) leavePort(p *switchPort) {
 	delete(d.ports, p.saved.Number)
 	d.updateView() // from now on nothing is learnt on it
-	d.pipeline.macs.forget(p.saved.Number)
+	d.pipeline.ForgetPort(p.saved.Number)
 	d.portsChanged()
 	d.templates.DropPort(p.saved.Number)
 }
@@ -281,31 +275,24 @@ func (d *Daemon) leavePort(p *switchPort) {
 // portsChanged makes a new view of the ports and has everything follow it.
 func (d *Daemon) portsChanged() {
 	d.updateView()
-	d.pipeline.mu.RLock()
-	w := d.pipeline.workers
-	d.pipeline.mu.RUnlock()
-	d.sendTerminations(w)
+	d.sendTerminations(d.pipeline.Workers())
 	d.templates.SetPorts(d.uplinks(), d.encaps())
 	d.updateEndpointsLocked()
 	loop.Notify(d.underlay.Moved) // what the devices are like now
-	d.pipeline.revalidate(func(*megaflow) bool { return true })
+	d.pipeline.PortsChanged()
 }
 
 func (d *Daemon) updateView() {
-	v := &portView{byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: map[uint32]uint16{}}
+	var infos []openflow.PortInfo
+	udpPort := map[uint32]uint16{}
 	for no, p := range d.ports {
-		v.infos = append(v.infos, p.info)
-		v.bound = v.bound || p.info.Binding != nil
-		v.byNo[no], v.byName[p.saved.Name] = p.info, no
+		infos = append(infos, p.info)
 		if p.kind == kindVXLAN {
-			v.udpPort[no] = p.udpPort
+			udpPort[no] = p.udpPort
 		}
 	}
-	slices.SortFunc(v.infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
-	d.pipeline.mu.Lock()
-	d.pipeline.view = v
-	d.pipeline.macs.declare(v.infos)
-	d.pipeline.mu.Unlock()
+	slices.SortFunc(infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
+	d.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
 // deletePort deletes a port. Flows that name it stay, with its number.
@@ -361,7 +348,7 @@ func (d *Daemon) describe(p *switchPort) api.Port {
 	}
 	return api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.given,
-		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.pipeline.portStats(p.saved.Number),
+		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.pipeline.PortStats(p.saved.Number),
 	}
 }
 

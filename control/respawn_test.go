@@ -14,7 +14,7 @@ type dying struct{ *fakeEngine }
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	err := e.fakeEngine.Start(s, m)
 	for _, w := range e.workers {
-		w.stalled.Store(true) // takes no command before it dies
+		w.Stalled.Store(true) // takes no command before it dies
 	}
 	time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
 	return err
@@ -25,7 +25,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
-	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	spawn, left := spawnEngine, 2
 	spawnEngine = func(exe, dir string) (engineClient, error) {
@@ -43,7 +43,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 		}
 		defer f.d.change.Unlock()
 		known, key := false, udpKey(1, 1, 2, 9)
-		f.worker().on(func() { _, known = f.worker().lookup(&key) })
+		f.worker().On(func() { _, known = f.worker().Lookup(&key) })
 		return known && f.last() != first
 	})
 }
@@ -61,11 +61,11 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
-	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	old := f.last()
 	f.die()
-	old.workers[0].stalled.Store(true)
+	old.workers[0].Stalled.Store(true)
 	connectEngine = func(string) (engineClient, error) { return leaving{old}, nil }
 	begun := make(chan struct{})
 	go func() {
@@ -82,7 +82,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})
-	f.worker().frame(udpKey(1, 1, 2, 9), 100)
+	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
 	f.want("in_port=p1", "2/200")
 }

@@ -21,8 +21,8 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	}
 	defer close(prepared)
 	f.begin()
-	w := f.d.pipeline.workers
-	f.worker().stalled.Store(true)
+	w := f.d.pipeline.Workers()
+	f.worker().Stalled.Store(true)
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	ended := make(chan error, 1)
 	go func() { ended <- w.WaitApplied() }()

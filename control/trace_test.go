@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/observe"
+	"weft/control/pipeline"
+	"weft/openflow"
 )
 
 func TestTrace(t *testing.T) {
@@ -13,7 +16,7 @@ func TestTrace(t *testing.T) {
 	f.vxlanPorts(3)
 	f.add("priority=7,cookie=5,in_port=p1,tcp,actions=mod_nw_tos:8,resubmit(,3),p2",
 		"table=3,nw_dst=10.0.0.0/8,tcp,actions=p3,p1", "table=3,priority=1,actions=drop")
-	tr, err := f.d.pipeline.trace("in_port=p1,tcp,nw_dst=10.1.2.3,tp_dst=80", "", byName)
+	tr, err := f.trace("in_port=p1,tcp,nw_dst=10.1.2.3,tp_dst=80", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,18 +50,18 @@ func TestTrace(t *testing.T) {
 	}
 
 	// A frame that is dropped, and one that nothing matches.
-	tr, err = f.d.pipeline.trace("in_port=p2,udp", "", byName)
+	tr, err = f.trace("in_port=p2,udp", "")
 	if err != nil || tr.Drop != "table-miss" || len(tr.Steps) != 1 || tr.Steps[0].Rule != nil {
 		t.Errorf("%+v, %v", tr, err)
 	}
 	for _, c := range []struct{ flow, word string }{
 		{"", "missing"}, {"nw_sorc=1", "nw_sorc"}, {"in_port=p9", "p9"}, {"table=3", "table=3"},
 	} {
-		if _, err := f.d.pipeline.trace(c.flow, "", byName); err == nil || !strings.Contains(err.Error(), c.word) {
+		if _, err := f.trace(c.flow, ""); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("trace %q: %v, want %q", c.flow, err, c.word)
 		}
 	}
-	if n := f.d.pipeline.megaflows.len(); n != 0 {
+	if n := f.d.pipeline.Counts().Megaflows; n != 0 {
 		t.Errorf("a trace left %d megaflows", n)
 	}
 }
@@ -69,7 +72,7 @@ func TestTraceThroughTracking(t *testing.T) {
 	f.vxlanPorts(2)
 	f.add("in_port=p1,tcp,actions=mod_nw_tos:8,ct(table=1,zone=5)",
 		"table=1,ct_state=+new+trk,tcp,actions=ct(commit,zone=5),p2", "table=1,ct_state=+est+trk,ct_zone=5,ip,nw_tos=8,actions=drop")
-	tr, err := f.d.pipeline.trace("in_port=p1,tcp,nw_dst=10.1.2.3", "", byName)
+	tr, err := f.trace("in_port=p1,tcp,nw_dst=10.1.2.3", "")
 	if err != nil || len(tr.Then) != 1 {
 		t.Fatalf("%+v, %v", tr, err)
 	}
@@ -77,16 +80,23 @@ func TestTraceThroughTracking(t *testing.T) {
 		!strings.Contains(then.Actions, "tunnel") || then.Drop != "" {
 		t.Errorf("new: %+v", then)
 	}
-	tr, err = f.d.pipeline.trace("in_port=p1,tcp,nw_dst=10.1.2.3", "+est+trk", byName)
+	tr, err = f.trace("in_port=p1,tcp,nw_dst=10.1.2.3", "+est+trk")
 	if err != nil || len(tr.Then) != 1 || tr.Then[0].Drop != "flow-drop" || tr.Then[0].Steps[0].Rule == nil {
 		t.Errorf("established: %+v, %v", tr, err)
 	}
-	if _, err := f.d.pipeline.trace("in_port=p1,tcp", "+frob", byName); err == nil || !strings.Contains(err.Error(), "frob") {
+	if _, err := f.trace("in_port=p1,tcp", "+frob"); err == nil || !strings.Contains(err.Error(), "frob") {
 		t.Errorf("%v", err)
 	}
 	// Tracking without end ends.
 	f.add("table=2,ip,actions=ct(table=2)", "in_port=p2,ip,actions=ct(table=2)")
-	if _, err := f.d.pipeline.trace("in_port=p2,tcp", "", byName); err != nil {
+	if _, err := f.trace("in_port=p2,tcp", ""); err != nil {
 		t.Error(err)
 	}
+}
+
+func (f *fakes) trace(flow, ctNext string) (tr api.Trace, err error) {
+	f.d.pipeline.Tracing(pipeline.ByName, func(t *pipeline.Tracer, view *pipeline.View, names openflow.Names) {
+		tr, err = observe.Trace(t, view, names, flow, ctNext)
+	})
+	return tr, err
 }

@@ -1,0 +1,107 @@
+package observe
+
+import (
+	"weft/api"
+	"weft/control/usererr"
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// Tracer translates a frame without counting it or learning from it. Its tables do not
+// change from one call to the next.
+type Tracer interface {
+	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
+}
+
+// maxTracked bounds how often a traced frame is looked up again behind tracking.
+const maxTracked = 16
+
+// Trace follows a frame that does not exist through the tables. flow has its fields,
+// with the ports of view; ctNext is the ct_state that each tracking finds, "" for a new
+// connection. names shows ports in the answer, nil: by number.
+func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
+	if flow == "" {
+		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
+	}
+	if ctNext == "" {
+		ctNext = "+new+trk"
+	}
+	key, err := openflow.ParseKey(flow, view)
+	if err != nil {
+		return api.Trace{}, usererr.Mark(err)
+	}
+	given, err := openflow.ParseFilter(flow, view)
+	if err != nil {
+		return api.Trace{}, usererr.Mark(err)
+	}
+	state, err := openflow.ParseFilter("ct_state="+ctNext, view)
+	if err != nil {
+		return api.Trace{}, usererr.Mark(err)
+	}
+	c := trace{tables: tables, ctState: state.Match.Unpack().Value[flowtable.WCT], names: names, left: maxTracked}
+	out := c.follow(&key)
+	out.Flow = given.Match.Format(names)
+	return out, nil
+}
+
+// trace is one call of Trace.
+type trace struct {
+	tables  Tracer
+	names   openflow.Names
+	ctState uint64 // that each tracking finds
+	left    int    // look-ups behind tracking
+}
+
+// follow traces a key, and the keys that tracking makes of it.
+func (c *trace) follow(key *flowtable.Key) api.Trace {
+	out := api.Trace{Steps: []api.TraceStep{}}
+	var tracked []flowtable.Key // of ct actions that name a table, as they were then
+	t := c.tables.Trace(key, func(s openflow.TraceStep) {
+		out.Steps = append(out.Steps, traceStep(&s, c.names))
+		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
+			k := flowtable.Key(s.Flow[:flowtable.KeyWords])
+			k[flowtable.WCT] = c.ctState | uint64(s.Action.CT.Zone)
+			tracked = append(tracked, k)
+		}
+	})
+	match := openflow.MatchOf(key, &t.Mask)
+	out.Megaflow = openflow.FormatMatch(&match, c.names)
+	out.Actions = openflow.FormatDatapathActions(t.Actions, c.names)
+	if t.Drop != 0 {
+		out.Drop = t.Drop.String()
+	}
+	for i := range t.Actions {
+		if a := &t.Actions[i]; a.Op == flowtable.OpRecirc && len(tracked) > 0 && c.left > 0 {
+			c.left--
+			next := tracked[0]
+			tracked = tracked[1:]
+			next[flowtable.WPort] = next[flowtable.WPort]&^0xffffffff | uint64(a.U32)
+			then := c.follow(&next)
+			then.Flow = openflow.FormatMatch(FrameMatch(&next), c.names)
+			out.Then = append(out.Then, then)
+		}
+	}
+	return out
+}
+
+// traceStep puts a step into words.
+func traceStep(s *openflow.TraceStep, names openflow.Names) api.TraceStep {
+	step := api.TraceStep{Depth: s.Depth, Table: s.Table, Note: s.Note}
+	switch {
+	case s.Lookup:
+		step.Kind = api.StepTable
+		if s.Rule != nil {
+			step.Rule = &api.TraceRule{
+				Priority: int(s.Rule.Priority), Cookie: s.Rule.Cookie,
+				Match:   s.Rule.Match.Format(names),
+				Actions: openflow.FormatActions(s.Rule.Actions, names),
+			}
+		}
+	case s.Action != nil:
+		step.Kind = api.StepAction
+		step.Action = openflow.FormatActions([]openflow.Action{*s.Action}, names)
+	default:
+		step.Kind = api.StepNote
+	}
+	return step
+}

@@ -1,0 +1,217 @@
+package pipeline
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"weft/api"
+	"weft/flowtable"
+	"weft/internal/waitfor"
+)
+
+// Every frame counts once: the first of a flow, later ones, those of a second
+// miss of the same flow, and those before and after changes of the tables.
+func TestCountsAreExact(t *testing.T) {
+	f := newRig(t)
+	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
+	w := f.worker()
+	for i := range uint32(100) {
+		w.Frame(udpKey(1, i%7, 2, 1), 100)
+		w.Frame(udpKey(1, i%5, 2, 2), 60)
+	}
+	f.settle()
+	f.want("udp,tp_dst=1", "100/10000")
+	f.want("udp,tp_dst=2", "100/6000")
+	if n := f.p.megaflows.len(); n != 2 {
+		t.Errorf("%d megaflows for two rules that look at tp_dst alone", n)
+	}
+	w.On(func() {
+		if w.Lost > 0 {
+			t.Errorf("%d frames missed again", w.Lost)
+		}
+	})
+
+	f.add("priority=40000,udp,tp_dst=1,nw_src=10.0.0.3,actions=drop")
+	for i := range uint32(70) {
+		w.Frame(udpKey(1, i%7, 2, 1), 100)
+	}
+	f.settle()
+	f.want("udp,tp_dst=1", "160/16000")
+	f.want("udp,nw_src=10.0.0.3,tp_dst=1", "10/1000")
+	if _, err := f.p.DeleteFlows("udp,nw_src=10.0.0.3", false); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		w.Frame(udpKey(1, 3, 2, 1), 100)
+	}
+	f.settle()
+	f.want("udp,tp_dst=1", "170/17000")
+}
+
+// A change removes the megaflows it affects, before it returns, and leaves the
+// others and their hits alone.
+func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(3)
+	f.add("in_port=p1,actions=p2", "in_port=p2,actions=p3")
+	w := f.worker()
+	one, two := udpKey(1, 1, 2, 9), udpKey(2, 1, 2, 9)
+	w.Frame(one, 100)
+	w.Frame(two, 100)
+	f.settle()
+	var kept uint32
+	w.On(func() { kept, _ = w.Lookup(&two) })
+
+	if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "modify", Text: "in_port=p1,actions=p3"}); err != nil {
+		t.Fatal(err)
+	}
+	w.On(func() {
+		if slot, ok := w.Lookup(&one); ok {
+			t.Errorf("megaflow %d goes by the old rule", slot)
+		}
+		slot, ok := w.Lookup(&two)
+		if !ok || slot != kept || w.Cache.Flow(slot).Packets != 1 {
+			t.Errorf("the unaffected megaflow: slot %d %v, was %d", slot, ok, kept)
+		}
+	})
+	w.Frame(one, 100)
+	f.settle()
+	f.want("in_port=p1", "2/200")
+	f.want("in_port=p2", "1/100")
+}
+
+// A change waits for workers that are slow.
+func TestChangeWaitsForWorkers(t *testing.T) {
+	f := newRig(t)
+	f.add("udp,actions=drop")
+	w := f.worker()
+	key := udpKey(1, 1, 2, 9)
+	w.Frame(key, 100)
+	f.settle()
+	w.Stalled.Store(true)
+	done := make(chan struct{})
+	go func() {
+		if _, err := f.p.DeleteFlows("", false); err != nil {
+			t.Error(err)
+		}
+		close(done)
+	}()
+	waitfor.True(t, "the megaflow is on its way out", func() bool { return f.p.megaflows.len() == 0 })
+	select {
+	case <-done:
+		t.Error("the change returned although the worker still goes by the old rules")
+	default:
+	}
+	w.Stalled.Store(false)
+	<-done
+	w.On(func() {
+		if _, ok := w.Lookup(&key); ok {
+			t.Error("the megaflow is still there")
+		}
+	})
+}
+
+// Beyond the limit of masks frames are executed singly, and count.
+func TestMaskLimit(t *testing.T) {
+	f := newRig(t)
+	var flows []string
+	for bits := 1; bits <= 30; bits++ { // a mask each
+		flows = append(flows, fmt.Sprintf("priority=%d,udp,nw_src=10.0.0.0/%d,actions=drop", bits, bits))
+	}
+	f.add(flows...)
+	f.add("priority=100,ip,nw_src=11.0.0.0/8,actions=drop", "priority=0,actions=drop")
+	w := f.worker()
+	sent := uint64(0)
+	for i := range 33 {
+		k := udpKey(1, 0, 2, 9)
+		k[flowtable.WIPv4] = uint64(0x0a000000) ^ uint64(1)<<(31-i%32)<<32 | 1
+		w.Frame(k, 100)
+		sent++
+		f.settle()
+	}
+	f.p.megaflows.mu.Lock()
+	if n := len(f.p.megaflows.masks); n > testSizes.Cache.Masks {
+		t.Errorf("%d masks, at most %d fit", n, testSizes.Cache.Masks)
+	}
+	f.p.megaflows.mu.Unlock()
+	packets, _ := uint64(0), 0
+	all, err := f.p.DumpFlows("", ByName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fl := range all {
+		packets += fl.Packets
+	}
+	w.On(func() {
+		t.Logf("%d installed, %d executed singly", w.Installs, len(w.Executed))
+		if w.Lost > 0 {
+			t.Errorf("%d frames lost", w.Lost)
+		}
+	})
+	if missed := f.p.refusals.Load(); packets != sent {
+		t.Errorf("%d frames counted of %d, %d executed singly", packets, sent, missed)
+	}
+}
+
+// normal learns, floods until it has, and forgets the port with the port.
+func TestNormalLearns(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(2)
+	f.add("actions=normal")
+	w := f.worker()
+	a, b := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	w.Frame(a, 100)
+	f.settle()
+	w.Frame(b, 100)
+	f.settle()
+	waitfor.True(t, "the flood is revalidated", func() bool {
+		ok := false
+		w.On(func() { _, ok = w.Lookup(&a) })
+		return !ok
+	})
+	if n := f.p.macs.len(); n != 2 {
+		t.Errorf("%d addresses learnt", n)
+	}
+	f.deletePort(2)
+	if n := f.p.macs.len(); n != 1 {
+		t.Errorf("%d addresses left without port p2", n)
+	}
+}
+
+// A long list is described a part at a time: whoever wants the lock to change
+// something gets it in between.
+func TestDescribingLetsOthersIn(t *testing.T) {
+	f := newRig(t)
+	f.change.Lock()
+	defer f.change.Unlock()
+	got := make(chan struct{})
+	seen := 0
+	f.p.inTurns(2*describeChunk, func(i int) {
+		if i != seen {
+			t.Fatalf("%d comes after %d others", i, seen)
+		}
+		seen++
+		switch i {
+		case 0:
+			go func() {
+				f.p.mu.Lock()
+				close(got)
+				f.p.mu.Unlock()
+			}()
+			for f.p.mu.TryRLock() { // until the other waits for it
+				f.p.mu.RUnlock()
+				runtime.Gosched()
+			}
+		case describeChunk:
+			select {
+			case <-got:
+			default:
+				t.Error("nobody got the lock before the second part")
+			}
+		}
+	})
+	if seen != 2*describeChunk {
+		t.Errorf("%d described", seen)
+	}
+}

@@ -1,0 +1,213 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"weft/api"
+	"weft/control/usererr"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Groups and meters: the tables beside those of flows.
+
+var groupCommands = map[string]openflow.GroupCommand{
+	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
+}
+
+var meterCommands = map[string]openflow.MeterCommand{
+	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
+}
+
+// ChangeGroups does all of a change or nothing. When it returns, no frame goes
+// by the old groups any more.
+func (d *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
+	command, ok := groupCommands[c.Op]
+	if !ok {
+		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify, put or delete", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mods []openflow.GroupMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, d.view)
+	} else {
+		mods = make([]openflow.GroupMod, 1)
+		mods[0], err = openflow.ParseGroupMod(c.Text, command, d.view)
+	}
+	if err != nil {
+		return api.TableChanged{}, usererr.Mark(err)
+	}
+	return d.changeTable(len(mods), func() (openflow.Changes, error) {
+		return d.tables.ApplyGroups(mods, clock.Monotonic())
+	})
+}
+
+func (d *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
+	command, ok := meterCommands[c.Op]
+	if !ok {
+		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify or delete", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mods []openflow.MeterMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseMeterMods(strings.NewReader(c.Text), command)
+	} else {
+		mods = make([]openflow.MeterMod, 1)
+		mods[0], err = openflow.ParseMeterMod(c.Text, command)
+	}
+	if err != nil {
+		return api.TableChanged{}, usererr.Mark(err)
+	}
+	return d.changeTable(len(mods), func() (openflow.Changes, error) {
+		changes, changed, err := d.tables.ApplyMeters(mods, clock.Monotonic())
+		for _, m := range changed {
+			sendMeter(d.workers, m)
+		}
+		return changes, err
+	})
+}
+
+// changeTable applies a change of groups or meters with the flows that go with
+// it, saves and revalidates. Caller holds change.
+func (d *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
+	d.mu.Lock()
+	d.pullAll()
+	changes, err := apply()
+	if err != nil {
+		d.mu.Unlock()
+		return api.TableChanged{}, usererr.Mark(err)
+	}
+	removed := d.removePlaces(changes.Removed)
+	d.mu.Unlock()
+
+	groups, meters := d.tableTexts()
+	err = d.store.ChangeTables(groups, meters, removed)
+	d.ports.UpdateLiveness()
+	d.revalidate(func(*megaflow) bool { return true })
+	d.tell(&changes)
+	d.releasePlaces(removed)
+	if err != nil {
+		return api.TableChanged{}, fmt.Errorf("the change is in force but could not be saved: %w", err)
+	}
+	return api.TableChanged{Changed: n, Flows: len(changes.Removed)}, nil
+}
+
+// tableTexts is groups and meters as they are saved, by number. Caller holds change.
+func (d *Pipeline) tableTexts() (groups, meters map[uint32]string) {
+	groups, meters = map[uint32]string{}, map[uint32]string{}
+	for _, g := range d.tables.Groups(openflow.GroupAny) {
+		groups[g.ID] = openflow.FormatGroup(g, nil)
+	}
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
+		meters[m.ID] = openflow.FormatMeter(m)
+	}
+	return groups, meters
+}
+
+// loadTables makes groups and meters as they were saved, before the flows that
+// name them. Nothing else runs yet.
+func (d *Pipeline) loadTables(groups, meters []string) {
+	for _, text := range meters {
+		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
+		if err == nil {
+			_, _, err = d.tables.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
+		}
+		if err != nil {
+			d.log.Error("a saved meter is left out", "meter", text, "error", err)
+		}
+	}
+	var mods []openflow.GroupMod
+	for _, text := range groups {
+		mod, err := openflow.ParseGroupMod(text, openflow.GroupAdd, nil)
+		if err != nil {
+			d.log.Error("a saved group is left out", "group", text, "error", err)
+			continue
+		}
+		mods = append(mods, mod)
+	}
+	if _, err := d.tables.ApplyGroups(mods, clock.Monotonic()); err != nil {
+		d.log.Error("the saved groups are left out", "error", err)
+	}
+}
+
+// sendMeters has workers that know of none meter.
+func (d *Pipeline) sendMeters(w *workers.Workers) {
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
+		sendMeter(w, m)
+	}
+}
+
+func sendMeter(w *workers.Workers, m *openflow.Meter) {
+	for i := range m.Bands {
+		b := &m.Bands[i]
+		meter := datapath.NewMeter(m.Packets, b.Rate, b.Depth())
+		w.Broadcast(datapath.AppendMeter(nil, b.Slot, &meter))
+	}
+}
+
+func (d *Pipeline) ListGroups(text string, words PortWords) ([]api.Group, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	d.mu.Lock()
+	d.pullAll()
+	d.mu.Unlock()
+	list, now, flows := []api.Group{}, clock.Monotonic(), d.tables.GroupFlows()
+	groups := d.tables.Groups(mod.Group.ID)
+	d.inTurns(len(groups), func(i int) {
+		g := groups[i]
+		s := d.tables.GroupStats(g)
+		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: Seconds(now, s.CreatedNS),
+			Flows: flows[g.ID], Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
+		for _, b := range s.Buckets {
+			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
+		}
+		list = append(list, shown)
+	})
+	return list, nil
+}
+
+func (d *Pipeline) ListMeters(text string) ([]api.Meter, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	list, now, flows := []api.Meter{}, clock.Monotonic(), d.tables.MeterFlows()
+	meters := d.tables.Meters(mod.Meter.ID)
+	d.inTurns(len(meters), func(i int) {
+		m := meters[i]
+		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: flows[m.ID], DurationS: Seconds(now, m.CreatedNS)}
+		for i := range m.Bands {
+			var band api.MeterBand
+			var packets, bytes uint64
+			for _, sh := range d.workers.Shared() {
+				c := &sh.Meters[m.Bands[i].Slot]
+				packets += atomic.LoadUint64(&c.Packets)
+				bytes += atomic.LoadUint64(&c.Bytes)
+				band.Packets += atomic.LoadUint64(&c.DroppedPackets)
+				band.Bytes += atomic.LoadUint64(&c.DroppedBytes)
+			}
+			if i == 0 { // what a band drops does not come to the next
+				shown.Packets, shown.Bytes = packets, bytes
+			}
+			shown.Bands = append(shown.Bands, band)
+		}
+		list = append(list, shown)
+	})
+	return list, nil
+}
+
+// Liveness of ports, for buckets that watch them

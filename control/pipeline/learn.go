@@ -1,0 +1,157 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"weft/control/loop"
+	"weft/control/underlay"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Flows that learn actions make. The first frame waits until what it taught is
+// in the tables, so that an answer to it finds that; later ones refresh it by
+// the megaflow's statistics. Learnt flows are not saved.
+
+const (
+	// learnQueue bounds the frames and megaflows that wait to be learnt from.
+	// Beyond it a frame goes its way, and its megaflow teaches by its statistics.
+	learnQueue = 1024
+	// learnBatch is the number of them that one revalidation answers.
+	learnBatch = 256
+)
+
+// lesson is what is to be learnt, and the frame that waits for it.
+type lesson struct {
+	flows   []openflow.FlowMod
+	workers *workers.Workers // nil: no frame waits
+	held    underlay.HeldFrame
+	miss    *datapath.Upcall
+}
+
+// learnFirst hands a frame over that is to be learnt from; it reports false if
+// there is nothing to learn from it, or no room.
+func (d *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	if !d.teaches(t) {
+		return false
+	}
+	miss := *up
+	select {
+	case d.lessons <- lesson{t.Learned, w, held, &miss}:
+		return true
+	default:
+		return false
+	}
+}
+
+// teaches tells whether the frame teaches flows that are not in the tables. Caller
+// holds d.mu.
+func (d *Pipeline) teaches(t *openflow.Translation) bool {
+	for i := range t.Learned {
+		if !d.tables.Learnt(&t.Learned[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// learnOn refreshes what frames taught that came until usedNS. Caller holds d.mu alone.
+func (d *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
+	missing := false
+	for i := range learned {
+		missing = !d.tables.RefreshLearnt(&learned[i], usedNS) || missing
+	}
+	if !missing {
+		return
+	}
+	select {
+	case d.lessons <- lesson{flows: learned}:
+	default: // its next frames say so again
+	}
+}
+
+// finish shortens the timeouts of flows that saw a connection end. Caller holds
+// d.mu alone.
+func (d *Pipeline) finish(list []openflow.Finished) {
+	for i := range list {
+		f := &list[i]
+		if f.Rule.Removed || !f.ReduceTimeouts() {
+			continue
+		}
+		counts := &d.counters.Rules[d.places[f.Rule.Slot]]
+		counts.IdleTimeout, counts.HardTimeout = f.Rule.IdleTimeout, f.Rule.HardTimeout
+	}
+}
+
+// learnFlows adds what is to be learnt until ctx ends, and spends as much time
+// on nothing as on that: each batch has megaflows translated anew.
+func (d *Pipeline) learnFlows(ctx context.Context) {
+	for {
+		var batch []lesson
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-d.lessons:
+			batch = append(batch, l)
+		}
+		for more := true; more && len(batch) < learnBatch; {
+			select {
+			case l := <-d.lessons:
+				batch = append(batch, l)
+			default:
+				more = false
+			}
+		}
+		began := time.Now()
+		d.learnBatch(batch)
+		for i := range batch {
+			if l := &batch[i]; l.workers != nil {
+				d.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
+			}
+		}
+		if !loop.Sleep(ctx, time.Since(began)) {
+			return
+		}
+	}
+}
+
+// learnBatch changes the tables; when it returns, no frame goes by the old rules
+// any more.
+func (d *Pipeline) learnBatch(batch []lesson) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mods []openflow.FlowMod
+	for i := range batch {
+		mods = append(mods, batch[i].flows...)
+	}
+	d.mu.Lock()
+	d.pullAll()
+	changes, refused := d.tables.ApplyLearned(mods, clock.Monotonic())
+	d.unlearnt.Add(uint64(refused)) // their frames go their way
+	removed := d.enter(&changes)
+	d.mu.Unlock()
+	if len(removed) > 0 {
+		if err := d.store.ChangeFlows(nil, removed); err != nil {
+			d.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
+		}
+	}
+	var tables openflow.TableSet
+	if changedTables(&changes, &tables); tables != (openflow.TableSet{}) {
+		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	}
+	d.tell(&changes)
+	d.releasePlaces(removed)
+}
+
+// changedTables adds the tables of changed rules to set: megaflows that looked at
+// no other come out as before.
+func changedTables(c *openflow.Changes, set *openflow.TableSet) {
+	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
+		for _, r := range list {
+			set.Add(r.Table)
+		}
+	}
+}

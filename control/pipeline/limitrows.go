@@ -1,0 +1,94 @@
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"weft/control/counters"
+	"weft/control/limits"
+	"weft/datapath"
+	"weft/internal/share"
+	"weft/openflow"
+	"weft/packet"
+)
+
+// tableLimitRows are the rows of the OpenFlow tables, which only the API fills: beyond
+// a limit a change is refused as a whole.
+func (d *Pipeline) tableLimitRows(emit func(limits.Row)) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	bands := 0
+	for _, m := range d.tables.Meters(openflow.MeterAll) {
+		bands += len(m.Bands)
+	}
+	for _, r := range []limits.Row{
+		{Name: "flows", Unit: "entries", Used: uint64(d.tables.Len()), Limit: counters.MaxRules},
+		{Name: "groups", Unit: "entries", Used: uint64(len(d.tables.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
+		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
+	} {
+		r.Holder = limits.All()
+		emit(r)
+	}
+	used, refused := d.recircs.Shares(shareRow(emit, "recirculation_ids"))
+	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
+}
+
+// shareRow emits a row of what one port has of a resource.
+func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
+	return func(port uint32, u share.Use) {
+		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
+			Guarantee: uint64(u.Guarantee), Limit: uint64(u.Limit), Refused: u.Refused})
+	}
+}
+
+// learnedLimitRows are the rows of what frames teach.
+func (d *Pipeline) learnedLimitRows(emit func(limits.Row)) {
+	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(d.lessons)),
+		Limit: learnQueue, Refused: d.unlearnt.Load()})
+}
+
+// workerLimitRows are the rows of the memory shared with the workers: frames held for
+// control by port, and the table of connections.
+func (d *Pipeline) workerLimitRows(emit func(limits.Row)) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.workers == nil {
+		return
+	}
+	d.heldLimitRows(emit)
+	m, err := d.connections()
+	if err != nil {
+		return
+	}
+	trackingRows(m, emit)
+}
+
+// heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so
+// a count may be off by the frames that come and go. Caller holds mu.
+func (d *Pipeline) heldLimitRows(emit func(limits.Row)) {
+	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
+	for _, sh := range d.workers.Shared() {
+		slots += uint64(len(sh.Held))
+		for i := range sh.Held {
+			h := &sh.Held[i]
+			if atomic.LoadUint32(&h.State) == datapath.HeldWaiting {
+				held[atomic.LoadUint32(&h.InPort)]++
+				all++
+			}
+		}
+	}
+	var refused uint64
+	for no := range d.view.byNo {
+		live, old := d.livePort(no), &d.counters.Ports[no]
+		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
+			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
+		refused += n
+		if held[no] == 0 && n == 0 {
+			continue
+		}
+		// A port holds at most as many of a worker's slots as it leaves free.
+		free := slots - min(all, slots)
+		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
+			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})
+	}
+	emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.All(), Used: all, Limit: slots, Refused: refused})
+}

@@ -1,0 +1,207 @@
+package pipeline
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/api"
+	"weft/control/limits"
+	"weft/control/loop"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// Addresses that normal has learnt: the table and its lock, and how it is shown and
+// flushed.
+
+// ListMACs lists the learnt addresses by VLAN, address and VNI.
+func (d *Pipeline) ListMACs() []api.MAC {
+	entries, now := d.macs.entries(), clock.Monotonic()
+	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
+		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
+	})
+	d.mu.RLock()
+	view := d.view
+	d.mu.RUnlock()
+	list := make([]api.MAC, 0, len(entries))
+	for _, e := range entries {
+		name, _ := view.PortName(e.Port)
+		m := api.MAC{
+			PortNumber: e.Port, Port: name, VLAN: e.VLAN, MAC: openflow.FormatEthernet(e.MAC),
+			AgeS: time.Duration(now - min(now, e.SeenNS)).Seconds(), Declared: e.Declared,
+		}
+		if e.Declared {
+			m.AgeS = 0
+		}
+		if vni, ok := e.Segment.VNI(); ok {
+			m.VNI = &vni
+		}
+		if e.Remote.IsValid() {
+			m.Remote = e.Remote.String()
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// FlushMACs forgets what was learnt on the port of that name, or on all. When it
+// returns, no frame goes by it any more.
+func (d *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	flush := d.macs.flushAll
+	if port != "" {
+		no, ok := d.view.PortByName(port) // changes under change alone
+		if !ok {
+			return api.MACsFlushed{}, d.view.NoPort(port)
+		}
+		flush = func() int { return d.macs.flush(no) }
+	}
+	d.mu.Lock()
+	d.pullAll() // frames that came before teach nothing afterwards
+	d.mu.Unlock()
+	n := flush()
+	if n > 0 {
+		d.revalidate(usesMACs)
+	}
+	return api.MACsFlushed{Flushed: n}, nil
+}
+
+// usesMACs tells whether a megaflow may come out otherwise when addresses are learnt
+// or forgotten.
+func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
+
+// learn applies what normal has seen. Any lock but macs.mu may be held.
+func (d *Pipeline) learn(l openflow.Learn, nowNS uint64) {
+	if d.macs.learn(l, nowNS) {
+		d.macsChanged()
+	}
+}
+
+// macsChanged has megaflows that depend on learnt addresses revalidated soon.
+func (d *Pipeline) macsChanged() { loop.Notify(d.macsStale) }
+
+// macs guards the table of learnt addresses. mu is a leaf.
+type macs struct {
+	mu    sync.RWMutex
+	table *openflow.MACTable
+}
+
+// maxMACs bounds the learnt addresses; at the limit the port that has most gives up its
+// own, see openflow/macshare.go.
+const maxMACs = 65536
+
+func newMACs() *macs {
+	return &macs{table: openflow.NewMACTable(maxMACs, openflow.DefaultMACAge)}
+}
+
+func (m *macs) generation() uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Generation()
+}
+
+func (m *macs) learn(l openflow.Learn, nowNS uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Learn(l, nowNS)
+}
+
+func (m *macs) lookup(s openflow.Segment, vlan uint16, mac uint64) (uint32, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Lookup(s, vlan, mac)
+}
+
+func (m *macs) vtep(s openflow.Segment, vlan uint16, mac uint64) netip.Addr {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.VTEP(s, vlan, mac)
+}
+
+func (m *macs) moved(l *openflow.Learn) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Moved(l)
+}
+
+func (m *macs) announced(s openflow.Segment, vlan uint16, mac uint64, port uint32) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Announced(s, vlan, mac, port)
+}
+
+func (m *macs) neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Neighbour(s, vlan, ip)
+}
+
+func (m *macs) expire(nowNS uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Expire(nowNS) > 0
+}
+
+func (m *macs) flush(port uint32) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.Flush(port)
+}
+
+// forget flushes a port that is gone, declare replaces what ports are bound to.
+func (m *macs) forget(port uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.table.Forget(port)
+}
+
+func (m *macs) declare(ports []openflow.PortInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.table.Declare(openflow.Declares(ports))
+}
+
+// limitRows are the shares of the table, and the moves that ports were refused: of
+// addresses that are another port's, by declaration, by VNI, or by being alive there.
+func (m *macs) limitRows(emit func(limits.Row)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var learnt, moves uint64
+	for _, s := range m.table.Shares() {
+		r := &s.Refused
+		refused := r.Declared + r.OtherVNI + r.Moves
+		learnt += r.Rate
+		moves += refused
+		if s.Used != 0 || r.Rate != 0 {
+			emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.Port(s.Port), Used: uint64(s.Used),
+				Guarantee: uint64(m.table.Guarantee()), Limit: uint64(m.table.PortLimit()), Refused: r.Rate})
+		}
+		if refused != 0 {
+			emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.Port(s.Port), Refused: refused})
+		}
+	}
+	emit(limits.Row{Name: "macs", Unit: "entries", Holder: limits.All(), Used: uint64(m.table.Len()), Limit: maxMACs, Refused: learnt})
+	emit(limits.Row{Name: "mac_moves", Unit: "moves", Holder: limits.All(), Refused: moves})
+}
+
+func (m *macs) flushAll() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.table.FlushAll()
+}
+
+func (m *macs) entries() []openflow.MACEntry {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Entries()
+}
+
+func (m *macs) len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.table.Len()
+}

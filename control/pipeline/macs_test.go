@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"weft/control/limits"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// What normal has learnt is listed, and once it was flushed no megaflow goes by it.
+func TestMACs(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(2)
+	f.add("actions=normal")
+	w := f.worker()
+	a, b := udpKey(1, 1, 2, 9), udpKey(2, 2, 1, 9)
+	w.Frame(b, 100)
+	f.settle()
+	w.Frame(a, 100)
+	f.settle()
+	text := func() (s string) {
+		for _, m := range f.p.ListMACs() {
+			s += fmt.Sprintf("%s/%d vlan %d vni %d %s; ", m.Port, m.PortNumber, m.VLAN, *m.VNI, m.MAC)
+			if m.AgeS < 0 || m.AgeS > 100 {
+				t.Errorf("%s was seen %v s ago", m.MAC, m.AgeS)
+			}
+		}
+		return s
+	}
+	known := func() (ok bool) {
+		w.On(func() { _, ok = w.Lookup(&a) })
+		return ok
+	}
+	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; p2/2 vlan 0 vni 1 02:00:00:00:00:02; "; got != want {
+		t.Errorf("learnt %q, want %q", got, want)
+	}
+	if !known() {
+		t.Fatal("no megaflow for a known address")
+	}
+	var input *usererr.Error
+	if _, err := f.p.FlushMACs("p9"); !errors.As(err, &input) {
+		t.Errorf("a port that is not there: %v", err)
+	}
+	if n, err := f.p.FlushMACs("p2"); err != nil || n.Flushed != 1 || known() {
+		t.Errorf("%d flushed, %v; a megaflow goes by it: %v", n.Flushed, err, known())
+	}
+	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
+		t.Errorf("left %q, want %q", got, want)
+	}
+	if n, err := f.p.FlushMACs(""); err != nil || n.Flushed != 1 || text() != "" {
+		t.Errorf("%d flushed, %v, left %q", n.Flushed, err, text())
+	}
+}
+
+// Workers' goroutines learn while ports are bound and unbound, and others look.
+func TestLearningFromSeveralWorkers(t *testing.T) {
+	m := newMACs()
+	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}
+	const workers, frames = 4, 5000
+	var done sync.WaitGroup
+	for worker := range uint32(workers) {
+		done.Go(func() {
+			for i := range uint64(frames) {
+				mac := i % 1000
+				m.learn(openflow.Learn{Valid: true, Segment: openflow.Segment(i % 3), Port: worker + 1, MAC: mac}, i)
+				m.lookup(0, 0, mac)
+				m.moved(&openflow.Learn{Valid: true, Port: worker + 1, MAC: mac})
+			}
+		})
+	}
+	done.Go(func() {
+		for i := range 200 {
+			m.declare([]openflow.PortInfo{bound}[:i%2])
+			m.limitRows(func(limits.Row) {})
+			m.forget(uint32(i % workers))
+		}
+	})
+	done.Wait()
+	m.declare([]openflow.PortInfo{bound})
+	if no, ok := m.lookup(0, 0, 7); !ok || no != 9 {
+		t.Errorf("the declared address is at %d, %v", no, ok)
+	}
+	learnt := 0
+	for _, e := range m.entries() {
+		if e.MAC == 7 && !e.Declared {
+			t.Errorf("another port has the declared address: %+v", e)
+		}
+		if !e.Declared {
+			learnt++
+		}
+	}
+	if learnt != m.len() || learnt == 0 {
+		t.Errorf("%d listed, %d counted", learnt, m.len())
+	}
+}

@@ -1,0 +1,342 @@
+package pipeline
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/share"
+	"weft/openflow"
+)
+
+// megaflow is one entry of the workers' caches: the same slot in each of them.
+// Key, mask and actions never change; the rest is guarded by Daemon.mu.
+type megaflow struct {
+	slot    uint32
+	owner   uint32 // port whose share it counts against
+	key     flowtable.Key
+	use     *maskUse // its mask, which key is under; set by admission
+	actions []flowtable.Action
+	madeNS  uint64
+	next    *megaflow // in megaflows.index
+	// generation is what Flow.Generation of its slot is in every worker while it
+	// is installed; it is one more once it is removed. Under another value the
+	// statistics are not its own.
+	generation uint32
+
+	rules     []*openflow.Rule // that its frames count for
+	places    []uint32         // of rules, in the counter region
+	teaches   *teaching        // nil: nothing
+	groups    []openflow.GroupHit
+	tables    openflow.TableSet // looked up
+	usedMACs  bool
+	usedPorts bool
+	usedNS    uint64 // last hit credited, madeNS before any
+}
+
+// teaching is what a megaflow's frames change: normal, learn and fin_timeout.
+type teaching struct {
+	learn    openflow.Learn
+	learned  []openflow.FlowMod
+	finished []openflow.Finished
+}
+
+func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
+
+// megaflows is what the workers' caches hold. Slots are allocated here, the
+// same for all workers.
+type megaflows struct {
+	limits flowtable.Sizes
+
+	mu    sync.Mutex
+	slots []*megaflow          // index: slot; nil: free, or being removed
+	free  []uint32             // slots below len(slots) that can be used again
+	index map[uint64]*megaflow // by hash; megaflow.next leads to others of one hash
+	seed  maphash.Seed
+	// masks in use, so that what a worker has no room for is not sent to it.
+	masks    map[flowtable.Key]*maskUse
+	nextMask uint32
+	// Slots, masks but for the narrow ones, and actions, by the port that they count
+	// against.
+	flowShares, maskShares, actionShares *share.Ports
+}
+
+type maskUse struct {
+	mask      flowtable.Key
+	id, flows uint32
+	owner     uint32 // of its first megaflow
+}
+
+func newMegaflows(limits flowtable.Sizes) *megaflows {
+	return &megaflows{limits: limits, index: map[uint64]*megaflow{}, seed: maphash.MakeSeed(), masks: map[flowtable.Key]*maskUse{},
+		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - narrowMasks), actionShares: share.New(mostActions(limits))}
+}
+
+// admission says what became of a translation.
+type admission uint8
+
+const (
+	admitted admission = iota // has a slot now, to be installed
+	present                   // was there already
+	refused                   // a limit is reached: slots, masks, actions
+)
+
+// flowID finds a megaflow by what it matches.
+type flowID struct {
+	key  flowtable.Key
+	mask uint32
+}
+
+func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
+	return maphash.Comparable(f.seed, flowID{m.key, use.id})
+}
+
+// find returns the megaflow of that hash that matches what m does under use's mask.
+func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
+	there := f.index[hash]
+	for there != nil && (there.use != use || there.key != m.key) {
+		there = there.next
+	}
+	return there
+}
+
+// admit gives m, translated from key with what mask has looked at, a slot unless
+// an equal one is there or there is no room. Caller holds f.mu.
+func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
+	mask, use := f.fit(m.owner, mask)
+	for i := range key {
+		m.key[i] = key[i] & mask[i]
+	}
+	if use != nil && f.find(f.hash(m, use), m, use) != nil {
+		return present
+	}
+	switch {
+	case use == nil && len(f.masks) >= f.limits.Masks:
+		f.maskShares.Refuse(m.owner)
+		return refused
+	case !f.flowShares.MayHave(m.owner, 1):
+		f.flowShares.Refuse(m.owner)
+		return refused
+	case len(m.actions) > flowtable.MaxActions || !f.actionShares.MayHave(m.owner, len(m.actions)):
+		f.actionShares.Refuse(m.owner)
+		return refused
+	case !f.allocate(m):
+		f.flowShares.Refuse(m.owner)
+		return refused
+	}
+	f.enter(m, mask, use)
+	return admitted
+}
+
+func (f *megaflows) allocate(m *megaflow) bool {
+	if n := len(f.free); n > 0 {
+		m.slot, f.free = f.free[n-1], f.free[:n-1]
+		return true
+	}
+	if len(f.slots) >= f.limits.Megaflows {
+		return false
+	}
+	m.slot = uint32(len(f.slots))
+	f.slots = append(f.slots, nil)
+	return true
+}
+
+// enter indexes m, whose slot is its own, under a mask; use is nil for a new one.
+func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
+	if use == nil {
+		f.nextMask++
+		use = &maskUse{mask: *mask, id: f.nextMask, owner: m.owner}
+		f.masks[*mask] = use
+		f.maskShares.Add(m.owner, 1)
+	}
+	use.flows++
+	m.use = use
+	hash := f.hash(m, use)
+	m.next = f.index[hash]
+	f.index[hash] = m
+	f.slots[m.slot] = m
+	f.actionShares.Add(m.owner, len(m.actions))
+	f.flowShares.Add(m.owner, 1)
+}
+
+// adopt enters a megaflow that an earlier control process installed.
+func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
+	f.reserve(m.slot + 1)
+	f.enter(m, mask, f.masks[*mask])
+}
+
+// reserve makes all slots below n taken, to be adopted or released.
+func (f *megaflows) reserve(n uint32) {
+	for uint32(len(f.slots)) < n {
+		f.slots = append(f.slots, nil)
+	}
+}
+
+// forget takes m out of the index, so that no miss finds it any more. Its slot
+// stays taken until release. It reports false if that was done already.
+func (f *megaflows) forget(m *megaflow) bool {
+	if f.slots[m.slot] != m {
+		return false
+	}
+	use := m.use
+	f.unindex(m)
+	if use.flows--; use.flows == 0 {
+		delete(f.masks, use.mask)
+		f.maskShares.Add(use.owner, -1)
+	}
+	f.slots[m.slot] = nil
+	f.actionShares.Add(m.owner, -len(m.actions))
+	f.flowShares.Add(m.owner, -1)
+	return true
+}
+
+func (f *megaflows) unindex(m *megaflow) {
+	hash := f.hash(m, m.use)
+	switch first := f.index[hash]; {
+	case first != m:
+		before := first
+		for before.next != m {
+			before = before.next
+		}
+		before.next = m.next
+	case m.next != nil:
+		f.index[hash] = m.next
+	default:
+		delete(f.index, hash)
+	}
+	m.next = nil
+}
+
+// release makes a slot free: no worker has it installed any more.
+func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
+
+// list returns all megaflows by slot.
+func (f *megaflows) list() []*megaflow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]*megaflow, 0, f.flowShares.Count())
+	for _, m := range f.slots {
+		if m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func (f *megaflows) len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flowShares.Count()
+}
+
+// setMegaflow makes m, not admitted yet, the megaflow of a translation of key.
+func (d *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
+	d.setRules(m, t)
+}
+
+// setRules has m count for the rules of t from now on.
+func (d *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
+	m.rules, m.groups = t.Rules, t.Groups
+	m.setEffects(t)
+	m.places = make([]uint32, len(t.Rules))
+	for i, r := range t.Rules {
+		m.places[i] = d.places[r.Slot]
+	}
+}
+
+// setEffects notes what depends on the tables and touches no counter.
+func (m *megaflow) setEffects(t *openflow.Translation) {
+	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
+	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
+		m.teaches = &teaching{t.Learn, t.Learned, t.Finished}
+	}
+}
+
+// install puts m into every worker's cache, once what is queued for the workers
+// is published. Caller holds d.mu for reading or alone: what was translated under
+// it is installed under it, so that a change of the tables comes before the one
+// or after the other.
+func (d *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
+	f := d.megaflows
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	verdict := f.admit(m, key, mask)
+	if verdict == admitted {
+		d.installSlot(m)
+	}
+	return verdict
+}
+
+// installSlot sends m, which has its slot. Caller holds megaflows.mu or d.mu
+// alone.
+func (d *Pipeline) installSlot(m *megaflow) {
+	m.generation = atomic.LoadUint32(&d.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
+	d.counters.Begin(m.slot, m.generation, m.places)
+	var room [workers.CommandRoom]byte
+	d.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
+}
+
+// evict removes megaflows from all workers and returns once none of them can be
+// hit any more and their last frames are credited. Caller holds d.change, and
+// not d.mu.
+func (d *Pipeline) evict(list []*megaflow) {
+	if len(list) == 0 {
+		return
+	}
+	f := d.megaflows
+	f.mu.Lock()
+	list = slices.DeleteFunc(list, func(m *megaflow) bool { return !f.forget(m) })
+	for _, m := range list {
+		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
+	}
+	f.mu.Unlock()
+	_ = d.workers.WaitApplied() // a dead engine forwards nothing, and its counts still stand
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range list {
+		d.pull(m)
+		d.counters.End(m.slot)
+		f.release(m.slot)
+	}
+}
+
+// pull credits m's rules with what it counted since the last time. Caller holds
+// d.mu alone.
+func (d *Pipeline) pull(m *megaflow) {
+	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
+	credited := &d.counters.Slots[m.slot]
+	if packets == credited.Packets && bytes == credited.Bytes {
+		return
+	}
+	packets -= credited.Packets
+	bytes -= credited.Bytes
+	d.counters.Credit(m.slot, m.places, packets, bytes, usedNS)
+	for _, r := range m.rules {
+		r.Credit(packets, bytes, usedNS)
+	}
+	d.tables.CreditGroups(m.groups, packets, bytes)
+	m.usedNS = max(m.usedNS, usedNS)
+	if m.teaches == nil {
+		return
+	}
+	d.learnOn(m.teaches.learned, usedNS)
+	d.finish(m.teaches.finished)
+	learn := m.teaches.learn
+	if _, exists := d.view.byNo[learn.Port]; learn.Valid && exists {
+		d.learn(learn, usedNS)
+	}
+}
+
+// pullAll credits all rules. Caller holds d.mu alone.
+func (d *Pipeline) pullAll() {
+	for _, m := range d.megaflows.list() {
+		d.pull(m)
+	}
+}

@@ -1,0 +1,67 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/datapath"
+	"weft/flowtable"
+)
+
+// missesTogether is how many misses the benchmark has answered at once.
+const missesTogether = 16
+
+// BenchmarkMiss is what a frame of an unknown flow costs control: translation
+// and installation, or without room in the caches translation and execution.
+// Rules of exact connections, one for each.
+func BenchmarkMiss(b *testing.B) {
+	sizes := testSizes
+	defer func() { testSizes = sizes }()
+	testSizes = datapath.DefaultSizes
+	const rules = 100_000
+	var text strings.Builder
+	for i := range rules {
+		fmt.Fprintf(&text, "in_port=1,udp,nw_src=10.0.%d.%d,nw_dst=10.1.0.2,tp_src=%d,tp_dst=9,actions=2\n", i>>16, i>>8&255, i&0xffff)
+	}
+	for _, room := range []int{datapath.DefaultSizes.Cache.Megaflows, 1} {
+		name := "installed"
+		if room == 1 {
+			name = "executed"
+		}
+		b.Run(name, func(b *testing.B) {
+			testSizes.Cache.Megaflows = room
+			f := newRig(b)
+			f.vxlanPorts(2)
+			if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
+				b.Fatal(err)
+			}
+			ups := make([]datapath.Upcall, missesTogether)
+			b.ResetTimer()
+			for i := range b.N {
+				n := uint64(i % rules)
+				if i%rules == 0 && i > 0 {
+					b.StopTimer()
+					f.change.Lock()
+					f.p.evict(f.p.megaflows.list())
+					f.change.Unlock()
+					b.StartTimer()
+				}
+				up := &ups[i%missesTogether]
+				*up = datapath.Upcall{Op: datapath.UpMiss, Arg: uint32(i) % 64}
+				k := &up.Key
+				k[flowtable.WPort] = 1 << 32
+				k[flowtable.WEthDst] = 0x0800
+				k[flowtable.WIP] = 17<<56 | 64<<40
+				k[flowtable.WIPv4] = (10<<24|n>>16<<8|n>>8&255)<<32 | 10<<24 | 1<<16 | 2
+				k[flowtable.WL4] = n&0xffff<<48 | 9<<32
+				if i%missesTogether == missesTogether-1 {
+					f.p.answer(f.p.workers, 0, ups, false)
+				}
+			}
+			b.StopTimer()
+			f.end()
+		})
+	}
+}

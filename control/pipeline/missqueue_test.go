@@ -1,0 +1,143 @@
+package pipeline
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/shm"
+)
+
+// A port whose every frame misses does not delay another port's first frame by
+// more than the misses that were being answered.
+func TestPortsTakeTurns(t *testing.T) {
+	f := newRig(t)
+	f.add("udp,tp_src=0/0xffff,actions=drop")
+	w := f.worker()
+	flood := func(i int) flowtable.Key {
+		k := udpKey(1, 0, 2, 9)
+		k[flowtable.WL4] = uint64(i+1) << 48
+		return k
+	}
+	f.p.mu.Lock() // nothing is answered
+	for i := range 200 {
+		w.Frame(flood(i), 100)
+	}
+	w.Frame(udpKey(2, 1, 2, 9), 100)
+	var slot uint32
+	w.On(func() { slot = w.Held })
+	f.p.mu.Unlock()
+	f.settle()
+	w.On(func() {
+		if at := slices.Index(w.Retries, slot); at < 0 || at > 2*missBatch {
+			t.Errorf("the other port's frame is answered after %d of %d", at, len(w.Retries))
+		}
+	})
+}
+
+// missRing is an empty ring of upcalls, and what tells of a miss in it.
+func missRing(t *testing.T) (shm.RingMem, func(port uint32, held uint32)) {
+	t.Helper()
+	var measure shm.Layout
+	shm.CarveRing(&measure, 1<<18)
+	region, err := shm.Create("upcalls", measure.Off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { region.Close() })
+	m := shm.CarveRing(&shm.Layout{Mem: region.Bytes()}, 1<<18)
+	p := shm.NewProducer(m, -1)
+	return m, func(port, held uint32) {
+		msg := binary.LittleEndian.AppendUint32(nil, uint32(datapath.UpMiss))
+		msg = binary.LittleEndian.AppendUint32(msg, held)
+		for _, word := range udpKey(port, 0, 1, 1) {
+			msg = binary.LittleEndian.AppendUint64(msg, word)
+		}
+		if !p.Push(msg) {
+			t.Fatal("the ring is full")
+		}
+	}
+}
+
+func heldSlots(misses []datapath.Upcall) (slots []uint32) {
+	for _, up := range misses {
+		slots = append(slots, up.Arg)
+	}
+	return slots
+}
+
+// Each port's misses come in their order, and those of ports in turn; the next
+// process on the ring finds those that were not answered.
+func TestMissQueue(t *testing.T) {
+	m, miss := missRing(t)
+	for held := range uint32(6) {
+		miss(1, held)
+	}
+	miss(2, 20)
+	miss(2, 21)
+	miss(3, 30)
+	none := func([]byte) { t.Error("something else") }
+	q := newMissQueue(shm.NewConsumer(m))
+	q.take(none)
+	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 20, 30, 1}; !slices.Equal(got, want) {
+		t.Errorf("first %v, want %v", got, want)
+	}
+	q.answered()
+	if got, want := heldSlots(q.next(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
+		t.Errorf("then %v, want %v", got, want)
+	}
+	// The process dies before these are answered.
+	answered := 0
+	q = newMissQueue(shm.NewConsumer(m))
+	q.take(func(msg []byte) {
+		if up, err := datapath.ParseUpcall(msg); err != nil || up.Op != datapath.UpAnswered {
+			t.Errorf("%v, %v", up, err)
+		}
+		answered++
+	})
+	if got, want := heldSlots(q.next(nil, 9)), []uint32{2, 21, 3, 4, 5}; !slices.Equal(got, want) || answered != 2 {
+		t.Errorf("the next process finds %v and %d answered, want %v and 2", got, answered, want)
+	}
+	if q.answered(); q.waiting() || shm.NewConsumer(m).Next() != nil {
+		t.Error("something is left")
+	}
+}
+
+// Against queues that are slices: whatever comes when, each miss comes once.
+func TestMissQueueAgainstSlices(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	m, miss := missRing(t)
+	q := newMissQueue(shm.NewConsumer(m))
+	var ports [4][]uint32
+	var turns []int
+	for held := uint32(0); held < 20_000; {
+		for range r.IntN(40) {
+			if q.taken.len() > 300 {
+				break // or the ring is full
+			}
+			port := r.IntN(1 + r.IntN(len(ports)))
+			miss(uint32(port), held)
+			if ports[port] = append(ports[port], held); len(ports[port]) == 1 {
+				turns = append(turns, port)
+			}
+			held++
+		}
+		q.take(func([]byte) { t.Error("something else") })
+		n := 1 + r.IntN(32)
+		var want []uint32
+		for len(want) < n && len(turns) > 0 {
+			port := turns[0]
+			want, ports[port] = append(want, ports[port][0]), ports[port][1:]
+			if turns = turns[1:]; len(ports[port]) > 0 {
+				turns = append(turns, port)
+			}
+		}
+		if got := heldSlots(q.next(nil, n)); !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		q.answered()
+	}
+}

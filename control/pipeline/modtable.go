@@ -1,0 +1,102 @@
+package pipeline
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"weft/api"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// Settings of flow tables: a limit of their own, and eviction at it.
+
+// ModTable does all settings or none. It removes no flow.
+func (d *Pipeline) ModTable(mod api.ModTable) error {
+	if mod.Table < -1 || mod.Table >= openflow.Tables {
+		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	var configs [openflow.Tables]openflow.TableConfig
+	for t := range configs {
+		configs[t], _ = d.tables.Config(uint8(t)) // changes under change alone
+		if mod.Table == t || mod.Table == -1 {
+			if err := setTable(&configs[t], mod.Settings); err != nil {
+				return err
+			}
+		}
+	}
+	d.mu.Lock()
+	for t := range configs {
+		d.tables.Configure(uint8(t), configs[t])
+	}
+	d.mu.Unlock()
+	if err := d.store.SaveTableConfigs(tableConfigTexts(&configs)); err != nil {
+		return fmt.Errorf("the change is in force but could not be saved: %w", err)
+	}
+	return nil
+}
+
+func setTable(c *openflow.TableConfig, settings []string) error {
+	for _, s := range settings {
+		limit, isLimit := strings.CutPrefix(s, "limit:")
+		switch {
+		case s == "evict":
+			c.Evict = true
+		case s == "noevict":
+			c.Evict = false
+		case isLimit:
+			n, err := strconv.ParseUint(limit, 10, 31)
+			if err != nil {
+				return usererr.Errorf("%s: expected limit:NUMBER", s)
+			}
+			c.Limit = int(n)
+		default:
+			return usererr.Errorf("%s: expected evict, noevict or limit:NUMBER", s)
+		}
+	}
+	return nil
+}
+
+// tableConfigTexts are the settings of tables that have some, as setTable reads
+// them with blanks in between.
+func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32]string {
+	texts := map[uint32]string{}
+	for t, c := range configs {
+		if c == (openflow.TableConfig{}) {
+			continue
+		}
+		texts[uint32(t)] = "limit:" + strconv.Itoa(c.Limit)
+		if c.Evict {
+			texts[uint32(t)] += " evict"
+		}
+	}
+	return texts
+}
+
+// loadTableConfigs makes the settings as they were saved.
+func (d *Pipeline) loadTableConfigs(texts map[uint32]string) {
+	for t, text := range texts {
+		var c openflow.TableConfig
+		if err := setTable(&c, strings.Fields(text)); err != nil || t >= openflow.Tables {
+			d.log.Error("saved settings of a table are left out", "table", t, "settings", text, "error", err)
+			continue
+		}
+		d.tables.Configure(uint8(t), c)
+	}
+}
+
+func (d *Pipeline) ListTables() []api.Table {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	list := []api.Table{}
+	for t := range openflow.Tables {
+		c, n := d.tables.Config(uint8(t))
+		if n > 0 || c != (openflow.TableConfig{}) {
+			list = append(list, api.Table{Table: t, Flows: n, Limit: c.Limit, Evict: c.Evict})
+		}
+	}
+	return list
+}

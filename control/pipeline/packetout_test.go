@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	"weft/api"
+	"weft/control/usererr"
+	"weft/control/workers"
+	"weft/internal/waitfor"
+	"weft/openflow"
+)
+
+// outText is a packet-out of a frame of IPv4 and UDP from port 1.
+func outText(actions string) string {
+	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0},
+		0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+		0, 9, 0, 9, 0, 8, 0, 0)
+	return "in_port=1,packet=" + hex.EncodeToString(frame) + ",actions=" + actions
+}
+
+// flowsOf lists the flows a filter selects.
+func (f *rig) flowsOf(match string) []api.Flow {
+	f.t.Helper()
+	flows, err := f.p.DumpFlows(match, ByName)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return flows
+}
+
+// A packet-out whose engine dies before it has sent the frame fails and says what to
+// do, counts and teaches nothing; the memory it waits on stays until it has ended.
+func TestPacketOutWithoutEngine(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(2)
+	f.add("table=1,actions=normal", "table=2,actions=learn(table=10,eth_dst=eth_src,output:in_port),p2")
+	refused := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, workers.ErrGone) || !strings.Contains(err.Error(), "try again") {
+			t.Errorf("%s: %v", what, err)
+		}
+		for _, fl := range f.flowsOf("") {
+			if fl.Packets != 0 || fl.Table == 10 {
+				t.Errorf("%s: %s", what, fl.Line)
+			}
+		}
+		if n := f.p.macs.len(); n != 0 {
+			t.Errorf("%s: %d addresses learnt", what, n)
+		}
+	}
+
+	// It waits for the worker.
+	present := func() *workers.Workers {
+		f.p.mu.RLock()
+		defer f.p.mu.RUnlock()
+		return f.p.workers
+	}
+	w := present()
+	f.worker().Stalled.Store(true)
+	ended := make(chan error)
+	go func() {
+		_, err := f.p.PacketOut(outText("resubmit(,1)"))
+		ended <- err
+	}()
+	f.changing()
+	f.kill()
+	refused("the engine dies meanwhile", <-ended)
+	waitfor.True(t, "another engine", func() bool { return present() != w })
+
+	// None runs from the start.
+	f.withoutEngine(func() {
+		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
+			_, err := f.p.PacketOut(outText(table))
+			refused(table+" without an engine", err)
+		}
+	})
+	if _, err := f.p.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
+		t.Errorf("with one again: %v", err)
+	}
+	if _, err := f.p.PacketOut(outText("resubmit(,1)")); err != nil || f.p.macs.len() != 1 {
+		t.Errorf("with one again, normal: %v", err)
+	}
+}
+
+// What is refused teaches nothing.
+func TestRefusedPacketOutTeachesNothing(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(2)
+	f.add("table=9,actions=resubmit(,9)")
+	_, err := f.p.PacketOut(outText("learn(table=10,eth_dst=eth_src,output:in_port),resubmit(,9)"))
+	var input *usererr.Error
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "actions") {
+		t.Errorf("a loop: %v", err)
+	}
+	if flows := f.flowsOf("table=10"); len(flows) != 0 {
+		t.Errorf("learnt: %s", flows[0].Line)
+	}
+}
+
+// hard_timeout of a learnt flow counts from the last frame that taught it, whether
+// control has sent that or a port.
+func TestPacketOutRefreshesLearntFlows(t *testing.T) {
+	f := newRig(t)
+	f.vxlanPorts(2)
+	learnt := func() *openflow.Rule {
+		t.Helper()
+		if _, err := f.p.PacketOut(outText("learn(table=10,hard_timeout=600,eth_dst=eth_src,output:in_port),p2")); err != nil {
+			t.Fatal(err)
+		}
+		f.p.mu.RLock()
+		defer f.p.mu.RUnlock()
+		rules := f.p.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: 10})
+		if len(rules) != 1 {
+			t.Fatalf("%d flows learnt", len(rules))
+		}
+		return rules[0]
+	}
+	r := learnt()
+	f.p.mu.Lock()
+	r.ModifiedNS -= 500e9 // so long ago
+	before := r.ModifiedNS
+	f.p.mu.Unlock()
+	again := learnt()
+	f.p.mu.RLock()
+	defer f.p.mu.RUnlock()
+	if again != r || r.ModifiedNS < before+500e9 {
+		t.Errorf("taught again after 500 s, refreshed by %d ns", r.ModifiedNS-before)
+	}
+}

@@ -1,0 +1,31 @@
+package pipeline
+
+import (
+	"strings"
+	"testing"
+)
+
+// The hottest are those that counted most in the interval, whatever they had
+// counted before.
+func TestHottest(t *testing.T) {
+	f := newRig(t)
+	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
+	frames := func(port uint16, n int) {
+		for range n {
+			f.worker().Frame(udpKey(1, 1, 2, port), 100)
+		}
+		f.settle()
+	}
+	frames(1, 1) // and then they are hits, which no worker holds
+	frames(1, 499)
+	frames(2, 1)
+	before := f.p.Sample()
+	frames(1, 10)
+	frames(2, 20)
+	frames(3, 5)
+	hot := f.p.Hottest(before, f.p.Sample(), 2, 10)
+	if len(hot) != 2 || !strings.Contains(hot[0].Match, "tp_dst=2") || hot[0].PacketsPerS != 2 || hot[0].BytesPerS != 200 ||
+		!strings.Contains(hot[1].Match, "tp_dst=1") || hot[1].PacketsPerS != 1 || hot[1].Packets != 510 {
+		t.Errorf("%+v", hot)
+	}
+}

@@ -1,0 +1,160 @@
+package pipeline
+
+import (
+	"cmp"
+	"slices"
+
+	"weft/api"
+	"weft/control/usererr"
+	"weft/openflow"
+)
+
+// ruleID is what makes two flows versions of the same.
+type ruleID struct {
+	table    uint8
+	priority uint16
+	match    openflow.PackedMatch
+}
+
+// flowSet is flows by identity, the later of two of the same counting.
+type flowSet map[ruleID]openflow.FlowMod
+
+// flowSetOf is the flows of a file, which may only add, and what was left out of them.
+func (d *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, d.view)
+	if err != nil {
+		return nil, nil, err
+	}
+	notes, set = notesOf(mods), flowSet{}
+	for _, m := range mods {
+		if m.Command != openflow.Add {
+			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, d.view))
+		}
+		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // of the adding, not of the flow
+		m.ModifyCookie, m.Notes = true, nil
+		set[ruleID{m.Table, m.Priority, m.Match}] = m
+	}
+	return set, notes, nil
+}
+
+// tableFlows are the flows of all tables. Caller holds change.
+func (d *Pipeline) tableFlows() flowSet {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	set := flowSet{}
+	for _, r := range d.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
+		set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
+	}
+	return set
+}
+
+// replaceFlows makes the tables hold the flows of a file and no others: all of
+// it or nothing. Flows that stay as they are go on counting, and so do those of
+// which only actions or cookie change.
+func (d *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	want, notes, err := d.flowSetOf(text)
+	if err != nil {
+		return changed, err
+	}
+	changed.Notes = notes
+	have := d.tableFlows()
+	var mods []openflow.FlowMod
+	for id, old := range have {
+		if _, stays := want[id]; !stays {
+			old.Command = openflow.DeleteStrict
+			mods = append(mods, old)
+		}
+	}
+	for id, m := range want {
+		old, there := have[id]
+		switch {
+		case !there || !sameBut(&old, &m):
+			mods = append(mods, m)
+		case !sameFlow(&old, &m):
+			m.Command = openflow.ModifyStrict
+			mods = append(mods, m)
+		}
+	}
+	if len(mods) == 0 {
+		return changed, nil
+	}
+	slices.SortStableFunc(mods, compareMods)
+	changed.Flows, err = d.apply(mods)
+	return changed, err
+}
+
+// compareMods puts deletes first, for the room they make, and the rest in the
+// order of tables.
+func compareMods(a, b openflow.FlowMod) int {
+	deletes := func(m openflow.FlowMod) int {
+		if m.Command == openflow.DeleteStrict {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Line, b.Line))
+}
+
+// sameFlow tells whether two flows of one identity are equal in all else, as
+// their texts tell.
+func sameFlow(a, b *openflow.FlowMod) bool {
+	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
+}
+
+// sameBut is sameFlow but for what a modify can change.
+func sameBut(a, b *openflow.FlowMod) bool {
+	x, y := *a, *b
+	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil
+	return sameFlow(&x, &y)
+}
+
+// DiffFlows compares the flows of two files or, with Second nil, those of the
+// tables with those of First, in lines for people.
+func (d *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	from, _, err := d.flowSetOf(c.First)
+	if err != nil {
+		return api.FlowsDiffer{}, err
+	}
+	to := from
+	if c.Second == nil {
+		from = d.tableFlows()
+	} else if to, _, err = d.flowSetOf(*c.Second); err != nil {
+		return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
+	}
+	ids := make([]ruleID, 0, len(from))
+	for id := range from {
+		ids = append(ids, id)
+	}
+	for id := range to {
+		if _, both := from[id]; !both {
+			ids = append(ids, id)
+		}
+	}
+	return api.FlowsDiffer{Lines: d.diffLines(ids, from, to, words)}, nil
+}
+
+func (d *Pipeline) diffLines(ids []ruleID, from, to flowSet, words PortWords) []string {
+	slices.SortFunc(ids, func(a, b ruleID) int {
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
+			a.match.Compare(b.match))
+	})
+	lines, names := []string{}, d.names(words)
+	for _, id := range ids {
+		old, was := from[id]
+		m, is := to[id]
+		if was && is && sameFlow(&old, &m) {
+			continue
+		}
+		if was {
+			lines = append(lines, "-"+openflow.FormatDiff(&old, names))
+		}
+		if is {
+			lines = append(lines, "+"+openflow.FormatDiff(&m, names))
+		}
+	}
+	return lines
+}

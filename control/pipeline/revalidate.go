@@ -1,0 +1,165 @@
+package pipeline
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"weft/control/loop"
+	"weft/flowtable"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+const (
+	// sweepInterval is the time between two sweeps: credits, timeouts, ageing.
+	sweepInterval = time.Second
+	// megaflowIdle is how long a megaflow stays without a hit while at most half of
+	// what its port may have is in use; leastIdle, once all is. See megaflows.stays.
+	megaflowIdle = 10 * time.Second
+	leastIdle    = time.Second
+	// macPause is the least time between two revalidations because addresses
+	// were learnt, so that a guest that makes them up costs a bounded share.
+	macPause = 20 * time.Millisecond
+	// translateChunk is the number of megaflows translated before others get
+	// a chance at Daemon.mu.
+	translateChunk = 256
+)
+
+// maintain sweeps regularly and revalidates after addresses were learnt, until
+// ctx ends.
+func (d *Pipeline) maintain(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.sweep()
+		case <-d.macsStale:
+			began := time.Now()
+			d.change.Lock()
+			d.revalidate(usesMACs)
+			d.change.Unlock()
+			// As much time for others as this took, at the least.
+			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
+				return
+			}
+		}
+	}
+}
+
+// revalidate translates again every megaflow that pick chooses. Those that
+// would come out otherwise are removed; once it returns, no worker goes by
+// them. The others keep their statistics. Caller holds d.change, not d.mu.
+func (d *Pipeline) revalidate(pick func(*megaflow) bool) {
+	var stale []*megaflow
+	list := d.megaflows.list()
+	for chunk := range slices.Chunk(list, translateChunk) {
+		stale = append(stale, d.revalidateChunk(chunk, pick)...)
+	}
+	d.evict(stale)
+}
+
+func (d *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
+	// Alone, for the statistics: what was counted so far is the old rules'.
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	env := d.env()
+	for _, m := range chunk {
+		if !pick(m) {
+			continue
+		}
+		if m.teaches != nil && d.macs.moved(&m.teaches.learn) {
+			stale = append(stale, m)
+			continue
+		}
+		t := d.tables.Translate(&m.key, env)
+		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
+			stale = append(stale, m)
+			continue
+		}
+		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
+			d.pull(m)
+			d.setRules(m, &t)
+			d.counters.Assign(m.slot, m.places)
+			continue
+		}
+		m.setEffects(&t)
+	}
+	return stale
+}
+
+// within tells whether a has no bit that b has not: a megaflow of mask b is no
+// wider than a translation that looked at a allows.
+func within(a, b *flowtable.Key) bool {
+	for i := range a {
+		if a[i]&^b[i] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// idleTime is how long a megaflow stays without a hit while used of limit are in use:
+// under load, what is in use has the room.
+func idleTime(used, limit int) time.Duration {
+	free, half := max(limit-used, 0), max(limit/2, 1)
+	if free >= half {
+		return megaflowIdle
+	}
+	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
+}
+
+// sweep credits what was counted, and removes what is idle or has timed out:
+// megaflows, rules, learnt addresses, templates.
+func (d *Pipeline) sweep() {
+	d.change.Lock()
+	defer d.change.Unlock()
+	now := clock.Monotonic()
+	var idle []*megaflow
+	d.mu.Lock()
+	list := d.megaflows.list()
+	stays := d.megaflows.stays()
+	for _, m := range list {
+		d.pull(m)
+		if now-min(now, m.usedNS) > uint64(stays[m.owner]) {
+			idle = append(idle, m)
+		}
+	}
+	expired := d.tables.Expire(now)
+	places := d.removePlaces(expired)
+	aged := d.macs.expire(now)
+	d.templates.MarkUsed(templatesOf(list))
+	d.collectRecircs(list)
+	d.mu.Unlock()
+
+	d.evict(idle)
+	if len(expired) > 0 {
+		if err := d.store.ChangeFlows(nil, places); err != nil {
+			d.log.Error("expired flows cannot be removed from the state", "error", err)
+		}
+		var tables openflow.TableSet
+		changedTables(&openflow.Changes{Removed: expired}, &tables)
+		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
+		d.tell(&openflow.Changes{Removed: expired})
+		d.releasePlaces(places)
+	} else if aged {
+		d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+	}
+}
+
+// templatesOf are the indexes of the tunnel templates that megaflows send to.
+func templatesOf(list []*megaflow) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, m := range list {
+			for i := range m.actions {
+				if a := &m.actions[i]; a.Op == flowtable.OpTunnel && !yield(a.U32) {
+					return
+				}
+			}
+		}
+	}
+}

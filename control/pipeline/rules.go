@@ -1,0 +1,379 @@
+package pipeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"weft/api"
+	"weft/control/counters"
+	"weft/control/store"
+	"weft/control/usererr"
+	"weft/internal/clock"
+	"weft/openflow"
+)
+
+// ruleBook gives rules their places: where their counts lie in the counter
+// region and their text in the state file, from the add to the delete and
+// across restarts. Guarded as Daemon.rules.
+type ruleBook struct {
+	ages    []uint64 // index: place
+	free    []uint32
+	nextAge uint64
+}
+
+// take returns a place for a new rule and notes its age.
+func (b *ruleBook) take() uint32 {
+	b.nextAge++
+	if n := len(b.free); n > 0 {
+		place := b.free[n-1]
+		b.free = b.free[:n-1]
+		b.ages[place] = b.nextAge
+		return place
+	}
+	b.ages = append(b.ages, b.nextAge)
+	return uint32(len(b.ages) - 1)
+}
+
+// restore makes place taken, as it was saved.
+func (b *ruleBook) restore(place uint32, age uint64) {
+	for uint32(len(b.ages)) <= place {
+		b.ages = append(b.ages, 0)
+	}
+	b.ages[place] = age
+	b.nextAge = max(b.nextAge, age)
+}
+
+// restored makes all places free that were not restored.
+func (b *ruleBook) restored() {
+	b.free = b.free[:0]
+	for place := len(b.ages) - 1; place >= 0; place-- {
+		if b.ages[place] == 0 {
+			b.free = append(b.free, uint32(place))
+		}
+	}
+}
+
+func (b *ruleBook) release(places []uint32) {
+	for _, p := range places {
+		b.ages[p] = 0
+		b.free = append(b.free, p)
+	}
+}
+
+// setPlace notes the place of r. Caller holds mu alone.
+func (d *Pipeline) setPlace(r *openflow.Rule, place uint32) {
+	for uint32(len(d.places)) <= r.Slot {
+		d.places = append(d.places, 0)
+	}
+	d.places[r.Slot] = place
+}
+
+// loadFlows fills the pipeline from the state file, and the rules' statistics
+// from the counter region, where an engine has kept that. Nothing else runs yet.
+func (d *Pipeline) loadFlows(flows []store.Flow, kept bool) {
+	now := clock.Monotonic()
+	for _, f := range flows {
+		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
+		if err != nil || f.Slot >= counters.MaxPlaces {
+			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
+			continue
+		}
+		changes, err := d.tables.Apply([]openflow.FlowMod{mod}, now)
+		if err != nil || len(changes.Added) != 1 {
+			d.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
+			continue
+		}
+		r := changes.Added[0]
+		d.rules.restore(f.Slot, f.Age)
+		d.setPlace(r, f.Slot)
+		counts := &d.counters.Rules[f.Slot]
+		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
+			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
+			r.Packets, r.Bytes = counts.Packets, counts.Bytes
+			was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
+			was.ReduceTimeouts()
+		} else {
+			d.note(r, f.Slot)
+		}
+	}
+	d.rules.restored()
+}
+
+// note writes r's statistics to the counter region.
+func (d *Pipeline) note(r *openflow.Rule, place uint32) {
+	d.counters.Rules[place] = counters.Rule{
+		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+	}
+}
+
+var commands = map[string]openflow.Command{
+	"add": openflow.Add, "modify": openflow.Modify, "modify-strict": openflow.ModifyStrict,
+	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
+}
+
+const (
+	// largeChange is the number of flows of a change after which memory is given
+	// back to the system: text, lists and pages of the state file take several
+	// times what stays. It costs one collection.
+	largeChange = 10_000
+	// largeChangePause lets the request end first.
+	largeChangePause = time.Second
+)
+
+// returnMemory gives back what is not in use: pools are emptied by the second
+// collection only.
+func returnMemory() {
+	runtime.GC()
+	debug.FreeOSMemory()
+}
+
+// ChangeFlows parses and applies a change of the tables: all of it or nothing.
+// When it returns, no frame goes by the old rules any more.
+func (d *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
+	if c.Op == "replace" {
+		return d.replaceFlows(c.Text)
+	}
+	command, ok := commands[c.Op]
+	if !ok {
+		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	mods, err := parseFlows(c, command, d.view)
+	if err != nil {
+		return api.FlowsChanged{}, err
+	}
+	n, err := d.apply(mods)
+	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
+}
+
+// maxNotes is how many notes a change is answered with; the rest say the same, most
+// likely.
+const maxNotes = 10
+
+// notesOf is what parsing has left out of the flows.
+func notesOf(mods []openflow.FlowMod) []string {
+	var notes []string
+	for i := range mods {
+		for _, note := range mods[i].Notes {
+			if len(notes) == maxNotes {
+				return notes
+			}
+			if mods[i].Line > 0 {
+				note = fmt.Sprintf("line %d: %s", mods[i].Line, note)
+			}
+			notes = append(notes, note)
+		}
+	}
+	return notes
+}
+
+func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Names) ([]openflow.FlowMod, error) {
+	var mods []openflow.FlowMod
+	var err error
+	if c.File {
+		mods, err = openflow.ParseFlowMods(c.Text, command, names)
+	} else {
+		mods = make([]openflow.FlowMod, 1)
+		mods[0], err = openflow.ParseFlowMod(c.Text, command, names)
+	}
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	return mods, nil
+}
+
+// DeleteFlows deletes what match selects.
+func (d *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
+	d.change.Lock()
+	defer d.change.Unlock()
+	var mod openflow.FlowMod
+	var err error
+	if strict {
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, d.view)
+	} else {
+		mod, err = openflow.ParseFilter(match, d.view)
+		mod.Command = openflow.Delete
+	}
+	if err != nil {
+		return api.FlowsChanged{}, usererr.Mark(err)
+	}
+	mods := []openflow.FlowMod{mod}
+	n, err := d.apply(mods)
+	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
+}
+
+// apply changes the tables, saves what has changed, and revalidates. Caller
+// holds change.
+func (d *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
+	d.mu.Lock()
+	d.pullAll() // what was counted so far counts under the old rules
+	changes, err := d.tables.Apply(mods, clock.Monotonic())
+	if err != nil {
+		d.mu.Unlock()
+		return 0, usererr.Mark(err)
+	}
+	removed := d.enter(&changes)
+	d.mu.Unlock()
+
+	err = d.store.ChangeFlows(d.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
+	var tables openflow.TableSet
+	changedTables(&changes, &tables)
+	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	d.tell(&changes)
+	d.releasePlaces(removed)
+	if len(mods) >= largeChange {
+		time.AfterFunc(largeChangePause, returnMemory)
+	}
+	if err != nil {
+		return 0, errors.New("the change is in force but could not be saved: " + err.Error())
+	}
+	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
+}
+
+// enter gives the rules that a change has added places, and notes the counts of those
+// and of the modified ones. It returns what removePlaces does. Caller holds mu alone.
+func (d *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
+	removed = d.removePlaces(changes.Removed)
+	for _, r := range changes.Added {
+		d.setPlace(r, d.rules.take())
+		d.note(r, d.places[r.Slot])
+	}
+	for _, r := range changes.Modified {
+		d.note(r, d.places[r.Slot])
+	}
+	return removed
+}
+
+// savedFlows are rules as they are saved, by place. Caller holds change: nothing
+// that is saved of a rule changes meanwhile.
+func (d *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(d.places[a.Slot], d.places[b.Slot]) })
+	return func(yield func(store.Flow) bool) {
+		for _, r := range rules {
+			place := d.places[r.Slot]
+			mod := r.FlowMod()
+			if !yield(store.Flow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
+				return
+			}
+		}
+	}
+}
+
+// removePlaces are the places of removed rules, which stay taken until
+// releasePlaces: megaflows may still count for them.
+func (d *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
+	var places []uint32
+	for _, r := range removed {
+		places = append(places, d.places[r.Slot])
+	}
+	return places
+}
+
+func (d *Pipeline) releasePlaces(places []uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.rules.release(places)
+}
+
+// DumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
+// openflow.SortKeys where such are given.
+func (d *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]api.Flow, error) {
+	var keys []openflow.SortKey
+	for _, text := range sort {
+		key, err := openflow.ParseSortKey(text)
+		if err != nil {
+			return nil, usererr.Mark(err)
+		}
+		keys = append(keys, key)
+	}
+	d.change.Lock()
+	defer d.change.Unlock()
+	filter, err := openflow.ParseFilter(match, d.view)
+	if err != nil {
+		return nil, usererr.Mark(err)
+	}
+	return d.FlowsOf(&filter, keys, words), nil
+}
+
+// FlowsOf describes the flows that filter selects. Caller holds change, not mu.
+func (d *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words PortWords) []api.Flow {
+	d.mu.Lock()
+	d.pullAll()
+	d.mu.Unlock()
+	rules := d.tables.Select(filter)
+	if len(keys) > 0 {
+		d.mu.RLock()
+		openflow.SortRules(rules, keys)
+		d.mu.RUnlock()
+	}
+	now := clock.Monotonic()
+	flows := make([]api.Flow, len(rules))
+	d.inTurns(len(rules), func(i int) { flows[i] = d.flowOf(rules[i], now, words) })
+	return flows
+}
+
+// describeChunk is the number of flows that are put into words before others get a
+// chance at Daemon.mu: first frames do not wait for the end of a long list.
+const describeChunk = 256
+
+// inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.
+func (d *Pipeline) inTurns(n int, each func(i int)) {
+	for from := 0; from < n; from += describeChunk {
+		d.mu.RLock()
+		for i := from; i < min(from+describeChunk, n); i++ {
+			each(i)
+		}
+		d.mu.RUnlock()
+	}
+}
+
+// flowOf describes a rule. Caller holds mu.
+func (d *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flow {
+	names := d.names(words)
+	return api.Flow{
+		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
+		Match:     r.Match.Format(names),
+		Actions:   openflow.FormatActions(r.Actions, names),
+		DurationS: Seconds(now, r.CreatedNS), IdleAgeS: Seconds(now, max(r.UsedNS, r.CreatedNS)),
+		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
+		Packets: r.Packets, Bytes: r.Bytes,
+		Line: openflow.FormatRule(r, now, names),
+	}
+}
+
+func Seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
+
+// DumpMegaflows lists what the workers' caches hold.
+func (d *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
+	d.change.Lock()
+	defer d.change.Unlock()
+	now, list := clock.Monotonic(), d.megaflows.list()
+	flows := make([]api.Megaflow, len(list))
+	d.inTurns(len(list), func(i int) { flows[i] = d.describeMegaflow(list[i], now, words) })
+	return flows
+}
+
+// describeMegaflow tells what m is and has counted. Caller holds mu.
+func (d *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
+	names := d.names(words)
+	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
+	match := openflow.MatchOf(&m.key, m.mask())
+	f := api.Megaflow{
+		Slot: m.slot, Packets: packets, Bytes: bytes,
+		Match:   openflow.FormatMatch(&match, names),
+		Actions: openflow.FormatDatapathActions(m.actions, names),
+	}
+	if usedNS != 0 {
+		used := Seconds(now, usedNS)
+		f.UsedS = &used
+	}
+	return f
+}

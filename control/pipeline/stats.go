@@ -1,0 +1,77 @@
+package pipeline
+
+import (
+	"slices"
+
+	"weft/api"
+	"weft/control/counters"
+	"weft/datapath"
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// The statistics of a port or a worker are the counts of dead engines, in the counter
+// region, and those of the living one.
+
+// livePort sums the port's counters of the present engine. Caller holds mu.
+func (d *Pipeline) livePort(number uint32) datapath.PortCounters {
+	var sum datapath.PortCounters
+	if d.workers == nil {
+		return sum
+	}
+	for _, sh := range d.workers.Shared() {
+		counters.AddPort(&sum, &sh.Ports[number], 1)
+	}
+	return sum
+}
+
+func (d *Pipeline) PortStats(number uint32) api.PortStats {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	sum := d.livePort(number)
+	counters.AddPort(&sum, &d.counters.Ports[number], 1)
+	return api.PortStats{
+		RxPackets: sum.RxPackets, RxBytes: sum.RxBytes, TxPackets: sum.TxPackets, TxBytes: sum.TxBytes,
+		RxDrops: dropsByName(&sum.RxDrops), TxDrops: sum.TxDrops,
+	}
+}
+
+func dropsByName(counts *[packet.DropReasons]uint64) map[string]uint64 {
+	drops := map[string]uint64{}
+	for reason, n := range counts {
+		if n != 0 {
+			drops[packet.DropReason(reason).String()] = n
+		}
+	}
+	return drops
+}
+
+func (d *Pipeline) WorkerStats() []api.Worker {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	var list []api.Worker
+	for i, sh := range d.workers.Shared() {
+		var c datapath.Counters
+		counters.Add(shm.Words(&c), shm.Words(sh.Counters), 1)
+		heartbeat := c.HeartbeatNS
+		counters.Add(shm.Words(&c), shm.Words(&d.counters.Workers[i]), 1)
+		list = append(list, api.Worker{
+			Core: d.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
+			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
+			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
+			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,
+			Drops: dropsByName(&c.Drops),
+		})
+	}
+	return list
+}
+
+// ResetPort begins the statistics of a port at 0: its number is used again.
+func (d *Pipeline) ResetPort(number uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	live := d.livePort(number)
+	base := &d.counters.Ports[number]
+	*base = datapath.PortCounters{}
+	counters.AddPort(base, &live, -1)
+}

@@ -1,0 +1,38 @@
+package pipeline
+
+import (
+	"weft/conntrack"
+	"weft/control/limits"
+)
+
+// trackingRows are the rows of the table of connections and of those announced: by
+// port and, of what comes through tunnels, by zone. Zones with a limit have rows of
+// their own.
+func trackingRows(m *conntrack.Memory, emit func(limits.Row)) {
+	c := m.Counters()
+	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),
+		Used: uint64(m.Count()), Limit: uint64(m.Limit()), Refused: c.RefusedLimit, Evicted: c.Evicted})
+	m.Shares(func(s conntrack.Share) { emit(trackingRow("connections", s)) })
+	all := limits.Row{Name: "expectations", Unit: "entries", Holder: limits.All(),
+		Used: uint64(m.Expectations()), Limit: conntrack.MaxExpectations}
+	m.ExpectationShares(func(s conntrack.Share) {
+		all.Evicted += s.Evicted
+		emit(trackingRow("expectations", s))
+	})
+	emit(all)
+	for zone := range conntrack.Zones {
+		if n, set := m.ZoneLimit(uint16(zone)); set && n != 0 {
+			emit(limits.Row{Name: "zone_connections", Unit: "entries", Holder: limits.Zone(uint16(zone)),
+				Used: uint64(m.ZoneCount(uint16(zone))), Limit: uint64(n)})
+		}
+	}
+}
+
+func trackingRow(name string, s conntrack.Share) limits.Row {
+	holder := limits.Port(s.Port)
+	if s.Tunnel {
+		holder = limits.Zone(s.Zone)
+	}
+	return limits.Row{Name: name, Unit: "entries", Holder: holder, Used: uint64(s.Used),
+		Guarantee: uint64(s.Guaranteed), Limit: uint64(s.Limit), Refused: s.Refused, Evicted: s.Evicted}
+}

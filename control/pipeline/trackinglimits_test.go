@@ -1,0 +1,36 @@
+package pipeline
+
+import (
+	"testing"
+
+	"weft/conntrack"
+	"weft/control/limits"
+)
+
+// Connections count for the port on which they began, with what that is guaranteed.
+func TestConnectionRows(t *testing.T) {
+	f := newRig(t)
+	f.connect(5)
+	m := f.p.workers.Connections()
+	m.SetZoneLimit(7, 9)
+	rows := map[string]limits.Row{}
+	trackingRows(m, func(r limits.Row) {
+		if r.Name == "connections" || r.Name == "zone_connections" {
+			rows[r.Name+" "+limits.JSON([]limits.Row{r}, func(uint32) string { return "p" })[0].HolderKind] = r
+		}
+	})
+	most := uint64(m.Limit())
+	for name, want := range map[string]limits.Row{
+		"connections all":       {Name: "connections", Unit: "entries", Holder: limits.All(), Used: 5, Limit: most},
+		"connections port":      {Name: "connections", Unit: "entries", Holder: limits.Port(0), Used: 5, Limit: most, Guarantee: most},
+		"zone_connections zone": {Name: "zone_connections", Unit: "entries", Holder: limits.Zone(7), Limit: 9},
+	} {
+		if rows[name] != want {
+			t.Errorf("%s: %+v, expected %+v", name, rows[name], want)
+		}
+	}
+	tunnelled := trackingRow("connections", conntrack.Share{Zone: 3, Tunnel: true})
+	if tunnelled.Holder != limits.Zone(3) {
+		t.Errorf("%+v", tunnelled)
+	}
+}

@@ -1,0 +1,217 @@
+package pipeline
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weft/control/loop"
+	"weft/control/underlay"
+	"weft/control/workers"
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/clock"
+	"weft/internal/shm"
+	"weft/openflow"
+)
+
+// upcalls reads what one engine's workers tell: one goroutine a worker, and one
+// that sleeps on the eventfd they share and wakes the others.
+type upcalls struct {
+	d       *Pipeline
+	workers *workers.Workers
+	event   *os.File
+	wake    []chan struct{} // index: worker
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+func (d *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
+	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	u := &upcalls{d: d, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
+	for i := range w.Shared() {
+		u.wake = append(u.wake, make(chan struct{}, 1))
+		u.stopped.Add(1)
+		go u.serve(i)
+	}
+	go u.watch()
+	return u, nil
+}
+
+// close ends the goroutines. Caller holds neither d.mu nor anything that a miss
+// needs.
+func (u *upcalls) close() {
+	close(u.stop)
+	u.event.Close() // ends watch
+	u.stopped.Wait()
+}
+
+// watch wakes every worker's goroutine when the eventfd becomes readable. They
+// look for themselves whether it was for them.
+func (u *upcalls) watch() {
+	var count [8]byte
+	for {
+		if _, err := u.event.Read(count[:]); err != nil {
+			return // closed
+		}
+		for _, wake := range u.wake {
+			loop.Notify(wake)
+		}
+	}
+}
+
+// missBatch bounds the misses that are answered together: under one lock, and
+// with one word to the worker. More would let the first of them wait.
+const missBatch = 32
+
+// serve answers worker i's upcalls: misses in turns of their ports, all else as it
+// comes.
+func (u *upcalls) serve(i int) {
+	defer u.stopped.Done()
+	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
+	q := newMissQueue(ring)
+	misses := make([]datapath.Upcall, 0, missBatch)
+	for {
+		q.take(func(msg []byte) { u.take(i, msg) })
+		misses = q.next(misses[:0], missBatch)
+		u.d.answer(u.workers, i, misses, false)
+		q.answered()
+		select {
+		case <-u.stop:
+			return
+		default:
+		}
+		if q.waiting() || !ring.Sleep() {
+			continue
+		}
+		select {
+		case <-u.wake[i]:
+		case <-u.stop:
+			return
+		}
+		ring.Awake()
+	}
+}
+
+// take answers an upcall that is no miss.
+func (u *upcalls) take(worker int, msg []byte) {
+	up, err := datapath.ParseUpcall(msg)
+	if err != nil {
+		u.d.log.Error("upcall makes no sense", "worker", worker, "error", err)
+		return
+	}
+	switch up.Op {
+	case datapath.UpNeighbour:
+		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
+	case datapath.UpFault:
+		go u.d.ports.Fault(up.Arg, up.Reason) // asks the engine, which asks the worker
+	}
+}
+
+// releaseWaiting translates the keys of frames of one worker that no megaflow matched,
+// installs the megaflows that come of it, and has the frames looked up again.
+// Where there is no room for a megaflow, its frame is executed by itself. learnt
+// says that the frames have been learnt from.
+func (d *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
+	if len(misses) == 0 {
+		return
+	}
+	a := answers{d: d, w: w, worker: worker, learnt: learnt}
+	d.mu.RLock()
+	if d.workers != w { // the engine has been replaced meanwhile
+		d.mu.RUnlock()
+		return
+	}
+	a.generation, a.now, a.env = d.macs.generation(), clock.Monotonic(), d.env()
+	for i := range misses {
+		a.miss(&misses[i])
+	}
+	w.Publish(worker)
+	if a.installed {
+		w.PublishAll()
+	}
+	d.mu.RUnlock()
+	d.refusals.Add(uint64(len(a.executed)))
+	d.creditExecuted(a.executed, a.now)
+	if a.usedMACs && d.macs.generation() != a.generation {
+		d.macsChanged() // by another miss, between this translation and its installation
+	}
+}
+
+// answers is what answer knows.
+type answers struct {
+	d          *Pipeline
+	w          *workers.Workers
+	worker     int
+	learnt     bool
+	generation uint64
+	now        uint64
+	env        *env
+	usedMACs   bool
+	installed  bool
+	spare      *megaflow // for the next translation
+	executed   []executedFrame
+}
+
+// executedFrame is a frame that no megaflow counts.
+type executedFrame struct {
+	rules    []*openflow.Rule
+	groups   []openflow.GroupHit
+	finished []openflow.Finished
+	learned  []openflow.FlowMod
+	places   []uint32
+	bytes    uint64
+}
+
+// miss answers one.
+func (a *answers) miss(up *datapath.Upcall) {
+	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
+	bytes := a.w.HeldBytes(held.Worker, held.Slot)
+	t := d.tables.Translate(&up.Key, a.env)
+	if !a.learnt && d.learnFirst(a.w, held, up, &t) {
+		return
+	}
+	if a.spare == nil {
+		a.spare = new(megaflow)
+	}
+	m := a.spare
+	d.setMegaflow(m, &up.Key, &t, a.now)
+	var room [workers.CommandRoom]byte
+	switch d.install(m, &up.Key, &t.Mask) {
+	case refused:
+		a.w.Queue(a.worker, datapath.AppendExecute(room[:0], held.Slot, t.Actions))
+		a.executed = append(a.executed, executedFrame{m.rules, m.groups, t.Finished, t.Learned, m.places, bytes})
+	case admitted:
+		a.spare, a.installed = nil, true
+		fallthrough
+	default:
+		a.w.Queue(a.worker, datapath.AppendCommand(room[:0], datapath.CmdRetry, held.Slot, nil))
+	}
+	if t.Learn.Valid {
+		d.learn(t.Learn, a.now)
+	}
+	a.usedMACs = a.usedMACs || t.UsedMACs
+}
+
+// creditExecuted counts frames that no megaflow counted, and does what that would
+// have done with what they teach.
+func (d *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
+	if len(frames) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range frames {
+		d.counters.Credit(flowtable.NoSlot, f.places, 1, f.bytes, now)
+		for _, r := range f.rules {
+			r.Credit(1, f.bytes, now)
+		}
+		d.tables.CreditGroups(f.groups, 1, f.bytes)
+		d.learnOn(f.learned, now)
+		d.finish(f.finished)
+	}
+}

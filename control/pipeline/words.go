@@ -1,0 +1,21 @@
+package pipeline
+
+import (
+	"weft/openflow"
+)
+
+// PortWords says how ports are shown in matches and actions.
+type PortWords uint8
+
+const (
+	ByName PortWords = iota // where they have one
+	ByNumber
+)
+
+// names is what shows ports so. Caller holds mu.
+func (d *Pipeline) names(words PortWords) openflow.Names {
+	if words == ByNumber {
+		return nil
+	}
+	return d.view
+}

@@ -1,0 +1,202 @@
+// Package workertest has a worker without an engine, for tests of control: a real cache
+// and real rings, whose frames are keys that a test gives it.
+package workertest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"weft/datapath"
+	"weft/flowtable"
+	"weft/internal/clock"
+	"weft/internal/shm"
+	"weft/packet"
+)
+
+// Worker is one worker. Its goroutine owns the exported fields; a test reads them in On.
+type Worker struct {
+	Shared   *datapath.Shared
+	Cache    *flowtable.Cache
+	commands *shm.Consumer
+	Upcalls  *shm.Producer
+	do       chan func()
+	stop     chan struct{}
+	ended    chan struct{}
+	Stalled  atomic.Bool // commands are left lying
+
+	Held     uint32            // next slot
+	Retries  []uint32          // held slots resumed by CmdRetry
+	Executed map[uint32]int    // held slots executed: number of actions
+	dropped  map[uint32]uint32 // held slots dropped: reason
+	Frames   map[uint32]miss   // held
+	Lost     int               // frames that missed again
+	Taps     [datapath.MaxTaps]Tap
+	Installs int
+}
+
+// Tap is a tap that the worker was sent.
+type Tap struct {
+	Kind datapath.TapKind
+	Snap uint32
+}
+
+type miss struct {
+	key   flowtable.Key
+	bytes uint64
+}
+
+// Wait waits until the worker has ended: the memory may go.
+func (w *Worker) Wait() { <-w.ended }
+
+func (w *Worker) run() {
+	defer close(w.ended)
+	for {
+		select {
+		case <-w.stop:
+			return
+		case f := <-w.do:
+			f()
+		case <-time.After(20 * time.Microsecond):
+		}
+		for !w.Stalled.Load() {
+			msg := w.commands.Next()
+			if msg == nil {
+				break
+			}
+			w.command(msg)
+			w.commands.Release()
+		}
+	}
+}
+
+// On runs f on the worker's goroutine, unless its engine has died.
+func (w *Worker) On(f func()) {
+	done := make(chan struct{})
+	select {
+	case w.do <- func() { f(); close(done) }:
+		<-done
+	case <-w.stop:
+	}
+}
+
+func (w *Worker) command(msg []byte) {
+	op, arg := datapath.CommandOp(binary.LittleEndian.Uint32(msg)), binary.LittleEndian.Uint32(msg[4:])
+	body := msg[8:]
+	switch op {
+	case datapath.CmdInstall:
+		w.Installs++
+		var key, mask flowtable.Key
+		for i := range key {
+			key[i] = binary.LittleEndian.Uint64(body[8*i:])
+			mask[i] = binary.LittleEndian.Uint64(body[8*(len(key)+i):])
+		}
+		var actions []flowtable.Action
+		for rest := body[16*len(key):]; len(rest) >= 16; rest = rest[16:] {
+			actions = append(actions, flowtable.Action{
+				Op: flowtable.Op(rest[0]), U16: binary.LittleEndian.Uint16(rest[2:]),
+				U32: binary.LittleEndian.Uint32(rest[4:]), U64: binary.LittleEndian.Uint64(rest[8:]),
+			})
+		}
+		if r := w.Cache.Install(arg, &key, &mask, actions); r != flowtable.Installed {
+			panic(fmt.Sprintf("install refused: %d", r))
+		}
+	case datapath.CmdRemove:
+		w.Cache.Remove(arg)
+	case datapath.CmdRetry:
+		w.Retries = append(w.Retries, arg)
+		if f, ok := w.Frames[arg]; ok && !w.hit(&f.key, f.bytes) {
+			w.Lost++
+		}
+		delete(w.Frames, arg)
+	case datapath.CmdExecute:
+		w.Executed[arg] = len(body) / 16
+		delete(w.Frames, arg)
+	case datapath.CmdTap:
+		w.Taps[arg] = Tap{
+			Kind: datapath.TapKind(binary.LittleEndian.Uint32(body)), Snap: binary.LittleEndian.Uint32(body[8:]),
+		}
+	case datapath.CmdDropHeld:
+		w.dropped[arg] = binary.LittleEndian.Uint32(body)
+	}
+}
+
+// hit counts a frame if a megaflow is there for it.
+func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
+	slot, ok := w.Lookup(key)
+	if ok {
+		f := w.Cache.Flow(slot)
+		atomic.AddUint64(&f.Packets, 1)
+		atomic.AddUint64(&f.Bytes, bytes)
+		atomic.StoreUint64(&f.UsedNS, clock.Monotonic())
+	}
+	return ok
+}
+
+func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
+	var keys [packet.BatchSize]flowtable.Key
+	var out [packet.BatchSize]uint32
+	var n flowtable.LookupCounts
+	keys[0] = *key
+	w.Cache.Lookup(&keys, 1, &out, &n)
+	return out[0], out[0] != flowtable.NoSlot
+}
+
+// Frame is a frame that arrives: a hit, or a miss that is held and told.
+func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
+	w.On(func() {
+		if w.hit(&key, bytes) {
+			return
+		}
+		w.Held = (w.Held + 1) % uint32(len(w.Shared.Held))
+		w.Frames[w.Held] = miss{key, bytes}
+		atomic.StoreUint32(&w.Shared.Held[w.Held].Len, uint32(bytes))
+		msg := binary.LittleEndian.AppendUint32(nil, uint32(datapath.UpMiss))
+		msg = binary.LittleEndian.AppendUint32(msg, w.Held)
+		for _, word := range key {
+			msg = binary.LittleEndian.AppendUint64(msg, word)
+		}
+		if !w.Upcalls.Push(msg) {
+			panic("upcall ring is full")
+		}
+	})
+}
+
+// Waiting is the number of frames that wait for control.
+func (w *Worker) Waiting() (n int) {
+	w.On(func() { n = len(w.Frames) })
+	return n
+}
+
+// Show writes a record to a worker's capture ring, as the worker would: tap,
+// kind, cache, verdict, reason, one output.
+func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
+	w.On(func() {
+		msg := make([]byte, 104+len(data))
+		copy(msg, head[:])
+		msg[5] = 1
+		binary.LittleEndian.PutUint32(msg[8:], port)
+		binary.LittleEndian.PutUint32(msg[12:], port)
+		binary.LittleEndian.PutUint32(msg[24:], uint32(len(data)))
+		binary.LittleEndian.PutUint64(msg[32:], clock.Monotonic())
+		binary.LittleEndian.PutUint16(msg[68:], uint16(output))
+		copy(msg[104:], data)
+		if !shm.NewProducer(w.Shared.Captures, -1).Push(msg) {
+			panic("capture ring is full")
+		}
+	})
+}
+
+// New runs a worker on memory shared with control, until stop is closed.
+func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
+	w := &Worker{
+		Shared: shared, do: make(chan func()), stop: stop, ended: make(chan struct{}),
+		Cache:    flowtable.NewCache(shared.Cache, 1),
+		commands: shm.NewConsumer(shared.Commands),
+		Upcalls:  shm.NewProducer(shared.Upcalls, upcallEvent),
+		Executed: map[uint32]int{}, dropped: map[uint32]uint32{}, Frames: map[uint32]miss{},
+	}
+	go w.run()
+	return w
+}
