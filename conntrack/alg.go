@@ -7,13 +7,13 @@ import (
 	"weft/packet"
 )
 
-// Application layer gateways: control connections of FTP (RFC 959, RFC 2428) and
-// requests of TFTP (RFC 1350) announce connections, which are related to theirs.
-// Only announcements of the two ends themselves count, so that nobody opens a way
-// to a third. What a control connection of FTP that is translated announces is
-// translated too: see shift.go.
+// Application layer gateways. Control connections of FTP (RFC 959, RFC 2428) and
+// requests of TFTP (RFC 1350) announce further connections, which become related to
+// them. Only an announcement of the sender's own address counts, so that nobody opens
+// a path to a third host. Announcements on a translated FTP control connection are
+// rewritten; see shift.go.
 
-// ALG names a gateway.
+// ALG is a gateway.
 type ALG uint8
 
 // Gateways.
@@ -23,12 +23,12 @@ const (
 	ALGTFTP
 )
 
-// maxCommand is how much of a segment of FTP is read: commands and replies that
-// matter are shorter, and stand at its beginning.
+// maxCommand is the number of bytes read of an FTP segment. The relevant commands and
+// replies are shorter and begin the segment.
 const maxCommand = 120
 
-// announce reads what f, a valid frame of connection n in direction dir, tells
-// its gateway, if the connection is of generation g and has one.
+// announce passes f to the gateway of connection n, if the connection has one and
+// still has generation g. f is a valid frame of the connection in direction dir.
 func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir uint8, now uint64) {
 	t := tr.Table
 	var v view
@@ -37,10 +37,10 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 	e := tr.expectationOf(&v, n, dir)
 	switch {
-	case v.flags&connTFTP != 0 && dir == 0: // a request: answered from another port
+	case v.flags&connTFTP != 0 && dir == 0: // a request, which the server answers from another port
 		e.dstPort, e.to = v.tuples[1].dstPort(), v.tuples[0].srcPort()
 		t.expect(&e, now)
-	case v.flags&(connFTP|connTranslated) == connFTP: // else as it is translated
+	case v.flags&(connFTP|connTranslated) == connFTP: // shift handles announcements on translated connections
 		if a, ok := readOwn(payloadOf(b, f), &v, dir); ok {
 			e.dstPort, e.to = a.port, a.port
 			t.expect(&e, now)
@@ -48,9 +48,9 @@ func (tr *Tracker) announce(b *packet.Batch, f *packet.Frame, n, g uint32, dir u
 	}
 }
 
-// expectationOf is what is expected when the sender of direction dir of connection
-// v, number n, announces: the other side, as it comes here, will call the announcer
-// by the address it knows of. Ports are left out.
+// expectationOf returns the expectation for an announcement by the sender of
+// direction dir of connection v, which has number n: the other side will call the
+// announcer by the address that it knows. The caller sets the ports.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, from: tr.from,
@@ -61,7 +61,8 @@ func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	return e
 }
 
-// readOwn reads an announcement of its sender's own address.
+// readOwn reads an announcement. ok is false if it names another address than the
+// sender's.
 func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	if len(line) == 0 {
 		return a, false
@@ -74,7 +75,7 @@ func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	return a, ok && a.port != 0
 }
 
-// payloadOf is the beginning of f's TCP payload.
+// payloadOf returns the first maxCommand bytes of f's TCP payload.
 func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	h := f.Header()
 	at := int(f.L4) + packet.TCP(h[f.L4:]).HeaderLen()
@@ -88,10 +89,10 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent is how a connection is translated that was expected of a
-// translated one: the address that was announced becomes the announcer's, and the
-// caller's the one by which the announcer knows it. It reports false for others.
-// Lock held.
+// translationOfParent chooses the translation of a connection that was expected by a
+// translated parent. The announced address becomes the announcer's real address, and
+// the caller's address becomes the one by which the announcer knows the caller. ok is
+// false for all other connections. The caller holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -108,27 +109,27 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64)
 	want.Src, want.Dst, want.DstPort = announcer.Dst, announcer.Src, g.to
 	tr.search.begin(tr.from.holder(p.zone()), now)
 	defer tr.search.end()
-	// The caller's port gives way if another connection has it.
+	// The caller's port changes if another connection uses it.
 	if reply, ok = tr.choosePort(p, &NAT{Kind: NATSrc}, &plain, want, now); !ok {
 		return reply, connClash, true
 	}
 	return reply, flagsOf(&plain, &reply), true
 }
 
-// announced is what a line of FTP announces.
+// announced is the announcement in a line of FTP.
 type announced struct {
-	address  netip.Addr // invalid: that of the connection
+	address  netip.Addr // invalid: the connection's own address
 	port     uint16
-	from, to int  // where in the line both stand
-	between  byte // what stands between them; 0: the six numbers of PORT and 227
+	from, to int  // line[from:to] holds address and port
+	between  byte // the separator; 0: the six numbers of PORT and 227
 }
 
-// readFTP reads PORT and EPRT of a client, or the replies 227 and 229 of a
-// server. It allocates nothing, as netip's parser would.
+// readFTP reads PORT and EPRT of a client, or the replies 227 and 229 of a server. It
+// does not use netip's parser, which allocates.
 func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	end := bytes.IndexByte(line, '\r')
 	if end < 5 {
-		return a, false // more than was read, or not a line
+		return a, false // no complete line within maxCommand bytes
 	}
 	line = line[:end]
 	a.from, a.to = 5, end
@@ -155,7 +156,7 @@ func readFTP(line []byte, reply bool) (a announced, ok bool) {
 	return a, ok
 }
 
-// readSix reads h1,h2,h3,h4,p1,p2.
+// readSix reads h1,h2,h3,h4,p1,p2 (RFC 959).
 func (a *announced) readSix(line []byte) bool {
 	var v [6]byte
 	fields := fields{line[a.from:a.to], ','}
@@ -171,8 +172,8 @@ func (a *announced) readSix(line []byte) bool {
 	return true
 }
 
-// readExtended reads |family|address|port|, the first two of which are empty in a
-// reply.
+// readExtended reads |family|address|port| (RFC 2428). In a reply the first two
+// fields are empty.
 func (a *announced) readExtended(line []byte, full bool) bool {
 	if a.to-a.from < 5 {
 		return false
@@ -196,13 +197,13 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields are what stands between bytes; 0: there are no more.
+// fields splits text at a separator; between is 0 after the last field.
 type fields struct {
 	text    []byte
 	between byte
 }
 
-// next is the next field; last tells that none follows.
+// next returns the next field. last is true for the last one.
 func (f *fields) next() (text []byte, last bool) {
 	at := bytes.IndexByte(f.text, f.between)
 	if at < 0 {
@@ -213,10 +214,10 @@ func (f *fields) next() (text []byte, last bool) {
 	return text, false
 }
 
-// digit is the value of a decimal digit, 10 for what is none.
+// digit returns the value of a decimal digit, or 10 for another character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a number up to most.
+// decimal reads a number of at most most.
 func decimal(text []byte, most uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false
@@ -230,7 +231,7 @@ func decimal(text []byte, most uint) (n uint, ok bool) {
 	return n, n <= most
 }
 
-// readAddress reads an address of either family, RFC 4291 section 2.2.
+// readAddress reads an IPv4 or IPv6 address, RFC 4291 section 2.2.
 func readAddress(text []byte) (netip.Addr, bool) {
 	if bytes.IndexByte(text, ':') < 0 {
 		var v [4]byte
@@ -246,7 +247,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 		return netip.AddrFrom4(v), true
 	}
 	var v [16]byte
-	n, gap := 0, -1 // bytes read, and those before ::
+	n, gap := 0, -1 // number of bytes read, and the number of them before ::
 	if string(text[:min(2, len(text))]) == "::" {
 		gap, text = 0, text[2:]
 	}
@@ -281,7 +282,7 @@ func readAddress(text []byte) (netip.Addr, bool) {
 	return netip.AddrFrom16(v), true
 }
 
-// hexadecimal reads a group of an IPv6 address.
+// hexadecimal reads one group of an IPv6 address.
 func hexadecimal(text []byte) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 4 {
 		return 0, false

@@ -7,57 +7,58 @@ import (
 	"weft/packet"
 )
 
-// Connections come and go here, all under the table's lock.
+// Creating and ending connections, always under the table's lock.
 
-// Lists. A connection is in one of its holder's, and in the same of its zone if it has
-// that. It joins at the end, so that the oldest go first.
+// Lists. Every connection is in one list of its holder and, except for
+// listEstablished, in the same list of its zone. It joins at the end, so that the
+// oldest is evicted first.
 const (
-	listUnreplied   = iota // nothing came back yet
-	listClosing            // a TCP connection that has ended
-	zoneLists              // a zone at its limit ends no others
+	listUnreplied   = iota // no reply so far
+	listClosing            // a TCP connection that both sides have ended
+	zoneLists              // number of lists of a zone: a zone at its limit evicts from these only
 	listEstablished = zoneLists
 	lists           = iota
 	listNone        = lists
 )
 
-// zone is one line. Control writes limit and policy; the rest is guarded by the
-// table's lock.
+// zone is one cache line. Control writes limit and policy; the table's lock guards
+// the rest.
 type zone struct {
-	limit     atomic.Uint32 // connections, plus one; 0: the default applies
+	limit     atomic.Uint32 // limit of connections, plus one; 0: the default limit applies
 	policy    atomic.Uint32
 	count     uint32
-	tunnelled bool // connections began here through a tunnel
+	tunnelled bool // at least one connection began here through a tunnel
 	_         [3]byte
 	lists     [zoneLists]list
 	_         [24]byte
 }
 
-// list of connections, numbers plus one.
+// list is a list of connections: first and last by number plus one, and their count.
 type list struct{ first, last, count uint32 }
 
-// SetZoneLimit limits a zone to n connections, 0: not at all. Those there are
+// SetZoneLimit limits a zone to n connections; 0: no limit. Existing connections
 // stay.
 func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
 }
 
-// ClearZoneLimit has the default limit apply to a zone.
+// ClearZoneLimit removes a zone's own limit, so that the default limit applies.
 func (m *Memory) ClearZoneLimit(zone uint16) { m.zones[zone].limit.Store(0) }
 
-// SetDefaultZoneLimit limits zones that have no limit of their own; 0: not at
-// all.
+// SetDefaultZoneLimit limits the zones without a limit of their own; 0: no limit.
 func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n) }
 
-// DefaultZoneLimit is the limit of zones without one of their own; 0: none.
+// DefaultZoneLimit returns the limit of zones without a limit of their own; 0: none.
 func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
 
-// ZoneLimit is a zone's own limit, 0 being none; set tells whether it has one.
+// ZoneLimit returns a zone's own limit, 0 meaning none. set reports whether the zone
+// has its own limit.
 func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 	v := m.zones[zone].limit.Load()
 	return max(v, 1) - 1, v != 0
 }
 
-// ZoneCount is the number of connections in a zone.
+// ZoneCount returns the number of connections in a zone.
 func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
 
 func (m *Memory) zoneLimit(z *zone) uint32 {
@@ -67,7 +68,7 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 	return m.settings.zoneDefault.Load()
 }
 
-// join puts live connection n, which is in no list, into those of a kind.
+// join adds live connection n, which is in no list, to the lists of a kind.
 func (t *Table) join(n uint32, kind uint8) {
 	c := &t.conns[n]
 	c.list = kind
@@ -92,8 +93,8 @@ func (t *Table) push(l *list, n uint32, where int) {
 	l.count++
 }
 
-// leave takes connection n out of its lists. Its kind stays, for workers read that
-// without the lock: join or give follows.
+// leave removes connection n from its lists. c.list keeps its value, since workers
+// read it without the lock; the caller then calls join or give.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -121,7 +122,7 @@ func (t *Table) pull(l *list, n uint32, where int) {
 	l.count--
 }
 
-// relist moves a connection to another list, if it is still of generation g.
+// relist moves a connection to another list if it still has generation g.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -131,8 +132,8 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom ends a connection where zone or table are full for holder h; it reports
-// false if none may be ended.
+// makeRoom evicts a connection if the zone is full, or if the table is full for
+// holder h. It reports false if no connection may be evicted.
 func (t *Table) makeRoom(z *zone, h uint32) bool {
 	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit && !t.evict(z) {
 		return false
@@ -140,8 +141,8 @@ func (t *Table) makeRoom(z *zone, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-// evict ends the oldest unreplied connection of a zone, or else one that has
-// closed.
+// evict ends the oldest unreplied connection of a zone, or the oldest closed one if
+// none is unreplied.
 func (t *Table) evict(z *zone) bool {
 	for i := range z.lists {
 		if z.lists[i].first != 0 {
@@ -152,7 +153,7 @@ func (t *Table) evict(z *zone) bool {
 	return false
 }
 
-// evictFirst ends the oldest connection of a list that has one.
+// evictFirst ends the oldest connection of a list that is not empty.
 func (t *Table) evictFirst(l *list, where int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
@@ -160,9 +161,10 @@ func (t *Table) evictFirst(l *list, where int) {
 	t.foreseeEviction(l.first, where)
 }
 
-// foreseeEviction fetches what the next evictions of a list, from number plus one on,
-// will touch: the bucket of the first, whose record was asked for at the eviction before,
-// and the record of the second.
+// foreseeEviction prefetches the memory that the next two evictions of a list will
+// touch. first is the list's first connection, number plus one. Its record was
+// prefetched at the previous eviction; its bucket and the second connection's record
+// are prefetched now.
 func (t *Table) foreseeEviction(first uint32, where int) {
 	if first == 0 {
 		return
@@ -177,23 +179,24 @@ func (t *Table) foreseeEviction(first uint32, where int) {
 	}
 }
 
-// begun is what a new connection is made of.
+// begun is the initial state of a new connection.
 type begun struct {
 	peers   [2]peer
 	class   Class
 	mark    uint32
 	label   [2]uint64
 	marked  bool
-	related Ref // the connection it is related to, as it began
-	// announcer and to are how that expected it; see expectation.
+	related Ref // the parent, with the generation of its begin; zero if none
+	// announcer and to come from the expectation of the connection.
 	announcer uint8
 	to        uint16
 	alg       ALG
 	from      sender
 }
 
-// create makes the connection of p with the translation of nat. It returns it as it
-// begins, or the reason there is none; created is false where there is one already.
+// create makes the connection of p with the translation of nat. It returns a Ref to
+// the new connection, or the reason for refusing it. created is false also if the
+// connection already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
@@ -226,7 +229,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		t.setAddresses(n, flags, &p.long, &reply.long)
 	}
 	c.mark, c.flags, c.port = g.mark, flags, g.from.port
-	c.list = listUnreplied // before it lives: workers read it without the lock
+	c.list = listUnreplied // set before the connection lives: workers read it without the lock
 	if g.from.tunnel {
 		c.flags |= connTunnel
 		z.tunnelled = true
@@ -266,7 +269,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		return t.refuse(h)
 	}
 	c.born = c.generation() + 1
-	c.meta.Store(uint64(c.born)) // odd: it lives
+	c.meta.Store(uint64(c.born)) // an odd generation: the connection lives
 	z.count++
 	t.head.count++
 	t.count(h, 1)
@@ -276,14 +279,14 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a connection that holder h does not get for want of room.
+// refuse counts a connection refused to holder h because the table is full.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
 	return Ref{}, false, packet.DropConnLimit
 }
 
-// take returns a free record, none if there is none.
+// take allocates a record; it returns none if no record is free.
 func (t *Table) take() uint32 {
 	if n := t.head.free; n != 0 {
 		t.head.free = t.links[n-1][inZone].next
@@ -301,7 +304,8 @@ func (t *Table) give(n uint32) {
 	t.head.free = n + 1
 }
 
-// erase ends live connection n, and counts why. Lock held.
+// erase ends live connection n and counts the reason. The caller holds the table's
+// lock.
 func (t *Table) erase(n uint32, why Reason) {
 	c := &t.conns[n]
 	t.tell(n, EventDestroy, why)
@@ -318,13 +322,13 @@ func (t *Table) erase(n uint32, why Reason) {
 	t.give(n)
 }
 
-// hashOf is the hash of connection n's tuple of a direction.
+// hashOf returns the hash of connection n's tuple in a direction.
 func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	long := t.longOf(n, dir)
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
-// end ends connection n if it is still of generation g.
+// end ends connection n if it still has generation g, and reports whether it did.
 func (t *Table) end(n, g uint32, why Reason) bool {
 	t.lock()
 	defer t.unlock()
@@ -336,8 +340,9 @@ func (t *Table) end(n, g uint32, why Reason) bool {
 	return true
 }
 
-// Flush ends the connection of ref; it reports false if that has ended or
-// changed. Workers only; control sends them what it has chosen.
+// Flush ends the connection of ref. It reports false if the connection has ended or
+// changed. Only workers call it; control sends them the connections that it has
+// chosen.
 func (t *Table) Flush(ref Ref) bool {
 	return ref.Number < uint32(len(t.conns)) && t.end(ref.Number, ref.Generation, EndFlushed)
 }

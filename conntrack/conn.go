@@ -9,67 +9,68 @@ import (
 	"weft/packet"
 )
 
-// conn is what each frame of a connection needs: one cache line. The rest lies in
-// arrays of its own, by the same number, so that only who has it takes memory for it.
+// conn is the part of a connection that each of its frames needs: one cache line. The
+// other parts lie in arrays of their own, indexed by the same number, so that a
+// connection takes memory only for the parts it uses.
 type conn struct {
-	// meta is the generation in the lower half, odd while the connection lives,
-	// and above it the epoch of the engine that holds its lock, 0 if none does.
+	// meta holds the generation in the lower half; it is odd while the connection
+	// lives. The upper half is the epoch of the engine that holds the connection's
+	// lock, 0 if nobody does.
 	meta      atomic.Uint64
-	tuples    [2]words // original direction, reply direction as its frames arrive
+	tuples    [2]words // original direction, then reply direction, each as its frames arrive
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
-	policy    uint8 // of the zone, when it began
-	class     Class // timeout that runs
-	list      uint8 // of zone and holder, that it is in
+	policy    uint8 // timeout policy of the zone when the connection began
+	class     Class // state whose timeout runs
+	list      uint8 // list of zone and holder that has the connection
 	_         uint8
-	port      uint16 // on which its first frame came in; see holder.go
-	born      uint32 // generation with which it began
+	port      uint16 // port that received its first frame; see holder.go
+	born      uint32 // generation at its begin
 }
 
-// links are a connection's neighbours in the lists that it is in.
+// links are a connection's neighbours in the lists of its zone and its holder.
 type links [2]link
 
-// Links of a connection.
+// Indexes of links.
 const (
-	inZone = iota // next of a free record: the next free one
+	inZone = iota // in a free record, next links the free records
 	inHolder
 )
 
-// link is two numbers of connections, plus one.
+// link holds two numbers of connections, each plus one; 0: none.
 type link struct{ prev, next uint32 }
 
 // Flags of a connection.
 const (
 	connReplied    uint16 = 1 << iota // frames were seen in both directions
 	connSNAT                          // the original direction's source is translated
-	connDNAT                          // its destination
-	connTranslated                    // the reply tuple is not the reverse: it has an entry of its own
-	connLabelled                      // mark and label were ever set
+	connDNAT                          // the original direction's destination is translated
+	connTranslated                    // the reply tuple is not the reverse of the original: it has its own entry in the index
+	connLabelled                      // mark or label was set at least once
 	connRelated
 	connSeen // more than one frame was seen
-	connFTP  // its gateway
+	connFTP  // gateway: FTP
 	connTFTP
-	connTunnel // its first frame came through a tunnel
+	connTunnel // the first frame came through a tunnel
 )
 
-// peer is what is known of one side of a connection.
+// peer is the observed state of one side of a connection.
 type peer struct {
-	end    uint32 // TCP: first sequence number behind all that was sent; SCTP: tag of what goes to the other side
-	maxEnd uint32 // highest sequence number the other side's window allowed
-	maxWin uint32 // largest window it offered, scaled
-	scale  uint8  // of its window
+	end    uint32 // TCP: sequence number behind the last byte sent; SCTP: verification tag that this side's packets carry
+	maxEnd uint32 // highest sequence number allowed by the other side's window
+	maxWin uint32 // largest window this side offered in bytes, scaled
+	scale  uint8  // window scale
 	flags  uint8
 	phase  phase
 	_      uint8
 }
 
-// hasPeers tells whether connections of a protocol have peers.
+// hasPeers reports whether connections of a protocol have peers.
 func hasPeers(proto uint8) bool { return proto == packet.ProtoTCP || proto == packet.ProtoSCTP }
 
-// Ref names a connection for as long as its generation stays: neither its end
-// nor a change of what frames get to see of it goes unnoticed. The zero Ref
-// names none.
+// Ref names a connection in one generation. It becomes stale when the connection
+// ends, and when the ct_* fields of its frames change. The zero Ref names none.
 type Ref struct {
 	Number     uint32
 	Generation uint32 // odd
@@ -77,7 +78,8 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// Locks. Both spin: a holder is done within a microsecond unless it lost its core.
+// Locks. Both spin: the owner releases a lock within a microsecond unless the kernel
+// preempts it.
 
 const maxLockPauses = 256
 
@@ -97,8 +99,8 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { t.head.lock.Store(0) }
 
-// lockConn takes the lock of c as long as its generation is g; it reports false
-// if that has changed. A worker alone takes none.
+// lockConn takes the lock of c if c has generation g; otherwise it reports false. A
+// single worker takes no lock.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -118,16 +120,16 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 	}
 }
 
-// unlockConn gives the lock back, with the generation the connection has now.
+// unlockConn releases the lock and sets the generation to g.
 func (t *Table) unlockConn(c *conn, g uint32) {
 	if !t.solo || c.meta.Load() != uint64(g) {
 		c.meta.Store(uint64(g))
 	}
 }
 
-// kill makes c's generation even: nobody finds it any more. Whoever holds its lock
-// gives it back first, for that would bring it to life again; nobody takes the
-// table's lock with a connection's in hand.
+// kill makes c's generation even, so that no look-up finds c. The caller must not
+// hold c's lock: unlocking would restore the odd generation. Nobody takes the table's
+// lock while holding a connection's.
 func (t *Table) kill(c *conn) {
 	for n := 0; ; n++ {
 		meta := c.meta.Load()
@@ -141,20 +143,20 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is a connection as it was at one moment. Whatever rewrites a frame by a
-// connection, or expects another one of it, goes by a view or holds the lock: the
-// record may be another connection's with the next instruction.
+// view is a copy of a connection at one moment. Code that rewrites a frame by a
+// connection, or adds an expectation, uses a view or holds the lock: without either,
+// another connection may reuse the record at any time.
 type view struct {
 	flags  uint16
 	mark   uint32
 	born   uint32
 	label  [2]uint64
-	parent Ref // as it began
+	parent Ref // the parent, with the generation of its begin
 	tuples [2]words
-	long   addresses // of IPv6
+	long   addresses // of an IPv6 connection
 }
 
-// addresses of a direction.
+// addresses returns the IPv6 addresses of a direction.
 func (v *view) addresses(dir uint8) *[4]uint64 {
 	if dir == 0 {
 		return (*[4]uint64)(v.long[:4])
@@ -162,8 +164,8 @@ func (v *view) addresses(dir uint8) *[4]uint64 {
 	return (*[4]uint64)(v.long[4:])
 }
 
-// read reads connection n, which must live and be of generation g: it reports false
-// otherwise.
+// read copies connection n to v. It reports false unless the connection lives and has
+// generation g.
 func (t *Table) read(n, g uint32, v *view) bool {
 	c := &t.conns[n]
 	for tries := 0; ; tries++ {
@@ -190,7 +192,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn reads the connection that began as ref, as long as it lives.
+// readBorn copies the connection that began as ref to v. It reports false if that
+// connection has ended.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

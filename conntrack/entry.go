@@ -2,37 +2,37 @@ package conntrack
 
 import "weft/packet"
 
-// Entry is a connection as control sees it.
+// Entry is a connection as control shows it.
 type Entry struct {
 	Ref         Ref
 	Orig, Reply Tuple
 	Mark        uint32
 	Label       [2]uint64 // upper and lower half
-	// TimeoutS is what is left of its time in seconds, at most the timeout.
+	// TimeoutS is the time until it expires in seconds, at most the timeout.
 	TimeoutS uint32
 	Replied  bool
 	SNAT     bool
 	DNAT     bool
 	// Class is the state whose timeout runs.
 	Class Class
-	// State is that of a TCP connection.
+	// State is the state of a TCP connection.
 	State TCPState
-	// Tags are those of an SCTP association, by direction.
+	// Tags are the verification tags of an SCTP association, by direction.
 	Tags [2]uint32
 }
 
-// readTries bounds how often Each reads a connection that changes meanwhile.
+// readTries bounds how often Each rereads a connection that changes meanwhile.
 const readTries = 100
 
-// Each calls visit with every connection whose time has not run out, until it
-// returns false. Workers go on meanwhile: a connection is seen as it was at one
-// moment, the table is not. The entry is valid during the call.
+// Each calls visit for every connection that has not expired, until visit returns
+// false. Workers continue meanwhile: each entry is consistent, the whole table is
+// not. The entry is valid during the call.
 func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn is Each for the records from number from to before to. It reports false
-// once visit has, or where there are none behind.
+// EachIn visits the records numbered from to to-1 like Each. It reports whether more
+// records follow; it reports false too once visit has returned false.
 func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry
@@ -44,7 +44,8 @@ func (m *Memory) EachIn(from, to uint32, now uint64, visit func(*Entry) bool) bo
 	return to < fresh
 }
 
-// entry reads connection n; it reports false if none lives there.
+// entry copies connection n to e. It reports false if no connection lives there, or
+// if it kept changing.
 func (m *Memory) entry(n uint32, now uint64, e *Entry) bool {
 	c := &m.conns[n]
 	for range readTries {

@@ -9,18 +9,18 @@ import (
 	"weft/packet"
 )
 
-// Events tell control which connections begin, change and end, for as long as it
-// asks (Watch); nobody asking, each of these costs a test of one word, and a frame
-// that changes nothing not even that. There is one ring for all workers, written
-// under the table's lock, which whoever begins or ends a connection holds anyway, so
-// that the events of a connection come in order. What finds the ring full is
-// counted as lost; nobody waits.
+// Events report to control which connections begin, change and end, while control
+// watches (Watch). If control does not watch, an event costs the test of one word,
+// and a frame that changes nothing costs nothing. All workers share one ring. They
+// write it under the table's lock, which beginning or ending a connection needs
+// anyway, so that the events of a connection are in order. An event that finds the
+// ring full is counted as lost; nobody waits.
 
-// EventRingBytes is the size of the ring, some 10,000 events; its memory is taken
-// as it is used.
+// EventRingBytes is the size of the ring: about 10,000 events. Its memory is
+// allocated at the first use.
 const EventRingBytes = 1 << 20
 
-// EventKind says what happened to a connection.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 // Kinds of event.
@@ -36,24 +36,24 @@ const AllEvents = 1<<EventKinds - 1
 
 var eventNames = [EventKinds]string{"new", "update", "destroy"}
 
-// String is the kind's name in commands and output.
+// String returns the kind's name in commands and output.
 func (k EventKind) String() string { return eventNames[k%EventKinds] }
 
-// ParseEventKind is the kind of a name.
+// ParseEventKind returns the kind with a name.
 func ParseEventKind(name string) (EventKind, bool) {
 	i := slices.Index(eventNames[:], name)
 	return EventKind(i), i >= 0
 }
 
-// Reason says why a connection changed or ended.
+// Reason is the reason for which a connection changed or ended.
 type Reason uint8
 
-// Reasons: ReasonState and ReasonMark of an EventUpdate, the others of an
+// Reasons. ReasonState and ReasonMark belong to EventUpdate, the others to
 // EventDestroy.
 const (
 	ReasonNone  Reason = iota
-	ReasonState        // another state, and its timeout
-	ReasonMark         // another ct_mark or ct_label
+	ReasonState        // new state, hence another timeout
+	ReasonMark         // new ct_mark or ct_label
 	EndExpired
 	EndEvicted
 	EndFlushed
@@ -63,10 +63,10 @@ const (
 
 var reasonNames = [reasons]string{"", "state", "mark", "timeout", "eviction", "flush", "successor"}
 
-// String is the reason's name in output; empty for ReasonNone.
+// String returns the reason's name in output; empty for ReasonNone.
 func (r Reason) String() string { return reasonNames[r%reasons] }
 
-// ended is the counter of connections that ended for a reason.
+// ended returns the counter of connections that ended for a reason.
 func (c *Counters) ended(why Reason) *uint64 {
 	switch why {
 	case EndEvicted:
@@ -79,21 +79,22 @@ func (c *Counters) ended(why Reason) *uint64 {
 	return &c.Expired
 }
 
-// Event is one event. The connection is as it was then, without Entry.TimeoutS.
+// Event is one event. Entry is the connection at that moment, without TimeoutS.
 type Event struct {
 	Kind   EventKind
 	Reason Reason
 	Entry  Entry
 }
 
-// settings.events: the zone in the lower half, above it eventOneZone and the kinds.
+// Layout of settings.events: the zone in the lower 16 bits, then eventOneZone, then
+// the kinds.
 const (
 	eventOneZone = 1 << 16
 	eventKindsAt = 17
 )
 
-// Watch has workers tell of events of kinds, a bit each, in one zone or, if that
-// is nil, in all; with no kinds of none. Control calls it.
+// Watch selects the events that workers report: kinds, a bit each, in one zone, or in
+// all zones if zone is nil. With kinds 0 they report none. Control calls it.
 func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	v := uint32(kinds&AllEvents) << eventKindsAt
 	if zone != nil && v != 0 {
@@ -102,21 +103,21 @@ func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	m.settings.events.Store(v)
 }
 
-// Events opens the reading end of the ring, which has one reader.
+// Events returns a consumer of the ring. The ring has one consumer.
 func (m *Memory) Events() *shm.Consumer { return shm.NewConsumer(m.events) }
 
-// EventsLost is the number of events for which there was no room, since the table
-// began.
+// EventsLost returns the number of events that found the ring full since the table
+// was made.
 func (m *Memory) EventsLost() uint64 { return m.head.eventsLost.Load() }
 
-// watched tells whether control wants an event of a zone.
+// watched reports whether control watches this kind of event in a zone.
 func (t *Table) watched(kind EventKind, zone uint16) bool {
 	v := t.settings.events.Load()
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// tellUpdate tells of a change of connection n, if it is still of generation g. No
-// lock is held.
+// tellUpdate reports a change of connection n if it still has generation g. The
+// caller holds no lock.
 func (t *Table) tellUpdate(c *conn, n, g uint32, why Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return
@@ -140,7 +141,8 @@ const (
 	eventLongBytes = eventBytes + 64
 )
 
-// tell writes an event of live connection n. Lock held.
+// tell writes an event of live connection n to the ring. The caller holds the table's
+// lock.
 func (t *Table) tell(n uint32, kind EventKind, why Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {
@@ -184,10 +186,10 @@ func (t *Table) tell(n uint32, kind EventKind, why Reason) {
 	t.told.Publish()
 }
 
-// ParseEvent decodes a message of the ring. Control only.
+// ParseEvent decodes a message of the ring. Only control calls it.
 func ParseEvent(msg []byte) (Event, error) {
 	if len(msg) != eventBytes && len(msg) != eventLongBytes || msg[0] >= byte(EventKinds) || msg[1] >= byte(reasons) {
-		return Event{}, fmt.Errorf("event of a connection of %d bytes that makes no sense", len(msg))
+		return Event{}, fmt.Errorf("invalid connection event of %d bytes", len(msg))
 	}
 	le := binary.LittleEndian
 	word := func(i int) uint64 { return le.Uint64(msg[32+8*i:]) }

@@ -2,59 +2,59 @@ package conntrack
 
 import "weft/packet"
 
-// Connections announced and not begun. They are found by hash. Each counts for the
-// holder whose frame announced it (holder.go); where there are as many as there may be,
-// the heaviest holder's oldest goes.
+// Expectations: connections that were announced and have not begun. They are found by
+// hash. Each counts for the holder whose frame announced it (holder.go). If all
+// records are in use, the oldest expectation of the holder with the most is evicted.
 
 const (
-	// MaxExpectations bounds the connections announced and not begun.
+	// MaxExpectations bounds the expectations of a table.
 	MaxExpectations = 1024
-	// expectationNS is how long one is expected.
+	// expectationNS is the lifetime of an expectation in ns.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts bounds the ports tried for one announced in the place of
-	// another, which somebody else may have announced behind the same address.
+	// maxExpectedPorts bounds the ports tried in place of an announced port that
+	// another client behind the same address has already announced.
 	maxExpectedPorts = 64
 	// expectationsSwept is how many are looked at, at each move of the sweep's hand.
 	expectationsSwept = 4
 )
 
-// expectation is a connection that may begin: from any port of Src to DstPort of
-// Dst. Guarded by the table's lock.
+// expectation is a connection that may begin: from any port of src to dstPort of dst.
+// The table's lock guards it.
 type expectation struct {
 	src, dst  [2]uint64
-	expiresNS uint64 // 0: free; written first when one ends, and last when one begins
+	expiresNS uint64 // 0: free; cleared first when an expectation ends, and written last when one begins
 	dstPort   uint16
 	zone      uint16
 	proto     uint8
 	ipv6      uint8
 	announcer uint8 // direction of the parent in which it was announced
-	// translated: the parent is; another port may be announced in the place of one.
+	// translated: the parent is translated, so that dstPort may differ from the
+	// announced port.
 	translated bool
-	parent     Ref    // as it began
-	to         uint16 // port the announcer has named, DstPort if nothing is translated
+	parent     Ref    // the parent, with the generation of its begin
+	to         uint16 // port that the announcer named; dstPort if the parent is not translated
 	from       sender
-	chain      uint32 // next one of the hash or, if free, next free one, plus one
-	own        link   // among its holder's, in the order announced
+	chain      uint32 // next record of the hash, or next free record, number plus one
+	own        link   // neighbours in its holder's list, in order of announcement
 }
 
-// expecter is what a holder has of expectations. Guarded by the table's lock; control
-// reads the counter.
+// expecter is a holder's use of expectations. The table's lock guards it; control
+// reads the counter without the lock.
 type expecter struct {
 	all     list // oldest first
 	_       uint32
 	evicted uint64
 }
 
-// expecting is the head of the expectations. Guarded by the table's lock but for count,
-// which anybody reads.
+// expecting is the head of the expectations. The table's lock guards it.
 type expecting struct {
-	free, fresh uint32 // as header has them of connections
-	hand        uint32 // where the next sweep begins
+	free, fresh uint32 // first free record (number plus one) and first record never used, as in header
+	hand        uint32 // record at which the next sweep begins
 	_           uint32
-	ranking     ranking // of holders
+	ranking     ranking // holders by number of expectations
 }
 
-// chainOf is where the chain of an expectation begins.
+// chainOf returns the head of an expectation's chain.
 func (t *Table) chainOf(e *expectation) *uint32 {
 	s := &t.head.seeds
 	h := fold(e.src[0]^s[0], e.src[1]^s[1]) ^ fold(e.dst[0]^s[2], e.dst[1]^s[3])
@@ -62,13 +62,13 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple tells whether x and e expect the same.
+// sameTuple reports whether x and e expect the same connection.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple is the number of the expectation of e's tuple, none if there is
-// none. Lock held.
+// expectationOfTuple returns the number of the expectation with e's tuple, or none.
+// The caller holds the table's lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
 		if t.expectations[at-1].sameTuple(e) {
@@ -78,14 +78,15 @@ func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	return none
 }
 
-// stands tells whether an expectation holds: it has time, and its parent lives.
+// stands reports whether an expectation is valid: it has not expired and its parent
+// lives.
 func (t *Table) stands(x *expectation, now uint64) bool {
 	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
 }
 
-// expect adds an expectation. Where its port is one somebody else is expected at,
-// and its address a translated one, it gets another: e.dstPort is that.
+// expect adds an expectation. If another client already announced the same port
+// behind the same translated address, e.dstPort changes to a free port.
 func (t *Table) expect(e *expectation, now uint64) {
 	t.lock()
 	defer t.unlock()
@@ -106,13 +107,15 @@ func (t *Table) expect(e *expectation, now uint64) {
 	t.addExpectation(e, now+expectationNS)
 }
 
-// clashes tells whether expectation at is somebody else's than e.
+// clashes reports whether expectation at is valid and belongs to another announcement
+// than e.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
 	return (x.parent != e.parent || x.to != e.to) && t.stands(x, now)
 }
 
-// addExpectation adds e, for which there is room. Lock held.
+// addExpectation adds e; the caller has made sure of a free record. The caller holds
+// the table's lock.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -128,7 +131,8 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	t.linkExpectation(n)
 }
 
-// linkExpectation enters expectation n, which is written. Lock held.
+// linkExpectation links expectation n, whose record is written. The caller holds the
+// table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
 	first, i := t.chainOf(x), x.from.holder(x.zone)
@@ -149,7 +153,7 @@ func (t *Table) linkExpectation(n uint32) {
 	t.head.expecting.Add(1)
 }
 
-// forgetExpectation ends expectation n. Lock held.
+// forgetExpectation removes expectation n. The caller holds the table's lock.
 func (t *Table) forgetExpectation(n uint32) {
 	x := &t.expectations[n]
 	x.expiresNS = 0
@@ -178,7 +182,7 @@ func (t *Table) forgetExpectation(n uint32) {
 }
 
 // expected finds the expectation that p fulfils, and removes it if take is set. Most
-// frames find an empty chain, and take no lock.
+// frames find an empty chain and take no lock.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -207,8 +211,7 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	return e, true
 }
 
-// sweepExpectations ends those among the next few whose time has run out or whose
-// parent has ended.
+// sweepExpectations removes the invalid expectations among the next few records.
 func (t *Table) sweepExpectations(now uint64) {
 	if t.head.expecting.Load() == 0 {
 		return
@@ -227,7 +230,8 @@ func (t *Table) sweepExpectations(now uint64) {
 	}
 }
 
-// rebuildExpectations links those that are written, as rebuild does connections.
+// rebuildExpectations links the written expectations again, as rebuild does for
+// connections.
 func (t *Table) rebuildExpectations() {
 	clear(t.chains)
 	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].all = rank{}, list{} })
@@ -243,8 +247,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each holder that has expectations, or had some
-// evicted. Workers go on meanwhile.
+// ExpectationShares calls visit for each holder that has expectations, or that had
+// some evicted. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.all.count != 0 || x.evicted != 0 {
@@ -256,5 +260,5 @@ func (m *Memory) ExpectationShares(visit func(Share)) {
 	})
 }
 
-// Expectations is the number of connections announced and not begun.
+// Expectations returns the number of expectations.
 func (m *Memory) Expectations() int { return int(m.head.expecting.Load()) }

@@ -6,12 +6,14 @@ import (
 	"weft/packet"
 )
 
-// Fast takes frame i of the batch, of TCP or UDP and settled, through the action
-// without any further look-up: state and timeout are kept, and the frame is rewritten
-// if the action translates. ok is false, and nothing has changed, where what Process would say of the
-// frame may be anything but established, with the mark, label and translation that
-// belong to the connection's generation as Settle has told it. The ct_state bits snat
-// and dnat are returned.
+// Fast runs frame i of the batch through the action without another look-up. The
+// frame must be TCP or UDP, and Settle must have found its connection. Fast updates
+// state and timeout, rewrites the frame if the action translates, and returns the
+// ct_state bits snat and dnat.
+//
+// ok is false, and nothing has changed, unless Process would give the frame exactly
+// this result: established, with the mark, label and translation of the generation
+// that Settle returned.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
@@ -28,7 +30,8 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	} else if c.generation() != g || t.due(c, UDPMultiple, now) && !t.keep(c, g, UDPMultiple, now) {
 		return 0, false
 	}
-	// The generation has been compared since: what was read is this connection's.
+	// The generation was compared after these reads, so they belong to this
+	// connection.
 	if flags&connTranslated == 0 || !translates {
 		return 0, true
 	}
@@ -38,8 +41,9 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll is Fast for frames one after another, of which quick are known to be that,
-// up to one of which that cannot be said; it returns how many.
+// FastAll calls Fast for frames in order and stops at the first that is not ok. It
+// returns the number of frames done. quick is Settled.Quick, whose frames need fewer
+// checks.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {
@@ -59,7 +63,7 @@ func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, transl
 	return len(frames)
 }
 
-// fastOther rewrites a frame that is not rewritten at once.
+// fastOther rewrites a frame that setIPv4Ends does not rewrite.
 func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref, dir uint8) (state uint8, ok bool) {
 	var v view
 	if !tr.read(ref.Number, ref.Generation, &v) {
@@ -68,8 +72,8 @@ func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref
 	return tr.translate(b, f, p, &v, dir), true
 }
 
-// fastTCP follows a segment that leaves an established connection established; it
-// reports false, having changed nothing, for any other.
+// fastTCP tracks a segment that leaves an established connection established. For any
+// other segment it changes nothing and reports false.
 func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, now uint64) bool {
 	c, peers := &tr.conns[ref.Number], &tr.peers[ref.Number]
 	var g segment

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// Filter chooses connections by the arguments of flush-conntrack and
-// dump-conntrack in ovs-dpctl(8): a zone and partial tuples.
+// Filter selects connections by the arguments of flush-conntrack and dump-conntrack
+// in ovs-dpctl(8): a zone and partial tuples.
 type Filter struct {
 	Zone        *uint16
 	Orig, Reply TupleFilter
 }
 
-// TupleFilter matches the fields that are set.
+// TupleFilter compares the fields that are set.
 type TupleFilter struct {
 	Src, Dst         netip.Addr
 	Proto            *uint8
 	SrcPort, DstPort *uint16
-	ID               *uint16 // of ICMP
-	Type, Code       *uint8  // the same
+	ID               *uint16 // ICMP and ICMPv6
+	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// ParseFilter parses arguments in the order ovs-dpctl takes them: zone=N, the
-// original tuple, the reply tuple; each may be missing, and a tuple empty.
+// ParseFilter parses arguments in the order of ovs-dpctl: zone=N, the original tuple,
+// the reply tuple. Each may be missing, and a tuple may be empty.
 func ParseFilter(args []string) (Filter, error) {
 	var f Filter
 	if len(args) > 0 && strings.HasPrefix(args[0], "zone=") {
@@ -44,7 +44,7 @@ func ParseFilter(args []string) (Filter, error) {
 		}
 		args = args[1:]
 		if f.Zone == nil {
-			f.Zone = new(uint16) // ovs-dpctl(8): with a tuple it defaults to 0
+			f.Zone = new(uint16) // ovs-dpctl(8): with a tuple the zone defaults to 0
 		}
 	}
 	if len(args) > 0 {
@@ -97,12 +97,12 @@ func parseUint[T uint8 | uint16](text string) (*T, error) {
 	return &v, err
 }
 
-// Match tells whether the filter chooses e.
+// Match reports whether the filter selects e.
 func (f *Filter) Match(e *Entry) bool {
 	return (f.Zone == nil || *f.Zone == e.Orig.Zone) && f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply)
 }
 
-// Empty tells whether it chooses all.
+// Empty reports whether the filter selects every connection.
 func (f *Filter) Empty() bool { return *f == Filter{} }
 
 func (t *TupleFilter) match(u *Tuple) bool {

@@ -9,9 +9,9 @@ import (
 	"weft/packet"
 )
 
-// Text as `ovs-dpctl dump-conntrack` prints it, which people's scripts parse.
+// Text in the format of `ovs-dpctl dump-conntrack`, which scripts parse.
 
-// FormatOptions are the switches of dump-conntrack.
+// FormatOptions are the options of dump-conntrack.
 type FormatOptions struct {
 	More       bool // -m
 	Statistics bool // -s
@@ -22,7 +22,7 @@ var tcpStateNames = [...]string{
 	"LAST_ACK", "FIN_WAIT_2", "TIME_WAIT",
 }
 
-// String is the state's name in ovs-dpctl's output.
+// String returns the state's name in ovs-dpctl's output.
 func (s TCPState) String() string {
 	if int(s) >= len(tcpStateNames) {
 		return strconv.Itoa(int(s))
@@ -30,7 +30,7 @@ func (s TCPState) String() string {
 	return tcpStateNames[s]
 }
 
-// ProtoName is a protocol's name in ovs-dpctl's output.
+// ProtoName returns a protocol's name in ovs-dpctl's output.
 func ProtoName(proto uint8) string {
 	switch proto {
 	case packet.ProtoICMP:
@@ -47,7 +47,7 @@ func ProtoName(proto uint8) string {
 	return strconv.Itoa(int(proto))
 }
 
-// Addrs are source and destination.
+// Addrs returns source and destination.
 func (t *Tuple) Addrs() (src, dst netip.Addr) { return addr(t.Src, t.IPv6), addr(t.Dst, t.IPv6) }
 
 func addr(a [2]uint64, ipv6 bool) netip.Addr {
@@ -60,13 +60,13 @@ func addr(a [2]uint64, ipv6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[12:]))
 }
 
-// SetAddrs sets source and destination, both of one family.
+// SetAddrs sets source and destination, which must have the same family.
 func (t *Tuple) SetAddrs(src, dst netip.Addr) {
 	t.IPv6 = src.Is6()
 	t.Src, t.Dst = AddrWords(src), AddrWords(dst)
 }
 
-// AddrWords is an address as a Tuple has it.
+// AddrWords returns an address in the form of Tuple.Src and Tuple.Dst.
 func AddrWords(a netip.Addr) [2]uint64 {
 	if a.Is4() {
 		b := a.As4()

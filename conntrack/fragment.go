@@ -6,29 +6,30 @@ import (
 	"weft/packet"
 )
 
-// Fragments of IP datagrams: which belong together, and when all are there. The
-// frames themselves are held by whoever asks; here they are numbers. A datagram
-// whose fragments overlap is given up as a whole, with those still to come (RFC
-// 5722 section 4, RFC 8200 section 4.5; for IPv4 RFC 1858 and Linux's practice); a
-// fragment that comes twice is dropped alone.
+// Fragments of IP datagrams: collecting the fragments of each datagram until it is
+// complete. The caller holds the frames; here they are slot numbers. If fragments
+// overlap, the whole datagram is given up, with the fragments still to come (RFC 5722
+// section 4, RFC 8200 section 4.5; for IPv4 RFC 1858 and Linux's practice). Of a
+// duplicate only the duplicate is dropped.
 
 // Limits of one worker.
 const (
-	// MaxDatagrams bounds the datagrams of which fragments are held; those of a
-	// further one are dropped. A sender (Fragment.Sender) has as many as it leaves free:
-	// one gets half of them at most, two a third each.
+	// MaxDatagrams bounds the incomplete datagrams. Fragments of a further datagram
+	// are dropped. A sender (Fragment.Sender) may hold as many datagrams as it leaves
+	// free: a single sender at most half, two senders a third each.
 	MaxDatagrams = 256
-	// MaxFragments bounds the fragments of a datagram: 64 KiB in pieces of 1 KiB.
-	// One with more is given up.
+	// MaxFragments bounds the fragments of a datagram: 64 KiB in pieces of 1 KiB. A
+	// datagram with more is given up.
 	MaxFragments = 64
-	// FragmentTimeoutNS is how long fragments wait for the rest.
+	// FragmentTimeoutNS is the time that fragments wait for the rest of their
+	// datagram.
 	FragmentTimeoutNS = 1_800_000_000
 	// MaxSenders bounds the senders that are told apart; see Fragment.Sender.
 	MaxSenders = 2048
 )
 
-// FragmentKey is what fragments of one datagram have in common. The port they came in
-// on is part of it, so that nobody else puts a piece into a datagram.
+// FragmentKey identifies the datagram of a fragment. It contains the input port, so
+// that another port cannot add a piece to the datagram.
 type FragmentKey struct {
 	Src, Dst [2]uint64
 	Port     uint32
@@ -38,18 +39,18 @@ type FragmentKey struct {
 	IPv6     bool
 }
 
-// Fragment is a piece of a datagram: its payload from byte From to before To.
+// Fragment is a piece of a datagram: the bytes From to To-1 of its payload.
 type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
-	More     bool // it is not the last
-	// Sender says whose share the datagram counts against, if the fragment is its first.
-	// It is taken modulo MaxSenders.
+	More     bool // the fragment is not the last
+	// Sender is the owner of the quota that the datagram counts against, if the
+	// fragment is its first to arrive. It is taken modulo MaxSenders.
 	Sender uint32
 }
 
-// FragmentOf reads what f is a fragment of. ok is false where lengths or offset
-// are none of a fragment's.
+// FragmentOf reads the fragment in f. ok is false if its lengths or its offset are
+// invalid.
 func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	h := f.Header()
 	fr.Key.Zone, fr.Key.Port = zone, f.InPort
@@ -77,7 +78,8 @@ func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	return fr, n > 0 && fr.To <= 0xffff && (!fr.More || n%8 == 0)
 }
 
-// fragmentHeader finds the fragment header of the IPv6 header at off.
+// fragmentHeader returns the offset of the fragment header behind the IPv6 header at
+// off.
 func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	proto, at := h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {
@@ -95,52 +97,54 @@ func fragmentHeader(h []byte, off int) (at int, ok bool) {
 	return 0, false
 }
 
-// Fragments are the datagrams of one worker. The zero value is empty. Seed is random,
-// so that nobody outside can choose datagrams that collide.
+// Fragments are the incomplete datagrams of one worker. The zero value is empty. Seed
+// must be random, so that nobody outside can choose datagrams whose hashes collide.
 type Fragments struct {
 	Seed     uint64
 	Count    int
-	bySender [MaxSenders]uint16   // of Count
-	chains   [MaxDatagrams]uint16 // by hash: number of a datagram, plus one
-	free     uint16               // first free one, plus one
-	fresh    int                  // from here on none was ever used
+	bySender [MaxSenders]uint16   // number of datagrams by sender; their sum is Count
+	chains   [MaxDatagrams]uint16 // first datagram of each hash: number plus one
+	free     uint16               // first free record, number plus one
+	fresh    int                  // first record that was never used
 	records  [MaxDatagrams]datagram
 }
 
 type datagram struct {
 	key      FragmentKey
 	sinceNS  uint64
-	next     uint16 // of the hash or, if free, the next free one, plus one
+	next     uint16 // next record of the hash, or next free record, number plus one
 	sender   uint16
 	used     bool
-	bad      bool   // given up: what comes is dropped
-	complete bool   // being sent on
-	total    uint32 // payload bytes, once the last fragment is there
+	bad      bool   // given up: its further fragments are dropped
+	complete bool   // all fragments are there; the caller sends them on
+	total    uint32 // payload bytes; 0 until the last fragment is there
 	got      uint32
 	count    int
-	pieces   [MaxFragments]piece // by From
+	pieces   [MaxFragments]piece // in order of from
 }
 
 type piece struct{ from, to, slot uint32 }
 
-// FragmentVerdict says what becomes of a fragment.
+// FragmentVerdict is the result of Add.
 type FragmentVerdict uint8
 
 // Verdicts.
 const (
-	// FragmentWaits: it was added under its slot.
+	// FragmentWaits: the fragment was added and waits in its slot.
 	FragmentWaits FragmentVerdict = iota
-	// FragmentCompletes: it was added, and the datagram is whole.
+	// FragmentCompletes: the fragment was added, and the datagram is complete.
 	FragmentCompletes
-	// FragmentTwice: it is there already.
+	// FragmentTwice: the fragment is a duplicate, or its datagram is already complete
+	// or given up.
 	FragmentTwice
-	// FragmentBad: the datagram is given up; slots of it are to be dropped.
+	// FragmentBad: the datagram is given up; the caller drops all its slots.
 	FragmentBad
-	// FragmentNoRoom: too many datagrams wait.
+	// FragmentNoRoom: too many datagrams are incomplete.
 	FragmentNoRoom
 )
 
-// Add adds a fragment, held in slot, and returns the number of its datagram.
+// Add adds a fragment, which the caller holds in slot, and returns the number of its
+// datagram.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
 	number = r.find(fr, now)
 	if number < 0 {
@@ -148,7 +152,7 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	}
 	d := &r.records[number]
 	if d.bad || d.complete {
-		return number, FragmentTwice // the rest of what is over
+		return number, FragmentTwice // a late fragment of a finished datagram
 	}
 	at := 0
 	for at < d.count && d.pieces[at].from < fr.From {
@@ -177,8 +181,8 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of the datagram of a fragment, a new one if there is none,
-// or -1 if there is no room.
+// find returns the number of a fragment's datagram, if need be of a new one, or -1 if
+// no datagram is free.
 func (r *Fragments) find(fr *Fragment, now uint64) int {
 	first := &r.chains[r.slot(&fr.Key)]
 	for at := *first; at != 0; at = r.records[at-1].next {
@@ -205,13 +209,13 @@ func (r *Fragments) find(fr *Fragment, now uint64) int {
 	return n
 }
 
-// slot is the chain of a datagram.
+// slot returns the index of a datagram's chain.
 func (r *Fragments) slot(k *FragmentKey) int {
 	h := fold(k.Src[0]^k.Dst[1]^r.Seed^0x9e3779b97f4a7c15, k.Src[1]^uint64(k.ID)<<32^uint64(k.Zone)<<8^uint64(k.Proto)^0xbf58476d1ce4e5b9)
 	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
 }
 
-// Slots appends the slots of a datagram, by offset.
+// Slots appends the slots of a datagram, ordered by offset.
 func (r *Fragments) Slots(number int, to []uint32) []uint32 {
 	d := &r.records[number]
 	for i := range d.pieces[:d.count] {
@@ -220,18 +224,18 @@ func (r *Fragments) Slots(number int, to []uint32) []uint32 {
 	return to
 }
 
-// Total is the payload of a whole datagram in bytes, and First that of its first
-// fragment.
+// Total returns the payload of a complete datagram and of its first fragment, in
+// bytes.
 func (r *Fragments) Total(number int) (total, first uint32) {
 	d := &r.records[number]
 	return d.total, d.pieces[0].to
 }
 
-// Empty forgets the slots of a datagram given up, which stays so that what is
-// still to come is known; Free forgets the datagram.
+// Empty removes the slots of a datagram that was given up. The datagram stays until
+// Free, so that its later fragments are recognized.
 func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
-// Free forgets a datagram.
+// Free removes a datagram.
 func (r *Fragments) Free(number int) {
 	d := &r.records[number]
 	if !d.used {
@@ -247,8 +251,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired returns the first datagram from number from on whose time is up, -1 if there
-// is none. Complete ones do not expire.
+// Expired returns the number of the first expired datagram from number from on, or
+// -1. Complete datagrams do not expire.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > FragmentTimeoutNS {
@@ -258,16 +262,17 @@ func (r *Fragments) Expired(from int, now uint64) int {
 	return -1
 }
 
-// TrackFirst takes the first fragment of a whole datagram through an action, for
-// all of it: missing is the payload in the others, in bytes.
+// TrackFirst runs the first fragment of a complete datagram through an action, on
+// behalf of the whole datagram. missing is the payload of the other fragments in
+// bytes.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missing uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	tr.missing = missing
 	tr.Process(b, []uint8{i}, metas, req, now)
 	tr.missing = 0
 }
 
-// TrackLater gives a later fragment what the first got: m, whose translation is
-// that of addresses alone.
+// TrackLater translates the addresses of a later fragment like those of the first
+// fragment, whose Meta is m.
 func (tr *Tracker) TrackLater(b *packet.Batch, f *packet.Frame, m *Meta) {
 	n := m.Ref.Number
 	if m.State&(SNAT|DNAT) == 0 || n >= uint32(len(tr.conns)) || tr.conns[n].generation() != m.Ref.Generation {

@@ -1,43 +1,45 @@
 package conntrack
 
-// Shares. Each connection counts for a holder: the port on which its first frame came
-// in. Behind a tunnel are many senders on one port, so what comes through one counts
-// for its zone instead. In a table that is full the heaviest holder makes room, with an
-// established connection if need be, so that a holder which has less than the others
-// always gets what it asks for: its share is the limit divided by the holders that
-// have connections, to within an eighth. A holder may have the whole table as long as
-// nobody else asks.
+// Quotas. Each connection counts for a holder: the port that received its first
+// frame. A tunnel port carries many senders, so a connection through a tunnel counts
+// for its zone instead. If the table is full, the holder with the most connections
+// loses one, an established one if it has no other. A holder with fewer connections
+// than the others therefore always gets a new one. Its quota is the limit divided by
+// the number of holders with connections, to within an eighth. A holder may fill the
+// whole table as long as no other holder needs a connection.
 
 const (
-	// Ports bounds the numbers of ports.
+	// Ports bounds the port numbers.
 	Ports = 1024
-	// Holders are the ports, and behind them the zones.
+	// Holders is the number of holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare is the part of a full table that one holder's connections without
-	// an answer take from others: beyond it, its own oldest makes room. So a flood that
-	// nobody answers costs others this part at most.
+	// unansweredShare bounds the unreplied connections for which a holder may evict
+	// connections of others: 1/unansweredShare of the limit. A holder with more
+	// evicts its own oldest one. An unanswered flood therefore costs the others at
+	// most this part of the table.
 	unansweredShare = 1024
-	// minUnanswered is the least that unansweredShare comes to.
+	// minUnanswered is the lower bound of that number, for small tables.
 	minUnanswered = 16
 )
 
-// holder is one line. Guarded by the table's lock; control reads counters whenever it
-// likes.
+// holder is one cache line. The table's lock guards it; control reads the counters
+// without the lock.
 type holder struct {
 	lists   [lists]list
 	_       uint32
-	evicted uint64 // connections that made room for others, its own included
-	refused uint64 // connections that were not made
+	evicted uint64 // connections evicted, for others or for the holder itself
+	refused uint64 // connections refused
 	_       uint64
 }
 
-// sender says where a frame comes from.
+// sender is the origin of a frame.
 type sender struct {
 	port   uint16
 	tunnel bool
 }
 
-// holder is the number of who pays for connections that the frame begins in a zone.
+// holder returns the number of the holder for connections that the sender's frames
+// begin in a zone.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -45,27 +47,30 @@ func (s sender) holder(zone uint16) uint32 {
 	return uint32(s.port) % Ports
 }
 
-// holderOf is the holder of connection n.
+// holderOf returns the holder of connection n.
 func (t *Table) holderOf(n uint32) uint32 {
 	c := &t.conns[n]
 	return sender{c.port, c.flags&connTunnel != 0}.holder(c.tuples[0].zone())
 }
 
-// Share is what a holder has of a thing that all share.
+// Share is a holder's use of a limited resource.
 type Share struct {
-	// Port is the holder or, with Tunnel, what comes through tunnels into Zone.
+	// Port is the holder. With Tunnel the holder is the traffic of all tunnels into
+	// Zone.
 	Port   uint32
 	Zone   uint16
 	Tunnel bool
-	// Used is what it has. Guaranteed is what nobody takes from it, with the holders
-	// there are; Limit is what it may have while nobody else asks.
+	// Used is the holder's current use. Guaranteed is the part that the other current
+	// holders cannot evict. Limit is the most it may use if no other holder needs
+	// any.
 	Used, Guaranteed, Limit uint32
-	// Evicted are those that made room for others or for its own; Refused were not made.
+	// Evicted counts the holder's evicted items. Refused counts items refused to the
+	// holder.
 	Evicted, Refused uint64
 }
 
-// Shares calls visit for each holder that has connections, or had some that were
-// evicted or refused. Workers go on meanwhile.
+// Shares calls visit for each holder that has connections, or that had some evicted
+// or refused. Workers continue meanwhile.
 func (m *Memory) Shares(visit func(Share)) {
 	limit := uint32(m.Limit())
 	m.eachHolder(func(i uint32) {
@@ -80,7 +85,8 @@ func (m *Memory) Shares(visit func(Share)) {
 	})
 }
 
-// eachHolder visits the ports, and those zones that something may have come into.
+// eachHolder calls visit for all ports, and for the zones in which a tunnel's frame
+// began something.
 func (m *Memory) eachHolder(visit func(i uint32)) {
 	for i := range uint32(Ports) {
 		visit(i)
@@ -101,13 +107,13 @@ func shareOf(i uint32) (s Share) {
 	return s
 }
 
-// count adds by connections to a holder.
+// count adds by to the number of holder h's connections.
 func (t *Table) count(h uint32, by int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(by))
 }
 
-// evictFor ends a connection so that holder h can have one more; it reports false if
-// nobody is to give one up.
+// evictFor ends a connection so that holder h can have another. It reports false if
+// no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.payer(t.ranks, h)
 	if heavy == none {
@@ -122,7 +128,8 @@ func (t *Table) evictFor(h uint32) bool {
 
 func (t *Table) mostUnanswered() uint32 { return max(uint32(t.Limit())/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection of a holder's list.
+// evictOf ends the oldest connection in a list of a holder. It reports false if the
+// list is empty.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {
@@ -132,9 +139,9 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictOfCrowd ends the oldest unreplied connection of the zone that has most of them,
-// if it is the holder's: where one port has many zones, one that is flooded pays with
-// its own.
+// evictOfCrowd ends the oldest unreplied connection of the zone with the most of
+// them, if holder h has it; otherwise it reports false. If one port serves many
+// zones, a flooded zone thus loses its own connections.
 func (t *Table) evictOfCrowd(h uint32) bool {
 	l := &t.zones[t.head.crowded%Zones].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {

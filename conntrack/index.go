@@ -2,46 +2,47 @@ package conntrack
 
 import "math/bits"
 
-// The index finds connections by hash. A bucket is one cache line: the
-// signatures of its entries in two words, compared at once, and the connections'
-// numbers. An entry that finds its bucket full goes to the next, and every bucket
-// it passed counts it, so that a search ends at the first bucket nothing passed.
-// Entries never move.
+// The index finds connections by hash. A bucket is one cache line: two words hold the
+// signatures of its entries, which are compared at once, and eight numbers name the
+// connections. An entry whose bucket is full goes to the next bucket, and every
+// bucket that it passed counts it. A search ends at the first bucket that no entry
+// has passed. Entries never move.
 //
-// There are four buckets' ways for each connection and at most two entries: one
-// for both directions, or two if it is translated, so half of the ways stay free.
+// The buckets have four slots for each connection. A connection takes one entry for
+// both directions, or two if it is translated, so at least half of the slots stay
+// free.
 
 const ways = 8
 
 type bucket struct {
-	signatures [ways / 4]uint64 // 16 bits an entry; 0: free
+	signatures [ways / 4]uint64 // 16 bits for each slot; 0: free
 	numbers    [ways]uint32
-	passed     uint32 // entries whose search begins at or before this bucket and which lie behind it
+	passed     uint32 // number of entries whose search begins at or before this bucket and that lie behind it
 	_          [12]byte
 }
 
-// maxBuckets bounds a search; an entry that finds no room within it is refused.
+// maxBuckets bounds a search. An entry that finds no free slot within it is refused.
 const maxBuckets = 64
 
-// none is the number of no connection.
+// none is the number that means no connection.
 const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates marks the entries that have the signature: bit 15 of each 16 bits.
-// Of each word the lowest mark is right; those above it may not be.
+// candidates marks the slots that have the signature, by bit 15 of each 16 bits. The
+// lowest mark of each word is exact; a higher mark may be wrong.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
 
-// marks is one word of candidates.
+// marks returns one word of candidates.
 func (b *bucket) marks(word int, signature uint64) uint64 {
 	const ones, tops = 0x0001000100010001, 0x8000800080008000
 	x := b.signatures[word] ^ signature*ones
 	return (x - ones) &^ x & tops
 }
 
-// firstWay is the lowest marked entry.
+// firstWay returns the lowest marked slot.
 func firstWay(lo, hi uint64) uint32 {
 	if lo != 0 {
 		return uint32(bits.TrailingZeros64(lo)) / 16
@@ -49,7 +50,7 @@ func firstWay(lo, hi uint64) uint32 {
 	return ways/2 + uint32(bits.TrailingZeros64(hi))/16
 }
 
-// dropFirst takes the lowest mark off.
+// dropFirst clears the lowest mark.
 func dropFirst(lo, hi uint64) (uint64, uint64) {
 	if lo != 0 {
 		return lo & (lo - 1), hi
@@ -57,8 +58,8 @@ func dropFirst(lo, hi uint64) (uint64, uint64) {
 	return 0, hi & (hi - 1)
 }
 
-// find returns the live connection that has p's tuple, in direction dir, or none.
-// It may be expired.
+// find returns the live connection with p's tuple and the direction in which it has
+// that tuple, or none. The connection may be expired.
 func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	sig := signature(p.hash)
 	at := uint32(p.hash) & t.wrap
@@ -78,7 +79,7 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	return none, 0
 }
 
-// is tells whether connection n lives and has p's tuple, and in which direction.
+// is reports whether connection n lives and has p's tuple, and in which direction.
 func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
 	c := &t.conns[n]
 	if c.meta.Load()&1 == 0 {
@@ -93,7 +94,8 @@ func (t *Table) is(n uint32, p *probe) (dir uint8, ok bool) {
 	return 0, false
 }
 
-// insert adds an entry; it reports false if there is no room. Lock held.
+// insert adds an entry. It reports false if no slot is free. The caller holds the
+// table's lock.
 func (t *Table) insert(hash uint64, n uint32) bool {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {
@@ -113,8 +115,8 @@ func (t *Table) insert(hash uint64, n uint32) bool {
 	return false
 }
 
-// remove takes one entry of this hash and connection out; there may be none.
-// Lock held.
+// remove deletes the entry of this hash and connection, if there is one. The caller
+// holds the table's lock.
 func (t *Table) remove(hash uint64, n uint32) {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {

@@ -7,15 +7,15 @@ import (
 	"weft/packet"
 )
 
-// NATKind says what a ct action's nat argument asks for.
+// NATKind is the kind of a ct action's nat argument.
 type NATKind uint8
 
-// Kinds.
+// Kinds of nat.
 const (
 	NATNone NATKind = iota
-	// NATBare translates as the connection was set up to be.
+	// NATBare translates a frame as its connection was committed.
 	NATBare
-	// NATSrc and NATDst do so too, and set a new connection up.
+	// NATSrc and NATDst do the same, and choose the translation of a new connection.
 	NATSrc
 	NATDst
 )
@@ -23,36 +23,37 @@ const (
 // NAT is the nat argument of a ct action.
 type NAT struct {
 	Kind NATKind
-	// Random and Hash say how the port is chosen; without either, the frame's own
-	// is kept if it is in the range. Persistent has the choice of the address
-	// depend on nothing but the frame's own.
+	// Random and Hash choose the port from the range. Without them the frame's own
+	// port is kept if it lies in the range. With Persistent the choice of the address
+	// depends only on the frame's own address.
 	Random, Hash, Persistent bool
-	IPv6                     bool // of Lo and Hi
-	// Lo to Hi are the addresses, as in Tuple; Lo of 0: the frame's own. A range of
-	// IPv6 is one of the lower halves.
+	IPv6                     bool // family of Lo and Hi
+	// Lo to Hi is the range of addresses, in the form of Tuple; Lo of 0: the frame's
+	// own address. A range of IPv6 varies only the lower half.
 	Lo, Hi [2]uint64
-	// PortLo to PortHi are the ports; PortHi of 0: any.
+	// PortLo to PortHi is the range of ports; PortHi of 0: any port.
 	PortLo, PortHi uint16
 }
 
-// Limits of the search for a translation that is free.
+// Limits of the search for a free translation.
 const (
-	// maxNATAddresses is how many addresses of the range are tried, maxNATPorts how
-	// many ports with each: all of a range that has no more, of a larger one so many
-	// chosen from all. With nine of ten ports in use ten tries find a free one. With
-	// both used up another holder's goes or the connection is refused; see natsearch.go.
+	// maxNATAddresses bounds the addresses tried, maxNATPorts the ports tried with
+	// each. A range within the bound is tried completely; of a larger range a random
+	// choice is tried. If nine of ten ports are in use, ten tries find a free one on
+	// average. If all tries fail, a connection of another holder is evicted, or the
+	// new one is refused; see natsearch.go.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
-	// ephemeralLo is the first port chosen where the flow names no range.
+	// ephemeralLo is the first port chosen if the flow names no range.
 	ephemeralLo = 1024
 )
 
-// connClash says that every reply tuple tried is another connection's. It is
-// returned by translation, never stored.
+// connClash means that other connections have all reply tuples tried. translation
+// returns it; it is never stored.
 const connClash uint16 = 1 << 15
 
-// translation chooses how the connection of p is translated, and returns its
-// reply tuple and the flags that say so. Lock held.
+// translation chooses the translation of p's connection. It returns the reply tuple
+// and the flags of the translation. The caller holds the table's lock.
 func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, flags uint16) {
 	if nat.Kind != NATSrc && nat.Kind != NATDst || nat.IPv6 != p.ipv6() && nat.Lo != [2]uint64{} {
 		if isICMP(p.proto()) {
@@ -60,7 +61,7 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 			reply = tr.reversed(&plain)
 		} else {
 			reply.words, reply.long = p.words.reversed(tr.head, &p.long)
-			reply.hash = p.hash // that of both directions
+			reply.hash = p.hash // both directions have the same hash
 		}
 		if tr.taken(&reply, p, now) {
 			return reply, connClash
@@ -77,7 +78,7 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 		if tr.search.over() {
 			break
 		}
-		at := first + i // modulo span
+		at := first + i // (first + i) modulo span, without overflow
 		if at -= span; first+i < span {
 			at = first + i
 		}
@@ -97,8 +98,8 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 	return reply, connClash
 }
 
-// foresee fetches the buckets in which the replies of connections that may begin
-// will be looked for first: of all frames at once.
+// foresee prefetches, for all frames at once, the buckets of the reply tuples that
+// new connections will try first.
 func (tr *Tracker) foresee(frames []uint8, nat *NAT) {
 	n := 0
 	for _, i := range frames {
@@ -122,9 +123,9 @@ func (tr *Tracker) foresee(frames []uint8, nat *NAT) {
 	cpu.Prefetch(&tr.buckets[0], tr.lines[:n])
 }
 
-// flagsOf tells what reply translates.
+// flagsOf returns the flags of the translation from plain to reply.
 func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
-	got := reply.words.tuple(&reply.long).Reverse() // what the original direction becomes
+	got := reply.words.tuple(&reply.long).Reverse() // the original direction after translation
 	if got.Src != plain.Src || got.SrcPort != plain.SrcPort {
 		flags |= connSNAT | connTranslated
 	}
@@ -134,7 +135,7 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	return flags
 }
 
-// reversed is the probe of what answers want.
+// reversed returns the probe of answers to want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()
@@ -147,8 +148,8 @@ func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	return p
 }
 
-// taken tells whether another connection has the reply tuple. One whose time has
-// run out makes way. A tuple that answers itself is free if it is the new one's.
+// taken reports whether another connection has the reply tuple. It ends that
+// connection if it has expired.
 func (tr *Tracker) taken(reply, p *probe, now uint64) bool {
 	n, _ := tr.find(reply)
 	tr.search.tries++
@@ -185,12 +186,12 @@ func addressesOf(nat *NAT, plain *Tuple) natRange {
 
 func (r natRange) at(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
 
-// persistentSeeds do not change with the table.
+// persistentSeeds are fixed: a persistent choice stays the same in a new table.
 var persistentSeeds = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
 
-// chooseAddress returns which address of a range of span the choice begins with.
-// It depends on the end that is translated, so that one guest keeps its address,
-// and without persistent on the other end too.
+// chooseAddress returns the index of the first address to try in a range of span
+// addresses. The index depends on the source address, so that a guest keeps its
+// address. Without persistent it depends on the destination too.
 func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	if span == 1 {
 		return 0
@@ -205,7 +206,7 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	return at
 }
 
-// choosePort looks for a port with which want's reply tuple is free.
+// choosePort searches for a port with which want's reply tuple is free.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {
@@ -227,8 +228,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		if isICMP(want.Proto) {
 			lo = 0
 		}
-		// A destination port that the flow does not name is the service's own:
-		// what gives way is the source port.
+		// A flow without a port range keeps the destination port, which names the
+		// service. The source port varies instead.
 		port = &want.SrcPort
 	}
 	span := uint64(hi) - uint64(lo) + 1
@@ -237,7 +238,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	}
 	choice := tr.random()
 	if !nat.Random {
-		// Of the frame as it came: guests that share an address begin elsewhere.
+		// The choice depends on the untranslated frame, so that guests with a shared
+		// address begin at different ports.
 		s := &tr.head.seeds
 		choice = fold(fold(plain.Src[0]^s[10], plain.Src[1]^s[11])^fold(plain.Dst[0]^s[11], plain.Dst[1]^s[12]),
 			uint64(plain.SrcPort)<<16^uint64(plain.DstPort)^s[13])
@@ -249,7 +251,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		}
 		at := (first + i) % span
 		if span > maxNATPorts {
-			// Anywhere: those next to one in use are likely to be in use as well.
+			// Spread the tries over the range: the neighbours of a port in use are
+			// likely to be in use too.
 			at, _ = bits.Mul64(choice, span)
 			choice = (choice ^ choice>>29) * 0xbf58476d1ce4e5b9
 		}
@@ -261,8 +264,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	return probe{}, false
 }
 
-// random is a number nobody outside can tell from the ones before (xorshift* of a
-// random seed suffices: ports are to be spread, secrets are not kept).
+// random returns a pseudo-random number (xorshift* with a random seed). It only
+// spreads ports and protects no secret.
 func (tr *Tracker) random() uint64 {
 	x := tr.rng
 	x ^= x >> 12

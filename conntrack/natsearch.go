@@ -1,47 +1,50 @@
 package conntrack
 
-// The search for a free translation. It goes on under the table's lock, and where most
-// translations are in use it is long. So the queue that a frame came from is charged
-// for the tries beyond a few (NATTries, datapath/fair.go), a worker spends a bounded
-// part of its time on them, and where none is free the holder that has most of those
-// tried gives one up, unless that is the asking one.
+// Bounding the search for a free translation. The search runs under the table's lock
+// and takes long if most translations are in use. Three bounds apply. The queue that
+// sent the frame is charged for the tries beyond the first few (NATTries,
+// datapath/fair.go). A worker spends only a part of its time on searches. If no
+// translation is free, the holder with the most of the tried translations loses one,
+// unless the asking holder has about as many.
 
 const (
-	// freeNATTries are the tries of a frame that cost nothing.
+	// freeNATTries is the number of tries of a frame that are not charged.
 	freeNATTries = 16
-	// NATTryNS is what a further one costs, about (BenchmarkNATExhausted).
+	// NATTryNS is the approximate cost of a further try in ns
+	// (BenchmarkNATExhausted).
 	NATTryNS = 60
-	// natTimeShare: one part in this of a worker's time goes to further tries. A worker
-	// that owes more than maxNATDebtNS makes no further ones.
+	// A worker spends at most 1/natTimeShare of its time on charged tries. If it owes
+	// more than maxNATDebtNS, a frame gets only the free tries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders is how many holders are told apart among the tries of a frame.
+	// natHolders bounds the holders that the search of one frame tells apart. Tries
+	// that meet a further holder are not counted for it.
 	natHolders = 8
 )
 
-// natSearch is the search of the frame in hand, and what a worker's searches owe.
+// natSearch is the search for the current frame, with the time that a worker's
+// searches owe.
 type natSearch struct {
 	tries, most int
-	asker       uint32 // holder
-	own         int    // tries that met connections of asker
-	count       int    // of holders
+	asker       uint32 // holder of the new connection
+	own         int    // number of tries that met the asker's own connections
+	count       int    // number of used entries in holders
 	holders     [natHolders]natHolder
 	debtNS      uint64
-	paidNS      uint64 // clock of the last payment
-	charged     uint64 // tries beyond the free ones, so far
+	paidNS      uint64 // time of the last payment of the debt
+	charged     uint64 // number of charged tries since the start
 }
 
-// natHolder is one that has translations which were tried.
+// natHolder is a holder whose translations the search met.
 type natHolder struct {
 	holder  uint32
 	met     int
-	number  uint32 // of a connection of its: one that is not established, if there is any
+	number  uint32 // one of its connections, not an established one if possible
 	replied bool
-	reply   probe // the translation
+	reply   probe // reply tuple of that connection
 }
 
-// NATTries is how many tries the worker's frames have made so far, but for those
-// that cost nothing.
+// NATTries returns the number of charged tries that the worker's frames have made.
 func (tr *Tracker) NATTries() uint64 { return tr.search.charged }
 
 func (s *natSearch) begin(asker uint32, now uint64) {
@@ -53,10 +56,10 @@ func (s *natSearch) begin(asker uint32, now uint64) {
 	}
 }
 
-// over tells whether the search may go on no longer.
+// over reports whether the search has used up its tries.
 func (s *natSearch) over() bool { return s.tries >= s.most }
 
-// end charges the search.
+// end charges the tries of the search.
 func (s *natSearch) end() {
 	if more := uint64(max(s.tries-freeNATTries, 0)); more > 0 {
 		s.charged += more
@@ -64,7 +67,7 @@ func (s *natSearch) end() {
 	}
 }
 
-// met notes that connection n has a translation that was tried.
+// met notes that a tried translation belongs to connection n.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.asker {
@@ -85,8 +88,8 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// giver is the holder that has most of the translations tried, nil if the asking one
-// has about as many.
+// giver returns the holder with the most of the tried translations, or nil if the
+// asker has about as many.
 func (s *natSearch) giver() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -100,8 +103,9 @@ func (s *natSearch) giver() *natHolder {
 	return heaviest
 }
 
-// takeOver ends a connection of the holder that has most of the translations tried, and
-// returns its translation; ok is false if there is none. Lock held.
+// takeOver evicts a connection of the holder with the most of the tried translations
+// and returns its reply tuple. ok is false if there is no such holder. The caller
+// holds the table's lock.
 func (tr *Tracker) takeOver() (reply probe, ok bool) {
 	x := tr.search.giver()
 	if x == nil {

@@ -9,31 +9,32 @@ import (
 	"weft/internal/shm"
 )
 
-// Pages ahead of a table that grows. A page that nobody has touched costs the worker
-// a fault of some microseconds, and more where the machine has to find the memory
-// first. So a thread beside the workers has the pages of the next records put in
-// place, and those of the index once most of them will be touched; of what only some
-// connections have, if the last one that began has it. The worker that sweeps asks.
+// Populating pages ahead of a growing table. The first touch of a page costs the
+// worker a fault of some microseconds, and more if the kernel must reclaim memory
+// first. A goroutine beside the workers therefore populates the pages of the next
+// records. It populates those of the index once most of them will be used, and the
+// arrays of peers and addresses if the newest connection uses them. The worker that
+// sweeps wakes it up.
 
 const (
-	// pagesAhead is how many records have theirs at most: 5 MB, and 2 MB each of peers
-	// and addresses.
+	// pagesAhead bounds the records that are populated ahead: 5 MB, and 2 MB each of
+	// peers and addresses.
 	pagesAhead = 1 << 16
-	// bucketsAPage bounds from below what a page of the index serves.
+	// bucketsAPage is the smallest number of buckets in a page.
 	bucketsAPage = 4096 / 64
 )
 
-// pages is what is in place.
+// pages is the progress of the goroutine that populates pages.
 type pages struct {
-	event   int // the worker's to write; -1: nobody puts pages in place
+	event   int // eventfd, written by the worker that sweeps; -1: there is no goroutine
 	records atomic.Uint32
 	asked   atomic.Bool
 	closing atomic.Bool
 	done    chan struct{}
 }
 
-// StartPopulating has a goroutine put pages in place until StopPopulating. Without,
-// they come with their first use.
+// StartPopulating starts a goroutine that populates pages until StopPopulating.
+// Without it a page is populated at its first use.
 func (t *Table) StartPopulating() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -44,7 +45,7 @@ func (t *Table) StartPopulating() error {
 	return nil
 }
 
-// StopPopulating ends the goroutine; no worker sweeps any more.
+// StopPopulating ends the goroutine. No worker may sweep any more.
 func (t *Table) StopPopulating() {
 	if p := &t.pages; p.event >= 0 {
 		p.closing.Store(true)
@@ -61,15 +62,15 @@ func (p *pages) ask() {
 	unix.Write(p.event, one[:])
 }
 
-// ahead asks for pages where the next records may soon have none. The index is
-// worth it once there is a connection for every eighth of its pages.
+// ahead wakes the goroutine up if the next records may soon lack pages. Nothing is
+// populated until there is a connection for every eighth page of the index.
 func (t *Table) ahead() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
 		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.asked.Load() {
 		return
 	}
-	p.asked.Store(true) // before the write: populate clears it behind the read
+	p.asked.Store(true) // set before the write: populate clears it after its read
 	p.ask()
 }
 

@@ -16,7 +16,7 @@ const (
 	DNAT        = 0x80
 )
 
-// Request is what a ct action asks for.
+// Request is the arguments of a ct action.
 type Request struct {
 	Zone   uint16
 	Commit bool
@@ -25,43 +25,42 @@ type Request struct {
 	Mark, MarkMask   uint32
 	Label, LabelMask [2]uint64
 	NAT              NAT
-	ALG              ALG // with Commit, of the connections that begin
-	// Tunnelled are the frames of the batch, a bit each, that came through a tunnel.
+	ALG              ALG // with Commit: the gateway of new connections
+	// Tunnelled has a bit for each frame of the batch that came through a tunnel.
 	Tunnelled uint32
 }
 
-// Meta is what the tracker says of a frame, the ct_* fields. The zero Meta is
-// that of an untracked frame. Handed back with a frame that is tracked again, it
-// saves the second look-up.
+// Meta is the tracker's result for a frame: the ct_* fields. The zero Meta means
+// untracked. If the same frame is tracked again, its Meta saves the second look-up.
 type Meta struct {
 	State uint8 // ct_state
-	Dir   uint8 // 1: of the reply direction
-	// Drop is the reason for which the frame must not go on, else DropNone.
+	Dir   uint8 // 1: the frame has the reply direction
+	// Drop is the reason for which the caller must drop the frame, or DropNone.
 	Drop  packet.DropReason
 	Zone  uint16
 	Mark  uint32
 	Label [2]uint64
-	Ref   Ref   // the connection; zero if there is none
-	Orig  Tuple // original direction; of a frame without a connection its own
+	Ref   Ref   // the connection; zero if the frame has none
+	Orig  Tuple // original direction of the connection; without a connection the frame's own tuple
 }
 
-// Tracker is one worker's way into the table.
+// Tracker is one worker's access to the table.
 type Tracker struct {
 	*Table
 	sought
 	rng     uint64
-	missing uint32 // payload that is in other fragments than the one in hand
-	from    sender // of the frame in hand
+	missing uint32 // payload bytes in other fragments than the current frame
+	from    sender // sender of the current frame
 	search  natSearch
 	order   [packet.BatchSize]uint8
 }
 
-// NewTracker makes a tracker for one worker; seed is random.
+// NewTracker makes a tracker for one worker. seed must be random.
 func NewTracker(t *Table, seed uint64) *Tracker { return &Tracker{Table: t, rng: seed | 1} }
 
-// Process takes frames of the batch, in order, through a ct action, and sets the
-// Meta of each; NAT rewrites the frames. now is CLOCK_MONOTONIC in ns. Extraction
-// has set the frames' offsets, and they are those of the frames as they are.
+// Process runs frames of the batch, in order, through a ct action and sets the Meta
+// of each. NAT rewrites the frames. now is CLOCK_MONOTONIC in ns. The parser must
+// have set the offsets of the frames as they are now.
 func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	unknown := tr.order[:0]
 	for _, i := range frames {
@@ -85,7 +84,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 	}
 }
 
-// track takes one frame, which has been sought, through the action.
+// track runs one frame, which seek has looked up, through the action.
 func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
 	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
 	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.again(b, f, p, m, req, now) {
@@ -97,7 +96,7 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	}
 	n, dir := tr.numbers[i], tr.dirs[i]
 	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.surely(b, f, p)) {
-		n, dir = t.find(p) // a frame before may have begun it
+		n, dir = t.find(p) // an earlier frame of the batch may have begun it
 	}
 	for range maxRestarts {
 		if n == none && tr.unknown(b, f, p, m, req, now) {
@@ -111,31 +110,31 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// surely tells whether the frame begins a connection if it has none, so that create
-// will look for one.
+// surely reports whether the frame begins a connection if it has none. create then
+// looks the connection up anyway.
 func (tr *Tracker) surely(b *packet.Batch, f *packet.Frame, p *probe) bool {
 	var g begun
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
 }
 
-// begin makes m that of a frame that belongs nowhere.
+// begin makes m the Meta of a frame without a connection.
 func (m *Meta) begin(zone uint16) {
 	*m = Meta{}
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts bounds how often a frame's connection may turn out to be gone, or
-// to have ended, before it counts as unknown.
+// maxRestarts bounds how often a frame is looked up again because its connection
+// ended meanwhile. The frame then counts as one without a connection.
 const maxRestarts = 4
 
-// follow deals with a frame of connection n; it reports false if that is over, so
-// that the frame belongs to another one, or to none yet.
+// follow tracks a frame of connection n. It reports false if that connection has
+// ended, so that the frame belongs to another connection or to none.
 func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, dir uint8, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	c := &t.conns[n]
 	g := c.generation()
 	if again, ok := t.is(n, p); !ok || again != dir || g&1 == 0 {
-		return false // another worker was faster
+		return false // another worker ended or replaced it
 	}
 	if c.expired(now) {
 		t.end(n, g, EndExpired)
@@ -172,8 +171,8 @@ func (tr *Tracker) follow(b *packet.Batch, f *packet.Frame, p *probe, n uint32, 
 	return tr.apply(b, f, p, n, g, m, req, now)
 }
 
-// apply finishes a frame of connection n: mark and label, the original tuple, and
-// the translation. It reports false if the connection has changed meanwhile.
+// apply finishes a frame of connection n: it sets mark and label, the original tuple
+// and the translation. It reports false if the connection has changed meanwhile.
 func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	if req.Commit && req.MarkMask|uint32(req.LabelMask[0]|req.LabelMask[0]>>32|req.LabelMask[1]|req.LabelMask[1]>>32) != 0 &&
@@ -206,8 +205,8 @@ func (tr *Tracker) apply(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32
 	return true
 }
 
-// originOfParent: of a related connection the original tuple is the parent's, as
-// long as that lives.
+// originOfParent sets the original tuple of a related connection's frame to the
+// parent's, as long as the parent lives.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
@@ -215,8 +214,8 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 	}
 }
 
-// setMark changes mark and label of connection n as req says, and returns its generation
-// then: a new one if anything changed, 0 if it is not of generation g.
+// setMark changes mark and label of connection n as req demands. It returns the new
+// generation: g if nothing changed, 0 if the connection no longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {
@@ -249,9 +248,9 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// again deals with a frame that was tracked in the same zone before, and perhaps
-// translated: its connection is known, and its state was brought up to date. It
-// reports false if the connection is another or must be.
+// again tracks a frame that was tracked in the same zone before and that may be
+// translated by now. Its connection is known and its state is up to date. It reports
+// false if the frame now belongs, or must belong, to another connection.
 func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
@@ -267,8 +266,8 @@ func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, re
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
 }
 
-// unknown deals with a frame that has no connection; it reports false if it has
-// one after all.
+// unknown tracks a frame without a connection. It reports false if another worker has
+// just created the connection.
 func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	m.begin(req.Zone)
 	if p.kind != kindFlow {
@@ -311,8 +310,8 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	return tr.apply(b, f, p, ref.Number, ref.Generation, m, req, now)
 }
 
-// begin fills g for a connection that begins with f; it reports false if none
-// begins like that.
+// begin fills g for a connection that begins with f. It reports false if f cannot
+// begin one.
 func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
@@ -335,9 +334,9 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun
 	return true
 }
 
-// update follows a frame, whose tuple is p, through its connection's state, and
-// returns the connection's generation then. What it reads without the lock is
-// the connection's only if that is still of generation g when it writes.
+// update updates the state of connection n for a frame with tuple p, and returns the
+// connection's new generation. Fields that it reads without the lock are valid only
+// if the connection still has generation g at the write.
 func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint32, dir uint8, now uint64) (verdict, uint32) {
 	t := tr.Table
 	c, peers := &t.conns[n], &t.peers[n]
@@ -352,7 +351,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		if !t.lockConn(c, g) {
 			return verdictInvalid, g
 		}
-		if c.flags&connFTP != 0 { // both sides are followed in their own numbers
+		if c.flags&connFTP != 0 { // the windows of both sides are tracked in each side's own sequence numbers
 			s.ack = t.shifts[n][1-dir&1].acknowledged(s.ack)
 		}
 		_, was = stateOf(peers[0].phase, peers[1].phase)
@@ -382,7 +381,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		c.flags |= connSeen
 		if dir == 1 {
 			c.flags |= connReplied
-			g += 2 // what frames of the original direction get to see is another
+			g += 2 // frames of the original direction get other ct_state bits from now on
 		}
 		t.unlockConn(c, g)
 	}

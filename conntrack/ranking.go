@@ -2,33 +2,34 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds the holder that has most of something, to within an eighth, without
-// a search: holders whose counts are about the same are linked in a tier. Counting one
-// more or less costs a few instructions, and relinking where the tier changes.
+// A ranking finds the holder with the highest count, to within an eighth, without a
+// search: it links holders with similar counts in a tier. Changing a count costs a
+// few instructions, and a relink if the tier changes.
 
 const (
-	// tierSteps are the tiers between a count and its double.
+	// tierSteps is the number of tiers between a count and its double.
 	tierSteps = 8
-	// tiers are enough for a count of MaxConnections.
+	// tiers is the number of tiers, enough for a count of MaxConnections.
 	tiers = 256
 )
 
-// rank is one holder's place. The zero rank has nothing, and is in no tier.
+// rank is one holder's entry. A zero rank has count 0 and is in no tier.
 type rank struct {
 	count      uint32
-	prev, next uint32 // in the tier; number of a holder, plus one
+	prev, next uint32 // neighbours in the tier; number of a holder, plus one
 	_          uint32
 }
 
-// ranking is guarded by the table's lock.
+// ranking links the tiers. The table's lock guards it.
 type ranking struct {
-	marks [tiers / 64]uint64 // tiers that have holders
-	first [tiers]uint32      // number of a holder, plus one
-	used  uint32             // holders that have something
+	marks [tiers / 64]uint64 // a bit for each tier that has holders
+	first [tiers]uint32      // first holder of each tier: number plus one
+	used  uint32             // number of holders with a count above 0
 	_     uint32
 }
 
-// tierOf is the tier of a count: higher for more, and 0 for 0 alone.
+// tierOf returns the tier of a count. A higher count never has a lower tier; tier 0
+// is for a count of 0 only.
 func tierOf(count uint32) uint32 {
 	if count < tierSteps {
 		return count
@@ -37,7 +38,7 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// set gives holder i of all a count.
+// set sets the count of holder i; all is the ranks of all holders.
 func (r *ranking) set(all []rank, i, count uint32) {
 	k := &all[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
@@ -75,7 +76,7 @@ func (r *ranking) unlink(all []rank, k *rank, tier uint32) {
 	}
 }
 
-// heaviest is a holder of the highest tier, none if nobody has anything.
+// heaviest returns a holder of the highest tier, or none if all counts are 0.
 func (r *ranking) heaviest() uint32 {
 	for i := len(r.marks) - 1; i >= 0; i-- {
 		if m := r.marks[i]; m != 0 {
@@ -85,8 +86,9 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// payer is the holder that makes room for i, none if nobody has anything: a heaviest
-// one, and i itself if nobody is in a higher tier.
+// payer returns the holder that must lose an entry so that i gets one: a holder of
+// the highest tier, or i itself if i is in that tier. It returns none if all counts
+// are 0.
 func (r *ranking) payer(all []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {
@@ -95,8 +97,9 @@ func (r *ranking) payer(all []rank, i uint32) uint32 {
 	return h
 }
 
-// fairShare is what each of the holders has at least, of limit, if all want more than
-// there is: an equal part but for what a tier is wide. i counts as one of them.
+// fairShare returns the part of limit that holder i keeps if all holders want more:
+// an equal part, less the width of a tier. i counts as a holder even if its count is
+// 0.
 func (r *ranking) fairShare(all []rank, i, limit uint32) uint32 {
 	used := r.used
 	if all[i].count == 0 {

@@ -1,14 +1,14 @@
 package conntrack
 
-// rebuild puts in order what an engine left that was killed while it held the
-// lock: a connection counts if it lives, that is if creation came to its end;
-// index, lists and free records are made anew from those. 1,000,000 connections
+// rebuild repairs a table whose engine was killed while it held the lock. It keeps
+// every live connection, that is every connection whose creation was completed. It
+// rebuilds the index, the lists and the free records from them. 1,000,000 connections
 // take about a tenth of a second.
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
 	h.count, h.free, h.hand, h.crowded, h.ranking = 0, 0, 0, 0, ranking{}
-	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // it may have been counted or not
+	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // the killed engine may have used this record without counting it
 	for i := range t.zones {
 		if z := &t.zones[i]; z.count|z.lists[listUnreplied].count|z.lists[listClosing].count|
 			z.lists[listUnreplied].first|z.lists[listClosing].first != 0 {
@@ -27,7 +27,7 @@ func (t *Table) rebuild() {
 			t.give(n)
 			continue
 		}
-		c.meta.Store(uint64(g)) // free of a lock
+		c.meta.Store(uint64(g)) // releases the connection's lock
 		if !t.insert(t.hashOf(n, 0), n) {
 			c.meta.Store(uint64(g + 1))
 			t.give(n)

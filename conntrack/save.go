@@ -8,20 +8,22 @@ import (
 	"io"
 )
 
-// Saving and loading, for the time between two daemons. Times are CLOCK_MONOTONIC:
-// connections hold until the machine starts anew, settings for longer.
+// Saving and loading a table, for the time between two daemons. Times are
+// CLOCK_MONOTONIC, so saved connections are valid only until the machine reboots.
+// Saved settings stay valid.
 
-// saveMagic begins a saved table; it changes with what follows.
+// saveMagic begins a saved table. It changes with the format.
 const saveMagic = "weft connections 1\n"
 
-// bootBytes bounds the text that tells one run of the machine from another.
+// bootBytes is the size of the boot identifier in a saved table.
 const bootBytes = 64
 
-// savedConn is the size of a connection: 26 words, those of addresses included.
+// savedConn is the size of a saved connection in bytes: 26 words, IPv6 addresses
+// included.
 const savedConn = 26 * 8
 
-// Save writes settings and connections; no engine has the table. boot identifies
-// the run of the machine, at most 64 bytes.
+// Save writes settings and connections. No engine may have the table open. boot
+// identifies the boot of the machine, with at most 64 bytes.
 func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	var id [bootBytes]byte
@@ -97,13 +99,14 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	return buf
 }
 
-// Load fills an empty table with what Save wrote, if anything: the connections
-// only if boot is the same. It returns how many it took. No engine has the table.
+// Load fills an empty table from the output of Save: always the settings, and the
+// connections only if boot is the same. It returns the number of loaded connections.
+// No engine may have the table open.
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(Classes)*MaxPolicies+5*Zones)
 	if _, err := io.ReadFull(in, head); err != nil || string(head[:len(saveMagic)]) != saveMagic {
-		return 0, fmt.Errorf("saved connections of another version: %w", errors.Join(err, nil))
+		return 0, fmt.Errorf("saved connections have another format version: %w", errors.Join(err, nil))
 	}
 	le := binary.LittleEndian
 	head = head[len(saveMagic):]
@@ -143,12 +146,12 @@ func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 			return n, err
 		}
 		if !t.adopt(buf) {
-			return n, errors.New("more saved connections than there is room for")
+			return n, errors.New("more saved connections than the table has records")
 		}
 	}
 }
 
-// adopt takes a saved connection up; it reports false if there is no room.
+// adopt adds a saved connection. It reports false if the table is full.
 func (t *Table) adopt(buf []byte) bool {
 	t.lock()
 	defer t.unlock()
@@ -190,7 +193,7 @@ func (t *Table) adopt(buf []byte) bool {
 	if c.flags&connFTP != 0 {
 		t.shifts[n] = readShifts(word)
 	}
-	c.flags &^= connRelated // the parent has another number now
+	c.flags &^= connRelated // the parent's number has changed
 	t.links[n] = links{}
 	if !t.insert(t.hashOf(n, 0), n) {
 		t.give(n)

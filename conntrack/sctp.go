@@ -6,8 +6,8 @@ import (
 	"weft/packet"
 )
 
-// SCTP as seen from the middle (RFC 9260): verification tags, and how far the
-// association has come, by the first chunk of a packet. peer.end is the tag that
+// SCTP as a middlebox observes it (RFC 9260): verification tags, and the
+// association's progress by the first chunk of each packet. peer.end is the tag that
 // packets of that side must carry; 0: not known yet.
 
 // Chunk types, RFC 9260 section 3.2.
@@ -22,15 +22,16 @@ const (
 	chunkShutdownComplete = 14
 )
 
-// chunk is what the tracker reads of an SCTP packet.
+// chunk holds the fields of an SCTP packet that the tracker reads.
 type chunk struct {
 	tag     uint32 // verification tag
-	initTag uint32 // of INIT and INIT ACK
-	kind    uint8  // of the first chunk
-	noTag   bool   // its T bit: the tag is the other side's
+	initTag uint32 // initiate tag of INIT and INIT ACK
+	kind    uint8  // type of the first chunk
+	noTag   bool   // the T bit: tag is the other side's tag
 }
 
-// parseSCTP reads the packet of f; it reports false if there is no chunk in it.
+// parseSCTP reads the packet of f. It reports false if the packet has no complete
+// chunk header, or an INIT or INIT ACK without a tag.
 func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.SCTPLen+4) {
@@ -48,8 +49,9 @@ func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	return true
 }
 
-// beginSCTP starts an association with its first packet. One that is no INIT is
-// taken to be from the middle.
+// beginSCTP starts an association with its first packet. It reports false if the
+// packet cannot begin one. A packet without INIT is taken as one from the middle of
+// an association.
 func beginSCTP(peers *[2]peer, c *chunk) bool {
 	*peers = [2]peer{}
 	switch c.kind {
@@ -68,7 +70,7 @@ func beginSCTP(peers *[2]peer, c *chunk) bool {
 	return true
 }
 
-// trackSCTP follows a packet from s to r.
+// trackSCTP tracks a packet from side s to side r.
 func trackSCTP(s, r *peer, c *chunk) verdict {
 	if c.kind == chunkInit {
 		switch {
@@ -79,7 +81,7 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 		case r.phase < phaseEstablished:
 			r.end, s.phase = c.initTag, max(s.phase, phaseSyn)
 		}
-		return verdictValid // else the cookie decides, section 5.2.2
+		return verdictValid // in an existing association the cookie decides, section 5.2.2
 	}
 	if !tagFits(s, r, c) {
 		return verdictInvalid
@@ -113,7 +115,8 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 	return verdictValid
 }
 
-// tagFits: section 8.5. A tag not yet known is learnt.
+// tagFits checks the verification tag (section 8.5). It learns a tag that is not
+// known yet.
 func tagFits(s, r *peer, c *chunk) bool {
 	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
 		return true

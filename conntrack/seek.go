@@ -7,31 +7,32 @@ import (
 	"weft/packet"
 )
 
-// Looking up a batch: what does not depend on each other is fetched together, the
-// buckets of all frames first, then the records of all connections. Frames stay
-// found until Forget, so that whoever looks a frame up first does it for all.
+// Looking up a batch. Independent memory accesses are prefetched together: first the
+// buckets of all frames, then the records of all connections. A result stays valid
+// until Forget, so that a later look-up of the same frame reuses it.
 
-// sought is what a batch's look-ups have found, by frame.
+// sought holds the results of a batch's look-ups, by frame.
 type sought struct {
-	known  uint32 // frames whose probe and number are right
+	known  uint32 // set of frames whose probe and number are valid
 	probes [packet.BatchSize]probe
-	// numbers are the connections, none: none was there when created was
-	// Counters.Created.
+	// numbers are the connections found. none means that no connection existed when
+	// Counters.Created was equal to created.
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
-	generations [packet.BatchSize]uint32 // of numbers, when their tuple was compared
+	generations [packet.BatchSize]uint32 // generations of numbers before the tuples were compared
 	created     uint64
 	lines       [packet.BatchSize]uint32
 }
 
-// Forget says that frames, a bit each, are no longer what they were when they
-// were looked up: another batch, or headers that were changed.
+// Forget discards the results for a set of frames, a bit each: a new batch, or frames
+// whose headers have changed.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
-// SeekFlows looks those frames of set up in a zone that are whole and of TCP or UDP,
-// and not known there, as far as fetching their connections' records. It returns
-// them in order and, for each in order, the number of the record that it may be;
-// both valid until the next call. Settle must follow for each.
+// SeekFlows begins to look up the frames of set in a zone, and prefetches the records
+// of their likely connections. It skips fragments, frames that are neither TCP nor
+// UDP, and frames already known in the zone. It returns the remaining frames in order
+// and, in the same order, the number of each frame's likely connection. Both results
+// are valid until the next call. The caller must call Settle for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -52,13 +53,14 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 	return order, &tr.lines
 }
 
-// Ends of a whole datagram of TCP or UDP over IPv4.
+// Ends are the endpoints of a whole datagram of TCP or UDP over IPv4.
 type Ends struct {
 	Addresses uint64 // source<<32 | destination
 	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds is SeekFlows for frames of which none is known and all have Ends.
+// SeekEnds does the same as SeekFlows for frames that all have Ends and of which none
+// is known.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	s, wrap, more := &t.head.seeds, t.wrap, uint64(zone)<<16|familyIPv4
@@ -67,7 +69,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		p, a, b := &tr.probes[i], ends[i].Addresses, ends[i].Rest|more
 		p.a, p.b, p.kind, p.inner = a, b, kindFlow, 0
-		p.hash = mix(a>>32^b>>48<<40, a&0xffffffff^b>>32&0xffff<<40, b&0xffffffff, s6, s7, s8) // as hash has it
+		p.hash = mix(a>>32^b>>48<<40, a&0xffffffff^b>>32&0xffff<<40, b&0xffffffff, s6, s7, s8) // the same value as hash
 		tr.lines[n%packet.BatchSize] = uint32(p.hash) & wrap
 		tr.order[n%packet.BatchSize] = uint8(i)
 		n++
@@ -77,7 +79,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 	return order, &tr.lines
 }
 
-// seek is SeekFlows for all these frames.
+// seek does the same as SeekFlows for all of frames, of any protocol.
 func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	t := tr.Table
 	for n, i := range frames {
@@ -89,8 +91,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.likely(frames)
 }
 
-// likely fetches the buckets and then the records of frames, whose buckets are in
-// lines.
+// likely prefetches the buckets of frames, which are in lines, and then the records
+// of their likely connections.
 func (tr *Tracker) likely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -102,7 +104,7 @@ func (tr *Tracker) likely(frames []uint8) {
 		sig := signature(tr.probes[i].hash)
 		bucket := &t.buckets[tr.lines[n%packet.BatchSize]]
 		number, line := none, uint32(0)
-		if lo := bucket.marks(0, sig); lo != 0 { // most are in the first word
+		if lo := bucket.marks(0, sig); lo != 0 { // most entries are in the first word
 			number = bucket.numbers[firstWay(lo, 0)%ways]
 			line = number
 		} else if hi := bucket.marks(1, sig); hi != 0 {
@@ -117,28 +119,28 @@ func (tr *Tracker) likely(frames []uint8) {
 	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
-// unsure is the number of a connection whose search has not come to its end.
+// unsure is the number for a frame whose search must continue in the next bucket.
 const unsure = none - 1
 
-// Hint is what a worker remembers with one direction of a connection, as long as that
-// is of this generation.
+// Hint is a worker's note about one direction of a connection. It is valid while the
+// connection has this generation.
 type Hint struct{ Tag, Generation uint32 }
 
-// Hints are those of a connection, by direction.
+// Hints are a connection's hints, by direction.
 type Hints [2]Hint
 
-// Settled says of frames, a bit each, what SettleAll has found.
+// Settled holds the results of SettleAll: sets of frames, a bit each.
 type Settled struct {
-	Expected uint32 // tag
-	Hinted   uint32 // have a connection with a hint, whose tag is known
-	Usual    uint32 // of those: the tag is the one expected
-	// Quick are those of which Fast says ok without writing anything, but for the
-	// translation.
+	Expected uint32 // the expected tag
+	Hinted   uint32 // frames whose connection has a valid hint; their tags are set
+	Usual    uint32 // frames of Hinted with the expected tag
+	// Quick are the frames for which Fast would return ok and write nothing except
+	// the translation.
 	Quick uint32
 }
 
-// SettleAll is Settle for frames that SeekFlows returned. Index of hints is the number
-// of the connection.
+// SettleAll does the same as Settle for frames that SeekFlows returned, and reads
+// their hints. hints is indexed by the number of the connection.
 func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
@@ -166,7 +168,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		}
 		tr.dirs[i], tr.generations[i] = dir, g
 		h := hints[n][dir]
-		if h.Generation != g || c.generation() != g { // else the tuple may be another connection's
+		if h.Generation != g || c.generation() != g { // otherwise the tuple may belong to another connection
 			continue
 		}
 		tags[i] = h.Tag
@@ -178,7 +180,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			policy = c.policy
 			lasts, moves = tr.timeout(policy, UDPMultiple)
 		}
-		// What is not due has not expired either, unless its timeout is 0.
+		// A connection that is not due has not expired either, unless its timeout is
+		// 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == UDPMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.generation() == g {
 			quick |= 1 << i
@@ -187,8 +190,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// settleHint is SettleAll for a frame that is not the connection's that it may be, or
-// of IPv6.
+// settleHint does the work of SettleAll for one frame that is IPv6, or whose likely
+// connection has another tuple.
 func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
@@ -205,8 +208,8 @@ func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]ui
 	return 1 << i, usual
 }
 
-// Settle ends for frame i what SeekFlows has begun: it returns the frame's
-// connection and direction; ok is false if it has none.
+// Settle completes the look-up of frame i that SeekFlows has begun. It returns the
+// frame's connection and direction; ok is false if it has none.
 func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	i %= packet.BatchSize
 	t, p, n := tr.Table, &tr.probes[i], tr.numbers[i]
@@ -236,8 +239,7 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	return Ref{n, g}, dir, n != none
 }
 
-// locate finds p's connection, with the generation that it had before its tuple
-// was compared.
+// locate finds p's connection. g is its generation before its tuple was compared.
 func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	if n, _ = t.find(p); n == none {
 		return none, 0, 0
@@ -249,7 +251,7 @@ func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	return none, 0, 0
 }
 
-// Known tells whether frame i has been looked up in the zone.
+// Known reports whether frame i has been looked up in the zone.
 func (tr *Tracker) Known(i int, zone uint16) bool {
 	i %= packet.BatchSize
 	p := &tr.probes[i]

@@ -8,38 +8,39 @@ import (
 	"weft/packet"
 )
 
-// Control connections of FTP whose ends are translated: an announcement names the
-// address by which the other side knows the announcer. What is longer or shorter
-// then moves the sequence numbers of all that follows in its direction, and the
-// acknowledgements of the other; tracking itself follows each side in the numbers
-// it uses.
+// Translated control connections of FTP. An announcement must name the address by
+// which the other side knows the announcer, so it is rewritten. If its length
+// changes, all later sequence numbers of its direction shift, and so do the
+// acknowledgements of the other direction. The TCP tracking follows each side in that
+// side's own sequence numbers.
 //
-// Bounds, beyond which an announcement goes on as it is, and nothing is expected:
-// it must begin its segment, end within it and within maxCommand bytes, the whole
-// segment must fit into the frame's private header, and be no fragment.
+// An announcement is rewritten only if it begins its segment, ends within it and
+// within maxCommand bytes, and the whole unfragmented segment fits into the frame's
+// private header. Any other announcement passes unchanged, and no connection is
+// expected for it.
 
-// shift is what was changed of what one side sends. Guarded by the connection's
-// lock.
+// shift holds the changes to one side's sequence numbers. "As sent" means in the
+// sender's own numbers. The connection's lock guards it.
 type shift struct {
-	pos    uint32 // sequence number, as sent, of the announcement rewritten last
-	before uint32 // what numbers up to pos are shifted by, modulo 2^32
-	next   uint32 // first number behind all that was passed on, as sent
+	pos    uint32 // sequence number, as sent, of the last rewritten announcement
+	before uint32 // shift of the numbers up to pos, modulo 2^32
+	next   uint32 // first number, as sent, behind everything passed on
 	acked  uint32 // highest number acknowledged, as sent
-	port   uint16 // that the announcement got
+	port   uint16 // port in the rewritten announcement
 	was    uint8  // length of the announcement as sent
-	is     uint8  // and as passed on; 0: there is none
+	is     uint8  // length of the announcement as passed on; 0: there is no announcement
 	seen   uint8  // 1: next and acked are known
 	_      [3]byte
 }
 
-// maxShiftAge is how far behind what was passed on pos may lie, so that numbers
-// compare with it. An announcement as old as that is never sent again.
+// maxShiftAge bounds the distance from pos to next, so that sequence numbers compare
+// correctly. No sender repeats an announcement that old.
 const maxShiftAge = 1 << 30
 
-// after is what numbers behind the announcement are shifted by.
+// after returns the shift of the numbers behind the announcement.
 func (s *shift) after() uint32 { return s.before + uint32(s.is) - uint32(s.was) }
 
-// passed is what a sequence number as sent becomes.
+// passed converts a sequence number as sent to the number as passed on.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.is == 0 || !before(s.pos, seq):
@@ -47,13 +48,14 @@ func (s *shift) passed(seq uint32) uint32 {
 	case !before(seq, s.pos+uint32(s.was)):
 		return seq + s.after()
 	}
-	// Within: of a probe that is to be acknowledged once more (RFC 9293 section
-	// 3.8.4), and must not lie behind what was passed on.
+	// seq lies within the announcement: a probe that the peer must acknowledge again
+	// (RFC 9293 section 3.8.4). The result must not lie behind the rewritten
+	// announcement.
 	return s.pos + s.before + min(seq-s.pos, uint32(s.is)-1)
 }
 
-// origin is the number as sent of a number as passed on; within stands for all
-// within the announcement.
+// origin converts a number as passed on to the number as sent. For a number within
+// the announcement it returns within.
 func (s *shift) origin(v, within uint32) uint32 {
 	switch sent := v - s.before; {
 	case s.is == 0 || !before(s.pos, sent):
@@ -64,11 +66,13 @@ func (s *shift) origin(v, within uint32) uint32 {
 	return within
 }
 
-// acknowledged is what an acknowledgement of what was passed on becomes. One of a
-// part of the announcement acknowledges nothing of it, so that it is sent again.
+// acknowledged converts an acknowledgement from numbers as passed on to numbers as
+// sent. An acknowledgement of a part of the announcement acknowledges nothing of it,
+// so that the sender repeats it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked is the same for an edge of a block of RFC 2018, which covers no part.
+// sacked converts an edge of a SACK block (RFC 2018). A block that covers only a part
+// of the announcement does not cover it.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)
@@ -76,7 +80,7 @@ func (s *shift) sacked(right bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.was))
 }
 
-// send notes that a segment goes on.
+// send notes that a segment is passed on.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.seen == 0 || g.flags&tcpSyn != 0 && s.is == 0 {
@@ -89,19 +93,19 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting is an announcement to be rewritten.
+// rewriting is an announcement to rewrite.
 type rewriting struct {
 	announced
 	line    int    // offset of the line in the frame
-	pos     uint32 // its sequence number
-	port    uint16 // to be announced instead
-	repeats bool   // it was before
+	pos     uint32 // sequence number of the line
+	port    uint16 // port to announce instead
+	repeats bool   // the same announcement was rewritten before
 }
 
-// shift brings f, a segment in direction dir of translated control connection n of
-// generation g, in line with what has been and is rewritten of the connection. It
-// returns the reason for which f must not go on, and reports false if the
-// connection, which was v, has changed; f is as it was then.
+// shift rewrites f, a segment in direction dir of translated control connection n of
+// generation g: it shifts the sequence numbers and rewrites an announcement. It
+// returns a reason if the caller must drop f. It reports false, with f unchanged, if
+// the connection v has changed meanwhile.
 func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view, dir uint8, now uint64) (why packet.DropReason, ok bool) {
 	t := tr.Table
 	c := &t.conns[n]
@@ -132,7 +136,7 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	own, other := &t.shifts[n][dir&1], &t.shifts[n][1-dir&1]
 	if rewrites && !r.repeats {
-		if *own != s { // another worker has a segment of the same direction
+		if *own != s { // another worker is handling a segment of the same direction
 			t.unlockConn(c, g)
 			return packet.DropGateway, true
 		}
@@ -161,15 +165,14 @@ func (tr *Tracker) shift(b *packet.Batch, f *packet.Frame, n, g uint32, v *view,
 	}
 	if rewrites {
 		b.FinishChecksum(f)
-		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // there is room: see rewrites
+		f.ReplaceTCP(payload, r.line+r.from, r.to-r.from, text) // rewrites has checked the room
 	}
 	return packet.DropNone, true
 }
 
-// rewrites tells whether an announcement in segment g is to be rewritten, filling
-// r: a new one, for which a connection is expected from now on, or the last one
-// once more, which must become what it became before. payload is the offset at
-// which the segment's text begins.
+// rewrites reports whether segment g contains an announcement to rewrite, and fills
+// r. A new announcement adds an expectation. A repeated announcement must be
+// rewritten exactly as before. payload is the offset of the segment's text.
 func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segment, n uint32, v *view, dir uint8, payload int, r *rewriting, now uint64) (bool, packet.DropReason) {
 	t := tr.Table
 	length := uint32(f.Len() - payload)
@@ -178,15 +181,15 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	}
 	at := s.pos - g.seq
 	if s.seen != 0 && before(s.next, g.seq) {
-		return false, packet.DropGateway // what is missing may announce: in order, please
+		return false, packet.DropGateway // the missing segment may hold an announcement, so wait for the segments in order
 	}
 	r.repeats = s.is != 0 && at < length
 	if s.is != 0 && g.seq-s.pos-1 < uint32(s.was)-1 && length > 1 {
-		return false, packet.DropGateway // begins within what was rewritten
+		return false, packet.DropGateway // the segment begins within the rewritten announcement
 	}
 	if !r.repeats {
 		if at = 0; s.seen != 0 && before(g.seq, s.next) {
-			return false, packet.DropNone // went on as it was
+			return false, packet.DropNone // this text was already passed on unchanged
 		}
 	}
 	r.pos, r.line, r.port = g.seq+at, payload+int(at), s.port
@@ -209,7 +212,7 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	case !known || r.from+longest > maxCommand:
 		return false, packet.DropNone
 	case s.is != 0 && before(s.acked, s.pos+uint32(s.was)):
-		return false, packet.DropGateway // comes again once the one before has arrived
+		return false, packet.DropGateway // the sender repeats it after the previous announcement was acknowledged
 	}
 	e := tr.expectationOf(v, n, dir)
 	e.dstPort, e.to = r.announced.port, r.announced.port
@@ -219,13 +222,14 @@ func (tr *Tracker) rewrites(b *packet.Batch, f *packet.Frame, s *shift, g *segme
 	return r.port != e.to || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 
-// Bounds of what replaces address and port: |1|, an address, | and a port with |.
+// Bounds of the text that replaces address and port: |1|, an address, |, and a port
+// with |.
 const (
 	maxText4 = 3 + 15 + 1 + 6
 	maxText6 = 3 + 39 + 1 + 6
 )
 
-// text appends what is to stand in the place of address and port.
+// text appends the text that replaces address and port.
 func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	var a netip.Addr
 	if r.address.Is6() {
@@ -255,7 +259,7 @@ func (r *rewriting) text(to []byte, address [2]uint64) []byte {
 	return append(strconv.AppendUint(append(to, r.between), uint64(r.port), 10), r.between)
 }
 
-// appendShifts appends five words of both directions; see Save.
+// appendShifts appends the shifts of both directions as five words; see Save.
 func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	le := binary.LittleEndian
 	small := uint64(0)
@@ -268,7 +272,7 @@ func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	return le.AppendUint64(buf, small)
 }
 
-// readShifts reads them from words.
+// readShifts reads the words that appendShifts wrote.
 func readShifts(word func() uint64) (shifts [2]shift) {
 	for i := range shifts {
 		a, b := word(), word()

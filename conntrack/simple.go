@@ -2,10 +2,10 @@ package conntrack
 
 import "weft/packet"
 
-// Protocols without a state of their own: a connection is what was heard from
-// one side, or from both.
+// Protocols without states of their own: the only state is whether one side or both
+// have sent frames.
 
-// classOfSimple is the timeout that runs for a connection of proto.
+// classOfSimple returns the timeout class of a connection of proto.
 func classOfSimple(proto uint8, flags uint16) Class {
 	replied := flags&connReplied != 0
 	switch proto {

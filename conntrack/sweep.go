@@ -1,21 +1,22 @@
 package conntrack
 
-// Expiry. What is looked up is checked on the way; the rest is found by a hand
-// that goes round the records, a few at a time.
+// Expiry. A look-up checks the expiry of the connection that it finds. The sweep
+// finds the other expired connections: a hand moves round the records, a few at a
+// time.
 
 const (
-	// sweepPeriodNS is how long one round takes, on a worker that is not asleep.
+	// sweepPeriodNS is the time for one round, on a worker that does not sleep.
 	sweepPeriodNS = 8_000_000_000
-	// sweepGapNS is how often the hand moves.
+	// sweepGapNS is the time between two moves of the hand.
 	sweepGapNS = 200_000
-	// sweepMost bounds the records looked at in one pass: at most some tenths of a
-	// millisecond, if all have expired.
+	// sweepMost bounds the records checked in one pass. A pass takes some tenths of a
+	// millisecond if all of them have expired.
 	sweepMost = 1024
 )
 
-// Sweep ends connections whose time has run out, among the next few. One worker
-// calls it, once a pass. more tells that it should be called again soon, though
-// there be nothing else to do.
+// Sweep ends the expired connections among the next few records. One worker calls it,
+// once a pass. more is true while the table has connections: the worker should then
+// call Sweep again soon even if it has no other work.
 func (t *Table) Sweep(now uint64) (more bool) {
 	h := t.head
 	if h.count == 0 {

@@ -1,38 +1,37 @@
-// Package conntrack follows connections: it tells of a frame which connection it
-// belongs to and in which state that is, remembers connections that a flow
-// commits, and translates addresses. Semantics are those of ct() in
-// ovs-actions(7) and of the ct_* fields in ovs-fields(7). The files come in the
-// order in which a frame meets them:
+// Package conntrack tracks connections. For a frame it finds the connection and its
+// state. It stores the connections that a flow commits, and it translates addresses.
+// The semantics are those of ct() in ovs-actions(7) and of the ct_* fields in
+// ovs-fields(7). The files are listed in the order in which a frame meets them:
 //
-//	process.go    a batch of frames through one ct action
-//	tuple.go      addresses, ports, zone of a frame, and their hash
-//	index.go      from a hash to a connection
+//	process.go    runs a batch of frames through one ct action
+//	tuple.go      addresses, ports and zone of a frame, and their hash
+//	index.go      finds a connection by hash
 //	conn.go       the record of a connection, its generation and lock
 //	tcp.go, sctp.go, simple.go   protocol states
-//	nat.go        which translation a new connection gets; natsearch.go: at whose cost
-//	translate.go  translating a frame, ICMP errors included
-//	commit.go     connections come and go; limits, eviction
-//	holder.go, ranking.go   who has how many, and who makes room
-//	alg.go        connections that others announce; expect.go: until they begin
-//	shift.go      control connections whose announcements are translated
-//	fast.go       a frame whose connection is known
-//	fragment.go   fragments of one datagram
-//	timeout.go    policies; sweep.go: expiry
-//	pages.go      memory ahead of a table that grows
-//	recover.go    a table that a killed process left behind
-//	event.go      what control is told of connections, if it asks
-//	save.go       the time between two daemons
-//	entry.go, format.go, filter.go   what control shows and flushes
+//	nat.go        chooses the translation of a new connection; natsearch.go bounds its cost
+//	translate.go  translates a frame, also the datagram inside an ICMP error
+//	commit.go     creates and ends connections; limits, eviction
+//	holder.go, ranking.go   connections by holder, and whose are evicted
+//	alg.go        reads announcements of connections; expect.go stores the expected ones
+//	shift.go      rewrites announcements on translated control connections
+//	fast.go       tracks a frame whose connection is known
+//	fragment.go   collects the fragments of one datagram
+//	timeout.go    timeout policies; sweep.go expires connections
+//	pages.go      populates memory ahead of a growing table
+//	recover.go    repairs a table that a killed process left
+//	event.go      reports changes of connections to control
+//	save.go       saves and loads a table between two daemons
+//	entry.go, format.go, filter.go   connections as control shows and flushes them
 //
 // Invariants:
-//   - The table is pointer-free and lies in memory that all workers of the engine
-//     share, and that outlives either process. It never grows.
-//   - Looking up takes no lock. Whatever adds, removes or relinks connections
-//     holds the table's one lock; what changes a live connection's state, mark or
-//     label holds the connection's. Both locks carry the epoch of the engine that
-//     took them, so that those of a killed engine count as free.
-//   - A connection's generation is odd while it lives, and changes with whatever
-//     changes the ct_* fields of a frame that leaves its state as it is.
+//   - The table has no pointers. It lies in memory that all workers of the engine share
+//     and that outlives every process. It never grows.
+//   - A look-up takes no lock. Adding, removing or relinking a connection needs the
+//     table's single lock. Changing the state, mark or label of a live connection needs
+//     the connection's lock. Both locks carry the epoch of the engine that took them, so
+//     that a lock of a killed engine counts as free.
+//   - A connection's generation is odd while the connection lives. It changes whenever a
+//     frame that leaves the state as it is would get other ct_* fields.
 package conntrack
 
 import (
@@ -43,60 +42,60 @@ import (
 
 // Limits of a table.
 const (
-	// DefaultConnections take 118 MB of UDP over IPv4 when all are in use; 34 MB more
-	// each with peers (TCP and SCTP), with IPv6 addresses, and if those are translated;
-	// 17 MB more with labels.
+	// DefaultConnections is the default number of records. When all are in use, UDP
+	// over IPv4 takes 118 MB. Peers (TCP and SCTP), IPv6 addresses and translated
+	// IPv6 addresses take 34 MB more each; labels take 17 MB more.
 	DefaultConnections = 1 << 20
-	// MaxConnections is what the index's 32-bit values and a reasonable machine
-	// allow.
+	// MaxConnections fits the 32-bit numbers of the index and the memory of a usual
+	// machine.
 	MaxConnections = 1 << 26
-	// Zones is every value of ct_zone.
+	// Zones is the number of values of ct_zone.
 	Zones = 1 << 16
-	// MaxPolicies bounds timeout policies; 0 is the default one.
+	// MaxPolicies bounds the timeout policies; policy 0 is the default.
 	MaxPolicies = 256
 )
 
-// Sizes are the limits of a table, the same for all who open it.
+// Sizes are the limits of a table. All processes that open it use the same.
 type Sizes struct {
-	// Connections is the number of records, a power of two from 64 on.
+	// Connections is the number of records: a power of two, at least 64.
 	Connections int `json:"connections"`
 }
 
-// Valid tells whether a table can have these sizes.
+// Valid reports whether a table can have these sizes.
 func (s Sizes) Valid() bool {
 	n := s.Connections
 	return n >= 64 && n <= MaxConnections && n&(n-1) == 0
 }
 
-// Memory is a table's place in a region. Workers write; control writes the
-// settings and reads the rest.
+// Memory is a table inside a shared region. Workers write it; control writes only the
+// settings.
 type Memory struct {
 	head     *header
 	settings *settings
 	zones    []zone   // index: zone
 	holders  []holder // index: number of the holder
-	ranks    []rank   // the same
+	ranks    []rank   // connections by holder; index: number of the holder
 	policies []policy // index: zone.policy
 	buckets  []bucket // index: hash
 
-	// Index: number of the connection.
+	// The following arrays are indexed by the number of the connection.
 	conns   []conn
 	links   []links
-	parents []Ref       // of those with connRelated: the connection they are related to, as it began
-	peers   [][2]peer   // of TCP and SCTP: by direction
-	labels  [][2]uint64 // of those with connLabelled
-	long    [][4]uint64 // of IPv6: addresses of the original direction
-	replies [][4]uint64 // and of the reply direction, of those with connTranslated
-	shifts  [][2]shift  // of those with connFTP
+	parents []Ref       // with connRelated: the connection it is related to, with the generation of its begin
+	peers   [][2]peer   // TCP and SCTP: both sides, by direction
+	labels  [][2]uint64 // with connLabelled
+	long    [][4]uint64 // IPv6: addresses of the original direction
+	replies [][4]uint64 // IPv6 with connTranslated: addresses of the reply direction
+	shifts  [][2]shift  // with connFTP: sequence shifts, by direction
 
 	expectations []expectation
-	chains       []uint32    // of expectations, by hash: number plus one
+	chains       []uint32    // first expectation of each hash: number plus one
 	expecters    []expecter  // index: number of the holder
-	expectRanks  []rank      // the same
-	events       shm.RingMem // workers produce under the lock, control consumes
+	expectRanks  []rank      // expectations by holder; index: number of the holder
+	events       shm.RingMem // workers produce under the table's lock, control consumes
 }
 
-// CarveMemory lays a table out; see shm.Layout. The region begins zeroed.
+// CarveMemory lays out a table in l; see shm.Layout. The region must be zeroed.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	head := shm.Carve[header](l, 1)
 	set := shm.Carve[settings](l, 1)
@@ -128,60 +127,62 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return m
 }
 
-// magic marks a region that Init has filled; it changes with the layout.
+// magic marks a region that Init has filled. It changes with the layout.
 const magic = 0x7765667463740007
 
-// header is what workers share besides the connections. The fields behind lock
-// are guarded by it; control reads counters whenever it likes.
+// header is the part of the table that belongs to no single connection. lock guards
+// the fields behind it; control reads the counters without it.
 type header struct {
 	magic uint64
-	seeds [14]uint64 // of the hashes
-	epoch uint64     // of the engine: 1 to 0xffff; Open takes the next
+	seeds [14]uint64 // keys of the hashes
+	epoch uint64     // epoch of the engine, 1 to 0xffff; Open advances it
 	_     [128 - 16*8]byte
 
-	lock atomic.Uint64 // epoch of the holder; 0: free
+	lock atomic.Uint64 // epoch of the engine that holds the lock; 0: free
 	_    [56]byte
 
 	count   uint32  // live connections
-	fresh   uint32  // records from here on were never used
-	free    uint32  // first free record, plus one
-	hand    uint32  // where the next sweep begins
-	crowded uint32  // a zone with many unreplied connections
-	ranking ranking // of holders, by their connections
+	fresh   uint32  // first record that was never used
+	free    uint32  // first free record, number plus one; 0: none
+	hand    uint32  // record at which the next sweep begins
+	crowded uint32  // zone with the most unreplied connections, as far as join has seen
+	ranking ranking // holders by number of connections
 	expects expecting
-	// expecting is the number of expectations. The lock guards it for writing.
+	// expecting is the number of expectations. The lock guards writes; everybody
+	// reads it.
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
-	// eventsLost are events for which the ring had no room.
+	// eventsLost counts events that found the ring full.
 	eventsLost atomic.Uint64
 }
 
-// Counters of a table since it began. Workers write under the lock; control reads
-// whenever it likes. Append only.
+// Counters count events of a table since it was made. Workers write them under the
+// lock; control reads them without it. Append only.
 type Counters struct {
 	Created  uint64
 	Expired  uint64 // ended by a timeout
-	Evicted  uint64 // ended to make room
+	Evicted  uint64 // ended to make room for another
 	Flushed  uint64 // ended by control
-	Replaced uint64 // ended by a new connection of the same addresses and ports
-	// Refused are connections that were not made: by a limit with nothing to
-	// evict, for want of a free translation.
+	Replaced uint64 // ended by a new connection with the same addresses and ports
+	// RefusedLimit counts connections refused because zone or table were full and
+	// nothing could be evicted. RefusedNAT counts those refused because no
+	// translation was free.
 	RefusedLimit, RefusedNAT uint64
 }
 
-// settings are control's to write, one word each, and the workers' to read.
+// settings are written by control, one word each, and read by the workers.
 type settings struct {
 	liberal     atomic.Uint32 // 1: TCP windows are not checked
-	limit       atomic.Uint32 // connections of the table; 0: all records
-	zoneDefault atomic.Uint32 // connections of a zone that has no limit of its own; 0: unlimited
+	limit       atomic.Uint32 // connections in the table; 0: as many as records
+	zoneDefault atomic.Uint32 // connections in a zone without a limit of its own; 0: unlimited
 	events      atomic.Uint32 // see Watch
 	_           [48]byte
 }
 
-// Init makes an empty table of a zeroed region, and does nothing to one in use.
-// Control calls it before any engine has the region. seed is random, so that
-// nobody outside can choose connections that collide.
+// Init makes an empty table in a zeroed region. It does nothing to a table in use.
+// Control calls it before any engine gets the region. seed must be random, so that
+// nobody outside can choose connections whose hashes collide.
 func Init(m Memory, seed uint64) {
 	if m.head.magic == magic {
 		return
@@ -197,18 +198,19 @@ func Init(m Memory, seed uint64) {
 	m.head.magic = magic
 }
 
-// Table is a table as an engine has it, shared by its workers.
+// Table is an engine's view of a table. The engine's workers share it.
 type Table struct {
 	Memory
 	epoch uint64
-	solo  bool // one worker: no connection is locked
+	solo  bool // the engine has one worker: connections need no lock
 	wrap  uint32
-	told  *shm.Producer // of events; the lock guards it
+	told  *shm.Producer // producer of the event ring; the table's lock guards it
 	pages pages
 }
 
-// Open takes the table over for an engine of n workers, putting in order what an
-// engine killed in the middle of a change has left. The engine before is gone.
+// Open takes the table over for an engine of n workers. It repairs the table if the
+// previous engine was killed in the middle of a change. The previous engine must have
+// ended.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
 	t.told = shm.NewProducer(m.events, -1)
@@ -222,17 +224,17 @@ func Open(m Memory, n int) *Table {
 	return t
 }
 
-// Count is the number of connections, those that nobody has noticed to be
-// expired included.
+// Count returns the number of connections, including expired ones that the sweep has
+// not found yet.
 func (m *Memory) Count() int { return int(m.head.count) }
 
-// Capacity is the number of records.
+// Capacity returns the number of records.
 func (m *Memory) Capacity() int { return len(m.conns) }
 
 // Counters returns a copy of the counters.
 func (m *Memory) Counters() Counters { return m.head.counters }
 
-// SetLiberal switches the checking of TCP sequence windows off or on.
+// SetLiberal turns the check of TCP sequence windows off (true) or on (false).
 func (m *Memory) SetLiberal(on bool) {
 	v := uint32(0)
 	if on {
@@ -241,14 +243,14 @@ func (m *Memory) SetLiberal(on bool) {
 	m.settings.liberal.Store(v)
 }
 
-// Liberal tells whether the checking is off.
+// Liberal reports whether the check of TCP windows is off.
 func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
 
-// SetLimit limits the table to n connections; 0: to its records. Those there are
-// stay.
+// SetLimit limits the table to n connections; 0: to the number of records. Existing
+// connections stay.
 func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
 
-// Limit is the number of connections the table takes.
+// Limit returns the number of connections that the table accepts.
 func (m *Memory) Limit() int {
 	if n := m.settings.limit.Load(); n != 0 && int(n) < len(m.conns) {
 		return int(n)

@@ -6,13 +6,13 @@ import (
 	"weft/packet"
 )
 
-// TCP as seen from the middle. Each side has a phase (RFC 9293 section 3.3.2 as
-// far as an observer can tell) and the bounds within which its segments must
-// lie: a segment is valid if its receiver could accept it, and if what it
-// acknowledges was sent. The bounds are those of van Rooij, "Real stateful TCP
-// packet filtering in IP Filter" (2001).
+// TCP as a middlebox observes it. Each side has a phase (the states of RFC 9293
+// section 3.3.2 as far as an observer can know them) and bounds for its segments. A
+// segment is valid if its receiver could accept it and if the data that it
+// acknowledges was sent. The bounds are those of van Rooij, "Real stateful TCP packet
+// filtering in IP Filter" (2001).
 
-// phase is how far one side has come.
+// phase is the progress of one side.
 type phase uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 // Flags of a peer.
 const (
 	peerScales  = 1 << iota // its SYN offered window scaling (RFC 7323 section 2.2)
-	peerUnknown             // the connection was picked up in the middle: no bounds
+	peerUnknown             // the connection was picked up in the middle: its bounds are not known
 )
 
 // Bits of a TCP header's flags.
@@ -40,13 +40,13 @@ const (
 	tcpUrg
 )
 
-// segment is what the tracker reads of a TCP segment.
+// segment holds the fields of a TCP segment that the tracker reads.
 type segment struct {
 	seq, ack uint32
 	length   uint32 // in sequence numbers: payload, SYN and FIN
 	window   uint32 // as in the header
 	flags    uint16
-	scale    uint8 // window scale of its SYN, or noScale
+	scale    uint8 // window scale option of a SYN, or noScale
 }
 
 const (
@@ -54,18 +54,18 @@ const (
 	maxScale = 14 // RFC 7323 section 2.3
 )
 
-// verdict is what a protocol says of a frame.
+// verdict is the result of tracking a frame's protocol state.
 type verdict uint8
 
 const (
 	verdictInvalid verdict = iota
 	verdictValid           // belongs to the connection
-	verdictIgnored         // belongs to it, and changes nothing
-	verdictRestart         // begins another one of the same ports: this one has ended
+	verdictIgnored         // belongs to the connection and changes nothing
+	verdictRestart         // begins a new connection with the same ports: the old one has ended
 )
 
-// minAckWindow is how far acknowledgements may lag at least: a window as large as
-// one segment of 64 KiB.
+// minAckWindow is the distance by which acknowledgements may always lag: the window
+// of one segment of 64 KiB.
 const minAckWindow = 66000
 
 func before(a, b uint32) bool { return int32(a-b) < 0 }
@@ -77,7 +77,7 @@ func later(a, b uint32) uint32 {
 	return a
 }
 
-// plausible tells whether a segment may have these flags at all.
+// plausible reports whether a segment may have this combination of flags.
 func plausible(flags uint16) bool {
 	switch flags & (tcpSyn | tcpFin | tcpRst | tcpAck) {
 	case tcpSyn, tcpSyn | tcpAck, tcpRst, tcpRst | tcpAck, tcpFin | tcpAck, tcpAck:
@@ -86,8 +86,9 @@ func plausible(flags uint16) bool {
 	return false
 }
 
-// beginTCP starts a connection with its first segment; it reports false if none
-// begins like that. Anything but SYN is taken to be from the middle of one.
+// beginTCP starts a connection with its first segment. It reports false if the
+// segment cannot begin one. A segment without SYN is taken as one from the middle of
+// a connection.
 func beginTCP(peers *[2]peer, g *segment) bool {
 	if !plausible(g.flags) || g.flags&tcpRst != 0 || g.flags&(tcpSyn|tcpAck) == tcpSyn|tcpAck {
 		return false
@@ -106,7 +107,7 @@ func beginTCP(peers *[2]peer, g *segment) bool {
 	return true
 }
 
-// sendSYN makes s a side that has just sent SYN.
+// sendSYN sets s to a side that has just sent its SYN.
 func sendSYN(s *peer, g *segment) {
 	end := g.seq + g.length
 	*s = peer{end: end, maxEnd: g.seq + 1, maxWin: max(g.window, 1), phase: phaseSyn}
@@ -115,7 +116,7 @@ func sendSYN(s *peer, g *segment) {
 	}
 }
 
-// trackTCP follows segment g from s to r.
+// trackTCP tracks segment g from side s to side r.
 func trackTCP(s, r *peer, g *segment, liberal bool) verdict {
 	if !plausible(g.flags) {
 		return verdictInvalid
@@ -142,18 +143,19 @@ func trackSYN(s, r *peer, g *segment) verdict {
 		sendSYN(s, g)
 		agreeOnScale(s, r)
 		s.maxEnd = s.end + other.maxWin
-	case s.phase == phaseSyn && g.seq+g.length == s.end: // once more
-	case s.phase == phaseSyn && r.phase == phaseNone: // the sender has begun anew
+	case s.phase == phaseSyn && g.seq+g.length == s.end: // a repeated SYN
+	case s.phase == phaseSyn && r.phase == phaseNone: // the sender has started again
 		sendSYN(s, g)
 	default:
-		// The sender has lost the connection: it gets an ACK that makes it reset
-		// it (RFC 9293 section 3.10.7.4, RFC 5961 section 4).
+		// The sender has lost the connection. Its peer answers with an ACK, and the
+		// sender then resets the connection (RFC 9293 section 3.10.7.4, RFC 5961
+		// section 4).
 		return verdictIgnored
 	}
 	return verdictValid
 }
 
-// agreeOnScale: windows are scaled only if both SYNs offered it.
+// agreeOnScale turns window scaling off unless both SYNs offered it.
 func agreeOnScale(s, r *peer) {
 	if s.flags&r.flags&peerScales == 0 {
 		s.scale, r.scale = 0, 0
@@ -165,8 +167,8 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 		return verdictInvalid
 	}
 	if s.phase == phaseNone || g.seq+g.length != s.end {
-		// The first, or one that replaces it: whoever uses cookies (RFC 4987
-		// section 3.6) does not remember the number it chose before.
+		// The first SYN+ACK, or one that replaces it: a server with SYN cookies (RFC
+		// 4987 section 3.6) does not remember its previous sequence number.
 		offered := r.maxWin
 		sendSYN(s, g)
 		agreeOnScale(s, r)
@@ -175,24 +177,24 @@ func trackSYNACK(s, r *peer, g *segment) verdict {
 	if r.phase == phaseSyn {
 		r.phase = phaseEstablished
 	}
-	r.maxEnd = later(r.maxEnd, g.ack+max(g.window, 1)) // never scaled in a SYN
+	r.maxEnd = later(r.maxEnd, g.ack+max(g.window, 1)) // a window in a SYN is never scaled
 	return verdictValid
 }
 
-// acksSYN tells whether ack acknowledges the SYN of r. Data that came with it
-// need not be acknowledged (RFC 7413 section 4.2): until a window is known,
-// maxEnd is what follows the SYN itself.
+// acksSYN reports whether ack acknowledges the SYN of r. Data in the SYN need not be
+// acknowledged (RFC 7413 section 4.2). Until a window is known, maxEnd is the number
+// behind the SYN itself.
 func acksSYN(s, r *peer, ack uint32) bool {
 	return ack == r.end || s.phase == phaseNone && !before(ack, r.maxEnd) && before(ack, r.end)
 }
 
-// inWindow tells whether the segment's text lies where its receiver may take it.
+// inWindow reports whether the segment lies within its receiver's window.
 func inWindow(s, r *peer, g *segment) bool {
 	return !before(s.maxEnd, g.seq) && !before(g.seq+g.length, s.end-r.maxWin)
 }
 
-// acksWhatWasSent tells whether the acknowledgement is neither of what was never
-// sent nor older than any window.
+// acksWhatWasSent reports whether the acknowledgement covers only sent data and is no
+// older than the largest window.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
 	return !before(r.end, g.ack) && !before(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
@@ -202,7 +204,7 @@ func trackRST(s, r *peer, g *segment, liberal bool) verdict {
 	case s.phase == phaseReset:
 		return verdictIgnored
 	case s.phase == phaseNone:
-		// It answers a SYN: RFC 9293 section 3.10.7.3.
+		// A reset that answers a SYN, RFC 9293 section 3.10.7.3.
 		if g.flags&tcpAck == 0 || !acksSYN(s, r, g.ack) && !liberal {
 			return verdictInvalid
 		}
@@ -215,10 +217,10 @@ func trackRST(s, r *peer, g *segment, liberal bool) verdict {
 
 func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	if s.phase == phaseNone || r.phase == phaseNone {
-		return verdictInvalid // before the handshake
+		return verdictInvalid // sent before the handshake
 	}
 	if s.phase == phaseReset {
-		return verdictIgnored // crossed the RST
+		return verdictIgnored // crossed the RST on its way
 	}
 	if !liberal && (s.flags|r.flags)&peerUnknown == 0 && !(inWindow(s, r, g) && acksWhatWasSent(s, r, g)) {
 		return verdictInvalid
@@ -227,29 +229,30 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	if g.flags&tcpSyn == 0 {
 		window <<= s.scale
 	}
-	// What it sends.
+	// The sender's own data.
 	end := g.seq + g.length
 	if before(s.maxEnd, end) {
-		// More than was seen to be allowed: an acknowledgement took another way.
+		// The segment exceeds the known window: the acknowledgement that opened it
+		// took another path.
 		r.maxWin += end - s.maxEnd
 	}
 	s.end = later(s.end, end)
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	// What it allows the other side.
+	// The window that the sender offers to the other side.
 	s.maxWin = max(s.maxWin, window)
 	if edge := g.ack + window; !before(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
-			r.maxEnd++ // a probe of the closed window, RFC 9293 section 3.8.6.1
+			r.maxEnd++ // allow one byte to probe a closed window, RFC 9293 section 3.8.6.1
 		}
 	}
 	acknowledge(r, g.ack)
 	return verdictValid
 }
 
-// acknowledge moves r on where its SYN or FIN is acknowledged.
+// acknowledge advances r's phase if ack acknowledges its SYN or FIN.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:
@@ -261,7 +264,7 @@ func acknowledge(r *peer, ack uint32) {
 	}
 }
 
-// TCPState is a state as RFC 9293 names it, for display.
+// TCPState is a state of RFC 9293, for display.
 type TCPState uint8
 
 // States, in the order in which Open vSwitch numbers them.
@@ -279,8 +282,8 @@ const (
 	StateTimeWait
 )
 
-// stateOf is the state of a connection whose sides are in phases a and b, and
-// the timeout that runs in it.
+// stateOf returns the state of a connection whose sides are in phases a and b, and
+// the class of its timeout.
 func stateOf(a, b phase) (TCPState, Class) {
 	lo, hi := min(a, b), max(a, b)
 	switch {
@@ -302,7 +305,8 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return StateEstablished, TCPEstablished
 }
 
-// parseTCP reads the segment of f; b's private header reaches over its fixed part.
+// parseTCP reads the segment of f. The private header must hold the fixed part of the
+// TCP header.
 func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	l4 := f.Header()[f.L4:]
 	h := (*[packet.TCPLen]byte)(l4)
@@ -323,7 +327,7 @@ func parseTCP(b *packet.Batch, f *packet.Frame, g *segment) {
 	}
 }
 
-// windowScale finds the option of RFC 7323 section 2.2 among TCP options.
+// windowScale returns the window scale option (RFC 7323 section 2.2), or noScale.
 func windowScale(options []byte) uint8 {
 	const scale = 3
 	for option, rest := packet.TCPOption(options); option != nil; option, rest = packet.TCPOption(rest) {

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Class is a state of a connection that has a timeout of its own. The names are
-// those of the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
+// Class is a state of a connection that has its own timeout. The names are those of
+// the keys of CT_Timeout_Policy in ovs-vswitchd.conf.db(5).
 type Class uint8
 
 // Classes. The order is part of the layout in shared memory; append only.
@@ -19,9 +19,9 @@ const (
 	TCPLastAck
 	TCPTimeWait
 	TCPClose
-	UDPFirst    // one datagram was seen
-	UDPSingle   // more, all in one direction
-	UDPMultiple // both directions
+	UDPFirst    // one datagram
+	UDPSingle   // several datagrams, all in one direction
+	UDPMultiple // datagrams in both directions
 	ICMPFirst
 	ICMPReply
 	SCTPInit
@@ -40,7 +40,7 @@ var classNames = [Classes]string{
 	"sctp_init", "sctp_established", "sctp_shutdown", "other_first", "other_multiple",
 }
 
-// String is the name under which the timeout is set.
+// String returns the name under which the timeout is set.
 func (c Class) String() string {
 	if c >= Classes {
 		return "unknown"
@@ -58,24 +58,24 @@ func ParseClass(name string) (Class, bool) {
 	return 0, false
 }
 
-// Timeouts in seconds, by class.
+// Timeouts are timeouts in seconds, by class.
 type Timeouts [Classes]uint32
 
-// DefaultTimeouts are those of Linux's nf_conntrack, but for an established
-// connection of TCP: a day, as in Open vSwitch's userspace datapath.
+// DefaultTimeouts are the timeouts of Linux's nf_conntrack, except for an established
+// TCP connection: one day, as in Open vSwitch's userspace datapath.
 var DefaultTimeouts = Timeouts{
 	TCPSynSent: 120, TCPSynRecv: 60, TCPEstablished: 86400, TCPFinWait: 120, TCPCloseWait: 60, TCPLastAck: 30,
 	TCPTimeWait: 120, TCPClose: 10, UDPFirst: 30, UDPSingle: 30, UDPMultiple: 120, ICMPFirst: 30, ICMPReply: 30,
 	SCTPInit: 30, SCTPEstablished: 86400, SCTPShutdown: 30, OtherFirst: 60, OtherMultiple: 600,
 }
 
-// MaxTimeout bounds a timeout in seconds: a year.
+// MaxTimeout bounds a timeout: one year in seconds.
 const MaxTimeout = 365 * 86400
 
-// ClassNames lists the names of the classes.
+// ClassNames returns the names of the classes, separated by commas.
 func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
-// policy has timeouts in nanoseconds. Control writes, workers read.
+// policy holds the timeouts in nanoseconds. Control writes, workers read.
 type policy [Classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
@@ -84,8 +84,8 @@ func (p *policy) set(t *Timeouts) {
 	}
 }
 
-// SetPolicy sets the timeouts of policy number i, 0 being that of zones without
-// one of their own. Connections take it up with their next frame.
+// SetPolicy sets the timeouts of policy i; zones without a policy use policy 0. A
+// connection adopts them with its next frame.
 func (m *Memory) SetPolicy(i uint8, t *Timeouts) { m.policies[i].set(t) }
 
 // Policy returns the timeouts of policy i.
@@ -96,48 +96,48 @@ func (m *Memory) Policy(i uint8) (t Timeouts) {
 	return t
 }
 
-// SetZonePolicy has connections that begin in the zone use policy i.
+// SetZonePolicy sets policy i for the connections that begin in the zone from now on.
 func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Store(uint32(i)) }
 
-// ZonePolicy is the policy of a zone.
+// ZonePolicy returns the policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
-// An expiry is written where it moves by the 128th part of its timeout, or a second:
-// other workers read its cache line, and where there are many connections it leaves
-// the processor's caches between two frames of one. It is that much later than the
-// timeout says, so that none that was not written comes too early: RFC 4787 REQ-5
-// forbids to end a translation of UDP before.
+// An expiry is written only if it moves by at least 1/128 of its timeout or by one
+// second. Every write invalidates the cache line in other workers, and in a large
+// table the line is often not cached at all. The expiry is set later by the same
+// amount, so that a skipped write never ends a connection too early: RFC 4787 REQ-5
+// forbids to end a UDP translation before its timeout.
 const (
 	refreshShift = 7
 	maxRefreshNS = 1_000_000_000
 )
 
-// timeout tells for a class how far ahead an expiry is written, the timeout and moves,
-// and by how much it must move to be written.
+// timeout returns two times in ns for a class. lasts is how far ahead an expiry is
+// set: the timeout plus moves. moves is the least change that is written.
 func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	timeout := m.policies[policy][class%Classes].Load()
 	moves = min(timeout>>refreshShift, maxRefreshNS)
 	return timeout + moves, moves
 }
 
-// refresh starts the timeout of class anew. The lock of c is held, or nobody knows
-// of it yet.
+// refresh restarts the timeout of class. The caller holds c's lock, or c is not
+// visible yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	if now+lasts-c.expiresNS > moves { // also where it comes earlier than before
+	if now+lasts-c.expiresNS > moves { // unsigned: true also if the new expiry is earlier
 		c.expiresNS = now + lasts
 	}
 }
 
-// due tells whether refresh would write anything.
+// due reports whether refresh would write.
 func (t *Table) due(c *conn, class Class, now uint64) bool {
 	lasts, moves := t.timeout(c.policy, class)
 	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
-// keep is refresh for whoever does not hold the lock, which is taken where refresh is
-// due; it reports false if c is not of generation g any more.
+// keep refreshes c for a caller without its lock, and takes the lock only if refresh
+// is due. It reports false if c no longer has generation g.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g
@@ -150,5 +150,5 @@ func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	return true
 }
 
-// expired tells whether c's time has run out.
+// expired reports whether c has expired.
 func (c *conn) expired(now uint64) bool { return int64(now-c.expiresNS) >= 0 }

@@ -7,20 +7,19 @@ import (
 	"weft/packet"
 )
 
-// Translating frames. A frame of the original direction becomes what the reply
-// tuple answers; one of the reply direction becomes what the original tuple
-// answers.
+// Translating frames. A frame of the original direction gets the reverse of the reply
+// tuple. A frame of the reply direction gets the reverse of the original tuple.
 
-// translate rewrites f, which travels in direction dir of connection v, and
-// returns the ct_state bits that say so: snat where the source was translated,
-// dnat where the destination was.
+// translate rewrites f, which travels in direction dir of connection v. It returns
+// the ct_state bits of the translation: snat if the source was translated, dnat if
+// the destination was.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
 	if v.flags&connTranslated == 0 {
 		return 0
 	}
 	state = translated(v.flags, dir)
 	src, dst := state&SNAT != 0, state&DNAT != 0
-	// What the frame is to become: the reverse of the other direction's tuple.
+	// The new tuple of the frame is the reverse of the other direction's tuple.
 	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Ends(f) {
 		return state
 	}
@@ -35,13 +34,13 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Ends makes f, of TCP or UDP over IPv4, what w answers; it reports false,
-// having changed nothing, for any other.
+// setIPv4Ends gives f the reverse of w if f is TCP or UDP over IPv4. Otherwise it
+// changes nothing and reports false.
 func (w words) setIPv4Ends(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 
-// translated are the ct_state bits of a frame in a direction of a translated
+// translated returns the ct_state bits of a frame in direction dir of a translated
 // connection.
 func translated(flags uint16, dir uint8) (state uint8) {
 	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
@@ -103,17 +102,17 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram at offset at in the ICMP error f. It was
-// sent the other way: outer, which the error itself is to become a frame of, is
-// its reverse. The checksums in it are mended as far as they are there, and the
-// error's own for all that changed.
+// translateError rewrites the datagram at offset at in the ICMP error f. outer is the
+// new tuple of the error. The datagram travelled the other way, so it gets the
+// reverse of outer. The checksums inside the datagram are updated as far as they are
+// present, and the error's own checksum covers all changes.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *Tuple) {
 	to := outer.Reverse()
 	b.Pullup(f, min(at+innerReach, f.Len()))
 	h := f.Header()
 	in := h[at:]
 	was := packet.Sum(in)
-	l4, addresses := 0, [2]uint16{} // sums of the addresses before and after
+	l4, addresses := 0, [2]uint16{} // addresses: sums of the addresses before and after
 	if to.IPv6 {
 		_, l4, _ = walkIPv6(in, 0)
 		addresses[0] = packet.Sum(in[8:40])
@@ -137,7 +136,8 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, at int, outer *
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites ports and checksum of a transport header cut short.
+// translateInner rewrites ports and checksum of a transport header that may be
+// truncated.
 func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	if !hasPorts(to.Proto) || len(l4) < 8 {
 		return
@@ -146,7 +146,7 @@ func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 		was := binary.BigEndian.Uint16(l4[4:])
 		binary.BigEndian.PutUint16(l4[4:], to.SrcPort)
 		sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[2:]), was, to.SrcPort)
-		if to.IPv6 { // a pseudo header is covered
+		if to.IPv6 { // the checksum of ICMPv6 covers a pseudo header
 			sum = packet.MendChecksum(sum, addresses[0], addresses[1])
 		}
 		binary.BigEndian.PutUint16(l4[2:], sum)
@@ -160,7 +160,7 @@ func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	case packet.ProtoTCP:
 		off = 16
 	case packet.ProtoSCTP:
-		return // a CRC over what is not here
+		return // its CRC covers bytes that the error does not carry
 	}
 	if len(l4) < off+2 || to.Proto == packet.ProtoUDP && l4[6]|l4[7] == 0 {
 		return
@@ -168,7 +168,7 @@ func translateInner(l4 []byte, to *Tuple, addresses [2]uint16) {
 	sum := packet.MendChecksum(binary.BigEndian.Uint16(l4[off:]), was, packet.Sum(l4[:4]))
 	sum = packet.MendChecksum(sum, addresses[0], addresses[1])
 	if sum == 0 && to.Proto == packet.ProtoUDP {
-		sum = 0xffff // RFC 768: 0 would say that there is none
+		sum = 0xffff // RFC 768: 0 means no checksum
 	}
 	binary.BigEndian.PutUint16(l4[off:], sum)
 }

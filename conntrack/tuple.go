@@ -9,28 +9,28 @@ import (
 
 // Tuple is one direction of a connection.
 type Tuple struct {
-	Src, Dst [2]uint64 // upper and lower half; of IPv4 the lower 32 bits of the lower half
-	// SrcPort and DstPort are ports of TCP, UDP and SCTP. For ICMP and ICMPv6
-	// SrcPort is the identifier and DstPort type<<8 | code. For others they are 0.
+	Src, Dst [2]uint64 // upper and lower half; IPv4: the lower 32 bits of the lower half
+	// SrcPort and DstPort are the ports of TCP, UDP and SCTP. For ICMP and ICMPv6
+	// SrcPort is the identifier and DstPort is type<<8 | code. For other protocols
+	// both are 0.
 	SrcPort, DstPort uint16
 	Zone             uint16
 	Proto            uint8
 	IPv6             bool
 }
 
-// words are a tuple as it is compared. Of an IPv6 tuple, whose addresses take
-// four words more, a is a keyed digest of them.
+// words is a tuple in the form that look-ups compare. For IPv6, a is a keyed digest
+// of the addresses; the addresses take four more words elsewhere.
 //
 //	a   src 32 | dst 32
 //	b   src port 16 | dst port 16 | zone 16 | protocol 8 | family 8
 type words struct{ a, b uint64 }
 
-// addresses of an IPv6 connection: source and destination of the original
-// direction, then of the reply direction, two words each.
+// addresses are the addresses of an IPv6 connection: source and destination of the
+// original direction, then of the reply direction, two words each.
 type addresses [8]uint64
 
-// longOf are the addresses of a direction of connection n, zero unless that is of
-// IPv6.
+// longOf returns the IPv6 addresses of a direction of connection n, zeros for IPv4.
 func (m *Memory) longOf(n uint32, dir uint8) [4]uint64 {
 	c := &m.conns[n]
 	if !c.tuples[0].ipv6() {
@@ -46,7 +46,7 @@ func (m *Memory) longOf(n uint32, dir uint8) [4]uint64 {
 	return [4]uint64{a[2], a[3], a[0], a[1]}
 }
 
-// addresses are those of both directions.
+// addresses returns the IPv6 addresses of both directions of connection n.
 func (m *Memory) addresses(n uint32) (a addresses) {
 	orig, reply := m.longOf(n, 0), m.longOf(n, 1)
 	copy(a[:4], orig[:])
@@ -54,14 +54,14 @@ func (m *Memory) addresses(n uint32) (a addresses) {
 	return a
 }
 
-// setAddresses gives IPv6 connection n, whose flags are these, its addresses.
+// setAddresses stores the addresses of IPv6 connection n, which has these flags.
 func (m *Memory) setAddresses(n uint32, flags uint16, orig, reply *[4]uint64) {
 	if m.long[n] = *orig; flags&connTranslated != 0 {
 		m.replies[n] = *reply
 	}
 }
 
-// Families, as words have them.
+// Values of the family in words.
 const (
 	familyIPv4 = 4
 	familyIPv6 = 6
@@ -73,11 +73,11 @@ func (w words) zone() uint16    { return uint16(w.b >> 16) }
 func (w words) proto() uint8    { return uint8(w.b >> 8) }
 func (w words) ipv6() bool      { return uint8(w.b) == familyIPv6 }
 
-// isICMP tells whether the ports are identifier, type and code.
+// isICMP reports whether the port fields hold identifier, type and code.
 func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
 
-// hasPorts tells whether a translation may change ports. The identifier of ICMP
-// is one.
+// hasPorts reports whether a translation may change ports. The identifier of ICMP
+// counts as a port.
 func hasPorts(proto uint8) bool {
 	switch proto {
 	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP, packet.ProtoICMP, packet.ProtoICMPv6:
@@ -98,13 +98,13 @@ func (t *Tuple) words(h *header) words {
 	return w
 }
 
-// tuple is w's Tuple; long are the addresses if it is IPv6.
+// tuple converts w to a Tuple. long holds the addresses if w is IPv6.
 func (w words) tuple(long *[4]uint64) (t Tuple) {
 	w.into(&t, long)
 	return t
 }
 
-// into makes t w's Tuple.
+// into fills t from w. long holds the addresses if w is IPv6.
 func (w words) into(t *Tuple, long *[4]uint64) {
 	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
 	if t.IPv6 {
@@ -114,8 +114,8 @@ func (w words) into(t *Tuple, long *[4]uint64) {
 	}
 }
 
-// reversed is what answers w, whose addresses are long, of which it returns the
-// other order. Not of ICMP.
+// reversed returns the tuple of answers to w, with the IPv6 addresses of long in the
+// other order. Not for ICMP.
 func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
 	if !w.ipv6() {
@@ -126,7 +126,8 @@ func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	return r, other
 }
 
-// Reverse is the tuple of what answers t; for ICMP the type that answers t's.
+// Reverse returns the tuple of answers to t. For ICMP it has the type that answers
+// t's type.
 func (t Tuple) Reverse() Tuple {
 	t.Src, t.Dst = t.Dst, t.Src
 	if isICMP(t.Proto) {
@@ -161,7 +162,8 @@ const (
 	icmp6EchoReply    = 129
 )
 
-// answerType is the type that answers the query, or that the answer answers.
+// answerType returns the ICMP type that answers a query type, or the query type that
+// an answer type belongs to.
 func answerType(proto, kind uint8) uint8 {
 	if proto == packet.ProtoICMPv6 {
 		return kind ^ 1 // 128 and 129
@@ -175,14 +177,14 @@ func answerType(proto, kind uint8) uint8 {
 	return kind - 1
 }
 
-// queryClass tells what an ICMP or ICMPv6 message is to the tracker.
+// queryClass is how the tracker treats an ICMP or ICMPv6 message.
 type queryClass uint8
 
 const (
-	queryNone    queryClass = iota // has no connection
-	queryAsks                      // may begin one
-	queryAnswers                   // belongs to one
-	queryError                     // tells of another datagram, which it carries
+	queryNone    queryClass = iota // belongs to no connection
+	queryAsks                      // a query, which may begin a connection
+	queryAnswers                   // an answer, which belongs to an existing connection
+	queryError                     // an error about another datagram, which it carries
 )
 
 func classOf(proto, kind uint8) queryClass {
@@ -208,23 +210,23 @@ func classOf(proto, kind uint8) queryClass {
 	return queryNone
 }
 
-// Hashing. Both directions of a connection that is not translated have the same
-// hash, so that one entry of the index serves both: the two ends are multiplied with
-// each other.
+// Hashing. Both directions of an untranslated connection have the same hash, so that
+// one entry of the index serves both: the hash multiplies the two endpoints with each
+// other.
 
-// fold multiplies and keeps all of the product.
+// fold multiplies a and b and XORs both halves of the product.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
 }
 
-// digest of two IPv6 addresses, in order.
+// digest returns a keyed digest of two IPv6 addresses. It depends on their order.
 func (h *header) digest(src, dst [2]uint64) uint64 {
 	s := &h.seeds
 	return fold(src[0]^s[0], src[1]^s[1]) ^ fold(dst[0]^s[2], dst[1]^s[3])
 }
 
-// hash of w, whose addresses are long if it is IPv6.
+// hash returns the hash of w. long holds the addresses if w is IPv6.
 func (h *header) hash(w words, long *[4]uint64) uint64 {
 	s := &h.seeds
 	src, dst := w.a>>32, w.a&0xffffffff
@@ -239,36 +241,36 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 	return mix(src^sp<<40, dst^dp<<40, w.b&0xffffffff, s[6], s[7], s[8])
 }
 
-// mix is the hash of two ends, the same whichever comes first, and of what the
-// directions have in common, under three seeds.
+// mix hashes the two endpoints a and b, in either order, with the bits common to both
+// directions, under three seeds.
 func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
-// Taking the tuple out of a frame
+// Reading the tuple of a frame.
 
-// kind says what a frame is to the tracker.
+// kind is how the tracker treats a frame.
 type kind uint8
 
 const (
-	kindNone  kind = iota // cannot be tracked: invalid
-	kindFlow              // belongs to a connection, or begins one
-	kindReply             // belongs to a connection, and cannot begin one
-	kindError             // an ICMP error: the probe is what would answer the datagram in it
+	kindNone  kind = iota // cannot be tracked: the frame is invalid
+	kindFlow              // may belong to a connection or begin one
+	kindReply             // may belong to a connection, but cannot begin one
+	kindError             // an ICMP error: the probe has the tuple of answers to the datagram inside it
 )
 
-// probe is a frame's tuple, and what was found under it. long is set for IPv6.
+// probe is the tuple of a frame with its hash. long is set for IPv6.
 type probe struct {
 	words
 	hash  uint64
 	long  [4]uint64
 	kind  kind
-	inner uint16 // offset in the private header of the datagram in an ICMP error
+	inner uint16 // ICMP error: offset of the datagram inside it, in the private header
 }
 
-// extract takes the tuple of f in zone.
+// extract reads the tuple of f in zone into p.
 func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
 	p.kind, p.inner = kindNone, 0
 	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
-		return // not IP, or a fragment that nobody has put together
+		return // not IP, or a fragment that was not reassembled
 	}
 	h := f.Header()
 	if h[f.L3]>>4 == 4 {
@@ -298,7 +300,7 @@ func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe)
 	}
 }
 
-// protoIPv6 is the protocol behind the extension headers.
+// protoIPv6 returns the protocol behind the extension headers.
 func protoIPv6(f *packet.Frame) uint8 {
 	if f.L4 != 0 {
 		return f.Proto
@@ -308,9 +310,9 @@ func protoIPv6(f *packet.Frame) uint8 {
 	return proto
 }
 
-// walkIPv6 returns protocol and offset of what follows the extension headers of
-// the header at off, as far as h reaches; ok is false for a later fragment and
-// where h ends before. Extraction has bounded their number.
+// walkIPv6 returns protocol and offset of the header behind the extension headers of
+// the IPv6 header at off. ok is false for a later fragment, and if h ends before that
+// header. The parser has already bounded the number of extension headers.
 func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
 	proto, at = h[off+6], off+packet.IPv6Len
 	for at+8 <= len(h) {
@@ -332,7 +334,8 @@ func walkIPv6(h []byte, off int) (proto uint8, at int, ok bool) {
 	return proto, at, at <= len(h)
 }
 
-// extractICMP takes the identifier of a query, or the tuple out of an error.
+// extractICMP reads the identifier of a query, or the tuple of the datagram in an
+// error.
 func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.ICMPLen) {
@@ -354,12 +357,12 @@ func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.b |= uint64(binary.BigEndian.Uint16(h[off+4:]))<<48 | uint64(binary.BigEndian.Uint16(h[off:]))<<32
 }
 
-// innerReach is how much of the datagram in an ICMP error is looked at, if it is
-// there: an IPv6 header, an extension header, and ports.
+// innerReach is the number of bytes read of the datagram in an ICMP error, if they
+// exist: an IPv6 header, an extension header and the ports.
 const innerReach = packet.IPv6Len + 24
 
-// extractError makes p the reverse of the tuple of the datagram in an ICMP error:
-// the connection it finds is that datagram's, and the direction is the error's.
+// extractError sets p to the reverse of the tuple of the datagram in an ICMP error. A
+// look-up of p then finds that datagram's connection in the error's direction.
 func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.kind = kindNone
 	at := int(f.L4) + packet.ICMPLen
