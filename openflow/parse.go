@@ -182,8 +182,7 @@ var commandWords = map[string]Command{
 // of ovs-ofctl --bundle; without, it is a command. The first error ends it, and
 // names its line. What it returns does not hold on to text.
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
-	// Room for as many as there are lines that can be flows.
-	mods := make([]FlowMod, 0, min(strings.Count(text, "\n")+1, len(text)/shortestFlow+1))
+	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
 	for number := 1; text != ""; number++ {
 		var line string
@@ -194,6 +193,9 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
+		}
+		if len(mods) == maxFileFlows {
+			return nil, &ParseError{Line: number, Word: line[:min(len(line), 40)], Expected: fmt.Sprintf("at most %d flows in a file", maxFileFlows)}
 		}
 		p := flowParser{names: names, lists: lists}
 		mod, err := p.line(line, command)
@@ -208,6 +210,27 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 	}
 	return mods, nil
 }
+
+// countFlows is at least the number of flows in a file, for the room they take, but at
+// most what a file may have: a file of comments takes no room.
+func countFlows(text string) (n int) {
+	most := min(len(text)/shortestFlow+1, maxFileFlows)
+	for text != "" && n < most {
+		if text[0] != '#' && text[0] != '\n' {
+			n++
+		}
+		end := strings.IndexByte(text, '\n')
+		if end < 0 {
+			break
+		}
+		text = text[end+1:]
+	}
+	return n
+}
+
+// maxFileFlows is the number of lines with flows in a file: as many flows as the tables
+// hold, and some that delete. A line beyond it is refused, and the file with it.
+const maxFileFlows = 1<<20 + 1<<12
 
 // shortestFlow is the number of bytes of the shortest flow that can be added,
 // with its newline.
