@@ -25,7 +25,7 @@ func clientAttacks() []*attack {
 			setup: slowHeaders, once: pause},
 		{name: "slow-bodies", from: "client", does: "50 requests whose bodies do not come",
 			setup: slowBodies, once: pause},
-		{name: "huge-requests", from: "client", does: "bodies of 64 MiB, paths of a megabyte, deep JSON", message: false,
+		{name: "huge-requests", from: "client", does: "bodies of 64 MiB, paths of a megabyte, deep JSON", memory: 512 << 20,
 			once: hugeRequests},
 		{name: "wrong-requests", from: "client", does: "requests that make no sense", message: true,
 			once: wrongRequests},
@@ -39,7 +39,8 @@ func clientAttacks() []*attack {
 				if _, err := p.site.client.AddPort(name, []string{"type=vhost-user", "path=" + p.site.socket(name)}); err != nil {
 					return err
 				}
-				return p.site.client.DelPort(name)
+				p.site.delPort(name)
+				return nil
 			}},
 	}
 }

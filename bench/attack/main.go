@@ -30,6 +30,7 @@ var (
 	repeats = flag.Int("repeats", leastRepeats, "how often at least, of attacks that are shaped like a message")
 	only    = flag.String("only", "", "names of attacks, separated by commas; empty: all")
 	asJSON  = flag.Bool("json", false, "print JSON")
+	asPage  = flag.Bool("markdown", false, "print the table of SECURITY.md")
 	list    = flag.Bool("list", false, "print the names and what each does")
 	workers = flag.Int("workers", 1, "workers of the switch")
 	bin     = flag.String("bin", "", "folder of weftd and weft; built from the tree if empty")
@@ -89,12 +90,15 @@ func perform(list []*attack) (ok bool, err error) {
 			if *verbose && len(r.Faults) > 0 {
 				fmt.Fprintln(os.Stderr, s.log())
 			}
-			if !*asJSON {
+			if !*asJSON && !*asPage {
 				printRows(os.Stdout, []row{*r})
 			}
 		})
 	if err != nil {
 		return false, err
+	}
+	if *asPage {
+		printMarkdown(os.Stdout, rows)
 	}
 	if *asJSON {
 		text, err := json.MarshalIndent(rows, "", "  ")
@@ -102,7 +106,7 @@ func perform(list []*attack) (ok bool, err error) {
 			return false, err
 		}
 		fmt.Println(string(text))
-	} else {
+	} else if !*asPage {
 		fmt.Println()
 		printRows(os.Stdout, rows)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"weft/api"
 	"weft/vhost"
 	"weft/vhost/vhosttest"
 )
@@ -21,6 +22,11 @@ type attack struct {
 	does string
 	// mayLose is what bystanders may lose; "": nothing.
 	mayLose string
+	// hears says that bystanders' frames may come to the attacker, within mayLose.
+	hears bool
+	// memory is how much more than leastMemory a process may grow by, in bytes: what the
+	// attack fills has a limit of its own.
+	memory int64
 	// message says that the attack is shaped like a message or an attach: it is
 	// repeated a thousand times at least, where the time allows.
 	message bool
@@ -28,6 +34,9 @@ type attack struct {
 	unmended bool
 	// uplink is the type of port of the uplink that the attack needs; "": af_xdp.
 	uplink string
+	// alone says that the attack is not part of a storm, because a control process that is killed forgets
+	// what it needs: a bystander's forged address floods, to the other bystander too.
+	alone bool
 	// kills says that the engine may be replaced because of it.
 	kills bool
 	// setup prepares a play, outside of the measurement.
@@ -47,6 +56,7 @@ type play struct {
 	until   time.Time
 	wrong   atomic.Int64 // frames of the bystanders' that came to the attacker
 	repeats int
+	notes   string // of the check, for the row
 
 	mu   sync.Mutex
 	undo []func() // by teardown, the latest first
@@ -54,8 +64,8 @@ type play struct {
 }
 
 func newPlay(s *site, a *attack, seed uint64) *play {
-	s.named++
-	return &play{attack: a, site: s, name: fmt.Sprint("x", s.named), rng: rand.New(rand.NewPCG(seed, uint64(s.named))), vars: map[string]any{}}
+	n := s.named.Add(1)
+	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
 // later has f called at the play's end, the latest first.
@@ -96,8 +106,19 @@ func (p *play) addPort(name string, options ...string) error {
 	if _, err := p.site.client.AddPort(name, options); err != nil {
 		return err
 	}
-	p.later(func() { _ = p.site.client.DelPort(name) })
+	p.later(func() { p.site.delPort(name) })
 	return nil
+}
+
+// delPort deletes a port, also while the switch is just being killed.
+func (s *site) delPort(name string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		err := s.client.DelPort(name)
+		var refused *api.Refused
+		if err == nil || errors.As(err, &refused) && refused.Input {
+			return
+		}
+	}
 }
 
 // flow adds a flow of the play's own.

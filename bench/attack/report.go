@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -19,4 +20,19 @@ func printRows(w io.Writer, rows []row) {
 			r.Control[0].Mappings, r.Control[1].Mappings, r.Engine[0].Mappings, r.Engine[1].Mappings, r.verdict())
 	}
 	t.Flush()
+}
+
+// printMarkdown prints the table of SECURITY.md.
+func printMarkdown(w io.Writer, rows []row) {
+	fmt.Fprintln(w, "| Attack | By | What it does | Repeats | Longest pause | Bare machine | API | Attach | Lost | Bystanders may lose |")
+	fmt.Fprintln(w, "|---|---|---|---:|---:|---:|---:|---:|---:|---|")
+	does := map[string]string{}
+	for _, a := range attacks {
+		does[a.name] = a.does
+	}
+	for i := range rows {
+		r := &rows[i]
+		fmt.Fprintf(w, "| %s | %s | %s | %d | %.0f ms | %.0f ms | %.0f ms | %.0f ms | %d | %s |\n", r.Name, r.From, does[r.Name], r.Repeats,
+			r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Lost, cmp.Or(r.MayLose, "nothing"))
+	}
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"weft/api"
@@ -19,7 +21,7 @@ const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"
 	overlayVNI = 100
-	memberVNI  = 7 // of bystander b; a has none
+	memberVNI  = 7 // of bystander b, whose address is declared; a has neither
 )
 
 // patience is how long something that must come may take before the program gives up.
@@ -41,7 +43,7 @@ type site struct {
 	fronts []*vhosttest.FrontEnd
 	// uplink is the type of the uplink's port.
 	uplink string
-	named  int // plays so far, for names
+	named  atomic.Int64 // plays so far, for names
 }
 
 // siteConfig says what a site is made of.
@@ -84,6 +86,11 @@ func (s *site) addBystanders(strict bool) {
 		options := []string{"add-port", name, "type=vhost-user", "path=" + s.socket(name)}
 		if i == 1 {
 			options = append(options, fmt.Sprint("vni=", memberVNI))
+			mac := vhosttest.LoadMAC(i)
+			declared := append(options, "mac="+net.HardwareAddr(mac[:]).String())
+			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // else it is a version that cannot
+				continue
+			}
 		}
 		s.weft(options...)
 	}

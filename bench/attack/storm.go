@@ -1,10 +1,380 @@
 package main
 
 import (
-	"errors"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
 	"time"
+
+	"weft/e2e/lab"
+	"weft/vhost/vhosttest"
 )
 
-func runStorm(d time.Duration, seed uint64, list []*attack) (bool, error) {
-	return false, errors.New("not yet")
+// The storm plays attacks at random, several at a time, while both processes are
+// killed, flows change and the bystanders are stopped and started elsewhere. All that is
+// random comes of one seed; what the two sides of a race do does not.
+
+const (
+	// mostMemory is what a process may have after a storm, in bytes.
+	mostMemory = 2 << 30
+	// stormPlayers is how many attacks are played at a time.
+	stormPlayers = 4
+	// stormStep is the time between two looks at the switch, and two changes of flows.
+	stormStep = 200 * time.Millisecond
+	// oneIn are the odds of an event in a step.
+	oneInKill, oneInMove = 20, 30
+)
+
+// stormResult is what a storm has seen.
+type stormResult struct {
+	Seconds float64        `json:"seconds"`
+	Seed    uint64         `json:"seed"`
+	Plays   map[string]int `json:"plays"` // by attack
+	Goes    int            `json:"goes"`
+	Broken  int            `json:"broken"` // goes that a kill, or another attack, put an end to
+	Kills   map[string]int `json:"kills"`
+	Moves   int            `json:"moves"` // stops and starts of bystanders
+	Flows   int            `json:"flows"` // changes
+
+	Received uint64            `json:"received"`
+	Lost     int64             `json:"lost"`
+	Drops    map[string]uint64 `json:"drops"` // counted by the switch, of the bystanders
+	Again    uint64            `json:"again"`
+	Bad      int               `json:"bad"`
+	Wrong    int64             `json:"wrong"`
+
+	Restarts  uint64   `json:"engines_replaced"` // kills among them
+	PauseMS   float64  `json:"pause_ms"`         // longest, kills and moves aside
+	KilledMS  float64  `json:"killed_ms"`        // longest around one
+	MachineMS float64  `json:"machine_ms"`
+	Control   [2]usage `json:"control"`
+	Engine    [2]usage `json:"engine"`
+	Memory    int64    `json:"memory"` // of the larger process, afterwards
+	Faults    []string `json:"faults,omitempty"`
+}
+
+type storming struct {
+	*site
+	rng  *rand.Rand
+	list []*attack
+	seen map[string]uint64 // drops as the switch says them, by port and reason
+	last uint64            // engines replaced, as the present control process says
+	stop chan struct{}
+	// ports is how many there are without attackers.
+	ports int
+
+	mu   sync.Mutex
+	busy map[string]bool // attacks that are played
+	r    stormResult
+}
+
+// runStorm prints what a storm of length d costs, and tells whether the switch holds.
+func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
+	r, err := storms(d, seed, list, *workers)
+	if err != nil {
+		return false, err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	fmt.Println(string(text))
+	return len(r.Faults) == 0, err
+}
+
+func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormResult, err error) {
+	defer lab.Caught(&err)
+	l := lab.New(lab.Program{})
+	defer l.Close()
+	w := &storming{site: newSite(l, siteConfig{workers: workers, uplink: "af_xdp", strict: true}), rng: rand.New(rand.NewPCG(seed, 0)),
+		seen: map[string]uint64{}, stop: make(chan struct{}), busy: map[string]bool{}}
+	defer w.close()
+	for _, a := range list {
+		if a.uplink == "" && !a.alone {
+			w.list = append(w.list, a)
+		}
+	}
+	w.r = stormResult{Seed: seed, Plays: map[string]int{}, Kills: map[string]int{}, Drops: map[string]uint64{}}
+	show, err := w.client.Show()
+	if err != nil {
+		return r, err
+	}
+	w.ports = len(show.Ports)
+	w.r.Control[0], w.r.Engine[0] = usageOf(show.PID), usageOf(show.EnginePID)
+	if err := w.refresh(); err != nil {
+		return r, err
+	}
+	clear(w.r.Drops)
+	w.stream.Begin()
+	bare := watchMachine()
+	var players sync.WaitGroup
+	for i := range stormPlayers {
+		players.Add(1)
+		go func() {
+			defer players.Done()
+			w.player(rand.New(rand.NewPCG(seed, uint64(i+1))))
+		}()
+	}
+	begin := time.Now()
+	for time.Since(begin) < d && len(w.r.Faults) == 0 {
+		w.step()
+	}
+	close(w.stop)
+	players.Wait()
+	w.r.Seconds, w.r.MachineMS = time.Since(begin).Seconds(), ms(bare.end())
+	w.end()
+	if len(w.r.Faults) > 0 {
+		fmt.Fprintln(os.Stderr, w.log())
+	}
+	return w.r, nil
+}
+
+// step changes a flow, perhaps kills or moves somebody, and looks at the switch.
+func (w *storming) step() {
+	time.Sleep(stormStep)
+	w.changeFlow()
+	calm := w.stream.Longest()
+	w.r.PauseMS = max(w.r.PauseMS, ms(calm))
+	w.stream.Watch()
+	var err error
+	switch {
+	case w.rng.IntN(oneInKill) == 0:
+		err = w.kill([]string{"engine", "control", "both"}[w.rng.IntN(3)])
+	case w.rng.IntN(oneInMove) == 0:
+		err = w.move(w.rng.IntN(2))
+	}
+	if err == nil {
+		err = w.refresh()
+	}
+	if err != nil {
+		w.fault("%v", err)
+	}
+	if t := w.stream.Totals(); t.Misused > 0 {
+		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
+	}
+}
+
+func (w *storming) fault(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.r.Faults = append(w.r.Faults, fmt.Sprintf(format, args...))
+}
+
+// changeFlow adds or deletes a flow that sends some of the bystanders' frames where
+// they go anyway.
+func (w *storming) changeFlow() {
+	match := fmt.Sprintf("in_port=a,udp,tp_src=%d", 1024+w.rng.IntN(16))
+	out := "b"
+	if w.rng.IntN(2) == 0 {
+		match, out = "in_port=b,udp,tp_src="+fmt.Sprint(1024+w.rng.IntN(16)), "a"
+	}
+	if w.rng.IntN(2) == 0 {
+		w.daemon.TryWeft("add-flow", fmt.Sprintf("priority=%d,%s,actions=output:%s", 200+w.rng.IntN(3), match, out))
+	} else {
+		w.daemon.TryWeft("del-flows", match)
+	}
+	w.r.Flows++
+}
+
+// kill ends a process, or both, and waits until frames circulate again.
+func (w *storming) kill(who string) error {
+	w.r.Kills[who]++
+	var err error
+	switch who {
+	case "engine":
+		if w.daemon.EnginePID() != 0 {
+			w.daemon.KillEngine()
+		}
+	case "control":
+		if err = w.refresh(); err != nil {
+			return err
+		}
+		w.daemon.Control().Kill()
+		w.daemon.Start()
+		w.last = 0
+	case "both": // what they have counted goes with them
+		err = w.stream.Still(func() error {
+			if err := w.refresh(); err != nil {
+				return err
+			}
+			w.daemon.Control().Kill()
+			if w.daemon.EnginePID() != 0 {
+				w.daemon.KillEngine()
+			}
+			w.daemon.Start()
+			clear(w.seen)
+			w.last = 0
+			return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain)
+		})
+	}
+	if err == nil {
+		err = w.circulates()
+	}
+	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
+	w.stream.Watch()
+	if err != nil {
+		return fmt.Errorf("kill of %s: %w", who, err)
+	}
+	return nil
+}
+
+// move stops a bystander's rings as a migration does, and starts them at the positions
+// that the switch has given, over a new connection.
+func (w *storming) move(i int) error {
+	w.r.Moves++
+	name, g := []string{"a", "b"}[i], w.load.Guests[i]
+	err := w.stream.Still(func() error {
+		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
+			if _, err := w.fronts[i].Stop(q); err != nil {
+				return nil // an engine or control process is just being replaced
+			}
+		}
+		w.fronts[i].Close()
+		var err error
+		if w.fronts[i], err = vhosttest.Dial(w.socket(name)); err != nil {
+			return err
+		}
+		return w.fronts[i].AttachAgain(g)
+	})
+	if err == nil {
+		err = w.circulates()
+	}
+	w.r.KilledMS = max(w.r.KilledMS, ms(w.stream.Longest()))
+	w.stream.Watch()
+	if err != nil {
+		return fmt.Errorf("stop and start of %s: %w", name, err)
+	}
+	return nil
+}
+
+// refresh adds what the switch says of drops and of engines up.
+func (w *storming) refresh() error {
+	var err error
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		show, serr := w.client.Show()
+		if err = serr; err == nil {
+			for _, p := range show.Ports {
+				if p.Name != "a" && p.Name != "b" {
+					continue
+				}
+				for reason, n := range p.Stats.RxDrops {
+					key := p.Name + " " + reason
+					if n > w.seen[key] {
+						w.r.Drops[reason] += n - w.seen[key]
+					}
+					w.seen[key] = n
+				}
+			}
+			if show.Restarts > w.last {
+				w.r.Restarts += show.Restarts - w.last
+			}
+			w.last = show.Restarts
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("show: %w", err)
+		}
+	}
+}
+
+// player plays one attack after the other until the storm is over.
+func (w *storming) player(rng *rand.Rand) {
+	for {
+		select {
+		case <-w.stop:
+			return
+		default:
+		}
+		a := w.list[rng.IntN(len(w.list))]
+		w.mu.Lock()
+		taken := w.busy[a.name]
+		w.busy[a.name] = true
+		w.mu.Unlock()
+		if taken {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		w.play(a, time.Duration(100+rng.IntN(3000))*time.Millisecond, rng.Uint64())
+		w.mu.Lock()
+		w.busy[a.name] = false
+		w.mu.Unlock()
+	}
+}
+
+// play plays an attack for the time given; what fails of it was put an end to.
+func (w *storming) play(a *attack, d time.Duration, seed uint64) {
+	p := newPlay(w.site, a, seed)
+	broken := 0
+	p.until = time.Now().Add(d)
+	if a.setup == nil || a.setup(p) == nil {
+		for !p.over() && broken < 3 {
+			if p.once(p) != nil {
+				broken++
+			}
+			p.repeats++
+		}
+	} else {
+		broken++
+	}
+	p.teardown()
+	w.mu.Lock()
+	w.r.Plays[a.name]++
+	w.r.Goes += p.repeats
+	w.r.Broken += broken
+	if !a.hears {
+		w.r.Wrong += p.wrong.Load()
+	}
+	w.mu.Unlock()
+	if n := p.wrong.Load(); n > 0 && !a.hears {
+		w.fault("%s: %d frames of the bystanders came to the attacker", a.name, n)
+	}
+}
+
+// end counts what came of the bystanders' frames, and what the processes still hold.
+func (w *storming) end() {
+	if err := w.circulates(); err != nil {
+		w.fault("%v", err)
+		return
+	}
+	t := w.stream.Count()
+	if err := w.refresh(); err != nil {
+		w.fault("%v", err)
+		return
+	}
+	r := &w.r
+	r.Received, r.Lost, r.Again, r.Bad = t.Received, t.Lost, t.Repeated, t.Bad+t.Misused
+	counted := uint64(0)
+	for _, n := range r.Drops {
+		counted += n
+	}
+	if r.Lost > int64(counted) {
+		w.fault("%d frames are lost without being counted", r.Lost-int64(counted))
+	}
+	if r.Bad > 0 {
+		w.fault("%d frames of the bystanders are not what was sent", r.Bad)
+	}
+	left := row{Control: r.Control, Engine: r.Engine}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if show, err := w.client.Show(); err == nil {
+			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
+		}
+		// The heaps may be as large as they are allowed to be: memory has a row of its own.
+		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
+			r.Memory = max(r.Memory, u[1].Bytes)
+			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)
+		}
+		if !left.leaks(0) || time.Now().After(end) {
+			break
+		}
+	}
+	if show, err := w.client.Show(); err == nil && len(show.Ports) != w.ports {
+		w.fault("%d ports are left, %d were there", len(show.Ports), w.ports)
+	}
+	if r.Control, r.Engine = left.Control, left.Engine; left.leaks(0) {
+		w.fault("a process holds more than before")
+	}
+	if r.Memory > mostMemory {
+		w.fault("a process has %d MiB, the limit is %d", r.Memory>>20, mostMemory>>20)
+	}
+	slices.Sort(r.Faults)
 }

@@ -8,7 +8,7 @@ var guestOptions = vhosttest.Options{Num: 1024}
 // attacks is the table.
 var attacks = func() []*attack {
 	var all []*attack
-	for _, list := range [][]*attack{frontEndAttacks(), guestAttacks(), peerAttacks(), clientAttacks()} {
+	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), peerAttacks(), clientAttacks()} {
 		all = append(all, list...)
 	}
 	return all

@@ -169,6 +169,14 @@ func (s *Stream) Do(f func() error) error {
 	return f()
 }
 
+// Still calls f while the load stands still and no frame is in flight.
+func (s *Stream) Still(f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest()
+	return f()
+}
+
 // Begin forgets what was counted so far: frames that came before both guests were
 // there are not part of a measurement.
 func (s *Stream) Begin() {

@@ -263,18 +263,21 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	f := e.rx.Slot(buffer)[header:]
 	stamp := binary.LittleEndian.Uint64(f[loadPayload:])
 	ports := binary.BigEndian.Uint32(f[loadPorts:])
+	if n != header+l.config.FrameSize || ports>>16-1024 >= 1<<14 ||
+		!bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) ||
+		!bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) ||
+		!bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:]) {
+		copy(f, e.frame) // it goes on as a right one: another bad frame is another fault
+		return false
+	}
 	again, late := e.stamps.note(stamp)
-	ok := n == header+l.config.FrameSize && (l.config.Repeats || !again && !late) && ports>>16-1024 < 1<<14 &&
-		bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) &&
-		bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) &&
-		bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:])
 	if again {
 		e.repeated++
 	}
 	if late {
 		e.late++
 	}
-	return ok
+	return l.config.Repeats || !again && !late
 }
 
 // Step does the work of one guest that is there, and returns the number of
