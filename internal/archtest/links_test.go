@@ -1,0 +1,185 @@
+package archtest
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var (
+	fencedBlock  = regexp.MustCompile("(?ms)^```.*?^```")
+	codeSpan     = regexp.MustCompile("`[^`\n]+`")
+	markdownLink = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)`)
+	headingLine  = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *#*$`)
+	linkTarget   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// relativeLinks returns the targets of a Markdown document's links and images
+// that lead into the repository. Code blocks, code spans and addresses with a
+// scheme have none.
+func relativeLinks(doc string) []string {
+	doc = codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(doc, ""), "")
+	var targets []string
+	for _, m := range markdownLink.FindAllStringSubmatch(doc, -1) {
+		if u, err := url.Parse(m[1]); err != nil || u.Scheme == "" && u.Host == "" {
+			targets = append(targets, m[1])
+		}
+	}
+	return targets
+}
+
+// anchors returns the fragments that GitHub gives to the headings of a document:
+// lower case, punctuation removed, blanks replaced by hyphens, repetitions
+// numbered.
+func anchors(doc string) []string {
+	var all []string
+	seen := map[string]int{}
+	for _, m := range headingLine.FindAllStringSubmatch(fencedBlock.ReplaceAllString(doc, ""), -1) {
+		text := linkTarget.ReplaceAllString(m[1], "$1")
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, text)
+		if n := seen[anchor]; n > 0 {
+			all = append(all, anchor+"-"+string(rune('0'+n)))
+		} else {
+			all = append(all, anchor)
+		}
+		seen[anchor]++
+	}
+	return all
+}
+
+// linkError returns what is wrong with a relative link in the document at path,
+// or "" if its file and its heading exist.
+func linkError(path, target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return err.Error()
+	}
+	file := path
+	if u.Path != "" {
+		file = filepath.Join(filepath.Dir(path), filepath.FromSlash(u.Path))
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "the file does not exist"
+	}
+	if u.Fragment == "" || filepath.Ext(file) != ".md" {
+		return ""
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	if !slices.Contains(anchors(string(text)), u.Fragment) {
+		return "the file has no such heading"
+	}
+	return ""
+}
+
+// Every relative link in a Markdown file leads to an existing file, and its
+// fragment to a heading of that file.
+func TestLinksLeadSomewhere(t *testing.T) {
+	const root = "../.."
+	links := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, target := range relativeLinks(string(text)) {
+			links++
+			if wrong := linkError(path, target); wrong != "" {
+				rel, _ := filepath.Rel(root, path)
+				t.Errorf("%s links to %s: %s", rel, target, wrong)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if links < 60 {
+		t.Errorf("found %d relative links, want at least 60", links)
+	}
+}
+
+// Every decision is in the list of docs/decisions/README.md, under its own title.
+func TestDecisionsAreListed(t *testing.T) {
+	const dir = "../../docs/decisions"
+	list, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "[0-9]*.md"))
+	if err != nil || len(names) < 20 {
+		t.Fatalf("found %d decisions, error %v", len(names), err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := filepath.Base(name)
+		number := base[:4]
+		line, _, _ := strings.Cut(string(text), "\n")
+		title, ok := strings.CutPrefix(line, "# "+number+" ")
+		if !ok {
+			t.Errorf("%s begins with %q, want \"# %s Title\"", base, line, number)
+			continue
+		}
+		row := "| [" + number + "](" + base + ") | " + title + " |"
+		if !strings.Contains(string(list), row+"\n") {
+			t.Errorf("docs/decisions/README.md lacks the row %s", row)
+		}
+	}
+}
+
+func TestRelativeLinks(t *testing.T) {
+	doc := "[a](x.md) ![p](y.svg) [b](https://example.org/z) `[c](no)` [d](#here)\n```\n[e](no)\n```\n[f](x.md#a-b \"title\")\n"
+	if got := strings.Join(relativeLinks(doc), " "); got != "x.md y.svg #here x.md#a-b" {
+		t.Errorf("links %s", got)
+	}
+	doc = "# Now: `weft top [--once]`\n## What others cannot take\n```\n# no\n```\n## [Link](x.md), twice\n## Now: weft top --once\n"
+	want := "now-weft-top---once what-others-cannot-take link-twice now-weft-top---once-1"
+	if got := strings.Join(anchors(doc), " "); got != want {
+		t.Errorf("anchors %s, want %s", got, want)
+	}
+}
+
+// A link to a file or a heading that does not exist is reported.
+func TestLinkErrors(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.md")
+	if err := os.WriteFile(path, []byte("# One thing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for target, good := range map[string]bool{
+		"a.md": true, "a.md#one-thing": true, "#one-thing": true, ".": true,
+		"b.md": false, "a.md#two": false, "#two": false, "../none/a.md": false,
+	} {
+		if got := linkError(path, target); (got == "") != good {
+			t.Errorf("link to %s: error %q", target, got)
+		}
+	}
+}
