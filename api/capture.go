@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// Captured is one frame that a capture or a live trace saw.
+// Captured is one frame of a capture or a live trace.
 type Captured struct {
 	Time   time.Time `json:"time"`
 	Worker int       `json:"worker"`
-	// Kind is in (received on Port), out (sent to it, or to have been), drop (by
-	// Port's input or output) or trace (looked up).
+	// Kind is in (received on Port), out (sent to Port, or meant to be), drop
+	// (dropped by Port's input or output) or trace (looked up).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port the frame is matched as.
+	// InPort is the port that in_port matches for this frame.
 	InPort string `json:"in_port"`
-	// Verdict is sent, dropped, held-for-control, held-for-neighbour or merged
-	// (into a large frame). Reason is of drops; of a frame that was sent to some
-	// outputs, of those that failed.
+	// Verdict is sent, dropped, held-for-control, held-for-neighbour or merged (into
+	// a large frame). Reason is the drop reason. For a frame sent to some of its
+	// outputs it is the reason of the failed outputs.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
-	// Outputs are the first of the ports it was sent to, OutputCount their number.
+	// Outputs are the first ports that the frame was sent to. OutputCount is the
+	// number of all of them.
 	Outputs     []string `json:"outputs,omitempty"`
 	OutputCount int      `json:"output_count"`
-	// HeldUS is how long it had waited for control, in µs.
+	// HeldUS is the time that the frame waited for control, in µs.
 	HeldUS float64 `json:"held_us,omitempty"`
 	Len    int     `json:"len"`
-	Data   []byte  `json:"data"` // the first bytes
-	// Flow is what the frame is, in the words of a match.
+	Data   []byte  `json:"data"` // first bytes of the frame
+	// Flow is the frame's headers in the syntax of a match.
 	Flow string `json:"flow"`
-	// Lost is the number of frames of this capture lost so far.
+	// Lost is the number of frames that this capture has lost so far.
 	Lost  uint64     `json:"lost"`
-	Trace *LiveTrace `json:"trace,omitempty"` // of kind trace
+	Trace *LiveTrace `json:"trace,omitempty"` // set for kind trace
 }
 
-// Kinds of Captured.
+// Values of Captured.Kind.
 const (
 	CapturedIn    = "in"
 	CapturedOut   = "out"
@@ -44,7 +45,7 @@ const (
 	CapturedTrace = "trace"
 )
 
-// Verdicts of Captured.
+// Values of Captured.Verdict.
 const (
 	VerdictSent      = "sent"
 	VerdictDropped   = "dropped"
@@ -53,38 +54,39 @@ const (
 	VerdictMerged    = "merged"
 )
 
-// LiveTrace is what happened to a frame between its receipt and its outputs.
+// LiveTrace describes the processing of a frame between its receipt and its outputs.
 type LiveTrace struct {
-	// Cache is what knew the frame: exact, megaflow, or control, which executed it
-	// alone. Masks is the number of masks searched for it.
+	// Cache is the cache that found the frame, exact or megaflow, or control if
+	// control executed the frame alone. Masks is the number of masks searched.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
-	// Megaflow is the match of the entry, "" if it is gone already.
+	// Megaflow is the match of the cache entry, or "" if the entry is gone already.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Stages took that long for all Frames of the batch the frame was in.
+	// Stages are the times of the stages for the whole batch of the frame. Frames is
+	// the number of frames of the batch.
 	Stages []StageTime `json:"stages"`
 	Frames int         `json:"frames"`
 }
 
-// StageTime is the time that a stage of a pass took.
+// StageTime is the time of one stage of a pass.
 type StageTime struct {
 	Name string `json:"name"`
 	NS   uint32 `json:"ns"`
 }
 
-// CaptureRequest says which frames to capture: those of Port, or with Drops those
-// dropped, of Port or anywhere.
+// CaptureRequest selects the frames to capture: the frames of Port, or with Drops the
+// dropped frames of Port. With Drops, an empty Port means all ports.
 type CaptureRequest struct {
 	Port  string
 	Drops bool
-	// Snap is the number of bytes wanted of a frame, Limit the number of frames;
-	// 0: all.
+	// Snap is the number of bytes to capture of each frame. Limit is the number of
+	// frames to capture. 0 means all.
 	Snap, Limit int
 }
 
-// Capture calls each with every frame captured, until it returns an error, ctx
-// ends, or the limit is reached. ready is called once the workers heed it.
+// Capture calls each with every captured frame until each returns an error, ctx ends,
+// or the limit is reached. It calls ready once the workers capture.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), each func(*Captured) error) error {
 	q := url.Values{}
 	if r.Port != "" {
@@ -102,8 +104,9 @@ func (c *Client) Capture(ctx context.Context, r CaptureRequest, ready func(), ea
 	return stream(ctx, c, "/v1/capture", q, ready, each)
 }
 
-// TraceLive calls each with the next frames that match, until it returns an
-// error, ctx ends, or limit frames (0: any number) were seen.
+// TraceLive calls each with the next matching frames until each returns an error, ctx
+// ends, or limit frames have come. A limit of 0 means any number. It calls ready once
+// the workers trace.
 func (c *Client) TraceLive(ctx context.Context, match string, limit int, ready func(), each func(*Captured) error) error {
 	q := matchQuery(match)
 	q.Set("limit", strconv.Itoa(limit))

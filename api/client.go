@@ -18,17 +18,17 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// Client talks to one daemon. It may be used by several goroutines.
+// Client is a client of one daemon. Several goroutines may use it.
 type Client struct {
-	// PortNumbers has ports shown by number in what the daemon answers.
+	// PortNumbers makes the daemon show ports by number in its answers.
 	PortNumbers bool
 
 	socket string
 	http   *http.Client
 }
 
-// Refused is an error the daemon answered with. Input tells that what was asked
-// for is wrong, as opposed to right but not possible.
+// Refused is an error that the daemon answered. Input is set if the request itself is
+// wrong, and clear if the request was right but failed.
 type Refused struct {
 	Message string
 	Input   bool
@@ -36,8 +36,8 @@ type Refused struct {
 
 func (e *Refused) Error() string { return e.Message }
 
-// NewClient makes a client of the daemon on socket: the path of a unix socket,
-// or vsock:CID:PORT. It does not connect yet.
+// NewClient makes a client of the daemon on socket: the path of a unix socket, or
+// vsock:CID:PORT. It does not connect.
 func NewClient(socket string) (*Client, error) {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
@@ -66,9 +66,9 @@ func parseVsock(text string) (cid, port uint32, err error) {
 	return uint32(c64), uint32(p64), nil
 }
 
-// Do sends a request with in as its JSON body (nil: none) and decodes the answer
-// into out (nil: ignored). Errors are one line; *Refused where the daemon
-// answered with one.
+// Do sends a request with in as its JSON body (nil: no body) and decodes the answer
+// into out (nil: ignored). An error is one line. It is a *Refused if the daemon
+// answered with an error.
 func (c *Client) Do(method, path string, query url.Values, in, out any) error {
 	body, err := c.roundTrip(method, path, query, in)
 	if err != nil || out == nil {
@@ -80,7 +80,7 @@ func (c *Client) Do(method, path string, query url.Values, in, out any) error {
 	return nil
 }
 
-// plainText is a body that is sent as it is.
+// plainText is a body that is sent as text, not as JSON.
 type plainText string
 
 func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byte, error) {
@@ -124,7 +124,7 @@ func (c *Client) roundTrip(method, path string, query url.Values, in any) ([]byt
 	return nil, refusal(method, path, resp, answer)
 }
 
-// unreachable says which socket failed and what to do about it.
+// unreachable returns an error that names the socket and the remedy.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -143,13 +143,13 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("the daemon at %s does not answer: %v; is weftd running?", c.socket, err)
 }
 
-// Show asks for the daemon's state.
+// Show returns the daemon's state.
 func (c *Client) Show() (Show, error) {
 	var s Show
 	return s, c.Do(http.MethodGet, "/v1/show", nil, nil, &s)
 }
 
-// Ports lists the ports, or the one named.
+// Ports lists all ports, or only the port name.
 func (c *Client) Ports(name string) ([]Port, error) {
 	var ports []Port
 	query := url.Values{}
@@ -159,7 +159,7 @@ func (c *Client) Ports(name string) ([]Port, error) {
 	return ports, c.Do(http.MethodGet, "/v1/ports", query, nil, &ports)
 }
 
-// AddPort adds a port; options are KEY=VALUE words.
+// AddPort adds a port. options are KEY=VALUE words.
 func (c *Client) AddPort(name string, options []string) (Port, error) {
 	var p Port
 	return p, c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options}, &p)
@@ -167,7 +167,7 @@ func (c *Client) AddPort(name string, options []string) (Port, error) {
 
 // DelPort deletes a port.
 func (c *Client) DelPort(name string) error {
-	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // would be another path
+	if strings.Trim(name, ".") == "" || strings.Contains(name, "/") { // such a name would make another path
 		return &Refused{Message: fmt.Sprintf("%q: no such port", name), Input: true}
 	}
 	return c.Do(http.MethodDelete, "/v1/ports/"+name, nil, nil, nil)
@@ -182,9 +182,9 @@ func (c *Client) ChangeFlows(change ChangeFlows) (FlowsChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/flows", nil, change, &n)
 }
 
-// Flows lists the flows that match selects; empty: all.
-// sort are priority or fields to sort by, with - before those to sort by from the
-// largest down; without, flows come by table and falling priority.
+// Flows lists the flows that match selects; an empty match selects all. sort are
+// fields to sort by, or priority. A field with "-" in front sorts in descending
+// order. Without sort, flows come by table and descending priority.
 func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	var flows []Flow
 	query := matchQuery(match)
@@ -194,7 +194,7 @@ func (c *Client) Flows(match string, sort ...string) ([]Flow, error) {
 	return flows, c.Do(http.MethodGet, "/v1/flows", query, nil, &flows)
 }
 
-// DelFlows deletes the flows that match selects; empty: all.
+// DelFlows deletes the flows that match selects; an empty match selects all.
 func (c *Client) DelFlows(match string, strict bool) (FlowsChanged, error) {
 	var n FlowsChanged
 	query := matchQuery(match)
@@ -204,13 +204,13 @@ func (c *Client) DelFlows(match string, strict bool) (FlowsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/flows", query, nil, &n)
 }
 
-// DiffFlows compares flows.
+// DiffFlows compares two sets of flows.
 func (c *Client) DiffFlows(diff DiffFlows) (FlowsDiffer, error) {
 	var d FlowsDiffer
 	return d, c.Do(http.MethodPost, "/v1/flows/diff", nil, diff, &d)
 }
 
-// Megaflows lists the workers' caches.
+// Megaflows lists the entries of the workers' caches.
 func (c *Client) Megaflows() ([]Megaflow, error) {
 	var flows []Megaflow
 	return flows, c.Do(http.MethodGet, "/v1/megaflows", nil, nil, &flows)

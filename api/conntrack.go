@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Connection tracking.
+// Paths of connection tracking:
 //
 //	GET    /v1/conntrack[?arg=ARG...][&more=true][&statistics=true][&json=true]
 //	       a line a connection, as ovs-dpctl dump-conntrack prints it, or a line
@@ -18,7 +18,7 @@ import (
 // ARG are the arguments of dump-conntrack and flush-conntrack in ovs-dpctl(8), in
 // their order: zone=N, the original tuple, the reply tuple.
 
-// Connection is one connection.
+// Connection is one tracked connection.
 type Connection struct {
 	Protocol string `json:"protocol"`
 	Orig     Tuple  `json:"orig"`
@@ -26,14 +26,14 @@ type Connection struct {
 	Zone     uint16 `json:"zone"`
 	Mark     uint32 `json:"mark"`
 	Replied  bool   `json:"replied"`
-	Timer    string `json:"timer"` // name of the timeout that runs
+	Timer    string `json:"timer"` // name of the timeout in force
 	TimeoutS uint32 `json:"timeout_s"`
-	// Line is all of it in the format of ovs-dpctl dump-conntrack.
+	// Line is the whole connection in the format of ovs-dpctl dump-conntrack.
 	Line string `json:"line"`
 }
 
-// Tuple is one direction. Of ICMP SrcPort is the identifier, and DstPort type
-// and code of 8 bits each.
+// Tuple is one direction of a connection. For ICMP, SrcPort is the identifier, and
+// DstPort holds type and code, 8 bits each.
 type Tuple struct {
 	Src     string `json:"src"`
 	Dst     string `json:"dst"`
@@ -41,19 +41,19 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
-// ConnectionsChanged is the number of connections ended.
+// ConnectionsChanged is the number of connections deleted.
 type ConnectionsChanged struct {
 	Connections int `json:"connections"`
 }
 
-// Conntrack is the state of the table.
+// Conntrack is the state of the connection table.
 type Conntrack struct {
 	Connections    int               `json:"connections"`
 	MaxConnections int               `json:"max_connections"`
-	DefaultLimit   uint32            `json:"default_limit"` // of zones; 0: none
+	DefaultLimit   uint32            `json:"default_limit"` // limit of zones without their own; 0: none
 	SequenceChecks bool              `json:"sequence_checks"`
 	Timeouts       map[string]uint32 `json:"timeouts_s"`
-	Zones          []Zone            `json:"zones"` // that have connections or settings
+	Zones          []Zone            `json:"zones"` // zones with connections or settings
 	Created        uint64            `json:"created"`
 	Expired        uint64            `json:"expired"`
 	Evicted        uint64            `json:"evicted"`
@@ -61,41 +61,43 @@ type Conntrack struct {
 	RefusedNAT     uint64            `json:"refused_nat"`
 }
 
-// Zone is one zone of the table.
+// Zone is one zone of the connection table.
 type Zone struct {
 	Zone        uint16            `json:"zone"`
 	Connections int               `json:"connections"`
-	Limit       *uint32           `json:"limit,omitempty"`      // of its own; 0: unlimited
-	Timeouts    map[string]uint32 `json:"timeouts_s,omitempty"` // of its own
+	Limit       *uint32           `json:"limit,omitempty"`      // the zone's own limit; 0: unlimited
+	Timeouts    map[string]uint32 `json:"timeouts_s,omitempty"` // the zone's own timeouts
 }
 
-// ZoneLimit limits a zone to Limit connections, 0: not at all.
+// ZoneLimit limits a zone to Limit connections; 0 means no limit.
 type ZoneLimit struct {
 	Zone  uint16 `json:"zone"`
 	Limit uint32 `json:"limit"`
 }
 
-// ChangeConntrack changes what is set in it.
+// ChangeConntrack changes settings of the connection table.
 type ChangeConntrack struct {
 	MaxConnections *uint32     `json:"max_connections,omitempty"`
 	SequenceChecks *bool       `json:"sequence_checks,omitempty"`
 	DefaultLimit   *uint32     `json:"default_limit,omitempty"`
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
-	// Timeouts in seconds by name, of TimeoutZone, or of all zones without some of
-	// their own. ClearTimeouts, without any, takes the defaults again.
+	// Timeouts are in seconds, by name. They apply to TimeoutZone, or to all zones
+	// without their own timeouts. ClearTimeouts restores the defaults; it excludes
+	// Timeouts.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
 }
 
-// DumpConntrack says what Client.Connections writes.
+// DumpConntrack selects the connections that Client.Connections writes, and their
+// format.
 type DumpConntrack struct {
 	Args                   []string
 	More, Statistics, JSON bool
 }
 
-// Connections writes a line a connection to w, as it comes.
+// Connections writes one line for each connection to w, as the lines arrive.
 func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 	query := url.Values{"arg": d.Args}
 	for name, set := range map[string]bool{"more": d.More, "statistics": d.Statistics, "json": d.JSON} {
@@ -122,19 +124,19 @@ func (c *Client) Connections(w io.Writer, d DumpConntrack) error {
 	return nil
 }
 
-// FlushConnections ends the connections that args choose.
+// FlushConnections deletes the connections that args select.
 func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	var n ConnectionsChanged
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
 }
 
-// Conntrack asks for the state of the table.
+// Conntrack returns the state of the connection table.
 func (c *Client) Conntrack() (Conntrack, error) {
 	var s Conntrack
 	return s, c.Do(http.MethodGet, "/v1/conntrack/settings", nil, nil, &s)
 }
 
-// ChangeConntrack changes settings of the table.
+// ChangeConntrack changes settings of the connection table.
 func (c *Client) ChangeConntrack(change ChangeConntrack) error {
 	return c.Do(http.MethodPost, "/v1/conntrack/settings", nil, change, nil)
 }

@@ -9,26 +9,27 @@ import (
 // Event is a change of the flow tables, of a port or of a connection.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is flow, port, connection, or lost: so many events were not told, because the
-	// client did not read.
+	// Kind is flow, port, connection, or lost. A lost event counts the events that
+	// the client missed because it did not read fast enough.
 	Kind string `json:"kind"`
-	// Event is, of a flow, initial (it was there already), added, modified,
-	// deleted or expired; of a port, initial, added, deleted or its new state;
-	// of a connection, new, update or destroy.
+	// Event of a flow is initial (present at the start), added, modified, deleted or
+	// expired. Event of a port is initial, added, deleted or its new state. Event of
+	// a connection is new, update or destroy.
 	Event string `json:"event,omitempty"`
-	// Reason of a flow's end, in ovs-ofctl's words: delete, idle, hard, eviction,
-	// group_delete, meter_delete; of a connection's update state or mark, of its
-	// end timeout, eviction, flush or successor.
+	// Reason of a flow's end is one of ovs-ofctl's words: delete, idle, hard,
+	// eviction, group_delete, meter_delete. Reason of a connection's update is state
+	// or mark; of its end it is timeout, eviction, flush or successor.
 	Reason string     `json:"reason,omitempty"`
-	Flow   *Flow      `json:"flow,omitempty"` // as it is, or was at its end
+	Flow   *Flow      `json:"flow,omitempty"` // the flow now, or at its end
 	Port   *PortState `json:"port,omitempty"`
-	// Connection as it was then, but for the time that was left to it. Time is when
-	// the daemon was told, some 10 ms later if it keeps up.
+	// Connection is the connection at the time of the event, without its remaining
+	// time. Time is the time at which the daemon received the event, about 10 ms
+	// later if it keeps up.
 	Connection *Connection `json:"connection,omitempty"`
 	Lost       uint64      `json:"lost,omitempty"`
 }
 
-// Kinds and events.
+// Values of Event.Kind and Event.Event.
 const (
 	EventFlow       = "flow"
 	EventPort       = "port"
@@ -42,7 +43,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// PortState is the part of a Port that events tell of.
+// PortState is the part of a Port in events.
 type PortState struct {
 	Number uint32 `json:"number"`
 	Name   string `json:"name"`
@@ -51,19 +52,20 @@ type PortState struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// MonitorRequest says what to follow; none of them: flows and ports.
+// MonitorRequest selects the kinds of events. Without any kind, Monitor sends flows
+// and ports.
 type MonitorRequest struct {
 	Flows, Ports, Connections bool
-	// Zone, a number, and Events, of new, update and destroy with commas between,
-	// select events of connections; empty: all.
+	// Zone and Events select events of connections; empty means all. Zone is a
+	// number. Events is a comma-separated list of new, update and destroy.
 	Zone, Events string
-	// Match selects flows, as that of dump-flows does.
+	// Match selects flows, as the match of dump-flows does.
 	Match string
-	// Initial asks for what is there already, first.
+	// Initial asks for the present objects first.
 	Initial bool
 }
 
-// Monitor calls each with every event, until it returns an error or ctx ends.
+// Monitor calls each with every event until each returns an error or ctx ends.
 func (c *Client) Monitor(ctx context.Context, r MonitorRequest, ready func(), each func(*Event) error) error {
 	q := url.Values{}
 	for name, on := range map[string]bool{"flows": r.Flows, "ports": r.Ports, "connections": r.Connections, "initial": r.Initial} {

@@ -2,18 +2,18 @@ package api
 
 import "net/http"
 
-// PacketOut asks for a frame to be sent: in_port=PORT,packet=HEX,actions=ACTIONS.
+// PacketOut is a request to send a frame: in_port=PORT,packet=HEX,actions=ACTIONS.
 type PacketOut struct {
 	Text string `json:"text"`
 }
 
-// PacketSent tells what was done with it.
+// PacketSent is the result of a PacketOut.
 type PacketSent struct {
-	Actions string `json:"actions"`        // of the data path
-	Drop    string `json:"drop,omitempty"` // why it was not sent, or not everywhere
+	Actions string `json:"actions"`        // datapath actions executed
+	Drop    string `json:"drop,omitempty"` // reason if the frame did not reach all outputs
 }
 
-// PacketOut has the switch execute actions on a frame.
+// PacketOut makes the switch execute actions on a frame.
 func (c *Client) PacketOut(text string) (PacketSent, error) {
 	var sent PacketSent
 	return sent, c.Do(http.MethodPost, "/v1/packet-out", nil, PacketOut{Text: text}, &sent)

@@ -10,10 +10,9 @@ import (
 	"net/url"
 )
 
-// stream asks for path and calls each with the values of the answer, JSON one
-// after the other without end, until each returns an error, ctx ends or the
-// daemon ends it. It returns each's error, nil at the end of ctx or of the
-// answer.
+// stream requests path and calls each with every JSON value of the answer, until each
+// returns an error, ctx ends or the daemon ends the answer. It returns the error of
+// each, or nil if ctx or the answer ended.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, ready func(), each func(*T) error) error {
 	target := url.URL{Scheme: "http", Host: "weft", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -52,7 +51,7 @@ func stream[T any](ctx context.Context, c *Client, path string, query url.Values
 	}
 }
 
-// refusal is the error of an answer that is not a success.
+// refusal returns the error for an answer with a status other than success.
 func refusal(method, path string, resp *http.Response, answer []byte) error {
 	var e Error
 	if json.Unmarshal(answer, &e) != nil || e.Error == "" {

@@ -5,60 +5,60 @@ import (
 	"net/url"
 )
 
-// ChangeTable changes groups or meters: wholly or, when any line is wrong, not
-// at all. Deleted ones take the flows with them that name them.
+// ChangeTable changes groups or meters. If any line is wrong, it changes nothing.
+// Deleting a group or meter deletes the flows that name it.
 type ChangeTable struct {
-	// Op is add, modify or delete, and for groups put: add or modify.
+	// Op is add, modify or delete. Groups also have put, which adds or modifies.
 	Op string `json:"op"`
-	// Text is one group or meter or, with File, one a line with # comments.
+	// Text is one group or meter. With File it is one a line, with # comments.
 	Text string `json:"text"`
 	File bool   `json:"file,omitempty"`
 }
 
-// TableChanged is how many groups or meters were asked for, and how many flows
-// went with deleted ones.
+// TableChanged has the number of groups or meters changed, and the number of flows
+// deleted with them.
 type TableChanged struct {
 	Changed int `json:"changed"`
 	Flows   int `json:"flows_deleted"`
 }
 
-// Group is a group.
+// Group is a group with its statistics.
 type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
-	Line string `json:"line"` // as ovs-ofctl dump-groups shows it
-	// What it has counted since it was added, or modified last.
+	Line string `json:"line"` // the group in the format of ovs-ofctl dump-groups
+	// The counters start when the group is added or modified.
 	DurationS float64       `json:"duration_s"` // since it was added
-	Flows     int           `json:"flows"`      // that name it
+	Flows     int           `json:"flows"`      // number of flows that name the group
 	Packets   uint64        `json:"packets"`
 	Bytes     uint64        `json:"bytes"`
 	Buckets   []BucketStats `json:"buckets"`
 }
 
-// BucketStats is what one bucket of a group has counted.
+// BucketStats has the counters of one bucket of a group.
 type BucketStats struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Meter is a meter with its statistics over all workers.
+// Meter is a meter with its statistics, summed over all workers.
 type Meter struct {
 	ID        uint32      `json:"id"`
-	Line      string      `json:"line"` // as add-meter takes it
+	Line      string      `json:"line"` // the meter in the syntax of add-meter
 	Flows     int         `json:"flows"`
 	DurationS float64     `json:"duration_s"`
-	Packets   uint64      `json:"packets"` // that came to it
+	Packets   uint64      `json:"packets"` // number of packets metered
 	Bytes     uint64      `json:"bytes"`
 	Bands     []MeterBand `json:"bands"`
 }
 
-// MeterBand is what one band of a meter has dropped.
+// MeterBand has the drop counters of one band of a meter.
 type MeterBand struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
 
-// ChangeGroups changes groups, ChangeMeters meters.
+// ChangeGroups changes groups.
 func (c *Client) ChangeGroups(change ChangeTable) (TableChanged, error) {
 	var n TableChanged
 	return n, c.Do(http.MethodPost, "/v1/groups", nil, change, &n)
@@ -70,13 +70,13 @@ func (c *Client) ChangeMeters(change ChangeTable) (TableChanged, error) {
 	return n, c.Do(http.MethodPost, "/v1/meters", nil, change, &n)
 }
 
-// Groups lists the groups, or those that text, group_id=N, selects.
+// Groups lists all groups, or the group that text (group_id=N) selects.
 func (c *Client) Groups(text string) ([]Group, error) {
 	var groups []Group
 	return groups, c.Do(http.MethodGet, "/v1/groups", selectQuery(text), nil, &groups)
 }
 
-// Meters lists the meters, or those that text, meter=N, selects.
+// Meters lists all meters, or the meter that text (meter=N) selects.
 func (c *Client) Meters(text string) ([]Meter, error) {
 	var meters []Meter
 	return meters, c.Do(http.MethodGet, "/v1/meters", selectQuery(text), nil, &meters)
@@ -90,27 +90,27 @@ func selectQuery(text string) url.Values {
 	return query
 }
 
-// ModTable bounds a flow table: settings are evict, noevict and limit:N (0:
-// none).
+// ModTable sets the limits of a flow table. Settings are evict, noevict and limit:N;
+// limit:0 removes the limit.
 type ModTable struct {
-	Table    int      `json:"table"` // 0 to 254; -1: all
+	Table    int      `json:"table"` // 0 to 254; -1 means all tables
 	Settings []string `json:"settings"`
 }
 
-// Table is a flow table that has flows or settings.
+// Table is a flow table with flows or settings.
 type Table struct {
 	Table int  `json:"table"`
 	Flows int  `json:"flows"`
-	Limit int  `json:"limit"` // 0: none of its own
+	Limit int  `json:"limit"` // the table's own limit; 0: none
 	Evict bool `json:"evict"`
 }
 
-// ModTable bounds a flow table.
+// ModTable sets the limits of a flow table.
 func (c *Client) ModTable(mod ModTable) error {
 	return c.Do(http.MethodPost, "/v1/tables", nil, mod, nil)
 }
 
-// Tables lists the flow tables that have flows or settings.
+// Tables lists the flow tables with flows or settings.
 func (c *Client) Tables() ([]Table, error) {
 	var tables []Table
 	return tables, c.Do(http.MethodGet, "/v1/tables", nil, nil, &tables)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Hot is a megaflow with what it counted in an interval.
+// Hot is a megaflow with its counters over an interval.
 type Hot struct {
 	Megaflow
 	PacketsPerS float64 `json:"packets_per_s"`
 	BytesPerS   float64 `json:"bytes_per_s"`
 }
 
-// Hottest watches the megaflows for an interval, a minute at most, and returns
-// the n that counted most packets in it, the hottest first.
+// Hottest counts the packets of the megaflows over an interval of at most a minute.
+// It returns the n megaflows with the most packets, the hottest first.
 func (c *Client) Hottest(n int, interval time.Duration) ([]Hot, error) {
 	var hot []Hot
 	q := url.Values{"n": {strconv.Itoa(n)}, "interval_ms": {strconv.FormatInt(interval.Milliseconds(), 10)}}

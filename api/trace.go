@@ -5,32 +5,33 @@ import (
 	"net/url"
 )
 
-// Trace is the way of a made-up frame through the tables.
+// Trace is the path of a made-up frame through the tables.
 type Trace struct {
-	Flow  string      `json:"flow"` // as it was understood
+	Flow  string      `json:"flow"` // the frame as the daemon understood it
 	Steps []TraceStep `json:"steps"`
-	// Megaflow is the match of the cache entry that the frame would make, Actions
-	// what the workers would do with every frame that it covers.
+	// Megaflow is the match of the cache entry that the frame would create. Actions
+	// are the datapath actions of this entry.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Drop is why nothing is sent, or, as loop, why not all.
+	// Drop is the reason if nothing is sent. Some reasons, such as loop, mean that
+	// only a part is sent.
 	Drop string `json:"drop,omitempty"`
-	// Then is how the frame goes on behind each ct action that names a table.
+	// Then has the rest of the path behind each ct action that names a table.
 	Then []Trace `json:"then,omitempty"`
 }
 
-// Kinds of TraceStep.
+// Values of TraceStep.Kind.
 const (
-	StepTable  = "table"  // a lookup in Table: Rule, null if none matched
-	StepAction = "action" // Action is executed
-	StepNote   = "note"   // Note tells how the step before it came out
+	StepTable  = "table"  // lookup in Table; Rule is null if no flow matched
+	StepAction = "action" // execution of Action
+	StepNote   = "note"   // Note has the outcome of the previous step
 )
 
 // TraceStep is one step of a Trace.
 type TraceStep struct {
 	Kind   string     `json:"kind"`
-	Depth  int        `json:"depth"` // of resubmits
-	Table  uint8      `json:"table"` // looked up, or of the action
+	Depth  int        `json:"depth"` // nesting depth of resubmits
+	Table  uint8      `json:"table"` // table of the lookup or of the action's flow
 	Rule   *TraceRule `json:"rule,omitempty"`
 	Action string     `json:"action,omitempty"`
 	Note   string     `json:"note,omitempty"`
@@ -45,7 +46,7 @@ type TraceRule struct {
 }
 
 // Trace follows a made-up frame through the tables. ctNext is the ct_state that
-// tracking finds, as in a match; "": that of a new connection.
+// tracking finds, in the syntax of a match; "" means a new connection.
 func (c *Client) Trace(flow, ctNext string) (Trace, error) {
 	var t Trace
 	q := url.Values{"flow": {flow}}

@@ -1,5 +1,5 @@
-// Package api is what the daemon and its clients say to each other: HTTP with
-// JSON bodies over a unix socket (or vsock), under the paths below.
+// Package api defines the API between the daemon and its clients: HTTP with JSON
+// bodies over a unix socket or vsock, under the paths below.
 //
 //	GET    /v1/show                          Show
 //	GET    /v1/ports[?name=NAME]             []Port, with statistics
@@ -25,19 +25,19 @@
 //
 // With names=false, flows, groups, megaflows, diffs and traces show ports by number.
 //
-// An answer with dots is a stream: values one after the other, as they come,
-// until the client has enough.
+// An answer marked "..." is a stream: one JSON value after the other, until the
+// client closes the connection.
 //
-// An error is a JSON Error with status 400 (the input is wrong: nothing
-// changed), 403 (the peer's role does not allow it), 404 (no such thing), 413 (the body
-// is too long), 500 (it was right and failed), or 503 (the peer's share of connections,
-// bodies or expensive requests is in use: try again).
+// An error is a JSON Error. Its status is 400 (the input is wrong; nothing changed),
+// 403 (the peer's role does not allow the request), 404 (no such object), 413 (the
+// body is too long), 500 (the request was right and failed), or 503 (the peer's share
+// of connections, bodies or expensive requests is in use; try again).
 package api
 
-// DefaultSocket is where the daemon listens unless told otherwise.
+// DefaultSocket is the path of the daemon's socket unless configured otherwise.
 const DefaultSocket = "/run/weft/weft.sock"
 
-// Error is the body of every answer that is not a success: one line.
+// Error is the body of every answer that is not a success. The text is one line.
 type Error struct {
 	Error string `json:"error"`
 }
@@ -46,10 +46,10 @@ type Error struct {
 type Show struct {
 	Version   string   `json:"version"`
 	PID       int      `json:"pid"`
-	EnginePID int      `json:"engine_pid"` // 0 while there is none
+	EnginePID int      `json:"engine_pid"` // 0 if no engine runs
 	StateDir  string   `json:"state_dir"`
 	UptimeS   float64  `json:"uptime_s"`
-	Restarts  uint64   `json:"engine_restarts"` // of the engine, under this control process
+	Restarts  uint64   `json:"engine_restarts"` // restarts of the engine since control started
 	Flows     int      `json:"flows"`
 	Megaflows int      `json:"megaflows"`
 	MACs      int      `json:"macs"`
@@ -57,14 +57,14 @@ type Show struct {
 	Ports     []Port   `json:"ports"`
 }
 
-// Worker is one worker's core and counters.
+// Worker has one worker's core and counters.
 type Worker struct {
 	Core          int               `json:"core"`
-	Passes        uint64            `json:"passes"` // that found at least one frame
+	Passes        uint64            `json:"passes"` // number of passes that found a frame
 	IdlePasses    uint64            `json:"idle_passes"`
-	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // passes by the time since the one before: entry i, less than (3+i%2)<<(i/2)>>2 ns
+	PassGaps      []uint64          `json:"pass_gaps,omitempty"` // passes by the gap to the previous pass: entry i counts gaps under (3+i%2)<<(i/2)>>2 ns
 	Sleeps        uint64            `json:"sleeps"`
-	BusyNS        uint64            `json:"busy_ns"` // in passes that found frames
+	BusyNS        uint64            `json:"busy_ns"` // time in passes that found frames
 	Frames        uint64            `json:"frames"`
 	ExactHits     uint64            `json:"exact_hits"`
 	MegaflowHits  uint64            `json:"megaflow_hits"`
@@ -72,78 +72,79 @@ type Worker struct {
 	Misses        uint64            `json:"misses"`
 	Commands      uint64            `json:"commands"`
 	Syscalls      uint64            `json:"syscalls"`
-	HeartbeatNS   uint64            `json:"heartbeat_ns"` // CLOCK_MONOTONIC of the last pass
-	Drops         map[string]uint64 `json:"drops"`        // by reason, zeros left out
+	HeartbeatNS   uint64            `json:"heartbeat_ns"` // CLOCK_MONOTONIC at the last pass
+	Drops         map[string]uint64 `json:"drops"`        // by reason, without zeros
 
-	CommandsRefused uint64 `json:"commands_refused"` // of Commands: they made no sense
-	InstallsRefused uint64 `json:"installs_refused"` // megaflows that found no room
-	Batches         uint64 `json:"batches"`          // of frames received
+	CommandsRefused uint64 `json:"commands_refused"` // number of invalid Commands
+	InstallsRefused uint64 `json:"installs_refused"` // number of megaflows without room in the cache
+	Batches         uint64 `json:"batches"`          // number of batches of received frames
 }
 
 // Port is a port with its state.
 type Port struct {
-	Number  uint32            `json:"number"` // as in flows; stable
+	Number  uint32            `json:"number"` // number in flows; stable
 	Name    string            `json:"name"`
 	Type    string            `json:"type"`
-	Options map[string]string `json:"options"` // as given when it was added
-	// State is one word (up, down, waiting, failed); Detail says more.
+	Options map[string]string `json:"options"` // options as given to add-port
+	// State is up, down, waiting or failed. Detail is the reason.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is af_xdp's: zerocopy, copy or generic; Reason why it is that one.
+	// Mode is the mode of af_xdp: zerocopy, copy or generic. Reason is why the port
+	// uses it.
 	Mode   string    `json:"mode,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Stats  PortStats `json:"stats"`
 }
 
-// PortStats are the sums over all workers since the port was added, or the
-// daemon's state was made.
+// PortStats has sums over all workers since the port was added or the daemon's state
+// was made.
 type PortStats struct {
 	RxPackets uint64            `json:"rx_packets"`
 	RxBytes   uint64            `json:"rx_bytes"`
 	TxPackets uint64            `json:"tx_packets"`
 	TxBytes   uint64            `json:"tx_bytes"`
-	RxDrops   map[string]uint64 `json:"rx_drops"` // by reason, zeros left out
+	RxDrops   map[string]uint64 `json:"rx_drops"` // by reason, without zeros
 	TxDrops   uint64            `json:"tx_drops"`
 }
 
-// AddPort asks for a port. Options are KEY=VALUE words, type=... among them.
+// AddPort is a request for a port. Options are KEY=VALUE words, including type=.
 type AddPort struct {
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 }
 
-// ChangeFlows changes the flow tables: wholly or, when any line is wrong, not
-// at all.
+// ChangeFlows changes the flow tables. If any line is wrong, it changes nothing.
 type ChangeFlows struct {
-	// Op is add, modify, modify-strict, delete or delete-strict; a line of a file
-	// may have one of its own before it. With replace, the flows of Text, a file,
-	// are all there will be.
+	// Op is add, modify, modify-strict, delete, delete-strict or replace. A line of a
+	// file may begin with its own operation. replace makes the flows of Text, a file,
+	// the only flows.
 	Op string `json:"op"`
-	// Text is one flow or, with File, one flow a line with # comments; errors
-	// then begin with their line's number. A file is sent as it is: text/plain,
-	// Op in the query.
+	// Text is one flow. With File it is one flow a line, with # comments, and errors
+	// begin with the line number. The client sends a file as text/plain, with Op in
+	// the query.
 	Text string `json:"text"`
 	File bool   `json:"-"`
 }
 
-// FlowsChanged is the number of flows added, changed or deleted.
+// FlowsChanged has the number of flows added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
-	// Notes are what was left out of the flows as they were written, as with
-	// ovs-ofctl: a match field whose prerequisites the match lacks. Of a file each
-	// begins with its line's number; there are ten at most.
+	// Notes name parts of the flows that were ignored, as ovs-ofctl ignores them:
+	// match fields whose prerequisites the match lacks. Notes on a file begin with
+	// the line number. There are at most ten notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// DiffFlows asks how the flows of two files differ or, with Second null, how
-// those of First differ from the tables.
+// DiffFlows asks for the difference between the flows of two files. If Second is
+// null, it compares First with the tables.
 type DiffFlows struct {
 	First  string  `json:"first"`
 	Second *string `json:"second"`
 }
 
-// FlowsDiffer has a line for each flow of one side alone, or different there: -
-// before one of the first file, or of the tables, + before one of the other.
+// FlowsDiffer has a line for each flow that only one side has or that differs. "-"
+// marks a flow of the first file, or of the tables. "+" marks a flow of the other
+// side.
 type FlowsDiffer struct {
 	Lines []string `json:"lines"`
 }
@@ -158,19 +159,20 @@ type Flow struct {
 	DurationS   float64 `json:"duration_s"`
 	IdleTimeout uint16  `json:"idle_timeout_s,omitempty"` // 0: none
 	HardTimeout uint16  `json:"hard_timeout_s,omitempty"` // 0: none
-	IdleAgeS    float64 `json:"idle_age_s"`               // since its last frame, or its making
+	IdleAgeS    float64 `json:"idle_age_s"`               // time since the last frame, or since it was added
 	Packets     uint64  `json:"packets"`
-	Bytes       uint64  `json:"bytes"` // of frames as matched
-	// Line is all of it in the format of ovs-ofctl dump-flows.
+	Bytes       uint64  `json:"bytes"` // bytes of frames as matched
+	// Line is the whole flow in the format of ovs-ofctl dump-flows.
 	Line string `json:"line"`
 }
 
-// Megaflow is one entry of the workers' caches, with the sums over workers.
+// Megaflow is one entry of the workers' caches, with counters summed over the
+// workers.
 type Megaflow struct {
 	Slot    uint32   `json:"slot"`
 	Match   string   `json:"match"`
 	Actions string   `json:"actions"`
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
-	UsedS   *float64 `json:"used_s"` // since the last hit; null: never
+	UsedS   *float64 `json:"used_s"` // time since the last hit; null: never hit
 }

@@ -2,7 +2,7 @@ package api
 
 import "runtime/debug"
 
-// Version is that of the build.
+// Version returns the version of the build.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -1,4 +1,4 @@
-// Package clock reads the clock of all statistics.
+// Package clock reads the clock that all statistics use.
 package clock
 
 import (
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic is CLOCK_MONOTONIC in ns, as the engine's workers read it. The runtime
-// reads the same clock without a system call, but gives differences only.
+// Monotonic returns CLOCK_MONOTONIC in ns, the clock that the engine's workers read.
+// The runtime reads this clock without a system call but exposes only differences.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()
@@ -16,7 +16,7 @@ var start, startNS = time.Now(), read()
 func read() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0 // cannot fail for this clock
+		return 0 // the call cannot fail for this clock
 	}
 	return uint64(ts.Nano())
 }

@@ -1,4 +1,5 @@
-// Package cpu places threads on cores, and waits politely.
+// Package cpu pins threads to cores, sets their scheduling, and helps spinning
+// threads wait.
 package cpu
 
 import (
@@ -11,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxCores bounds core numbers: unix.CPUSet holds as many.
+// MaxCores is the limit of core numbers: a unix.CPUSet holds cores 0 to 1023.
 const MaxCores = 1024
 
-// ParseList reads a list of cores as the kernel writes them: "0,2-3". The cores
-// come in the order given; one named twice is an error. An empty list is nil.
+// ParseList parses a list of cores in the kernel's notation: "0,2-3". It keeps the
+// order of the list. A duplicate core is an error. An empty list gives nil.
 func ParseList(list string) ([]int, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -54,7 +55,7 @@ func parseCore(s string) (int, error) {
 	return int(n), nil
 }
 
-// Allowed lists the cores this process may run on, in ascending order.
+// Allowed returns the cores that this process may run on, in ascending order.
 func Allowed() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -80,9 +81,9 @@ func Pin(core int) error {
 	return nil
 }
 
-// Confine restricts all threads of this process, and so those that they start
-// later, to the allowed cores that are not in taken. Where none is left, it
-// changes nothing. Call it before the workers' threads are pinned.
+// Confine restricts all threads of this process, and threads that they start later,
+// to the allowed cores that are not in taken. If no core is left, it changes nothing.
+// Call it before the workers' threads are pinned.
 func Confine(taken []int) error {
 	allowed, err := Allowed()
 	if err != nil {

@@ -61,12 +61,12 @@ func TestPin(t *testing.T) {
 	}
 	done := make(chan []int)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
 		if err := Pin(allowed[0]); err != nil {
 			t.Error(err)
 		}
 		got := affinity(t, 0)
-		release(t, 0, allowed) // the thread may live on a little
+		release(t, 0, allowed) // the thread may end a little later than its goroutine
 		done <- got
 	}()
 	if got := <-done; !slices.Equal(got, allowed[:1]) {
@@ -77,7 +77,8 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// All threads move off the workers' cores, and all cores taken moves none.
+// Confine moves all threads off the workers' cores. It moves none if the workers have
+// all cores.
 func TestConfine(t *testing.T) {
 	allowed, err := Allowed()
 	if err != nil {
@@ -91,7 +92,7 @@ func TestConfine(t *testing.T) {
 		}
 		for _, tid := range tids {
 			if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
-				continue // it has ended
+				continue // the thread has ended
 			}
 			if got := affinity(t, tid); !slices.Equal(got, want) {
 				t.Fatalf("thread %d on %v, want %v", tid, got, want)

@@ -1,8 +1,8 @@
 package cpu
 
-// Pause tells the core n times that this thread waits for another (PAUSE on
-// amd64, YIELD on arm64): the core's other thread and the memory bus are left
-// alone meanwhile. One takes some 10 to 150 cycles.
+// Pause executes n pause instructions (PAUSE on amd64, YIELD on arm64) in a thread
+// that waits for another. They leave the core's other hardware thread and the memory
+// bus undisturbed. One takes 10 to 150 cycles.
 func Pause(n int) {
 	for ; n > 0; n-- {
 		pause()

@@ -2,7 +2,7 @@ package cpu
 
 import "testing"
 
-// Whatever the numbers are, nothing faults and nothing is changed or allocated.
+// Prefetch does not fault, change memory or allocate, whatever the numbers are.
 func TestPrefetch(t *testing.T) {
 	records := [4][3]uint64{{1}, {2}, {3}, {4}}
 	was := records

@@ -5,36 +5,36 @@ import (
 	"unsafe"
 )
 
-// Processor is the runtime's processor under a goroutine that is locked to its
-// thread and means to keep it.
+// Processor is the Go runtime's processor (P) of a goroutine that is locked to its
+// thread and wants to keep the P.
 //
-// The runtime's monitor asks a goroutine to give way once it has run for 10 ms,
-// which it tells from a number: the processor's count of scheduling decisions has
-// not changed (runtime/proc.go, retake). A locked goroutine gives way by handing
-// its processor to another thread, which hands it back as soon as it runs: late, on
-// a busy machine. Keep changes the number, and nobody
-// asks. Panics, faults and a stop of the world go on as ever, for no lock of the
-// runtime's is held.
+// The runtime's monitor asks a goroutine to yield once it has run for 10 ms. The
+// monitor measures this by a number, the P's count of scheduling decisions, which has
+// not changed (runtime/proc.go, retake). A locked goroutine yields by passing its P
+// to another thread, which passes the P back as soon as it runs. On a busy machine
+// this takes long. Keep changes the number, so the monitor does not ask. Panics,
+// faults and stopping the world work as usual, because Keep holds no lock of the
+// runtime.
 //
-// The number has no public name. It is found by what surrounds it; where that is
-// not as expected, the goroutine stays as preemptible as any.
+// The number has no public name. OwnProcessor finds it by the fields around it. If
+// they are not as expected, Keep does nothing and the goroutine stays preemptible.
 type Processor struct {
-	processor *uintptr // the thread's present processor; nil: not found
+	processor *uintptr // address of the thread's pointer to its P; nil if not found
 }
 
-// Of runtime.g, .m and .p; TestProcessor fails if they no longer hold.
+// Offsets into runtime.g, .m and .p in bytes. TestProcessor fails if they are wrong.
 const (
 	threadOfG        = 48
-	searchFrom       = 128 // in m: behind its gsignal and sigmask
+	searchFrom       = 128 // in m: behind gsignal and sigmask
 	searchTo         = 384
 	statusOfP        = 4
 	statusRunning    = 1
 	schedTickOfP     = 16
-	seenSchedTickOfP = 24 // as the monitor has seen it last
+	seenSchedTickOfP = 24 // the count that the monitor saw last
 	threadOfP        = 48
 )
 
-// OwnProcessor finds the processor of the calling goroutine, which must be locked
+// OwnProcessor returns the processor of the calling goroutine, which must be locked
 // to its thread.
 func OwnProcessor() (s Processor) {
 	g := self()
@@ -53,27 +53,27 @@ func OwnProcessor() (s Processor) {
 	return s
 }
 
-// isProcessor tells whether a word is a pointer to the processor that runs a
-// thread: it is in use, and names the thread.
+// isProcessor reports whether p points to the P of the thread: a P in use that names
+// the thread.
 func isProcessor(p, thread uintptr) (is bool) {
-	defer func() { _ = recover() }() // a word that is no pointer faults
+	defer func() { _ = recover() }() // reading through a word that is no pointer faults
 	return p >= 1<<16 && p%8 == 0 && word(p+threadOfP) == thread && *(*uint32)(pointer(p + statusOfP)) == statusRunning
 }
 
-// Keep has nobody ask for the processor. Call it at least every few milliseconds.
-// The number is of whoever has the processor, one after the other, which the race
-// detector does not know.
+// Keep keeps the monitor from asking for the P. Call it at least every few
+// milliseconds. The number has one owner at a time, whichever thread has the P; the
+// race detector does not know this.
 //
 //go:norace
 func (s *Processor) Keep() {
 	if s.processor != nil {
 		if p := *s.processor; p != 0 {
-			*(*uint32)(pointer(p + schedTickOfP))++ // ours while we run
+			*(*uint32)(pointer(p + schedTickOfP))++ // only the thread that has the P writes this word
 		}
 	}
 }
 
 func word(at uintptr) uintptr { return *(*uintptr)(pointer(at)) }
 
-// pointer is a pointer to the runtime's own memory, which it keeps for good.
+// pointer converts an address of memory that the runtime never frees to a pointer.
 func pointer(at uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&at)) }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestProcessor: the runtime's monitor sees the number that Keep writes, and what
-// goes wrong in a goroutine that does so can still be recovered.
+// The runtime's monitor reads the number that Keep writes, and a panic after Keep can
+// still be recovered.
 func TestProcessor(t *testing.T) {
 	if self() == 0 {
 		t.Skip("not on this processor")
@@ -49,11 +49,11 @@ func keeping() (why string) {
 	if !recovered {
 		return "no panic"
 	}
-	runtime.GC() // the world stops
+	runtime.GC() // stop the world
 	return ""
 }
 
-// TestNoProcessor: words that are no processor are not taken for one.
+// isProcessor refuses words that are no processor.
 func TestNoProcessor(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	thread := uintptr(1 << 40)

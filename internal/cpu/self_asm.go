@@ -2,5 +2,5 @@
 
 package cpu
 
-// self is the address of the runtime's description of the calling goroutine.
+// self returns the address of the runtime's g of the calling goroutine.
 func self() uintptr

@@ -6,18 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sliceNS is the least that the kernel takes (sched_setattr, __setparam_fair).
+// sliceNS is the shortest time slice that the kernel accepts (sched_setattr,
+// __setparam_fair).
 const sliceNS = 100_000
 
-// ShortSlice has the calling thread ask for the core in short turns. Linux (from
-// 6.12, EEVDF) then lets it run as soon as it wakes, instead of letting another
-// thread end a turn of some milliseconds first, and lets others run after a tenth of
-// a millisecond where it spins. Its share of the core stays what it is. Older kernels
-// take no notice. For this thread it ends Urgent.
+// ShortSlice gives the calling thread a short time slice. Linux 6.12 and later
+// (EEVDF) then runs the thread as soon as it wakes up, without waiting for the end of
+// another thread's slice of some milliseconds. If the thread spins, other threads run
+// after a tenth of a millisecond. Its share of the core stays the same. Older kernels
+// ignore the slice. ShortSlice also ends Urgent for this thread.
 func ShortSlice() error { return shortSlice(0) }
 
-// ShortSlices is ShortSlice for all threads of this process, and those that they
-// start.
+// ShortSlices calls ShortSlice for all threads of this process. Threads that they
+// start inherit the slice.
 func ShortSlices() error { return eachThread(shortSlice) }
 
 func shortSlice(tid int) error {
@@ -35,6 +36,6 @@ func shortSlice(tid int) error {
 	return nil
 }
 
-// Yield lets another thread that waits for this core run, and returns at once if
-// there is none.
+// Yield lets another thread that waits for this core run. It returns at once if no
+// thread waits.
 func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel keeps the length asked for, from 6.12, and policy and niceness always.
+// Linux 6.12 and later keep the slice. All kernels keep the policy and niceness.
 func TestShortSlice(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test
 	before, err := unix.SchedGetAttr(0, 0)
@@ -24,7 +24,7 @@ func TestShortSlice(t *testing.T) {
 	if after.Policy != before.Policy || after.Nice != before.Nice {
 		t.Errorf("%+v became %+v", before, after)
 	}
-	if before.Runtime != 0 && after.Runtime != sliceNS { // 0: a kernel that has no such thing
+	if before.Runtime != 0 && after.Runtime != sliceNS { // the value is 0 on a kernel without slices
 		t.Errorf("turns of %d ns", after.Runtime)
 	}
 }

@@ -7,35 +7,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgentPriority is the lowest of those that go before every usual thread.
+// urgentPriority is the lowest real-time priority: above every ordinary thread.
 const urgentPriority = 1
 
-// Urgent has all threads of this process, and those that they start, run before any
-// usual thread of the machine (SCHED_RR, sched(7)), until ShortSlice or ShortSlices.
-// It is for threads that sleep, and for milliseconds: what spins meanwhile keeps
-// others from its core. Without CAP_SYS_NICE it fails and changes nothing.
+// Urgent makes all threads of this process, and threads that they start, run before
+// every ordinary thread of the machine (SCHED_RR, sched(7)), until ShortSlice or
+// ShortSlices. Use it for milliseconds and for threads that mostly sleep: an urgent
+// thread that spins keeps other threads off its core. Without CAP_SYS_NICE it fails
+// and changes nothing.
 func Urgent() error { return eachThread(urgent) }
 
-// UrgentThread is Urgent for the calling thread alone.
+// UrgentThread makes only the calling thread urgent.
 func UrgentThread() error { return urgent(0) }
 
 func urgent(tid int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: urgentPriority}, 0)
 }
 
-// usual is a thread's attributes under the usual policy, with the niceness that it
-// has kept.
+// usual returns a thread's attributes for the ordinary policy, with the niceness that
+// the thread has kept.
 func usual(tid int, attr *unix.SchedAttr) *unix.SchedAttr {
 	nice := int32(0)
 	if n, err := unix.Getpriority(unix.PRIO_PROCESS, tid); err == nil {
-		nice = int32(20 - n) // what the system call returns is positive
+		nice = int32(20 - n) // the raw system call returns 20 minus the niceness
 	}
 	return &unix.SchedAttr{Size: attr.Size, Nice: nice}
 }
 
-// eachThread calls f for every thread of this process. A thread may start another
-// meanwhile: it goes over them until no new one turns up. Those that have ended are
-// left out.
+// eachThread calls f for every thread of this process. It repeats until no new thread
+// appears, because a thread may start another meanwhile. It skips threads that have
+// ended.
 func eachThread(f func(tid int) error) error {
 	seen := map[int]bool{}
 	for again := true; again; {

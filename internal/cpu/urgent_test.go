@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All threads become urgent, those too that are started meanwhile, and usual again
-// with the niceness that each had.
+// Urgent makes all threads urgent, including those started meanwhile. ShortSlices
+// makes them ordinary again with the niceness that each had.
 func TestUrgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: real-time priorities")
@@ -21,7 +21,7 @@ func TestUrgent(t *testing.T) {
 		started <- unix.Gettid()
 		<-end
 	}
-	own, err := unix.SchedGetAttr(0, 0) // how the tests are run
+	own, err := unix.SchedGetAttr(0, 0) // policy and niceness that the tests run with
 	if err != nil {
 		t.Fatal(err)
 	}

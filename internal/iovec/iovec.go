@@ -1,5 +1,5 @@
-// Package iovec is readv and writev over vectors that lie in mapped memory, for
-// queues whose frames cost one system call each.
+// Package iovec wraps readv and writev with vectors in mapped memory, for queues that
+// make one system call a frame.
 package iovec
 
 import (
@@ -11,24 +11,24 @@ import (
 	"weft/internal/shm"
 )
 
-// Vector is the kernel's struct iovec (include/uapi/linux/uio.h) with the base as a
-// number, for it lies in memory of its own outside of the Go heap and points to
-// foreign memory mostly.
+// Vector is the kernel's struct iovec (include/uapi/linux/uio.h). The base is a
+// number, because vectors are outside of the Go heap and mostly point to foreign
+// memory.
 type Vector struct {
 	Base uintptr
 	Len  uintptr
 }
 
-// Size of a Vector in bytes, the kernel's on 64-bit machines.
+// Size is the size of a Vector in bytes, as in the kernel of 64-bit machines.
 const Size = 16
 
 var _ [Size]byte = [unsafe.Sizeof(Vector{})]byte{}
 
-// BatchBytes is how much a batch reads at most, but for what its last read adds, so
-// that what was read is still in the cache when it is sent.
+// BatchBytes is the number of bytes after which a batch reads no further frame. It
+// keeps the bytes in the cache until they are sent.
 const BatchBytes = 128 << 10
 
-// Max is what one call takes (UIO_MAXIOV).
+// Max is the largest number of vectors of one call (UIO_MAXIOV).
 const Max = 1024
 
 // Map maps n bytes of zeroed memory outside of the Go heap.
@@ -40,21 +40,22 @@ func Map(n int) ([]byte, error) {
 	return mem, nil
 }
 
-// View takes n vectors from the start of mem.
+// View returns n vectors at the start of mem.
 func View(mem []byte, n int) []Vector { return shm.View[Vector](mem, 0, n) }
 
-// Address of the first byte of mem, which must not be empty. A number keeps
-// nothing alive: mem is mapped memory, or part of a batch that the caller holds
-// (Go's heap does not move, and a batch that comes through an interface is not on
-// a stack).
+// Address returns the address of the first byte of mem, which must not be empty. A
+// number keeps nothing alive, so mem must be mapped memory or a part of a batch that
+// the caller holds. Go's heap does not move, and a batch passed through an interface
+// is not on a stack.
 func Address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// Readv and Writev do not tell the scheduler: the descriptor does not block.
+// Readv reads from fd into n vectors at the address vectors. It bypasses Go's
+// scheduler, because the descriptor does not block.
 func Readv(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_READV, fd, vectors, n)
 }
 
-// Writev is Readv the other way.
+// Writev writes n vectors at the address vectors to fd, as Readv reads.
 func Writev(fd int, vectors uintptr, n int) (int, unix.Errno) {
 	return call(unix.SYS_WRITEV, fd, vectors, n)
 }

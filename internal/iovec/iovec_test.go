@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is written from several pieces of memory is read into several others.
+// Writev from several pieces of memory and Readv into several others keep the bytes.
 func TestReadvWritev(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -54,7 +54,7 @@ func TestReadvWritev(t *testing.T) {
 			t.Errorf("at %d: %q, want %q", c.at, got, c.want)
 		}
 	}
-	vectors[0].Base = 1 // no memory of ours
+	vectors[0].Base = 1 // an address that is not mapped
 	if _, errno := Writev(pipe[1], at, 1); errno != unix.EFAULT {
 		t.Errorf("a bad address: %v", errno)
 	}

@@ -14,7 +14,7 @@ import (
 // request is struct iocb of linux/aio_abi.h, little endian.
 type request struct {
 	data    uint64
-	key     uint32 // the kernel writes it
+	key     uint32 // the kernel writes this field
 	rwFlags uint32
 	op      uint16
 	prio    int16
@@ -24,7 +24,7 @@ type request struct {
 	offset  int64
 	_       uint64
 	flags   uint32
-	result  uint32 // the eventfd to signal
+	result  uint32 // descriptor of the eventfd to signal
 }
 
 // completionRing is struct aio_ring of fs/aio.c, which the kernel maps at the
@@ -47,19 +47,22 @@ const (
 	opPread         = 0 // IOCB_CMD_PREAD
 	flagResultEvent = 1 // IOCB_FLAG_RESFD
 	ringMagic       = 0xa10a10a1
-	// maxContexts bounds the contexts of a process. With more workers, some share
-	// one: correct, but their cores take its cache lines from each other.
+	// maxContexts is the largest number of contexts of a process. With more workers,
+	// some share a context: this is correct, but slower, because their cores compete
+	// for its cache lines.
 	maxContexts = 16
-	// contextRequests counts against the machine's fs.aio-max-nr, 65,536 by default.
-	// The kernel rounds the ring up to a page.
+	// contextRequests is the number of requests of a context. It counts against the
+	// machine's fs.aio-max-nr, 65,536 by default. The kernel rounds the ring up to a
+	// page.
 	contextRequests = 1
-	// submitTries bounds how often Signal empties a full completion ring.
+	// submitTries is the number of times Signal tries to submit to a full completion
+	// ring, emptying it in between.
 	submitTries = 3
 )
 
-// completions is an asynchronous I/O context, whose every request is complete when
-// io_submit returns. Several threads may use one: each moves head to the tail that
-// it saw, and a head too far behind delays the kernel's count of free slots only.
+// completions is an asynchronous I/O context. Every request is complete when
+// io_submit returns. Several threads may use one context: each moves head to the tail
+// that it saw. A head that lags behind only delays the kernel's count of free slots.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -78,9 +81,10 @@ func newCompletions() (*completions, error) {
 	return c, nil
 }
 
-// submit reports false if the kernel did not take the request for want of memory or
-// slots. A request that the kernel refuses signals nothing, and counts as taken: its
-// result is no eventfd. The call does not enter Go's scheduler, for it returns at once.
+// submit returns false if the kernel lacks memory or slots for the request. It
+// returns true for a request that the kernel refuses because the result descriptor is
+// no eventfd; such a request signals nothing. The call bypasses Go's scheduler,
+// because it returns at once.
 func (c *completions) submit(list *[1]*request) bool {
 	for range submitTries {
 		n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, c.id, 1, uintptr(unsafe.Pointer(list)))
@@ -95,17 +99,17 @@ func (c *completions) submit(list *[1]*request) bool {
 	return false
 }
 
-// contexts are the process's, made by Prepare and never freed: io_destroy waits for
-// a grace period of the kernel.
+// contexts are the contexts of the process. Prepare makes them. They are never freed,
+// because io_destroy waits for a grace period of the kernel.
 var contexts struct {
 	sync.Mutex
 	all  []*completions
-	null int // /dev/null, from which requests read nothing
+	null int // descriptor of /dev/null, from which requests read nothing
 }
 
-// Prepare makes the contexts that Foreign.Signal uses; where some are missing, a
-// later call tries again. Without any of them, signals are written, and a front end
-// can block whoever writes.
+// Prepare makes the contexts that Foreign.Signal uses. A later call tries again to
+// make the missing ones. Without any context, Signal writes to the eventfd, and a
+// front end can block the writer.
 func Prepare() error {
 	contexts.Lock()
 	defer contexts.Unlock()
@@ -137,12 +141,12 @@ func prepare() error {
 	return nil
 }
 
-// contextOf is a worker's context, nil if there is none at all, and the descriptor
-// that requests read.
+// contextOf returns a worker's context, or nil if there are none, and the descriptor
+// that its requests read.
 func contextOf(worker int) (*completions, int) {
 	contexts.Lock()
 	defer contexts.Unlock()
-	_ = prepare() // the error was reported at the start
+	_ = prepare() // Prepare reported the error at the start
 	if len(contexts.all) == 0 {
 		return nil, 0
 	}

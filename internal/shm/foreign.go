@@ -10,54 +10,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Foreign is an eventfd that a process outside of Weft has too, and that Weft signals: a
-// front end's call or err descriptor. O_NONBLOCK belongs to the file description, so that
-// the front end can clear it at any time. A front end that also fills the counter blocks
-// a write.
+// Foreign is an eventfd that Weft signals and a process outside of Weft also holds: a
+// front end's call or err descriptor. A plain write to it can block. O_NONBLOCK
+// belongs to the file description, so the front end can clear it at any time, and the
+// front end can fill the counter.
 //
-// Signal depends on neither. It submits a request that completes at once, with the
+// Signal does not write. It submits a request that completes at once, with the
 // eventfd as its result event (IOCB_FLAG_RESFD). The kernel's eventfd_signal stops
-// counting at the counter's maximum, wakes whoever waits, and never waits itself.
+// counting at the counter's maximum, wakes all waiters, and never waits itself.
 //
-// A front end's event that Weft waits for, a kick, is watched for edges and never read: a
-// read blocks on an empty counter, and wakes everyone who waits for room in it.
+// Weft also waits for events of a front end (kicks). It watches them edge-triggered
+// and never reads them: a read blocks on an empty counter, and wakes everyone who
+// waits to write.
 //
-// The descriptor stays the caller's. Methods of nil do nothing. Several goroutines may
-// call Signal at once.
+// The caller owns the descriptor. Methods of a nil Foreign do nothing. Several
+// goroutines may call Signal at once.
 type Foreign struct {
 	fd      int
-	via     *completions // nil: no context was to be had, see writeAnyway
+	via     *completions // nil if there is no context, see writeAnyway
 	request request
-	list    [1]*request // io_submit's argument
-	slow    int         // signals in a row that took more than MaxSignalNS
+	list    [1]*request // argument of io_submit
+	slow    int         // number of signals in a row that took more than MaxSignalNS
 }
 
-// A signal wakes every waiter of the eventfd with interrupts disabled, and a front end
-// can have millions of waiters: one poll waits as often as RLIMIT_NOFILE allows. Each
-// costs the signalling thread 30 to 100 ns.
+// A signal wakes every waiter of the eventfd with interrupts disabled. Each waiter
+// costs the signalling thread 30 to 100 ns. A front end can have millions of waiters:
+// one poll call can wait as often as RLIMIT_NOFILE allows.
 const (
-	// MaxSignalNS is the CPU time that a signal may take. With a few waiters it takes
-	// 1 µs.
+	// MaxSignalNS is the largest acceptable CPU time of a signal in ns. With a few
+	// waiters a signal takes 1 µs.
 	MaxSignalNS = 250_000
-	// SlowSignals is the number of signals in a row beyond MaxSignalNS at which Slow
-	// reports true. One can be an interrupt's fault.
+	// SlowSignals is the number of consecutive signals over MaxSignalNS at which Slow
+	// returns true. An interrupt can delay a single one.
 	SlowSignals = 3
-	// suspected is the number of signals measured after Suspect.
+	// suspected is the number of signals that Suspect makes the process measure.
 	suspected = 64
 )
 
-// suspicion is the number of signals of this process that are still to be measured.
+// suspicion is the number of signals of this process still to measure.
 var suspicion atomic.Int32
 
-// Suspect has the next signals of the process measured. A worker calls it after a pass
-// that took long; otherwise no signal reads a clock.
+// Suspect turns on the measurement of the process's next signals. A worker calls it
+// after a pass that took long. Without it no signal reads a clock.
 func Suspect() { suspicion.Store(suspected) }
 
-// Slow tells whether the last signals measured took so long that the event's owner
-// must be cut off.
+// Slow reports whether the latest measured signals took so long that the event's
+// owner must be detached.
 func (e *Foreign) Slow() bool { return e != nil && e.slow >= SlowSignals }
 
-// NewForeign checks that fd is an eventfd. The error says what it is otherwise.
+// NewForeign makes a Foreign of fd. If fd is not an eventfd, the error says which
+// kind of file it is.
 func NewForeign(fd int) (*Foreign, error) {
 	if err := CheckEvent(fd); err != nil {
 		return nil, err
@@ -68,20 +70,20 @@ func NewForeign(fd int) (*Foreign, error) {
 	return e, nil
 }
 
-// CheckEvent tells whether fd is an eventfd.
+// CheckEvent returns an error if fd is not an eventfd.
 func CheckEvent(fd int) error {
 	what, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	if what != "anon_inode:[eventfd]" { // a file's path begins with a slash
+	if what != "anon_inode:[eventfd]" { // the link of a real file begins with a slash
 		return fmt.Errorf("the descriptor is %q, expected an eventfd", what)
 	}
 	return nil
 }
 
-// Place names the worker that signals the event most, so that workers seldom share
-// a context. Nobody uses the event meanwhile.
+// Place sets the worker that signals the event most, so that workers seldom share a
+// context. Nobody uses the event during Place.
 func (e *Foreign) Place(worker int) {
 	if e == nil {
 		return
@@ -91,7 +93,7 @@ func (e *Foreign) Place(worker int) {
 	e.request = request{op: opPread, fd: uint32(null), flags: flagResultEvent, result: uint32(e.fd)}
 }
 
-// Signal makes the event readable and wakes whoever waits for it.
+// Signal makes the event readable and wakes its waiters.
 func (e *Foreign) Signal() {
 	if e == nil {
 		return
@@ -114,15 +116,16 @@ func (e *Foreign) signal() {
 	}
 }
 
-// measured signals, and returns the CPU time of the thread in ns. Wall time would count
-// a process that the signal wakes on this core.
+// measured signals and returns the thread's CPU time for it in ns. Wall time would
+// include a process that the signal wakes on this core.
 func (e *Foreign) measured() int64 {
 	before := threadNS()
 	e.signal()
 	return threadNS() - before
 }
 
-// Probe signals, off any worker's core, and refuses an event with too many waiters.
+// Probe signals the event from a thread that is no worker's, and returns an error if
+// the event has too many waiters.
 func (e *Foreign) Probe() error {
 	if e == nil {
 		return nil
@@ -136,15 +139,16 @@ func (e *Foreign) Probe() error {
 	return nil
 }
 
-// threadNS is the CPU time of the calling thread.
+// threadNS returns the CPU time of the calling thread in ns.
 func threadNS() int64 {
 	var ts unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&ts)), 0)
 	return ts.Nano()
 }
 
-// writeAnyway is Signal without a context. A front end that clears O_NONBLOCK between
-// the two calls may block it; Prepare's error names the remedy.
+// writeAnyway signals the event by a write, without a context. It may block if the
+// front end clears O_NONBLOCK between the two system calls. Prepare's error says how
+// to avoid this.
 func (e *Foreign) writeAnyway() {
 	if unix.SetNonblock(e.fd, true) == nil {
 		SignalOwn(e.fd)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockingEvent is an eventfd whose other owner has cleared O_NONBLOCK.
+// blockingEvent returns an eventfd whose O_NONBLOCK another owner has cleared.
 func blockingEvent(t *testing.T, flags int) int {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|flags)
@@ -29,8 +29,8 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
-// returns fails if a call is still blocked after a time far beyond any scheduling,
-// and then releases it.
+// returns fails the test if call is still blocked long after any scheduling delay,
+// and then calls release to end it.
 func returns(t *testing.T, what string, release, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -71,8 +71,8 @@ func count(t *testing.T, fd int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// The other owner cannot hold up a signal, whatever it does to the counter and to
-// O_NONBLOCK, and sees every signal as readable.
+// The other owner cannot block a signal with the counter or O_NONBLOCK. It sees every
+// signal as readable.
 func TestForeignNeverBlocks(t *testing.T) {
 	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 	}
 }
 
-// Signals count as writes of one do, far beyond the size of the completion ring, and
-// wake a reader that waits.
+// Each signal adds one to the counter, far beyond the size of the completion ring,
+// and wakes a waiting reader.
 func TestForeignSignals(t *testing.T) {
 	const signals = 10_000
 	fd := blockingEvent(t, 0)
@@ -115,7 +115,7 @@ func TestForeignSignals(t *testing.T) {
 	<-woken
 }
 
-// Several threads may use one context, and one event.
+// Several threads may use one context and one event at once.
 func TestForeignShared(t *testing.T) {
 	const threads, signals = 8, 20_000
 	fd := blockingEvent(t, 0)
@@ -134,7 +134,7 @@ func TestForeignShared(t *testing.T) {
 	}
 }
 
-// Without a context a signal is written.
+// Without a context a signal is a write.
 func TestForeignWithoutContext(t *testing.T) {
 	fd := blockingEvent(t, 0)
 	e := foreign(t, fd)
@@ -148,7 +148,7 @@ func TestForeignWithoutContext(t *testing.T) {
 	}
 }
 
-// Nothing but an eventfd is taken.
+// NewForeign refuses every descriptor that is not an eventfd.
 func TestForeignRefuses(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "anon_inode:[eventfd]")
 	if err != nil {

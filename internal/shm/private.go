@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved is memory that Private takes before it asks for more.
+// reserved is memory that Reserve has prepared for Private.
 var reserved struct {
 	sync.Mutex
 	blocks [][]byte
 }
 
-// Private returns n zeroed elements that no other process sees, their pages in
-// place and, where the kernel gives them, huge: a table that is read here and there
-// costs a walk of the page tables with every other access otherwise. T has no
-// pointers.
+// Private returns n zeroed elements in memory of this process alone. Its pages are
+// populated, and huge if the kernel provides them: random access to a large table in
+// small pages costs a page walk at every other access. T has no pointers.
 func Private[T any](n int) []T {
 	size := privateBytes[T](n)
 	mem := takeReserved(size)
@@ -27,8 +26,8 @@ func Private[T any](n int) []T {
 	return View[T](mem, 0, n)
 }
 
-// Reserve makes the memory of a later Private of as many bytes: putting pages in
-// place takes milliseconds, for which not everybody has the time later.
+// Reserve prepares the memory for a later Private of the same size. Populating pages
+// takes milliseconds, which the later caller may not have.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))
 	reserved.Lock()
@@ -55,7 +54,7 @@ func takeReserved(size int) []byte {
 
 func populated(size int) []byte {
 	mem := make([]byte, size)
-	// Advice: an old kernel, or one that is told not to, gives plain pages.
+	// MADV_HUGEPAGE is advice: a kernel without huge pages uses small ones.
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	return mem

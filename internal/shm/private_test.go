@@ -2,7 +2,7 @@ package shm
 
 import "testing"
 
-// What was reserved is taken once, by whoever wants as much, and is zeroed as all is.
+// One Private takes the reserved memory, and finds it zeroed.
 func TestReserve(t *testing.T) {
 	Reserve[uint64](1000)
 	if takeReserved(7999) != nil {

@@ -1,6 +1,6 @@
-// Package shm is the memory that the two processes share: regions (memfd), rings
-// of messages between one producer and one consumer, and typed views. It is one
-// of the few places that may use unsafe.
+// Package shm manages the memory that control and engine share: regions (memfd),
+// message rings between one producer and one consumer, and typed views. It is one of
+// the few packages that may use unsafe.
 package shm
 
 import (
@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Region is a sealed memfd mapped into this process. It holds no Go pointers.
-// The descriptor can be sent to the other process, which Opens it.
+// Region is a sealed memfd mapped into this process. It holds no Go pointers. Another
+// process that receives the descriptor maps the region with Open.
 type Region struct {
 	fd  int
 	mem []byte
 }
 
-// Create makes a zeroed region of size bytes, rounded up to pages, that can
-// neither shrink nor grow. Pages take memory only once touched.
+// Create makes a zeroed region of size bytes, rounded up to pages, that can neither
+// shrink nor grow. The kernel allocates a page at its first use.
 func Create(name string, size int) (*Region, error) {
 	page := unix.Getpagesize()
 	size = (size + page - 1) &^ (page - 1)
@@ -37,8 +37,7 @@ func Create(name string, size int) (*Region, error) {
 	return Open(fd)
 }
 
-// Open maps all of the region behind fd, and owns fd from then on, also when it
-// fails (it is closed).
+// Open maps the whole region behind fd. It owns fd and closes it if it fails.
 func Open(fd int) (*Region, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -53,10 +52,10 @@ func Open(fd int) (*Region, error) {
 	return &Region{fd: fd, mem: mem}, nil
 }
 
-// FD is the region's descriptor; the region owns it.
+// FD returns the region's descriptor; the region owns it.
 func (r *Region) FD() int { return r.fd }
 
-// Bytes is the whole region. Valid until Close.
+// Bytes returns the whole region, valid until Close.
 func (r *Region) Bytes() []byte { return r.mem }
 
 // Close unmaps the region and closes its descriptor. Views become invalid.
@@ -67,9 +66,9 @@ func (r *Region) Close() error {
 	return err
 }
 
-// View returns n values of T that start off bytes into mem, in place. T must
-// hold no pointers, and off must suit its alignment; View panics if the values
-// do not lie in mem, for both sides compute offsets from the same constants.
+// View returns n values of T in place, from byte off of mem on. T must hold no
+// pointers, and off must be aligned for T. View panics if the values exceed mem: both
+// processes compute offsets from the same constants, so this is a bug.
 func View[T any](mem []byte, off, n int) []T {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -82,16 +81,15 @@ func View[T any](mem []byte, off, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
 }
 
-// Layout hands out aligned pieces of a region in order, so that both processes
-// arrive at the same offsets by making the same calls. With a nil Mem it only
-// measures.
+// Layout divides a region into aligned pieces in order. Both processes make the same
+// calls and get the same offsets. With a nil Mem, Layout only measures the size.
 type Layout struct {
 	Mem []byte
 	Off int
 }
 
-// Carve takes n values of T from the layout, each piece starting at a cache
-// line. It returns nil while measuring.
+// Carve takes n values of T from the layout; each piece starts at a cache line. It
+// returns nil while the layout only measures.
 func Carve[T any](l *Layout, n int) []T {
 	var t T
 	l.Off = (l.Off + 63) &^ 63
@@ -103,15 +101,16 @@ func Carve[T any](l *Layout, n int) []T {
 	return View[T](l.Mem, off, n)
 }
 
-// Populate puts the pages of s, which lies in a region, in place, so that nobody who
-// writes there waits for them. A kernel that cannot leaves it to whoever writes.
+// Populate makes the kernel allocate the pages of s, which is in a region, so that no
+// later write waits for them. If the kernel does not support this, the first writes
+// allocate the pages.
 func Populate[T any](s []T) {
 	if len(s) == 0 {
 		return
 	}
 	page := uintptr(unix.Getpagesize())
 	at := uintptr(unsafe.Pointer(&s[0]))
-	skipped := -at & (page - 1) // of a page that others begin
+	skipped := -at & (page - 1) // bytes of a first page that s shares with other data
 	if size := uintptr(len(s)) * unsafe.Sizeof(s[0]); size > skipped {
 		mem := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&s[0]), skipped)), size-skipped)
 		_ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)

@@ -5,32 +5,31 @@ import (
 	"sync/atomic"
 )
 
-// A ring carries messages of varying length from one Producer to one Consumer
-// through shared memory, without locks. The two never wait for each other: a
-// full ring refuses; an empty one is slept on through an eventfd that is
-// written only if the consumer said it sleeps.
+// A ring carries messages of any length from one Producer to one Consumer through
+// shared memory, without locks. Neither side waits for the other. A full ring refuses
+// messages. The consumer of an empty ring sleeps on an eventfd, which the producer
+// writes only if the consumer's sleeping flag is set.
 //
-// A message is a 32-bit length followed by its bytes, padded to 8; it never
-// wraps: where it does not fit before the end, a length of wrapMark skips to
-// the start. Head and tail count bytes and only grow.
+// A message is a 32-bit length and its bytes, padded to 8. A message never wraps: if
+// it does not fit before the end of the ring, a length of wrapMark skips to the
+// start. Head and tail count bytes and only grow.
 type ringHeader struct {
-	head     atomic.Uint64 // bytes published; producer writes
-	messages atomic.Uint64 // messages published; producer writes
+	head     atomic.Uint64 // number of bytes published; the producer writes it
+	messages atomic.Uint64 // number of messages published; the producer writes it
 	_        [48]byte
-	tail     atomic.Uint64 // bytes released; consumer writes
-	done     atomic.Uint64 // messages released; consumer writes
-	sleeping atomic.Uint32 // the consumer sleeps or is about to; consumer writes
+	tail     atomic.Uint64 // number of bytes released; the consumer writes it
+	done     atomic.Uint64 // number of messages released; the consumer writes it
+	sleeping atomic.Uint32 // set if the consumer sleeps or is about to; the consumer writes it
 	_        [44]byte
 }
 
 const (
 	wrapMark = 1<<32 - 1
-	// MaxMessage is the longest message in bytes; a ring is at least twice as
-	// large.
+	// MaxMessage is the longest message in bytes. A ring is at least twice as large.
 	MaxMessage = 1 << 17
 )
 
-// RingMem is a ring's place in a region, from which each side makes its end.
+// RingMem is the memory of a ring in a region. Each side makes its end from it.
 type RingMem struct {
 	hdr  *ringHeader
 	data []byte
@@ -47,24 +46,23 @@ func CarveRing(l *Layout, size int) RingMem {
 	return RingMem{hdr: &hdr[0], data: data}
 }
 
-// Producer is the writing end. One goroutine owns it.
+// Producer is the writing end of a ring. One goroutine owns it.
 type Producer struct {
 	RingMem
 	wake     int
-	head     uint64 // bytes written, published or not
+	head     uint64 // number of bytes written, published or not
 	messages uint64
-	reserved uint64 // head once the reserved message is committed
+	reserved uint64 // value of head after the commit of the reserved message
 }
 
-// NewProducer opens the writing end; wake is the consumer's eventfd, -1 if the
-// consumer only polls. On a ring in use it goes on after the last message that
-// was published.
+// NewProducer opens the writing end. wake is the consumer's eventfd, or -1 if the
+// consumer only polls. In a used ring it continues behind the last published message.
 func NewProducer(m RingMem, wake int) *Producer {
 	return &Producer{RingMem: m, wake: wake, head: m.hdr.head.Load(), messages: m.hdr.messages.Load()}
 }
 
-// Reserve returns n bytes (at most MaxMessage) in the ring to write a message
-// into, nil when the ring is full. Until Commit, a further Reserve starts over.
+// Reserve returns n bytes in the ring for a message, at most MaxMessage, or nil if
+// the ring is full. Another Reserve before Commit replaces the first one.
 func (p *Producer) Reserve(n int) []byte {
 	need := uint64(4+n+7) &^ 7
 	size := uint64(len(p.data))
@@ -91,15 +89,16 @@ func (p *Producer) Commit() {
 	p.messages++
 }
 
-// Publish makes the committed messages visible, wakes the consumer if it
-// sleeps, and returns the number of messages published since the ring began:
-// once the consumer's Done has reached it, all of them have been dealt with.
+// Publish makes the committed messages visible and wakes the consumer if it sleeps.
+// It returns the number of messages ever published. The consumer has released all of
+// them when Done reaches this number.
 func (p *Producer) Publish() uint64 {
 	if p.head != p.hdr.head.Load() {
 		p.hdr.messages.Store(p.messages)
 		p.hdr.head.Store(p.head) // pairs with Next
-		// Store above, load below, both sequentially consistent; Sleep has them
-		// the other way round, so that one of the two sees the other.
+		// The store above and the load below are sequentially consistent. Sleep
+		// stores and loads in the opposite order, so at least one side sees the
+		// other's store.
 		if p.wake >= 0 && p.hdr.sleeping.Load() != 0 {
 			SignalOwn(p.wake)
 		}
@@ -107,8 +106,8 @@ func (p *Producer) Publish() uint64 {
 	return p.messages
 }
 
-// Push writes and publishes one message. It reports false, having changed
-// nothing, when the ring is full.
+// Push writes and publishes one message. If the ring is full, it changes nothing and
+// returns false.
 func (p *Producer) Push(msg []byte) bool {
 	buf := p.Reserve(len(msg))
 	if buf == nil {
@@ -120,26 +119,26 @@ func (p *Producer) Push(msg []byte) bool {
 	return true
 }
 
-// Done is the number of messages the consumer has released since the ring began.
+// Done returns the number of messages that the consumer has ever released.
 func (p *Producer) Done() uint64 { return p.hdr.done.Load() }
 
-// Consumer is the reading end. One goroutine owns it.
+// Consumer is the reading end of a ring. One goroutine owns it.
 type Consumer struct {
 	RingMem
-	tail  uint64 // bytes read, released or not
-	count uint64 // messages read, released or not
-	head  uint64 // the producer's head, as last seen
+	tail  uint64 // number of bytes read, released or not
+	count uint64 // number of messages read, released or not
+	head  uint64 // latest value of the producer's head read here
 }
 
-// NewConsumer opens the reading end. On a ring in use it starts with the first
-// message that was not released.
+// NewConsumer opens the reading end. In a used ring it starts at the first message
+// not released.
 func NewConsumer(m RingMem) *Consumer {
 	tail := m.hdr.tail.Load()
 	return &Consumer{RingMem: m, tail: tail, head: tail, count: m.hdr.done.Load()}
 }
 
-// Next returns the next message in place, nil if there is none. It stays valid
-// until Release. A ring whose lengths make no sense counts as empty.
+// Next returns the next message in place, or nil. The message is valid until Release.
+// A corrupt length makes the ring look empty.
 func (c *Consumer) Next() []byte {
 	size := uint64(len(c.data))
 	for {
@@ -164,17 +163,17 @@ func (c *Consumer) Next() []byte {
 	}
 }
 
-// Release gives the room of all messages read so far back to the producer.
+// Release lets the producer reuse the space of all messages read so far.
 func (c *Consumer) Release() { c.ReleaseTo(c.Mark()) }
 
-// Mark is a place between two messages.
+// Mark is a position between two messages.
 type Mark struct{ tail, count uint64 }
 
-// Mark is the place behind the message read last.
+// Mark returns the position behind the latest message read.
 func (c *Consumer) Mark() Mark { return Mark{c.tail, c.count} }
 
-// ReleaseTo gives the room of all messages before m back to the producer. Marks
-// are released in their order.
+// ReleaseTo lets the producer reuse the space of all messages before m. Marks must be
+// released in order.
 func (c *Consumer) ReleaseTo(m Mark) {
 	if c.hdr.tail.Load() != m.tail {
 		c.hdr.done.Store(m.count)
@@ -182,8 +181,8 @@ func (c *Consumer) ReleaseTo(m Mark) {
 	}
 }
 
-// Sleep tells the producer that its next message must wake the consumer. It
-// reports false, with the wish taken back, if a message is waiting already.
+// Sleep asks the producer to wake the consumer at its next message. If a message
+// waits already, Sleep cancels the request and returns false.
 func (c *Consumer) Sleep() bool {
 	c.hdr.sleeping.Store(1)
 	if c.hdr.head.Load() != c.tail { // pairs with Publish
@@ -193,5 +192,5 @@ func (c *Consumer) Sleep() bool {
 	return true
 }
 
-// Awake takes the wish for a wake-up back.
+// Awake cancels the request for a wake-up.
 func (c *Consumer) Awake() { c.hdr.sleeping.Store(0) }

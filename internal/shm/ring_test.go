@@ -19,7 +19,7 @@ func newRing(t testing.TB, size int) RingMem {
 	return CarveRing(&Layout{Mem: r.Bytes()}, size)
 }
 
-// Messages of random lengths arrive whole and in order, across goroutines.
+// Messages of random lengths arrive intact and in order across goroutines.
 func TestRingOrder(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	const count = 20000
@@ -58,7 +58,7 @@ func TestRingOrder(t *testing.T) {
 	}
 }
 
-// What is behind a mark that was released stays, and a reopened end begins there.
+// ReleaseTo keeps the messages behind the mark, and a reopened consumer starts there.
 func TestRingReleaseTo(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p, c := NewProducer(m, -1), NewConsumer(m)
@@ -82,7 +82,7 @@ func TestRingReleaseTo(t *testing.T) {
 	}
 }
 
-// A full ring refuses without losing what it holds; a reopened end goes on.
+// A full ring refuses a message and keeps its content. A reopened end continues.
 func TestRingFullAndReopen(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	p := NewProducer(m, -1)
@@ -98,8 +98,8 @@ func TestRingFullAndReopen(t *testing.T) {
 	c.Next()
 	c.Next()
 	c.Release()
-	c.Next()           // read, not released: seen again
-	c = NewConsumer(m) // as after a restart
+	c.Next()           // a message read but not released is received again
+	c = NewConsumer(m) // restart of the consumer
 	p = NewProducer(m, -1)
 	for i := 2; i < sent; i++ {
 		got := c.Next()
@@ -115,7 +115,8 @@ func TestRingFullAndReopen(t *testing.T) {
 	}
 }
 
-// Sleep is refused while a message waits, and the wish wakes otherwise.
+// Sleep returns false while a message waits. Otherwise the next message wakes the
+// consumer.
 func TestRingSleep(t *testing.T) {
 	m := newRing(t, 2*MaxMessage)
 	fd, err := NewEvent()

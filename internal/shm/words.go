@@ -2,9 +2,9 @@ package shm
 
 import "unsafe"
 
-// Words returns the 64-bit words of *v in place: a block of counters, to be
-// summed word by word. T holds nothing but uint64, and Words panics if its size
-// or alignment is not theirs.
+// Words returns the 64-bit words of *v in place, so that a block of counters can be
+// summed word by word. T consists of uint64 only. Words panics if T's size or
+// alignment does not fit.
 func Words[T any](v *T) []uint64 {
 	size, align := unsafe.Sizeof(*v), unsafe.Alignof(*v)
 	if size%8 != 0 || align != 8 {

@@ -1,5 +1,6 @@
-// Package testnet gives tests network namespaces of their own, named, so that
-// `ip netns exec` and code that opens a namespace by name find them. Tests only.
+// Package testnet gives tests their own network namespaces. The namespaces have
+// names, so that `ip netns exec` and code that opens a namespace by name find them.
+// Only tests may use it.
 package testnet
 
 import (
@@ -14,10 +15,10 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Namespace is a network namespace with its loopback up. It is removed at the
-// end of the test.
+// Namespace is a network namespace with its loopback device up. The end of the test
+// removes it.
 type Namespace struct {
-	// Name as in `ip netns`; unique on this machine.
+	// Name is the name for `ip netns`, unique on this machine.
 	Name string
 	t    testing.TB
 }
@@ -32,7 +33,7 @@ func NeedsRoot(t testing.TB, reason string) {
 	}
 }
 
-// New makes a namespace. It skips the test where the process is not root.
+// New makes a namespace. It skips the test if the process is not root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	NeedsRoot(t, "makes network namespaces")
@@ -42,7 +43,7 @@ func New(t testing.TB) *Namespace {
 			t.Errorf("namespace %s: %v", n.Name, err)
 		}
 	})
-	// A named namespace becomes the thread's own: go back to where it was.
+	// Making a named namespace moves the thread into it: return to the previous one.
 	back := hold(t)
 	h, err := netns.NewNamed(n.Name)
 	back()
@@ -54,8 +55,8 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// hold locks the goroutine to its thread and returns what takes the thread
-// back to its present namespace and unlocks it.
+// hold locks the goroutine to its thread. The function returned moves the thread back
+// to its present namespace and unlocks it.
 func hold(t testing.TB) func() {
 	runtime.LockOSThread()
 	old, err := netns.Get()
@@ -72,8 +73,8 @@ func hold(t testing.TB) func() {
 	}
 }
 
-// Do runs f in the namespace, on this goroutine; f may end the test. Sockets f
-// opens stay in the namespace; goroutines it starts do not run in it.
+// Do runs f in the namespace on this goroutine. f may end the test. Sockets that f
+// opens stay in the namespace. Goroutines that f starts do not run in the namespace.
 func (n *Namespace) Do(f func()) {
 	n.t.Helper()
 	defer hold(n.t)()
@@ -89,13 +90,13 @@ func (n *Namespace) Do(f func()) {
 	f()
 }
 
-// Command is a command that will run in the namespace.
+// Command returns a command that runs in the namespace.
 func (n *Namespace) Command(args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.Name}, args...)...)
 }
 
-// Exec runs a command in the namespace and returns what it printed. The test
-// ends if the command fails.
+// Exec runs a command in the namespace and returns its output. The test ends if the
+// command fails.
 func (n *Namespace) Exec(args ...string) string {
 	n.t.Helper()
 	out, err := n.Command(args...).CombinedOutput()
@@ -105,8 +106,8 @@ func (n *Namespace) Exec(args ...string) string {
 	return string(out)
 }
 
-// Join lays a veth between two namespaces, both ends up, without IPv6
-// addresses of their own.
+// Join connects two namespaces by a veth. Both ends are up and have no IPv6 addresses
+// of their own.
 func Join(a *Namespace, devA string, b *Namespace, devB string) {
 	a.t.Helper()
 	a.Exec("ip", "link", "add", devA, "type", "veth", "peer", "name", devB, "netns", b.Name)
