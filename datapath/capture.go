@@ -428,7 +428,7 @@ func (w *Worker) tapFinish() {
 	for at := range p.pending[:p.count] {
 		r := p.pending[at].record
 		if r.verdict() == VerdictNone {
-			w.tapUnsettled(r, int(p.pending[at].frame))
+			w.tapUndecided(r, int(p.pending[at].frame))
 		}
 		for stage := range Stages {
 			if from, to := p.marks[stage], p.marks[stage+1]; from != 0 && to > from {
@@ -445,9 +445,9 @@ func (w *Worker) tapFinish() {
 	}
 }
 
-// tapUnsettled settles a record that no output and no drop has. What waits for
+// tapUndecided settles a record that no output and no drop has. What waits for
 // control is seen, and counted, once that has answered.
-func (w *Worker) tapUnsettled(r captureRecord, i int) {
+func (w *Worker) tapUndecided(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:
 		r.setVerdict(VerdictMerged)

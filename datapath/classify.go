@@ -8,8 +8,8 @@ import (
 	"weft/port"
 )
 
-// decapsulate takes the outer headers off what an uplink received, and returns
-// the frames it did so to; the others have their Drop set.
+// decapsulate removes the outer headers of an uplink's frames and returns the set of
+// frames that had one. The other frames have Drop set.
 func (w *Worker) decapsulate() (tunneled uint32) {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -17,7 +17,7 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 		if f.Drop != packet.DropNone {
 			continue
 		}
-		if f.Drop = w.ends.Decapsulate(b, f, &w.words[i]); f.Drop != packet.DropNone {
+		if f.Drop = w.terminations.Decapsulate(b, f, &w.words[i]); f.Drop != packet.DropNone {
 			continue
 		}
 		tunneled |= 1 << i
@@ -28,15 +28,15 @@ func (w *Worker) decapsulate() (tunneled uint32) {
 	return tunneled
 }
 
-// classify finds the megaflow of every frame of the batch; what is malformed, or
-// no business of ours, is dropped here. The frames of tunneled have their tunnel
-// words in words.
+// classify finds the megaflow of every frame of the batch. It drops malformed frames
+// and frames that already have a reason in Drop. For each frame in tunneled, words
+// holds its tunnel words.
 func (w *Worker) classify(tunneled uint32) {
 	b := &w.batch
-	odd := uint32(0)
-	w.wide, odd = flowtable.ExtractAll(b, &w.keys, w.wide)
-	for ; odd != 0; odd &= odd - 1 {
-		i := bits.TrailingZeros32(odd) % packet.BatchSize
+	special := uint32(0)
+	w.dirty, special = flowtable.ExtractAll(b, &w.keys, w.dirty)
+	for ; special != 0; special &= special - 1 {
+		i := bits.TrailingZeros32(special) % packet.BatchSize
 		f := &b.Frames[i]
 		if f.Undone() && f.Drop == packet.DropNone {
 			if f.Drop = b.CheckOffload(f); f.Drop == packet.DropNone {
@@ -52,9 +52,9 @@ func (w *Worker) classify(tunneled uint32) {
 	w.lookUp(tunneled & w.live)
 }
 
-// lookUp finds the megaflows of the live frames, whose keys are extracted.
+// lookUp finds the megaflows of the live frames. Their keys are already extracted.
 func (w *Worker) lookUp(tunneled uint32) {
-	w.wide |= tunneled
+	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {
 		i := bits.TrailingZeros32(tunneled)
 		*w.keys[i].Tunnel() = w.words[i]

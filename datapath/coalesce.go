@@ -12,7 +12,7 @@ import (
 // for only here the outputs are known, and every frame has been counted; here and
 // not at the outputs, so that what follows is done once for a large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
-	takes := w.taken(actions)
+	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
 		return
 	}
@@ -33,7 +33,7 @@ func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 
 // taken is what all outputs of an action list take undone; nothing for a list
 // that ends in a tunnel, or nowhere.
-func (w *Worker) taken(actions []flowtable.Action) packet.Offloads {
+func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	takes, outputs := packet.TakesAll, 0
 	for at := range actions {
 		switch a := &actions[at]; a.Op {

@@ -64,9 +64,9 @@ func (w *Worker) apply(msg []byte) bool {
 		return arg < uint32(len(w.sh.Templates)) && w.sh.Templates[arg].Parse(body)
 	case CmdTermination:
 		var end tunnel.Termination
-		return end.Parse(body) && end.Port < port.MaxPorts && w.ends.Set(arg, &end)
+		return end.Parse(body) && end.Port < port.MaxPorts && w.terminations.Set(arg, &end)
 	case CmdRemoveTermination:
-		w.ends.Clear(arg)
+		w.terminations.Clear(arg)
 		return true
 	case CmdInject:
 		return w.inject(arg, body)
@@ -171,7 +171,7 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 	f := &w.batch.Frames[0]
 	// The frame was whole when it was held; what it went through since then can
 	// have made another one of it.
-	w.wide |= 1
+	w.dirty |= 1
 	why := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if why == packet.DropNone && f.Undone() {
 		why = w.batch.CheckOffload(f)

@@ -6,9 +6,9 @@ import (
 	"weft/port"
 )
 
-// executeFound carries out what was found, in order of arrival. Consecutive
-// frames of one megaflow are a run: its statistics and its actions are touched
-// once.
+// executeFound executes the actions of the megaflows found, in order of arrival.
+// Consecutive frames of one megaflow are a run, whose statistics and actions are
+// touched once.
 func (w *Worker) executeFound() {
 	b := &w.batch
 	for i := w.outputRuns(0, b.N); i < b.N; i = w.outputRuns(i, b.N) {
@@ -26,9 +26,9 @@ func (w *Worker) executeFound() {
 	w.cursor = b.N
 }
 
-// executeRun executes frame first and those after it that have the same
-// megaflow, and returns the first frame that has not. Dead frames in between
-// belong to no run and end none.
+// executeRun executes frame first and the frames behind it with the same megaflow,
+// and returns the first frame with another one. Dropped frames in between belong to
+// no run and end none.
 func (w *Worker) executeRun(first int, slot uint32) int {
 	b := &w.batch
 	packets, bytes, end := uint64(0), uint64(0), first
@@ -43,7 +43,7 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 		bytes += uint64(b.Frames[end].Len())
 	}
 	if w.fragments.uncounted != 0 {
-		w.counted(first, end, &packets, &bytes)
+		w.uncount(first, end, &packets, &bytes)
 	}
 	flow := w.cache.Flow(slot)
 	flow.Packets += packets
@@ -69,15 +69,15 @@ func (w *Worker) executeRun(first int, slot uint32) int {
 	return end
 }
 
-// outputRuns carries out the runs of frames from first on to before limit, as long
-// as each only goes to one port: most do. It returns the first frame of which there
-// is more to do.
+// outputRuns executes runs from frame first on, up to limit, as long as the only
+// action of each is one output; most runs are like this. It returns the first frame
+// that needs other actions.
 func (w *Worker) outputRuns(first, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
 		return first
 	}
 	flows := w.cache.Flows()
-	var p *txPort // of the run before
+	var p *txPort // port of the run before
 	alike := flowtable.ActionRef(0)
 	for i := first; i < limit; {
 		at := uint(i) % packet.BatchSize
@@ -87,10 +87,10 @@ func (w *Worker) outputRuns(first, limit int) int {
 		}
 		slot := w.slots[at]
 		if slot >= uint32(len(flows)) {
-			return i // NoSlot
+			return i // a miss: slot is NoSlot
 		}
 		flow := &flows[slot]
-		if flow.Actions != alike || p == nil { // many flows go to one port
+		if flow.Actions != alike || p == nil { // many flows share the actions of the run before
 			a := w.cache.Only(flow)
 			if a == nil || a.Op != flowtable.OpOutput || a.U32 >= port.MaxPorts {
 				return i
@@ -120,9 +120,9 @@ func (w *Worker) outputRuns(first, limit int) int {
 	return limit
 }
 
-// tailOf is the index from which on nothing changes the frame any more, so that
-// an output can gather it as late as the end of the batch: only outputs, or one
-// tunnel at the very end.
+// tailOf returns the index of the first action from which on no action changes the
+// frame: only outputs follow, or one tunnel at the very end. Such an output may
+// gather the frame as late as the end of the batch.
 func tailOf(actions []flowtable.Action) int {
 	tail := len(actions)
 	if tail > 0 && actions[tail-1].Op == flowtable.OpTunnel {
@@ -134,9 +134,9 @@ func tailOf(actions []flowtable.Action) int {
 	return tail
 }
 
-// perform executes an action list on frame i, but for its first actions, which
-// are done. A frame that a list neither sends nor drops is dropped: its flows
-// have no output.
+// perform executes an action list on frame i, beginning with action number done. tail
+// is the result of tailOf. A frame that the list neither sends nor drops is dropped
+// as DropFlow: its flow has no output.
 func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	f := &w.batch.Frames[i]
 	sent := false
@@ -192,7 +192,8 @@ func (w *Worker) perform(i int, actions []flowtable.Action, done, tail int) {
 	}
 }
 
-// dropReason makes a reason of a number that control sent.
+// dropReason returns the drop reason for a number that control sent, DropFlow for an
+// unknown one.
 func dropReason(n uint32) packet.DropReason {
 	if n == 0 || n >= uint32(packet.DropReasons) {
 		return packet.DropFlow
@@ -200,8 +201,8 @@ func dropReason(n uint32) packet.DropReason {
 	return packet.DropReason(n)
 }
 
-// rewrite changes the frame's private header; lower is the lower half of an IPv6
-// address.
+// rewrite executes an action that changes the frame's private header. lower is the
+// lower half of an IPv6 address.
 func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReason {
 	switch a.Op {
 	case flowtable.OpPushVLAN:
@@ -233,7 +234,7 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lower uint64) packet.DropReas
 	case flowtable.OpSetTpDst:
 		f.SetTpDst(uint16(a.U32))
 	default:
-		rewriteNear(f, a, lower)
+		rewriteARPND(f, a, lower)
 	}
 	return packet.DropNone
 }

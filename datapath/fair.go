@@ -5,59 +5,65 @@ import (
 	"weft/packet"
 )
 
-// A frame that goes through all masks and misses costs some fifty times what one
-// of a known flow does, and a sender can make every frame such a one (tuple-space
-// explosion, CVE-2019-25076), or a large one that has to be cut into a thousand, or one
-// for which no translation of its address is free. So
-// each receive queue is charged for what its frames cost beyond the ordinary. While
-// other queues have frames, one that owes too much is not visited: its frames wait,
-// or are lost, where they come from, and the others go on. Debts are paid off with
-// time, all together slowShare of it: what was spent on such frames is at most that
-// part of a busy worker. With nothing else to do, debts do not matter.
+// A frame that tries all masks and misses costs some fifty times as much as a frame
+// of a known flow, and a sender can make every frame such a one (tuple-space
+// explosion, CVE-2019-25076). Other expensive frames are large ones that must be cut
+// into a thousand segments, and frames for whose address no translation is free.
 //
-// A worker that was busy with others counts as busy for a while after: guests lose
-// their cores, most of all to the control process that answers misses, and if that
-// had more of them taken, it would keep the guests away.
+// So each receive queue is charged for what its frames cost beyond the ordinary.
+// While other queues have frames, a queue with too much debt is not visited: its
+// frames wait, or are lost, at their sender, and the other queues go on. Debts are
+// paid off with time, at a rate of one part in slowShare for all queues together.
+// Expensive frames therefore take at most that part of a busy worker. Debts do not
+// matter while no other queue has frames.
 //
-// Uplinks are exempt: behind them are many senders, and one queue.
+// A worker that was busy with other queues counts as busy for a while after. Guests
+// lose their cores to other processes, most of all to the control process that answers
+// misses. If such a gap let the worker send control more misses, control would keep the
+// guests away for longer.
+//
+// Uplinks are exempt: many senders share one queue there.
 
 const (
-	// maskCostNS and missCostNS are what a mask tried and a frame sent to control
-	// and back cost, about (BenchmarkUnderAttack); only their proportion to real
-	// time matters.
+	// maskCostNS is the approximate cost of a mask tried, missCostNS of a frame sent
+	// to control and back (BenchmarkUnderAttack). Only their proportion to real time
+	// matters.
 	maskCostNS = 15
 	missCostNS = 3000
-	// cutCostNS is what a segment costs that a large frame is cut into, where it has
-	// less than smallSegment bytes of payload. Ordinary ones are free.
+	// cutCostNS is the cost of a segment that a large frame is cut into, if the
+	// segment has less than smallSegment bytes of payload. Larger segments are free.
 	cutCostNS    = 70
 	smallSegment = 256
-	// freeMasks are the masks a frame that the exact-match cache does not know may
-	// try for nothing.
+	// freeMasks is the number of masks that a frame unknown to the exact-match cache
+	// may try without charge.
 	freeMasks = 8
-	// slackNS is what a queue may owe before it is left out: some hundred misses
-	// at once.
+	// slackNS is the debt up to which a queue is visited: some hundred misses at
+	// once.
 	slackNS = 500_000
-	// maxDebtNS bounds what a queue is left out for.
+	// maxDebtNS bounds the debt of a queue, and so the time for which it is not
+	// visited. Cost beyond it is forgiven.
 	maxDebtNS = 2_000_000
-	// slowShare: one part in this of the time goes to frames that cost too much.
+	// slowShare is the divisor of time for expensive frames: they get one part in
+	// slowShare.
 	slowShare = 16
-	// maxAwayNS bounds for how long others are waited for.
+	// maxAwayNS bounds the time for which the worker still counts as busy after other
+	// queues ran empty.
 	maxAwayNS = 1_000_000
 )
 
 // fairness is the account of a worker's queues.
 type fairness struct {
-	debtors   int    // queues that owe something
+	debtors   int    // number of queues with debt
 	repaidNS  uint64 // clock of the last payment
-	contended bool   // queues without debt had frames in the last pass, or may have soon
-	leftOut   int    // queues that were not visited in this pass
-	others    int    // frames of this pass that came from queues without debt, and cost nothing
-	settledNS uint64 // clock of the last pass
-	awayNS    uint64 // for how long others are still waited for
-	cuts      uint64 // small segments that large frames stood for, so far
+	contended bool   // queues without debt had frames in the last pass, or may have some soon
+	skipped   int    // number of queues not visited in this pass because of their debt
+	others    int    // number of this pass's frames that came from queues without debt and cost nothing extra
+	passNS    uint64 // clock of the last pass
+	awayNS    uint64 // time for which contended stays set without frames of others
+	cuts      uint64 // running count of small segments that large frames stood for
 }
 
-// costs is what a batch is charged by, read before and after.
+// costs are the running counts that a batch is charged by, read before and after it.
 type costs struct{ masks, misses, cuts, nat uint64 }
 
 func (w *Worker) costs() costs {
@@ -69,14 +75,15 @@ func (w *Worker) costs() costs {
 	return costs{c.MasksSearched, c.Misses, w.fair.cuts, nat}
 }
 
-// noteCuts notes what f, if it is large, may have to be cut into.
+// noteCuts counts the small segments that f may have to be cut into.
 func (w *Worker) noteCuts(f *packet.Frame) {
 	if f.Offload.GSO != packet.GSONone && f.Offload.Size < smallSegment {
 		w.fair.cuts += uint64(f.SegmentCount())
 	}
 }
 
-// charge puts what a batch of n frames of q has cost on its account.
+// charge adds the cost of a batch of n frames to the debt of q. before are the counts
+// from before the batch.
 func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
@@ -95,20 +102,20 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	q.debtNS = min(q.debtNS+cost, maxDebtNS)
 }
 
-// leaveOut tells whether q is not to be visited in this pass.
-func (w *Worker) leaveOut(q *rxQueue) bool {
+// skipDebtor reports whether q has too much debt to be visited in this pass.
+func (w *Worker) skipDebtor(q *rxQueue) bool {
 	if q.debtNS <= slackNS || !w.fair.contended || q.tunnel {
 		return false
 	}
-	w.fair.leftOut++
+	w.fair.skipped++
 	return true
 }
 
-// waitForOthers notes whether others than debtors have frames, or had until now for
-// at least as long as they have been away.
+// waitForOthers updates contended: it is set while queues without debt have frames,
+// and afterwards for as long as they had frames, up to maxAwayNS.
 func (f *fairness) waitForOthers(now uint64) {
-	took := now - f.settledNS // by the pass before this one
-	f.settledNS = now
+	took := now - f.passNS // duration of the pass before this one
+	f.passNS = now
 	if f.contended = f.others > 0; f.contended {
 		f.awayNS = min(f.awayNS+took, maxAwayNS)
 		return
@@ -117,12 +124,12 @@ func (f *fairness) waitForOthers(now uint64) {
 	f.contended = f.awayNS > 0
 }
 
-// settleDebts ends a pass: it notes whether there was anything else to do, and pays
-// debts off for the time that has passed.
-func (w *Worker) settleDebts() {
+// payDebts ends a pass: it updates contended and reduces the debts by the share of
+// the time that has passed.
+func (w *Worker) payDebts() {
 	f := &w.fair
 	f.waitForOthers(w.now)
-	f.others, f.leftOut = 0, 0
+	f.others, f.skipped = 0, 0
 	if f.debtors == 0 {
 		f.repaidNS = w.now
 		return

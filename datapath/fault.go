@@ -116,16 +116,16 @@ func (w *Worker) failPort(no uint32, reason string) {
 	if reason == "" {
 		reason = "broken"
 	}
-	w.takeOut(no)
+	w.detach(no)
 	if p := &w.ports[no]; p.fault == "" {
 		p.fault = reason
 		w.faults++
 	}
-	w.tellFaults()
+	w.reportFaults()
 }
 
-// takeOut forgets everything of a port, for which nothing is pending.
-func (w *Worker) takeOut(no uint32) {
+// detach forgets everything of a port, for which nothing is pending.
+func (w *Worker) detach(no uint32) {
 	if q := w.rxInUse; q != nil && q.port == no {
 		w.rxInUse = nil
 	}

@@ -78,13 +78,13 @@ func (w *Worker) collect(i int) {
 	case conntrack.FragmentBad:
 		h.Track.Datagram = 0
 		w.dropHeld(slot, packet.DropBadFragment)
-		w.giveUp(number, packet.DropBadFragment)
+		w.dropDatagram(number, packet.DropBadFragment)
 		r.Empty(number)
 	}
 }
 
-// giveUp drops what is held of a datagram.
-func (w *Worker) giveUp(number int, why packet.DropReason) {
+// dropDatagram drops what is held of a datagram.
+func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
 	for _, slot := range r.slots {
@@ -168,13 +168,13 @@ func (w *Worker) sweepFragments() {
 	}
 	r.sweptNS = w.now
 	for n := r.Expired(0, w.now); n >= 0; n = r.Expired(n+1, w.now) {
-		w.giveUp(n, packet.DropHeldExpired)
+		w.dropDatagram(n, packet.DropHeldExpired)
 		r.Free(n)
 	}
 }
 
 // counted takes what was counted before it was held off a run's counts.
-func (w *Worker) counted(first, end int, packets, bytes *uint64) {
+func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize

@@ -38,7 +38,7 @@ type pair struct {
 	serial               uint32
 	to                   uint32 // port, if that is all that is left to do behind tracking; else 0
 	tunnels              bool   // then has a tunnel among its actions
-	wide                 bool   // one of them looks at words that agreement leaves out
+	beyondAgreement      bool   // one of them looks at words that agreement leaves out
 	translates           bool   // the first one's ct action has nat
 	_                    [5]byte
 }
@@ -261,7 +261,7 @@ type agreement struct {
 
 // set notes that k agrees with p.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
-	if a.serial = p.serial; p.wide {
+	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
 	}
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
@@ -275,8 +275,8 @@ func (a *agreement) like(k *flowtable.Key) bool {
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
-// beyondBase tells whether a mask looks at words that agreement leaves out.
-func beyondBase(mask *flowtable.Key) bool {
+// beyondAgreement tells whether a mask looks at words that agreement leaves out.
+func beyondAgreement(mask *flowtable.Key) bool {
 	bits := uint64(0)
 	for w := flowtable.WTunID; w < flowtable.WCT; w++ {
 		bits |= mask[w]
@@ -378,7 +378,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 	if len(actions) == 1 && actions[0].Op == flowtable.OpOutput {
 		p.to = actions[0].U32
 	}
-	p.wide = beyondBase(w.cache.MaskOf(p.slot)) || beyondBase(w.cache.MaskOf(p.then))
+	p.beyondAgreement = beyondAgreement(w.cache.MaskOf(p.slot)) || beyondAgreement(w.cache.MaskOf(p.then))
 	u.pairs[u.last&wrap] = *p
 	*recent = u.last
 	return u.last

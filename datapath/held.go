@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// maxHeldPerTemplate bounds the frames that wait for one neighbour.
+	// maxHeldPerTemplate bounds the frames that wait for one neighbour. Further ones
+	// are dropped as DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is how often the worker looks for frames held too long.
+	// heldSweepNS is the time between two searches for frames held too long.
 	heldSweepNS = 100_000_000
 )
 
-// heldPool knows which slots are free. Worker owns.
+// heldPool is the list of free slots and the counts of held frames. Worker owns.
 type heldPool struct {
 	free       []uint32
 	bySender   [conntrack.MaxSenders]uint16
@@ -22,8 +23,8 @@ type heldPool struct {
 	count      int
 }
 
-// init takes the slots over as they are: frames held by a worker before are still
-// there, until control drops them or they expire.
+// init rebuilds the pool from the slots as they are. Frames that an earlier worker
+// held stay until control drops them or they expire.
 func (p *heldPool) init(sh *Shared) {
 	p.free = make([]uint32, 0, len(sh.Held))
 	p.byTemplate = make([]uint16, len(sh.Templates))
@@ -44,9 +45,9 @@ func (p *heldPool) tally(h *HeldFrame, by int) {
 	}
 }
 
-// senderOf is whose share a frame counts against: its port or, if it came through a
-// tunnel, behind which are many senders, its VNI. VNIs that are the same modulo 1,024
-// have one share.
+// senderOf returns the index of the quota that a frame counts against: its port's, or
+// its VNI's if it came through a tunnel, because many senders are behind a tunnel.
+// VNIs that are equal modulo 1,024 share one quota.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
 		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
@@ -54,9 +55,10 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i, as it is now, into a slot. A sender may take as many as are
-// left free, so that senders that only miss leave some for the others: one gets
-// half of them at most, two a third each.
+// hold copies frame i, as it is now, into a slot and returns the slot. A sender may
+// hold at most as many frames as there are free slots left, so that senders that only
+// miss leave some for the others: one sender gets at most half of all slots, two get
+// at most a third each.
 func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
@@ -68,7 +70,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.heldBytes(slot)) // may fault: the slot is not taken yet
+	w.batch.Gather(f, w.heldBytes(slot)) // before the slot is taken: the copy may fault
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, SinceNS: w.now,
@@ -83,7 +85,7 @@ func (w *Worker) hold(i int, then flowtable.Action) (slot uint32, why packet.Dro
 	return slot, packet.DropNone
 }
 
-// holdOwn copies a frame that came from no queue into a slot; ok is false if none is
+// holdOwn copies a frame that control made into a slot; ok is false if no slot is
 // free.
 func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p := &w.held
@@ -103,7 +105,7 @@ func (w *Worker) heldBytes(slot uint32) []byte {
 	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
 }
 
-// waiting returns what is held in slot, nil if nothing is.
+// waiting returns the frame held in slot, or nil.
 func (w *Worker) waiting(slot uint32) *HeldFrame {
 	if slot >= uint32(len(w.sh.Held)) || w.sh.Held[slot].State != HeldWaiting {
 		return nil
@@ -126,8 +128,8 @@ func (w *Worker) dropHeld(slot uint32, why packet.DropReason) {
 	w.freeHeld(slot)
 }
 
-// resume adds the frame held in slot to the batch in hand, which has room. The
-// slot is freed when the batch ends, or not at all if the frame is held again.
+// resume adds the frame held in slot to the batch in hand, which must have room. The
+// end of the batch frees the slot, unless the frame is held again.
 func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	b := &w.batch
 	i := b.N
@@ -162,7 +164,7 @@ func (w *Worker) freeResumed() {
 	}
 }
 
-// sweepHeld drops frames that were held too long.
+// sweepHeld drops the frames that were held for longer than HeldTimeoutNS.
 func (w *Worker) sweepHeld() {
 	if w.held.count == 0 || w.now-w.sweptHeld < heldSweepNS {
 		return

@@ -1,21 +1,22 @@
 package datapath
 
-// keptBatch is a batch that is not given back yet, for frames of it wait in ports whose
-// flush is owed: an engine that dies in between must not have given back what nobody
-// was shown.
+// keptBatch is a batch that is not released yet because frames of it wait in ports
+// whose flush was postponed. If the engine dies in between, the next engine receives
+// the batch again; so a batch must not be released before its frames are published.
 type keptBatch struct {
-	turn  uint64 // pass in which it came
-	count uint8  // ports; 0: no batch is kept
+	turn  uint64 // pass in which the batch was received
+	count uint8  // number of ports; 0: no batch is kept
 	ports [maxKeptFor]uint16
 }
 
-// maxKeptFor bounds the ports for which a batch is kept; frames that went to more of
-// them wait for nothing.
+// maxKeptFor bounds the ports for which a batch is kept. If its frames wait in more
+// ports, releaseOrKeep flushes the others at once.
 const maxKeptFor = 4
 
-// release gives the batch in hand back to its queue, or keeps it for as long as its
-// frames wait, until the queue's next batch at most.
-func (w *Worker) release(q *rxQueue) {
+// releaseOrKeep ends the batch in hand of q. If frames of it wait in ports with a
+// postponed flush, q keeps the batch until they are flushed, at most until q's next
+// batch; otherwise it is released.
+func (w *Worker) releaseOrKeep(q *rxQueue) {
 	kept := keptBatch{turn: w.turn}
 	late := q.kept.count > 0
 	for _, no := range w.touched.ports[:w.touched.count] {
@@ -33,7 +34,7 @@ func (w *Worker) release(q *rxQueue) {
 	switch {
 	case late:
 		w.flushFor(&kept)
-		w.giveBack(q)
+		w.flushAndRelease(q)
 	case kept.count > 0:
 		q.kept = kept
 	default:
@@ -41,11 +42,11 @@ func (w *Worker) release(q *rxQueue) {
 	}
 }
 
-// streamNS is how long after a full batch the next is expected.
+// streamNS is the time after a full batch within which the next one is expected.
 const streamNS = 100_000
 
-// release gives back what the queue has lent; in a stream of full batches the newest
-// may go back late (decision 0025).
+// release releases all buffers that the queue has lent. In a stream of full batches
+// the queue may release the newest ones later (decision 0025).
 func (q *rxQueue) release(now uint64) {
 	if now < q.lateNS {
 		q.keeper.ReleaseLate()
@@ -55,7 +56,8 @@ func (q *rxQueue) release(now uint64) {
 	q.rx.Release()
 }
 
-// flushFor flushes the ports that still owe that to a batch.
+// flushFor flushes the ports in which frames of a batch may wait, and empties the
+// list.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
 		if p := &w.ports[no]; p.owes(b) {
@@ -65,47 +67,49 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes tells whether frames of a batch may wait in a port.
+// owes reports whether frames of a batch may wait in a port for a flush.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
-// giveShownBack gives a queue the batch back that was kept, if its frames have been
-// shown meanwhile, with those of another queue: so the next one may wait again.
-func (w *Worker) giveShownBack(q *rxQueue) {
+// releaseIfFlushed releases the batch that q keeps if all its ports have been flushed
+// meanwhile, with frames of other queues. q may then keep its next batch.
+func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	for _, no := range q.kept.ports[:q.kept.count] {
 		if w.ports[no].owes(&q.kept) {
 			return
 		}
 	}
 	if q.kept.count > 0 {
-		w.giveBackAlone(q)
+		w.releaseBetweenBatches(q)
 	}
 }
 
-// giveBack gives a queue all its batches back.
-func (w *Worker) giveBack(q *rxQueue) {
+// flushAndRelease flushes the ports that q's kept batch waits for, and then releases
+// all batches of q.
+func (w *Worker) flushAndRelease(q *rxQueue) {
 	if q.kept.count > 0 {
 		w.flushFor(&q.kept)
 	}
 	q.release(w.now)
 }
 
-// giveBackAlone is giveBack where no batch is in hand: a fault is the queue's.
-func (w *Worker) giveBackAlone(q *rxQueue) {
+// releaseBetweenBatches calls flushAndRelease while no batch is in hand. It marks q
+// as visited, so that a memory fault is charged to q's port.
+func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 	w.visit(q)
-	w.giveBack(q)
+	w.flushAndRelease(q)
 	w.rxInUse = nil
 }
 
-// giveAllBack keeps nothing of any queue.
-func (w *Worker) giveAllBack() {
+// releaseAllQueues releases the kept batches of all queues.
+func (w *Worker) releaseAllQueues() {
 	for at := range w.queues.count {
-		w.giveKeptBack(w.queues.at(at))
+		w.releaseKept(w.queues.at(at))
 	}
 }
 
-func (w *Worker) giveKeptBack(q *rxQueue) {
+func (w *Worker) releaseKept(q *rxQueue) {
 	if q.kept.count > 0 || q.lateNS > 0 {
 		q.lateNS = 0
-		w.giveBackAlone(q)
+		w.releaseBetweenBatches(q)
 	}
 }

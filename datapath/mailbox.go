@@ -81,8 +81,8 @@ func (w *Worker) takeMail() {
 		m.err = w.addPort(m.add)
 	} else {
 		w.flushOwed(w.turn) // those of the passes before
-		w.giveAllBack()
-		w.takeOut(m.remove)
+		w.releaseAllQueues()
+		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
 	w.mail.Store(nil) // not before: memory that fails meanwhile ends the pass, and the next one comes here again
@@ -115,7 +115,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 		_, s.edge = rx.(port.EdgeWatched)
 		s.ready = true // it may have frames since before it was watched
 		if err := w.waiter.watch(s); err != nil {
-			w.takeOut(q.Port)
+			w.detach(q.Port)
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)
 		}
 	}

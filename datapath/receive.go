@@ -5,43 +5,44 @@ import (
 	"weft/port"
 )
 
-// maxQueues bounds the receive queues of one worker.
+// maxQueues bounds the receive queues of one worker. AddPort fails for a port that
+// exceeds it.
 const maxQueues = 1024
 
 // rxQueue is one receive queue. Worker owns.
 type rxQueue struct {
 	rx     port.Rx
 	port   uint32
-	slot   uint16 // index in the table, which epoll returns
-	number uint16 // among the device's receive queues
+	slot   uint16 // index in queueTable.slots, which epoll returns
+	number uint16 // number among the device's receive queues
 	waitFD int32
 	edge   bool   // waitFD is watched for edges, see port.EdgeWatched
-	polled bool   // Recv costs a system call: only when it may be worth it
-	ready  bool   // may be readable: see lookForReady; else it was read to the end
-	tunnel bool   // an uplink: frames are decapsulated
-	debtNS uint64 // see fair.go
+	polled bool   // Recv costs a system call, so it is called only when ready is set
+	ready  bool   // frames may wait, see findReady; false once Recv has returned none
+	tunnel bool   // the port is an uplink: its frames are decapsulated
+	debtNS uint64 // debt for expensive frames, see fair.go
 	nextNS uint64 // clock of the next visit, see gather.go
-	fuses  bool   // frames are sought among the connections of zone first, see fuse.go
+	fuses  bool   // frames are first sought among the connections of zone, see fuse.go
 	zone   uint16
-	keeper port.Keeper // rx, if a batch of it may be kept, see kept.go; else nil
+	keeper port.Keeper // rx, if it may keep a batch, see kept.go; else nil
 	kept   keptBatch
-	lateNS uint64    // clock until which what it has lent may go back late; 0: at once
-	agreed agreement // of the frames fused last
+	lateNS uint64    // clock until which lent buffers may be released late; 0: release at once
+	agreed agreement // agreement of the last frames found by hints, see fuse.go
 }
 
-// queueTable holds the receive queues: slots that stay where they are, and the
-// order in which they are visited.
+// queueTable holds the receive queues. A queue keeps its slot for life; order is the
+// order of visits.
 type queueTable struct {
-	count  int
-	polled int // queues with polled set
-	deaf   int // queues without a WaitFD
-	slots  [maxQueues]rxQueue
-	order  [maxQueues]uint16
+	count         int
+	polled        int // number of queues with polled set
+	withoutWaitFD int // number of queues without a WaitFD
+	slots         [maxQueues]rxQueue
+	order         [maxQueues]uint16
 }
 
 func (t *queueTable) at(i int) *rxQueue { return &t.slots[t.order[i]] }
 
-// add takes a free slot; nil if there is none.
+// add copies q into a free slot and returns it, or nil if all slots are in use.
 func (t *queueTable) add(q rxQueue) *rxQueue {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.rx == nil {
@@ -56,7 +57,7 @@ func (t *queueTable) add(q rxQueue) *rxQueue {
 	return nil
 }
 
-// remove frees the slot of queue number i in the order.
+// remove frees the slot of the queue at position i of the order.
 func (t *queueTable) remove(i int) {
 	q := t.at(i)
 	t.tally(q, -1)
@@ -70,17 +71,17 @@ func (t *queueTable) tally(q *rxQueue, by int) {
 		t.polled += by
 	}
 	if q.waitFD < 0 {
-		t.deaf += by
+		t.withoutWaitFD += by
 	}
 }
 
-// receive takes a batch from q all the way through, and returns the number of
-// frames, negative if q is broken and was removed.
+// receive takes one batch of q through all stages and returns the number of frames. A
+// negative result means that q is broken and was removed.
 func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
 	}
-	w.giveShownBack(q)
+	w.releaseIfFlushed(q)
 	b := &w.batch
 	b.Reset()
 	b.Port = q.port
@@ -98,16 +99,16 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // so that a stream is not kept waiting for the next look
+	q.ready = n > 0 // after frames, read again in the next pass without waiting for findReady
 	if n == 0 {
-		// It may have thrown away something that made no frame.
-		w.giveBack(q)
+		// Recv may have discarded descriptors that made no frame.
+		w.flushAndRelease(q)
 		w.rxInUse = nil
 		return 0
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // what a trace shows of a batch is its own
+	w.more = n == packet.BatchSize && q.keeper != nil && !w.taps.on // a trace measures each batch alone, so nothing is postponed
 	q.lateNS = 0
 	if w.more {
 		q.lateNS = w.now + streamNS
@@ -127,7 +128,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	return n
 }
 
-// allOf is the set of the first n frames of a batch.
+// allOf returns the set of the first n frames of a batch.
 func allOf(n int) uint32 { return uint32(1<<n - 1) }
 
 func (w *Worker) countReceived(n int) {
@@ -142,7 +143,7 @@ func (w *Worker) countReceived(n int) {
 	p.RxBytes += bytes
 }
 
-// drop counts a frame that reached no output.
+// drop counts a frame that reached no output, under the reason why.
 func (w *Worker) drop(f *packet.Frame, why packet.DropReason) {
 	if w.taps.on {
 		w.tapDrop(f, why)

@@ -191,15 +191,15 @@ func (w *Worker) finish() {
 	}
 	w.more = false
 	w.overlaid = false
-	if w.told {
-		w.told = false
+	if w.unpublished {
+		w.unpublished = false
 		w.upcalls.Publish()
 	}
 	if w.taps.on {
 		w.tapFinish()
 	}
 	if q := w.rxInUse; q != nil {
-		w.release(q)
+		w.releaseOrKeep(q)
 		w.rxInUse = nil
 	} else {
 		w.freeResumed()

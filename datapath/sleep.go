@@ -17,9 +17,9 @@ const (
 	// asks which are readable.
 	maxReadUnasked = 4
 	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
-	// expire. deafSleepMS bounds it where a queue cannot wake us.
-	maxSleepMS  = 500
-	deafSleepMS = 1
+	// expire. noWaitFDSleepMS bounds it where a queue cannot wake us.
+	maxSleepMS      = 500
+	noWaitFDSleepMS = 1
 	// commandTag marks the command eventfd among epoll's events; others carry a
 	// queue's slot.
 	commandTag = -1
@@ -75,9 +75,9 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// lookForReady marks the polled queues that have, or may have, something to read,
+// findReady marks the polled queues that have, or may have, something to read,
 // now and then.
-func (w *Worker) lookForReady() {
+func (w *Worker) findReady() {
 	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
 	}
@@ -134,7 +134,7 @@ func (w *Worker) take(n int) {
 // sleep arms everything, looks once more, and waits until something wakes the
 // worker. Where nothing but the time did, one pass follows and no spinning.
 func (w *Worker) sleep() {
-	w.giveAllBack()
+	w.releaseAllQueues()
 	woken := true
 	if w.armAll() && w.commands.Sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {
@@ -178,8 +178,8 @@ func (w *Worker) armAll() bool {
 
 func (w *Worker) sleepMS() int {
 	switch {
-	case w.queues.deaf > 0:
-		return deafSleepMS
+	case w.queues.withoutWaitFD > 0:
+		return noWaitFDSleepMS
 	case w.held.count > 0 || w.faults > 0 || w.sweeping:
 		return heldSweepNS / 1_000_000
 	}

@@ -158,8 +158,8 @@ func TestSeekLive(t *testing.T) {
 		for _, f := range frames {
 			arena.Add(&w.batch, f, packet.InnerHeader, 0)
 		}
-		if _, odd := flowtable.ExtractAll(&w.batch, &w.keys, ^uint32(0)); odd != 0 {
-			t.Fatalf("frames %#x are malformed", odd)
+		if _, special := flowtable.ExtractAll(&w.batch, &w.keys, ^uint32(0)); special != 0 {
+			t.Fatalf("frames %#x are malformed", special)
 		}
 	}
 	fill(frames...)

@@ -41,7 +41,7 @@ const (
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !w.mayTell() {
+	if f.L3 == 0 || p.tx == nil || !mayAnswer(f, k, mtu) || !w.takeAnswer() {
 		return
 	}
 	b := &w.segments
@@ -54,8 +54,8 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// mayTell takes one of the answers that the worker may give now.
-func (w *Worker) mayTell() bool {
+// takeAnswer takes one of the answers that the worker may give now.
+func (w *Worker) takeAnswer() bool {
 	// answers is the clock at which the last answer so far would have been given
 	// at an even pace; it may lie ahead of now by a burst.
 	next := max(w.answers, w.now) + answerEveryNS

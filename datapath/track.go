@@ -9,53 +9,54 @@ import (
 	"weft/packet"
 )
 
-// maxRounds bounds how often a frame is looked up again in one pass, forks
-// included; one that is to be looked up once more is dropped as DropLoop.
+// maxRounds bounds the look-ups of one frame behind its first one, in one pass, forks
+// included. A frame that exceeds it is dropped as DropLoop.
 const maxRounds = 16
 
-// tracks is the connection tracking of the batch in hand. The sets have a bit a
-// frame and begin empty with each batch.
+// tracks is the connection tracking of the batch in hand. The sets have one bit a
+// frame and are empty when a batch begins.
 type tracks struct {
 	tracker *conntrack.Tracker // nil: nothing can be tracked
-	plain   bool               // connections are not fused: tests compare
+	plain   bool               // connections are not fused; tests compare with this
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
 
-	tracked   uint32 // metas holds what a ct action has found
-	rewritten uint32 // the header is another than the key's
-	again     uint32 // to be looked up once more, under recircs
-	looped    uint32 // looked up under recircs
-	counted   uint32 // rounds is theirs
-	forked    int    // frames in forks: nothing sent may wait
+	tracked   uint32 // frames whose metas entry holds the result of a ct action
+	rewritten uint32 // frames whose header no longer matches their key
+	again     uint32 // frames to look up again, under recircs
+	looped    uint32 // frames that were looked up under recircs
+	counted   uint32 // frames whose entry of rounds is valid
+	forked    int    // depth of forks in use; while it is not 0, output sends at once
 	metas     [packet.BatchSize]conntrack.Meta
 	recircs   [packet.BatchSize]uint32
-	resumedAt [packet.BatchSize]uint32 // recirc_id of the miss, of resumed frames
-	rounds    [packet.BatchSize]uint8  // look-ups again
+	resumedAt [packet.BatchSize]uint32 // recirc_id of the miss, for resumed frames
+	rounds    [packet.BatchSize]uint8  // number of look-ups behind the first one
 
 	forks [maxForks]fork
 }
 
-// maxForks bounds how deep actions behind a further look-up nest; what would nest
-// deeper, or lies in more pieces than the batch has room for once more, is dropped as
-// DropLoop.
+// maxForks bounds the nesting of look-ups that are not the last action of their list.
+// A frame that exceeds it, or for whose spans the batch has no room left, is dropped
+// as DropLoop.
 const maxForks = 4
 
-// fork is a frame as it was before it was looked up again, for the actions behind.
+// fork is the state of a frame before a look-up that further actions follow. It is
+// restored for those actions.
 type fork struct {
 	frame   packet.Frame
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // tracks.again of other frames
+	others  uint32 // tracks.again, the sets of the other frames
 	live    uint32
 }
 
-// HeldTrack is what a held frame keeps of its tracking.
+// HeldTrack is the tracking state of a held frame.
 type HeldTrack struct {
 	Recirc  uint32
-	Tracked uint32 // 1: Meta is its
-	// Datagram is the number, plus one, of the datagram of which the frame is a
-	// fragment that waits; Fresh is 1 if it has not been held before.
+	Tracked uint32 // 1: Meta is valid
+	// Datagram is the number, plus one, of the datagram that the frame is a waiting
+	// fragment of; 0: none. Fresh is 1 if the fragment has not been held before.
 	Datagram, Fresh uint32
 	Meta            conntrack.Meta
 }
@@ -70,15 +71,15 @@ func (w *Worker) beginTracks() {
 	w.fragments.assembled, w.fragments.uncounted = 0, 0
 }
 
-// execute carries out what classify found, and what is found for those frames
-// that are looked up again.
+// execute executes the actions that classify found, and then those of the frames that
+// are looked up again.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
 }
 
-// recirculated looks frames up again, and carries out what is found, until none
-// is to be.
+// recirculated looks up the frames in tracks.again and executes their actions, until
+// no frame is left there.
 func (w *Worker) recirculated() {
 	for w.tracks.again != 0 {
 		w.lookAgain()
@@ -86,7 +87,7 @@ func (w *Worker) recirculated() {
 	}
 }
 
-// lookAgain looks those frames up that are to be.
+// lookAgain looks up the frames in tracks.again.
 func (w *Worker) lookAgain() {
 	t := &w.tracks
 	w.live, t.again, w.cursor = t.again, 0, 0
@@ -118,9 +119,9 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain makes the key that of the frame as it is now. Where tags have gone or
-// come, another header may be found, which says that the frame ends earlier, or none:
-// what is left to do of it is checked anew.
+// extractAgain extracts the key of the frame as it is now. After tags were added or
+// removed, the parser may find another header, which may end the frame earlier; so an
+// unfinished offload is checked again.
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
@@ -129,14 +130,15 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 		why = w.batch.CheckOffload(f)
 	}
 	*k.Tunnel() = tunnel
-	w.wide |= 1 << i
+	w.dirty |= 1 << i
 	return why
 }
 
-// setTracked gives the live frames' keys what tracking knows of them.
+// setTracked writes recirc_id and the results of tracking into the keys of the live
+// frames.
 func (w *Worker) setTracked() {
 	t := &w.tracks
-	w.wide |= t.looped & w.live
+	w.dirty |= t.looped & w.live
 	for set := t.looped & w.live; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set) % packet.BatchSize
 		k := &w.keys[i]
@@ -149,12 +151,12 @@ func (w *Worker) setTracked() {
 	}
 }
 
-// setCT writes the ct_* fields; see flowtable.Key.
+// setCT writes the words of the ct_* fields; see flowtable.Key.
 func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	o := &m.Orig
 	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
 	if o.Proto == packet.ProtoICMP || o.Proto == packet.ProtoICMPv6 {
-		src, dst = dst>>8, dst&0xff // type and code, not the identifier
+		src, dst = dst>>8, dst&0xff // type and code; Orig holds the identifier too
 	}
 	words[0] = uint64(m.Mark)<<32 | uint64(m.State)<<24 | uint64(o.Proto)<<16 | uint64(m.Zone)
 	words[1] = src<<48 | dst<<32
@@ -163,8 +165,8 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	words[6], words[7] = o.Dst[0], o.Dst[1]
 }
 
-// readRequest reads the OpCT that list begins with, and returns how many actions
-// it takes.
+// readRequest decodes the OpCT at the start of list into tracks.request and returns
+// the number of actions that it takes.
 func (w *Worker) readRequest(list []flowtable.Action) int {
 	var c flowtable.CTRequest
 	n := flowtable.ReadCT(list, &c)
@@ -193,9 +195,9 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks the live frames of a run together, by the OpCT that its actions
-// begin with, and returns how many actions that takes. Frames of connections that
-// are fused have been executed when it returns, or only tracking is done for them.
+// trackRun tracks the live frames of a run together, by the OpCT at the start of its
+// actions, and returns the number of actions that it takes. For frames of fused
+// connections, either tracking alone is done when it returns, or all actions are.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -231,14 +233,13 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses tells whether connections may be fused now: not while captures want to
-// see every look-up, nor in a fork, nor behind a look-up.
+// fuses reports whether connections may be fused now. They are not while a capture
+// needs every look-up, nor inside a fork, nor behind another look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.taps.on && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track takes frames through the request read last. Those that may not go on are
-// dropped.
+// track takes frames through tracks.request and drops those that tracking rejects.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -268,7 +269,8 @@ func (w *Worker) track(order []uint8) {
 	}
 }
 
-// tunnelled are those frames that came through a tunnel. Resumed ones may have.
+// tunnelled returns the set of frames that came through a tunnel. Resumed frames may
+// have.
 func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	if w.rxInUse != nil && !w.rxInUse.tunnel {
 		return 0
@@ -281,9 +283,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate has frame i looked up under recirc_id id: later, with the others of
-// the batch, if last; else now, and the frame is then as it was. It reports false
-// if the frame was dropped.
+// recirculate has frame i looked up under recirc_id id. If last, the look-up is done
+// later, with other frames of the batch. Otherwise it is done now, and afterwards the
+// frame is as it was before. It reports false if the frame was dropped.
 func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
@@ -310,7 +312,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	t.forked--
 	b.Join(f, &k.frame)
 	w.keys[i], t.metas[i], t.tracked, t.again, w.live = k.key, k.meta, k.tracked, k.others, k.live
-	w.wide |= 1 << i // for all that is known, as what follows
+	w.dirty |= 1 << i // the fork may have dirtied the key and changed the header
 	t.rewritten |= 1 << i
 	t.looped &^= 1 << i
 	if k.key.Recirc() != 0 {
@@ -320,7 +322,7 @@ func (w *Worker) recirculate(i int, id uint32, last bool) bool {
 	return true
 }
 
-// executeFrame carries out what was found for frame i alone.
+// executeFrame executes the actions found for frame i alone.
 func (w *Worker) executeFrame(i int) {
 	if slot := w.slots[i]; slot == flowtable.NoSlot {
 		w.miss(i)
@@ -340,7 +342,7 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections gives the worker the table of connections.
+// setConnections sets the worker's table of connections and makes room for its hints.
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	return w.openFused(table.Capacity())

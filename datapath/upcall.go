@@ -58,9 +58,9 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 // maxFaultReason bounds the reason in UpFault, in bytes.
 const maxFaultReason = 200
 
-// tellFaults tells control of the ports that failed. What finds the ring full is
+// reportFaults tells control of the ports that failed. What finds the ring full is
 // told later, for nothing else would tell it.
-func (w *Worker) tellFaults() {
+func (w *Worker) reportFaults() {
 	for at := range w.ports {
 		p := &w.ports[at]
 		if p.fault == "" {
@@ -93,5 +93,5 @@ func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 // endUpcall adds it; control sees it at the end of the batch.
 func (w *Worker) endUpcall() {
 	w.upcalls.Commit()
-	w.told = true
+	w.unpublished = true
 }

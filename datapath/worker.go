@@ -1,41 +1,44 @@
-// Package datapath is the worker and its pass. The files come in the order in
-// which a frame goes through them:
+// Package datapath is the worker and its pass. The files come in the order in which a
+// frame goes through them:
 //
 //	worker.go    the loop: clock, commands, mailbox, queues
-//	receive.go   a batch from one queue
-//	gather.go    queues with few frames wait for more
+//	receive.go   a batch from one receive queue
+//	gather.go    queues with few frames wait until more have come
 //	fair.go      queues whose frames cost too much wait
-//	classify.go  decapsulate, extract, look up
+//	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
-//	track.go     connection tracking, and looking up again behind it
-//	fuse.go      both look-ups and tracking in one, for established connections
-//	sweep.go     a batch of those at once
+//	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
+//	track.go     connection tracking, and the second look-up behind it
+//	fuse.go      one look-up instead of three, for established connections
+//	sweep.go     a whole batch of fused connections at once
 //	fragment.go  fragments that wait for the rest of their datagram
-//	coalesce.go  one large frame of a run's segments
-//	meter.go     rates
+//	coalesce.go  merges the segments of a run into one large frame
+//	meter.go     rate limits
 //	controller.go  frames that flows show to the operator
 //	tunnel.go    outer headers
-//	send.go      pending lists, transmit queues, the end of the pass
-//	kept.go      batches that are given back later, with frames that wait for more
-//	segment.go   what an output leaves to do: checksums, cutting large frames
-//	toobig.go    the answer to a frame too long for its tunnel
-//	answer.go    the answer to a question for a neighbour
-//	upcall.go    what the worker tells control: misses, neighbours, faults
+//	send.go      pending lists, transmit queues, the end of the batch
+//	kept.go      batches that are released late because outputs postponed their flush
+//	segment.go   what an output cannot offload: checksums, cutting large frames
+//	toobig.go    the ICMP error for a frame too long for its tunnel
+//	answer.go    replies to ARP requests and neighbour solicitations
+//	upcall.go    messages to control: misses, neighbours, faults
 //	held.go      frames that wait for control's answer
 //	command.go   control's commands
-//	fault.go     a port whose memory fails
-//	sleep.go     nothing to do
-//	inhand.go    what the worker is at, for a watchdog
-//	mailbox.go   ports come and go
-//	capture.go   what control sees of the frames, if it asks for them
+//	messages.go  the encoding of commands and upcalls
+//	fault.go     ports whose memory fails
+//	sleep.go     waiting for a wake-up
+//	inhand.go    what the worker is doing now, for the watchdog
+//	mailbox.go   adding and removing ports
+//	capture.go   copies of frames for control
+//	shared.go    the memory that the worker shares with control
 //
 // Invariants:
-//   - A worker is one locked thread. It owns its Shared, its cache and the
-//     queues given to it; nothing it does between two passes allocates, locks or
-//     waits, but for the spin lock of a transmit queue that workers share.
-//   - One batch is in hand at a time. It ends with finish: what was pending is
-//     sent, touched queues are flushed, then the receive queue gets its buffers
-//     back; where a flush was put off, behind that flush.
+//   - A worker is one locked thread. It owns its Shared, its cache and its queues. Between two
+//     passes it neither allocates nor locks nor waits. The one exception is the spin lock of
+//     a transmit queue that several workers share.
+//   - One batch is in hand at a time. It ends with finish: pending frames are sent, touched
+//     queues are flushed, then the receive queue gets its buffers back. If a flush was
+//     postponed, the buffers go back behind that flush.
 package datapath
 
 import (
@@ -58,128 +61,134 @@ import (
 )
 
 const (
-	// emptyPassPauses is how many PAUSE instructions follow a pass that found
-	// nothing, about a microsecond: a guest that polls its ring shares the cache
-	// line of the avail index with us, and reading it too eagerly slows the guest
+	// emptyPassPauses is the number of PAUSE instructions after a pass that found no
+	// frame, about a microsecond. A guest that polls its ring shares the cache line
+	// of the avail index with the worker; reading the index too often slows the guest
 	// down.
 	emptyPassPauses = 24
-	// yieldEvery is how many idle passes one yields in: often enough for a process
-	// that has become ready meanwhile, and not so often that a worker alone on its
-	// core is late for a frame. One without polled queues begins after yieldAfterNS:
-	// gaps in a load cost it no system call.
+	// yieldEvery is the number of idle passes for each pass that yields the core. It
+	// is low enough for a process that has become ready meanwhile, and high enough
+	// for a worker alone on its core not to be late for a frame. A worker without
+	// polled queues begins to yield after yieldAfterNS, so that gaps in a load cost
+	// it no system call.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// fewFrames is what a pass may have had for it to end like one that found
-	// nothing, if a process on this core may wait for them.
+	// fewFrames is the largest number of frames after which a pass yields as an idle
+	// one does, if it delivered frames to a process that may share this core.
 	fewFrames = 2
-	// suspectNS is how long a pass takes after which the signals to front ends are
-	// measured: see shm.Foreign.
+	// suspectNS is the duration of a pass from which on the worker measures the cost
+	// of signals to front ends: see shm.Foreign.
 	suspectNS = shm.MaxSignalNS
-	// maxCommandsPerPass bounds what control can delay frames by.
+	// maxCommandsPerPass bounds the commands of one pass, and so the delay of frames
+	// by them. Further commands wait for the next pass.
 	maxCommandsPerPass = 64
 )
 
-// Config of one worker.
+// Config is the configuration of one worker.
 type Config struct {
-	// Core is the core the worker's thread is pinned to; -1: none.
+	// Core is the core that the worker's thread is pinned to; -1: none.
 	Core int
-	// SpinUS is how long the worker polls empty queues before it sleeps, in µs.
+	// SpinUS is the time in µs for which the worker polls empty queues before it
+	// sleeps.
 	SpinUS int
-	// CommandEvent wakes the worker, UpcallEvent control. They stay the caller's.
+	// CommandEvent is the eventfd that wakes the worker, UpcallEvent the one that
+	// wakes control. The caller owns both.
 	CommandEvent, UpcallEvent int
-	// Seed of the flow cache's hashes and of chosen ports; random.
+	// Seed is the random seed of the flow cache's hashes and of chosen ports.
 	Seed uint64
-	// Connections is the table of connections, which all workers share; nil: a ct
-	// action finds every frame invalid. One worker has Sweeps set, which ends
-	// those whose time has run out.
+	// Connections is the table of connections, which all workers share. If it is nil,
+	// a ct action finds every frame invalid. Sweeps is set for the one worker that
+	// expires connections.
 	Connections *conntrack.Table
 	Sweeps      bool
-	// Fused is the number of pairs of megaflows that connections are fused with, a
+	// Fused is the number of pairs of megaflows that fused connections may name, a
 	// power of two; 0: DefaultFused.
 	Fused int
-	// Meters are those of the first worker; nil: its own.
+	// Meters are the meters of the first worker, whose Due all workers share; nil:
+	// this worker is the first.
 	Meters []Meter
 }
 
-// Worker is one thread of the data path. Only AddPort, RemovePort and Stop may be
-// called from other goroutines.
+// Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
+// may be called from other goroutines.
 type Worker struct {
-	batch packet.Batch // in hand; here so that its frames begin with a cache line
+	batch packet.Batch // batch in hand; first, so that its frames are aligned to cache lines
 
-	sh       *Shared
-	config   Config
-	commands *shm.Consumer
-	upcalls  *shm.Producer
-	cache    *flowtable.Cache
-	ends     *tunnel.Terminations
+	sh           *Shared
+	config       Config
+	commands     *shm.Consumer
+	upcalls      *shm.Producer
+	cache        *flowtable.Cache
+	terminations *tunnel.Terminations
 
 	clockBase  uint64 // CLOCK_MONOTONIC at clockStart
 	clockStart time.Time
-	now        uint64 // the pass's clock, CLOCK_MONOTONIC in ns
-	turn       uint64 // the pass's number, from 1 on
-	fixed      uint64 // what tests have the clock say; else 0
+	now        uint64 // clock of this pass, CLOCK_MONOTONIC in ns
+	turn       uint64 // number of this pass, from 1 on
+	fixed      uint64 // clock that a test has set; 0: the real one
 
-	// Of the batch in hand.
+	// The fields below describe the batch in hand.
 	keys     [packet.BatchSize]flowtable.Key
 	words    [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	wide     uint32                                          // bit a key: see extract
-	live     uint32                                          // bit a frame: not dropped so far
-	undone   uint32                                          // bit a frame: something is left to do, see segment.go
-	slots    [packet.BatchSize]uint32                        // megaflows found
-	cursor   int                                             // frames below have been executed
-	overlay  [packet.BatchSize]overlay                       // tunnel header on a pending frame
-	overlaid bool                                            // any of overlay may be set
+	dirty    uint32                                          // one bit a key: words beyond the base may not be 0, see flowtable.ExtractAll
+	live     uint32                                          // one bit a frame: it is not dropped so far
+	undone   uint32                                          // one bit a frame: a checksum or cutting is unfinished, see segment.go
+	slots    [packet.BatchSize]uint32                        // megaflow of each frame
+	cursor   int                                             // frames below it have been executed
+	overlay  [packet.BatchSize]overlay                       // tunnel header of each pending frame
+	overlaid bool                                            // some entry of overlay may be set
 	lookups  flowtable.LookupCounts
-	rxInUse  *rxQueue // whose spans the batch borrows; nil: held frames
-	visits   uint64   // of receive queues, see InHand
-	txInUse  *txPort  // whose queue is being called
+	rxInUse  *rxQueue // receive queue whose spans the batch borrows; nil: the frames are held ones
+	visits   uint64   // number of visits to receive queues, see InHand
+	txInUse  *txPort  // port whose transmit queue is being called
 
 	coalescer packet.Coalescer
-	segments  packet.Batch // of one large frame, or an answer
-	answers   uint64       // see mayTell
+	segments  packet.Batch // segments of one large frame, or an answer
+	answers   uint64       // clock of the answer rate limit, see takeAnswer
 
 	ports      [port.MaxPorts]txPort
-	touched    portList // that the batch in hand has been sent to
-	more       bool     // the batch in hand was full: another one is about to come
-	owed       portList // whose flush was put off, see flush
-	delivered  bool     // since the last pass with frames, to a port with local set
+	touched    portList // ports that frames of the batch in hand went to
+	more       bool     // the batch in hand was full, so another one is about to come
+	owed       portList // ports whose flush was postponed, see flush
+	delivered  bool     // frames went to a port with local set since the last pass with frames
 	queues     queueTable
-	fullPasses uint32 // in a row, see gather.go
-	faults     int    // ports whose fault control has not been told of
+	fullPasses uint32 // number of passes in a row with a full batch, see gather.go
+	faults     int    // number of ports whose fault has not been reported to control
 
 	held          heldPool
 	fair          fairness
-	controllerDue uint64 // see toController
+	controllerDue uint64 // clock of the rate limit of toController
 	tracks        tracks
 	fused         fused
 	fragments     fragments
-	scratch       [flowtable.MaxActions]flowtable.Action // of CmdExecute and CmdInstall
-	holding       bool                                   // see CmdHold
-	told          bool                                   // upcalls were written and not published
+	scratch       [flowtable.MaxActions]flowtable.Action // actions of CmdExecute and CmdInstall
+	holding       bool                                   // CmdHold stopped the receive queues
+	unpublished   bool                                   // upcalls were written but not published
 	waiter        waiter
 	taps          taps
 
 	processor cpu.Processor
-	lastBusy  uint64 // clock of the last pass that did something
-	wasBusy   bool   // the last pass did
-	sweptHeld uint64 // clock of the last look for expired frames
-	sweeping  bool   // there are connections that may expire
+	lastBusy  uint64 // clock of the last pass that had frames or commands
+	wasBusy   bool   // the last pass had frames
+	sweptHeld uint64 // clock of the last search for expired held frames
+	sweeping  bool   // some connections may expire
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
-	mailing  sync.Mutex           // one letter at a time
+	mailing  sync.Mutex           // allows one request at a time
 	stopping atomic.Bool
 	ended    chan struct{} // closed once Run has returned
 }
 
-// NewWorker makes a worker over sh. What is not told anew by commands is empty:
-// megaflows, templates, terminations, ports. Close frees it after Run.
+// NewWorker returns a worker over sh. Megaflows, templates, terminations and ports
+// are empty until commands set them; frames that an earlier worker held stay held.
+// Call Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c, ended: make(chan struct{})}
 	w.commands = shm.NewConsumer(sh.Commands)
 	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
 	w.taps.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
-	w.ends = tunnel.NewTerminations()
+	w.terminations = tunnel.NewTerminations()
 	w.fragments.Seed = c.Seed
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
@@ -205,7 +214,8 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Close frees the worker's own descriptors. Run has returned, or was never called.
+// Close frees the worker's own descriptors and memory. The caller makes sure that Run
+// has returned or was never called.
 func (w *Worker) Close() {
 	w.waiter.close()
 	if w.fused.region != nil {
@@ -214,7 +224,7 @@ func (w *Worker) Close() {
 	}
 }
 
-// clock is CLOCK_MONOTONIC in ns, which is what Go's monotonic clock reads.
+// clock returns CLOCK_MONOTONIC in ns. Go's monotonic clock reads the same clock.
 func (w *Worker) clock() uint64 {
 	if w.fixed != 0 {
 		return w.fixed
@@ -222,8 +232,8 @@ func (w *Worker) clock() uint64 {
 	return w.clockBase + uint64(time.Since(w.clockStart))
 }
 
-// Run is the worker's loop, on a thread of its own, until Stop. It fails only if
-// the thread cannot be pinned.
+// Run runs the worker's loop on a thread of its own until Stop. It fails only if the
+// thread cannot be pinned.
 func (w *Worker) Run() error {
 	defer close(w.ended)
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -233,7 +243,8 @@ func (w *Worker) Run() error {
 		}
 	}
 	w.processor = cpu.OwnProcessor()
-	// Memory of a guest that truncates its file faults: see fault.go.
+	// Memory of a guest that truncates its file faults; recoverFault handles the
+	// panic.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
@@ -250,19 +261,21 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes runs passes until Stop, or until a port's memory fails; ended tells which.
+// passes runs passes until Stop or until a port's memory fails. ended reports whether
+// Stop was the reason.
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
-	w.finish() // of the batch in which a port failed; else there is nothing to do
+	w.finish() // ends the batch in which a port failed, if there is one
 	for !w.stopping.Load() {
 		w.pass()
 	}
 	w.flushOwed(w.turn + 1)
-	w.giveAllBack()
+	w.releaseAllQueues()
 	return true
 }
 
-// pass is one turn of the loop: everything that waits now is dealt with once.
+// pass is one turn of the loop: it handles each waiting message and visits each queue
+// once.
 func (w *Worker) pass() {
 	now := w.clock()
 	c := w.sh.Counters
@@ -281,35 +294,35 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.giveAllBack() // not while the command is executed: memory may fail, and it would come again
+		w.releaseAllQueues() // not inside the command: a memory fault would repeat the command
 	}
 	w.sweepHeld()
 	w.sweepFragments()
 	if w.config.Sweeps && w.tracks.tracker != nil {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
-	w.lookForReady()
+	w.findReady()
 	frames, full := 0, false
 	for at := 0; at < w.queues.count && !w.holding; at++ {
 		q := w.queues.at(at)
-		if w.leaveOut(q) {
-			w.giveKeptBack(q)
+		if w.skipDebtor(q) {
+			w.releaseKept(q)
 			continue
 		}
-		if w.letGather(q) {
+		if w.skipGathering(q) {
 			continue
 		}
 		n := w.receive(q)
 		if n < 0 {
-			w.giveAllBack() // the others are not visited, and sleep may follow
-			break           // the table has changed
+			w.releaseAllQueues() // the remaining queues are not visited in this pass, and a sleep may follow
+			break                // failPort has changed the table of queues
 		}
 		frames += n
 		full = full || n == packet.BatchSize
-		w.note(q, n)
+		w.scheduleVisit(q, n)
 	}
 	w.visited()
-	w.noteFull(full)
+	w.countFullPasses(full)
 	if len(w.fragments.whole) > 0 {
 		w.sendWhole()
 	}
@@ -322,16 +335,16 @@ func (w *Worker) pass() {
 		c.IdlePasses++
 	}
 	w.wasBusy = frames > 0
-	waits := w.fair.leftOut > 0
-	w.settleDebts()
+	waits := w.fair.skipped > 0
+	w.payDebts()
 	if w.faults > 0 {
-		w.tellFaults()
+		w.reportFaults()
 	}
 	if frames+did > 0 || waits {
 		w.lastBusy = now
 		if w.delivered && frames <= fewFrames {
 			cpu.Yield()
-			w.waiter.nextReady = 0 // an answer may be there by now
+			w.waiter.nextReady = 0 // poll the queues in the next pass: an answer may have come
 		}
 		w.delivered = false
 		return
@@ -340,7 +353,7 @@ func (w *Worker) pass() {
 		cpu.Pause(emptyPassPauses)
 	}
 	if c.IdlePasses%yieldEvery == 0 && (w.queues.polled > 0 || now-w.lastBusy > yieldAfterNS) {
-		cpu.Yield() // whoever waits for what was delivered may be on this core
+		cpu.Yield() // the receiver of delivered frames may wait for this core
 	}
 	if now-w.lastBusy > uint64(w.config.SpinUS)*1000 {
 		w.sleep()

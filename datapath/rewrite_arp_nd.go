@@ -5,8 +5,9 @@ import (
 	"weft/packet"
 )
 
-// rewriteNear is rewrite for ARP, neighbour discovery, ICMP and the flow label.
-func rewriteNear(f *packet.Frame, a *flowtable.Action, lower uint64) {
+// rewriteARPND executes an action that changes a field of ARP, neighbour discovery or
+// ICMP, or the IPv6 flow label. lower is the lower half of an IPv6 address.
+func rewriteARPND(f *packet.Frame, a *flowtable.Action, lower uint64) {
 	switch a.Op {
 	case flowtable.OpSetARPOp:
 		f.SetARPOp(uint16(a.U32))
