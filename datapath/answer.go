@@ -7,24 +7,24 @@ import (
 	"weft/packet"
 )
 
-// The answer to an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
-// section 7.2.4), in place of the host that is asked for. The question is taken
-// from the key, which has it as it came.
+// The switch answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
+// section 7.2.4) in place of the host that owns the address. The question is taken
+// from the key, which describes the frame as it was received.
 
 const (
 	arpLen    = 28
 	arpReply  = 2
-	advertLen = 24 + 8 // with the option of the target's address
+	advertLen = 24 + 8 // includes the target link-layer address option
 	ndAdvert  = 136
-	// ndFlags: solicited, and it overrides what the asker had. That the target is no
-	// router may be wrong; control has questions for link-local addresses, by which
-	// hosts know their routers, go their way.
+	// ndFlags are Solicited and Override. The Router flag is not set, which would be
+	// wrong for a router. Hosts know their routers by link-local addresses, and control
+	// lets questions for those pass unanswered.
 	ndFlags     = 0x60
 	ndHopLimit  = 255
-	ndTargetMAC = 2 // type of the option
+	ndTargetMAC = 2 // type of the target link-layer address option
 )
 
-// answerNeighbour answers frame i with mac, 48 bits.
+// answerNeighbour answers the question in frame i with mac, in the low 48 bits.
 func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -42,14 +42,14 @@ func (w *Worker) answerNeighbour(i int, mac uint64) {
 	case packet.EtherTypeIPv6:
 		n = writeAdvert(h, k, mac)
 	default:
-		w.drop(f, packet.DropFlow) // control sends no such thing
+		w.drop(f, packet.DropFlow) // control installs no such action
 		return
 	}
 	b.Commit(a, n)
 	w.sendAnswer(p)
 }
 
-// sendAnswer sends what segments has to p.
+// sendAnswer sends the frame in segments to p.
 func (w *Worker) sendAnswer(p *txPort) {
 	w.touch(p)
 	w.useTx(p, 0)
@@ -57,8 +57,8 @@ func (w *Worker) sendAnswer(p *txPort) {
 	w.leaveTx()
 }
 
-// writeLink writes the Ethernet header of an answer from mac and returns its
-// length.
+// writeLink writes the Ethernet header of an answer from mac and returns its length
+// in bytes.
 func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 	packet.Ethernet(h).SetDst(k[flowtable.WEthSrc] >> 16)
 	packet.Ethernet(h).SetSrc(mac)
@@ -70,9 +70,9 @@ func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 func writeARPReply(h *[packet.MaxHeader]byte, k *flowtable.Key, mac uint64) int {
 	at := writeLink(h[:], k, mac)
 	arp := h[at : at+arpLen]
-	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // Ethernet, IPv4
+	copy(arp, []byte{0, 1, 8, 0, 6, 4, 0, arpReply}) // hardware Ethernet, protocol IPv4, opcode reply
 	asker, asked := uint32(k[flowtable.WIPv4]>>32), uint32(k[flowtable.WIPv4])
-	binary.BigEndian.PutUint64(arp[8:], mac<<16) // the addresses of IP follow over its last two bytes
+	binary.BigEndian.PutUint64(arp[8:], mac<<16) // the IP address below overwrites the last two bytes
 	binary.BigEndian.PutUint32(arp[14:], asked)
 	binary.BigEndian.PutUint64(arp[18:], k[flowtable.WARPSha]&^0xffff)
 	binary.BigEndian.PutUint32(arp[24:], asker)

@@ -9,59 +9,60 @@ import (
 	"weft/packet"
 )
 
-// Taps show control frames as they pass: those of a port, those dropped, those
-// of a match with the time that the stages took. A worker without a tap tests
-// one flag a batch at each of the points where a tap would look. With one it
-// copies what is asked for into its capture ring; what finds the ring full is
-// counted as lost, and no frame waits.
+// Taps show frames to control: the frames of a port, the dropped ones, or the frames
+// that match a key, with the time that each stage took. A worker without a tap only
+// tests one flag a batch at each point where a tap would look. A worker with a tap
+// copies the frames into its capture ring. If the ring is full, the frame counts as
+// lost for the tap; no frame ever waits.
 //
-// Records are written as soon as a frame is seen, for actions change it, and
-// stay with the worker until the end of the batch, which knows the verdict.
+// A record is written as soon as a frame is seen, because actions change the frame.
+// It stays with the worker until the end of the batch, when the verdict is known.
 
 const (
 	// MaxTaps is the number of taps of a worker.
 	MaxTaps = 8
-	// CaptureRingBytes is the size of a worker's capture ring; its memory is
-	// taken as it is used.
+	// CaptureRingBytes is the size of a worker's capture ring. Its pages are
+	// allocated when they are first used.
 	CaptureRingBytes = 4 << 20
-	// maxTapped bounds the records of a batch that wait for their verdict;
-	// further ones count as lost.
+	// maxTapped bounds the records of a batch that wait for their verdict. Further
+	// ones count as lost.
 	maxTapped = 4 * packet.BatchSize
 )
 
-// TapKind says what a tap sees.
+// TapKind is the kind of frames that a tap shows.
 type TapKind uint32
 
 // Kinds of tap.
 const (
 	TapNone  TapKind = iota
 	TapPort          // frames received on Port and sent to it
-	TapDrops         // frames dropped; of Port, or of any if that is 0
+	TapDrops         // frames dropped on Port, or on any port if Port is 0
 	TapTrace         // frames whose key matches
 )
 
-// Tap is what a tap sees, and how much of it.
+// Tap says which frames a tap shows, and how many bytes of them.
 type Tap struct {
 	Kind TapKind
 	Port uint32
-	// Snap is the number of bytes copied of a frame; 0: all.
+	// Snap is the number of bytes copied from a frame; 0: all.
 	Snap uint32
-	// Limit is the number of frames after which the tap is blind; 0: none.
+	// Limit is the number of frames after which the tap stops; 0: no limit.
 	Limit uint64
-	// Key and Mask of a TapTrace; Key has no bit outside of Mask.
+	// Key and Mask select the frames of a TapTrace. Key has no bit outside of Mask.
 	Key, Mask flowtable.Key
 }
 
-// TapCounters of one tap since it was set. Worker writes, control reads.
+// TapCounters are the counters of one tap since it was set. The worker writes,
+// control reads.
 type TapCounters struct {
-	Written uint64 // frames
-	Lost    uint64 // frames for which there was no room
+	Written uint64 // frames written to the ring
+	Lost    uint64 // frames for which the ring had no room
 }
 
 const tapBytes = 4 + 4 + 4 + 8 + 2*8*flowtable.KeyWords
 
-// AppendTap encodes CmdTap, which sets tap index and its counters to 0. A tap of
-// TapNone sees nothing.
+// AppendTap encodes CmdTap, which replaces tap index and clears its counters. A tap
+// of kind TapNone shows no frames.
 func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 	buf = appendHeader(buf, uint32(CmdTap), index)
 	for _, v := range []uint32{uint32(t.Kind), t.Port, t.Snap} {
@@ -75,33 +76,33 @@ func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 // tapped is a record that waits for its verdict.
 type tapped struct {
 	record captureRecord
-	frame  uint8 // of the batch
+	frame  uint8 // index in the batch
 }
 
-// sight is a frame as a tap sees it.
+// sight is one view of a frame by a tap.
 type sight struct {
 	tap, frame int
 	kind       CaptureKind
 	port       uint32
-	skip       int // bytes of outer headers not to show
+	skip       int // length in bytes of outer headers to leave out
 	actions    []flowtable.Action
-	// headerOnly leaves out what lies in memory that has failed.
+	// headerOnly leaves out the spans, which lie in memory that has failed.
 	headerOnly bool
-	// bounded says that at most maxLen bytes are shown.
+	// bounded limits the bytes shown to maxLen.
 	bounded bool
 	maxLen  uint32
 }
 
-// taps is the capture side of a worker. Worker owns.
+// taps is the state of a worker's taps. Worker owns.
 type taps struct {
 	on      bool // some tap is set
-	tracing bool // some of TapTrace is
-	wrote   bool // records were written and not published
-	count   int  // of pending
+	tracing bool // some tap is of kind TapTrace
+	wrote   bool // records were written but not published
+	count   int  // number of records in pending
 	taps    [MaxTaps]Tap
 	ring    *shm.Producer
 	pending [maxTapped]tapped
-	at      uint64 // clock of the batch, 0: not read yet
+	at      uint64 // clock of the batch; 0: not read yet
 	marks   [Stages + 1]uint64
 }
 
@@ -127,22 +128,22 @@ func (w *Worker) setTap(index uint32, body []byte) bool {
 	return true
 }
 
-// mark notes the time at which a stage ended first, for tracking looks frames up
-// again; 0 is before the first stage.
+// mark records the time at which a stage ended. Only the first end counts, because
+// tracking repeats stages. Mark 0 lies before the first stage.
 func (w *Worker) mark(stage int) {
 	if w.taps.tracing && w.taps.marks[stage] == 0 {
 		w.taps.marks[stage] = w.clock()
 	}
 }
 
-// tapBegin comes before Recv.
+// tapBegin starts the clock of a batch, before Recv.
 func (w *Worker) tapBegin() {
 	w.taps.at = w.clock()
 	w.taps.marks = [Stages + 1]uint64{}
 	w.mark(0)
 }
 
-// tapReceived sees frames as they came, before decapsulation.
+// tapReceived shows frames as they were received, before decapsulation.
 func (w *Worker) tapReceived() {
 	w.mark(1 + StageReceive)
 	for i := range w.batch.Frames[:w.batch.N] {
@@ -150,8 +151,8 @@ func (w *Worker) tapReceived() {
 	}
 }
 
-// tapLookup does the lookups of a batch, one by one if it is to be known which
-// cache answers.
+// tapLookup looks up the frames of a batch. With a trace it looks them up one by one,
+// to see which cache answers.
 func (w *Worker) tapLookup() {
 	w.mark(1 + StageParse)
 	if !w.taps.tracing {
@@ -179,18 +180,18 @@ func (w *Worker) tapLookup() {
 	w.mark(1 + StageLookup)
 }
 
-// tapHeld sees a held frame that is executed without a lookup, as frame 0.
+// tapHeld shows frame 0, a held frame that is executed without a look-up.
 func (w *Worker) tapHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.tapBegin()
-	if h.Then.Op == flowtable.OpNone { // else it was seen when it was looked up
+	if h.Then.Op == flowtable.OpNone { // a frame that waited for a neighbour was shown at its look-up
 		w.tapInner(0)
 		w.tapFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
 	w.mark(1 + StageLookup)
 }
 
-// tapInner sees frames that arrive otherwise than by a queue: out of a tunnel, or
-// of the held ones.
+// tapInner shows a frame that did not come from the receive queue as it is: it came
+// out of a tunnel, or was held.
 func (w *Worker) tapInner(i int) {
 	f := &w.batch.Frames[i]
 	if f.Held == 0 && f.InPort == w.batch.Port {
@@ -198,13 +199,14 @@ func (w *Worker) tapInner(i int) {
 	}
 	for at := range w.taps.pending[:w.taps.count] {
 		if p := &w.taps.pending[at]; int(p.frame) == i && p.record.kind() == CaptureIn && p.record.port() == f.InPort {
-			return // looked up once more
+			return // shown before an earlier look-up
 		}
 	}
 	w.tapPort(i, f.InPort, CaptureIn, 0)
 }
 
-// tapFound notes what a lookup found, and shows it to traces.
+// tapFound writes the result of a look-up into the frame's records, and shows the
+// frame to traces.
 func (w *Worker) tapFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
 	p := &w.taps
 	for at := range p.taps {
@@ -237,8 +239,8 @@ func (w *Worker) tapPort(i int, no uint32, kind CaptureKind, skip int) {
 	}
 }
 
-// tapSend sees the frames that a port is about to be given: where copying one
-// fails, sending it would have.
+// tapSend shows the frames that are about to be handed to a port. If copying a frame
+// faults, sending it would have faulted too.
 func (w *Worker) tapSend(p *txPort, order []uint8) {
 	for _, i := range order {
 		w.tapPort(int(i), p.no, CaptureOut, 0)
@@ -248,7 +250,8 @@ func (w *Worker) tapSend(p *txPort, order []uint8) {
 	}
 }
 
-// tapSent notes what became of them: the port took the first of them.
+// tapSent records the results of sending: the port took the first taken frames of
+// order.
 func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	for n, i := range order {
 		why := w.batch.Frames[i].Drop
@@ -259,8 +262,8 @@ func (w *Worker) tapSent(p *txPort, order []uint8, taken int) {
 	}
 }
 
-// tapResult notes what became of frame i at port p, a tunnel of vxlan port over
-// on it, if that is not 0.
+// tapResult records the result of sending frame i to port p. over is the vxlan port
+// of its tunnel header, 0 for none.
 func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason) {
 	t := &w.taps
 	for at := range t.pending[:t.count] {
@@ -271,10 +274,10 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 		to := p.no
 		if r.record.kind() == CaptureOut {
 			if no := r.record.port(); no != p.no && no != uint32(over) || r.record.verdict() != VerdictNone {
-				continue // of another output
+				continue // the record belongs to another output
 			}
 		} else if over != 0 {
-			to = uint32(over) // as the flow has it
+			to = uint32(over) // the flow's output is the vxlan port
 		}
 		if why != packet.DropNone {
 			r.record.drop(why)
@@ -287,7 +290,8 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 	}
 }
 
-// tapDrop sees a frame that is dropped before it reaches an output.
+// tapDrop shows a frame that is dropped before it reaches an output, and writes the
+// reason into its records.
 func (w *Worker) tapDrop(f *packet.Frame, why packet.DropReason) {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if &w.batch.Frames[i] != f {
@@ -303,7 +307,7 @@ func (w *Worker) tapDrop(f *packet.Frame, why packet.DropReason) {
 	}
 }
 
-// tapDropped shows a dropped frame to the taps of drops.
+// tapDropped shows a dropped frame to the taps of kind TapDrops.
 func (w *Worker) tapDropped(i int, no uint32, why packet.DropReason) {
 	for at := range w.taps.taps {
 		t := &w.taps.taps[at]
@@ -317,7 +321,7 @@ func (w *Worker) tapDropped(i int, no uint32, why packet.DropReason) {
 	}
 }
 
-// tapHeldDrop sees a held frame that is dropped where it lies, between batches.
+// tapHeldDrop shows a held frame that is dropped from its slot, between two batches.
 func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
 	h := &w.sh.Held[slot]
 	for at := range w.taps.taps {
@@ -345,8 +349,8 @@ func (w *Worker) tapHeldDrop(slot uint32, why packet.DropReason) {
 	w.taps.ring.Publish()
 }
 
-// tapWrite writes a record, nil if there is no room for it. It waits for the end
-// of the batch.
+// tapWrite writes a record and returns it, or nil if there is no room. The record
+// stays unpublished until the end of the batch.
 func (w *Worker) tapWrite(s sight) captureRecord {
 	p, f := &w.taps, &w.batch.Frames[s.frame]
 	if p.count == maxTapped {
@@ -393,8 +397,8 @@ func (w *Worker) tapWrite(s sight) captureRecord {
 	return r
 }
 
-// tapReserve reserves a record that shows up to length bytes of a frame, after
-// extra bytes of its own; both nil if the tap is blind or the ring full.
+// tapReserve reserves a record with extra bytes of its own and up to length bytes of
+// a frame. It returns nil if the tap has reached its limit or the ring is full.
 func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r captureRecord, room []byte) {
 	t, counters := &w.taps.taps[at], &w.sh.Taps[at]
 	if t.Limit != 0 && counters.Written >= t.Limit {
@@ -413,7 +417,8 @@ func (w *Worker) tapReserve(at int, kind CaptureKind, length, extra int) (r capt
 	return r, r[captureHeader:]
 }
 
-// tapGather copies the frame's bytes from skip on. skip lies in the header.
+// tapGather copies the frame's bytes from offset skip on. skip lies within the
+// header.
 func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
@@ -421,7 +426,7 @@ func (w *Worker) tapGather(f *packet.Frame, into []byte, skip int) {
 	c.Read(into)
 }
 
-// tapFinish ends the batch.
+// tapFinish completes and publishes the records of the batch.
 func (w *Worker) tapFinish() {
 	p := &w.taps
 	w.mark(1 + StageSend)
@@ -445,8 +450,9 @@ func (w *Worker) tapFinish() {
 	}
 }
 
-// tapUndecided settles a record that no output and no drop has. What waits for
-// control is seen, and counted, once that has answered.
+// tapUndecided sets the verdict of a record that no output and no drop has set. The
+// record of a frame that waits for control is voided: the frame is shown and counted
+// once control has answered.
 func (w *Worker) tapUndecided(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:
@@ -455,7 +461,7 @@ func (w *Worker) tapUndecided(r captureRecord, i int) {
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == w.batch.Frames[i].InPort { // else it was in a tunnel then
+		if r.port() == w.batch.Frames[i].InPort { // otherwise the frame was still in its tunnel when it was shown
 			w.sh.Taps[r[0]].Written--
 			r[0] = VoidTap
 		}

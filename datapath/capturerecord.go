@@ -9,23 +9,23 @@ import (
 	"weft/packet"
 )
 
-// What a worker writes to its capture ring: one message a frame a tap saw.
+// A worker writes one message to its capture ring for each frame that a tap shows.
 
-// CaptureKind says at which point a frame was seen.
+// CaptureKind is the point at which a frame was seen.
 type CaptureKind uint8
 
 // Kinds of capture.
 const (
 	CaptureIn    CaptureKind = 1 + iota // received on Port
-	CaptureOut                          // sent to Port, or to have been
+	CaptureOut                          // sent to Port, or dropped there
 	CaptureDrop                         // dropped
 	CaptureTrace                        // looked up
 )
 
-// CaptureCache says what answered a lookup.
+// CaptureCache is the table that answered a look-up.
 type CaptureCache uint8
 
-// What answers lookups.
+// Tables that answer look-ups.
 const (
 	CacheNone     CaptureCache = iota // nothing: the frame was not looked up, or missed
 	CacheExact                        // the exact-match cache
@@ -33,65 +33,67 @@ const (
 	CacheControl                      // control, for this frame alone
 )
 
-// CaptureVerdict says what became of a frame, as far as the record can tell.
+// CaptureVerdict is the fate of a frame, as far as the record knows it.
 type CaptureVerdict uint8
 
 // Verdicts.
 const (
 	VerdictNone      CaptureVerdict = iota
-	VerdictSent                     // to Outputs, at least one of them
-	VerdictDropped                  // for Reason
-	VerdictMissed                   // held until control has told what to do
+	VerdictSent                     // sent to at least one of Outputs
+	VerdictDropped                  // dropped for Reason
+	VerdictMissed                   // held until control answers the miss
 	VerdictNeighbour                // held until the tunnel's next hop is known
-	VerdictMerged                   // went on as part of the segment before it
+	VerdictMerged                   // merged into the large frame before it
 )
 
-// Stages of a pass, whose times Capture.StageNS has.
+// Stages of a pass, the index of Capture.StageNS.
 const (
-	StageReceive = iota // the frames' descriptors and headers, from the queue
-	StageParse          // decapsulation, extraction
+	StageReceive = iota // reading descriptors and headers from the queue
+	StageParse          // decapsulation and key extraction
 	StageLookup
-	StageExecute // actions, and outputs that could not wait
-	StageSend    // outputs, and the end of the pass
+	StageExecute // actions, and outputs that more actions follow
+	StageSend    // other outputs, and the end of the batch
 	Stages
 )
 
-// StageNames are the stages' names.
+// StageNames are the names of the stages.
 var StageNames = [Stages]string{"receive", "parse", "lookup", "execute", "send"}
 
-// VoidTap is the tap of a record that stands for nothing.
+// VoidTap is the tap number of a record that readers must skip.
 const VoidTap = 0xff
 
-// maxCaptureOutputs bounds the outputs that a record names; OutputCount goes on.
+// maxCaptureOutputs bounds the outputs that a record names. OutputCount counts
+// further ones.
 const maxCaptureOutputs = 16
 
 // Capture is one decoded record.
 type Capture struct {
-	Worker  int // for the reader to fill in
+	Worker  int // worker number, which the reader fills in
 	Tap     uint8
 	Kind    CaptureKind
 	Cache   CaptureCache
 	Verdict CaptureVerdict
 	Reason  packet.DropReason
-	// Port is where the frame was seen, InPort what it is matched as.
+	// Port is where the frame was seen, InPort the port that flows match.
 	Port, InPort uint32
-	// Outputs are the ports it was sent to, OutputCount their number, of which
-	// Outputs has the first sixteen.
+	// Outputs are the first sixteen ports that the frame was sent to, OutputCount is
+	// the number of all.
 	Outputs     []uint32
 	OutputCount int
-	// Slot is the megaflow that was found, flowtable.NoSlot if none; Masks the
-	// number of masks tried for it.
+	// Slot is the megaflow found, flowtable.NoSlot if none. Masks is the number of
+	// masks tried.
 	Slot, Masks uint32
-	// TimeNS is CLOCK_MONOTONIC; HeldNS the same, since when the frame waited
-	// for control, 0 if it did not.
+	// TimeNS is the CLOCK_MONOTONIC of the record. HeldNS is the CLOCK_MONOTONIC
+	// since which the frame waited for control, 0 if it did not.
 	TimeNS, HeldNS uint64
-	// StageNS are the times the stages took for the whole batch of Frames.
+	// StageNS are the times in ns that the stages took for the whole batch of Frames
+	// frames.
 	StageNS [Stages]uint32
 	Frames  int
-	// Key and Actions of a CaptureTrace.
+	// Key and Actions are set for a CaptureTrace.
 	Key     flowtable.Key
 	Actions []flowtable.Action
-	// Len is the frame's length, Data its first bytes.
+	// Len is the frame's length in bytes, Data its first bytes.
 	Len  int
 	Data []byte
 }
@@ -109,7 +111,7 @@ type captureRecord []byte
 
 const (
 	captureHeader  = 104
-	maxTapActions  = 256 // of a trace's record
+	maxTapActions  = 256 // limit of the actions in a trace's record; further ones are left out
 	captureOutsAt  = 68
 	captureStageAt = 48
 )
@@ -125,7 +127,7 @@ func (r captureRecord) setVerdict(v CaptureVerdict) { r[3] = byte(v) }
 func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
 func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
-// fill writes what is known of the frame from the start.
+// fill writes the fields that are known when the frame is seen.
 func (r captureRecord) fill(no, inPort uint32, length int, at, held uint64) {
 	binary.LittleEndian.PutUint32(r[8:], no)
 	binary.LittleEndian.PutUint32(r[12:], inPort)
@@ -141,7 +143,8 @@ func (r captureRecord) setLookup(slot, masks uint32, c CaptureCache) {
 	r.setCache(c)
 }
 
-// drop notes a reason; a frame that was sent somewhere stays sent.
+// drop records a drop reason. The verdict of a frame that was sent somewhere stays
+// VerdictSent.
 func (r captureRecord) drop(why packet.DropReason) {
 	r[4] = byte(why)
 	if r.verdict() != VerdictSent {
@@ -159,7 +162,8 @@ func (r captureRecord) sent(to uint32) {
 	}
 }
 
-// ParseCapture decodes a message of the capture ring into copies. Control only.
+// ParseCapture decodes a message of the capture ring. The result shares no memory
+// with msg. For control only.
 func ParseCapture(msg []byte) (Capture, error) {
 	if len(msg) < captureHeader {
 		return Capture{}, fmt.Errorf("capture of %d bytes", len(msg))

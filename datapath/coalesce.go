@@ -7,10 +7,10 @@ import (
 	"weft/packet"
 )
 
-// coalesce makes large frames of the segments in a run that came out of a tunnel,
-// if all outputs of the run's actions take such. Here and not before the lookup,
-// for only here the outputs are known, and every frame has been counted; here and
-// not at the outputs, so that what follows is done once for a large frame.
+// coalesce merges the segments in a run that came out of a tunnel into large frames,
+// if all outputs of the run's actions take large frames. It runs behind the look-up,
+// because only then the outputs are known and every frame has been counted. It runs
+// before the actions, so that they are done once for a large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
@@ -31,8 +31,8 @@ func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	}
 }
 
-// taken is what all outputs of an action list take undone; nothing for a list
-// that ends in a tunnel, or nowhere.
+// commonOffloads returns the offloads that all outputs of an action list take. It
+// returns none for a list that ends in a tunnel or has no output.
 func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	takes, outputs := packet.TakesAll, 0
 	for at := range actions {
@@ -53,8 +53,9 @@ func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	return takes
 }
 
-// origin tells the tunnels apart that frames came by. A megaflow need not: one
-// connection through two of them must still stay two.
+// origin returns a hash of the tunnel that frame i came by. A megaflow may ignore the
+// tunnel; without the hash, frames with equal headers from two tunnels would merge
+// into one connection.
 func (w *Worker) origin(i int) uint64 {
 	words := &w.words[i]
 	return words[0] ^ bits.RotateLeft64(words[1], 24) ^ bits.RotateLeft64(words[2], 1) ^

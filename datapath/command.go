@@ -10,8 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// applyCommands executes commands that wait, maxCommandsPerPass at most, and
-// returns how many. Consecutive CmdRetry go through one batch.
+// applyCommands executes waiting commands, at most maxCommandsPerPass, and returns
+// their number. Consecutive CmdRetry share one batch.
 func (w *Worker) applyCommands() int {
 	n := 0
 	for ; n < maxCommandsPerPass; n++ {
@@ -32,7 +32,7 @@ func (w *Worker) applyCommands() int {
 	return n
 }
 
-// apply executes one command; it reports false if it makes no sense.
+// apply executes one command. It reports false for an invalid one.
 func (w *Worker) apply(msg []byte) bool {
 	if len(msg) < messageHeader {
 		return false
@@ -76,7 +76,7 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.setMeter(arg, body)
 	case CmdHold:
 		w.holding = arg != 0
-		if !w.holding { // the start is over; turns are a matter of latency, other policies stay
+		if !w.holding { // the start is over; a failure costs only latency, and other scheduling policies stay
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
@@ -100,8 +100,8 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry adds a held frame to the batch of those to be looked up again; one that
-// waits for a neighbour has been looked up and goes alone.
+// retry adds the frame held in slot to the batch of frames to look up again. A frame
+// that waits for a neighbour has been looked up already and is executed alone.
 func (w *Worker) retry(slot uint32) bool {
 	h := w.waiting(slot)
 	if h == nil || w.resumes(slot) {
@@ -120,8 +120,8 @@ func (w *Worker) retry(slot uint32) bool {
 	return true
 }
 
-// inject executes actions on a frame that control has made: it is held, as if it
-// had missed.
+// inject executes actions on a frame that control has made. The frame is held first,
+// as if it had missed.
 func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(body) < 4 || inPort >= port.MaxPorts {
 		return false
@@ -143,7 +143,7 @@ func (w *Worker) inject(inPort uint32, body []byte) bool {
 	return true
 }
 
-// resumes tells whether the batch has the frame of slot already.
+// resumes reports whether the frame of slot is already in the batch.
 func (w *Worker) resumes(slot uint32) bool {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if w.batch.Frames[i].Held == slot+1 {
@@ -153,24 +153,24 @@ func (w *Worker) resumes(slot uint32) bool {
 	return false
 }
 
-// runResumed sends the resumed frames through lookup and actions.
+// runResumed takes the resumed frames through the look-up and their actions.
 func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return
 	}
 	w.cursor, w.live, w.undone = 0, allOf(w.batch.N), 0
-	w.classify(w.live) // a frame that came by no tunnel has words of 0
+	w.classify(w.live) // the tunnel words of frames without a tunnel are 0
 	w.execute()
 	w.finish()
 }
 
-// runHeld executes actions on the frame of slot, without a lookup.
+// runHeld executes actions on the frame held in slot, without a look-up.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
-	// The frame was whole when it was held; what it went through since then can
-	// have made another one of it.
+	// The frame was valid when it was held, but actions since then may have changed
+	// its headers.
 	w.dirty |= 1
 	why := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if why == packet.DropNone && f.Undone() {

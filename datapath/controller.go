@@ -1,18 +1,18 @@
 package datapath
 
 const (
-	// ControllerPort is the port under which captures see what flows send to the
-	// controller: OpenFlow's number for it.
+	// ControllerPort is the port under which captures see frames that flows send to
+	// the controller. It is OpenFlow's number for the controller.
 	ControllerPort = 0xfffd
-	// controllerIntervalNS is the time between two frames that a worker shows, in
-	// the long run, controllerBurst the number it shows at once. What comes faster
-	// is not shown.
+	// controllerIntervalNS is the average time between two frames that a worker
+	// shows, and controllerBurst the number that it shows at once. Frames that exceed
+	// the rate are not shown.
 	controllerIntervalNS = 1_000_000
 	controllerBurst      = 100
 )
 
-// toController shows the first maxLen bytes of frame i, as it is now, to those who capture ControllerPort;
-// it reports false if nobody does or the rate is exceeded.
+// toController shows the first maxLen bytes of frame i, as it is now, to each tap of
+// ControllerPort. It reports false if there is no such tap or the rate is exceeded.
 func (w *Worker) toController(i int, maxLen uint32) (shown bool) {
 	if !w.taps.on {
 		return false

@@ -8,21 +8,21 @@ import (
 	"weft/packet"
 )
 
-// A guest that cuts off the file behind its memory makes our next access fault.
-// The fault arrives as a panic (debug.SetPanicOnFault) in the middle of a pass.
-// The port whose queue was in use, or in whose memory the address lies, is taken
-// out, the batch in hand is dropped, and the other ports go on. Until the next
-// attempt to attach it, outputs to the port drop as DropNoPort.
+// If a guest truncates the file behind its memory, the next access to that memory
+// faults. The fault arrives as a panic (debug.SetPanicOnFault) in the middle of a
+// pass. The worker detaches the port whose queue was in use, or in whose memory the
+// address lies. It drops the batch in hand, and the other ports go on. Until control
+// attaches the port again, outputs to it drop frames as DropNoPort.
 
-// addressed is a runtime error about memory at an address.
+// addressed is a runtime error with a memory address.
 type addressed interface {
 	error
 	Addr() uintptr
 }
 
-// recoverFault turns a fault in a port's memory into that port's failure. The
-// batch is finished by the next call of passes, itself guarded: a further port
-// may fail in it.
+// recoverFault turns a fault in a port's memory into the failure of that port. The
+// next call of passes finishes the batch; it is guarded too, because another port may
+// fail in it.
 func (w *Worker) recoverFault() {
 	cause := recover()
 	if cause == nil {
@@ -30,14 +30,14 @@ func (w *Worker) recoverFault() {
 	}
 	blamed, reason := w.blame(cause)
 	if blamed == 0 {
-		panic(cause) // a mistake of our own
+		panic(cause) // no port is to blame: a bug of the worker
 	}
 	w.abandon(blamed)
 	w.visited()
 	w.failPort(blamed, reason)
 }
 
-// blame names the port that cause is due to, 0 if none.
+// blame returns the port that caused the panic, and the reason; 0 if no port did.
 func (w *Worker) blame(cause any) (no uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
@@ -53,13 +53,13 @@ func (w *Worker) blame(cause any) (no uint32, reason string) {
 	if isFault {
 		return no, fmt.Sprintf("its memory failed at %#x", fault.Addr())
 	}
-	// No fault of the memory: a mistake of ours, which one port brings out. It
-	// must not take the others along, nor pass unseen.
+	// The panic is no memory fault but a bug that one port triggers. It must not
+	// affect other ports, and it must be visible.
 	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", no, cause, debug.Stack())
 	return no, fmt.Sprintf("internal error: %v", cause)
 }
 
-// borrowed tells whether addr lies in a span of the batch in hand.
+// borrowed reports whether addr lies in a span of the batch in hand.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -72,10 +72,10 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops what the fault of port no leaves of the batch in hand: frames not
-// executed yet, and frames pending for the port. Frames pending for other ports lie in
-// memory that is there, unless the port is the one that they came from: the next finish
-// sends them.
+// abandon drops the frames of the batch in hand that port no can no longer send or
+// provide: frames not executed yet, and frames pending for the port. Frames pending
+// for other ports stay, and the next finish sends them, unless they came from the
+// failed port: their memory is gone.
 func (w *Worker) abandon(no uint32) {
 	if w.txInUse != nil {
 		w.leaveTx()
@@ -100,7 +100,7 @@ func (w *Worker) abandon(no uint32) {
 	}
 	for i := range b.Frames[:b.N] {
 		if pending>>i&1 != 0 {
-			continue // it reaches somebody
+			continue // another port still sends it
 		}
 		if lost>>i&1 != 0 {
 			w.drop(&b.Frames[i], packet.DropPortFault)
@@ -110,8 +110,7 @@ func (w *Worker) abandon(no uint32) {
 	w.live = 0
 }
 
-// failPort takes a port out of the worker's hands because of a fault, and has
-// control told.
+// failPort detaches a broken port from the worker and reports the reason to control.
 func (w *Worker) failPort(no uint32, reason string) {
 	if reason == "" {
 		reason = "broken"
@@ -124,7 +123,7 @@ func (w *Worker) failPort(no uint32, reason string) {
 	w.reportFaults()
 }
 
-// detach forgets everything of a port, for which nothing is pending.
+// detach removes all queues of a port. No frames may be pending for it.
 func (w *Worker) detach(no uint32) {
 	if q := w.rxInUse; q != nil && q.port == no {
 		w.rxInUse = nil

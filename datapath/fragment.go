@@ -9,28 +9,29 @@ import (
 )
 
 // Fragments of a datagram are tracked as one and sent on as they came. A fragment
-// that meets a ct action is held until all are there; then they are looked up
-// again, in order, and meet the action together: the first one, with the
-// transport header, for all. Only a list that begins with the action can hold its
-// frame, as nothing has been done to it yet; elsewhere, later fragments are
-// invalid. Fragments of one datagram must come by one port, and by queues of one
-// worker.
+// that meets a ct action is held until the datagram is complete. Then all fragments
+// are looked up again, in order, and meet the action together; the first one, which
+// has the transport header, decides for all.
+//
+// Only a list that begins with the ct action can hold its frame, because no action
+// has changed the frame yet. Behind other actions, later fragments are invalid. All
+// fragments of a datagram must come by one port, and by queues of one worker.
 
-// fragments are the fragments that a worker holds.
+// fragments is the state of the fragments that a worker holds.
 type fragments struct {
 	conntrack.Fragments
-	whole     []uint32 // datagrams to be sent on, numbers
-	slots     []uint32 // of one of them
+	whole     []uint32 // numbers of complete datagrams that are not sent on yet
+	slots     []uint32 // scratch: held slots of one datagram
 	sweptNS   uint64
-	assembled uint32                   // frames of the batch that belong to a whole datagram
-	uncounted uint32                   // of those, what was counted before it was held
-	of        [packet.BatchSize]uint32 // datagram of an assembled frame
+	assembled uint32                   // frames of the batch that belong to a complete datagram
+	uncounted uint32                   // frames of assembled that were counted before they were held
+	of        [packet.BatchSize]uint32 // number of the datagram of each assembled frame
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // first is what the first fragment got
+	tracked   [conntrack.MaxDatagrams]bool // first holds the result of the first fragment
 }
 
-// trackFragments deals with those frames of a run that are fragments, and returns
-// them: they are held, or tracked as parts of a whole.
+// trackFragments handles the fragments among the frames of a run and returns them. It
+// holds a fragment of an incomplete datagram and tracks the others.
 func (w *Worker) trackFragments(first, end int) (all uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
@@ -47,7 +48,7 @@ func (w *Worker) trackFragments(first, end int) (all uint32) {
 	return all
 }
 
-// collect holds a fragment.
+// collect holds fragment i until its datagram is complete.
 func (w *Worker) collect(i int) {
 	f, r := &w.batch.Frames[i], &w.fragments
 	fr, ok := conntrack.FragmentOf(f, w.tracks.request.Zone)
@@ -64,7 +65,8 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// As if it had never been looked up: what it misses is for control.
+	// A fragment held for the first time counts as never looked up: its miss goes to
+	// control.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -83,7 +85,7 @@ func (w *Worker) collect(i int) {
 	}
 }
 
-// dropDatagram drops what is held of a datagram.
+// dropDatagram drops all held fragments of a datagram.
 func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
@@ -94,7 +96,7 @@ func (w *Worker) dropDatagram(number int, why packet.DropReason) {
 	}
 }
 
-// trackAssembled tracks frame i, a fragment of a whole datagram.
+// trackAssembled tracks frame i, a fragment of a complete datagram.
 func (w *Worker) trackAssembled(i int) {
 	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
 	n := r.of[i]
@@ -116,7 +118,7 @@ func (w *Worker) trackAssembled(i int) {
 		if m.Drop == packet.DropNone {
 			t.tracker.TrackLater(&w.batch, f, m)
 		}
-	default: // the first went elsewhere
+	default: // the first fragment took another way
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	}
 	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
@@ -128,9 +130,9 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole sends on the datagrams that have become whole. A receiver's memory may fail
-// in it: a datagram leaves the list as its number becomes free, so that the next pass
-// goes on with those that are left.
+// sendWhole sends the complete datagrams on. A receiver's memory may fail meanwhile.
+// A datagram leaves the list at the moment its number becomes free, so that the next
+// pass goes on with the remaining ones.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -160,7 +162,7 @@ func (w *Worker) sendWhole() {
 	}
 }
 
-// sweepFragments gives up datagrams that wait too long.
+// sweepFragments drops datagrams that have waited too long.
 func (w *Worker) sweepFragments() {
 	r := &w.fragments
 	if r.Count == 0 || w.now-r.sweptNS < heldSweepNS {
@@ -173,7 +175,8 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// counted takes what was counted before it was held off a run's counts.
+// uncount subtracts frames that were counted before they were held from a run's
+// counts.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

@@ -10,56 +10,56 @@ import (
 	"weft/packet"
 )
 
-// Fused connections. What the megaflow before tracking, the tracker and the
-// megaflow behind it decided together for an established connection is remembered
-// with the connection: a hint for each direction names a pair of megaflows. A frame
-// of such a connection is looked up once, among the connections; the hint stands for
-// both look-ups among the flows as long as
+// Fused connections. An established connection takes three decisions for each frame:
+// the megaflow before tracking, the tracker, and the megaflow behind tracking. The
+// worker remembers their common result with the connection: a hint for each direction
+// names a pair of megaflows. A frame of such a connection is looked up once, among
+// the connections. Its hint replaces both look-ups among the flows as long as
 //
-//   - both megaflows are what they were (slot and generation),
-//   - the connection's generation is what it was, the frame has its tuple, and
-//     following the frame leaves the connection established (conntrack.Fast),
-//   - the frame's key agrees with both megaflows in all that the connection does
+//   - both megaflows are unchanged (slot and generation),
+//   - the connection's generation is unchanged, the frame has its tuple, and following
+//     the frame leaves the connection established (conntrack.Fast),
+//   - the frame's key agrees with both megaflows in every bit that the connection does
 //     not determine.
 //
-// So nothing needs to be told of changes. Statistics of both megaflows go on.
-// Frames that come behind another of their connection which takes the plain way
-// take it too, so that they stay in order.
+// So no change has to invalidate a hint. The statistics of both megaflows are still
+// counted. A frame behind another one of its connection that takes the plain way
+// takes the plain way too, so that they stay in order.
 //
-// The zone is the first megaflow's. Where most frames of a queue's batch were fused,
-// those of the next are sought in the same zone before the flow cache is asked, and
-// that is asked for the others alone.
+// The zone is the first megaflow's. If most frames of a queue's batch were fused, the
+// frames of the next batch are sought in the same zone first, and only the others are
+// looked up in the flow cache.
 
-// pair is two megaflows. A serial names it until it makes room for another, whose
-// serial is higher.
+// pair is two megaflows. Its serial names it until a newer pair, with a higher
+// serial, replaces it.
 type pair struct {
-	slot, generation     uint32 // of the megaflow that tracks
-	then, thenGeneration uint32 // of the one behind; slot itself: none is looked up
+	slot, generation     uint32 // megaflow that tracks
+	then, thenGeneration uint32 // megaflow behind tracking; slot itself if nothing is looked up there
 	serial               uint32
-	to                   uint32 // port, if that is all that is left to do behind tracking; else 0
-	tunnels              bool   // then has a tunnel among its actions
-	beyondAgreement      bool   // one of them looks at words that agreement leaves out
-	translates           bool   // the first one's ct action has nat
+	to                   uint32 // port, if one output is all that follows tracking; else 0
+	tunnels              bool   // actions of then contain a tunnel
+	beyondAgreement      bool   // a mask matches words that an agreement does not hold
+	translates           bool   // ct action of slot has nat
 	_                    [5]byte
 }
 
 // DefaultFused is the number of pairs of megaflows that a worker remembers, a power
-// of two; 1.5 MB, taken as they are used. The hints of 1,000,000 connections take
-// 16 MB.
+// of two. The oldest pair is replaced at the limit. Pairs take 1.5 MB, and the hints
+// of 1,000,000 connections 16 MB; pages are allocated when they are first used.
 const DefaultFused = 1 << 16
 
-// fuseKind says which action lists can be fused.
+// fuseKind is the way in which an action list can be fused.
 type fuseKind uint8
 
 const (
 	fuseNot    fuseKind = iota
-	fuseThen            // tracking, and then a further look-up
-	fuseItself          // tracking, and then actions that know nothing of it
+	fuseThen            // tracking, then a second look-up
+	fuseItself          // tracking, then actions that do not depend on it
 )
 
-// knownBits are those of a key that a hint determines: what it was made of agreed
-// with the second megaflow, and had the same connection and first megaflow.
-// tupleBits are those that having the same tuple determines.
+// tupleBits are the key bits that an equal tuple determines. knownBits are the bits
+// that a valid hint determines: the frame that made the hint agreed with the second
+// megaflow and had the same connection and the same first megaflow.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)
@@ -68,40 +68,41 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 		t[w] = ^uint64(0)
 	}
 	k = t
-	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow's
+	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow sets it
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		k[w] = ^uint64(0)
 	}
 	return k, t
 }()
 
-// fused is the hints of a worker, and what they say of the batch in hand.
+// fused is the hints of a worker, and the hints found for the batch in hand.
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // index: number of the connection; tags are serials
-	pairs  []pair            // index: serial
+	hints  []conntrack.Hints // index: number of the connection; the tags are serials
+	pairs  []pair            // index: low bits of the serial
 	recent []uint32          // serials, index: hash of the pair
-	last   uint32            // serial
+	last   uint32            // serial of the newest pair
 
-	waiting uint32            // frames of the run in hand that are to be executed after it
-	wanted  uint32            // frames whose second look-up makes a hint
-	found   uint32            // frames that have a hint, as far as they have been sought
-	settled conntrack.Settled // of those sought last
+	waiting uint32            // frames of the run in hand to execute behind the fused ones
+	wanted  uint32            // frames that get a hint after their second look-up
+	found   uint32            // frames with a hint, among those sought so far
+	settled conntrack.Settled // results for the frames sought last
 	agreed  agreement
-	hits    uint64                   // frames that went by a hint
-	serials [packet.BatchSize]uint32 // of found
+	hits    uint64                   // number of frames that took the fused way
+	serials [packet.BatchSize]uint32 // serial of each frame in found
 	ends    [packet.BatchSize]conntrack.Ends
-	first   [packet.BatchSize]begun // of wanted
+	first   [packet.BatchSize]begun // state of each frame in wanted
 }
 
-// begun is a frame that gets a hint once it has been looked up again.
+// begun is a frame between its tracking and its second look-up, which gives it a
+// hint.
 type begun struct {
 	slot, generation uint32
 	ref              conntrack.Ref
 	dir              uint8
 }
 
-// kindOf tells how a list that begins with tracking, n actions long, can be fused.
+// kindOf returns how a list can be fused that begins with a ct action of n records.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -116,7 +117,7 @@ func kindOf(actions []flowtable.Action, n int) fuseKind {
 	return fuseItself
 }
 
-// untracked tells whether a list neither tracks nor looks up again.
+// untracked reports whether a list neither tracks nor looks up again.
 func untracked(actions []flowtable.Action) bool {
 	for i := range actions {
 		switch actions[i].Op {
@@ -127,8 +128,8 @@ func untracked(actions []flowtable.Action) bool {
 	return true
 }
 
-// openFused makes room for the hints of n connections, in mapped memory, out of the
-// collector's count.
+// openFused makes room for the hints of n connections in mapped memory, which the
+// garbage collector neither counts nor scans.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -150,8 +151,8 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks the frames of set up in a zone, unless that has been done, and
-// returns those that have a hint.
+// seekHints looks the frames of set up among the connections of a zone, unless that
+// is done already, and returns the frames with a hint.
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
@@ -166,8 +167,8 @@ func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	return u.found & set
 }
 
-// hinted tells which of the frames that are being sought have a hint; alike are those
-// whose key agrees like the last one.
+// hinted returns which of the frames being sought have a valid hint. alike is the set
+// of frames whose key agrees with agreed.
 func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -182,8 +183,9 @@ func (w *Worker) hinted(order []uint8, alike uint32) (set uint32) {
 	return set
 }
 
-// agrees tells whether a pair is still there and a frame's key agrees with both its
-// megaflows in what the connection does not determine.
+// agrees reports whether a pair is still in place and key k agrees with both its
+// megaflows in every bit that the connection does not determine. If so, it stores the
+// agreement.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -195,8 +197,8 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused takes those frames of a run through tracking that have a hint, and
-// returns them. slot is the run's megaflow, whose request has been read.
+// runFused takes the frames of a run that have a hint through tracking, and returns
+// them. slot is the run's megaflow, whose ct request has been read.
 func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
@@ -217,8 +219,8 @@ func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	return done
 }
 
-// follows takes frame i through tracking by its hint; false: it must go the plain
-// way.
+// follows takes frame i through tracking by its hint. It reports false if the frame
+// must take the plain way.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -226,7 +228,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	u, t := &w.fused, &w.tracks
 	p := &u.pairs[u.serials[i]&uint32(len(u.pairs)-1)]
 	if p.serial != u.serials[i] || p.slot != slot {
-		return false // another pair has taken its place, or it is another run
+		return false // the pair was replaced, or belongs to another run
 	}
 	state, ok := t.tracker.Fast(&w.batch, i, t.request.NAT.Kind != conntrack.NATNone, w.now)
 	if !ok {
@@ -236,7 +238,8 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if state != 0 {
 		t.rewritten |= 1 << i
 		if p.tunnels && p.then != slot {
-			// It hashes the key, which behind a look-up is that of the frame as it is.
+			// The tunnel hashes the key, and a plain second look-up would have
+			// extracted the translated frame.
 			w.extractAgain(i)
 		}
 	}
@@ -252,14 +255,15 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement is what a key of the batch in hand had that agreed with both megaflows
-// of a pair, so that keys like it need no more than a comparison.
+// agreement holds words of a key of the batch in hand that agreed with both megaflows
+// of a pair. A key with equal words agrees too, at the cost of a comparison.
 type agreement struct {
-	serial uint32 // 0: none
+	serial uint32 // serial of the pair; 0: no agreement
 	words  [5]uint64
 }
 
-// set notes that k agrees with p.
+// set records that k agrees with p. It records nothing if a mask of p matches words
+// that an agreement does not hold.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -267,15 +271,16 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// like tells whether k agrees too: it is like the other in all words that the
-// connection does not determine and the megaflows may look at.
+// like reports whether k is equal in all words that the connection does not determine
+// and that the megaflows may match.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
 		(k[flowtable.WEthSrc]^o[2])|(k[flowtable.WIP]^o[3])|(k[flowtable.WL4]&0xffffffff^o[4]) == 0
 }
 
-// beyondAgreement tells whether a mask looks at words that agreement leaves out.
+// beyondAgreement reports whether a mask matches words that an agreement does not
+// hold.
 func beyondAgreement(mask *flowtable.Key) bool {
 	bits := uint64(0)
 	for w := flowtable.WTunID; w < flowtable.WCT; w++ {
@@ -284,7 +289,7 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes tells whether a frame that waits may be of the same connection.
+// overtakes reports whether a waiting frame may belong to the connection of frame i.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -296,7 +301,8 @@ func (w *Worker) overtakes(i int, waiting uint32) bool {
 	return false
 }
 
-// executeFused carries the second megaflows out for frames set of a run.
+// executeFused executes the second megaflows of the frames in set, which belong to a
+// run.
 func (w *Worker) executeFused(first, end int, set uint32) {
 	w.fused.waiting = w.live &^ set
 	w.live = set
@@ -311,8 +317,8 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused notes of frames that went the plain way through tracking which of
-// them may have a hint next time; those that need no second look-up get it now.
+// wantFused prepares hints for frames that took the plain way through tracking.
+// Frames that need no second look-up get their hint now, the others after it.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -335,7 +341,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse gives the frames hints whose second look-up has been done.
+// fuse gives hints to the frames in wanted, after their second look-up.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.wanted & w.live; set != 0; set &= set - 1 {
@@ -348,14 +354,14 @@ func (w *Worker) fuse() {
 	u.wanted = 0
 }
 
-// hint has frames of i's connection and direction fused.
+// hint stores a hint for the connection and direction of frame i.
 func (w *Worker) hint(i int, then, thenGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, then: then, thenGeneration: thenGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf is the serial of a pair, which is kept if it is not there yet.
+// serialOf returns the serial of pair p, and stores p if it is not there yet.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
@@ -364,7 +370,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		o.then == p.then && o.thenGeneration == p.thenGeneration && o.serial != 0 {
 		return o.serial
 	}
-	if u.last++; u.last == 0 { // after 4 billion pairs: no hint may be older
+	if u.last++; u.last == 0 { // after 4 billion pairs: no hint may carry an old serial again
 		clear(u.hints)
 		u.last = 1
 	}

@@ -9,33 +9,34 @@ import (
 	"weft/port"
 )
 
-// PortQueues is what one worker gets of a port.
+// PortQueues are the queues of a port that one worker gets.
 type PortQueues struct {
 	Port uint32 // datapath port number
-	// Rx are the receive queues that are this worker's alone; perhaps none.
+	// Rx are the receive queues that only this worker uses; there may be none.
 	Rx []port.Rx
-	// RxNumbers are the numbers of Rx among the device's receive queues, TxNumber the
-	// one of Tx among its transmit queues, for people; nil: 0, 1 and so on.
+	// RxNumbers are the numbers of Rx among the device's receive queues, and TxNumber
+	// is the number of Tx among its transmit queues. They serve to name a queue to
+	// the operator. If RxNumbers is nil, the numbers are 0, 1 and so on.
 	RxNumbers []uint16
 	TxNumber  uint16
-	// Tx is the queue it sends to; nil if there is none. Lock guards it, and is
-	// the same for every worker that has it; nil if no other has.
+	// Tx is the transmit queue; nil: none. Lock guards Tx and is the same for every
+	// worker that shares it; nil: no other worker uses Tx.
 	Tx   port.Tx
 	Lock *TxLock
-	// Tunnel marks an uplink, whose frames are decapsulated.
+	// Tunnel marks an uplink: its frames are decapsulated.
 	Tunnel bool
 }
 
-// mail is a letter to the worker, which reads one between two passes.
+// mail is a request to the worker, which reads one between two passes.
 type mail struct {
 	add    *PortQueues // nil: remove
 	remove uint32
 	err    error
-	read   atomic.Bool // pairs with post: err is set
+	read   atomic.Bool // err is set; pairs with post
 }
 
-// AddPort gives queues to the worker, which runs or will, and returns once it
-// uses them. On error it uses none of them.
+// AddPort gives queues to the worker and returns once the worker uses them. Run must
+// be running or about to. After an error the worker uses none of the queues.
 func (w *Worker) AddPort(q PortQueues) error {
 	if q.Port == 0 || q.Port >= port.MaxPorts {
 		return fmt.Errorf("port %d: expected 1 to %d", q.Port, port.MaxPorts-1)
@@ -43,19 +44,20 @@ func (w *Worker) AddPort(q PortQueues) error {
 	return w.post(&mail{add: &q})
 }
 
-// RemovePort takes the queues of a port away from the worker, if it has any.
-// When it returns, the worker uses nothing of the port.
+// RemovePort removes the queues of a port from the worker, if it has any. When it
+// returns, the worker uses no memory or descriptor of the port.
 func (w *Worker) RemovePort(no uint32) {
 	if no < port.MaxPorts {
 		w.post(&mail{remove: no})
 	}
 }
 
-// Settle waits until the loop turns; it reports false if Run has ended instead.
+// Settle waits until the worker begins another pass. It reports false if Run has
+// ended instead.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
-// post delivers a letter and waits until it is read. It polls: so the worker need
-// not wake a goroutine, which would cost it a system call and a thread.
+// post hands the worker a request and waits until it is done. It polls, so that the
+// worker need not wake a goroutine, which would cost it a system call and a thread.
 func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
@@ -71,7 +73,7 @@ func (w *Worker) post(m *mail) error {
 	return m.err
 }
 
-// takeMail reads a letter, if there is one.
+// takeMail executes the waiting request, if there is one.
 func (w *Worker) takeMail() {
 	m := w.mail.Load() // pairs with post
 	if m == nil {
@@ -80,12 +82,12 @@ func (w *Worker) takeMail() {
 	if m.add != nil {
 		m.err = w.addPort(m.add)
 	} else {
-		w.flushOwed(w.turn) // those of the passes before
+		w.flushOwed(w.turn) // flushes postponed in earlier passes
 		w.releaseAllQueues()
 		w.detach(m.remove)
 		w.forgetFault(m.remove)
 	}
-	w.mail.Store(nil) // not before: memory that fails meanwhile ends the pass, and the next one comes here again
+	w.mail.Store(nil) // last: a memory fault ends the pass, and the next pass repeats the request
 	m.read.Store(true)
 }
 
@@ -113,7 +115,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 			s.keeper = keeper
 		}
 		_, s.edge = rx.(port.EdgeWatched)
-		s.ready = true // it may have frames since before it was watched
+		s.ready = true // frames may have come before the descriptor was watched
 		if err := w.waiter.watch(s); err != nil {
 			w.detach(q.Port)
 			return fmt.Errorf("port %d: watch descriptor %d: %w", q.Port, s.waitFD, err)

@@ -10,51 +10,51 @@ import (
 	"weft/tunnel"
 )
 
-// Commands go from control to a worker, upcalls the other way, each one message
-// of a shared ring: a 32-bit operation, a 32-bit argument, and a body. Append*
-// encode into a caller's buffer; the worker decodes in place. Little endian.
+// Commands go from control to a worker, upcalls from a worker to control. Each is one
+// message of a shared ring: a 32-bit operation, a 32-bit argument, and a body, all
+// little endian. The Append functions encode into a caller's buffer; the worker
+// decodes in place.
 //
-// A command has taken effect once the ring's Done count has reached what
-// Publish returned after it.
+// A command has taken effect once the ring's Done count has reached the value that
+// Publish returned after the command was written.
 
 // CommandOp is the operation of a command.
 type CommandOp uint32
 
 // Commands.
 const (
-	// CmdInstall installs a megaflow in slot Arg, which must be free: key, mask,
-	// actions.
+	// CmdInstall installs a megaflow in slot Arg, which must be free. Body: key,
+	// mask, actions.
 	CmdInstall CommandOp = iota + 1
-	// CmdRemove removes the megaflow of slot Arg. Its statistics stay readable
-	// in the slot until the slot is used again.
+	// CmdRemove removes the megaflow of slot Arg. Its statistics stay readable until
+	// the slot is used again.
 	CmdRemove
-	// CmdRetry resumes the frame held in slot Arg: it is looked up again.
+	// CmdRetry resumes the frame held in slot Arg, which is looked up again.
 	CmdRetry
-	// CmdExecute resumes the frame held in slot Arg with the actions of its
-	// body instead of a lookup; nobody's statistics count it.
+	// CmdExecute resumes the frame held in slot Arg with the actions of the body,
+	// without a look-up. No flow's statistics count the frame.
 	CmdExecute
-	// CmdDropHeld drops the frame held in slot Arg; the body is a 32-bit
-	// packet.DropReason.
+	// CmdDropHeld drops the frame held in slot Arg. Body: a 32-bit packet.DropReason.
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the body.
 	CmdTemplate
-	// CmdTermination adds or replaces, CmdRemoveTermination removes, entry Arg
-	// of the table of vxlan ports that tunnels end in; body: tunnel.Termination.
+	// CmdTermination adds or replaces entry Arg of the table of vxlan ports that
+	// tunnels end in, CmdRemoveTermination removes it. Body: tunnel.Termination.
 	CmdTermination
 	CmdRemoveTermination
-	// CmdInject executes actions on a frame of control's own, as one of port Arg;
-	// body: the number of actions (32 bits), the actions, the frame.
+	// CmdInject executes actions on a frame that control has made, as if it came in
+	// on port Arg. Body: the number of actions (32 bits), the actions, the frame.
 	CmdInject
-	// CmdTap sets tap Arg; body: Tap.
+	// CmdTap sets tap Arg. Body: Tap.
 	CmdTap
-	// CmdEndConnections ends connections; body: MaxEnds of conntrack.Ref at most,
-	// number and generation of 32 bits each. Those that have changed meanwhile
-	// stay.
+	// CmdEndConnections ends connections. Body: at most MaxEnds of conntrack.Ref, a
+	// number and a generation of 32 bits each. A connection whose generation has
+	// changed meanwhile stays.
 	CmdEndConnections
-	// CmdMeter sets meter Arg, whose bucket is full then; body: cost, depth, frames.
+	// CmdMeter sets meter Arg and fills its bucket. Body: cost, depth, frames.
 	CmdMeter
-	// CmdHold with Arg 1 leaves the receive queues alone until one with Arg 0:
-	// nothing is received before every port is there that it may go to.
+	// CmdHold with Arg 1 stops the receive queues until a CmdHold with Arg 0. So no
+	// frame is received before every port that it may go to is attached.
 	CmdHold
 )
 
@@ -63,16 +63,16 @@ type UpcallOp uint32
 
 // Upcalls.
 const (
-	// UpMiss: the frame held in slot Arg matched no megaflow; body: its Key.
+	// UpMiss: the frame held in slot Arg matched no megaflow. Body: its Key.
 	UpMiss UpcallOp = iota + 1
-	// UpNeighbour: a frame held in slot Arg waits for tunnel template X to be
-	// resolved; body: 32-bit X. Control answers with CmdTemplate and CmdRetry
-	// or CmdDropHeld.
+	// UpNeighbour: the frame held in slot Arg waits until a tunnel template is
+	// resolved. Body: the 32-bit index of the template. Control answers with
+	// CmdTemplate and CmdRetry, or with CmdDropHeld.
 	UpNeighbour
-	// UpFault: port Arg is broken and no longer polled; body: the reason.
+	// UpFault: port Arg is broken and no longer polled. Body: the reason.
 	UpFault
-	// UpAnswered: what control makes of a miss that it has answered before older
-	// ones, so that the next control process does not answer it again.
+	// UpAnswered replaces UpMiss in the ring once control has answered the miss
+	// before older ones, so that the next control process does not answer it again.
 	UpAnswered
 )
 
@@ -83,12 +83,12 @@ func appendHeader(buf []byte, op, arg uint32) []byte {
 	return binary.LittleEndian.AppendUint32(buf, arg)
 }
 
-// AppendCommand encodes a command whose body is given as it is, perhaps nil.
+// AppendCommand encodes a command with the given body, which may be nil.
 func AppendCommand(buf []byte, op CommandOp, arg uint32, body []byte) []byte {
 	return append(appendHeader(buf, uint32(op), arg), body...)
 }
 
-// AppendInstall encodes CmdInstall. At most flowtable.MaxActions actions.
+// AppendInstall encodes CmdInstall with at most flowtable.MaxActions actions.
 func AppendInstall(buf []byte, slot uint32, key, mask *flowtable.Key, actions []flowtable.Action) []byte {
 	buf = appendHeader(buf, uint32(CmdInstall), slot)
 	buf = appendWords(buf, key[:])
@@ -101,8 +101,8 @@ func AppendExecute(buf []byte, held uint32, actions []flowtable.Action) []byte {
 	return appendActions(appendHeader(buf, uint32(CmdExecute), held), actions)
 }
 
-// AppendInject encodes CmdInject: port inPort, 0 for none. At most
-// flowtable.MaxActions actions and HeldBytes of frame.
+// AppendInject encodes CmdInject; inPort 0 stands for no port. It takes at most
+// flowtable.MaxActions actions and HeldBytes bytes of frame.
 func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame []byte) []byte {
 	buf = appendHeader(buf, uint32(CmdInject), inPort)
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(actions)))
@@ -124,8 +124,8 @@ func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
 }
 
-// MaxEnds bounds the connections that one CmdEndConnections ends, so that a pass
-// which executes maxCommandsPerPass of them takes less than a millisecond.
+// MaxEnds bounds the connections in one CmdEndConnections, so that maxCommandsPerPass
+// of them take less than a millisecond.
 const MaxEnds = 64
 
 // AppendEndConnections encodes CmdEndConnections.
@@ -147,7 +147,7 @@ type Upcall struct {
 	Reason   string        // UpFault
 }
 
-// MissedOn returns the port of a frame that missed; ok is false for other upcalls.
+// MissedOn returns the in-port of an UpMiss; ok is false for other upcalls.
 func MissedOn(msg []byte) (no uint32, ok bool) {
 	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false
@@ -155,10 +155,10 @@ func MissedOn(msg []byte) (no uint32, ok bool) {
 	return uint32(binary.LittleEndian.Uint64(msg[messageHeader+8*flowtable.WPort:]) >> 32), true
 }
 
-// Answered notes in a miss, which is still in the ring, that it is answered.
+// Answered marks a miss that is still in the ring as answered.
 func Answered(msg []byte) { binary.LittleEndian.PutUint32(msg, uint32(UpAnswered)) }
 
-// ParseUpcall decodes one message of the upcall ring. Control only.
+// ParseUpcall decodes one message of the upcall ring. For control only.
 func ParseUpcall(msg []byte) (Upcall, error) {
 	if len(msg) < messageHeader {
 		return Upcall{}, fmt.Errorf("upcall of %d bytes", len(msg))
@@ -204,7 +204,8 @@ func appendActions(buf []byte, actions []flowtable.Action) []byte {
 	return buf
 }
 
-// readActions decodes into dst's storage, without allocating while it suffices.
+// readActions decodes actions into dst's storage. It allocates only if the capacity
+// does not suffice.
 func readActions(body []byte, dst []flowtable.Action) []flowtable.Action {
 	dst = dst[:0]
 	for ; len(body) >= actionBytes; body = body[actionBytes:] {

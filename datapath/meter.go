@@ -9,21 +9,22 @@ import (
 	"weft/packet"
 )
 
-// Meter is one token bucket, one line. Its worker owns what is configured and
-// counted; control reads the counts.
+// Meter is one token bucket, in one cache line. The worker owns its configuration and
+// counts; control reads the counts.
 //
-// Workers share the bucket itself: Due of the first worker's region is that of
-// all of them. It is one word, the time at which what has passed so far would
-// have passed at the meter's rate (ITU-T I.371's virtual scheduling): so a frame
-// takes one compare-and-swap, and none is counted twice or lost. Several workers
-// together keep to the rate as one does, but for their clocks, which each reads
-// once a pass: the bucket is as much deeper as the longest pass is long.
+// Workers share the bucket itself: the Due of the first worker's region is valid for
+// all of them. Due is one word, the time at which all frames so far would have passed
+// at the meter's rate (the virtual scheduling algorithm of ITU-T I.371). So a frame
+// takes one compare-and-swap, and no frame is counted twice or lost. Several workers
+// together keep to the rate as one does, except for their clocks, which each worker
+// reads once a pass: the bucket is deeper by the duration of the longest pass.
 type Meter struct {
-	Cost   uint64 // of a frame, or of a bit, in 2^-16 ticks
-	Depth  uint64 // ticks that Due may lie ahead of the clock
-	Frames uint64 // 1: Cost is that of a frame; 0: of a bit
+	Cost   uint64 // cost of a frame or of a bit, in 2^-16 ticks
+	Depth  uint64 // number of ticks that Due may lie ahead of the clock
+	Frames uint64 // 1: Cost is the cost of a frame; 0: of a bit
 	Due    uint64 // ticks, CLOCK_MONOTONIC; atomic
-	// What came, and what of it was dropped.
+	// The counts cover all frames that met the meter; the Dropped ones, those that it
+	// dropped.
 	Packets, Bytes               uint64
 	DroppedPackets, DroppedBytes uint64
 }
@@ -34,8 +35,8 @@ const (
 	meterShift = 16
 )
 
-// NewMeter is a meter of rate frames or kilobits a second, neither 0, in whose
-// bucket depth frames or kilobits fit.
+// NewMeter returns a meter with a rate in frames or kilobits a second and a bucket
+// depth in frames or kilobits. rate and depth must not be 0.
 func NewMeter(frames bool, rate, depth uint32) Meter {
 	const second = meterTicks * 1_000_000_000 << meterShift
 	if frames {
@@ -46,7 +47,8 @@ func NewMeter(frames bool, rate, depth uint32) Meter {
 	return Meter{Cost: cost, Depth: ticks(1000*uint64(depth), cost)}
 }
 
-// ticks is what n units cost, at most a tenth of what fits a word.
+// ticks returns the cost of n units in ticks, at most 2^60, so that sums do not
+// overflow.
 func ticks(n, cost uint64) uint64 {
 	hi, lo := bits.Mul64(n, cost)
 	if hi >= 1<<meterShift>>4 {
@@ -55,7 +57,7 @@ func ticks(n, cost uint64) uint64 {
 	return hi<<(64-meterShift) | lo>>meterShift
 }
 
-// meterBytes is the body of CmdMeter: cost, depth, frames.
+// meterBytes is the length of the body of CmdMeter: cost, depth, frames.
 const meterBytes = 24
 
 // AppendMeter encodes CmdMeter.
@@ -64,7 +66,7 @@ func AppendMeter(buf []byte, slot uint32, m *Meter) []byte {
 	return appendWords(buf, []uint64{m.Cost, m.Depth, m.Frames})
 }
 
-// setMeter executes CmdMeter: the bucket is full, and nothing counted.
+// setMeter executes CmdMeter: it fills the bucket and clears the counts.
 func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	if slot >= flowtable.MaxMeters || len(body) != meterBytes {
 		return false
@@ -77,7 +79,7 @@ func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	return true
 }
 
-// due is the meter whose Due counts for all workers.
+// due returns the meter whose Due all workers share.
 func (w *Worker) due(slot uint32) *Meter {
 	if w.config.Meters != nil {
 		return &w.config.Meters[slot]
@@ -85,14 +87,14 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f against meter slot, and tells whether it may pass. One
-// that stands for several passes where the first of them may, and all of them
-// count: a bucket smaller than it does not shut it out for good.
+// meter counts frame f against meter slot and reports whether it may pass. A large
+// frame passes if its first segment may, and then all its segments are charged. So a
+// bucket smaller than a large frame still lets some pass.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]
 	if m.Cost == 0 {
-		return true // not known any more: its flows are about to go
+		return true // control has removed the meter and will remove its flows
 	}
 	n := uint64(max(1, f.SegmentCount()))
 	size := uint64(f.Len())
@@ -100,7 +102,7 @@ func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	if m.Frames == 0 {
 		first, all = size*8/n*m.Cost, size*8*m.Cost
 	}
-	const half = 1 << (meterShift - 1) // rounded, so that errors do not add up
+	const half = 1 << (meterShift - 1) // half rounds to the nearest tick, so that errors do not add up
 	first, all = (first+half)>>meterShift, (all+half)>>meterShift
 	m.Packets += n
 	m.Bytes += size

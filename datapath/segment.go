@@ -2,12 +2,12 @@ package datapath
 
 import "weft/packet"
 
-// A frame whose sender left something to do goes to an output as it is, if the
-// output takes that; otherwise the rest is done here. A large frame is cut into a
-// batch of its own, whose frames share the large one's memory: their payload is
-// copied by the output alone, as ever.
+// A frame with an unfinished offload goes to an output as it is if the output takes
+// that offload. Otherwise the worker finishes it here. A large frame is cut into a
+// batch of its own. The segments share the memory of the large frame; only the output
+// copies their payload.
 
-// inOrder lists all frames of a batch.
+// inOrder lists all frames of a batch in order.
 var inOrder = func() (order [packet.BatchSize]uint8) {
 	for i := range order {
 		order[i] = uint8(i)
@@ -15,10 +15,10 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// sendUndone is send of frames of which some have something left to do.
+// sendUndone sends frames some of which have unfinished offloads.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // of those that go as they are and have not gone
+	first := 0 // first frame in order that is neither sent nor cut yet
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.takes.Takes(f) && f.SegmentLen() <= mtu {
@@ -41,7 +41,7 @@ func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	}
 }
 
-// sendSegments cuts frame i to the length that the port takes, and sends that.
+// sendSegments cuts frame i into segments of at most mtu bytes and sends them.
 func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
@@ -61,7 +61,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		}
 		full = w.sendCut(p, over, full)
 	}
-	f.Offload.Size = size // other ports may take longer ones
+	f.Offload.Size = size // another port may take longer segments
 	if w.taps.on {
 		why := packet.DropNone
 		if full {
@@ -71,8 +71,9 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	}
 }
 
-// sendCut sends the batch of segments and counts them; full says that the port has
-// taken no more of this frame, so that the rest is not tried.
+// sendCut sends the frames of segments and counts them. If full, the port has already
+// refused a segment of this frame, so the rest is dropped without another try. It
+// reports whether the port is full now.
 func (w *Worker) sendCut(p *txPort, over overlay, full bool) bool {
 	b := &w.segments
 	if p.takes&packet.TakesPartial == 0 {

@@ -8,24 +8,24 @@ import (
 	"weft/port"
 )
 
-// txPort is a datapath port as outputs see it. Worker owns.
+// txPort is a datapath port as an output. Worker owns.
 type txPort struct {
-	tx       port.Tx // nil: nothing can be sent there
+	tx       port.Tx // nil: the port has no transmit queue
 	takes    packet.Offloads
 	lock     *TxLock // nil: no other worker uses tx
 	counters *PortCounters
 	no       uint32
-	number   uint16 // of the queue among the device's transmit queues
-	count    uint8  // frames in pending
-	touched  bool   // in Worker.touched
-	local    bool   // what is sent there, a process of this machine may wait for
-	owed     bool   // in Worker.owed
-	owedIn   uint64 // pass since which a flush is owed; 0: none is
+	number   uint16 // number of the queue among the device's transmit queues
+	count    uint8  // number of frames in pending
+	touched  bool   // the port is in Worker.touched
+	local    bool   // a process of this machine may wait for its frames
+	owed     bool   // the port is in Worker.owed
+	owedIn   uint64 // pass in which the flush was first postponed; 0: no flush is owed
 	fault    string
-	pending  [packet.BatchSize]uint8 // frames of the batch, in order
+	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 }
 
-// portList lists ports, each at most once.
+// portList is a list of ports. A port is in it at most once; the callers see to that.
 type portList struct {
 	count int
 	ports [port.MaxPorts]uint16
@@ -42,8 +42,8 @@ type TxLock struct {
 	_    [60]byte
 }
 
-// maxLockPauses is how long a worker spins on a lock before it lets other threads
-// run: the holder may have lost its core.
+// maxLockPauses is the number of spins on a lock before the worker yields its core:
+// the holder of the lock may wait for it.
 const maxLockPauses = 256
 
 func (l *TxLock) lock() {
@@ -57,9 +57,9 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to port to. If last, nothing changes the frame any more
-// and it may wait for the end of the batch; otherwise it goes now, after what the
-// port was to send before it.
+// output sends frame i to port to. If last, no further action changes the frame, so
+// it may wait in the pending list until the end of the batch. Otherwise it is sent
+// now, behind the frames already pending for the port.
 func (w *Worker) output(i int, to uint32, last bool) {
 	if to >= port.MaxPorts || w.ports[to].tx == nil {
 		w.overlay[i] = overlay{}
@@ -78,7 +78,7 @@ func (w *Worker) output(i int, to uint32, last bool) {
 	}
 }
 
-// touch has the port flushed at the end of the batch.
+// touch adds the port to the ports that the end of the batch flushes.
 func (w *Worker) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
@@ -86,8 +86,8 @@ func (w *Worker) touch(p *txPort) {
 	}
 }
 
-// sendPending gives the port what is pending for it; what it does not take is
-// dropped.
+// sendPending hands the port its pending frames. Frames that the port does not take
+// are dropped.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
 	if w.taps.on {
@@ -104,7 +104,8 @@ func (w *Worker) sendPending(p *txPort) {
 	p.count = 0
 }
 
-// send gives the port frames that it takes as they are.
+// send hands the port frames without unfinished offloads, or with offloads that it
+// takes, and counts them.
 func (w *Worker) send(p *txPort, order []uint8) {
 	taken := p.tx.Send(&w.batch, order)
 	if w.taps.on {
@@ -120,13 +121,13 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), why)
 	}
-	for _, i := range order { // afterwards: a frame may be in order twice
-		w.batch.Frames[i].Drop = packet.DropNone // another port may take it
+	for _, i := range order { // in a second loop: a frame may be in order twice
+		w.batch.Frames[i].Drop = packet.DropNone // another port may take the frame
 	}
 }
 
-// sentAll counts frames that were all sent, without a tunnel; false, and nothing
-// counted, for others.
+// sentAll counts frames if the port took all of them and none has a tunnel header.
+// Otherwise it counts nothing and reports false.
 func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	if taken != len(order) || w.overlaid {
 		return false
@@ -145,7 +146,7 @@ func (w *Worker) sentAll(p *txPort, order []uint8, taken int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by p, or as dropped there.
+// countSent counts frame i as sent by p, or as dropped there if why is a reason.
 func (w *Worker) countSent(p *txPort, i int, why packet.DropReason) {
 	over := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -169,9 +170,9 @@ func (w *Worker) count(p *txPort, over overlay, length int, why packet.DropReaso
 	}
 }
 
-// finish ends the batch in hand: pending frames go, touched queues are flushed,
-// control is told, and then the receive queue and the held slots get back what
-// the batch has borrowed.
+// finish ends the batch in hand. It sends pending frames, flushes touched ports and
+// publishes upcalls. Only then it releases the buffers that the batch borrowed from
+// the receive queue, or frees the held slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
 	if w.taps.on {
@@ -181,7 +182,7 @@ func (w *Worker) finish() {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
 			p.touched = false
-			continue // failed meanwhile; what was pending has been counted
+			continue // the port failed meanwhile, and its pending frames were counted as drops
 		}
 		if p.count > 0 {
 			w.sendPending(p)
@@ -208,7 +209,8 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes a port, or lets it put that off where more frames are about to come.
+// flush flushes a port. With more set, further frames are about to come, and the port
+// may postpone its flush.
 func (w *Worker) flush(p *txPort, more bool) {
 	w.useTx(p, flushing)
 	if more {
@@ -229,8 +231,8 @@ func (w *Worker) flush(p *txPort, more bool) {
 	}
 }
 
-// flushOwed makes up for flushes that were put off before a pass: so what waits for
-// more frames does so for a pass at most.
+// flushOwed flushes the ports whose flush was postponed in a pass before turn. So
+// frames wait for a postponed flush for at most one pass.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]
@@ -240,7 +242,7 @@ func (w *Worker) flushOwed(turn uint64) {
 		w.owed.count--
 		w.owed.ports[at] = w.owed.ports[w.owed.count]
 		owed := p.owedIn != 0
-		p.owed, p.owedIn = false, 0 // before the queue is used: its memory may fail
+		p.owed, p.owedIn = false, 0 // cleared before the queue is used: its memory may fail
 		if owed && p.tx != nil {
 			w.flush(p, false)
 		}

@@ -10,22 +10,24 @@ import (
 	"weft/tunnel"
 )
 
-// Sizes are the limits of one worker's memory, chosen by control at start and
-// the same for all workers. Both processes lay the region out from them.
+// Sizes are the limits of one worker's memory. Control chooses them at start, the
+// same for all workers. Control and engine compute the layout of the region from
+// them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
-	// Held is the number of frames that can wait for control, each of up to
-	// HeldBytes.
+	// Held is the number of frames that can wait for control, each of up to HeldBytes
+	// bytes. Further frames are dropped as DropHeldFull.
 	Held int `json:"held"`
-	// CommandRing and UpcallRing are sizes in bytes, powers of two.
+	// CommandRing and UpcallRing are sizes in bytes, powers of two. Frames whose
+	// upcall finds the ring full are dropped as DropMissRingFull.
 	CommandRing int `json:"command_ring"`
 	UpcallRing  int `json:"upcall_ring"`
 	// Templates is the number of tunnel templates.
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes hold 256 Ki megaflows and 256 Ki exact-match entries a worker.
-// The memory is taken only as it is used.
+// DefaultSizes has room for 256 Ki megaflows and 256 Ki exact-match entries a worker.
+// The kernel allocates pages only when they are first used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,
 	Held:        2048,
@@ -34,41 +36,43 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the longest frame that can be held: any. A slot takes memory only
-// as far as it was ever used, and the slot freed last is the one used next.
+// HeldBytes is the size of a held slot in bytes: the longest frame fits. A slot takes
+// physical memory only as far as it was ever used, and the slot freed last is used
+// next.
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
-// Shared is one worker's region: what the worker owns and control reads, and
-// the rings between them. Pointer-free; laid out by Carve in both processes.
+// Shared is one worker's region: the worker's tables, which control reads, and the
+// rings between the two. The region holds no pointers; CarveShared lays it out in
+// both processes.
 type Shared struct {
-	// Counters and Ports: worker writes, control reads without asking.
+	// Counters and Ports: the worker writes, control reads at any time.
 	Counters *Counters
-	// InHand: worker writes, control reads without asking.
+	// InHand: the worker writes, control reads at any time.
 	InHand *InHand
 	Ports  []PortCounters // index: datapath port
-	// Commands: control produces, worker consumes. Upcalls: the reverse.
+	// Commands: control produces, the worker consumes. Upcalls: the reverse.
 	Commands shm.RingMem
 	Upcalls  shm.RingMem
-	// Cache: worker owns. Control reads statistics, and recovers the megaflows
+	// Cache: the worker owns it. Control reads statistics, and recovers the megaflows
 	// from it after its own restart.
 	Cache flowtable.Memory
-	// Held frames: worker owns; control may read the slots of frames it was
-	// told of and has not answered for.
+	// Held frames: the worker owns them. Control may read the slot of a frame between
+	// the upcall and its answer.
 	Held      []HeldFrame
 	HeldBytes []byte // HeldBytes a slot
-	// Templates: worker owns (commands change them).
+	// Templates: the worker owns them; commands change them.
 	Templates []tunnel.Template
-	// Meters: worker owns (commands change them), control reads counts; of the
-	// first worker's all workers use Due.
+	// Meters: the worker owns them; commands change them, and control reads the
+	// counts. All workers use the Due of the first worker's meters.
 	Meters []Meter
-	// Taps: worker writes, control reads; index: tap. Captures: worker produces,
-	// control consumes.
+	// Taps: the worker writes, control reads; index: tap. Captures: the worker
+	// produces, control consumes.
 	Taps     []TapCounters
 	Captures shm.RingMem
 }
 
-// CarveShared lays the region out; with l.Mem nil it only measures, l.Off then
-// being the size needed.
+// CarveShared lays the region out. If l.Mem is nil, it only measures: l.Off is then
+// the size needed in bytes.
 func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	counters := shm.Carve[Counters](l, 1)
 	sh := &Shared{
@@ -91,61 +95,63 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	return sh
 }
 
-// Counters of one worker. Worker writes with plain stores of aligned words;
-// control reads whenever it likes. Append only.
+// Counters are the counters of one worker. The worker writes with plain stores of
+// aligned words; control reads at any time. New fields go to the end.
 type Counters struct {
 	Passes        uint64 // passes that found at least one frame
-	IdlePasses    uint64 // passes that found none
+	IdlePasses    uint64 // number of times the worker slept
 	Sleeps        uint64 // times the worker slept
 	BusyNS        uint64 // time spent in passes that found frames
 	Frames        uint64 // frames received
-	ExactHits     uint64 // frames whose flow the exact-match cache knew
-	MegaflowHits  uint64 // frames found by a megaflow lookup
-	MasksSearched uint64 // masks tried in megaflow lookups
+	ExactHits     uint64 // frames found in the exact-match cache
+	MegaflowHits  uint64 // frames found by a search of the megaflows
+	MasksSearched uint64 // masks tried in searches of the megaflows
 	Misses        uint64 // frames sent to control
 	Commands      uint64 // commands executed
-	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; one comes every half second at least
-	Syscalls      uint64 // system calls of the loop; queues make theirs uncounted
-	// Drops by reason, whatever the port. A frame that several ports were to send
-	// is counted for each that could not.
+	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least every half second
+	Syscalls      uint64 // system calls of the loop, without those of the queues
+	// Drops counts by reason, over all ports. A frame with several outputs counts
+	// once for each output that could not send it.
 	Drops [packet.DropReasons]uint64
-	// CommandsRefused are commands that made no sense (a slot that holds no
-	// frame, say because it expired), InstallsRefused megaflows that found no
-	// room: their slot's Flow.Generation stays even.
+	// CommandsRefused counts invalid commands, for example for a slot whose frame has
+	// expired. InstallsRefused counts megaflows for which there was no room; the
+	// Flow.Generation of their slot stays even.
 	CommandsRefused uint64
 	InstallsRefused uint64
-	Batches         uint64 // received, of at least one frame
-	// Gaps counts passes by the time since the one before, sleep not included, in
-	// the buckets of GapBucket.
+	Batches         uint64 // batches received with at least one frame
+	// Gaps counts passes by the time since the previous one, without sleep, in the
+	// buckets of GapBucket.
 	Gaps [GapBuckets]uint64
 }
 
-// GapBuckets go up to 2 s, two to each power of two.
+// GapBuckets is the number of buckets: two for each power of two, up to 2 s.
 const GapBuckets = 64
 
-// GapBucket is where a gap of so many nanoseconds is counted, the last one if it is
-// longer than all.
+// GapBucket returns the bucket of a gap of ns nanoseconds. Gaps beyond the last
+// bucket count there.
 func GapBucket(ns uint64) int {
 	n := bits.Len64(ns)
 	return min(2*n+int(ns>>(max(n, 2)-2)&1), GapBuckets-1)
 }
 
-// GapLimit is what the gaps of a bucket are less than, in nanoseconds: 1, 1, 1, 2, 3,
-// 4, 6, 8, 12 and so on.
+// GapLimit returns the exclusive upper limit of a bucket in nanoseconds: 1, 1, 1, 2,
+// 3, 4, 6, 8, 12 and so on.
 func GapLimit(bucket int) uint64 { return max(uint64(3+bucket&1)<<(bucket/2)>>2, 1) }
 
-// PortCounters of one port in one worker. Same rules as Counters.
+// PortCounters are the counters of one port in one worker. The rules of Counters
+// apply.
 type PortCounters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
-	// RxDrops by reason: frames that came in on this port and were dropped
+	// RxDrops counts by reason the frames that came in on this port and were dropped
 	// before they reached an output.
 	RxDrops [packet.DropReasons]uint64
-	// TxDrops: frames this port was to send and could not (ring full, too long).
+	// TxDrops counts the frames that this port could not send (ring full, frame too
+	// long).
 	TxDrops uint64
 }
 
-// HeldFrame describes one held slot. Its bytes are
+// HeldFrame describes one held slot. The frame's bytes are
 // Shared.HeldBytes[slot*HeldBytes:][:Len].
 type HeldFrame struct {
 	Len     uint32
@@ -153,15 +159,15 @@ type HeldFrame struct {
 	InPort  uint32
 	_       uint32
 	SinceNS uint64 // CLOCK_MONOTONIC
-	// Tunnel words of its key, for a frame that was decapsulated.
+	// Tunnel holds the tunnel words of the key of a decapsulated frame.
 	Tunnel [flowtable.TunnelWords]uint64
-	// Then is the OpTunnel that CmdRetry executes, on a frame that waits for a
-	// neighbour; its flow's other actions have been executed. OpNone on a frame
-	// that missed and is to be looked up.
+	// Then is the OpTunnel that CmdRetry executes on a frame that waits for a
+	// neighbour; the flow's other actions have been executed. It is OpNone for a
+	// frame that missed and must be looked up.
 	Then flowtable.Action
-	// Offload is what is left to do to the frame.
+	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
-	// Track is what a ct action has found of it.
+	// Track is the tracking state of the frame.
 	Track HeldTrack
 }
 
@@ -171,6 +177,6 @@ const (
 	HeldWaiting
 )
 
-// HeldTimeoutNS is how long a frame is held at most before it is dropped as
-// DropHeldExpired.
+// HeldTimeoutNS is the longest time in ns for which a frame is held. Then it is
+// dropped as DropHeldExpired.
 const HeldTimeoutNS = 2_000_000_000

@@ -7,30 +7,31 @@ import (
 )
 
 const (
-	// readyEveryNS is how often a worker with frames from elsewhere looks into taps
-	// and sockets: a system call, and a frame's latency at most. With nothing else
-	// to do it looks in every pass.
+	// readyEveryNS is the time between two polls of taps and sockets by a worker that
+	// has other frames. It bounds the system calls, and the added latency of a frame.
+	// A worker without frames polls them in every pass.
 	readyEveryNS = 20_000
-	// maxReadUnasked is the number of polled queues up to which it looks by reading
-	// each. That is a system call a queue, but one less before a frame, and a sender
-	// need not put the queue on a list of readable ones first. With more queues it
-	// asks which are readable.
+	// maxReadUnasked is the largest number of polled queues at which the worker
+	// simply reads each queue. That is one system call a queue, but one call less
+	// before a frame, and a sender need not put the queue on epoll's ready list. With
+	// more queues the worker asks epoll first.
 	maxReadUnasked = 4
 	// maxSleepMS bounds a sleep, so that the heartbeat goes on and held frames
-	// expire. noWaitFDSleepMS bounds it where a queue cannot wake us.
+	// expire. noWaitFDSleepMS bounds it while some queue has no WaitFD and so cannot
+	// wake the worker.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// commandTag marks the command eventfd among epoll's events; others carry a
-	// queue's slot.
+	// commandTag marks the command eventfd among epoll's events. The other events
+	// carry the slot of a queue.
 	commandTag = -1
 )
 
-// waiter is the epoll set of what a sleeping worker waits for: level triggered, but for
+// waiter is the epoll set of a sleeping worker. It is level-triggered, except for
 // queues with edge set.
 type waiter struct {
 	set       int
 	command   int
-	nextReady uint64 // clock of the next look at polled queues
+	nextReady uint64 // clock of the next poll of polled queues
 	events    [64]unix.EpollEvent
 }
 
@@ -57,7 +58,7 @@ func (p *waiter) add(fd int, tag int32, flags uint32) error {
 	return unix.EpollCtl(p.set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | flags, Fd: tag})
 }
 
-// watch adds a queue's WaitFD, forget takes it out.
+// watch adds a queue's WaitFD to the set; forget removes it.
 func (p *waiter) watch(q *rxQueue) error {
 	if q.waitFD < 0 {
 		return nil
@@ -75,8 +76,8 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady marks the polled queues that have, or may have, something to read,
-// now and then.
+// findReady marks the polled queues that may have frames, at most once in
+// readyEveryNS while the worker is busy.
 func (w *Worker) findReady() {
 	if w.queues.polled == 0 || w.wasBusy && w.now < w.waiter.nextReady {
 		return
@@ -91,27 +92,27 @@ func (w *Worker) findReady() {
 	}
 }
 
-// wait asks the epoll set and deals with its events. It goes through the
-// scheduler also where it does not block: the processor it gives up is taken by
-// nobody in so short a time, for there are more processors than workers. It
-// returns the number of events.
+// wait polls the epoll set, handles its events and returns their number. The system
+// call goes through Go's scheduler even if it does not block. No other goroutine
+// takes the processor in so short a time, because there are more processors than
+// workers.
 func (w *Worker) wait(timeoutMS int) int {
 	n := w.poll(timeoutMS)
 	w.take(n)
 	return n
 }
 
-// poll asks the epoll set, and returns the number of events.
+// poll waits for the epoll set and returns the number of events.
 func (w *Worker) poll(timeoutMS int) int {
 	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
 	w.sh.Counters.Syscalls++
-	if err != nil { // EINTR: the caller comes back
+	if err != nil { // EINTR: the caller polls again later
 		return 0
 	}
 	return n
 }
 
-// take deals with the first n of the waiter's events.
+// take handles the first n of the waiter's events.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
@@ -131,8 +132,8 @@ func (w *Worker) take(n int) {
 	}
 }
 
-// sleep arms everything, looks once more, and waits until something wakes the
-// worker. Where nothing but the time did, one pass follows and no spinning.
+// sleep arms all queues, checks them once more, and waits until an event wakes the
+// worker. After a timeout only one pass follows, without spinning.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken := true
@@ -154,13 +155,13 @@ func (w *Worker) sleep() {
 	}
 	w.rxInUse = nil
 	w.visited()
-	w.now = w.clock() // the next pass is not counted as one that came late
+	w.now = w.clock() // so that the sleep does not count as a gap between passes
 	if woken {
 		w.lastBusy = w.now
 	}
 }
 
-// armAll asks every queue for a wake-up; it reports false if one has frames.
+// armAll asks every queue for a wake-up. It reports false if a queue has frames.
 func (w *Worker) armAll() bool {
 	for at := range w.queues.count {
 		q := w.queues.at(at)

@@ -9,9 +9,10 @@ import (
 	"weft/port"
 )
 
-// sweep takes frames of the batch by their hints before the flow cache is asked, and
-// returns how many. The first ones, as long as each has a hint and only goes to a
-// port, are done with; of those behind the megaflow is known.
+// sweep seeks hints for the frames of the batch before the flow cache is asked, and
+// returns the number of frames found. Frames at the start of the batch that only go
+// to a port are finished here. For the other frames with a hint, slots holds their
+// megaflow.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
@@ -21,7 +22,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	u.found = w.hinted(order, alike)
 	q.agreed = u.agreed
 	at := 0
-	if !q.tunnel { // whose frames may be coalesced, by run
+	if !q.tunnel { // frames of a tunnel may be coalesced, run by run
 		at = w.sweepOut(order)
 	}
 	for _, i := range order[at:] {
@@ -37,7 +38,7 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement forgets what agreed last, unless both megaflows are still there.
+// keepAgreement discards the agreement unless both its megaflows are unchanged.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -46,8 +47,9 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive is SeekFlows of the live frames, and tells whose keys agree like the last
-// one. Of most the key has all it takes.
+// seekLive begins the look-up of the live frames like SeekFlows, and also returns the
+// frames whose key agrees with agreed. For most frames the key alone has all that is
+// needed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, alike uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -57,7 +59,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // something else is among them, or a fragment
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // the batch has a frame of another protocol, or a fragment
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
@@ -70,7 +72,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, alike
 }
 
-// sweepOut sends the first frames of order, and returns how many.
+// sweepOut sends frames from the start of order, and returns their number.
 func (w *Worker) sweepOut(order []uint8) (at int) {
 	u := &w.fused
 	for at < len(order) {
@@ -84,8 +86,8 @@ func (w *Worker) sweepOut(order []uint8) (at int) {
 	return at
 }
 
-// sweepRun sends the first frames of order as far as all have hints of one pair, and
-// returns how many.
+// sweepRun sends frames from the start of order up to the first one whose hint names
+// another pair, and returns their number.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -100,7 +102,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
-	run := w.live & (other&-other - 1) // order stays
+	run := w.live & (other&-other - 1) // live frames before the first other one, so that the order stays
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	out := &w.ports[p.to%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {
@@ -133,7 +135,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 	return n
 }
 
-// countPair counts frames for both megaflows.
+// countPair adds frames to the statistics of both megaflows.
 func (w *Worker) countPair(p *pair, packets, bytes uint64) {
 	if packets == 0 {
 		return

@@ -7,37 +7,39 @@ import (
 	"weft/packet"
 )
 
-// A frame too long for its tunnel is answered: ICMP "fragmentation needed" (RFC
-// 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2), back to the
-// port it came in on, with the MTU that fits. The switch has no address in the
-// overlay, so the answer comes from where the frame was to go, as Linux's own
-// tunnels have it (skb_tunnel_check_pmtu).
+// A frame too long for its tunnel is answered with ICMP "fragmentation needed" (RFC
+// 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). The answer
+// carries the MTU that fits and goes back to the port that the frame came in on. The
+// switch has no address in the overlay, so the answer's source is the frame's
+// destination, as in Linux's own tunnels (skb_tunnel_check_pmtu).
 //
-// Actions may have changed the frame on its way to the tunnel; the sender must
-// find its own connection in the answer. So addresses, ports, tags, TOS and TTL
-// are taken from the key, which has the frame as it came.
+// Actions may have changed the frame on its way to the tunnel, but its sender must
+// recognize its own connection in the answer. So addresses, ports, tags, TOS and TTL
+// are taken from the key, which describes the frame as it was received.
 
 const (
-	// answerEveryNS and answerBurst bound the answers of a worker: a thousand a
-	// second and 50 at once, as Linux's icmp_msgs_per_sec and icmp_msgs_burst.
+	// answerEveryNS and answerBurst bound the answers of a worker to a thousand a
+	// second and 50 at once, like Linux's icmp_msgs_per_sec and icmp_msgs_burst.
+	// Frames beyond the limit are dropped without an answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
-	// maxQuote is how much of the frame is quoted, from the IP header on: what
-	// fits a private header behind two tags and an IPv6 and an ICMPv6 header. RFC
-	// 792 asks for the IP header and 8 bytes.
+	// maxQuote is the number of bytes that an answer quotes, from the IP header on.
+	// It is the room in a private header behind two tags, an IPv6 header and an
+	// ICMPv6 header. RFC 792 asks for the IP header and 8 bytes.
 	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
 
 	icmpLen         = 8
 	icmpUnreachable = 3
 	icmpFragNeeded  = 4
 	icmp6TooBig     = 2
-	internetControl = 0xc0 // TOS of what routers say (RFC 1812 section 4.3.2.5)
+	internetControl = 0xc0 // TOS of messages from routers (RFC 1812 section 4.3.2.5)
 	answerTTL       = 64
 	minMTUv4        = 68
 	minMTUv6        = 1280
 )
 
-// answerTooBig tells the sender of frame i that IP packets of mtu bytes fit.
+// answerTooBig sends the sender of frame i an ICMP error that says that IP packets of
+// mtu bytes fit.
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -54,10 +56,11 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// takeAnswer takes one of the answers that the worker may give now.
+// takeAnswer counts one answer against the rate limit and reports whether it may be
+// sent.
 func (w *Worker) takeAnswer() bool {
-	// answers is the clock at which the last answer so far would have been given
-	// at an even pace; it may lie ahead of now by a burst.
+	// answers is the time at which the last answer would have been sent at an even
+	// pace. It may lie ahead of now by a burst.
 	next := max(w.answers, w.now) + answerEveryNS
 	if next > w.now+answerBurst*answerEveryNS {
 		return false
@@ -66,9 +69,9 @@ func (w *Worker) takeAnswer() bool {
 	return true
 }
 
-// mayAnswer tells whether the frame is one that is to be answered (RFC 1122 section
-// 3.2.2, RFC 4443 section 2.4): from one host to one host, no ICMP error, and for
-// IPv4 with DF set.
+// mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section
+// 3.2.2, RFC 4443 section 2.4): the frame goes from one host to one host, is no ICMP
+// error itself, and has DF set if it is IPv4.
 func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
 		return false
@@ -84,14 +87,14 @@ func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	return mtu >= minMTUv6 && src>>56 != 0xff && dst>>56 != 0xff && src|k[flowtable.WIPv6Src+1] != 0 && !icmpError
 }
 
-// hostIPv4 is false for what is no host's address: this network, loopback,
-// multicast and beyond.
+// hostIPv4 reports whether a is the address of a host: not in 0.0.0.0/8, loopback,
+// multicast or reserved.
 func hostIPv4(a uint32) bool {
 	first := a >> 24
 	return first != 0 && first != 127 && first < 224
 }
 
-// writeTooBig writes the answer to f into h and returns its length.
+// writeTooBig writes the answer to f into h and returns its length in bytes.
 func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, mtu int) int {
 	packet.Ethernet(h[:]).SetDst(k[flowtable.WEthSrc] >> 16)
 	packet.Ethernet(h[:]).SetSrc(k[flowtable.WEthDst] >> 16)
@@ -124,8 +127,9 @@ func writeTooBig(h *[packet.MaxHeader]byte, f *packet.Frame, k *flowtable.Key, m
 	return at + len(icmp)
 }
 
-// writeTags writes the tags that the frame came with and returns their length. The
-// key has no TPID: two are taken for a service's and a customer's.
+// writeTags writes the VLAN tags that the frame came with and returns their length in
+// bytes. The key holds no TPID: two tags are written as a service tag and a customer
+// tag.
 func writeTags(h []byte, outer, inner uint16) int {
 	if outer&flowtable.VLANPresent == 0 {
 		return 0
@@ -164,15 +168,15 @@ func writeAnswerIPv6(h []byte, k *flowtable.Key, n int) int {
 	return packet.IPv6Len
 }
 
-// putAddresses writes two IPv6 addresses, source first.
+// putAddresses writes two IPv6 addresses, the source first.
 func putAddresses(h []byte, src, dst []uint64) {
 	for i, word := range [...]uint64{src[0], src[1], dst[0], dst[1]} {
 		binary.BigEndian.PutUint64(h[8*i:], word)
 	}
 }
 
-// restore gives the quoted headers back what the key knows of them. l4 is where
-// the transport header is, negative if there is none.
+// restore writes the key's values back into the quoted headers, which actions may
+// have changed. l4 is the offset of the transport header, negative if there is none.
 func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
 	tos, ttl := uint8(k[flowtable.WIP]>>48), uint8(k[flowtable.WIP]>>40)
 	if quote[0]>>4 == 4 {

@@ -156,7 +156,7 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	o := &m.Orig
 	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
 	if o.Proto == packet.ProtoICMP || o.Proto == packet.ProtoICMPv6 {
-		src, dst = dst>>8, dst&0xff // type and code; Orig holds the identifier too
+		src, dst = dst>>8, dst&0xff // SrcPort is the identifier, DstPort is type and code
 	}
 	words[0] = uint64(m.Mark)<<32 | uint64(m.State)<<24 | uint64(o.Proto)<<16 | uint64(m.Zone)
 	words[1] = src<<48 | dst<<32

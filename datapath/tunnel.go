@@ -7,15 +7,15 @@ import (
 	"weft/tunnel"
 )
 
-// overlay remembers of a frame that waits in a pending list with an outer header
-// on, which vxlan port it counts for and how long the header is.
+// overlay describes the outer header of a frame in a pending list: the vxlan port
+// that counts the frame, and the header's length.
 type overlay struct {
-	port  uint16 // 0: no tunnel header, or no port to count for
-	outer uint16 // bytes
+	port  uint16 // 0: no tunnel header, or no port that counts it
+	outer uint16 // length of the outer header in bytes
 }
 
-// encapsulate puts the outer header of a's template before frame i and sends it
-// to the uplink. A frame that stays in hand gets the header taken off again.
+// encapsulate pushes the outer header of a's template on frame i and sends it to the
+// uplink. If more actions follow, it removes the header afterwards.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, last bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {

@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// miss holds frame i and asks control what to do with it.
+// miss holds frame i and asks control for its actions.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -32,12 +32,13 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i until the next hop of a's template is known, and
-// asks control for it. Only the tunnel is left to do when it is resumed.
+// awaitNeighbour holds frame i until the next hop of a's template is resolved, and
+// asks control to resolve it. When the frame is resumed, only the tunnel action is
+// left.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
-		w.drop(f, packet.DropNoNeighbour) // it has waited for that before
+		w.drop(f, packet.DropNoNeighbour) // the frame has waited for a neighbour before
 		return
 	}
 	slot, why := w.hold(i, *a)
@@ -55,11 +56,11 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action) {
 	w.endUpcall()
 }
 
-// maxFaultReason bounds the reason in UpFault, in bytes.
+// maxFaultReason is the length in bytes to which the reason in UpFault is truncated.
 const maxFaultReason = 200
 
-// reportFaults tells control of the ports that failed. What finds the ring full is
-// told later, for nothing else would tell it.
+// reportFaults reports failed ports to control. If the ring is full, the rest stays
+// marked and the next pass tries again, because no other message reports a fault.
 func (w *Worker) reportFaults() {
 	for at := range w.ports {
 		p := &w.ports[at]
@@ -79,7 +80,8 @@ func (w *Worker) reportFaults() {
 	w.upcalls.Publish()
 }
 
-// beginUpcall reserves an upcall with a body of n bytes; nil if the ring is full.
+// beginUpcall reserves an upcall with a body of n bytes and returns the body, or nil
+// if the ring is full.
 func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	msg := w.upcalls.Reserve(messageHeader + n)
 	if msg == nil {
@@ -90,7 +92,7 @@ func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	return msg[messageHeader:]
 }
 
-// endUpcall adds it; control sees it at the end of the batch.
+// endUpcall commits the upcall. Control sees it at the end of the batch.
 func (w *Worker) endUpcall() {
 	w.upcalls.Commit()
 	w.unpublished = true
