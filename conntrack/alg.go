@@ -93,7 +93,7 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 // translated parent. The announced address becomes the announcer's real address, and
 // the caller's address becomes the one by which the announcer knows the caller. ok is
 // false for all other connections. The caller holds the table's lock.
-func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *begun, now uint64) (reply probe, flags uint16, ok bool) {
+func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, now uint64) (reply probe, flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
 		return reply, 0, false

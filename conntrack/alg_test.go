@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// withPayload is a segment of an established connection that carries text.
+// tell sends a segment of an established connection that carries text, and wants this
+// ct_state.
 func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.t.Helper()
 	f := tcpFrame(src, dst, tcpSegment{flags: "AP", seq: seq, ack: ack, window: 60000, scale: -1, payload: len(text)})
@@ -15,8 +16,8 @@ func (r *rig) tell(src, dst string, seq, ack uint32, text string, state uint8) {
 	r.expect(f, look, state)
 }
 
-// Data connections that the control connection of FTP announces are related to
-// it, committed by themselves, and inherit its mark; others are not.
+// A data connection that an FTP control connection announces is related to it,
+// inherits its mark, and is committed on its own. Other connections are not related.
 func TestFTP(t *testing.T) {
 	for _, v := range []struct {
 		client, server, text string
@@ -25,7 +26,7 @@ func TestFTP(t *testing.T) {
 		related              bool
 	}{
 		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,1,19,137\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
-		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,2,19,137\r\n", false, "10.0.1.1:20", "10.0.0.2:5001", false}, // of a third
+		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,2,19,137\r\n", false, "10.0.1.1:20", "10.0.0.2:5001", false}, // announces the address of a third host
 		{"10.0.0.1:1000", "10.0.1.1:21", "eprt |1|10.0.0.1|5001|\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
 		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", true, "10.0.0.1:999", "10.0.1.1:5001", true},
 		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", false, "10.0.0.1:999", "10.0.1.1:5001", false},
@@ -53,18 +54,18 @@ func TestFTP(t *testing.T) {
 		r.expect(syn, look, want)
 		m, _ := r.send(syn, commit)
 		if m.State != want || v.related != (m.Mark == 6) || v.related != (m.Orig.DstPort == 21) {
-			t.Errorf("%s: %s, mark %d, original port %d", v.text, stateText(m.State), m.Mark, m.Orig.DstPort)
+			t.Errorf("%s: data connection is %s with mark %d and original port %d", v.text, stateText(m.State), m.Mark, m.Orig.DstPort)
 		}
 		want = want&^New | Established | Reply
 		m, _ = r.send(tcpFrame(v.to, v.from, tcpSegment{flags: "SA", seq: 9, ack: 2, window: 60000, scale: -1}), look)
 		if m.State != want || v.related != (m.Orig.DstPort == 21) {
-			t.Errorf("%s: answer %s, original port %d", v.text, stateText(m.State), m.Orig.DstPort)
+			t.Errorf("%s: answer of the data connection is %s with original port %d", v.text, stateText(m.State), m.Orig.DstPort)
 		}
 		check(t, r.tr.Table)
 	}
 }
 
-// A request of TFTP is answered from another port.
+// The answer to a TFTP request comes from another port and is related to it.
 func TestTFTP(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit
@@ -89,9 +90,10 @@ func FuzzReadFTP(f *testing.F) {
 			return
 		}
 		if a.from > a.to || a.to > len(line) {
-			t.Fatal("not in the line")
+			t.Fatal("the announcement's bounds lie outside the line")
 		}
-		// Twin: what it has read, written again, is in the line's place.
+		// Twin: writing the parsed announcement again gives a line with the same
+		// meaning.
 		r := rewriting{announced: a, port: a.port}
 		address := [2]uint64{}
 		if a.address.IsValid() {
@@ -99,12 +101,13 @@ func FuzzReadFTP(f *testing.F) {
 		}
 		again, ok := readFTP(slices.Concat(line[:a.from], r.text(nil, address), line[a.to:]), reply)
 		if !ok || again.address != a.address || again.port != a.port || again.between != a.between || again.from != a.from {
-			t.Fatalf("%q: %+v, then %+v", line, a, again)
+			t.Fatalf("%q: read as %+v, and as %+v once rewritten", line, a, again)
 		}
 	})
 }
 
-// FuzzReadAddress compares with netip, which knows IPv4 within IPv6 and zones besides.
+// FuzzReadAddress compares readAddress with netip. netip also parses zones and IPv4
+// inside IPv6, which are skipped.
 func FuzzReadAddress(f *testing.F) {
 	for _, text := range []string{"::", "::1", "1::", "1:2:3:4:5:6:7:8", "1::8", "fd00::1:2", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:::2", "1::2::3", "1:", ":1", "12345::",
 		"1.2.3.4", "1.2.3", "1.2.3.4.", "256.1.1.1", "", ":", "Fe80::aBcD", "1:2:3:4:5:6:7:8:9", "g::"} {
@@ -115,7 +118,7 @@ func FuzzReadAddress(f *testing.F) {
 		want, err := netip.ParseAddr(text)
 		known := err == nil && want.Zone() == "" && !(want.Is6() && strings.Contains(text, "."))
 		if ok != known || ok && got != want {
-			t.Fatalf("%q is %v, %t, not %v: %v", text, got, ok, want, err)
+			t.Fatalf("%q: readAddress returns %v, %t; netip returns %v, %v", text, got, ok, want, err)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// The engine has no collector: gateways allocate nothing.
+// Gateways allocate nothing: the engine runs without garbage collection.
 func TestGatewayAllocatesNothing(t *testing.T) {
 	for _, v := range []struct {
 		client, server, outside, text string
@@ -36,10 +36,10 @@ func TestGatewayAllocatesNothing(t *testing.T) {
 			r.put(frame)
 			r.tr.Process(&r.b, []uint8{0}, &r.metas, &back, r.now)
 		}); n != 0 {
-			t.Errorf("%q: %v allocations", v.text, n)
+			t.Errorf("%q: %v allocations, want 0", v.text, n)
 		}
 		if m := &r.metas[0]; m.State&Invalid != 0 || m.Drop != packet.DropNone || r.tr.head.expecting.Load() == 0 {
-			t.Errorf("%q: %s, %v", v.text, stateText(m.State), m.Drop)
+			t.Errorf("%q: unexpected ct_state %s or drop reason %v", v.text, stateText(m.State), m.Drop)
 		}
 	}
 }

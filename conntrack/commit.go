@@ -94,7 +94,7 @@ func (t *Table) push(l *list, n uint32, where int) {
 }
 
 // leave removes connection n from its lists. c.list keeps its value, since workers
-// read it without the lock; the caller then calls join or give.
+// read it without the lock; the caller then calls join or freeRecord.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -158,14 +158,14 @@ func (t *Table) evictFirst(l *list, where int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
 	t.erase(n, EndEvicted)
-	t.foreseeEviction(l.first, where)
+	t.prefetchEviction(l.first, where)
 }
 
-// foreseeEviction prefetches the memory that the next two evictions of a list will
+// prefetchEviction prefetches the memory that the next two evictions of a list will
 // touch. first is the list's first connection, number plus one. Its record was
 // prefetched at the previous eviction; its bucket and the second connection's record
 // are prefetched now.
-func (t *Table) foreseeEviction(first uint32, where int) {
+func (t *Table) prefetchEviction(first uint32, where int) {
 	if first == 0 {
 		return
 	}
@@ -179,8 +179,8 @@ func (t *Table) foreseeEviction(first uint32, where int) {
 	}
 }
 
-// begun is the initial state of a new connection.
-type begun struct {
+// newConn is the initial state of a new connection.
+type newConn struct {
 	peers   [2]peer
 	class   Class
 	mark    uint32
@@ -197,7 +197,7 @@ type begun struct {
 // create makes the connection of p with the translation of nat. It returns a Ref to
 // the new connection, or the reason for refusing it. created is false also if the
 // connection already exists.
-func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, created bool, why packet.DropReason) {
+func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, why packet.DropReason) {
 	t := tr.Table
 	t.lock()
 	defer t.unlock()
@@ -219,7 +219,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 		t.head.counters.RefusedNAT++
 		return Ref{}, false, packet.DropNATExhausted
 	}
-	n := t.take()
+	n := t.allocRecord()
 	if n == none {
 		return t.refuse(h)
 	}
@@ -260,12 +260,12 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	c.expiresNS = now
 	t.refresh(c, g.class, now)
 	if !t.insert(p.hash, n) {
-		t.give(n)
+		t.freeRecord(n)
 		return t.refuse(h)
 	}
 	if flags&connTranslated != 0 && !t.insert(reply.hash, n) {
 		t.remove(p.hash, n)
-		t.give(n)
+		t.freeRecord(n)
 		return t.refuse(h)
 	}
 	c.born = c.generation() + 1
@@ -275,7 +275,7 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *begun, now uint64) (ref Ref, cr
 	t.count(h, 1)
 	t.head.counters.Created++
 	t.join(n, listUnreplied)
-	t.tell(n, EventNew, 0)
+	t.emitEvent(n, EventNew, 0)
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
@@ -286,8 +286,8 @@ func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	return Ref{}, false, packet.DropConnLimit
 }
 
-// take allocates a record; it returns none if no record is free.
-func (t *Table) take() uint32 {
+// allocRecord allocates a record; it returns none if no record is free.
+func (t *Table) allocRecord() uint32 {
 	if n := t.head.free; n != 0 {
 		t.head.free = t.links[n-1][inZone].next
 		return n - 1
@@ -299,7 +299,7 @@ func (t *Table) take() uint32 {
 	return t.head.fresh - 1
 }
 
-func (t *Table) give(n uint32) {
+func (t *Table) freeRecord(n uint32) {
 	t.conns[n].list, t.links[n][inZone].next = listNone, t.head.free
 	t.head.free = n + 1
 }
@@ -308,7 +308,7 @@ func (t *Table) give(n uint32) {
 // lock.
 func (t *Table) erase(n uint32, why Reason) {
 	c := &t.conns[n]
-	t.tell(n, EventDestroy, why)
+	t.emitEvent(n, EventDestroy, why)
 	*t.head.counters.ended(why)++
 	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
@@ -319,7 +319,7 @@ func (t *Table) erase(n uint32, why Reason) {
 	t.zones[c.tuples[0].zone()].count--
 	t.head.count--
 	t.count(t.holderOf(n), -1)
-	t.give(n)
+	t.freeRecord(n)
 }
 
 // hashOf returns the hash of connection n's tuple in a direction.

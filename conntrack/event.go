@@ -116,15 +116,15 @@ func (t *Table) watched(kind EventKind, zone uint16) bool {
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// tellUpdate reports a change of connection n if it still has generation g. The
+// emitUpdate reports a change of connection n if it still has generation g. The
 // caller holds no lock.
-func (t *Table) tellUpdate(c *conn, n, g uint32, why Reason) {
+func (t *Table) emitUpdate(c *conn, n, g uint32, why Reason) {
 	if !t.watched(EventUpdate, c.tuples[0].zone()) {
 		return
 	}
 	t.lock()
 	if c.generation() == g {
-		t.tell(n, EventUpdate, why)
+		t.emitEvent(n, EventUpdate, why)
 	}
 	t.unlock()
 }
@@ -141,9 +141,9 @@ const (
 	eventLongBytes = eventBytes + 64
 )
 
-// tell writes an event of live connection n to the ring. The caller holds the table's
+// emitEvent writes an event of live connection n to the ring. The caller holds the table's
 // lock.
-func (t *Table) tell(n uint32, kind EventKind, why Reason) {
+func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {
 		return
@@ -152,7 +152,7 @@ func (t *Table) tell(n uint32, kind EventKind, why Reason) {
 	if c.tuples[0].ipv6() {
 		size = eventLongBytes
 	}
-	msg := t.told.Reserve(size)
+	msg := t.eventRing.Reserve(size)
 	if msg == nil {
 		t.head.eventsLost.Store(t.head.eventsLost.Load() + 1)
 		return
@@ -182,8 +182,8 @@ func (t *Table) tell(n uint32, kind EventKind, why Reason) {
 			le.PutUint64(msg[eventBytes+8*i:], v)
 		}
 	}
-	t.told.Commit()
-	t.told.Publish()
+	t.eventRing.Commit()
+	t.eventRing.Publish()
 }
 
 // ParseEvent decodes a message of the ring. Only control calls it.

@@ -8,7 +8,7 @@ import (
 	"weft/internal/shm"
 )
 
-// told reads what the ring has, a line an event.
+// told reads the events from the ring, as one line each.
 func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	t.Helper()
 	for msg := ring.Next(); msg != nil; msg = ring.Next() {
@@ -22,7 +22,8 @@ func told(t *testing.T, ring *shm.Consumer) (list []string) {
 	return list
 }
 
-// Only kinds and zone that control asks for are told, with why and as it was.
+// Workers report only the kinds and the zone that control watches, with the reason
+// and the connection's state at that moment.
 func TestEvents(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()
@@ -58,21 +59,21 @@ func TestEvents(t *testing.T) {
 		r.tr.Watch(c.kinds, c.zone)
 		play()
 		if got := told(t, ring); !slices.Equal(got, c.want) {
-			t.Errorf("kinds %b: told\n%s\nwant\n%s", c.kinds, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			t.Errorf("kinds %b: got events\n%s\nwant\n%s", c.kinds, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 		}
 	}
 	r.tr.Watch(1<<EventNew, nil)
 	play()
 	if n := len(told(t, ring)); n != 3 {
-		t.Errorf("%d connections began in all zones, want 3", n)
+		t.Errorf("%d events of all zones, want 3", n)
 	}
 	if n := r.tr.EventsLost(); n != 0 {
-		t.Errorf("%d lost", n)
+		t.Errorf("%d events lost, want 0", n)
 	}
 }
 
-// What finds the ring full is counted, and allocates as little as the rest; then
-// there is room again.
+// An event that finds the ring full is counted as lost and allocates nothing. After
+// the ring is read, events are reported again.
 func TestEventsLost(t *testing.T) {
 	r := newRig(t, 64)
 	ring := r.tr.Events()
@@ -81,7 +82,7 @@ func TestEventsLost(t *testing.T) {
 	cycle := func() {
 		m, _ := r.send(frame, Request{Commit: true})
 		if !r.tr.Flush(m.Ref) {
-			t.Fatal("not flushed")
+			t.Fatal("Flush did not end the connection")
 		}
 	}
 	cycles := EventRingBytes / eventBytes
@@ -91,17 +92,17 @@ func TestEventsLost(t *testing.T) {
 	r.tr.Watch(0, nil)
 	lost := r.tr.EventsLost()
 	if got := len(told(t, ring)); lost == 0 || got+int(lost) != 2*cycles {
-		t.Errorf("%d told and %d lost of %d", got, lost, 2*cycles)
+		t.Errorf("%d events read and %d lost; want a sum of %d and some lost", got, lost, 2*cycles)
 	}
 	r.tr.Watch(AllEvents, nil)
 	cycle()
 	if got := told(t, ring); len(got) != 2 || !strings.HasPrefix(got[0], "new udp") || !strings.HasPrefix(got[1], "destroy flush udp") {
-		t.Errorf("told %q", got)
+		t.Errorf("events after reading the ring: %q; want new and destroy", got)
 	}
 	r.tr.lock()
 	defer r.tr.unlock()
-	if n := testing.AllocsPerRun(100, func() { r.tr.tell(0, EventNew, 0) }); n != 0 {
-		t.Errorf("%v allocations an event", n)
+	if n := testing.AllocsPerRun(100, func() { r.tr.emitEvent(0, EventNew, 0) }); n != 0 {
+		t.Errorf("%v allocations for each event, want 0", n)
 	}
 }
 

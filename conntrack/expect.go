@@ -78,9 +78,9 @@ func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	return none
 }
 
-// stands reports whether an expectation is valid: it has not expired and its parent
+// valid reports whether an expectation is valid: it has not expired and its parent
 // lives.
-func (t *Table) stands(x *expectation, now uint64) bool {
+func (t *Table) valid(x *expectation, now uint64) bool {
 	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
 }
@@ -100,7 +100,7 @@ func (t *Table) expect(e *expectation, now uint64) {
 	if at != none {
 		t.forgetExpectation(at)
 	} else if x := &t.head.expects; t.head.expecting.Load() == MaxExpectations {
-		heavy := x.ranking.payer(t.expectRanks, e.from.holder(e.zone)) % Holders
+		heavy := x.ranking.holderToEvict(t.expectRanks, e.from.holder(e.zone)) % Holders
 		t.expecters[heavy].evicted++
 		t.forgetExpectation(t.expecters[heavy].all.first - 1)
 	}
@@ -111,7 +111,7 @@ func (t *Table) expect(e *expectation, now uint64) {
 // than e.
 func (t *Table) clashes(at uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[at]
-	return (x.parent != e.parent || x.to != e.to) && t.stands(x, now)
+	return (x.parent != e.parent || x.to != e.to) && t.valid(x, now)
 }
 
 // addExpectation adds e; the caller has made sure of a free record. The caller holds
@@ -201,7 +201,7 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	if at == none {
 		return e, false
 	}
-	if e = t.expectations[at]; !t.stands(&e, now) {
+	if e = t.expectations[at]; !t.valid(&e, now) {
 		t.forgetExpectation(at)
 		return e, false
 	}
@@ -223,7 +223,7 @@ func (t *Table) sweepExpectations(now uint64) {
 		if h.hand >= h.fresh {
 			h.hand = 0
 		}
-		if x := &t.expectations[h.hand]; x.expiresNS != 0 && !t.stands(x, now) {
+		if x := &t.expectations[h.hand]; x.expiresNS != 0 && !t.valid(x, now) {
 			t.forgetExpectation(h.hand)
 		}
 		h.hand++

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// checkExpectations holds chains, lists, counts and free records against the records.
+// checkExpectations compares chains, lists, counts and free records with the records.
 func checkExpectations(t *testing.T, tab *Table) {
 	t.Helper()
 	used, chained := map[uint32]bool{}, 0
@@ -22,7 +22,7 @@ func checkExpectations(t *testing.T, tab *Table) {
 	for i := range tab.chains {
 		for at := tab.chains[i]; at != 0; at = tab.expectations[at-1].chain {
 			if chained++; chained > len(tab.expectations) || !used[at-1] || tab.chainOf(&tab.expectations[at-1]) != &tab.chains[i] {
-				t.Fatalf("chain %d: %d does not belong", i, at-1)
+				t.Fatalf("chain %d has expectation %d, which belongs to another chain", i, at-1)
 			}
 		}
 	}
@@ -31,13 +31,13 @@ func checkExpectations(t *testing.T, tab *Table) {
 		for at := l.first; at != 0 && count <= l.count; at = tab.expectations[at-1].own.next {
 			x := &tab.expectations[at-1]
 			if x.own.prev != before || x.from.holder(x.zone) != uint32(i) || !used[at-1] {
-				t.Fatalf("holder %d: expectation %d does not belong", i, at-1)
+				t.Fatalf("the list of holder %d has expectation %d, which belongs to another holder", i, at-1)
 			}
 			before = at
 			count++
 		}
 		if count != l.count || count != of[i] || l.last != before || tab.expectRanks[i].count != count {
-			t.Fatalf("holder %d: %d in the list, %d counted, %d ranked, %d are its", i, count, l.count, tab.expectRanks[i].count, of[i])
+			t.Fatalf("holder %d: %d in the list, count %d, rank count %d; want %d", i, count, l.count, tab.expectRanks[i].count, of[i])
 		}
 	}
 	free := 0
@@ -49,12 +49,12 @@ func checkExpectations(t *testing.T, tab *Table) {
 	}
 }
 
-// parent begins a connection that announces.
+// parent begins a connection that can announce others.
 func (r *rig) parent(i int) Ref {
 	r.t.Helper()
 	m, _ := r.send(udpFrame(fmt.Sprintf("10.9.%d.%d:1", i>>8, i&0xff), server, 1), commit)
 	if m.Drop != packet.DropNone {
-		r.t.Fatalf("parent %d: %v", i, m.Drop)
+		r.t.Fatalf("parent %d refused: %v", i, m.Drop)
 	}
 	return m.Ref
 }
@@ -68,8 +68,8 @@ func probeOf(t *Table, zone, port uint16) *probe {
 	return &probe{words: tuple.words(t.head)}
 }
 
-// The table of expectations against a map, with parents that end, times that run out,
-// and engines that are killed in the middle.
+// The table of expectations behaves like a map, while parents end, expectations
+// expire and engines are killed in the middle of a change.
 func TestExpectationsTwin(t *testing.T) {
 	type key struct{ zone, port uint16 }
 	for seed := range int64(20) {
@@ -97,7 +97,7 @@ func TestExpectationsTwin(t *testing.T) {
 				e.expiresNS = r.now + expectationNS
 				slow[k] = e
 			case 6:
-				if rng.Intn(50) == 0 { // killed: only the records stand
+				if rng.Intn(50) == 0 { // a killed engine leaves only the records intact
 					r.tr.head.lock.Store(r.tr.epoch)
 					clear(r.tr.chains)
 					r.tr.head.expects.free, r.tr.expecters[1].all.first = 700, 900
@@ -107,7 +107,7 @@ func TestExpectationsTwin(t *testing.T) {
 				take := rng.Intn(2) == 0
 				got, ok := r.tr.expected(probeOf(r.tr.Table, k.zone, k.port), r.now, take)
 				want, there := slow[k]
-				there = there && r.tr.stands(&want, r.now)
+				there = there && r.tr.valid(&want, r.now)
 				if ok != there || ok && (got.parent != want.parent || got.from != want.from || got.expiresNS != want.expiresNS) {
 					t.Fatalf("seed %d step %d: %t %+v, expected %t %+v", seed, step, ok, got, there, want)
 				}
@@ -126,13 +126,14 @@ func TestExpectationsTwin(t *testing.T) {
 		}
 		checkExpectations(t, r.tr.Table)
 		if n := r.tr.Expectations(); n != 0 {
-			t.Errorf("%d expectations are left", n)
+			t.Errorf("%d expectations left, want 0", n)
 		}
 	}
 }
 
-// Ports that announce without end leave what others have announced, and room for more;
-// what goes is their own, the oldest first, and is counted.
+// A port that announces without end does not remove the expectations of other ports,
+// and others can still add new ones. Its own oldest expectations are evicted and
+// counted.
 func TestOthersTransfersStay(t *testing.T) {
 	r := newRig(t, 1024)
 	parent := r.parent(1)
@@ -153,12 +154,12 @@ func TestOthersTransfersStay(t *testing.T) {
 	for i := range quiet {
 		for zone := range uint16(2) {
 			if _, ok := r.tr.expected(probeOf(r.tr.Table, 3+zone, uint16(i)), r.now, false); !ok {
-				t.Errorf("transfer %d of zone %d is gone", i, 3+zone)
+				t.Errorf("expectation %d of zone %d was evicted", i, 3+zone)
 			}
 		}
 	}
 	if _, ok := r.tr.expected(probeOf(r.tr.Table, 10, 0), r.now, false); ok || r.tr.Expectations() != MaxExpectations {
-		t.Errorf("the oldest of the heaviest is there: %t, of %d", ok, r.tr.Expectations())
+		t.Errorf("the heaviest holder's oldest expectation exists: %t, of %d in all", ok, r.tr.Expectations())
 	}
 	evicted := uint64(0)
 	r.tr.ExpectationShares(func(s Share) {

@@ -35,7 +35,7 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	if flags&connTranslated == 0 || !translates {
 		return 0, true
 	}
-	if other.setIPv4Ends(f) {
+	if other.setIPv4Endpoints(f) {
 		return translated(flags, dir), true
 	}
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
@@ -63,7 +63,7 @@ func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, transl
 	return len(frames)
 }
 
-// fastOther rewrites a frame that setIPv4Ends does not rewrite.
+// fastOther rewrites a frame that setIPv4Endpoints does not rewrite.
 func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref, dir uint8) (state uint8, ok bool) {
 	var v view
 	if !tr.read(ref.Number, ref.Generation, &v) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// dump is the table as dump-conntrack prints it.
+// dump returns the table in the format of dump-conntrack.
 func dump(r *rig, o FormatOptions) string {
 	var buf []byte
 	r.tr.Each(r.now, func(e *Entry) bool {
@@ -66,7 +66,7 @@ func TestFilter(t *testing.T) {
 			return true
 		})
 		if n != v.want {
-			t.Errorf("%q chooses %d, expected %d", v.args, n, v.want)
+			t.Errorf("filter %q selects %d connections, want %d", v.args, n, v.want)
 		}
 	}
 	f, err := ParseFilter([]string{"", "ct_nw_dst=10.0.0.1"})
@@ -75,12 +75,12 @@ func TestFilter(t *testing.T) {
 	}
 	for _, bad := range [][]string{{"zone=65536"}, {"ct_tp_src=70000"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
 		if _, err := ParseFilter(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
+			t.Errorf("ParseFilter accepts %q", bad)
 		}
 	}
 	var first Ref
 	r.tr.Each(r.now, func(e *Entry) bool { first = e.Ref; return false })
 	if !r.tr.Flush(first) || r.tr.Flush(first) || r.tr.Count() != 2 {
-		t.Fatal("flush")
+		t.Fatal("the connection survived the flush")
 	}
 }

@@ -10,7 +10,7 @@ import (
 type slowDatagram struct {
 	bytes map[uint32]bool
 	seen  map[[2]uint32]bool
-	last  uint32 // 0: not there yet
+	last  uint32 // 0: the last fragment is not there yet
 	n     int
 	over  bool
 }
@@ -75,11 +75,11 @@ func tryFragments(t *testing.T, seed int64) {
 		want := slow[id].add(&fr)
 		n, got := fast.Add(&fr, slot, 1)
 		if got != want {
-			t.Fatalf("%+v: %d, twin %d", fr, got, want)
+			t.Fatalf("%+v: verdict %d, twin %d", fr, got, want)
 		}
 		if got == FragmentCompletes {
 			if slots := fast.Slots(n, nil); len(slots) != slow[id].n || slices.Index(slots, slot) < 0 {
-				t.Fatalf("slots %v of %d", slots, slow[id].n)
+				t.Fatalf("slots %v, want %d of them", slots, slow[id].n)
 			}
 		}
 		if slow[id].over && rng.Intn(3) == 0 {
@@ -89,7 +89,7 @@ func tryFragments(t *testing.T, seed int64) {
 	}
 }
 
-// Datagrams beyond the limit are refused, and time makes room.
+// Datagrams beyond the limit are refused until the others expire.
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
@@ -102,23 +102,23 @@ func TestFragmentLimits(t *testing.T) {
 		}
 	}
 	if r.Count+refused != 8*each || r.Count < MaxDatagrams/2 {
-		t.Fatalf("%d held, %d refused", r.Count, refused)
+		t.Fatalf("%d datagrams held, %d refused", r.Count, refused)
 	}
 	if r.Expired(0, FragmentTimeoutNS) >= 0 {
-		t.Fatal("too early")
+		t.Fatal("a datagram expired before its timeout")
 	}
 	for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
 		r.Free(n)
 	}
 	if r.Count != 0 {
-		t.Fatalf("%d left", r.Count)
+		t.Fatalf("%d datagrams left, want 0", r.Count)
 	}
 }
 
-// A port that sends nothing but beginnings, good or bad, of datagrams whose numbers it
-// chooses so that they lie together, leaves room for those of another.
+// A port that sends only first fragments leaves room for another port's datagrams,
+// even if its datagrams are given up and their numbers are chosen to be in one chain.
 func TestFragmentsOfAFlood(t *testing.T) {
-	for _, length := range []uint32{8, 9} { // 9: bad at once, for something follows
+	for _, length := range []uint32{8, 9} { // 9: a second fragment overlaps, so that every datagram is given up
 		r := Fragments{Seed: 7}
 		var unseeded Fragments
 		flood := func(id uint32) bool {
@@ -140,7 +140,7 @@ func TestFragmentsOfAFlood(t *testing.T) {
 			}
 		}
 		if taken < MaxDatagrams/4 || taken > MaxDatagrams/2 {
-			t.Errorf("%d datagrams of one port", taken)
+			t.Errorf("unexpected number of datagrams of one port: %d", taken)
 		}
 		refused := 0
 		for id := range uint32(MaxDatagrams / 8) {
@@ -149,19 +149,19 @@ func TestFragmentsOfAFlood(t *testing.T) {
 			}
 		}
 		if refused != 0 {
-			t.Errorf("%d of %d of the other refused", refused, MaxDatagrams/8)
+			t.Errorf("%d of %d datagrams of the other port refused", refused, MaxDatagrams/8)
 		}
 		for n := r.Expired(0, FragmentTimeoutNS+1); n >= 0; n = r.Expired(0, FragmentTimeoutNS+1) {
 			r.Free(n)
 		}
 		if r.Count != 0 || r.bySender != [MaxSenders]uint16{} || r.chains != [MaxDatagrams]uint16{} {
-			t.Errorf("%d left, %v", r.Count, r.bySender[:3])
+			t.Errorf("%d datagrams left, by sender %v", r.Count, r.bySender[:3])
 		}
 	}
 }
 
-// Many senders that begin datagrams without end hold as many each, in the end, and
-// leave as many free: another gets its own, wherever they lie.
+// Many senders that begin datagrams without end finally hold equally many and leave
+// as many free. Another sender gets its datagrams, whatever the records in use.
 func TestFragmentsOfManySenders(t *testing.T) {
 	const senders = 15
 	r := Fragments{Seed: 7}
@@ -181,11 +181,11 @@ func TestFragmentsOfManySenders(t *testing.T) {
 	}
 	free := MaxDatagrams - r.Count
 	if free < MaxDatagrams/(senders+1)/2 {
-		t.Fatalf("%d left free by %d senders: %v", free, senders, r.bySender[:senders])
+		t.Fatalf("%d records free beside %d senders, which hold %v", free, senders, r.bySender[:senders])
 	}
 	for i := range uint32(free / 2) {
 		if v := add(100, i, 20*FragmentTimeoutNS); v != FragmentWaits {
-			t.Errorf("datagram %d of %d: %v", i, free/2, v)
+			t.Errorf("datagram %d of %d: verdict %v", i, free/2, v)
 		}
 	}
 }

@@ -17,12 +17,12 @@ import (
 
 const second = 1_000_000_000
 
-// newMemory carves an initialised table of n records.
+// newMemory carves and initializes a table of n records.
 func newMemory(t testing.TB, n int) Memory {
 	t.Helper()
 	s := Sizes{Connections: n}
 	if !s.Valid() {
-		t.Fatalf("sizes %+v", s)
+		t.Fatalf("invalid sizes %+v", s)
 	}
 	var measure shm.Layout
 	CarveMemory(&measure, s)
@@ -44,17 +44,17 @@ type rig struct {
 	metas [packet.BatchSize]Meta
 	arena *packettest.Arena
 	now   uint64
-	port  uint32 // on which frames come in
+	port  uint32 // input port of the frames
 }
 
 func newRig(t testing.TB, n int) *rig { return newRigOf(t, Open(newMemory(t, n), 1)) }
 
-// newRigOf is one more worker of a table.
+// newRigOf adds a worker to a table.
 func newRigOf(t testing.TB, tab *Table) *rig {
 	return &rig{t: t, tr: NewTracker(tab, 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
 }
 
-// put makes frame a batch of its own.
+// put makes a batch that contains only frame.
 func (r *rig) put(frame []byte) {
 	r.t.Helper()
 	r.b.Reset()
@@ -64,21 +64,21 @@ func (r *rig) put(frame []byte) {
 	f.InPort = r.port
 	var k flowtable.Key
 	if why := flowtable.Extract(&r.b, f, &k); why != packet.DropNone {
-		r.t.Fatalf("extract: %v", why)
+		r.t.Fatalf("parsing the frame: %v", why)
 	}
 	r.metas[0] = Meta{}
 }
 
-// send takes frame through the action and returns what became of it.
+// send runs frame through the action and returns its Meta and the resulting frame.
 func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 	r.t.Helper()
 	r.put(frame)
 	return r.again(req)
 }
 
-// again takes the frame in hand through another action.
+// again runs the current frame through another action.
 func (r *rig) again(req Request) (Meta, []byte) {
-	r.tr.Forget(^uint32(0)) // it may have been translated
+	r.tr.Forget(^uint32(0)) // the first action may have translated the frame
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
 	return r.metas[0], packettest.Bytes(&r.b, &r.b.Frames[0])
 }
@@ -88,7 +88,7 @@ func (r *rig) expect(frame []byte, req Request, state uint8) []byte {
 	r.t.Helper()
 	m, out := r.send(frame, req)
 	if m.State != state || m.Drop != packet.DropNone {
-		r.t.Fatalf("ct_state %s, drop %v; expected %s", stateText(m.State), m.Drop, stateText(state))
+		r.t.Fatalf("ct_state %s, drop %v; want ct_state %s", stateText(m.State), m.Drop, stateText(state))
 	}
 	return out
 }
@@ -103,12 +103,12 @@ func stateText(s uint8) string {
 	return text
 }
 
-// end is an address and a port, "10.0.0.1:80" or "[fd00::1]:80".
+// end parses an address and a port, "10.0.0.1:80" or "[fd00::1]:80".
 func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 // tcpSegment describes a TCP frame.
 type tcpSegment struct {
-	flags    string // letters of S, A, F, R, P
+	flags    string // letters of SAFRP
 	seq, ack uint32
 	window   uint16
 	scale    int // window scale option, -1: none
@@ -130,7 +130,7 @@ func serialize(all ...gopacket.SerializableLayer) []byte {
 		panic(err)
 	}
 	frame := append([]byte(nil), buf.Bytes()...)
-	if frame[12] == 0x86 { // extraction takes padding off
+	if frame[12] == 0x86 { // the parser removes padding
 		return frame[:14+40+int(frame[18])<<8+int(frame[19])]
 	}
 	return frame[:14+int(frame[16])<<8+int(frame[17])]
@@ -173,20 +173,21 @@ func udpFrame(src, dst string, payload int) []byte {
 	return serialize(ethernet(kind), ip, udp, gopacket.Payload(make([]byte, payload)))
 }
 
-// otherFrame is one of a protocol without ports.
+// otherFrame returns a frame of a protocol without ports.
 func otherFrame(proto uint8, src, dst string) []byte {
 	ip, _, kind := network(layers.IPProtocol(proto), netip.MustParseAddr(src), netip.MustParseAddr(dst))
 	return serialize(ethernet(kind), ip, gopacket.Payload("payload"))
 }
 
-// icmpFrame is a query or its answer; kind and code as on the wire.
+// icmpFrame returns a query or its answer; kind and code as on the wire.
 func icmpFrame(src, dst string, kind, code uint8, id uint16) []byte {
 	body := make([]byte, 40)
 	body[0], body[1] = byte(id>>8), byte(id)
 	return icmpRaw(netip.MustParseAddr(src), netip.MustParseAddr(dst), kind, code, body)
 }
 
-// icmpRaw is an ICMP message whose header ends with the first four bytes of body.
+// icmpRaw returns an ICMP message whose header ends with the first four bytes of
+// body.
 func icmpRaw(src, dst netip.Addr, kind, code uint8, body []byte) []byte {
 	if src.Is4() {
 		ip, _, eth := network(layers.IPProtocolICMPv4, src, dst)
@@ -213,7 +214,7 @@ func inconsistency(tab *Table) error {
 	want := map[uint32]int{}
 	for i := range tab.buckets {
 		b := &tab.buckets[i]
-		for w := range uint32(ways) {
+		for w := range uint32(slots) {
 			if b.signatures[w/4]>>(w%4*16)&0xffff != 0 {
 				entries[b.numbers[w]]++
 			}
@@ -235,7 +236,7 @@ func inconsistency(tab *Table) error {
 			long := tab.addresses(n)
 			p := probe{words: c.tuples[dir], hash: tab.hashOf(n, dir), long: [4]uint64(long[4*dir:])}
 			if got, d := tab.find(&p); got != n || d != dir && c.tuples[0] != c.tuples[1] {
-				return fmt.Errorf("connection %d is not found by its tuple %d: %d, %d", n, dir, got, d)
+				return fmt.Errorf("connection %d is not found by its tuple of direction %d; found connection %d, direction %d", n, dir, got, d)
 			}
 		}
 	}
@@ -264,7 +265,7 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 			for at := l.first; at != 0; at = tab.links[at-1][inZone].next {
 				c := &tab.conns[at-1]
 				if tab.links[at-1][inZone].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
-					return fmt.Errorf("zone %d list %d: connection %d does not belong", z, kind, at-1)
+					return fmt.Errorf("zone %d list %d contains connection %d, which belongs elsewhere", z, kind, at-1)
 				}
 				before = at
 				if count++; count > l.count {
@@ -282,7 +283,7 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	free := 0
 	for at := tab.head.free; at != 0; at = tab.links[at-1][inZone].next {
 		if free++; free > len(tab.conns) || tab.conns[at-1].generation()&1 != 0 {
-			return fmt.Errorf("the free list is wrong at %d", at-1)
+			return fmt.Errorf("the free list contains record %d, which is not free", at-1)
 		}
 	}
 	if free+int(tab.head.count) != int(tab.head.fresh) {
@@ -291,7 +292,8 @@ func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	return nil
 }
 
-// inconsistentHolders holds lists and ranking against the records.
+// inconsistentHolders compares the holders' lists and the ranking with the records,
+// and returns the first difference.
 func inconsistentHolders(tab *Table) error {
 	var want [Holders]uint32
 	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
@@ -311,7 +313,7 @@ func inconsistentHolders(tab *Table) error {
 			for at := l.first; at != 0 && count <= l.count; at = tab.links[at-1][inHolder].next {
 				c := &tab.conns[at-1]
 				if tab.links[at-1][inHolder].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || tab.holderOf(at-1) != uint32(i) {
-					return fmt.Errorf("holder %d list %d: connection %d does not belong", i, kind, at-1)
+					return fmt.Errorf("holder %d list %d contains connection %d, which belongs elsewhere", i, kind, at-1)
 				}
 				before = at
 				count++
@@ -326,7 +328,7 @@ func inconsistentHolders(tab *Table) error {
 		}
 	}
 	if h := tab.head.ranking.heaviest(); (h == none) != (most == 0) || h != none && tierOf(want[h]) != tierOf(most) || tab.head.ranking.used != used {
-		return fmt.Errorf("holder %d is the heaviest of %d, the most is %d", h, tab.head.ranking.used, most)
+		return fmt.Errorf("the ranking returns holder %d of %d as the heaviest; the highest count is %d", h, tab.head.ranking.used, most)
 	}
 	return nil
 }

@@ -115,14 +115,14 @@ func (t *Table) count(h uint32, by int32) {
 // evictFor ends a connection so that holder h can have another. It reports false if
 // no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
-	heavy := t.head.ranking.payer(t.ranks, h)
+	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {
 		return false
 	}
 	if own := t.holders[h].lists[listUnreplied].count; heavy != h && own >= t.mostUnanswered() {
 		return t.evictOf(h, listUnreplied)
 	}
-	return t.evictOfCrowd(heavy) || t.evictOf(heavy, listUnreplied) || t.evictOf(heavy, listClosing) ||
+	return t.evictFromCrowdedZone(heavy) || t.evictOf(heavy, listUnreplied) || t.evictOf(heavy, listClosing) ||
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
@@ -139,10 +139,10 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictOfCrowd ends the oldest unreplied connection of the zone with the most of
+// evictFromCrowdedZone ends the oldest unreplied connection of the zone with the most of
 // them, if holder h has it; otherwise it reports false. If one port serves many
 // zones, a flooded zone thus loses its own connections.
-func (t *Table) evictOfCrowd(h uint32) bool {
+func (t *Table) evictFromCrowdedZone(h uint32) bool {
 	l := &t.zones[t.head.crowded%Zones].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {
 		return false

@@ -11,11 +11,11 @@ import (
 	"weft/packet"
 )
 
-// from has frames come in on a port.
+// from sets the input port of the next frames.
 func (r *rig) from(port uint32) *rig { r.port = port; return r }
 
-// begin begins connection i of address 10.port.x.y in a zone, and answers it if wanted.
-// It returns why there is none.
+// begin begins connection i from address 10.port.x.y in a zone, and answers it if
+// answered is set. It returns the reason if the connection was refused.
 func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	r.t.Helper()
 	in := commit
@@ -27,17 +27,17 @@ func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	}
 	in.Commit = false
 	if m, _ = r.send(udpFrame(server, src, 1), in); m.State != Tracked|Established|Reply {
-		r.t.Fatalf("answer %d: %s", i, stateText(m.State))
+		r.t.Fatalf("answer of connection %d has ct_state %s", i, stateText(m.State))
 	}
 	return packet.DropNone
 }
 
-// lives counts the connections of a port among the live ones.
+// lives returns the number of live connections of a port.
 func (r *rig) lives(port uint32) int { return int(r.tr.ranks[port].count) }
 
-// Two ports fill the table with answered connections. A third, in a zone of its own, in
-// theirs, and through a tunnel, gets all hundred that it asks for, and keeps them while
-// the two go on.
+// Two ports fill the table with answered connections. A third port still gets a
+// hundred connections and keeps them while the two go on: in its own zone, in their
+// zone, and through a tunnel.
 func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
@@ -46,11 +46,11 @@ func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 			r.from(2).begin(i, 0, true)
 		}
 		if r.tr.Count() != 1024 {
-			t.Fatalf("%d connections", r.tr.Count())
+			t.Fatalf("%d connections, want a full table", r.tr.Count())
 		}
 		for i := range 100 {
 			if why := r.from(3).begin(i, zone, true); why != packet.DropNone {
-				t.Fatalf("zone %d: connection %d: %v", zone, i, why)
+				t.Fatalf("zone %d: connection %d refused: %v", zone, i, why)
 			}
 		}
 		for i := range 2000 {
@@ -59,16 +59,16 @@ func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 		}
 		check(t, r.tr.Table)
 		if n := r.lives(3); n != 100 {
-			t.Errorf("zone %d: %d of 100 are left", zone, n)
+			t.Errorf("zone %d: %d of 100 connections left", zone, n)
 		}
 		if r.tr.Counters().RefusedLimit == 0 || r.tr.holders[1].evicted+r.tr.holders[2].evicted < 100 || r.tr.holders[3].evicted+r.tr.holders[3].refused != 0 {
-			t.Errorf("counted: %+v, %+v", r.tr.Counters(), r.tr.holders[:4])
+			t.Errorf("unexpected counters %+v or holders %+v", r.tr.Counters(), r.tr.holders[:4])
 		}
 	}
 }
 
-// A flood without answers takes no more than its share of what others have, and the
-// established ones among that hardly at all.
+// A flood without answers evicts few connections of others, and hardly any
+// established one.
 func TestFloodTakesNoEstablished(t *testing.T) {
 	r := newRig(t, 1024)
 	for i := range 1024 {
@@ -76,20 +76,21 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	}
 	for i := range 5000 {
 		if why := r.from(2).begin(i, 0, false); why != packet.DropNone {
-			t.Fatalf("%d: %v", i, why)
+			t.Fatalf("connection %d refused: %v", i, why)
 		}
 	}
 	check(t, r.tr.Table)
 	if n := r.lives(1); n != 1024-minUnanswered {
-		t.Errorf("%d of 1024 answered ones are left", n)
+		t.Errorf("%d of 1024 answered connections left", n)
 	}
-	// Nor does its own sender lose any: it is refused.
+	// The flood's sender does not evict its own established connections either: its
+	// new one is refused.
 	if why := r.from(1).begin(5000, 0, false); why != packet.DropConnLimit {
-		t.Errorf("%v", why)
+		t.Errorf("drop reason %v, want the connection refused by the limit", why)
 	}
 }
 
-// Of one port with several zones, the flooded one makes room.
+// If one port has several zones, the flooded zone loses connections.
 func TestFloodedZoneOfAPortPays(t *testing.T) {
 	r := newRig(t, 64)
 	for i := range 5 {
@@ -100,12 +101,12 @@ func TestFloodedZoneOfAPortPays(t *testing.T) {
 	}
 	check(t, r.tr.Table)
 	if n := r.tr.ZoneCount(3); n != 5 {
-		t.Errorf("%d of 5 are left in the other zone", n)
+		t.Errorf("%d of 5 connections left in the other zone", n)
 	}
 }
 
-// What comes through a tunnel counts for its zone: one zone's flood leaves the
-// other's alone, though both come in on one port.
+// A connection through a tunnel counts for its zone: a flood in one zone does not
+// evict the other zone's, although both share the tunnel port.
 func TestTunnelledZonesAreToldApart(t *testing.T) {
 	r := newRig(t, 512)
 	tunnelled := func(i int, zone uint16, back bool) packet.DropReason {
@@ -124,7 +125,7 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 	for i := range 50 {
 		if why := tunnelled(i, 7, true); why != packet.DropNone {
-			t.Fatalf("%d: %v", i, why)
+			t.Fatalf("connection %d refused: %v", i, why)
 		}
 	}
 	for i := range 600 {
@@ -135,12 +136,12 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	r.tr.Shares(func(s Share) { of[s.Zone/2-2] = s })
 	if of[0].Used != 462 || of[1].Used != 50 || of[0].Evicted < 50 || of[0].Refused == 0 || of[1].Evicted+of[1].Refused != 0 ||
 		of[1].Guaranteed != 224 || of[1].Limit != 512 {
-		t.Errorf("%+v", of)
+		t.Errorf("unexpected quotas %+v", of)
 	}
 }
 
-// Counts and lists agree with the records after anything, and after an engine that was
-// killed in the middle; and they are as they were after a save.
+// Counts and lists agree with the records after random operations, after an engine
+// was killed in the middle, and after saving and loading.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
 		rng := rand.New(rand.NewSource(seed))
@@ -169,11 +170,11 @@ func TestHoldersTwin(t *testing.T) {
 		m := newMemory(t, 128)
 		n, err := m.Load(&file, "boot", r.now)
 		if err != nil || n > live {
-			t.Fatalf("%d of %d, %v", n, live, err)
+			t.Fatalf("%d of %d connections loaded: %v", n, live, err)
 		}
 		check(t, Open(m, 1))
 		if n == live && fmt.Sprint(counted(m.ranks)) != fmt.Sprint(counted(r.tr.ranks)) {
-			t.Errorf("%v, expected %v", counted(m.ranks), counts)
+			t.Errorf("counts by holder after loading %v, want %v", counted(m.ranks), counts)
 		}
 	}
 }
@@ -185,8 +186,8 @@ func counted(all []rank) (counts []uint32) {
 	return counts[:16]
 }
 
-// Several workers, whose ports attack one another, while one asks for little: it gets
-// that, and the table stays in order.
+// Several workers, whose ports flood the table, run at once. Another port that needs
+// few connections gets them, and the table stays consistent.
 func TestHoldersTogether(t *testing.T) {
 	const records, workers = 1024, 4
 	tab := Open(newMemory(t, records), workers)
@@ -214,7 +215,7 @@ func TestHoldersTogether(t *testing.T) {
 	}
 	for i := range 100 {
 		if why := quiet.from(10).attack(i, true); why != packet.DropNone {
-			errs <- fmt.Errorf("connection %d: %v", i, why)
+			errs <- fmt.Errorf("connection %d refused: %v", i, why)
 			break
 		}
 	}
@@ -226,11 +227,11 @@ func TestHoldersTogether(t *testing.T) {
 	}
 	check(t, tab)
 	if n := tab.ranks[10].count; n != 100 {
-		t.Errorf("%d of 100 are left", n)
+		t.Errorf("%d of 100 connections left", n)
 	}
 }
 
-// attack is begin for frames made before, which fails nothing.
+// attack does the same as begin with prepared frames, and never fails the test.
 func (r *rig) attack(i int, answered bool) packet.DropReason {
 	in := commit
 	src := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(r.port), byte(i >> 8), byte(i)}), 1000).String()

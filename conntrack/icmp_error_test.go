@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// datagramOf is what an ICMP error carries of frame: its IP header and n bytes
-// more, or all.
+// datagramOf returns the part of frame that an ICMP error carries: its IP header and
+// n more bytes at most.
 func datagramOf(frame []byte, n int) []byte {
 	header := packet.IPv4Len
 	if frame[12] == 0x86 {
@@ -19,13 +19,13 @@ func datagramOf(frame []byte, n int) []byte {
 	return frame[14:min(len(frame), 14+header+n)]
 }
 
-// errorFrame is an ICMP error from src to dst about frame.
+// errorFrame returns an ICMP error from src to dst about frame.
 func errorFrame(src, dst netip.Addr, kind, code uint8, frame []byte, n int) []byte {
 	return icmpRaw(src, dst, kind, code, append(make([]byte, 4), datagramOf(frame, n)...))
 }
 
-// TestICMPErrors: an error is related to the connection of the datagram in it, in
-// the direction opposite to that; without a connection it is invalid.
+// An ICMP error is related to the connection of the datagram inside it, in the
+// opposite direction. Without a connection it is invalid.
 func TestICMPErrors(t *testing.T) {
 	for _, v := range []struct {
 		guest, server, router string
@@ -42,20 +42,20 @@ func TestICMPErrors(t *testing.T) {
 		r.expect(out, req, Tracked|New)
 		m, _ := r.send(unreachable, look)
 		if m.State != Tracked|Related|Reply || m.Mark != 9 || m.Orig.Proto != 17 {
-			t.Fatalf("%s, mark %d, original protocol %d", stateText(m.State), m.Mark, m.Orig.Proto)
+			t.Fatalf("unexpected ct_state %s, mark %d or original protocol %d", stateText(m.State), m.Mark, m.Orig.Proto)
 		}
 		r.expect(udpFrame(v.server, v.guest, 4), look, Tracked|Established|Reply)
 		r.expect(errorFrame(from, end(v.server).Addr(), v.kind, 3, udpFrame(v.server, v.guest, 4), 8), look, Tracked|Related)
-		// Cut off: no ports.
+		// Truncated before the ports.
 		r.expect(errorFrame(router, from, v.kind, 1, out, 7), look, Tracked|Invalid)
 		if r.tr.Count() != 1 {
-			t.Fatalf("%d connections", r.tr.Count())
+			t.Fatalf("unexpected number of connections: %d", r.tr.Count())
 		}
 	}
 }
 
-// FuzzICMPErrorNAT translates errors about translated connections, and compares
-// with the error made of the translated datagram from the start.
+// FuzzICMPErrorNAT translates errors about translated connections. The result must
+// equal an error made from the translated datagram.
 func FuzzICMPErrorNAT(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed, uint8(seed), uint8(8+seed))
@@ -96,25 +96,25 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		}
 		return udpFrame(a, b, payload)
 	}
-	if n2 := random(n); true { // translate, with a port where there is one
+	if n2 := random(n); true { // translated address, with a port if the protocol has ports
 		r := newRig(t, 64)
 		req := natTo(NATSrc, n, n, end(n2).Port(), end(n2).Port())
-		far, near := [2]string{n2, b}, [2]string{a, b} // source and destination behind and before the translation
+		far, near := [2]string{n2, b}, [2]string{a, b} // source and destination after and before the translation
 		if dst {
 			req.NAT.Kind = NATDst
 			far, near = [2]string{a, n2}, [2]string{a, b}
 		}
 		if m, out := r.send(frame(near[0], near[1], false), req); m.State&(SNAT|DNAT) == 0 {
-			t.Fatalf("%s, drop %v", stateText(m.State), m.Drop)
+			t.Fatalf("unexpected ct_state %s or drop reason %v", stateText(m.State), m.Drop)
 		} else {
 			same(t, out, frame(far[0], far[1], false))
 		}
 		size := int(carried)
 		size = max(size, 8)
 		if tcp && size == 17 {
-			size = 16 // half of a checksum cannot be mended
+			size = 16 // half a checksum cannot be updated
 		}
-		if !reply { // about a datagram on its way out: told to the guest
+		if !reply { // error about a datagram of the guest, sent to the guest
 			from := netip.MustParseAddr(router)
 			got := errorFrame(from, end(far[0]).Addr(), kind, 1, frame(far[0], far[1], false), size)
 			outer := from
@@ -126,7 +126,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 			sameError(t, r.expect(got, bare, state), want)
 			return
 		}
-		// About an answer, as the guest got it: told to the server.
+		// Error about an answer as the guest received it, sent to the server.
 		r.send(frame(far[1], far[0], true), bare)
 		state := uint8(Tracked | Related | SNAT)
 		if dst {
@@ -138,8 +138,8 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 	}
 }
 
-// sameError compares, and lets a checksum of TCP or ICMP that is 0 be 0xffff: one
-// mended is never the one of the two that a sum from scratch gives.
+// sameError compares two errors. It accepts 0xffff for a TCP or ICMP checksum of 0:
+// updating and summing give different ones of these two equal values.
 func sameError(t *testing.T, got, want []byte) {
 	t.Helper()
 	if string(got) == string(want) {

@@ -12,11 +12,11 @@ import "math/bits"
 // both directions, or two if it is translated, so at least half of the slots stay
 // free.
 
-const ways = 8
+const slots = 8
 
 type bucket struct {
-	signatures [ways / 4]uint64 // 16 bits for each slot; 0: free
-	numbers    [ways]uint32
+	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free
+	numbers    [slots]uint32
 	passed     uint32 // number of entries whose search begins at or before this bucket and that lie behind it
 	_          [12]byte
 }
@@ -42,12 +42,12 @@ func (b *bucket) marks(word int, signature uint64) uint64 {
 	return (x - ones) &^ x & tops
 }
 
-// firstWay returns the lowest marked slot.
-func firstWay(lo, hi uint64) uint32 {
+// firstSlot returns the lowest marked slot.
+func firstSlot(lo, hi uint64) uint32 {
 	if lo != 0 {
 		return uint32(bits.TrailingZeros64(lo)) / 16
 	}
-	return ways/2 + uint32(bits.TrailingZeros64(hi))/16
+	return slots/2 + uint32(bits.TrailingZeros64(hi))/16
 }
 
 // dropFirst clears the lowest mark.
@@ -66,7 +66,7 @@ func (t *Table) find(p *probe) (number uint32, dir uint8) {
 	for range maxBuckets {
 		b := &t.buckets[at&t.wrap]
 		for lo, hi := b.candidates(sig); lo|hi != 0; lo, hi = dropFirst(lo, hi) {
-			n := b.numbers[firstWay(lo, hi)%ways]
+			n := b.numbers[firstSlot(lo, hi)%slots]
 			if dir, ok := t.is(n, p); ok {
 				return n, dir
 			}
@@ -104,9 +104,9 @@ func (t *Table) insert(hash uint64, n uint32) bool {
 		if lo|hi == 0 {
 			continue
 		}
-		way := firstWay(lo, hi)
-		b.numbers[way%ways] = n
-		b.signatures[way/4%2] |= signature(hash) << (way % 4 * 16)
+		slot := firstSlot(lo, hi)
+		b.numbers[slot%slots] = n
+		b.signatures[slot/4%2] |= signature(hash) << (slot % 4 * 16)
 		for j := range i {
 			t.buckets[(home+j)&t.wrap].passed++
 		}
@@ -122,15 +122,15 @@ func (t *Table) remove(hash uint64, n uint32) {
 	for i := range uint32(maxBuckets) {
 		b := &t.buckets[(home+i)&t.wrap]
 		for lo, hi := b.candidates(signature(hash)); lo|hi != 0; lo, hi = dropFirst(lo, hi) {
-			way := firstWay(lo, hi)
-			if b.numbers[way%ways] != n {
+			slot := firstSlot(lo, hi)
+			if b.numbers[slot%slots] != n {
 				continue
 			}
-			shift := way % 4 * 16
-			if b.signatures[way/4%2]>>shift&0xffff != signature(hash) {
+			shift := slot % 4 * 16
+			if b.signatures[slot/4%2]>>shift&0xffff != signature(hash) {
 				continue
 			}
-			b.signatures[way/4%2] &^= 0xffff << shift
+			b.signatures[slot/4%2] &^= 0xffff << shift
 			for j := range i {
 				t.buckets[(home+j)&t.wrap].passed--
 			}

@@ -92,15 +92,15 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 			return reply, flagsOf(&plain, &reply)
 		}
 	}
-	if reply, ok := tr.takeOver(); ok {
+	if reply, ok := tr.evictForTranslation(); ok {
 		return reply, flagsOf(&plain, &reply)
 	}
 	return reply, connClash
 }
 
-// foresee prefetches, for all frames at once, the buckets of the reply tuples that
+// prefetchReplies prefetches, for all frames at once, the buckets of the reply tuples that
 // new connections will try first.
-func (tr *Tracker) foresee(frames []uint8, nat *NAT) {
+func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	n := 0
 	for _, i := range frames {
 		i %= packet.BatchSize

@@ -23,12 +23,12 @@ var bare = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
 func same(t *testing.T, got, want []byte) {
 	t.Helper()
 	if !bytes.Equal(got, want) {
-		t.Fatalf("got\n%x, expected\n%x", got, want)
+		t.Fatalf("got\n%x, want\n%x", got, want)
 	}
 }
 
-// Source translation there and back, checksums included: the frames are those
-// that are made of the translated addresses from the start.
+// Source translation in both directions gives exactly the frames made with the
+// translated addresses, checksums included.
 func TestSNAT(t *testing.T) {
 	for _, v := range []struct{ guest, server, outside, lo string }{
 		{guest, server, "192.0.2.1:1000", "192.0.2.1"},
@@ -42,10 +42,10 @@ func TestSNAT(t *testing.T) {
 		same(t, out, udpFrame(v.server, v.guest, 21))
 		out = r.expect(udpFrame(v.guest, v.server, 33), req, Tracked|Established|SNAT)
 		same(t, out, udpFrame(v.outside, v.server, 33))
-		// Without nat the frame stays as it is.
+		// An action without nat leaves the frame unchanged.
 		out = r.expect(udpFrame(v.guest, v.server, 33), look, Tracked|Established)
 		same(t, out, udpFrame(v.guest, v.server, 33))
-		// Translated by the first action, it is not translated again.
+		// A second action does not translate the frame again.
 		r.send(udpFrame(v.server, v.outside, 21), bare)
 		_, out = r.again(req)
 		same(t, out, udpFrame(v.server, v.guest, 21))
@@ -70,8 +70,8 @@ func TestDNAT(t *testing.T) {
 	}
 }
 
-// Two guests behind one address with one port: the second gets another port, and
-// each its own answers; with ICMP another identifier.
+// Two guests use the same port behind one address. The second gets another port (for
+// ICMP another identifier), and each gets its own answers.
 func TestNATCollision(t *testing.T) {
 	r := newRig(t, 256)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -82,7 +82,7 @@ func TestNATCollision(t *testing.T) {
 		outside := "192.0.2.1:" + port(int(out[34])<<8|int(out[35]))
 		same(t, out, udpFrame(outside, server, 8))
 		if seen[outside] {
-			t.Fatalf("%s twice", outside)
+			t.Fatalf("two guests have the translation %s", outside)
 		}
 		seen[outside] = true
 		back := r.expect(udpFrame(server, outside, 8), bare, Tracked|Established|Reply|DNAT)
@@ -95,7 +95,7 @@ func TestNATCollision(t *testing.T) {
 		id := uint16(out[38])<<8 | uint16(out[39])
 		same(t, out, icmpFrame("192.0.2.1", "10.0.1.1", 8, 0, id))
 		if ids[id] {
-			t.Fatalf("identifier %d twice", id)
+			t.Fatalf("two guests have the identifier %d", id)
 		}
 		ids[id] = true
 		back := r.expect(icmpFrame("10.0.1.1", "192.0.2.1", 0, 0, id), bare, Tracked|Established|Reply|DNAT)
@@ -104,8 +104,8 @@ func TestNATCollision(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// Many guests with one port behind one address: the ports are all over the range,
-// so that the search is short.
+// The ports of many guests with one source port behind one address spread over the
+// range, so that a search is short.
 func TestNATSpreads(t *testing.T) {
 	r := newRig(t, 4096)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1")
@@ -116,8 +116,7 @@ func TestNATSpreads(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// A range of ports is all that is used, and when it is used up the connection is
-// refused.
+// NAT uses only the range of ports, and refuses a connection if the range is used up.
 func TestNATPortRange(t *testing.T) {
 	for _, flag := range []string{"", "random", "hash"} {
 		r := newRig(t, 256)
@@ -129,20 +128,20 @@ func TestNATPortRange(t *testing.T) {
 			p := int(out[34])<<8 | int(out[35])
 			key := string(out[26:30]) + port(p)
 			if p < 5000 || p > 5009 || used[key] {
-				t.Fatalf("%s: port %d", flag, p)
+				t.Fatalf("%s: port %d is outside the range", flag, p)
 			}
 			used[key] = true
 		}
 		m, out := r.send(udpFrame("10.0.0.1:99", server, 8), req)
 		if m.Drop != packet.DropNATExhausted {
-			t.Fatalf("drop %v", m.Drop)
+			t.Fatalf("drop reason %v with the range used up", m.Drop)
 		}
 		same(t, out, udpFrame("10.0.0.1:99", server, 8))
 		check(t, r.tr.Table)
 	}
 }
 
-// persistent: the address depends on the guest alone, in every table.
+// With persistent the address depends only on the guest, in every table.
 func TestNATPersistent(t *testing.T) {
 	req := natTo(NATSrc, "192.0.2.0", "192.0.2.255")
 	req.NAT.Persistent = true
@@ -158,7 +157,7 @@ func TestNATPersistent(t *testing.T) {
 			used[string(out[26:30])] = true
 		}
 		if len(got) != 1 {
-			t.Fatalf("guest %d has %d addresses", i, len(got))
+			t.Fatalf("guest %d has %d addresses, want 1", i, len(got))
 		}
 	}
 	if len(used) < 15 {
@@ -166,7 +165,7 @@ func TestNATPersistent(t *testing.T) {
 	}
 }
 
-// nat(src=0.0.0.0) changes the port alone, and only where it collides.
+// nat(src=0.0.0.0) changes only the port, and only if the tuple is in use.
 func TestNATOfCollisionAlone(t *testing.T) {
 	r := newRig(t, 64)
 	dnat := natTo(NATDst, "10.0.1.1", "10.0.1.1", 80, 80)
@@ -175,21 +174,22 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	r.expect(udpFrame(guest, "192.0.2.1:80", 8), dnat, Tracked|New|DNAT)
 	out := r.expect(udpFrame(guest, server, 8), zero, Tracked|New|SNAT)
 	if p := int(out[34])<<8 | int(out[35]); p < 1024 || p == 1000 {
-		t.Fatalf("port %d", p)
+		t.Fatalf("unexpected port %d", p)
 	}
 	same(t, r.expect(udpFrame("10.0.0.2:1000", server, 8), zero, Tracked|New), udpFrame("10.0.0.2:1000", server, 8))
-	// Without nat there is no way out.
+	// Without nat the connection is refused.
 	if m, _ := r.send(udpFrame("10.0.0.3:1000", server, 8), commit); m.Drop != packet.DropNone {
-		t.Fatalf("drop %v", m.Drop)
+		t.Fatalf("unexpected drop reason %v", m.Drop)
 	}
 	r.expect(udpFrame("10.0.0.4:5", "192.0.2.1:80", 8), dnat, Tracked|New|DNAT)
 	if m, _ := r.send(udpFrame("10.0.0.4:5", server, 8), commit); m.Drop != packet.DropNATExhausted {
-		t.Fatalf("drop %v", m.Drop)
+		t.Fatalf("unexpected drop reason %v", m.Drop)
 	}
 	check(t, r.tr.Table)
 }
 
-// A block of ports in use keeps nobody from those elsewhere.
+// A block of ports in use does not keep a connection from the free ports elsewhere in
+// the range.
 func TestPortsBesideABlock(t *testing.T) {
 	r := newRig(t, 1<<14)
 	req := commit
@@ -197,7 +197,7 @@ func TestPortsBesideABlock(t *testing.T) {
 	for _, from := range []string{"10.0.0.1:", "10.0.0.2:"} {
 		for i := range 2000 {
 			if m, _ := r.send(udpFrame(from+port(1024+i), server, 18), req); m.Drop != packet.DropNone || m.State&SNAT == 0 {
-				t.Fatalf("%s%d: %s, %v", from, 1024+i, stateText(m.State), m.Drop)
+				t.Fatalf("%s%d: ct_state %s, drop reason %v", from, 1024+i, stateText(m.State), m.Drop)
 			}
 		}
 	}

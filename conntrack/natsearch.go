@@ -88,9 +88,9 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// giver returns the holder with the most of the tried translations, or nil if the
+// heaviestOther returns the holder with the most of the tried translations, or nil if the
 // asker has about as many.
-func (s *natSearch) giver() *natHolder {
+func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
 		if x := &s.holders[i]; heaviest == nil || x.met > heaviest.met {
@@ -103,11 +103,11 @@ func (s *natSearch) giver() *natHolder {
 	return heaviest
 }
 
-// takeOver evicts a connection of the holder with the most of the tried translations
+// evictForTranslation evicts a connection of the holder with the most of the tried translations
 // and returns its reply tuple. ok is false if there is no such holder. The caller
 // holds the table's lock.
-func (tr *Tracker) takeOver() (reply probe, ok bool) {
-	x := tr.search.giver()
+func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
+	x := tr.search.heaviestOther()
 	if x == nil {
 		return reply, false
 	}

@@ -6,9 +6,9 @@ import (
 	"weft/packet"
 )
 
-// One port takes every translation towards a server. Another's connections get some
-// until it has as many, and it counts as the first one's eviction; then both are
-// refused. Unanswered ones go first.
+// One port has every translation towards a server. Another port's connections take
+// over some, unanswered ones first, until it has as many; they count as the first
+// port's evictions. After that both ports are refused.
 func TestOthersGetTranslations(t *testing.T) {
 	r := newRig(t, 1024)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)
@@ -20,7 +20,7 @@ func TestOthersGetTranslations(t *testing.T) {
 		}
 	}
 	if m, _ := r.send(udpFrame("10.0.0.1:999", server, 8), req); m.Drop != packet.DropNATExhausted {
-		t.Fatalf("the one that has all gets one more: %v", m.Drop)
+		t.Fatalf("the port with all translations: drop reason %v, want a refusal", m.Drop)
 	}
 	got := 0
 	for i := range 100 {
@@ -32,22 +32,22 @@ func TestOthersGetTranslations(t *testing.T) {
 		}
 		unanswered := int(r.tr.holders[1].lists[listUnreplied].count)
 		if want := max(10-got, 0); unanswered != want {
-			t.Fatalf("%d unanswered of the first one are left, expected %d", unanswered, want)
+			t.Fatalf("%d unanswered connections of the first port left, want %d", unanswered, want)
 		}
 		check(t, r.tr.Table)
 	}
 	if got < 45 || got > 50 || r.tr.holders[1].evicted != uint64(got) || r.lives(1)+r.lives(2) != 100 {
-		t.Errorf("the other has %d of 100, %d evicted", got, r.tr.holders[1].evicted)
+		t.Errorf("the other port got %d of 100 connections; the first had %d evicted", got, r.tr.holders[1].evicted)
 	}
 }
 
-// Long searches are charged, end once the worker owes too much, and go on again with
-// time; others get a translation meanwhile.
+// Long searches are charged. They stop once the worker owes too much time and
+// continue after some time. Other connections get a translation meanwhile.
 func TestNATSearchesAreBounded(t *testing.T) {
 	r := newRig(t, 1<<12)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.4", 5000, 5000+maxNATPorts-1)
 	for i := range maxNATAddresses * maxNATPorts {
-		r.now += second / 1000 // pays for the search
+		r.now += second / 1000 // long enough to pay for the search
 		if m, _ := r.from(1).send(udpFrame("10.0.0.1:"+port(i+1), server, 8), req); m.Drop != packet.DropNone {
 			t.Fatal(m.Drop)
 		}
@@ -62,14 +62,14 @@ func TestNATSearchesAreBounded(t *testing.T) {
 	}
 	r.now += second
 	if most := tries(1); most < maxNATPorts || most > maxNATAddresses*(maxNATPorts+1) {
-		t.Errorf("%d tries of one frame", most)
+		t.Errorf("unexpected number of tries for one frame: %d", most)
 	}
 	tries(100)
 	if most := tries(100); most != 0 {
-		t.Errorf("%d tries of a worker that owes too much", most)
+		t.Errorf("%d tries of a worker that owes too much time", most)
 	}
 	if m, _ := r.from(2).send(udpFrame("10.0.0.2:1", server, 8), req); m.Drop != packet.DropNone {
-		t.Errorf("the other port's connection: %v", m.Drop)
+		t.Errorf("the other port's connection was refused: %v", m.Drop)
 	}
 	r.now += natTimeShare * 2 * maxNATDebtNS
 	if most := tries(1); most < maxNATPorts {

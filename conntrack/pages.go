@@ -49,29 +49,29 @@ func (t *Table) StartPopulating() error {
 func (t *Table) StopPopulating() {
 	if p := &t.pages; p.event >= 0 {
 		p.closing.Store(true)
-		p.ask()
+		p.wake()
 		<-p.done
 		unix.Close(p.event)
 		p.event = -1
 	}
 }
 
-func (p *pages) ask() {
+func (p *pages) wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	unix.Write(p.event, one[:])
 }
 
-// ahead wakes the goroutine up if the next records may soon lack pages. Nothing is
+// requestPages wakes the goroutine up if the next records may soon lack pages. Nothing is
 // populated until there is a connection for every eighth page of the index.
-func (t *Table) ahead() {
+func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
 		p.records.Load() == uint32(len(t.conns)) || p.event < 0 || p.asked.Load() {
 		return
 	}
 	p.asked.Store(true) // set before the write: populate clears it after its read
-	p.ask()
+	p.wake()
 }
 
 func (t *Table) populate() {

@@ -11,7 +11,7 @@ import (
 	"weft/internal/shm"
 )
 
-// taken is the memory that a region takes, in bytes.
+// taken returns the resident memory of a region in bytes.
 func taken(t *testing.T, r *shm.Region) int {
 	t.Helper()
 	var st unix.Stat_t
@@ -21,8 +21,8 @@ func taken(t *testing.T, r *shm.Region) int {
 	return int(st.Blocks) * 512
 }
 
-// What a connection takes, of a table that is full, is the promise of
-// DefaultConnections: a connection pays for what it has.
+// A full table takes the memory that the comment of DefaultConnections states: a
+// connection takes memory only for the parts it has.
 func TestMemoryAConnection(t *testing.T) {
 	const n = 1 << 12
 	labels := commit
@@ -36,7 +36,7 @@ func TestMemoryAConnection(t *testing.T) {
 		name  string
 		frame func(src string) []byte
 		req   Request
-		most  int // bytes
+		most  int // bytes for each connection
 	}{
 		{"udp", func(src string) []byte { return udpFrame("10.0.0.1:"+src, server, 4) }, commit, 112},
 		{"tcp", func(src string) []byte { return syn("10.0.0.1:"+src, server) }, commit, 144},
@@ -54,28 +54,28 @@ func TestMemoryAConnection(t *testing.T) {
 		m := CarveMemory(&shm.Layout{Mem: region.Bytes()}, Sizes{Connections: n})
 		Init(m, 42)
 		r := newRigOf(t, Open(m, 1))
-		read := func() { // takes no more
+		read := func() { // reading takes no more memory
 			check(t, r.tr.Table)
 			if err := m.Save(io.Discard, "", r.now); err != nil {
 				t.Fatal(err)
 			}
 			m.Each(r.now, func(*Entry) bool { return true })
 		}
-		read() // but for zones and index
+		read() // excludes zones and index
 		before := taken(t, region)
 		for i := range n {
 			r.send(c.frame(port(i+1)), c.req)
 		}
 		read()
 		if got := taken(t, region) - before + 64*len(m.buckets); m.Count() != n || got > n*c.most+8*4096 || got < n*(c.most-16) {
-			t.Errorf("%s: %d connections take %d bytes each, expected %d", c.name, m.Count(), got/n, c.most)
+			t.Errorf("%s: %d connections take %d bytes each, want %d", c.name, m.Count(), got/n, c.most)
 		}
 		region.Close()
 	}
 }
 
-// Memory of the next connections is there before they come, and of a table that
-// nobody uses none is taken.
+// The pages of the next connections are populated before they are needed. An unused
+// table takes no pages.
 func TestPagesAhead(t *testing.T) {
 	const n = 1 << 14
 	s := Sizes{Connections: n}
@@ -102,12 +102,12 @@ func TestPagesAhead(t *testing.T) {
 	}
 	for begin := time.Now(); r.tr.pages.records.Load() < 1500; {
 		if time.Since(begin) > 60*time.Second {
-			t.Fatalf("%d records have their pages", r.tr.pages.records.Load())
+			t.Fatalf("%d records have populated pages, want more", r.tr.pages.records.Load())
 		}
 		time.Sleep(time.Millisecond)
 	}
 	if grown, records := pages()-idle, int(r.tr.pages.records.Load()); idle > 300 || grown < records*(64+16)/4096+len(m.buckets)*64/4096-64 || records > 5000 {
-		t.Errorf("%d pages idle, %d more with %d records", idle, grown, records)
+		t.Errorf("%d pages taken when unused, %d more with %d records", idle, grown, records)
 	}
 	check(t, r.tr.Table)
 }

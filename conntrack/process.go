@@ -75,7 +75,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 		}
 	}
 	if req.Commit && (req.NAT.Kind == NATSrc || req.NAT.Kind == NATDst) {
-		tr.foresee(frames, &req.NAT)
+		tr.prefetchReplies(frames, &req.NAT)
 	}
 	for _, i := range frames {
 		i %= packet.BatchSize
@@ -87,7 +87,7 @@ func (tr *Tracker) Process(b *packet.Batch, frames []uint8, metas *[packet.Batch
 // track runs one frame, which seek has looked up, through the action.
 func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint64) {
 	t, f, p := tr.Table, &b.Frames[i], &tr.probes[i]
-	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.again(b, f, p, m, req, now) {
+	if m.State&Tracked != 0 && m.Zone == req.Zone && m.Ref.Generation != 0 && tr.trackAgain(b, f, p, m, req, now) {
 		return
 	}
 	m.begin(req.Zone)
@@ -95,7 +95,7 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 		return
 	}
 	n, dir := tr.numbers[i], tr.dirs[i]
-	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.surely(b, f, p)) {
+	if n == none && tr.created != t.head.counters.Created && (!req.Commit || p.kind != kindFlow || !tr.beginsIfUnknown(b, f, p)) {
 		n, dir = t.find(p) // an earlier frame of the batch may have begun it
 	}
 	for range maxRestarts {
@@ -110,10 +110,10 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// surely reports whether the frame begins a connection if it has none. create then
+// beginsIfUnknown reports whether the frame begins a connection if it has none. create then
 // looks the connection up anyway.
-func (tr *Tracker) surely(b *packet.Batch, f *packet.Frame, p *probe) bool {
-	var g begun
+func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
+	var g newConn
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)
 }
 
@@ -235,7 +235,7 @@ func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	}
 	t.unlockConn(c, g)
 	if changed {
-		t.tellUpdate(c, n, g, ReasonMark)
+		t.emitUpdate(c, n, g, ReasonMark)
 	}
 	return g
 }
@@ -248,10 +248,10 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// again tracks a frame that was tracked in the same zone before and that may be
+// trackAgain tracks a frame that was tracked in the same zone before and that may be
 // translated by now. Its connection is known and its state is up to date. It reports
 // false if the frame now belongs, or must belong, to another connection.
-func (tr *Tracker) again(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
+func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
 	if n >= uint32(len(t.conns)) || t.conns[n].generation() != m.Ref.Generation {
@@ -273,7 +273,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 	if p.kind != kindFlow {
 		return true
 	}
-	var g begun
+	var g newConn
 	if !tr.begin(b, f, p.proto(), &g) {
 		return true
 	}
@@ -312,7 +312,7 @@ func (tr *Tracker) unknown(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, 
 
 // begin fills g for a connection that begins with f. It reports false if f cannot
 // begin one.
-func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *begun) bool {
+func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8, g *newConn) bool {
 	switch {
 	case proto == packet.ProtoTCP && f.L4 != 0:
 		var s segment
@@ -398,7 +398,7 @@ func (tr *Tracker) update(b *packet.Batch, f *packet.Frame, p *probe, n, g uint3
 		return verdictInvalid, g
 	}
 	if class != was {
-		t.tellUpdate(c, n, g, ReasonState)
+		t.emitUpdate(c, n, g, ReasonState)
 	}
 	return v, g
 }

@@ -18,7 +18,7 @@ var (
 	commit = Request{Zone: 1, Commit: true}
 )
 
-// A connection of UDP is new until it is answered, committed or not.
+// A UDP connection is new until it is answered, committed or not.
 func TestUDPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -33,12 +33,12 @@ func TestUDPStates(t *testing.T) {
 		r.expect(back, look, Tracked|Established|Reply)
 		check(t, r.tr.Table)
 		if n := r.tr.Count(); n != 1 {
-			t.Fatalf("%d connections", n)
+			t.Fatalf("unexpected number of connections: %d", n)
 		}
 	}
 }
 
-// TCP from SYN to TIME-WAIT, and the port used again.
+// TCP from SYN to TIME-WAIT, then a new connection with the same ports.
 func TestTCPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -88,8 +88,8 @@ func TestTCPStates(t *testing.T) {
 	}
 }
 
-// A connection picked up in the middle has no bounds; flags that make no sense,
-// and SYN with ACK, begin nothing.
+// A connection picked up in the middle has no bounds. Invalid flags and SYN with ACK
+// begin no connection.
 func TestTCPFromTheMiddle(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 9, ack: 7, scale: -1}), commit, Tracked|Invalid)
@@ -101,7 +101,7 @@ func TestTCPFromTheMiddle(t *testing.T) {
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "A", seq: 90000, ack: 1407}), look, Tracked|Established)
 }
 
-// With the windows unchecked, what lies outside of them is established.
+// With the window check off, a segment outside the windows is established.
 func TestLiberal(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(guest, server, tcpSegment{flags: "S", seq: 1, scale: -1}), commit, Tracked|New)
@@ -123,7 +123,7 @@ func TestICMPStates(t *testing.T) {
 		r.expect(answer, commit, Tracked|Invalid)
 		r.expect(ask, commit, Tracked|New)
 		r.expect(icmpFrame(v.b, v.a, v.answer, 0, 6), look, Tracked|Invalid)
-		r.expect(icmpFrame(v.b, v.a, v.ask, 0, 5), look, Tracked|New) // asks by itself
+		r.expect(icmpFrame(v.b, v.a, v.ask, 0, 5), look, Tracked|New) // a query of its own
 		r.expect(answer, look, Tracked|Established|Reply)
 		r.expect(ask, look, Tracked|Established)
 		check(t, r.tr.Table)
@@ -139,14 +139,15 @@ func TestOtherProtocols(t *testing.T) {
 	r.expect(otherFrame(47, "fd00::2", "fd00::1"), look, Tracked|Established|Reply)
 }
 
-// What is no IP cannot be tracked.
+// A frame that is not IP cannot be tracked.
 func TestNotIP(t *testing.T) {
 	r := newRig(t, 64)
 	arp := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}, make([]byte, 46)...)
 	r.expect(arp, commit, Tracked|Invalid)
 }
 
-// Marks and labels: set with commit alone, masked, seen by both directions.
+// Only commit sets mark and label, under their masks. Frames of both directions see
+// them.
 func TestMarkAndLabel(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -156,7 +157,7 @@ func TestMarkAndLabel(t *testing.T) {
 	see := func(m Meta, mark uint32, label [2]uint64) {
 		t.Helper()
 		if m.Mark != mark || m.Label != label {
-			t.Fatalf("mark %#x, label %#x; expected %#x, %#x", m.Mark, m.Label, mark, label)
+			t.Fatalf("mark %#x, label %#x; want %#x, %#x", m.Mark, m.Label, mark, label)
 		}
 	}
 	m, _ := r.send(out, look)
@@ -170,32 +171,32 @@ func TestMarkAndLabel(t *testing.T) {
 	m, _ = r.send(back, req)
 	see(m, 0x12ff, [2]uint64{1, 2})
 	if m.Ref == before {
-		t.Fatal("the connection changed, its generation did not")
+		t.Fatal("the mark changed, but the generation did not")
 	}
 	before = m.Ref
 	if m, _ = r.send(back, req); m.Ref != before {
-		t.Fatal("nothing changed but the generation")
+		t.Fatal("the generation changed without a change of mark or label")
 	}
 	m, _ = r.send(out, look)
 	see(m, 0x12ff, [2]uint64{1, 2})
 }
 
-// The original tuple is that of the frame which began the connection.
+// The original tuple is the tuple of the frame that began the connection.
 func TestOriginalTuple(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
 	m, _ := r.send(udpFrame(server, guest, 1), look)
 	src, dst := m.Orig.Addrs()
 	if src != end(guest).Addr() || dst != end(server).Addr() || m.Orig.SrcPort != 1000 || m.Orig.DstPort != 80 || m.Orig.Proto != 17 {
-		t.Fatalf("%+v", m.Orig)
+		t.Fatalf("unexpected original tuple %+v", m.Orig)
 	}
 	m, _ = r.send(udpFrame(srv6, guest6, 1), look)
 	if src, _ := m.Orig.Addrs(); src != end(srv6).Addr() {
-		t.Fatalf("%+v", m.Orig)
+		t.Fatalf("unexpected original tuple %+v", m.Orig)
 	}
 }
 
-// force begins a connection anew in the direction of the frame.
+// force replaces the connection by a new one in the direction of the frame.
 func TestForce(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -206,10 +207,10 @@ func TestForce(t *testing.T) {
 	r.expect(out, force, Tracked|Established)
 	r.expect(back, force, Tracked|New)
 	r.expect(out, look, Tracked|Established|Reply)
-	// The same with a frame that was looked up first.
+	// The same with a frame that was looked up before.
 	r.send(out, look)
 	if m, _ := r.again(force); m.State != Tracked|New {
-		t.Fatalf("ct_state %s", stateText(m.State))
+		t.Fatalf("unexpected ct_state %s", stateText(m.State))
 	}
 	check(t, r.tr.Table)
 }
@@ -229,7 +230,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// Time runs out as the policy of the zone says, noticed by the next frame or by
+// A connection expires as the policy of its zone says, found by the next frame or by
 // the sweep.
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, 64)
@@ -250,13 +251,13 @@ func TestTimeouts(t *testing.T) {
 	r.expect(out, commit, Tracked|New)
 	check(t, r.tr.Table)
 	if n := r.tr.Counters().Expired; n != 1 {
-		t.Fatalf("%d expired", n)
+		t.Fatalf("unexpected number of expired connections: %d", n)
 	}
 	r.now += 6 * second
 	r.tr.Sweep(r.now)
 	for i := 0; r.tr.Count() > 0; i++ {
 		if i == 1000 {
-			t.Fatal("not swept")
+			t.Fatal("the sweep did not find the expired connection")
 		}
 		r.now += second
 		r.tr.Sweep(r.now)
@@ -264,8 +265,8 @@ func TestTimeouts(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// Full: an unreplied connection gives way, those that were answered stay, and
-// with nothing else the new one is refused.
+// At the limit an unreplied connection is evicted and answered ones stay. If there is
+// no unreplied one, the new connection is refused.
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64)
 	at := func(i int) (string, string) { return end(guest).String()[:len(guest)-4] + port(1000+i), server }
@@ -290,7 +291,7 @@ func TestLimits(t *testing.T) {
 	}
 	a, b := at(64)
 	if m, _ := r.send(udpFrame(a, b, 1), commit); m.Drop != packet.DropConnLimit {
-		t.Fatalf("drop %v", m.Drop)
+		t.Fatalf("unexpected drop reason %v", m.Drop)
 	}
 	check(t, r.tr.Table)
 }
@@ -304,13 +305,13 @@ func TestZoneLimit(t *testing.T) {
 			r.expect(udpFrame("10.0.0.1:"+port(i+1), server, 1), Request{Zone: zone, Commit: true}, Tracked|New)
 		}
 		if n := r.tr.ZoneCount(zone); n != want {
-			t.Fatalf("zone %d has %d", zone, n)
+			t.Fatalf("zone %d has %d connections", zone, n)
 		}
 	}
 	check(t, r.tr.Table)
 }
 
-// Nothing is allocated for a batch, whatever its frames do.
+// Process allocates nothing, whatever the frames of the batch are.
 func TestProcessAllocatesNothing(t *testing.T) {
 	r := newRig(t, 1024)
 	r.put(udpFrame(guest, server, 1))
@@ -324,6 +325,6 @@ func TestProcessAllocatesNothing(t *testing.T) {
 		r.now += second
 		r.tr.Sweep(r.now)
 	}); n != 0 {
-		t.Fatalf("%v allocations a batch", n)
+		t.Fatalf("%v allocations for each batch, want 0", n)
 	}
 }

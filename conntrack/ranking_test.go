@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The ranking against a search for the most, over counts of all sizes.
+// The ranking finds the same holder as a linear search, over counts of all sizes.
 func TestRankingTwin(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 50 {
@@ -29,26 +29,26 @@ func TestRankingTwin(t *testing.T) {
 			}
 			h := r.heaviest()
 			if r.used != used || (h == none) != (most == 0) {
-				t.Fatalf("%d of %d holders, the heaviest is %d", r.used, used, h)
+				t.Fatalf("the ranking counts %d of %d holders; its heaviest is %d", r.used, used, h)
 			}
 			if h != none && (all[h].count > most || most-all[h].count > most/tierSteps) {
-				t.Fatalf("the heaviest has %d, another %d", all[h].count, most)
+				t.Fatalf("the ranking's heaviest holder has %d, another has %d", all[h].count, most)
 			}
 		}
 	}
 }
 
-// Tiers rise with the count, and the highest there is has room.
+// A higher count never has a lower tier, and the tier of the highest count exists.
 func TestTiersRise(t *testing.T) {
 	last := uint32(0)
 	for n := uint32(0); n <= MaxConnections; n += 1 + n/64 {
 		tier := tierOf(n)
 		if tier < last || tier >= tiers || n > 0 && tier == 0 {
-			t.Fatalf("%d is in tier %d behind %d", n, tier, last)
+			t.Fatalf("count %d is in tier %d, below tier %d of a lower count", n, tier, last)
 		}
 		last = tier
 	}
 	if tierOf(MaxConnections) >= tiers {
-		t.Errorf("tier %d of the most", tierOf(MaxConnections))
+		t.Errorf("the highest count is in tier %d, which does not exist", tierOf(MaxConnections))
 	}
 }

@@ -24,19 +24,19 @@ func (t *Table) rebuild() {
 		c.list = listNone
 		t.links[n] = links{}
 		if g&1 == 0 {
-			t.give(n)
+			t.freeRecord(n)
 			continue
 		}
 		c.meta.Store(uint64(g)) // releases the connection's lock
 		if !t.insert(t.hashOf(n, 0), n) {
 			c.meta.Store(uint64(g + 1))
-			t.give(n)
+			t.freeRecord(n)
 			continue
 		}
 		if c.flags&connTranslated != 0 && !t.insert(t.hashOf(n, 1), n) {
 			t.remove(t.hashOf(n, 0), n)
 			c.meta.Store(uint64(g + 1))
-			t.give(n)
+			t.freeRecord(n)
 			continue
 		}
 		t.zones[c.tuples[0].zone()].count++

@@ -12,13 +12,12 @@ import (
 	"weft/packet/packettest"
 )
 
-// conversation is a connection's first frame, its answer and one that announces, of
-// every protocol and family.
+// conversation has a connection's first frame, its answer and an announcement.
 type conversation struct {
 	name         string
 	ask, answer  []byte
 	alg          ALG
-	announcement []byte // from whom asked; nil: ask itself
+	announcement []byte // sent by the client; nil: the request itself is the announcement
 }
 
 func conversations(client, server netip.Addr) (all []conversation) {
@@ -52,9 +51,9 @@ func allConversations() []conversation {
 		conversations(netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1"))...)
 }
 
-// A connection ends while a frame of it is on its way through the tracker, and its
-// record becomes another's, of any protocol and family, translated or not: nothing
-// of the frame goes by the new connection, which stays as it is.
+// A connection ends while the tracker handles one of its frames, and another
+// connection gets its record. The frame never uses the new connection and never
+// changes it, for all protocols and families, translated or not.
 func TestRecordTakenByAnother(t *testing.T) {
 	all := allConversations()
 	for _, workers := range []int{1, 2} {
@@ -82,9 +81,9 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		}
 		m, _ := r.send(v.ask, req)
 		if m.Ref.Generation == 0 || m.Drop != packet.DropNone {
-			t.Fatalf("%s: %s, %v", v.name, stateText(m.State), m.Drop)
+			t.Fatalf("%s: ct_state %s, drop reason %v", v.name, stateText(m.State), m.Drop)
 		}
-		// As it is once it was answered, and established.
+		// Set the state of an answered, established connection.
 		c := &tab.conns[m.Ref.Number]
 		c.flags |= connReplied | connSeen
 		peers := &tab.peers[m.Ref.Number]
@@ -109,10 +108,10 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		t.Fatalf("%+v has no hint: %+v", old, got)
 	}
 	if !tab.end(old.Number, old.Generation, EndFlushed) {
-		t.Fatal("it had ended")
+		t.Fatal("the connection had already ended")
 	}
 	if now := begin(other, is); now.Number != old.Number {
-		t.Fatalf("record %d, not %d", now.Number, old.Number)
+		t.Fatalf("the new connection has record %d, want %d", now.Number, old.Number)
 	}
 	record := func() string {
 		n := old.Number
@@ -130,7 +129,7 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 			return r.tr.apply(&r.b, f, p, old.Number, old.Generation, &Meta{Zone: 1, State: Tracked | New}, &Request{Zone: 1, Commit: true, Mark: 2, MarkMask: 2, NAT: NAT{Kind: NATBare}}, later)
 		},
 		"again": func() bool {
-			return r.tr.again(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)
+			return r.tr.trackAgain(&r.b, f, p, &Meta{Zone: 1, State: Tracked | New, Ref: old}, &Request{Zone: 1, NAT: NAT{Kind: NATBare}}, later)
 		},
 		"Fast":    func() bool { _, ok := r.tr.Fast(&r.b, 0, true, later); return ok },
 		"FastAll": func() bool { return r.tr.FastAll(&r.b, []uint8{0}, 1, true, later) != 0 },
@@ -138,23 +137,23 @@ func tryTaken(t *testing.T, workers int, nat bool, was, is *conversation) {
 		"relist":  func() bool { r.tr.relist(old.Number, old.Generation, listClosing); return false },
 	} {
 		if try() {
-			t.Errorf("%s went by the new connection", name)
+			t.Errorf("%s used the new connection", name)
 		}
 		if after := record(); after != before {
-			t.Errorf("%s: the new connection was\n%s, is\n%s", name, before, after)
+			t.Errorf("%s changed the new connection from\n%s to\n%s", name, before, after)
 		}
 		if got := packettest.Bytes(&r.b, f); !slices.Equal(got, frame) {
-			t.Errorf("%s: frame\n%x, was\n%x", name, got, frame)
+			t.Errorf("%s: frame is\n%x, want unchanged\n%x", name, got, frame)
 		}
 	}
 	if m, _ := r.again(look); m.State&Tracked == 0 || m.Ref == old {
-		t.Errorf("then %s of %+v", stateText(m.State), m.Ref)
+		t.Errorf("tracked again: ct_state %s of connection %+v", stateText(m.State), m.Ref)
 	}
 	check(t, tab)
 }
 
-// A flow may ask for a gateway whatever the protocol; only that of the gateway has
-// any. The datagram is shorter than a header of TCP.
+// A gateway acts only on its own protocol, whatever protocol the flow requests it
+// for. The datagram is shorter than a TCP header.
 func TestGatewayOfAnotherProtocol(t *testing.T) {
 	for _, v := range allConversations() {
 		for _, alg := range []ALG{ALGFTP, ALGTFTP} {
@@ -166,7 +165,7 @@ func TestGatewayOfAnotherProtocol(t *testing.T) {
 			}
 			udp := strings.HasPrefix(v.name, "udp") || strings.HasPrefix(v.name, "tftp")
 			if expecting := r.tr.head.expecting.Load() != 0; expecting != (alg == ALGTFTP && udp) {
-				t.Errorf("%s with gateway %d: expecting is %t", v.name, alg, expecting)
+				t.Errorf("%s with gateway %d: an expectation exists: %t", v.name, alg, expecting)
 			}
 		}
 	}

@@ -155,7 +155,7 @@ func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 func (t *Table) adopt(buf []byte) bool {
 	t.lock()
 	defer t.unlock()
-	n := t.take()
+	n := t.allocRecord()
 	if n == none {
 		return false
 	}
@@ -196,12 +196,12 @@ func (t *Table) adopt(buf []byte) bool {
 	c.flags &^= connRelated // the parent's number has changed
 	t.links[n] = links{}
 	if !t.insert(t.hashOf(n, 0), n) {
-		t.give(n)
+		t.freeRecord(n)
 		return false
 	}
 	if c.flags&connTranslated != 0 && !t.insert(t.hashOf(n, 1), n) {
 		t.remove(t.hashOf(n, 0), n)
-		t.give(n)
+		t.freeRecord(n)
 		return false
 	}
 	c.born = c.generation() + 1

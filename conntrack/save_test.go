@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A table that was saved is the same in another region: connections, NAT, TCP's
-// windows, limits and timeouts; after a new start of the machine only the latter.
+// Loading a saved table in another region restores connections, NAT, TCP windows,
+// limits and timeouts. After a reboot it restores only limits and timeouts.
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)
 	short := DefaultTimeouts
@@ -40,11 +40,11 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		if limit, _ := m.ZoneLimit(9); limit != 5 || m.DefaultZoneLimit() != 100 || m.Policy(m.ZonePolicy(1)) != short {
-			t.Error("settings are lost")
+			t.Error("the settings were not restored")
 		}
 		if boot == "another" {
 			if n != 0 || m.Count() != 0 {
-				t.Errorf("%d connections of another boot", n)
+				t.Errorf("%d connections of another boot were restored", n)
 			}
 			continue
 		}
@@ -60,7 +60,7 @@ func TestSaveAndLoad(t *testing.T) {
 	m := newMemory(t, 64)
 	for _, bad := range [][]byte{nil, []byte(strings.Repeat("x", 1<<20)), saved[:100], saved[:len(saved)-5]} {
 		if _, err := m.Load(bytes.NewReader(bad), "this boot", r.now); err == nil {
-			t.Errorf("%d bytes are taken", len(bad))
+			t.Errorf("Load accepts a truncated or invalid file of %d bytes", len(bad))
 		}
 	}
 }

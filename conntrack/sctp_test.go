@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// sctpFrame is a packet of one chunk, of 20 bytes, whose initiate tag is initTag;
-// flags is 1 for its T bit.
+// sctpFrame returns a packet with one chunk of 20 bytes and this initiate tag. flags
+// is 1 for its T bit.
 func sctpFrame(src, dst string, kind uint8, tag, initTag uint32, flags ...uint8) []byte {
 	a, b := end(src), end(dst)
 	ip, _, eth := network(layers.IPProtocolSCTP, a.Addr(), b.Addr())
@@ -32,13 +32,13 @@ const (
 	chunkHeartbeat = 4
 )
 
-// An association from INIT to SHUTDOWN COMPLETE, in each step with what does not
-// belong to it (RFC 9260 section 8.5), and then its ports used again.
+// An association goes from INIT to SHUTDOWN COMPLETE; at each step packets that do
+// not belong to it are invalid (RFC 9260 section 8.5). Then its ports are used again.
 func TestSCTPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
 		a, b := ends[0], ends[1]
-		const tagA, tagB = 7, 9 // that packets to a and to b carry
+		const tagA, tagB = 7, 9 // tags of packets to a and to b
 		const reply, est = Reply, Tracked | Established
 		for i, s := range []struct {
 			frame []byte
@@ -66,7 +66,7 @@ func TestSCTPStates(t *testing.T) {
 		} {
 			m, _ := r.send(s.frame, commit)
 			if m.State != s.state {
-				t.Fatalf("%s, packet %d: %s, expected %s", a, i, stateText(m.State), stateText(s.state))
+				t.Fatalf("%s, packet %d: ct_state %s, want %s", a, i, stateText(m.State), stateText(s.state))
 			}
 			if m.Ref.Generation != 0 {
 				if c := r.tr.conns[m.Ref.Number].class; c != s.class && s.state&Invalid == 0 {
@@ -75,13 +75,13 @@ func TestSCTPStates(t *testing.T) {
 			}
 		}
 		if n := r.tr.Count(); n != 1 {
-			t.Fatalf("%d associations", n)
+			t.Fatalf("unexpected number of associations: %d", n)
 		}
 		check(t, r.tr.Table)
 	}
 }
 
-// An association translated, ports and checksum included.
+// NAT translates an association's ports and addresses and updates its checksum.
 func TestSCTPNAT(t *testing.T) {
 	r := newRig(t, 64)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.1", 5000, 5000)

@@ -49,7 +49,7 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 		n++
 	}
 	order := tr.order[:n]
-	tr.likely(order)
+	tr.prefetchLikely(order)
 	return order, &tr.lines
 }
 
@@ -75,7 +75,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 		n++
 	}
 	order := tr.order[:n]
-	tr.likely(order)
+	tr.prefetchLikely(order)
 	return order, &tr.lines
 }
 
@@ -88,12 +88,12 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 		t.extract(b, &b.Frames[i], zone, p)
 		tr.lines[n%packet.BatchSize] = uint32(p.hash) & t.wrap
 	}
-	tr.likely(frames)
+	tr.prefetchLikely(frames)
 }
 
-// likely prefetches the buckets of frames, which are in lines, and then the records
+// prefetchLikely prefetches the buckets of frames, which are in lines, and then the records
 // of their likely connections.
-func (tr *Tracker) likely(frames []uint8) {
+func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
 		tr.created = t.head.counters.Created
@@ -105,10 +105,10 @@ func (tr *Tracker) likely(frames []uint8) {
 		bucket := &t.buckets[tr.lines[n%packet.BatchSize]]
 		number, line := none, uint32(0)
 		if lo := bucket.marks(0, sig); lo != 0 { // most entries are in the first word
-			number = bucket.numbers[firstWay(lo, 0)%ways]
+			number = bucket.numbers[firstSlot(lo, 0)%slots]
 			line = number
 		} else if hi := bucket.marks(1, sig); hi != 0 {
-			number = bucket.numbers[firstWay(0, hi)%ways]
+			number = bucket.numbers[firstSlot(0, hi)%slots]
 			line = number
 		} else if bucket.passed != 0 {
 			number = unsure
@@ -151,7 +151,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 		i %= packet.BatchSize
 		n, p := tr.numbers[i], &tr.probes[i]
 		if n >= uint32(len(conns)) || p.ipv6() {
-			h, u := tr.settleHint(i, hints, tags, expected)
+			h, u := tr.lookUpHint(i, hints, tags, expected)
 			hinted, usual = hinted|h, usual|u
 			continue
 		}
@@ -162,7 +162,7 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			dir = 1
 		}
 		if g&1 == 0 || dir == 1 && c.tuples[1] != p.words {
-			h, u := tr.settleHint(i, hints, tags, expected)
+			h, u := tr.lookUpHint(i, hints, tags, expected)
 			hinted, usual = hinted|h, usual|u
 			continue
 		}
@@ -190,9 +190,9 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// settleHint does the work of SettleAll for one frame that is IPv6, or whose likely
+// lookUpHint does the work of SettleAll for one frame that is IPv6, or whose likely
 // connection has another tuple.
-func (tr *Tracker) settleHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
+func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// SeekEnds is SeekFlows for whoever knows a frame's ends, whatever stands before
-// them in the frame; a fragment has none.
+// SeekEnds gives the same results as SeekFlows, whatever headers precede the
+// endpoints in the frame. SeekFlows skips fragments.
 func TestSeekEnds(t *testing.T) {
 	r := newRig(t, 64)
 	const zone = 0xfedc
@@ -31,7 +31,7 @@ func TestSeekEnds(t *testing.T) {
 		} {
 			r.put(frame)
 			if order, _ := r.tr.SeekFlows(&r.b, 1, zone); len(order) != 1 {
-				t.Fatalf("%s: not sought", name)
+				t.Fatalf("%s: SeekFlows skipped the frame", name)
 			}
 			want := r.tr.probes[0]
 			r.tr.probes[0] = probe{kind: kindError, inner: 7}
@@ -39,19 +39,19 @@ func TestSeekEnds(t *testing.T) {
 			order, _ := r.tr.SeekEnds(1, &ends, zone)
 			if got := r.tr.probes[0]; got.words != want.words || got.hash != want.hash || got.kind != want.kind || got.inner != want.inner ||
 				len(order) != 1 || !r.tr.Known(0, zone) {
-				t.Errorf("%s of %d: %+v, of the frame %+v", name, proto, got, want)
+				t.Errorf("%s of protocol %d: SeekEnds gives %+v, SeekFlows %+v", name, proto, got, want)
 			}
 		}
 		packet.IPv4(plain[14:]).SetFlagsFrag(0x2000)
 		r.put(plain)
 		if order, _ := r.tr.SeekFlows(&r.b, 1, zone); len(order) != 0 {
-			t.Errorf("a fragment of %d is sought", proto)
+			t.Errorf("SeekFlows returned a fragment of protocol %d", proto)
 		}
 	}
 }
 
 // A hint has the expected tag wherever the search for its connection ends: behind
-// another one of the same signature, behind a bucket that was full, and for IPv6.
+// another entry with the same signature, behind a full bucket, and for IPv6.
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
@@ -60,7 +60,7 @@ func TestUsualWhereverFound(t *testing.T) {
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}
 	}
-	// The last to begin is displaced by those before it.
+	// The connections before the last one displace its entry.
 	for name, clients := range map[string]func(r *rig) []string{
 		"own": func(*rig) []string { return []string{"10.0.0.1:1"} },
 		"signature": func(r *rig) []string {
@@ -74,7 +74,7 @@ func TestUsualWhereverFound(t *testing.T) {
 			return nil
 		},
 		"full": func(r *rig) (all []string) {
-			for p := 1; p < 1<<16 && len(all) <= ways; p++ {
+			for p := 1; p < 1<<16 && len(all) <= slots; p++ {
 				if at(r, p).home == at(r, 1).home {
 					all = append(all, "10.0.0.1:"+port(p))
 				}
@@ -109,16 +109,16 @@ func TestUsualWhereverFound(t *testing.T) {
 				usual = 1
 			}
 			if want := (Settled{Expected: expected, Hinted: 1, Usual: usual}); got != want || tags[0] != 7 {
-				t.Errorf("%s: %+v, tag %d", name, got, tags[0])
+				t.Errorf("%s: unexpected result %+v, tag %d", name, got, tags[0])
 			}
 		}
-		// A hint of another generation is none.
+		// A hint of another generation is ignored.
 		hints[ref.Number][0].Generation += 2
 		r.put(frame)
 		order, _ := r.tr.SeekFlows(&r.b, 1, 1)
 		var tags [packet.BatchSize]uint32
 		if got := r.tr.SettleAll(order, hints, &tags, 7, r.now); got != (Settled{Expected: 7}) {
-			t.Errorf("%s: %+v of another generation", name, got)
+			t.Errorf("%s: result %+v for a hint of another generation", name, got)
 		}
 	}
 }

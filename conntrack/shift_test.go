@@ -14,7 +14,7 @@ import (
 	"weft/packet"
 )
 
-// saying is a segment with text and blocks of selective acknowledgement.
+// saying returns a segment with text and SACK blocks.
 func saying(src, dst string, flags uint8, seq, ack uint32, text string, sack ...uint32) []byte {
 	a, b := end(src), end(dst)
 	ip, n, kind := network(layers.IPProtocolTCP, a.Addr(), b.Addr())
@@ -31,30 +31,30 @@ func saying(src, dst string, flags uint8, seq, ack uint32, text string, sack ...
 	return serialize(ethernet(kind), ip, tcp, gopacket.Payload(text))
 }
 
-// heard is a frame as its receiver reads it; it fails where lengths or checksums
-// are wrong.
+// heard decodes a frame as its receiver does. It fails if lengths or checksums are
+// wrong.
 func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text string, sack []uint32) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	tcp, _ := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
 	if tcp == nil {
-		t.Fatalf("no TCP: %v", p)
+		t.Fatalf("the frame is not TCP: %v", p)
 	}
 	sum := uint16(0)
 	if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok {
 		if packet.Checksum(ip.Contents) != 0 || int(ip.Length) != len(frame)-14 {
-			t.Fatalf("IPv4 header: %v", ip)
+			t.Fatalf("invalid IPv4 header: %v", ip)
 		}
 		sum = packet.SumIPv4(binary.BigEndian.Uint32(ip.SrcIP), binary.BigEndian.Uint32(ip.DstIP), 6, len(ip.Payload))
 	} else {
 		ip := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
 		if int(ip.Length) != len(frame)-54 {
-			t.Fatalf("IPv6 header: %v", ip)
+			t.Fatalf("invalid IPv6 header: %v", ip)
 		}
 		sum = packet.SumIPv6(ip.SrcIP, ip.DstIP, 6, len(ip.Payload))
 	}
 	if ^packet.AddSums(sum, packet.Sum(append(bytes.Clone(tcp.Contents), tcp.Payload...))) != 0 {
-		t.Fatalf("TCP checksum of %q", tcp.Payload)
+		t.Fatalf("wrong TCP checksum of segment %q", tcp.Payload)
 	}
 	for _, o := range tcp.Options {
 		if o.OptionType == layers.TCPOptionKindSACK {
@@ -76,8 +76,8 @@ func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text s
 
 var back = Request{Zone: 1, NAT: NAT{Kind: NATBare}}
 
-// control opens a control connection through NAT; both ends begin at number 100 and
-// 500. It returns the client's address as the server sees it.
+// control opens a control connection through NAT. The two endpoints begin at sequence
+// numbers 100 and 500. It returns the client's address as the server sees it.
 func (r *rig) control(client, front, server string, req Request) (outside string) {
 	r.t.Helper()
 	_, out := r.send(saying(client, front, tcpSyn, 100, 0, ""), req)
@@ -87,8 +87,8 @@ func (r *rig) control(client, front, server string, req Request) (outside string
 	return outside
 }
 
-// What is announced through NAT is translated, and so are the connections that it
-// announces, both ways.
+// An announcement through NAT is rewritten, and the announced connection is
+// translated in both directions.
 func TestFTPThroughNAT(t *testing.T) {
 	for _, v := range []struct {
 		client, front, server string
@@ -96,14 +96,14 @@ func TestFTPThroughNAT(t *testing.T) {
 		to                    string
 		reply                 bool
 		text, want            string
-		from, at, as, goal    string // data connection: as it comes, and as it goes on
+		from, at, as, goal    string // data connection: before and after translation
 	}{
 		{"10.0.0.1:1000", "10.0.1.1:21", "10.0.1.1:21", NATSrc, "192.0.2.100", false,
 			"PORT 10,0,0,1,19,137\r\n", "PORT 192,0,2,100,19,137\r\n", "10.0.1.1:20", "192.0.2.100:5001", "10.0.1.1:20", "10.0.0.1:5001"},
 		{"10.0.0.1:1000", "10.0.1.1:21", "10.0.1.1:21", NATSrc, "192.0.2.100", false,
 			"EPRT |1|10.0.0.1|5001|\r\nNOOP\r\n", "EPRT |1|192.0.2.100|5001|\r\nNOOP\r\n", "10.0.1.1:20", "192.0.2.100:5001", "10.0.1.1:20", "10.0.0.1:5001"},
 		{"10.0.0.1:1000", "10.0.1.1:21", "10.0.1.1:21", NATSrc, "192.0.2.100", false,
-			"PORT 10,0,0,2,19,137\r\n", "PORT 10,0,0,2,19,137\r\n", "", "", "", ""}, // of a third
+			"PORT 10,0,0,2,19,137\r\n", "PORT 10,0,0,2,19,137\r\n", "", "", "", ""}, // announces the address of a third host
 		{"[fd00::1]:1000", "[fd01::1]:21", "[fd01::1]:21", NATSrc, "2001:db8::9", false,
 			"EPRT |2|fd00::1|5001|\r\n", "EPRT |2|2001:db8::9|5001|\r\n", "[fd01::1]:20", "[2001:db8::9]:5001", "[fd01::1]:20", "[fd00::1]:5001"},
 		{"10.0.0.1:1000", "192.0.2.100:21", "10.0.1.1:21", NATDst, "10.0.1.1", true,
@@ -126,7 +126,8 @@ func TestFTPThroughNAT(t *testing.T) {
 		if _, _, _, _, text, _ := heard(t, out); text != v.want {
 			t.Errorf("%q became %q", v.text, text)
 		}
-		// The other side acknowledges what it got; the announcer reads of what it sent.
+		// The other side acknowledges the rewritten text; the announcer gets an
+		// acknowledgement of the text that it sent.
 		grown := uint32(len(v.want))
 		if v.reply {
 			_, out = r.send(saying(v.client, v.front, tcpAck, 101, 501+grown, ""), back)
@@ -134,7 +135,7 @@ func TestFTPThroughNAT(t *testing.T) {
 			_, out = r.send(saying(v.server, outside, tcpAck, 501, 101+grown, ""), back)
 		}
 		if _, _, _, ack, _, _ := heard(t, out); ack%100 != 1+uint32(len(v.text)) {
-			t.Errorf("%q: acknowledged up to %d", v.text, ack)
+			t.Errorf("%q: the announcer gets acknowledgement %d", v.text, ack)
 		}
 		if v.from == "" {
 			r.expect(saying(v.server, "192.0.2.100:5001", tcpSyn, 1, 0, ""), back, Tracked|New)
@@ -143,17 +144,17 @@ func TestFTPThroughNAT(t *testing.T) {
 		data := Request{Zone: 1, Commit: true, NAT: NAT{Kind: NATBare}}
 		m, out := r.send(saying(v.from, v.at, tcpSyn, 1, 0, ""), data)
 		if src, dst, _, _, _, _ := heard(t, out); m.State&^(SNAT|DNAT) != Tracked|New|Related || src != v.as || dst != v.goal {
-			t.Errorf("%q: %s, from %s to %s", v.text, stateText(m.State), src, dst)
+			t.Errorf("%q: data connection has ct_state %s, from %s to %s", v.text, stateText(m.State), src, dst)
 		}
 		_, out = r.send(saying(v.goal, v.as, tcpSyn|tcpAck, 9, 2, ""), back)
 		if src, dst, _, _, _, _ := heard(t, out); src != v.at || dst != v.from {
-			t.Errorf("%q: answer from %s to %s", v.text, src, dst)
+			t.Errorf("%q: data connection's answer goes from %s to %s", v.text, src, dst)
 		}
 		check(t, r.tr.Table)
 	}
 }
 
-// Two clients behind one address announce the same port: each gets its own
+// Two clients behind one address announce the same port. Each gets its own data
 // connection.
 func TestFTPSamePort(t *testing.T) {
 	r := newRig(t, 64)
@@ -174,16 +175,16 @@ func TestFTPSamePort(t *testing.T) {
 	}
 }
 
-// slowLine is a line as the client has sent it and as the server is to get it.
+// slowLine is a line as the client sent it and as the server must receive it.
 type slowLine struct{ sent, passed string }
 
-// slowShift knows all lines ever sent, beginning at number first.
+// slowShift records all lines ever sent, beginning at sequence number first.
 type slowShift struct {
 	first uint32
 	lines []slowLine
 }
 
-// streams are all bytes as sent and as passed on.
+// streams returns all bytes as sent and as passed on.
 func (s *slowShift) streams() (sent, passed string) {
 	for _, l := range s.lines {
 		sent += l.sent
@@ -192,7 +193,8 @@ func (s *slowShift) streams() (sent, passed string) {
 	return sent, passed
 }
 
-// sentOf is how much was sent when n bytes passed on, whole lines, have arrived.
+// sentOf converts a number of bytes passed on, whole lines, to the number of bytes
+// sent.
 func (s *slowShift) sentOf(n int) (sent int) {
 	for _, l := range s.lines {
 		if n < len(l.passed) {
@@ -217,9 +219,10 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// tryShift has a client send lines, several a segment, lost before or behind the
-// switch and sent again cut otherwise; the server must get the stream of the slow
-// twin, and the client acknowledgements of what it has sent.
+// tryShift has a client send lines, several in a segment. Segments are lost before or
+// behind the switch and repeated with other boundaries. The server must receive the
+// stream of the slow twin, and the client must get acknowledgements of the bytes it
+// has sent.
 func tryShift(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 5))
 	r := newRig(t, 64)
@@ -227,20 +230,21 @@ func tryShift(t *testing.T, seed int64) {
 	req := natTo(NATSrc, nat, nat)
 	req.Zone, req.ALG = 1, ALGFTP
 	const client, server = "10.11.12.13:1000", "10.0.1.1:21"
-	isn := -uint32(rng.IntN(600)) // numbers wrap around
+	isn := -uint32(rng.IntN(600)) // the sequence numbers wrap around
 	slow := slowShift{first: isn + 1}
 	_, out := r.send(saying(client, server, tcpSyn, isn, 0, ""), req)
 	outside, _, _, _, _, _ := heard(t, out)
 	r.send(saying(server, outside, tcpSyn|tcpAck, 500, isn+1, ""), back)
 
-	var bounds []int // of lines as sent
+	var bounds []int // boundaries of the lines as sent
 	got, acked, sentTo := map[int]byte{}, 0, 0
 	have := 0
 	for step := range 400 {
 		r.now += second / 10
 		if len(slow.lines) < 40 && rng.IntN(3) == 0 {
 			l := slowLine{"NOOP\r\n", "NOOP\r\n"}
-			// As clients do: an announcement once all before is acknowledged.
+			// Like real clients, announce only after everything before is
+			// acknowledged.
 			if sent, _ := slow.streams(); acked == len(sent) && rng.IntN(2) == 0 {
 				p := 100 + rng.IntN(100)
 				l.sent = fmt.Sprintf("PORT 10,11,12,13,%d,7\r\n", p)
@@ -256,8 +260,8 @@ func tryShift(t *testing.T, seed int64) {
 		}
 		sent, passed := slow.streams()
 		all := append(append([]int(nil), bounds...), len(sent))
-		// A segment from a line that is not acknowledged, new ones one line each; what
-		// was sent before may be joined.
+		// Send from a line that is not acknowledged. New lines come one in a segment;
+		// repeated lines may be joined.
 		from := all[rng.IntN(len(all))]
 		if step > 300 || from < acked {
 			from = acked
@@ -271,10 +275,10 @@ func tryShift(t *testing.T, seed int64) {
 		if from > sentTo {
 			continue
 		}
-		if from < to && rng.IntN(8) != 0 { // else lost on the way here
+		if from < to && rng.IntN(8) != 0 { // otherwise the segment is lost before the switch
 			m, out := r.send(saying(client, server, tcpAck, slow.first+uint32(from), 501, sent[from:to]), back)
 			if m.State&Invalid != 0 {
-				t.Fatalf("seed %d, step %d: %q invalid", seed, step, sent[from:to])
+				t.Fatalf("seed %d, step %d: segment %q is invalid", seed, step, sent[from:to])
 			}
 			sentTo = max(sentTo, to)
 			if m.Drop == packet.DropNone && rng.IntN(8) != 0 {
@@ -307,7 +311,7 @@ func tryShift(t *testing.T, seed int64) {
 		m, out := r.send(saying(server, outside, tcpAck, 501, slow.first+uint32(have), "", slow.first+uint32(left), slow.first+uint32(right)), back)
 		_, _, _, ack, _, sack := heard(t, out)
 		if want := slow.sentOf(have); m.State&Invalid != 0 || m.Drop != packet.DropNone || ack != slow.first+uint32(want) {
-			t.Fatalf("seed %d, step %d: %s: acknowledged %d, expected %d", seed, step, stateText(m.State), ack-slow.first, want)
+			t.Fatalf("seed %d, step %d: ct_state %s, acknowledgement %d, want %d", seed, step, stateText(m.State), ack-slow.first, want)
 		}
 		if right > left && (sack[0] != slow.first+uint32(slow.sentOf(left)) || sack[1] != slow.first+uint32(slow.sentOf(right))) {
 			t.Fatalf("seed %d, step %d: block %d to %d became %d to %d", seed, step, left, right, sack[0]-slow.first, sack[1]-slow.first)

@@ -9,9 +9,9 @@ import (
 	"weft/packet/packettest"
 )
 
-// An announcement that becomes shorter can end before the checksum that its sender
-// left to do, for that need not be TCP's: the guest says where it is. It is finished
-// before anything moves.
+// An announcement that becomes shorter can end before the place of the unfinished
+// checksum, since the guest chooses that place and it need not be TCP's. The checksum
+// is finished before any byte moves.
 func TestShorterThanItsChecksum(t *testing.T) {
 	const client, server, text = "100.100.100.1:1000", "10.0.1.1:21", "PORT 100,100,100,1,19,137\r\n"
 	const l4 = packet.EthernetLen + packet.IPv4Len
@@ -26,7 +26,7 @@ func TestShorterThanItsChecksum(t *testing.T) {
 			r.put(frame)
 			f := &r.b.Frames[0]
 			f.Offload = packet.Offload{Flags: packet.OffloadPartial, CsumStart: uint16(place.start), CsumOffset: uint16(place.offset)}
-			if place.offset == 16 { // TCP's own: right in the end
+			if place.offset == 16 { // TCP's own place: the final checksum is right
 				ip := packet.IPv4(f.Header()[packet.EthernetLen:])
 				binary.BigEndian.PutUint16(f.Header()[l4+16:], packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoTCP, n-l4))
 			}
@@ -37,7 +37,7 @@ func TestShorterThanItsChecksum(t *testing.T) {
 				t.Fatal(m.Drop)
 			}
 			if f.Len() >= n {
-				t.Fatalf("%d bytes became %d", n, f.Len())
+				t.Fatalf("a frame of %d bytes became one of %d", n, f.Len())
 			}
 			r.b.FinishChecksum(f)
 			if place.offset == 16 {

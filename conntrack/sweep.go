@@ -28,7 +28,7 @@ func (t *Table) Sweep(now uint64) (more bool) {
 		return true
 	}
 	h.sweptNS = now
-	t.ahead()
+	t.requestPages()
 	t.sweepExpectations(now)
 	n := min(uint64(h.fresh)*min(gap, sweepPeriodNS)/sweepPeriodNS+1, sweepMost)
 	for range n {

@@ -201,11 +201,11 @@ func Init(m Memory, seed uint64) {
 // Table is an engine's view of a table. The engine's workers share it.
 type Table struct {
 	Memory
-	epoch uint64
-	solo  bool // the engine has one worker: connections need no lock
-	wrap  uint32
-	told  *shm.Producer // producer of the event ring; the table's lock guards it
-	pages pages
+	epoch     uint64
+	solo      bool // the engine has one worker: connections need no lock
+	wrap      uint32
+	eventRing *shm.Producer // producer of the event ring; the table's lock guards it
+	pages     pages
 }
 
 // Open takes the table over for an engine of n workers. It repairs the table if the
@@ -213,7 +213,7 @@ type Table struct {
 // ended.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
-	t.told = shm.NewProducer(m.events, -1)
+	t.eventRing = shm.NewProducer(m.events, -1)
 	t.pages.event = -1
 	t.epoch = m.head.epoch%0xffff + 1
 	m.head.epoch = t.epoch

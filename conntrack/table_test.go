@@ -10,11 +10,11 @@ import (
 	"weft/packet/packettest"
 )
 
-// Twin: a map of connections of UDP, by all fields, searched from end to end.
+// Twin: a map of UDP connections by all fields, searched from end to end.
 
 type slowConn struct {
 	zone      uint16
-	orig, rpl [2]netip.AddrPort // as frames of each direction arrive
+	orig, rpl [2]netip.AddrPort // as the frames of each direction arrive
 	replied   bool
 	seen      bool
 	mark      uint32
@@ -26,7 +26,7 @@ type slowTable struct{ conns []*slowConn }
 func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
 	for i := 0; i < len(s.conns); i++ {
 		c := s.conns[i]
-		if now > c.expires { // up to a second late, and clocks go by seconds
+		if now > c.expires { // an expiry may be up to a second late, and the clock of this test moves by seconds
 			s.conns = append(s.conns[:i], s.conns[i+1:]...)
 			i--
 			continue
@@ -51,8 +51,8 @@ func (s *slowTable) end(c *slowConn) {
 	}
 }
 
-// see returns what the frame gets, and what it becomes; snat is the address it is
-// translated to if it begins a connection, with its port kept.
+// see returns the frame's result and its new addresses. snat is the translated
+// address if the frame begins a connection; the port stays.
 func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
 	c, dir := s.find(zone, src, dst, now)
 	if c != nil && req.Force && req.Commit && dir == 1 {
@@ -137,7 +137,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 		case 0:
 			req.NAT.Kind = NATBare
 		case 1:
-			// Of one port, so that the twin need not choose another.
+			// A range of one port, so that the twin need not choose another.
 			snat = address()
 			req.NAT = NAT{Kind: NATSrc, IPv6: v6, Lo: AddrWords(snat), Hi: AddrWords(snat), PortLo: src.Port(), PortHi: src.Port()}
 		}
@@ -162,14 +162,14 @@ func tryTable(t *testing.T, seed int64, steps int) {
 	check(t, r.tr.Table)
 	live := 0
 	r.tr.Each(r.now, func(*Entry) bool { live++; return true })
-	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // ends what has expired
+	slow.find(0, netip.AddrPort{}, netip.AddrPort{}, r.now) // removes the expired connections from the twin
 	if live != len(slow.conns) {
 		t.Fatalf("%d connections, twin %d", live, len(slow.conns))
 	}
 }
 
-// An engine that is killed holding the lock, in the middle of anything: the next
-// one finds the connections that lived.
+// An engine is killed while it holds the lock, in the middle of any change. The next
+// engine finds all live connections.
 func TestRecovery(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))
@@ -187,8 +187,8 @@ func TestRecovery(t *testing.T) {
 		}
 		live := map[Tuple]bool{}
 		r.tr.Each(r.now, func(e *Entry) bool { live[e.Orig] = e.Replied; return true })
-		// Killed: the lock is held, a connection's too, the index, the counts and
-		// the lists are anything.
+		// The state after a kill: the table's lock and a connection's lock are held,
+		// and index, counts and lists are arbitrary.
 		r.tr.head.lock.Store(r.tr.epoch)
 		r.tr.conns[3].meta.Store(r.tr.conns[3].meta.Load() | r.tr.epoch<<32)
 		for range 40 {
@@ -216,8 +216,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// A table opened again, by an engine that was not in the middle of anything, is
-// as it was.
+// Opening a table after an orderly end changes nothing.
 func TestReopen(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)
@@ -234,7 +233,7 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// benchFrame writes source address and port number i into frame's header.
+// benchFrame writes source address and port of connection i into frame's header.
 func benchFrame(h []byte, i int) {
 	h[27], h[28], h[29] = byte(i>>20), byte(i>>12), byte(i>>4)
 	h[34], h[35] = byte(i>>8&15|16), byte(i<<4)
@@ -298,7 +297,7 @@ func benchTrack(b *testing.B, n int, kind string) {
 	b.ReportMetric(float64(tab.Count()), "conns")
 }
 
-// BenchmarkCommit makes connections until the table is full, and then evicts.
+// BenchmarkCommit begins connections until the table is full, and then evicts.
 func BenchmarkCommit(b *testing.B) {
 	for _, kind := range []string{"udp", "snat"} {
 		b.Run(kind, func(b *testing.B) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Twin: the same rules over whole numbers instead of 32-bit ones, and over the
-// list of all that was seen instead of running bounds.
+// Twin: the same rules over unbounded integers instead of 32-bit numbers, and over a
+// list of all segments instead of running bounds.
 
 type slowSegment struct {
 	from     int
@@ -23,10 +23,10 @@ type slowSide struct {
 	scale   int
 	scales  bool
 	isn     int64
-	ends    []int64 // behind each segment
-	edges   []int64 // up to which the other side let it send
+	ends    []int64 // numbers behind each segment
+	edges   []int64 // limits up to which the other side let it send
 	offers  []int64 // windows offered, scaled
-	surplus int64   // what the other side sent beyond its known edge
+	surplus int64   // numbers that the other side sent beyond its known limit
 }
 
 func greatest(list []int64) int64 {
@@ -137,7 +137,7 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	if g.flags&tcpFin != 0 && s.phase < phaseFin {
 		s.phase = phaseFin
 	}
-	if s.surplus > 0 { // running maxima: fold what was added before comparing
+	if s.surplus > 0 { // trackACK keeps running maxima: add the surplus to the largest offer
 		s.offers, s.surplus = []int64{s.offer()}, 0
 	}
 	s.offers = append(s.offers, window)
@@ -155,8 +155,8 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	return verdictValid
 }
 
-// FuzzTCPTwin feeds segments that lie about where they should, or a little off,
-// to the tracker and its twin.
+// FuzzTCPTwin feeds the tracker and its twin with segments at or near the expected
+// place.
 func FuzzTCPTwin(f *testing.F) {
 	for seed := range int64(20) {
 		f.Add(seed, uint8(seed*13))
@@ -174,7 +174,7 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	rng := rand.New(rand.NewSource(seed))
 	var slow slowTCP
 	var fast [2]peer
-	// Whole sequence numbers begin anywhere, also just below a wrap.
+	// Sequence numbers begin anywhere, also just below a wrap.
 	isn := [2]int64{int64(rng.Uint32()) + 1<<34, int64(rng.Uint32()) + 1<<34}
 	if shape&1 != 0 {
 		isn[0] = 1<<35 - int64(rng.Intn(3000))
@@ -221,14 +221,14 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 		}
 		if step == 0 {
 			if !beginTCP(&fast, &narrow) {
-				t.Fatal("refused")
+				t.Fatal("beginTCP refused the first segment")
 			}
 			slow.syn(&slow.sides[0], g)
 		} else {
 			was := fmt.Sprintf("%+v", fast)
 			got, want := trackTCP(&fast[g.from], &fast[other], &narrow, false), slow.see(g)
 			if got != want {
-				t.Fatalf("step %d: %+v of %s: verdict %d, twin %d", step, g, was, got, want)
+				t.Fatalf("step %d: segment %+v in state %s: verdict %d, twin %d", step, g, was, got, want)
 			}
 			if got == verdictInvalid || got == verdictIgnored {
 				continue
@@ -246,24 +246,24 @@ func tryTCPTwin(t *testing.T, seed int64, shape uint8) {
 	}
 }
 
-// Model: two ends that follow RFC 9293, with networks that lose, repeat and
-// reorder on both sides of the tracker. What an end would accept the tracker must
-// let pass; what could be neither data nor acknowledgement of that connection it
-// must not.
+// Model: two endpoints that follow RFC 9293. On both sides of the tracker a network
+// loses, repeats and reorders segments. The tracker must pass every segment that an
+// endpoint would accept. It must refuse a segment that can be neither data nor
+// acknowledgement of the connection.
 
 type endpoint struct {
 	una, nxt   int64 // SND.UNA, SND.NXT
 	rcv        int64 // RCV.NXT
-	wnd        int64 // of its own receive window, bytes
-	edge       int64 // up to which it may send
+	wnd        int64 // its own receive window in bytes
+	edge       int64 // limit up to which it may send
 	scale      int
-	fin        bool // sent
+	fin        bool // its FIN is sent
 	finAt      int64
 	peerFin    bool
 	greatestWn int64 // largest window it was offered
 }
 
-// acceptable is the first test of RFC 9293 section 3.10.7.4, and the one on
+// acceptable applies the first test of RFC 9293 section 3.10.7.4 and its test of
 // SEG.ACK with RFC 5961's lower bound.
 func (e *endpoint) acceptable(g slowSegment) bool {
 	if g.ack > e.nxt || g.ack < e.una-e.greatestWn {
@@ -321,22 +321,23 @@ func tryTCPModel(t *testing.T, seed int64) {
 		}
 		return n
 	}
-	// The handshake, without losses.
+	// A handshake without losses.
 	syn := slowSegment{seq: isn[0], length: 1, window: 1000, flags: tcpSyn, scale: scale[0]}
 	synAck := slowSegment{from: 1, seq: isn[1], ack: isn[0] + 1, length: 1, window: 1000, flags: tcpSyn | tcpAck, scale: scale[1]}
 	if !beginTCP(&peers, narrow(syn)) || trackTCP(&peers[1], &peers[0], narrow(synAck), false) != verdictValid {
-		t.Fatal("the handshake is refused")
+		t.Fatal("the tracker refused the handshake")
 	}
 	for i := range ends {
 		ends[i] = endpoint{una: isn[i] + 1, nxt: isn[i] + 1, rcv: isn[1-i] + 1, wnd: 1000, edge: isn[i] + 1001, scale: scale[i], greatestWn: 1000}
 	}
-	var before, behind [2][]slowSegment // networks, by sender
+	var before, behind [2][]slowSegment // segments in flight before and behind the tracker, by sender
 	for step := range 300 {
 		i := rng.Intn(2)
 		switch e := &ends[i]; rng.Intn(4) {
-		case 0, 1: // it sends what it may, or once more what it sent, or only acknowledges
+		case 0, 1: // send new data, repeat old data, or only acknowledge
 			e.wnd = int64(rng.Intn(1<<16)>>rng.Intn(16)) << e.scale
-			// A window that was offered is not taken back (section 3.8.6).
+			// An endpoint does not shrink a window that it has offered (section
+			// 3.8.6).
 			g := slowSegment{from: i, seq: e.nxt, ack: e.rcv, window: e.wnd >> e.scale, flags: tcpAck, scale: -1}
 			if rng.Intn(3) == 0 && e.una < e.nxt && !e.fin {
 				g.seq = e.una + rng.Int63n(e.nxt-e.una)
@@ -351,11 +352,11 @@ func tryTCPModel(t *testing.T, seed int64) {
 				e.nxt += g.length
 			}
 			before[i] = append(before[i], g)
-		case 2: // past the tracker
+		case 2: // move a segment past the tracker
 			if n := len(before[i]); n > 0 {
 				at := rng.Intn(min(n, 4))
 				g := before[i][at]
-				if rng.Intn(8) > 0 { // else it comes twice
+				if rng.Intn(8) > 0 { // otherwise the segment is duplicated
 					before[i] = append(before[i][:at:at], before[i][at+1:]...)
 				}
 				if rng.Intn(10) == 0 {
@@ -365,13 +366,13 @@ func tryTCPModel(t *testing.T, seed int64) {
 				was := fmt.Sprintf("%+v", peers)
 				v := trackTCP(&peers[i], &peers[1-i], narrow(g), false)
 				if v == verdictInvalid && accepts {
-					t.Fatalf("step %d: %+v is refused and would be accepted by %+v; %s", step, g, ends[1-i], was)
+					t.Fatalf("step %d: the tracker refuses %+v, which %+v would accept; state %s", step, g, ends[1-i], was)
 				}
 				if v != verdictInvalid {
 					behind[i] = append(behind[i], g)
 				}
 			}
-		case 3: // to the other end
+		case 3: // deliver a segment to the other endpoint
 			if n := len(behind[i]); n > 0 {
 				at := rng.Intn(min(n, 4))
 				g := behind[i][at]
@@ -381,7 +382,8 @@ func tryTCPModel(t *testing.T, seed int64) {
 				}
 			}
 		}
-		// A stranger's guess: beyond all windows, or of what was never sent.
+		// A stranger's guess: beyond all windows, or acknowledging data that was
+		// never sent.
 		stray := slowSegment{from: i, seq: ends[i].nxt, ack: ends[i].rcv, window: 1000, flags: tcpAck, scale: -1}
 		if rng.Intn(2) == 0 {
 			stray.seq += 1<<30 + rng.Int63n(1<<29)
@@ -390,7 +392,7 @@ func tryTCPModel(t *testing.T, seed int64) {
 		}
 		was := peers
 		if v := trackTCP(&peers[i], &peers[1-i], narrow(stray), false); v != verdictInvalid || peers != was {
-			t.Fatalf("step %d: %+v passes, verdict %d", step, stray, v)
+			t.Fatalf("step %d: the tracker passes the stray segment %+v, verdict %d", step, stray, v)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"weft/packet"
 )
 
-// A connection is never ended before its timeout has passed since its last frame (RFC
-// 4787 REQ-5), and at most a 128th of it or a second later; what is shown is not more
-// than the timeout.
+// A connection never ends before its timeout has passed since its last frame (RFC
+// 4787 REQ-5). It ends at most 1/128 of the timeout, or one second, later. The
+// displayed time never exceeds the timeout.
 func TestTimeoutsAreNotEarly(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -23,7 +23,7 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 		t.Error("the expiry is written though it has hardly moved")
 	}
 	if c.expired(r.now + 120*second - 1) {
-		t.Error("ended early")
+		t.Error("the connection expired before its timeout")
 	}
 
 	rng := rand.New(rand.NewSource(1))
@@ -37,26 +37,26 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 			r.now += uint64(rng.Int63n(int64(2*most) + 1))
 			r.expect(out, look, Tracked|Established)
 			if c.expired(r.now+timeout-1) || !c.expired(r.now+timeout+most) {
-				t.Fatalf("timeout %d s: %d ns off", seconds, int64(c.expiresNS-r.now-timeout))
+				t.Fatalf("timeout %d s: the expiry is wrong by %d ns", seconds, int64(c.expiresNS-r.now-timeout))
 			}
 			r.tr.Each(r.now, func(e *Entry) bool {
 				if e.TimeoutS > seconds || e.TimeoutS+2 < seconds {
-					t.Fatalf("timeout %d s: shown are %d", seconds, e.TimeoutS)
+					t.Fatalf("timeout %d s: the displayed time is %d s", seconds, e.TimeoutS)
 				}
 				return true
 			})
 		}
 		r.tr.Each(r.now+timeout+most/2, func(e *Entry) bool {
 			if e.TimeoutS != 0 {
-				t.Errorf("timeout %d s: shown are %d at its end", seconds, e.TimeoutS)
+				t.Errorf("timeout %d s: the displayed time is %d s at its end", seconds, e.TimeoutS)
 			}
 			return true
 		})
 	}
 }
 
-// Whoever is quick to say that nothing is to be written says so of what has not
-// expired, and may be kept for its timeout from now on.
+// A frame in Settled.Quick needs no write: its connection has not expired and stays
+// for its timeout from now on.
 func TestQuickIsNotDue(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -79,10 +79,10 @@ func TestQuickIsNotDue(t *testing.T) {
 			var tags [packet.BatchSize]uint32
 			got := r.tr.SettleAll(order, hints, &tags, 7, r.now+late)
 			if quick = quick && seconds != 0; got.Hinted != 1 || got.Quick == 1 != quick {
-				t.Errorf("timeout %d s, %d ns later: %+v", seconds, late, got)
+				t.Errorf("timeout %d s, %d ns later: unexpected result %+v", seconds, late, got)
 			}
 			if quick && r.tr.conns[ref.Number].expired(r.now+late+timeout-1) {
-				t.Errorf("timeout %d s, %d ns later: ends early", seconds, late)
+				t.Errorf("timeout %d s, %d ns later: the connection expired early", seconds, late)
 			}
 		}
 	}

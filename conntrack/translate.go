@@ -20,7 +20,7 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	state = translated(v.flags, dir)
 	src, dst := state&SNAT != 0, state&DNAT != 0
 	// The new tuple of the frame is the reverse of the other direction's tuple.
-	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Ends(f) {
+	if w := v.tuples[1-dir&1]; p.kind != kindError && w.setIPv4Endpoints(f) {
 		return state
 	}
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1)).Reverse()
@@ -34,9 +34,9 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Ends gives f the reverse of w if f is TCP or UDP over IPv4. Otherwise it
+// setIPv4Endpoints gives f the reverse of w if f is TCP or UDP over IPv4. Otherwise it
 // changes nothing and reports false.
-func (w words) setIPv4Ends(f *packet.Frame) bool {
+func (w words) setIPv4Endpoints(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 

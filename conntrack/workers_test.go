@@ -13,9 +13,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// togetherFrames are those of conversations of all protocols and families between
-// few ends, errors and data connections included, and what comes back to the
-// translated ones.
+// togetherFrames returns frames of all protocols and families between few endpoints,
+// with ICMP errors, data connections, and answers to the translated connections.
 func togetherFrames() (frames [][]byte) {
 	for _, v := range []struct{ client, server, outside string }{
 		{"10.0.0.1", "10.0.1.", natInside4}, {"fd00::1", "fd01::", natInside6},
@@ -45,7 +44,7 @@ func togetherFrames() (frames [][]byte) {
 
 const natInside4, natInside6 = "192.0.2.1", "2001:db8::1"
 
-// together is one of several workers of a table.
+// together is one of several workers that share a table.
 type together struct {
 	*rig
 	rng    *rand.Rand
@@ -55,7 +54,8 @@ type together struct {
 	req    Request
 }
 
-// round takes a few frames through the tracker, and returns what is wrong with one.
+// round runs a few frames through the tracker and returns an error if one result is
+// wrong.
 func (w *together) round(id, round int) error {
 	w.b.Reset()
 	w.arena.Reset()
@@ -71,7 +71,7 @@ func (w *together) round(id, round int) error {
 	}
 	w.choose()
 	w.now = uint64(1000+round/10) * second
-	if w.rng.Intn(3) == 0 { // as for fused connections
+	if w.rng.Intn(3) == 0 { // the path of fused connections
 		set := uint32(1)<<len(w.order) - 1
 		order, _ := w.tr.SeekFlows(&w.b, set, w.req.Zone)
 		fused := uint32(0)
@@ -79,7 +79,7 @@ func (w *together) round(id, round int) error {
 			if _, _, ok := w.tr.Settle(int(i)); ok {
 				state, ok := w.tr.Fast(&w.b, int(i), w.req.NAT.Kind != NATNone, w.now)
 				if err := w.whole(int(i), state); err != nil {
-					return fmt.Errorf("fast, %t: %w", ok, err)
+					return fmt.Errorf("Fast returned %t: %w", ok, err)
 				}
 				if ok {
 					fused |= 1 << i
@@ -93,13 +93,13 @@ func (w *together) round(id, round int) error {
 		m := &w.metas[i]
 		// Mark and label always change together.
 		if m.Ref.Generation != 0 && (m.Label[0] != uint64(m.Mark) || m.Label[1] != m.Label[0]) || m.State&Tracked == 0 {
-			return fmt.Errorf("half of a change: %s", stateText(m.State))
+			return fmt.Errorf("mark and label of different changes: ct_state %s", stateText(m.State))
 		}
 		if m.Drop != packet.DropNone {
 			continue
 		}
 		if err := w.whole(int(i), m.State); err != nil {
-			return fmt.Errorf("%s: %w", stateText(m.State), err)
+			return fmt.Errorf("ct_state %s: %w", stateText(m.State), err)
 		}
 		if m.State&Invalid == 0 && m.Ref.Generation != 0 && m.Orig.IPv6 != (w.sent[i][12] == 0x86) {
 			return fmt.Errorf("original tuple %+v of a frame of the other family", m.Orig)
@@ -114,7 +114,7 @@ func (w *together) round(id, round int) error {
 	return nil
 }
 
-// choose chooses the action.
+// choose chooses the next action at random.
 func (w *together) choose() {
 	mark := w.rng.Uint32()
 	w.req = Request{Zone: uint16(w.rng.Intn(2)), Commit: w.rng.Intn(3) > 0, Force: w.rng.Intn(9) == 0,
@@ -130,8 +130,8 @@ func (w *together) choose() {
 	}
 }
 
-// whole tells what is wrong with frame i, for which tracking has returned state: it
-// is as it was, or one end of it is another and its checksums are right.
+// whole checks frame i, for which tracking returned state: either it is unchanged, or
+// one endpoint is translated and its checksums are right.
 func (w *together) whole(i int, state uint8) error {
 	got, was := packettest.Bytes(&w.b, &w.b.Frames[i]), w.sent[i]
 	if state&(SNAT|DNAT) == 0 {
@@ -154,13 +154,13 @@ func (w *together) whole(i int, state uint8) error {
 		return fmt.Errorf("%x became %x", was, got)
 	}
 	if !checksumsRight(got) {
-		return fmt.Errorf("checksum of %x, which was %x", got, was)
+		return fmt.Errorf("wrong checksum in %x, which was %x", got, was)
 	}
 	return nil
 }
 
-// checksumsRight sums a frame's headers and payload as the receiver does; not of
-// SCTP, nor of protocols without a checksum.
+// checksumsRight verifies a frame's checksums as its receiver does. It skips SCTP and
+// protocols without a checksum.
 func checksumsRight(frame []byte) bool {
 	var ends []byte
 	var proto byte
@@ -186,9 +186,9 @@ func checksumsRight(frame []byte) bool {
 	return true
 }
 
-// Several workers over one small table, with connections of all protocols and
-// families beginning, ending and being translated at once: the table is consistent
-// at the end, and no frame ever saw or became what cannot be.
+// Several workers share a small table in which connections of all protocols and
+// families begin, end and are translated. The table is consistent at the end, and no
+// frame gets an impossible result.
 func TestWorkersTogether(t *testing.T) {
 	tab := Open(newMemory(t, 128), 4)
 	frames := togetherFrames()
