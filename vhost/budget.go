@@ -7,25 +7,27 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What a front end may ask of control and of the engine's server, which serve all ports.
-// A message costs them about a millisecond at most; whoever sends more than its budget
-// waits, in its own session, and is counted (Status.Throttled).
+// Budget of a front end. Its messages cost control and the engine's server, which
+// serve all ports, about a millisecond each at most. A session whose front end has
+// spent the budget waits before it goes on; other sessions do not. Status.Throttled
+// counts these waits.
 const (
-	// messageBurst is the budget of a session that was quiet. QEMU sends about 1,000
-	// messages to set up 16 queue pairs.
+	// messageBurst is the budget, in messages, of a session that was quiet. QEMU
+	// sends about 1,000 messages to set up 16 queue pairs.
 	messageBurst = 4096
-	// messagesPerSecond fill the budget up again.
+	// messagesPerSecond is the rate at which the budget fills up again.
 	messagesPerSecond = 200
-	// connectCost and startCost are what a connection and a start of the device count
-	// as, in messages: both have the engine keep or open all that there is.
+	// connectCost and startCost are the cost, in messages, of a connection and of a
+	// start of the device. Both are dear because the engine keeps or opens the whole
+	// device.
 	connectCost = 32
 	startCost   = 8
 )
 
 func newBudget() *rate.Limiter { return rate.NewLimiter(messagesPerSecond, messageBurst) }
 
-// spend takes messages from the budget, and waits until they are there. The error is
-// ctx's.
+// spend takes messages from the budget. If the budget is too small it waits until it
+// has filled up, or until ctx is done; it then returns ctx's error.
 func (s *Session) spend(ctx context.Context, messages int) error {
 	if s.budget.AllowN(time.Now(), messages) {
 		return nil

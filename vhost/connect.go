@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waits between attempts to connect.
+// Waits between attempts to connect: each is twice the one before.
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMax   = time.Second
@@ -20,7 +20,7 @@ type backoff struct{ next time.Duration }
 
 func newBackoff() *backoff { return &backoff{next: backoffFirst} }
 
-// wait sleeps, longer each time.
+// wait sleeps and doubles the next wait. It returns early when ctx is done.
 func (b *backoff) wait(ctx context.Context) {
 	t := time.NewTimer(b.next)
 	defer t.Stop()
@@ -31,8 +31,8 @@ func (b *backoff) wait(ctx context.Context) {
 	}
 }
 
-// listen makes the listening socket. One that somebody listens on is refused; a
-// dead one is replaced; anything else at the path is left alone and refused.
+// listen makes the listening socket. It replaces a dead socket at the path, and
+// refuses a path where a process listens or where the file is not a socket.
 func listen(path string) (*net.UnixListener, error) {
 	n, err := openSocketName(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func listen(path string) (*net.UnixListener, error) {
 		}
 		old.Close()
 		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("vhost: %s is in use: somebody listens there", path)
+			return nil, fmt.Errorf("vhost: %s is in use: another process listens on it", path)
 		}
 		if err := n.remove(); err != nil {
 			return nil, fmt.Errorf("vhost: %s: dead socket: %w", path, err)
@@ -59,12 +59,12 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
-	l.SetUnlinkOnClose(false) // another process may hold it; Session.Close removes it
+	l.SetUnlinkOnClose(false) // the next control process may still use the socket; Session.Close removes it
 	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }
 
-// connected returns the connection, having made it if there is none.
+// connected returns the present connection, or makes one if there is none.
 func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.mu.Lock()
 	conn, listener := s.conn, s.listener
@@ -113,7 +113,8 @@ func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	// As in wire.read: the deadline first, then the look at ctx.
+	// As in wire.deadline: the deadline is set before ctx is checked, so that a
+	// cancellation in between is not lost.
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	if err := ctx.Err(); err != nil {
 		return nil, err

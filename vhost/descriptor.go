@@ -7,18 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a front end may hand over, by kind. A descriptor of another kind is refused
-// before anything else is done with it: a file system in user space decides how long
-// stat, a page fault and even close take, and a TCP socket that lingers how long its
-// close takes.
+// Kinds of descriptors that a front end may send. A descriptor of another kind is
+// refused before any other use. A file system in user space decides how long stat, a
+// page fault and even close take. The sender of a lingering TCP socket decides how
+// long its close takes.
 
-// checkShared refuses what is not shared memory of the kernel's own making. Pages of
-// tmpfs, memfd and hugetlbfs come from memory; those of any other file system come
-// when it likes, and the worker that touches one waits.
+// checkShared refuses a descriptor that is not shared memory made by the kernel
+// itself. The kernel fills pages of tmpfs, memfd and hugetlbfs from memory. Any other
+// file system may take as long as it likes to provide a page, and the worker that
+// touches the page waits.
 //
-// The order of the questions matters. F_GETFL and F_GET_SEALS are answered by the
-// kernel without asking the file system (fcntl(2), mm/memfd.c: only shmem and
-// hugetlbfs have seals); fstatfs and fstat come only then.
+// The order of the checks matters. The kernel answers F_GETFL and F_GET_SEALS without
+// asking the file system (fcntl(2); mm/memfd.c: only shmem and hugetlbfs have seals).
+// fstatfs and fstat may ask the file system, so they come last.
 func checkShared(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -33,7 +34,7 @@ func checkShared(fd int) error {
 		return fmt.Errorf("file system: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
-		return notShared(fd) // a file of tmpfs below an overlay, for one
+		return notShared(fd) // for example a file of tmpfs below an overlay
 	}
 	switch {
 	case flags&unix.O_ACCMODE != unix.O_RDWR:
@@ -48,8 +49,8 @@ func notShared(fd int) error {
 	return fmt.Errorf("%q is no shared memory: expected a file of memfd, tmpfs or hugetlbfs (QEMU: memory-backend-memfd with share=on)", nameOf(fd))
 }
 
-// nameOf is what the kernel calls the file, for an error's text. A path may be a lie
-// of whoever mounted it.
+// nameOf returns the kernel's name of the file, for error texts. Whoever mounted the
+// file system can choose a misleading path.
 func nameOf(fd int) string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -58,7 +59,7 @@ func nameOf(fd int) string {
 	return name
 }
 
-// checkChannel refuses what is no connected unix stream socket.
+// checkChannel refuses a descriptor that is not a unix stream socket.
 func checkChannel(fd int) error {
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package vhost attaches guests: the vhost-user protocol (Session, in the
-// control process) and guest memory and rings (Open, in the engine).
+// Package vhost attaches guests. Session, in the control process, speaks the
+// vhost-user protocol. Open, in the engine, maps guest memory and serves the rings.
 //
-// A guest is an adversary. What it says through the protocol is bounded and
-// checked by the session; what it writes into its rings is read once, checked
-// and then used. A ring that no driver may make breaks the whole device, and
-// nothing else.
+// A guest is an adversary. The session bounds and checks every message of the
+// protocol. The engine reads a word of a ring once, checks the copy, and uses the
+// copy. A ring that no correct driver could produce breaks the whole device, and no
+// other.
 package vhost
 
 import (
@@ -17,17 +17,18 @@ import (
 	"weft/port"
 )
 
-// ethernetOverhead is what a frame has beyond the MTU: the Ethernet header and
-// one VLAN tag.
+// ethernetOverhead is the length of a frame beyond its MTU, in bytes: the Ethernet
+// header and one VLAN tag.
 const ethernetOverhead = 18
 
-// Device is a guest's network device as the engine has it open: one Rx for each
-// ring the guest transmits on, one Tx for each enabled ring it receives from.
+// Device is a guest's network device, opened by the engine. It has one Rx for each
+// ring on which the guest transmits, and one Tx for each enabled ring on which the
+// guest receives.
 type Device struct {
 	mem    *memory
-	record *record   // nil: none
-	flight *inflight // nil: none
-	log    *dirtyLog // nil: none
+	record *record   // nil: no record
+	flight *inflight // nil: no inflight buffer
+	log    *dirtyLog // nil: no dirty log
 	rings  []*ring
 	rx     []port.Rx
 	tx     []port.Tx
@@ -36,8 +37,8 @@ type Device struct {
 	closed bool
 }
 
-// Open opens the device that spec (a DeviceSpec in JSON) describes. It owns the
-// descriptors from then on, also when it fails.
+// Open opens the device that spec, a DeviceSpec in JSON, describes. It takes
+// ownership of the descriptors, also if it fails.
 func Open(spec []byte, fds []int) (port.Device, error) {
 	var s DeviceSpec
 	if err := json.Unmarshal(spec, &s); err != nil {
@@ -67,8 +68,8 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
-	// A file truncated since its check faults on the first touch of a ring; the
-	// engine must not die of it.
+	// A file that was truncated after its check faults when a ring is first touched.
+	// The fault must not end the engine.
 	defer recoverFault(&err)()
 	for _, v := range s.Vrings {
 		if err := d.addVring(v, s); err != nil {
@@ -79,7 +80,7 @@ func (d *Device) open(s DeviceSpec) (err error) {
 }
 
 func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
-	header := uint32(10) // legacy, without num_buffers (virtio 1.2 section 5.1.6.1)
+	header := uint32(10) // legacy header without num_buffers (virtio 1.2 section 5.1.6.1)
 	if s.Features&(FeatureMergeable|FeatureVersion1) != 0 {
 		header = 12
 	}
@@ -110,7 +111,7 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	}
 	q.logRing()
 	d.rings = append(d.rings, &q.ring)
-	if v.Enabled { // a disabled ring is offered to nobody
+	if v.Enabled { // nobody sends to a disabled ring
 		d.tx = append(d.tx, q)
 	}
 	return nil
@@ -122,7 +123,8 @@ func (d *Device) Rx() []port.Rx { return d.rx }
 // Tx implements port.Device.
 func (d *Device) Tx() []port.Tx { return d.tx }
 
-// State implements port.Device: a DeviceState. It touches no guest memory.
+// State implements port.Device and returns a DeviceState in JSON. It touches no guest
+// memory.
 func (d *Device) State() []byte {
 	var s DeviceState
 	for _, r := range d.rings {
@@ -130,13 +132,13 @@ func (d *Device) State() []byte {
 	}
 	state, err := json.Marshal(s)
 	if err != nil {
-		return nil // cannot be: numbers only
+		return nil // cannot happen: the state has only numbers
 	}
 	return state
 }
 
-// Close implements port.Device. It touches no guest memory, which may be gone:
-// what was not published stays with the guest, and State says so.
+// Close implements port.Device. It touches no guest memory, which may be gone. Chains
+// that were not published stay with the guest; State tells where they begin.
 func (d *Device) Close() {
 	if d.closed {
 		return

@@ -9,21 +9,21 @@ import (
 	"weft/internal/shm"
 )
 
-// LogSpec is the bitmap of pages that the switch has written, which a guest that
-// is being moved needs (vhost-user, "Live migration"). Size 0: none.
+// LogSpec describes the dirty log: a bitmap of the pages that the switch has written.
+// Live migration of a guest needs it (vhost-user, "Live migration"). Size 0: no log.
 type LogSpec struct {
 	Size   uint64 `json:"size"`
 	Offset uint64 `json:"offset"`
 	FD     int    `json:"fd"`
 }
 
-// logPage is what a bit stands for, in bytes of guest address.
+// logPage is the size of the page that one bit stands for, in bytes of guest address.
 const logPage = 4096
 
-// maxLogSize covers 8 TiB of guest memory.
+// maxLogSize, in bytes, covers 8 TiB of guest memory. A larger log is refused.
 const maxLogSize = 256 << 20
 
-// checkLog refuses what is no bitmap for this machine to map.
+// checkLog refuses a dirty log whose size, offset or file is unusable.
 func checkLog(s LogSpec, fd int) error {
 	if s.Size < 8 || s.Size > maxLogSize || s.Offset%uint64(unix.Getpagesize()) != 0 || s.Offset+s.Size < s.Offset {
 		return fmt.Errorf("dirty log of %d bytes at offset %d, expected 8 to %d at a page", s.Size, s.Offset, maxLogSize)
@@ -32,8 +32,8 @@ func checkLog(s LogSpec, fd int) error {
 	return err
 }
 
-// dirtyLog marks pages. The front end clears them; both work on the same memory.
-// A nil log marks nothing.
+// dirtyLog is the mapped dirty log. The switch sets bits, and the front end clears
+// them in the same memory. A nil log marks nothing.
 type dirtyLog struct {
 	mem    *memory
 	words  []uint32
@@ -57,9 +57,9 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 	return &dirtyLog{mem: mem, words: shm.View[uint32](mapped, 0, len(mapped)/4), mapped: mapped}, nil
 }
 
-// mark says that n bytes at an address of this process were written. It comes
-// after the writing: a page that was cleared and copied in between must be
-// copied again. What the bitmap does not cover is not marked.
+// mark sets the bits of n bytes at an address of this process. The caller writes the
+// bytes first: if the front end clears a bit and copies the page before the write,
+// the bit must be set again. Pages beyond the bitmap are not marked.
 func (l *dirtyLog) mark(at uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
@@ -80,8 +80,8 @@ func (l *dirtyLog) mark(at uintptr, n uint32) {
 	}
 }
 
-// logRing marks all that the device can write of a ring. It is for the start, when
-// nobody knows how much of it the engine before has marked.
+// logRing marks all memory of a ring that the device may write. The start of a ring
+// uses it, because nobody knows which pages the previous engine has marked.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -94,9 +94,10 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logShown marks the used elements that show has written: from published on, of a
-// packed ring from position first on. A ring may have 129 pages; marking all of them
-// for one frame would be the guest's choice of how much work that frame is.
+// logPublished marks the used elements that publishUpTo has written. They begin at
+// the used index published (split ring) or at position first (packed ring). Only
+// these elements are marked: a ring may have 129 pages, and marking all of them for
+// each frame would let the guest choose the cost of a frame.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
@@ -115,7 +116,7 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logWish marks the words by which arm asks for a kick.
+// logArmed marks the words in which arm asks for a kick.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

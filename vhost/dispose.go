@@ -10,17 +10,18 @@ import (
 )
 
 // closeWait is how long Session.Close waits for the descriptors of a front end to
-// close. What takes longer closes by itself later.
+// close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose does work that closes descriptors of the front end, and waits for it until
-// ctx is done. The owner of a descriptor can make its close wait: a file system in user
-// space by not answering, a TCP socket that lingers, memory of many gigabytes by being
-// freed. So it happens on a goroutine of its own and without the session's lock. Each
-// waits for the one before: a front end holds one thread at most, and its own port.
+// dispose runs work, which closes descriptors of the front end, and waits until it
+// has finished or ctx is done. The owner of a descriptor can delay its close: a file
+// system in user space by not answering, a TCP socket by lingering, many gigabytes of
+// memory by being freed. The work therefore runs on a goroutine of its own and
+// without the session's lock. It begins after the previous work of this session has
+// finished, so a front end blocks at most one thread, and only its own port.
 //
-// The engine must have forgotten its duplicates before: whoever closes the last one
-// waits.
+// The engine must close its duplicates before: the process that closes the last
+// duplicate waits.
 func (s *Session) dispose(ctx context.Context, work func()) {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -40,8 +41,8 @@ func (s *Session) dispose(ctx context.Context, work func()) {
 	}
 }
 
-// sweep disposes of what a message has left over: descriptors that it brought in vain,
-// and those that it replaced.
+// sweep disposes of the descriptors that a message brought without use, and of those
+// that it replaced.
 func (s *Session) sweep(w *wire) {
 	s.mu.Lock()
 	fds := append(w.waste, s.front.dropped...)
@@ -52,22 +53,23 @@ func (s *Session) sweep(w *wire) {
 	}
 }
 
-// shut ends a connection for both sides. It does not wait.
+// shut shuts a connection down in both directions. It does not wait.
 func shut(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
 }
 
-// hangUp closes a connection that is shut. Messages that nobody has read may carry
-// descriptors, which close with the last reference to them: they are read away first,
-// so that closing a duplicate of the connection is harmless from then on.
+// hangUp closes a connection that is shut down. It first reads all messages that are
+// left: they may carry descriptors, which would otherwise close with the last
+// reference to the connection. After that, closing a duplicate of the connection
+// cannot block.
 func hangUp(conn *net.UnixConn) {
 	control(conn, drain)
 	conn.Close()
 }
 
-// drain reads a shut socket empty. Without a control buffer the kernel drops the
-// descriptors (unix(7)).
+// drain reads everything that is left in a socket. The kernel drops the descriptors,
+// because the read has no control buffer (unix(7)).
 func drain(fd int) {
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	var waste [4096]byte
@@ -79,11 +81,11 @@ func drain(fd int) {
 	}
 }
 
-// hangUpListener closes a listening socket, having drained the connections that nobody
-// has accepted.
+// hangUpListener drains the connections that nobody has accepted, and closes the
+// listening socket.
 func hangUpListener(l *net.UnixListener) {
 	control(l, func(fd int) {
-		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // from here on no connection comes
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // no connection arrives after this
 		for {
 			conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 			if err == unix.EINTR {

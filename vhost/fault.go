@@ -7,7 +7,7 @@ import (
 	"weft/internal/shm"
 )
 
-// faultKind is what a guest did that no driver may do.
+// faultKind names a violation: something in a ring that no correct driver does.
 type faultKind uint32
 
 const (
@@ -30,38 +30,40 @@ const (
 	faultKinds
 )
 
-// faultTexts take the fault's two values.
+// faultTexts are the messages; each formats the two values of the fault.
 var faultTexts = [faultKinds]string{
 	faultIndexJump:    "avail index jumped from %d to %d",
 	faultHead:         "avail entry names descriptor %d of %d",
-	faultNext:         "chain goes on at descriptor %d of %d",
+	faultNext:         "chain continues at descriptor %d of %d",
 	faultLoop:         "chain from %#x loops: more than %d descriptors",
-	faultTooLong:      "chain at %#x has more than %d pieces",
+	faultTooLong:      "chain at %#x has more than %d buffers",
 	faultEmpty:        "descriptor at %#x has %d bytes",
 	faultAddress:      "address %#x with %d bytes is outside of guest memory",
 	faultDirection:    "descriptor at %#x has the wrong direction, flags %#x",
 	faultTable:        "indirect table at %#x has %d bytes",
 	faultNested:       "indirect table at %#x has an indirect descriptor at %d",
-	faultIndirectNext: "descriptor %d is indirect and has a successor, flag %d",
+	faultIndirectNext: "descriptor %d is indirect and also has a next descriptor, flag %d",
 	faultShort:        "chain of %d bytes is shorter than its header of %d",
 	faultLength:       "chain of %d bytes is longer than %d",
 	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many wait for it",
 }
 
-// fault is the first fault of a device, shared by its queues: a guest that
-// breaks one ring loses all. Any queue's worker raises it once; all read it.
+// fault is the first fault of a device. All queues of the device share it, so a guest
+// that breaks one ring loses all of them. The worker of any queue may raise it once;
+// all workers read it.
 type fault struct {
-	raised atomic.Uint32 // 1: being written, 2: complete
+	raised atomic.Uint32 // 0: no fault; 1: fields being written; 2: fields complete
 	vring  int
 	kind   faultKind
 	a, b   uint64
-	wake   []int // own events of the workers that have the receive queues; they report
+	wake   []int // event descriptors of the workers with the receive queues; they report the fault
 }
 
-// set tells whether the device is broken.
+// set reports whether the device is broken.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
-// raise keeps the values as they are: making a text of them would allocate.
+// raise stores the values without formatting them: a text would need an allocation.
+// Only the first fault is kept.
 func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	if !f.raised.CompareAndSwap(0, 1) {
 		return
@@ -71,7 +73,7 @@ func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	f.wakeWorkers()
 }
 
-// wakeWorkers wakes the workers that sleep on the device, to find it broken.
+// wakeWorkers wakes the workers that sleep on the device, so that they see the fault.
 func (f *fault) wakeWorkers() {
 	for _, fd := range f.wake {
 		shm.SignalOwn(fd)

@@ -1,10 +1,10 @@
 package vhost
 
-// Feature bits of virtio (virtio 1.2, sections 5.1.3 and 6) that the switch
-// offers, and the one vhost-user took for itself.
+// Feature bits of virtio that the switch offers (virtio 1.2 sections 5.1.3 and 6),
+// and the bit that vhost-user reserves for itself.
 const (
-	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device finishes checksums
-	FeatureGuestChecksum    = 1 << 1 // the driver does
+	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device completes checksums
+	FeatureGuestChecksum    = 1 << 1 // VIRTIO_NET_F_GUEST_CSUM: the driver completes checksums
 	FeatureNetMTU           = 1 << 3
 	FeatureGuestTSO4        = 1 << 7
 	FeatureGuestTSO6        = 1 << 8
@@ -19,7 +19,7 @@ const (
 	FeatureGuestAnnounce    = 1 << 21
 	FeatureMultiQueue       = 1 << 22
 	FeatureControlMAC       = 1 << 23
-	FeatureNotifyOnEmpty    = 1 << 24 // legacy
+	FeatureNotifyOnEmpty    = 1 << 24 // legacy devices only
 	FeatureLogAll           = 1 << 26 // VHOST_F_LOG_ALL
 	FeatureAnyLayout        = 1 << 27
 	FeatureIndirect         = 1 << 28
@@ -33,7 +33,7 @@ const (
 	FeatureHostUSO          = 1 << 56
 )
 
-// featureNames in the order of their bits, for people.
+// featureNames are the names that Status shows, in the order of the bits.
 var featureNames = []struct {
 	bit  uint64
 	name string
@@ -68,7 +68,7 @@ var featureNames = []struct {
 	{FeatureHostUSO, "host_uso"},
 }
 
-// FeatureNames lists the names of the bits set in features.
+// FeatureNames returns the names of the bits that are set in features.
 func FeatureNames(features uint64) []string {
 	var names []string
 	for _, f := range featureNames {
@@ -79,7 +79,7 @@ func FeatureNames(features uint64) []string {
 	return names
 }
 
-// ringFeatures are what the rings of this package implement.
+// ringFeatures are the features that the rings of this package implement.
 const ringFeatures uint64 = FeatureMergeable | FeatureAnyLayout | FeatureIndirect | FeatureEventIndex | FeatureVersion1 |
 	FeatureRingPacked | FeatureInOrder | FeatureNotifyOnEmpty
 
@@ -97,14 +97,16 @@ const (
 	ProtocolStatus      = 1 << 16
 )
 
-// Limits of a device, and what happens beyond: the session refuses the message,
-// Open refuses the specification.
+// Limits of a device. The session refuses a message that exceeds one, and Open
+// refuses the specification.
 const (
-	// MaxQueuePairs: a vring index has 8 bits on the wire; this is less.
+	// MaxQueuePairs is the number of queue pairs of a device. The protocol would
+	// allow 128: a vring index has 8 bits on the wire.
 	MaxQueuePairs = 16
-	// MaxRegions is the number of memory regions of a guest, also what
-	// GET_MAX_MEM_SLOTS answers.
+	// MaxRegions is the number of memory regions of a guest. GET_MAX_MEM_SLOTS
+	// answers it.
 	MaxRegions = 32
-	// MaxRingSize is virtio's own (virtio 1.2 sections 2.7 and 2.8).
+	// MaxRingSize is the number of descriptors of a ring, as in virtio (virtio 1.2
+	// sections 2.7 and 2.8).
 	MaxRingSize = 32768
 )

@@ -1,7 +1,8 @@
 package vhost
 
-// frontEnd is what the front end of the present connection has said. In the
-// session the descriptors are this process's, in a snapshot indexes.
+// frontEnd is the state that the messages of the present connection have set. Its
+// descriptors are this process's own in a session, and indexes into a list in a
+// snapshot.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -12,29 +13,30 @@ type frontEnd struct {
 	Regions     []RegionSpec `json:"regions,omitempty"`
 	Vrings      []vringState `json:"vrings"`
 	Log         LogSpec      `json:"log"`
-	Announce    []byte       `json:"announce,omitempty"` // by the device that is started next
-	Record      int          `json:"record"`             // of the packed rings of a device that was started; -1: none
+	Announce    []byte       `json:"announce,omitempty"` // MAC address that the next started device announces
+	Record      int          `json:"record"`             // descriptor of the rings' record, from the first start on; -1: none
 	Inflight    InflightSpec `json:"inflight"`
-	// Backend is a channel for requests of the back end, as builds before this one
-	// kept it; -1: none. It is dropped as soon as it is seen.
+	// Backend is a channel for requests of the back end, which older builds kept; -1:
+	// none. Restore drops it.
 	Backend int `json:"backend"`
 
-	// dropped are descriptors that are no longer used. The session closes them when
-	// the engine keeps no duplicate any more, without its lock: see Session.dispose.
+	// dropped are descriptors that are no longer used. The session closes them
+	// without its lock, once the engine keeps no duplicate: see Session.dispose.
 	dropped []int
 }
 
-// vringState is one ring; the index is its place.
+// vringState is the state of one ring. Its position in frontEnd.Vrings is the ring's
+// index.
 type vringState struct {
 	Num     int    `json:"num,omitempty"`
 	Desc    uint64 `json:"desc,omitempty"`
 	Avail   uint64 `json:"avail,omitempty"`
 	Used    uint64 `json:"used,omitempty"`
-	Placed  bool   `json:"placed,omitempty"`  // SET_VRING_ADDR came
-	Started bool   `json:"started,omitempty"` // SET_VRING_KICK came, GET_VRING_BASE did not
+	Placed  bool   `json:"placed,omitempty"`  // SET_VRING_ADDR has come
+	Started bool   `json:"started,omitempty"` // SET_VRING_KICK has come, and no GET_VRING_BASE since
 	Enabled bool   `json:"enabled,omitempty"`
 	Base    uint16 `json:"base,omitempty"`
-	Kick    int    `json:"kick"` // -1: none
+	Kick    int    `json:"kick"` // descriptor of the kick event, -1: none; the same for Call and Err
 	Call    int    `json:"call"`
 	Err     int    `json:"err"`
 }
@@ -47,16 +49,16 @@ func newFrontEnd(pairs int) frontEnd {
 	return f
 }
 
-// usable tells whether the ring is part of the device.
+// usable reports whether the ring is part of the device.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable tells whether the ring is usable, or one more message makes it so.
+// almostUsable reports whether the ring is usable now or after one more message.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
 
-// ready tells whether there is a device to start: memory, and a ring of each
-// direction that is enabled.
+// ready reports whether the device can start: it has memory, and an enabled ring in
+// each direction.
 func (f *frontEnd) ready() bool {
 	var have [2]bool
 	for i := range f.Vrings {
@@ -67,7 +69,7 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD visits every descriptor, by reference.
+// eachFD calls visit with a pointer to every descriptor that is set.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
@@ -94,7 +96,7 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 }
 
-// drop gives up a descriptor, if there is one.
+// drop moves a descriptor, if it is set, to dropped.
 func (f *frontEnd) drop(fd *int) {
 	if *fd >= 0 {
 		f.dropped = append(f.dropped, *fd)
@@ -119,7 +121,8 @@ func (f *frontEnd) resetVrings() {
 	}
 }
 
-// dropAll forgets all that the front end has said. Its descriptors are in dropped then.
+// dropAll resets the state to that of a new connection, and moves all descriptors to
+// dropped.
 func (f *frontEnd) dropAll(pairs int) {
 	f.eachFD(f.drop)
 	dropped := f.dropped
@@ -141,7 +144,7 @@ func (f *frontEnd) dropLog() {
 	f.Log = LogSpec{}
 }
 
-// clone copies everything but the descriptors themselves.
+// clone copies the state. The copy has the same descriptor numbers, not duplicates.
 func (f *frontEnd) clone() frontEnd {
 	c := *f
 	c.dropped = nil
@@ -150,7 +153,8 @@ func (f *frontEnd) clone() frontEnd {
 	return c
 }
 
-// spec describes the device, its descriptors being listed.
+// spec describes the device, and lists the descriptors to which the description
+// refers by index.
 func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 	var fds []int
 	add := func(fd int) int {

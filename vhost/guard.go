@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// recoverFault makes touching guest memory that is no longer there an error
-// instead of the process's end: use it as `defer recoverFault(&err)()` around
-// what touches it. Not for workers, which guard a whole pass.
+// recoverFault turns a fault on guest memory that is gone into an error; without it
+// the process would end. Callers that touch guest memory write `defer
+// recoverFault(&err)()`. Workers do not use it: they guard a whole pass.
 func recoverFault(err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {
@@ -18,7 +18,7 @@ func recoverFault(err *error) func() {
 			return
 		}
 		if fault, ok := r.(runtime.Error); ok {
-			*err = fmt.Errorf("guest memory faulted, its file is shorter than it was: %w", fault)
+			*err = fmt.Errorf("guest memory faulted; its file may have been truncated: %w", fault)
 			return
 		}
 		panic(r)

@@ -9,22 +9,22 @@ import (
 	"weft/packet"
 )
 
-// region is a piece of guest memory mapped into this process. Pointer-free: the
-// mapping is not the collector's.
+// region is a piece of guest memory that is mapped into this process. It has no
+// pointers, because the mapping does not belong to the garbage collector.
 type region struct {
 	guest, size uint64
-	base        uintptr // where guest lies here
+	base        uintptr // address in this process of guest address guest
 	user        uint64
 }
 
-// memory is a guest's memory table. It does not change while a device is open.
+// memory is a guest's memory table. The table does not change while a device is open.
 type memory struct {
 	regions []region
-	maps    [][]byte // what to unmap, one a region
+	maps    [][]byte // mappings to unmap, one for each region
 }
 
-// openMemory maps the regions; it leaves the descriptors alone. A file that is
-// shorter than its region is refused: its end would fault.
+// openMemory maps the regions. The descriptors stay the caller's. A file that is
+// shorter than its region is refused, because a touch beyond its end would fault.
 func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 	if err := checkRegions(specs); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	if err != nil {
 		return fmt.Errorf("map %d bytes at offset %d: %w", length, off, err)
 	}
-	// A core dump must not hold the guest's memory, nor a child.
+	// A core dump must not contain the guest's memory.
 	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP)
 	m.maps = append(m.maps, mapped)
 	m.regions = append(m.regions, region{
@@ -63,9 +63,10 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile checks that a region's file is shared memory and as long as the region needs.
-// It returns the mapping that the region takes: a file of huge pages is mapped in whole
-// huge pages, so that the region begins skip bytes into a mapping of length bytes.
+// checkFile refuses a region whose file is not shared memory or is too short. It
+// returns the mapping that the region needs. A file of huge pages is mapped in whole
+// huge pages, so the mapping has length bytes and the region begins skip bytes into
+// it.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -85,11 +86,13 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	return skip, (skip + s.Size + align - 1) &^ (align - 1), nil
 }
 
-// maxPage is the largest huge page that is known of, in bytes (arm64 with pages of 64 KiB).
+// maxPage is the size of the largest known huge page, in bytes (arm64 with pages of
+// 64 KiB).
 const maxPage = 16 << 30
 
-// find translates a guest address: where it lies here, and how many of n bytes
-// lie there in one piece; 0 bytes if the address is outside of guest memory.
+// find translates a guest address. It returns the address in this process, and how
+// many of the n bytes are contiguous there; 0 bytes if the address is outside of
+// guest memory. last caches the region of the previous call.
 func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - last.guest
 	if off >= last.size {
@@ -110,8 +113,8 @@ func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	return last.base + uintptr(off), n
 }
 
-// user translates a range of the front end's addresses, which must lie in one
-// region.
+// user translates a range of user addresses, which are addresses of the front end.
+// The range must lie in one region.
 func (m *memory) user(addr, n uint64) (unsafe.Pointer, error) {
 	for _, r := range m.regions {
 		if off := addr - r.user; off < r.size && n <= r.size-off {
@@ -128,25 +131,28 @@ func (m *memory) close() {
 	m.maps, m.regions = nil, nil
 }
 
-// foreignPointer is a pointer to mapped memory outside of the Go heap.
+// foreignPointer returns a pointer to mapped memory outside of the Go heap.
 func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
 
-// readHeader copies the part of a virtio-net header that all of them have.
+// readHeader copies the virtio-net header without num_buffers, which legacy headers
+// lack.
 func readHeader(at uintptr) (h [packet.VnetLen]byte) {
 	return *(*[packet.VnetLen]byte)(foreignPointer(at))
 }
 
-// cacheLine is what cores take from each other at a time, in bytes.
+// cacheLine is the size of a cache line, in bytes.
 const cacheLine = 64
 
-// writeHeader writes the virtio-net header of a frame in one chain: zero, and
-// num_buffers 1 where there is one (virtio 1.2 section 5.1.6.4.1). Little endian.
+// writeHeader writes the virtio-net header of a frame in one chain, in little endian.
+// All its fields are 0; num_buffers, in a header of 12 bytes, is 1 (virtio 1.2
+// section 5.1.6.4.1).
 //
-// A header with a cache line of its own is left as it is if it says so already:
-// DPDK's driver, whose frames begin with a line, only reads it and uses the buffer
-// again, and both cores keep the line. Elsewhere the line is taken anyway.
+// A header that ends with its cache line, as in DPDK's driver, whose frames begin
+// with a line, is not written again if it already has these values. The driver only
+// reads it and uses the buffer again, so both cores keep a copy of the line. In other
+// layouts the frame's bytes share the line, and the write costs nothing more.
 func writeHeader(at uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
 	p := foreignPointer(at)

@@ -12,31 +12,34 @@ import (
 	"weft/port"
 )
 
-// MemoryLimits bound what guests have mapped into the engine: memory, dirty log and
-// in-flight memory. A mapping costs address space, and page tables where it is touched,
-// but no memory of its own. A process without address space left cannot go on, whoever
-// has taken it, so the sum is bounded. A front end that asks for more is refused, and
-// its connection closed.
+// MemoryLimits bound the memory, dirty logs and inflight buffers of guests that are
+// mapped into the engine. A mapping costs address space, and page tables for the
+// pages that are touched, but no memory of its own. A process that has run out of
+// address space cannot go on, whichever guest has used it; the sum is therefore
+// bounded. A front end that exceeds a limit is refused, and its connection is closed.
 type MemoryLimits struct {
-	Guest uint64 // bytes of one guest
-	All   uint64 // bytes of all guests
-	// Share is what a guest may map however much others have, bytes. All is at least
-	// Share times port.MaxPorts; beyond their shares guests take what is left.
+	Guest uint64 // bytes mapped for one guest
+	All   uint64 // bytes mapped for all guests
+	// Share is the number of bytes that a guest may map in any case, however much
+	// other guests have mapped. All is at least Share times port.MaxPorts. Guests
+	// compete for the rest.
 	Share    uint64
-	Mappings int // of all guests; a region is one
+	Mappings int // mappings of all guests; a region is one mapping
 }
 
 const (
-	// addressSpace is what a process has on amd64 and, with pages of 4 KiB, at least
-	// on arm64, in bytes.
+	// addressSpace is the size of a process's address space in bytes, on amd64 and,
+	// with pages of 4 KiB, at least on arm64.
 	addressSpace = 1 << 47
-	// minGuestLimit holds a guest of 1 TiB with what QEMU maps beside its memory.
+	// minGuestLimit is the lower bound of MemoryLimits.Guest, in bytes. It holds a
+	// guest of 1 TiB and the other memory that QEMU shares with the switch.
 	minGuestLimit = 2 << 40
 )
 
-// DefaultMemoryLimits follow the machine: a guest may have twice its memory, and 2 TiB
-// in any case; all guests half of the address space, or of RLIMIT_AS; and three quarters
-// of the mappings that vm.max_map_count allows a process.
+// DefaultMemoryLimits returns limits that follow the machine. One guest may map twice
+// the machine's memory, and at least 2 TiB. All guests may map half of the address
+// space (or of RLIMIT_AS), and use three quarters of the mappings that
+// vm.max_map_count allows a process.
 func DefaultMemoryLimits() MemoryLimits {
 	l := MemoryLimits{Guest: minGuestLimit, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
 	var limit unix.Rlimit
@@ -52,7 +55,7 @@ func DefaultMemoryLimits() MemoryLimits {
 	return l
 }
 
-// maxMappings is vm.max_map_count, or the kernel's default if it cannot be read.
+// maxMappings returns vm.max_map_count, or the kernel's default if it cannot be read.
 func maxMappings() int {
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	if err == nil {
@@ -63,25 +66,25 @@ func maxMappings() int {
 	return 65530
 }
 
-// MemoryPool counts what all guests of a switch have mapped. Its methods may be called
-// by any goroutine.
+// MemoryPool counts the memory that all guests of a switch have mapped. Any goroutine
+// may call its methods.
 type MemoryPool struct {
 	limits MemoryLimits
 
 	mu       sync.Mutex
-	guests   map[uint32]*GuestMemory // by port
+	guests   map[uint32]*GuestMemory // key: port
 	bytes    uint64
-	excess   uint64 // of bytes, beyond the guests' shares
+	excess   uint64 // bytes beyond the shares of the guests
 	mappings int
 	refused  uint64
 }
 
-// NewMemoryPool makes a pool of which nothing is used.
+// NewMemoryPool returns an empty pool.
 func NewMemoryPool(l MemoryLimits) *MemoryPool {
 	return &MemoryPool{limits: l, guests: map[uint32]*GuestMemory{}}
 }
 
-// GuestMemory is one guest's part of the pool.
+// GuestMemory is the part of the pool that one guest uses.
 type GuestMemory struct {
 	pool     *MemoryPool
 	port     uint32
@@ -90,8 +93,8 @@ type GuestMemory struct {
 	refused  uint64
 }
 
-// Guest is the part of the guest of a port, which has nothing mapped yet. It replaces
-// the part of an earlier session of the port once that is closed.
+// Guest returns the part of the guest of a port. The part is empty. It replaces the
+// part of an earlier session of the port once that session is closed.
 func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	g := &GuestMemory{pool: p, port: port}
 	p.mu.Lock()
@@ -100,15 +103,15 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is what a guest, or all of them, have mapped.
+// MemoryUse is the memory that one guest, or all guests, have mapped.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64
 	Mappings int
-	Refused  uint64 // messages that asked for more
+	Refused  uint64 // messages refused because they exceeded a limit
 }
 
-// Use lists all guests, and before them their sum.
+// Use returns the limits, the sum over all guests, and then one entry for each guest.
 func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +122,8 @@ func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	return p.limits, use
 }
 
-// footprint is what mappings take of the pool. bytes stops at the largest number.
+// footprint is the use of the pool by a set of mappings. bytes saturates instead of
+// overflowing.
 type footprint struct {
 	bytes    uint64
 	mappings int
@@ -133,7 +137,7 @@ func (f *footprint) add(bytes uint64) {
 	f.bytes += bytes
 }
 
-// resize makes the guest's part what f says. More than before may be refused.
+// resize sets the guest's part to f. It refuses growth that exceeds a limit.
 func (g *GuestMemory) resize(f footprint) error {
 	p := g.pool
 	p.mu.Lock()
@@ -149,28 +153,29 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt is resize for what is mapped already.
+// adopt sets the guest's part to f without a check, for memory that is already mapped
+// or reserved.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check tells whether the part may be as large as f. Caller holds mu.
+// check returns an error if the guest's part may not grow to f. The caller holds mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
 	case f.bytes > l.Guest:
-		return fmt.Errorf("memory of %d bytes in all, a guest may have %d mapped (weftd --guest-memory-gib)", f.bytes, l.Guest)
+		return fmt.Errorf("guest memory: %d bytes in all, expected at most %d (weftd --guest-memory-gib)", f.bytes, l.Guest)
 	case f.bytes > l.Share && p.excess-l.beyondShare(g.bytes)+l.beyondShare(f.bytes) > l.All-l.Share*port.MaxPorts:
-		return fmt.Errorf("memory of %d bytes in all, other guests have %d of the %d that all may have mapped", f.bytes, p.bytes-g.bytes, l.All)
+		return fmt.Errorf("guest memory: %d bytes in all, but other guests have mapped %d of the %d bytes for all guests", f.bytes, p.bytes-g.bytes, l.All)
 	case p.mappings-g.mappings+f.mappings > l.Mappings:
-		return fmt.Errorf("%d memory mappings, other guests have %d of the %d that all may have (vm.max_map_count)", f.mappings, p.mappings-g.mappings, l.Mappings)
+		return fmt.Errorf("guest memory: %d mappings, but other guests have %d of the %d for all guests (vm.max_map_count)", f.mappings, p.mappings-g.mappings, l.Mappings)
 	}
 	return nil
 }
 
-// beyondShare is the part of n bytes that a share does not hold.
+// beyondShare returns how many of n bytes exceed a guest's share.
 func (l *MemoryLimits) beyondShare(n uint64) uint64 { return n - min(n, l.Share) }
 
 func (g *GuestMemory) set(f footprint) {
@@ -181,7 +186,7 @@ func (g *GuestMemory) set(f footprint) {
 	g.bytes, g.mappings = f.bytes, f.mappings
 }
 
-// close gives the part back, and has the pool forget the guest.
+// close empties the part and removes the guest from the pool.
 func (g *GuestMemory) close() {
 	p := g.pool
 	p.mu.Lock()
@@ -192,7 +197,7 @@ func (g *GuestMemory) close() {
 	}
 }
 
-// footprint is what a device of the front end has mapped.
+// footprint returns the mappings that the device of this front end needs.
 func (f *frontEnd) footprint() (sum footprint) {
 	for i := range f.Regions {
 		sum.add(f.Regions[i].span)
@@ -206,8 +211,8 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve takes what the device will have mapped after a change of the front end's
-// state, before anything is changed.
+// reserve resizes the guest's part of the pool to the state that change would make.
+// The state itself stays as it is; the caller changes it afterwards.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

@@ -58,7 +58,7 @@ func TestMemoryLimits(t *testing.T) {
 		{1 << 62, 1 << 62, 1 << 62},
 		{16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8, 16383 << 30 * 8},
 	} {
-		if got := r.sendMemory(t, sizes...); !strings.Contains(got, "a guest may have") {
+		if got := r.sendMemory(t, sizes...); !strings.Contains(got, "bytes in all, expected at most") {
 			t.Fatalf("%d: %q", sizes, got)
 		}
 	}
@@ -113,13 +113,13 @@ func TestMemoryShares(t *testing.T) {
 	if got := a.sendMemory(t, 8*share); got != "" { // 7 beyond its share, of 10
 		t.Fatal(got)
 	}
-	if got := b.sendMemory(t, 5*share); !strings.Contains(got, "other guests have 8388608") {
+	if got := b.sendMemory(t, 5*share); !strings.Contains(got, "other guests have mapped 8388608") {
 		t.Fatalf("beyond what is left: %q", got)
 	}
 	if got := b.sendMemory(t, 4*share); got != "" {
 		t.Fatal(got)
 	}
-	if got := c.sendMemory(t, 2*share); !strings.Contains(got, "other guests have") {
+	if got := c.sendMemory(t, 2*share); !strings.Contains(got, "other guests have mapped") {
 		t.Fatalf("beyond what is left: %q", got)
 	}
 	if got := c.sendMemory(t, share/2, share/4, share/8, share/16, share/32, share/32); !strings.Contains(got, "vm.max_map_count") {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vhost-user message on the wire: request, flags, size, each 32 bits in the
-// machine's byte order (which is little endian on all that this is built for),
-// then size bytes of payload. Descriptors come along as SCM_RIGHTS.
+// A vhost-user message has request, flags and size of 32 bits each, in the machine's
+// byte order, and then size bytes of payload. All machines that the switch is built
+// for are little endian. Descriptors come with the message as SCM_RIGHTS.
 
 const (
 	messageHeaderLen = 12
@@ -27,32 +27,33 @@ const (
 
 	regionLen = 32
 
-	// maxMessageRegions and maxMessageFDs: the specification's own for
-	// SET_MEM_TABLE. More descriptors close the connection.
+	// maxMessageRegions and maxMessageFDs are the limits of the specification for
+	// SET_MEM_TABLE. A message with more descriptors closes the connection.
 	maxMessageRegions = 8
 	maxMessageFDs     = maxMessageRegions
 	maxPayload        = 8 + maxMessageRegions*regionLen
 
-	// messageTimeout is how long a front end may take for the rest of a message
-	// it has begun, and for taking a reply. Then the connection is closed.
+	// messageTimeout bounds how long a front end may take for the rest of a message
+	// that it has begun, and for taking a reply. The connection is closed after that.
 	messageTimeout = 5 * time.Second
-	// lastReplyTimeout is how long the end of a session waits for a front end that
-	// does not take the reply under way. The reply is then lost.
+	// lastReplyTimeout bounds how long the end of a session waits for a front end
+	// that does not take a reply in progress. The reply is lost after that.
 	lastReplyTimeout = 100 * time.Millisecond
 )
 
-// message is one request as read. Descriptors that no handler takes are disposed of.
+// message is one request. The session disposes of the descriptors that no handler
+// takes.
 type message struct {
 	request uint32
 	flags   uint32
 	payload []byte
 	fds     []int
-	unread  int // bytes that are still in the socket, see wire.next
-	send    int // a descriptor that goes with the reply and is closed then; 0: none
+	unread  int // number of bytes still in the socket, see wire.next
+	send    int // descriptor to send with the reply and to close then; 0: none
 }
 
-// untaken returns the descriptors that nobody has taken, the reply's included; the
-// message has none from then on.
+// untaken returns the descriptors that no handler has taken, and the descriptor sent
+// with the reply. The message has no descriptors from then on.
 func (m *message) untaken() []int {
 	var fds []int
 	for _, fd := range m.fds {
@@ -67,7 +68,7 @@ func (m *message) untaken() []int {
 	return fds
 }
 
-// takeFD hands over descriptor i.
+// takeFD returns descriptor i, which the caller owns from then on.
 func (m *message) takeFD(i int) int {
 	fd := m.fds[i]
 	m.fds[i] = -1
@@ -76,13 +77,13 @@ func (m *message) takeFD(i int) int {
 
 func (m *message) u64() uint64 { return binary.LittleEndian.Uint64(m.payload) }
 
-// state is a "vring state description": index and number.
+// state decodes a "vring state description": the index of a vring and a number.
 func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a header against the table and returns the request's row
-// and the size of the payload to come.
+// parseHeader checks a header against the table of requests. It returns the request's
+// row and the size of the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -102,31 +103,32 @@ func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err er
 	return m, r, int(n), nil
 }
 
-// wire is a connection to a front end. The session's goroutine reads and
-// writes; interrupt may come from any.
+// wire is a connection to a front end. The session's goroutine reads and writes it;
+// any goroutine may call interrupt.
 type wire struct {
 	conn *net.UnixConn
-	stop context.Context // done: the connection is no longer to be read
-	// patience is messageTimeout, but for tests.
+	stop context.Context // done: no more reads of the connection
+	// timeout is messageTimeout, except in tests.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
-	// oob holds as many descriptors as the kernel passes in one message (SCM_MAX_FD,
-	// 253): those that do not fit would close in the middle of a read.
+	// oob has room for the most descriptors that the kernel passes in one message
+	// (SCM_MAX_FD, 253). The kernel would close descriptors without room in the
+	// middle of a read.
 	oob [1088]byte
-	// waste are descriptors that came in vain. Nothing here closes them: that may take
-	// as long as the front end likes, see Session.dispose.
+	// waste are descriptors that came without use. wire does not close them, because
+	// a close may take as long as the front end likes: see Session.dispose.
 	waste []int
 }
 
-// errQuiet: nothing came until the deadline of next.
+// errQuiet is the error of next if no message begins before its deadline.
 var errQuiet = errors.New("no message")
 
-// next reads one message. Until its first byte it waits for the time given (0:
-// without end); from then on messageTimeout holds.
+// next reads one message. It waits at most quiet for the first byte (0: no limit),
+// and messageTimeout for the rest.
 //
-// A message that is there as a whole stays in the socket until consume: if this
-// process is killed meanwhile, its successor finds it, and the front end gets its
-// answer. One that comes in pieces is taken out piece by piece.
+// A message that has arrived completely stays in the socket until consume. If this
+// process is killed before, the next control process finds the message and answers
+// the front end. A message that arrives in pieces is read piece by piece.
 func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -135,7 +137,8 @@ func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	return w.take(quiet)
 }
 
-// peek looks at a message without taking it out.
+// peek reads a message and leaves it in the socket. whole is false if the message has
+// not arrived completely.
 func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err error) {
 	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
@@ -151,16 +154,16 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	if m, r, size, err = parseHeader((*[messageHeaderLen]byte)(w.body[:])); err != nil {
 		return m, r, false, err
 	}
-	want := messageHeaderLen + size // and no more: what follows has descriptors of its own
+	want := messageHeaderLen + size // no more bytes: the next message has descriptors of its own
 	var fds []int
 	if n, fds, err = w.look(w.body[:want], w.oob[:], w.timeout); err != nil || n < want {
 		w.waste = append(w.waste, fds...)
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
-	// The kernel adds the descriptors of the next message to a message without.
+	// The kernel adds the descriptors of the next message to a message that has none.
 	if r.withoutFDs(m.payload) {
-		w.waste = append(w.waste, fds...) // until it is consumed: another reference would close there
+		w.waste = append(w.waste, fds...) // kept until consume, which would otherwise close the last reference
 		fds = nil
 	}
 	if len(fds) > r.fds {
@@ -171,8 +174,8 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	return m, r, true, nil
 }
 
-// look returns what is in the socket, up to len(b) bytes, and duplicates of the
-// descriptors that came with it, if there is an oob for them.
+// look reads up to len(b) bytes and leaves them in the socket. With an oob it also
+// returns duplicates of the descriptors that came with these bytes.
 func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, nil, err
@@ -206,8 +209,8 @@ func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err
 	return n, fds, err
 }
 
-// consume takes a message that was looked at out of the socket. Its descriptors are
-// dropped there; the duplicates of peek live on.
+// consume removes a message that peek has read from the socket. The descriptors in
+// the socket are dropped; the duplicates that peek returned stay open.
 func (w *wire) consume(m *message, r *row) error {
 	var waste [messageHeaderLen + maxPayload]byte
 	withoutFDs := r.withoutFDs(m.payload)
@@ -227,7 +230,7 @@ func (w *wire) consume(m *message, r *row) error {
 	return nil
 }
 
-// take reads a message.
+// take reads a message that arrives in pieces, and removes it from the socket.
 func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
@@ -277,14 +280,15 @@ func (w *wire) readRest(b []byte, fds *[]int) error {
 	return nil
 }
 
-// read reads up to len(b) bytes and the descriptors that come with them.
+// read reads up to len(b) bytes and appends the descriptors that come with them to
+// fds.
 func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, err
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
 	if errors.Is(err, io.EOF) {
-		return 0, io.EOF // without net's wrapping: readRest compares
+		return 0, io.EOF // readRest compares with ==, so net's wrapping is removed
 	}
 	if err != nil {
 		return 0, err
@@ -298,7 +302,8 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	return n, nil
 }
 
-// deadline bounds the next read; 0: without end.
+// deadline limits the next read to timeout; 0: no limit. It returns an error if stop
+// is done.
 func (w *wire) deadline(timeout time.Duration) error {
 	deadline := time.Time{}
 	if timeout > 0 {
@@ -307,12 +312,12 @@ func (w *wire) deadline(timeout time.Duration) error {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	// interrupt stops first and sets the deadline then; here it is the other way
-	// round, so that one of the two has its effect.
+	// interrupt runs after stop is done and then sets the deadline. Here the deadline
+	// is set before stop is checked, so one of the two always takes effect.
 	return w.stop.Err()
 }
 
-// takeRights appends the descriptors of a control message.
+// takeRights appends the descriptors of a control message to fds.
 func takeRights(oob []byte, fds *[]int) error {
 	if len(oob) == 0 {
 		return nil
@@ -324,14 +329,14 @@ func takeRights(oob []byte, fds *[]int) error {
 	for i := range messages {
 		rights, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // credentials or the like: nothing to close
+			continue // for example credentials: nothing to close
 		}
 		*fds = append(*fds, rights...)
 	}
 	return nil
 }
 
-// reply answers a request.
+// reply sends the answer to a request.
 func (w *wire) reply(m *message, payload []byte) error {
 	b := binary.LittleEndian.AppendUint32(nil, m.request)
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)
@@ -339,7 +344,7 @@ func (w *wire) reply(m *message, payload []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
-	if w.stop.Err() != nil { // as in deadline: interrupt's deadline may be overwritten
+	if w.stop.Err() != nil { // as in deadline: interrupt's deadline may just have been overwritten
 		w.boundReply()
 	}
 	var rights []byte
@@ -350,14 +355,16 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt makes next return, and reply soon; stop must be done before.
+// interrupt makes next return at once, and reply within lastReplyTimeout. The caller
+// cancels stop before.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
 	w.boundReply()
 }
 
-// boundReply bounds a reply that is being written, or is about to be. It is not cut off at
-// once: the request has been carried out, and a successor does not see it again.
+// boundReply limits a reply in progress, or the next one, to lastReplyTimeout. It
+// does not abort the reply: the request has been carried out, and the next control
+// process does not see the request again.
 func (w *wire) boundReply() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

@@ -2,13 +2,13 @@
 
 package vhost
 
-// storeRelease32 makes v visible at p after all earlier loads and stores. Unlike
-// atomic.StoreUint32 it is no full barrier, which on amd64 costs an XCHG.
+// storeRelease32 stores v at p after all earlier loads and stores (release). It is
+// not a full barrier, unlike atomic.StoreUint32, which costs an XCHG on amd64.
 //
 //go:noescape
 func storeRelease32(p *uint32, v uint32)
 
-// storeRelease64 is storeRelease32 for a longer word.
+// storeRelease64 is storeRelease32 for a word of 64 bits.
 //
 //go:noescape
 func storeRelease64(p *uint64, v uint64)

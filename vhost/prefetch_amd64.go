@@ -2,33 +2,34 @@ package vhost
 
 import "unsafe"
 
-const _ = -(unsafe.Sizeof(head{}) - 24) // as in prefetch_amd64.s
+const _ = -(unsafe.Sizeof(head{}) - 24) // size of a head, as in prefetch_amd64.s
 
-// prefetchRead asks for the line of byte skip of each head's buffer, and for the one
-// after it if the buffer reaches that far, as if all lay in the region whose guest
-// addresses are delta away from ours. Where they do not, nothing is fetched that
-// helps, and nothing faults. The lines are taken away from the guest's core, though
-// they are only read: drivers use buffers again, and what is then sent into them finds
-// its lines here.
+// prefetchRead prefetches two cache lines of each head's buffer: the line of byte
+// skip, and the next one if the buffer reaches it. delta is the difference between
+// this process's addresses and guest addresses of one region. A prefetch for a buffer
+// of another region is useless but does not fault. The prefetch takes the lines from
+// the guest's core for writing, although the switch only reads them: drivers use
+// buffers again, and the switch later writes frames into them.
 //
 //go:noescape
 func prefetchRead(heads *head, n int, delta, skip uintptr)
 
-// prefetchWrite asks for the first two lines of each head's buffer, to be written:
-// they are taken away from the guest's core, all at once instead of one after
-// another. Where a line ends with the first skip bytes, the virtio-net header, it is
-// only to be read (writeHeader).
+// prefetchWrite prefetches the first two cache lines of each head's buffer for
+// writing. The lines of all buffers come from the guest's core at the same time
+// instead of one after another. If the first skip bytes, the virtio-net header, end
+// with a line, that line is prefetched for reading only (see writeHeader).
 //
 //go:noescape
 func prefetchWrite(heads *head, n int, delta, skip uintptr)
 
-// prefetchSpanWrite asks for the lines from one address up to another, to be
-// written.
+// prefetchSpanWrite prefetches the cache lines from address from up to address to,
+// for writing.
 //
 //go:noescape
 func prefetchSpanWrite(from, to uintptr)
 
-// prefetchSpanRead asks for the lines from one address up to another, to be read.
+// prefetchSpanRead prefetches the cache lines from address from up to address to, for
+// reading.
 //
 //go:noescape
 func prefetchSpanRead(from, to uintptr)

@@ -81,11 +81,11 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	}
 	if err != nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("vhost: kept session: %w", err)
+		return nil, fmt.Errorf("vhost: restored session: %w", err)
 	}
 	s, err := newSession(cfg, b)
 	if err == nil && len(snap.Front.Vrings) != 2*s.cfg.Queues {
-		err = fmt.Errorf("vhost: kept session of %d vrings, expected %d", len(snap.Front.Vrings), 2*s.cfg.Queues)
+		err = fmt.Errorf("vhost: restored session of %d vrings, expected %d", len(snap.Front.Vrings), 2*s.cfg.Queues)
 	}
 	if err != nil {
 		closeAll(fds)
@@ -135,13 +135,13 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 			return
 		}
 		if index >= len(fds) {
-			first = fmt.Errorf("vhost: kept session: descriptor %d of %d", index, len(fds))
+			first = fmt.Errorf("vhost: restored session: descriptor %d of %d", index, len(fds))
 			return
 		}
 		f := os.NewFile(uintptr(fds[index]), s.cfg.Path)
 		defer f.Close()
 		if err := make(f); err != nil && first == nil {
-			first = fmt.Errorf("vhost: kept session: %w", err)
+			first = fmt.Errorf("vhost: restored session: %w", err)
 		}
 	}
 	adopt(snap.Conn, func(f *os.File) error {

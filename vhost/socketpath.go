@@ -13,14 +13,15 @@ import (
 	"weft/internal/safepath"
 )
 
-// maxBacklog is the number of connections that may wait while a front end is served; a
-// further one is refused by the kernel (EAGAIN), or waits to connect. One is for a front
-// end that is started again before its end is noticed.
+// maxBacklog is the number of connections that may wait while a front end is served.
+// The kernel refuses a further one (EAGAIN), or lets it wait in connect. A front end
+// that restarts before its end is noticed needs one.
 const maxBacklog = 4
 
-// socketName is a socket's name in its directory. The directory may belong to the guest's
-// user: it was reached without a link that another user than root could have made, and
-// what happens to the name happens in that directory, whatever the path says by then.
+// socketName is a socket's directory and its name in it. The directory may belong to
+// the guest's user. It was opened without following links that users other than root
+// could have made. All operations on the name use the opened directory, so a later
+// change of the path has no effect.
 type socketName struct {
 	dir  *os.File
 	name string
@@ -36,12 +37,14 @@ func openSocketName(path string) (*socketName, error) {
 
 func (n *socketName) close() { n.dir.Close() }
 
-// address is the name for bind, which follows no link in its last part (it makes it).
+// address returns the address for bind. bind creates the last part of the path, so it
+// follows no link there.
 func (n *socketName) address() *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", n.dir.Fd(), n.name), Net: "unix"}
 }
 
-// open returns a descriptor of the socket itself (O_PATH), not of what a link names.
+// open returns an O_PATH descriptor of the socket. It does not follow a link of that
+// name.
 func (n *socketName) open() (*os.File, error) {
 	fd, err := unix.Openat(int(n.dir.Fd()), n.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -62,7 +65,7 @@ func (n *socketName) open() (*os.File, error) {
 
 var errNoSocket = errors.New("exists and is no socket")
 
-// remove unlinks the name if it is a socket's. A directory is never removed.
+// remove unlinks the name if it is a socket. It never removes a directory.
 func (n *socketName) remove() error {
 	f, err := n.open()
 	if err != nil {
@@ -72,12 +75,13 @@ func (n *socketName) remove() error {
 	return unix.Unlinkat(int(n.dir.Fd()), n.name, 0)
 }
 
-// addressOf connects to a socket that open has opened.
+// addressOf returns the address to connect to a socket that open has returned.
 func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// errnoOf is the error number without net's words, which name a descriptor.
+// errnoOf returns the error number in err, without net's text, which names a
+// descriptor. It returns err itself if there is no error number.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -4,69 +4,73 @@ import (
 	"fmt"
 )
 
-// DeviceSpec says how the engine opens a guest's device. Control makes it from
-// what the front end has sent; descriptors are indexes into the list sent along.
+// DeviceSpec tells the engine how to open a guest's device. Control makes it from the
+// front end's messages. Descriptors are indexes into the list that goes with it.
 type DeviceSpec struct {
 	Regions  []RegionSpec `json:"regions"`
 	Vrings   []VringSpec  `json:"vrings"`
 	Features uint64       `json:"features"` // negotiated virtio features
-	// MTU is the guest's, Ethernet header not included; 0: whatever its buffers
-	// hold.
+	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: limited only
+	// by the guest's buffers.
 	MTU int `json:"mtu,omitempty"`
-	// Resume goes on where another engine was killed: LastAvail is ignored and
-	// taken from the used index in guest memory and from the record. The switch
-	// completes chains in order and publishes them, or says in the record that it may,
-	// only when it is through with them, so that what lies beyond was never dealt with.
+	// Resume continues where a killed engine stopped. The positions come from the
+	// used index in guest memory and from the record; LastAvail is ignored. The
+	// switch completes chains in order. It publishes a chain, or counts it in the
+	// record, only when it has finished with it, so every chain beyond these
+	// positions still has to be handled.
 	Resume bool `json:"resume,omitempty"`
-	// Log has the pages marked that the switch writes; Size 0: they are not.
+	// Log is the dirty log of the pages that the switch writes; Size 0: no log.
 	Log LogSpec `json:"log"`
-	// Inflight is the front end's account of the rings; Size 0: none.
+	// Inflight is the front end's inflight buffer; Size 0: none.
 	Inflight InflightSpec `json:"inflight"`
-	// Announce is a MAC address for which the device broadcasts a RARP request, as
-	// if the guest had sent it, once it is opened (SEND_RARP after a move).
+	// Announce is a MAC address. The device, once it is opened, broadcasts a RARP
+	// request for it as if the guest had sent one (SEND_RARP after a migration).
 	Announce []byte `json:"announce,omitempty"`
-	// Record is one more than the place of the record's descriptor; 0: none, and
-	// packed rings cannot be resumed, while split ones are shown all at once.
+	// Record is the index of the record's descriptor plus 1; 0: no record. Without a
+	// record a packed ring cannot be resumed, and a split ring retains no used
+	// chains.
 	Record int `json:"record,omitempty"`
 }
 
 // RegionSpec is one region of guest memory.
 type RegionSpec struct {
 	GuestAddr  uint64 `json:"guest_addr"`
-	UserAddr   uint64 `json:"user_addr"` // in the front end's address space; ring addresses refer to it
+	UserAddr   uint64 `json:"user_addr"` // address in the front end; ring addresses are of this kind
 	Size       uint64 `json:"size"`
 	MmapOffset uint64 `json:"mmap_offset"`
 	FD         int    `json:"fd"`
 
-	span uint64 // bytes of address space that the mapping takes; 0: checkFile was not called
+	span uint64 // bytes of address space that the mapping takes; 0: not checked yet
 }
 
-// VringSpec is one ring, split or packed as the features say. Even indexes receive (for the guest), odd ones
-// transmit (virtio 1.2 section 5.1.2).
+// VringSpec is one ring; the features tell whether it is split or packed. The guest
+// receives on rings of even index and transmits on rings of odd index (virtio 1.2
+// section 5.1.2).
 type VringSpec struct {
 	Index     int    `json:"index"`
 	Num       int    `json:"num"`
-	Desc      uint64 `json:"desc"`       // user addresses
+	Desc      uint64 `json:"desc"`       // user addresses, as Avail and Used
 	Avail     uint64 `json:"avail"`      // packed: the driver area
 	Used      uint64 `json:"used"`       // packed: the device area
-	LastAvail uint16 `json:"last_avail"` // packed: place, and the wrap counter in bit 15
-	Kick      int    `json:"kick"`       // -1: none, the guest is polled
-	Call      int    `json:"call"`       // -1: none, the guest polls
+	LastAvail uint16 `json:"last_avail"` // packed: 15 bits of position, and the wrap counter in bit 15
+	Kick      int    `json:"kick"`       // -1: none, the switch polls the ring
+	Call      int    `json:"call"`       // -1: none, the guest polls the ring
 	Enabled   bool   `json:"enabled"`
 }
 
-// DeviceState is what Device.State returns, in JSON.
+// DeviceState is the JSON that Device.State returns.
 type DeviceState struct {
 	Vrings []VringState `json:"vrings"`
 }
 
-// VringState tells where a ring stopped, for GET_VRING_BASE.
+// VringState is the position at which a ring stopped, for GET_VRING_BASE.
 type VringState struct {
 	Index     int    `json:"index"`
 	LastAvail uint16 `json:"last_avail"`
 }
 
-// checkRegions refuses tables that are empty, too long, wrap around or overlap.
+// checkRegions refuses tables that are empty or too long, and regions that are empty,
+// wrap around or overlap.
 func checkRegions(regions []RegionSpec) error {
 	if len(regions) == 0 || len(regions) > MaxRegions {
 		return fmt.Errorf("memory table of %d regions, expected 1 to %d", len(regions), MaxRegions)
@@ -87,7 +91,8 @@ func checkRegions(regions []RegionSpec) error {
 
 func overlap(a, b, aSize, bSize uint64) bool { return a < b+bSize && b < a+aSize }
 
-// checkVring refuses what no ring can be (virtio 1.2 sections 2.7 and 2.8).
+// checkVring refuses an index, a size or an alignment that no ring can have (virtio
+// 1.2 sections 2.7 and 2.8).
 func checkVring(v VringSpec, features uint64) error {
 	availAlign, usedAlign := uint64(availAlign), uint64(usedAlign)
 	if features&FeatureRingPacked != 0 {

@@ -366,7 +366,7 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	}
 	if v&noDescriptor != 0 {
 		if len(m.fds) != 0 {
-			return 0, 0, fmt.Errorf("vring %d: a descriptor came though bit 8 says none does", vring)
+			return 0, 0, fmt.Errorf("vring %d: the message brings a descriptor, bit 8 says that it has none", vring)
 		}
 		return vring, -1, nil
 	}
