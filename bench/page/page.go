@@ -47,22 +47,26 @@ func write(rows []*row) (page string, pictures map[string]string, err error) {
 
 const head = `# Results
 
-Made by ` + "`go run ./bench/page`" + ` from the files beside it; do not edit. Each of those is
-what ` + "`make bench BENCHARGS=\"-out FILE ...\"`" + ` wrote: every run, the machine, and before
-and after each run the time of a cache line's round trip between the two cores.
-Cores that share a cache (near) and cores that do not (far) are different machines
-as far as two processes are concerned, and on shared hosts the one becomes the
-other every few minutes: compare within a row, and look at NEAR/FAR/FLIPPED, the
-last of which are runs within which it changed. All runs are in the median.
+` + "`go run ./bench/page`" + ` writes this page from the JSON files beside it. Do not edit it.
 
-Runs alternate between the peers. Bars and points are medians, whiskers go from
-the least to the greatest run. "Better" is the median of Weft's figure over the
-peer's run by run, turned round where less is better, so that more than 1 is in
-Weft's favour.
+Each JSON file is the output of ` + "`make bench BENCHARGS=\"-out FILE ...\"`" + `. It has every run, the
+machine, and the round-trip time of a cache line between the two cores before and after each
+run. Runs alternate between the peers.
 
-Of each row the newest result is shown; older ones are in the history of this folder.
-` + "`make benchstat OLD=FILE NEW=FILE`" + ` compares two results row by row and says what is
-within the spread of the runs.
+**Near, far, flipped.** The two cores of a shared host share a cache at times (near) and at
+times not (far), and this changes every few minutes. Two processes are up to four times slower
+far than near. So compare peers within a row only, and look at the column near/far/flipped: it
+counts the runs near, the runs far, and the runs during which the cores changed. The median
+includes all runs.
+
+**Pictures.** Bars and points are medians. Whiskers reach from the least to the greatest run.
+
+**Weft is better.** The median, over the runs, of Weft's figure divided by the peer's. If less is
+better, the ratio is inverted, so more than 1 is always in Weft's favour.
+
+Each row shows its newest result. The history of this folder has older ones.
+` + "`make benchstat OLD=FILE NEW=FILE`" + ` compares two results row by row and says which differences
+are within the spread of the runs.
 
 `
 
