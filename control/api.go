@@ -100,16 +100,16 @@ func (d *Daemon) handler() *access.Mux {
 		})
 	}
 	route("GET /v1/show", func(*http.Request) (any, error) { return d.show(), nil })
-	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.listPorts(r.URL.Query().Get("name")) })
+	route("GET /v1/ports", func(r *http.Request) (any, error) { return d.ports.List(r.URL.Query().Get("name")) })
 	route("POST /v1/ports", func(r *http.Request) (any, error) {
 		var add api.AddPort
 		if err := body(r, &add); err != nil {
 			return nil, err
 		}
-		return d.addPort(add.Name, add.Options)
+		return d.ports.Add(add.Name, add.Options)
 	})
 	route("DELETE /v1/ports/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.deletePort(r.PathValue("name"))
+		return struct{}{}, d.ports.Delete(r.PathValue("name"))
 	})
 	route("GET /v1/flows", worded(func(r *http.Request, words pipeline.PortWords) (any, error) {
 		return d.pipeline.DumpFlows(r.URL.Query().Get("match"), words, r.URL.Query()["sort"]...)
@@ -261,7 +261,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 func (d *Daemon) show() api.Show {
-	ports, _ := d.listPorts("") // fails for a name only
+	ports, _ := d.ports.List("") // fails for a name only
 	counts := d.pipeline.Counts()
 	s := api.Show{
 		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,

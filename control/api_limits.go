@@ -16,7 +16,7 @@ import (
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
-	d.limits.Add(guestMemoryRows(d.guests))
+	d.limits.Add(d.ports.LimitRows)
 }
 
 func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {

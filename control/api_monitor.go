@@ -142,7 +142,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 // sendPorts sends the ports whose states the client does not know; send is as in
 // observe.PortStates.Update.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
-	list, err := d.listPorts("")
+	list, err := d.ports.List("")
 	if err != nil {
 		return err
 	}

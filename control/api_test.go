@@ -71,7 +71,7 @@ func TestAPIRefusals(t *testing.T) {
 	if n := f.d.pipeline.Counts().Flows; n != 1 {
 		t.Errorf("%d flows after refusals", n)
 	}
-	if ports, _ := f.d.listPorts(""); len(ports) != 1 {
+	if ports, _ := f.d.ports.List(""); len(ports) != 1 {
 		t.Errorf("%d ports after refusals", len(ports))
 	}
 }

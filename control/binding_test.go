@@ -7,7 +7,6 @@ import (
 
 	"weft/api"
 	"weft/flowtable"
-	"weft/openflow"
 	"weft/packet"
 )
 
@@ -16,7 +15,7 @@ func (f *fakes) bound(ports map[string]string) {
 	f.t.Helper()
 	for name, options := range ports {
 		words := []string{"type=vhost-user", "path=" + filepath.Join(f.t.TempDir(), name)}
-		if _, err := f.d.addPort(name, append(words, strings.Split(options, ";")...)); err != nil {
+		if _, err := f.d.ports.Add(name, append(words, strings.Split(options, ";")...)); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -40,7 +39,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
 	f.bound(map[string]string{"g": addresses})
 	f.add("priority=5,udp,actions=in_port", "priority=1,actions=drop")
-	no := f.d.portByName("g").saved.Number
+	no := f.port("g").Number
 	verdict := func(src uint32) (drop packet.DropReason) {
 		key := udpKey(no, src, 9, 9)
 		f.worker().Frame(key, 100)
@@ -64,7 +63,7 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 			!strings.Contains(tr.Steps[0].Note, "nw_src=10.0.0.7, which g may not send") {
 			t.Errorf("%s: trace %+v, %v", when, tr, err)
 		}
-		ports, err := f.d.listPorts("g")
+		ports, err := f.d.ports.List("g")
 		if err != nil || "addresses="+ports[0].Options["addresses"] != addresses {
 			t.Errorf("%s: %+v, %v", when, ports, err)
 		}
@@ -93,7 +92,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	w.Frame(udpKey(2, 7, 5, 9), 100)
 	f.settle()
 	key := udpKey(2, 7, 5, 9)
-	if a := f.actionsOf(&key); len(a) != 1 || a[0].U32 != f.d.portByName("g").saved.Number {
+	if a := f.actionsOf(&key); len(a) != 1 || a[0].U32 != f.port("g").Number {
 		t.Errorf("a frame for the declared address: %+v", a)
 	}
 	refused := uint64(0)
@@ -106,7 +105,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	if err != nil || refused == 0 {
 		t.Errorf("no refusal: %+v, %v", rows, err)
 	}
-	if err := f.d.deletePort("g"); err != nil {
+	if err := f.d.ports.Delete("g"); err != nil {
 		t.Fatal(err)
 	}
 	w.Frame(udpKey(1, 5, 9, 11), 100)
@@ -136,35 +135,9 @@ func TestBindingRevalidates(t *testing.T) {
 
 func TestBindingIsCheckedWhole(t *testing.T) {
 	f := newFakes(t)
-	_, err := f.d.addPort("g", []string{"type=vhost-user", "path=" + filepath.Join(t.TempDir(), "g"),
+	_, err := f.d.ports.Add("g", []string{"type=vhost-user", "path=" + filepath.Join(t.TempDir(), "g"),
 		"mac=02:00:00:00:00:05", "addresses=02:00:00:00:00:05 10.0.0.1"})
 	if err == nil || !strings.Contains(err.Error(), "each MAC address once, mac= included") {
 		t.Error(err)
-	}
-}
-
-// mac= of a tap is its device's address: a bridge behind it sends from others, unless
-// addresses= binds the port.
-func TestMACOfATapBindsNothingAlone(t *testing.T) {
-	for _, c := range []struct {
-		kind, macs, addresses string
-		hosts                 int
-	}{
-		{kindTap, "02:00:00:00:00:01", "", 0},
-		{kindTap, "02:00:00:00:00:01", "02:00:00:00:00:01 10.0.0.1", 1},
-		{kindTap, "02:00:00:00:00:01", "02:00:00:00:00:02", 2},
-		{kindVhost, "02:00:00:00:00:01,02:00:00:00:00:03", "02:00:00:00:00:02", 3},
-	} {
-		var info openflow.PortInfo
-		if err := fillBinding(&info, c.kind, map[string]string{"mac": c.macs, "addresses": c.addresses}); err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		if info.Binding != nil {
-			n = len(info.Binding.Hosts)
-		}
-		if n != c.hosts {
-			t.Errorf("%+v: %d hosts", c, n)
-		}
 	}
 }

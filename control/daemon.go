@@ -50,20 +50,17 @@ import (
 	"weft/control/access"
 	"weft/control/counters"
 	"weft/control/limits"
-	"weft/control/loop"
 	"weft/control/observe"
 	"weft/control/patience"
 	"weft/control/pipeline"
+	"weft/control/ports"
 	"weft/control/store"
 	"weft/control/underlay"
-	"weft/control/watchdog"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
 	"weft/flowtable"
 	"weft/internal/cpu"
-	"weft/tunnel"
-	"weft/vhost"
 )
 
 const noSlot = flowtable.NoSlot
@@ -118,14 +115,11 @@ type Daemon struct {
 	change sync.Mutex
 
 	pipeline *pipeline.Pipeline
+	ports    *ports.Ports
 	region   *counters.Region // what was counted, for the engine to keep
 
-	ports   map[uint32]*switchPort // change
-	numbers map[uint32]string      // last port's name by number, deleted ones too; change
-	// terminated are the rows of the workers' termination table, by index; change.
-	terminated map[uint32]tunnel.Termination
-	templates  *underlay.Templates
-	underlay   *underlay.Kernel
+	templates *underlay.Templates
+	underlay  *underlay.Kernel
 
 	engineMu sync.Mutex
 	client   engineClient  // nil: none
@@ -136,13 +130,10 @@ type Daemon struct {
 	monitors  observe.Monitors
 	connected *observe.ConnectionEvents
 	limits    limits.Registry
-	guests    *vhost.MemoryPool
-	watched   chan struct{} // groups watch ports: see watchPorts
 	restarts  atomic.Uint64 // engines that died
 	replaced  replacements
 	trouble   atomic.Pointer[string] // why requests have to wait; nil: nothing is known
 	requests  *patience.Requests
-	suspects  *watchdog.Suspects
 
 	servers  *access.Servers
 	stopping context.CancelFunc
@@ -211,12 +202,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(),
-		start:      engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
-		ports:      map[uint32]*switchPort{},
-		terminated: map[uint32]tunnel.Termination{},
-		guests:     vhost.NewMemoryPool(guestMemoryLimits(config.GuestMemoryGiB)),
-		suspects:   watchdog.NewSuspects(),
-		watched:    make(chan struct{}, 1),
+		start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 	}
 	d.requests = patience.NewRequests(d.troubled)
 	var err error
@@ -225,10 +211,19 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
+	if d.underlay, err = underlay.Open(d.log); err != nil {
+		d.store.Close()
+		return nil, err
+	}
+	d.templates = underlay.NewTemplates(d.underlay, d.log)
+	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d, Pipeline: d.pipeline,
+		Templates: d.templates, Kernel: d.underlay, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
+	d.pipeline.Attach(d.ports, d.templates)
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connected = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
 	if err = d.listen(); err != nil {
+		d.underlay.Close()
 		d.store.Close()
 		return nil, err
 	}
@@ -287,12 +282,6 @@ func (c *Config) chooseCores(allowed []int) error {
 // begin brings everything up: the engine (an old one, if it lives), ports,
 // flows, and then the goroutines that keep it all current.
 func (d *Daemon) begin(ctx context.Context) error {
-	var err error
-	if d.underlay, err = underlay.Open(d.log); err != nil {
-		return err
-	}
-	d.templates = underlay.NewTemplates(d.underlay, d.log)
-	d.pipeline.Attach(d, d.templates)
 	saved, err := d.store.Load()
 	if err != nil {
 		return fmt.Errorf("state in %s: %w", d.config.StateDir, err)
@@ -302,15 +291,10 @@ func (d *Daemon) begin(ctx context.Context) error {
 	if err := d.startEngine(saved); err != nil {
 		return err
 	}
-	loop.Notify(d.underlay.Moved) // devices may have changed since their ports were set up
-	loop.Notify(d.watched)        // groups of the saved state may do so
-	d.done.Add(6)
-	go func() { defer d.done.Done(); d.watchPorts(ctx) }()
-	go func() { defer d.done.Done(); d.pipeline.Run(ctx) }()
-	go func() { defer d.done.Done(); d.templates.Follow(ctx) }()
-	go func() { defer d.done.Done(); d.followAddresses(ctx) }()
-	go func() { defer d.done.Done(); d.supervise(ctx) }()
-	go func() { defer d.done.Done(); d.retryPorts(ctx) }()
+	d.done.Go(func() { d.pipeline.Run(ctx) })
+	d.done.Go(func() { d.templates.Follow(ctx) })
+	d.done.Go(func() { d.ports.Run(ctx) })
+	d.done.Go(func() { d.supervise(ctx) })
 	d.serve()
 	return nil
 }
@@ -322,9 +306,7 @@ func (d *Daemon) end() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
-	for _, p := range d.ports {
-		p.driver.close()
-	}
+	d.ports.Close()
 	if d.spare != nil { // before the engine, whose place it would take
 		d.spare.Close()
 		d.spare = nil
@@ -345,23 +327,8 @@ func (d *Daemon) end() {
 		// Its socket is in this process's directory, and nobody answers it now.
 		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
 	}
-	if d.underlay != nil {
-		d.underlay.Close()
-	}
+	d.underlay.Close()
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)
-	}
-}
-
-// followAddresses keeps the uplinks' endpoints as the kernel has addresses,
-// until ctx ends.
-func (d *Daemon) followAddresses(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.underlay.Moved:
-			d.updateEndpoints()
-		}
 	}
 }

@@ -25,8 +25,6 @@ import (
 	"weft/datapath"
 	"weft/engine"
 	"weft/internal/cpu"
-	"weft/port"
-	"weft/tunnel"
 )
 
 // engineClient is engine.Client, or a test's stand-in.
@@ -219,17 +217,13 @@ func (d *Daemon) startEngine(saved store.State) error {
 	}
 	d.region = region
 	d.pipeline.Load(&saved, region, in.counters != nil)
-	d.numbers = saved.Names
 	d.setEngine(in.client)
 	if in.memory != nil {
 		w := workers.New(in.memory, in.client.Gone())
 		d.guard = d.guardEngine(w, in.client)
 		d.pipeline.Inherit(w)
 	}
-	for _, p := range saved.Ports {
-		d.loadPort(p, in.ports[p.Number])
-		delete(in.ports, p.Number)
-	}
+	d.ports.Load(saved.Ports, saved.Names, in.ports)
 	for number, k := range in.ports { // ports that were deleted while control died
 		k.CloseFDs()
 		if in.client != nil {
@@ -237,8 +231,6 @@ func (d *Daemon) startEngine(saved store.State) error {
 			_ = in.client.Forget(k.Request.Key)
 		}
 	}
-	d.updateView()
-	d.UpdateLiveness() // before the old process's megaflows are compared with what groups say now
 	if in.same {
 		return d.takeOver(in)
 	}
@@ -248,20 +240,11 @@ func (d *Daemon) startEngine(saved store.State) error {
 // takeOver goes on with the engine that lives.
 func (d *Daemon) takeOver(in *inheritance) error {
 	w := d.pipeline.Workers()
-	d.templates.SetPorts(d.uplinks(), d.encaps())
+	d.ports.SetTunnels()
 	observe.Disarm(w)
 	w.Connections().Watch(0, nil)
 	d.pipeline.Resume()
-	for number := range uint32(port.MaxPorts) { // whatever rows there are
-		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
-	}
-	d.sendTerminations(w)
-	d.updateEndpointsLocked()
-	for number, p := range d.ports {
-		if !in.attached[number] {
-			d.attachPort(p, true)
-		}
-	}
+	d.ports.TakeOver(w, in.attached)
 	d.receive(w)
 	if err := d.pipeline.AnswerUpcalls(); err != nil {
 		return err
@@ -373,15 +356,10 @@ func (d *Daemon) adoptEngine(client engineClient, w *workers.Workers, resume boo
 	// What comes in on the first port must find the last one there.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	d.templates.Replay(w, d.region.Tunnels)
-	d.terminated = map[uint32]tunnel.Termination{}
-	d.sendTerminations(w)
+	d.ports.Terminate(w)
 	d.pipeline.Fill(w)
 	d.setEngine(client)
-	d.templates.SetPorts(d.uplinks(), d.encaps())
-	d.updateEndpointsLocked()
-	for _, p := range d.ports {
-		d.attachPort(p, resume)
-	}
+	d.ports.AttachAll(resume)
 	d.receive(w)
 	if err := d.pipeline.AnswerUpcalls(); err != nil {
 		d.log.Error("upcalls", "error", err)
@@ -487,7 +465,7 @@ func (d *Daemon) replaceDead(dead engineClient, died time.Time) bool {
 		d.log.Error("the old engine", "error", err)
 	}
 	if hang := d.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
-		d.reportHang(hang)
+		d.ports.Blame(hang)
 	}
 	client, w, err := d.spawn(d.pipeline.Workers().Memory())
 	if err != nil {

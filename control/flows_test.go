@@ -55,7 +55,7 @@ func (f *fakes) want(match, count string) {
 func (f *fakes) vxlanPorts(n int) {
 	f.t.Helper()
 	for i := range n {
-		if _, err := f.d.addPort(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
+		if _, err := f.d.ports.Add(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestControlDies(t *testing.T) {
 func TestRestart(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
-	if err := f.d.deletePort("p2"); err != nil {
+	if err := f.d.ports.Delete("p2"); err != nil {
 		t.Fatal(err)
 	}
 	f.add("in_port=p3,actions=p1", "table=3,priority=7,cookie=0x5,ip,nw_dst=10.0.0.0/8,actions=drop")
@@ -146,11 +146,11 @@ func TestRestart(t *testing.T) {
 	if after := dumpWithout(t, f.d); after != before {
 		t.Errorf("flows before:\n%s\nafter:\n%s", before, after)
 	}
-	ports, err := f.d.listPorts("")
+	ports, err := f.d.ports.List("")
 	if err != nil || len(ports) != 2 || ports[0].Name != "p1" || ports[1].Name != "p3" || ports[1].Number != 3 {
 		t.Errorf("ports after: %+v, %v", ports, err)
 	}
-	p, err := f.d.addPort("p4", []string{"type=vxlan", "vni=9", "remote=192.0.2.1"})
+	p, err := f.d.ports.Add("p4", []string{"type=vxlan", "vni=9", "remote=192.0.2.1"})
 	if err != nil || p.Number != 4 {
 		t.Errorf("a new port has number %d: %v", p.Number, err)
 	}

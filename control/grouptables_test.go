@@ -39,7 +39,7 @@ func TestFailover(t *testing.T) {
 	f.settle()
 	first := f.megaflowActions()
 	f.d.change.Lock()
-	f.d.ports[2].fail(errors.New("unplugged"))
+	f.d.ports.Fail(2, errors.New("unplugged"))
 	f.d.change.Unlock()
 	waitfor.True(t, "the megaflow of a bucket that died goes", func() bool {
 		known := true
@@ -64,10 +64,10 @@ func TestFailover(t *testing.T) {
 func TestFailoverOutlivesControl(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
-	if _, err := f.d.addPort("p2", []string{"type=vxlan", "vni=2", "remote=239.1.1.1", "dev=nosuchdevice"}); err != nil {
+	if _, err := f.d.ports.Add("p2", []string{"type=vxlan", "vni=2", "remote=239.1.1.1", "dev=nosuchdevice"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.d.addPort("p3", []string{"type=vxlan", "vni=3", "remote=192.0.2.3"}); err != nil {
+	if _, err := f.d.ports.Add("p3", []string{"type=vxlan", "vni=3", "remote=192.0.2.3"}); err != nil {
 		t.Fatal(err)
 	}
 	f.group("add", "group_id=1,type=ff,bucket=watch_port:p2,output:p2,bucket=watch_port:p3,output:p3")

@@ -1,11 +1,9 @@
 package control
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,7 +43,7 @@ func (f *fakes) hangWith(number uint32) *fakeEngine {
 
 func (f *fakes) port(name string) (p api.Port) {
 	f.t.Helper()
-	list, err := f.d.listPorts(name)
+	list, err := f.d.ports.List(name)
 	if err != nil || len(list) != 1 {
 		f.t.Fatalf("port %s: %v, %v", name, list, err)
 	}
@@ -70,7 +68,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.add("in_port=1,actions=2")
 	hung := f.hangWith(2)
 	f.add("in_port=2,actions=1") // waits for workers
-	if err := f.d.deletePort("p2"); err != nil {
+	if err := f.d.ports.Delete("p2"); err != nil {
 		t.Error(err)
 	}
 	f.awaitReplacement(hung)
@@ -93,14 +91,14 @@ func TestPortOfHungWorker(t *testing.T) {
 			t.Errorf("detail %q lacks %q", p.Detail, word)
 		}
 	}
-	if p.State != stateFailed || f.d.suspects.Hangs(2) != 1 {
-		t.Errorf("state %s, %d hangs; want failed and 1", p.State, f.d.suspects.Hangs(2))
+	if p.State != "failed" || f.d.ports.Hangs(2) != 1 {
+		t.Errorf("state %s, %d hangs; want failed and 1", p.State, f.d.ports.Hangs(2))
 	}
 	if other := f.port("p1"); strings.Contains(other.Detail, "stood still") {
 		t.Errorf("the other port: %s %q", other.State, other.Detail)
 	}
 	waitfor.True(t, "the port comes back", func() bool {
-		return f.port("p2").Detail != p.Detail && f.d.held(2) == nil && !strings.Contains(f.port("p2").Detail, "stood")
+		return f.port("p2").Detail != p.Detail && f.d.ports.Held(2) == nil && !strings.Contains(f.port("p2").Detail, "stood")
 	})
 }
 
@@ -143,41 +141,7 @@ func TestRequestsDuringReplacement(t *testing.T) {
 	}
 	f.d.change.Unlock()
 	waitfor.True(t, "the port is deleted", func() bool {
-		_, err := f.d.listPorts("p2")
+		_, err := f.d.ports.List("p2")
 		return err != nil
 	})
-}
-
-// retried is a driver that notes how it is attached.
-type retried struct {
-	portDriver
-	resumed []bool
-}
-
-func (r *retried) attach(resume bool) error {
-	r.resumed = append(r.resumed, resume)
-	return nil
-}
-
-func (r *retried) open(*engine.Kept) error { return nil }
-
-func (r *retried) close() {}
-
-// A device that stayed open when its engine went is resumed where that one was: its
-// rings do not begin anew. One that was opened again has nothing to resume.
-func TestRetryResumesAnOpenDevice(t *testing.T) {
-	f := newFakes(t)
-	f.vxlanPorts(1)
-	f.d.change.Lock()
-	defer f.d.change.Unlock()
-	p := f.d.ports[1]
-	r := &retried{portDriver: p.driver}
-	p.driver = r
-	p.fail(errors.New("its engine hung"))
-	f.d.retryPort(p)
-	f.d.failPort(p, errors.New("broken"))
-	f.d.retryPort(p)
-	if !slices.Equal(r.resumed, []bool{true, false}) || p.problem.Load() != nil {
-		t.Errorf("attached with resume %v, want true and then false", r.resumed)
-	}
 }

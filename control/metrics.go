@@ -11,6 +11,7 @@ import (
 	"weft/conntrack"
 	"weft/control/limits"
 	"weft/control/pipeline"
+	"weft/control/ports"
 	"weft/internal/clock"
 )
 
@@ -88,9 +89,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
-		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
+		gauge(metricPortUp, oneIf(p.State == ports.StateUp), p.Name, p.Type)
 		collectPort(out, p)
-		counter(out, metricHangs, float64(c.d.suspects.Hangs(p.Number)), p.Name, p.Type)
+		counter(out, metricHangs, float64(c.d.ports.Hangs(p.Number)), p.Name, p.Type)
 	}
 	now := clock.Monotonic()
 	for i := range s.Workers {

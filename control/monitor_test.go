@@ -96,15 +96,16 @@ func TestMonitorPorts(t *testing.T) {
 	f.vxlanPorts(1)
 	events := f.monitor(api.MonitorRequest{Ports: true, Initial: true})
 	f.mustTell(events, "port initial p1 "+f.stateOf("p1"))
-	if _, err := f.d.addPort("p2", []string{"type=vxlan", "vni=9", "remote=192.0.2.1"}); err != nil {
+	if _, err := f.d.ports.Add("p2", []string{"type=vxlan", "vni=9", "remote=192.0.2.1"}); err != nil {
 		t.Fatal(err)
 	}
 	f.mustTell(events, "port added p2 "+f.stateOf("p2"))
+	number := f.port("p2").Number
 	f.d.change.Lock()
-	f.d.portByName("p2").fail(io.ErrUnexpectedEOF)
+	f.d.ports.Fail(number, io.ErrUnexpectedEOF)
 	f.d.change.Unlock()
 	f.mustTell(events, "port failed p2 failed")
-	if err := f.d.deletePort("p1"); err != nil {
+	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)
 	}
 	for e := range events { // p2 is mended meanwhile, perhaps
@@ -120,7 +121,7 @@ func TestMonitorPorts(t *testing.T) {
 
 func (f *fakes) stateOf(name string) string {
 	f.t.Helper()
-	list, err := f.d.listPorts(name)
+	list, err := f.d.ports.List(name)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -17,10 +17,10 @@ import (
 // writes its settings, and has worker 0 end connections.
 
 // dumpChunk is the number of records read before others get a chance at
-// Daemon.mu.
+// Pipeline.mu.
 const dumpChunk = 8192
 
-// EachConnection calls visit with all connections that filter chooses, with Daemon.mu
+// EachConnection calls visit with all connections that filter chooses, with Pipeline.mu
 // held, and pause once in a while without, until that returns false.
 func (d *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {

@@ -14,7 +14,7 @@ import (
 )
 
 // megaflow is one entry of the workers' caches: the same slot in each of them.
-// Key, mask and actions never change; the rest is guarded by Daemon.mu.
+// Key, mask and actions never change; the rest is guarded by Pipeline.mu.
 type megaflow struct {
 	slot    uint32
 	owner   uint32 // port whose share it counts against

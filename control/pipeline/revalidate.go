@@ -23,7 +23,7 @@ const (
 	// were learnt, so that a guest that makes them up costs a bounded share.
 	macPause = 20 * time.Millisecond
 	// translateChunk is the number of megaflows translated before others get
-	// a chance at Daemon.mu.
+	// a chance at Pipeline.mu.
 	translateChunk = 256
 )
 

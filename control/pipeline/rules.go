@@ -20,7 +20,7 @@ import (
 
 // ruleBook gives rules their places: where their counts lie in the counter
 // region and their text in the state file, from the add to the delete and
-// across restarts. Guarded as Daemon.rules.
+// across restarts. Guarded as Pipeline.rules.
 type ruleBook struct {
 	ages    []uint64 // index: place
 	free    []uint32
@@ -321,7 +321,7 @@ func (d *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, wo
 }
 
 // describeChunk is the number of flows that are put into words before others get a
-// chance at Daemon.mu: first frames do not wait for the end of a long list.
+// chance at Pipeline.mu: first frames do not wait for the end of a long list.
 const describeChunk = 256
 
 // inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.

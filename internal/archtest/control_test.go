@@ -14,6 +14,7 @@ var controlMayImport = map[string][]string{
 		"control/access",
 		"control/patience",
 		"control/observe",
+		"control/ports",
 		"control/pipeline",
 		"control/store",
 		"control/counters",
@@ -23,8 +24,12 @@ var controlMayImport = map[string][]string{
 		"control/loop",
 		"control/watchdog",
 		"control/usererr",
-		"packet", "port", "flowtable", "conntrack", "tunnel", "datapath", "vhost", "tap", "xsk", "afpacket", "openflow", "engine", "api",
+		"packet", "flowtable", "conntrack", "datapath", "openflow", "engine", "api",
 		"internal/cpu", "internal/clock",
+	},
+	"control/ports": {
+		"control/pipeline", "control/store", "control/underlay", "control/watchdog", "control/workers", "control/limits", "control/loop", "control/usererr",
+		"afpacket", "api", "datapath", "engine", "openflow", "port", "tap", "tunnel", "vhost", "xsk",
 	},
 	"control/pipeline": {
 		"control/store", "control/counters", "control/underlay", "control/workers", "control/limits", "control/loop", "control/usererr",

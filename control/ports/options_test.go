@@ -1,10 +1,12 @@
-package control
+package ports
 
 import (
 	"errors"
 	"maps"
 	"strings"
 	"testing"
+
+	"weft/control/usererr"
 )
 
 // Every refusal names the word and what was expected.
@@ -44,7 +46,7 @@ func TestOptionsRefused(t *testing.T) {
 		{"type=vxlan vni=1 remote=flow dst_port=0", "dst_port=0", "1 to 65535"},
 	} {
 		_, _, _, err := parseOptions(strings.Fields(c.words))
-		var input *InputError
+		var input *usererr.Error
 		if !errors.As(err, &input) {
 			t.Errorf("%s: %v", c.words, err)
 			continue

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"context"
@@ -13,7 +13,7 @@ const livenessInterval = 50 * time.Millisecond
 
 // watchPorts tells groups of ports that come and go until ctx ends. While none wants
 // to know it rests: each look takes time from whoever is on this core.
-func (d *Daemon) watchPorts(ctx context.Context) {
+func (d *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,13 +34,13 @@ func (d *Daemon) watchPorts(ctx context.Context) {
 // UpdateLiveness is the pipeline's: it notes which ports are down, if a group watches
 // ports, and reports whether that has changed; watchPorts does so again before long.
 // Caller holds change.
-func (d *Daemon) UpdateLiveness() (changed bool) {
+func (d *Ports) UpdateLiveness() (changed bool) {
 	if !d.pipeline.WatchesPorts() {
 		return false
 	}
 	loop.Notify(d.watched)
-	for _, p := range d.ports {
-		down := p.problem.Load() != nil || p.driver.status().state != stateUp
+	for _, p := range d.all {
+		down := p.problem.Load() != nil || p.driver.status().state != StateUp
 		if down != p.info.Down {
 			p.info.Down, changed = down, true
 		}

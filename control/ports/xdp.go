@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"fmt"
@@ -115,7 +115,7 @@ func (p *xdpPort) status() portStatus {
 		return portStatus{state: stateFailed}
 	}
 	s := p.uplink.Status()
-	st := portStatus{state: stateUp, mode: s.Mode}
+	st := portStatus{state: StateUp, mode: s.Mode}
 	if p.linkTrouble != "" {
 		st.state = stateDown
 		s.Notes = append([]string{p.linkTrouble}, s.Notes...)

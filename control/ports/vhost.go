@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"context"
@@ -150,7 +150,7 @@ func (p *vhostPort) status() portStatus {
 	st := s.Status()
 	switch {
 	case st.Running:
-		return portStatus{state: stateUp}
+		return portStatus{state: StateUp}
 	case st.Connected:
 		return portStatus{state: stateWaiting, detail: "connected, the guest's driver is not ready"}
 	case st.LastError != "":

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"net"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"weft/control/usererr"
 	"weft/engine"
 	"weft/openflow"
 	"weft/tap"
@@ -54,7 +55,7 @@ func (p *tapPort) open(kept *engine.Kept) error {
 	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"], Offloads: p.values["offloads"] == "on"}
 	if cfg.Dev == "" {
 		if expected := deviceName(p.name); expected != "" {
-			return inputf("port name %s: without dev= it is the tap's name too; expected %s", p.name, expected)
+			return usererr.Errorf("port name %s: without dev= it is the tap's name too; expected %s", p.name, expected)
 		}
 		cfg.Dev = p.name
 	}
@@ -101,7 +102,7 @@ func (p *tapPort) status() portStatus {
 	case !s.Up:
 		return portStatus{state: stateDown, detail: "device " + s.Dev + " is down"}
 	}
-	return portStatus{state: stateUp}
+	return portStatus{state: StateUp}
 }
 
 func (p *tapPort) close() {

@@ -1,18 +1,18 @@
-package control
+package ports
 
 import "testing"
 
 // A port that was deleted and added again has its number back, so that flows
 // that were added by its name mean it still; another name gets another number.
 func TestNumbersStayWithNames(t *testing.T) {
-	f := newFakes(t)
-	f.vxlanPorts(3)
-	if err := f.d.deletePort("p2"); err != nil {
+	ports, _ := newTestPorts(t)
+	ports.vxlanPorts(t, 3)
+	if err := ports.Delete("p2"); err != nil {
 		t.Fatal(err)
 	}
 	add := func(name, vni string) uint32 {
 		t.Helper()
-		p, err := f.d.addPort(name, []string{"type=vxlan", "vni=" + vni, "remote=192.0.2.1"})
+		p, err := ports.Add(name, []string{"type=vxlan", "vni=" + vni, "remote=192.0.2.1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"maps"
@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"weft/control/underlay"
+	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/engine"
@@ -58,18 +59,18 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 	group := groupOf(p.values)
 	switch {
 	case group.IsValid() && p.values["dev"] == "":
-		return inputf("remote=%s: expected dev= too for a multicast group, the device to reach it by", remote)
+		return usererr.Errorf("remote=%s: expected dev= too for a multicast group, the device to reach it by", remote)
 	case !group.IsValid() && p.values["dev"] != "":
-		return inputf("dev=%s: expected with a multicast group as remote= alone; the kernel's routes decide otherwise", p.values["dev"])
+		return usererr.Errorf("dev=%s: expected with a multicast group as remote= alone; the kernel's routes decide otherwise", p.values["dev"])
 	case remote == "flow":
 		return nil
 	}
 	if (group.IsValid() || strings.Contains(remote, ",")) && p.values["vni"] == "flow" {
-		return inputf("remote=%s: expected a vni of the port's own for several remotes", remote)
+		return usererr.Errorf("remote=%s: expected a vni of the port's own for several remotes", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
 		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // checked by the option table
-			return inputf("local=%s: expected an address of the same family as remote=%s", local, remote)
+			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
 	p.join()
@@ -100,7 +101,7 @@ func (p *vxlanPort) status() portStatus {
 	if p.membership.Trouble != "" {
 		return portStatus{state: stateDown, detail: p.membership.Trouble}
 	}
-	return portStatus{state: stateUp}
+	return portStatus{state: StateUp}
 }
 
 func (p *vxlanPort) close() {
@@ -159,9 +160,9 @@ var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
 // sendTerminations makes the workers' tables what the ports say. Caller holds
 // change.
-func (d *Daemon) sendTerminations(w *workers.Workers) {
+func (d *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
-		p := d.ports[no]
+		p := d.all[no]
 		switch {
 		case p != nil && p.kind == kindVXLAN:
 			t := p.termination()
@@ -179,9 +180,9 @@ func (d *Daemon) sendTerminations(w *workers.Workers) {
 
 // uplinks maps the devices of uplink ports to their numbers. Caller holds
 // change.
-func (d *Daemon) uplinks() map[string]uint32 {
+func (d *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
-	for no, p := range d.ports {
+	for no, p := range d.all {
 		if p.info.Kind == openflow.PortUplink && p.opened {
 			devices[p.values["dev"]] = no
 		}
@@ -190,16 +191,16 @@ func (d *Daemon) uplinks() map[string]uint32 {
 }
 
 // updateEndpoints tells the uplinks which datagrams are for the switch.
-func (d *Daemon) updateEndpoints() {
+func (d *Ports) updateEndpoints() {
 	d.change.Lock()
 	defer d.change.Unlock()
 	d.followDevices()
 	d.updateEndpointsLocked()
 }
 
-func (d *Daemon) updateEndpointsLocked() {
+func (d *Ports) updateEndpointsLocked() {
 	endpoints := d.endpoints()
-	for _, p := range d.ports {
+	for _, p := range d.all {
 		if p.opened {
 			p.driver.network(endpoints)
 		}
@@ -208,13 +209,13 @@ func (d *Daemon) updateEndpointsLocked() {
 
 // endpoints are the local ends of all vxlan ports: the address a port names, or
 // else every address of every uplink's device. Sorted.
-func (d *Daemon) endpoints() []netip.AddrPort {
+func (d *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range d.uplinks() {
-		local = append(local, d.underlay.AddressesOf(device)...)
+		local = append(local, d.kernel.AddressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}
-	for _, p := range d.ports {
+	for _, p := range d.all {
 		if p.kind != kindVXLAN {
 			continue
 		}

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/store"
+	"weft/control/usererr"
 	"weft/engine"
 	"weft/openflow"
 	"weft/port"
 	"weft/vhost"
 )
 
-// portDriver is a port's device. Callers hold Daemon.change, but for fault,
+// portDriver is a port's device. Callers hold the lock of changes, but for fault,
 // network and status, which may come at any time: a driver has a lock of its
 // own.
 type portDriver interface {
@@ -47,7 +48,7 @@ type portStatus struct{ state, detail, mode, reason string }
 
 // States of a port.
 const (
-	stateUp      = "up"
+	StateUp      = "up"
 	stateDown    = "down"    // the device is there and does not forward
 	stateWaiting = "waiting" // for a guest
 	stateFailed  = "failed"  // could not be set up, or broke; tried again
@@ -79,7 +80,7 @@ type portContext struct {
 	kind   string
 	values map[string]string // options, defaults filled in
 	log    *slog.Logger
-	engine func() engineClient       // nil: there is none for the moment
+	engine Engine
 	held   func(number uint32) error // why no engine gets the port, nil if one may
 	guests *vhost.MemoryPool         // what guests have mapped
 }
@@ -90,7 +91,7 @@ func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
 // keep has the engine keep what open needs to take the device up.
 func (c *portContext) keep(blob []byte, fds []int) error {
-	client := c.engine()
+	client := c.engine.Client()
 	if client == nil {
 		return engine.ErrGone
 	}
@@ -101,7 +102,7 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 	if err := c.held(c.number); err != nil {
 		return err
 	}
-	client := c.engine()
+	client := c.engine.Client()
 	if client == nil {
 		return engine.ErrGone
 	}
@@ -111,7 +112,7 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 // detach takes the port from the workers and returns its device's state. A port
 // that is not attached has none.
 func (c *portContext) detach() (json.RawMessage, error) {
-	client := c.engine()
+	client := c.engine.Client()
 	if client == nil {
 		return nil, engine.ErrGone
 	}
@@ -120,12 +121,12 @@ func (c *portContext) detach() (json.RawMessage, error) {
 
 // forget undoes keep.
 func (c *portContext) forget() {
-	if client := c.engine(); client != nil {
+	if client := c.engine.Client(); client != nil {
 		_ = client.Forget(keepKey(c.number)) // an engine that is gone has forgotten
 	}
 }
 
-// switchPort is a port. Guarded by Daemon.change; driver has a lock of its own.
+// switchPort is a port. The lock of changes guards it; driver has a lock of its own.
 type switchPort struct {
 	saved   store.Port
 	kind    string
@@ -145,7 +146,7 @@ func (p *switchPort) fail(err error) {
 }
 
 // newPort makes a port, checked, without its device.
-func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
+func (d *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
 	}
@@ -165,13 +166,13 @@ func (d *Daemon) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
-		log: d.log.With("port", saved.Name), engine: d.engine, held: d.held, guests: d.guests,
+		log: d.log.With("port", saved.Name), engine: d.engine, held: d.Held, guests: d.guests,
 	})
 	return p, nil
 }
 
-// addPort adds a port: all of it or nothing.
-func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
+// Add adds a port: all of it or nothing.
+func (d *Ports) Add(name string, options []string) (api.Port, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	number, err := d.freeNumber(name)
@@ -204,22 +205,22 @@ func (d *Daemon) addPort(name string, options []string) (api.Port, error) {
 }
 
 // conflict refuses what another port has already.
-func (d *Daemon) conflict(p *switchPort) error {
-	for _, o := range d.ports {
+func (d *Ports) conflict(p *switchPort) error {
+	for _, o := range d.all {
 		if o.saved.Name == p.saved.Name {
-			return inputf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
+			return usererr.Errorf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
 		}
 		if o.kind != p.kind {
 			continue
 		}
 		for _, key := range exclusive[p.kind] {
 			if p.values[key] == o.values[key] && p.values[key] != "" && p.values["netns"] == o.values["netns"] {
-				return inputf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
+				return usererr.Errorf("%s=%s: port %s has it already; expected another", key, p.values[key], o.saved.Name)
 			}
 		}
 		if p.kind == kindVXLAN && p.udpPort == o.udpPort && p.values["vni"] == o.values["vni"] &&
 			p.values["remote"] == o.values["remote"] && p.values["local"] == o.values["local"] {
-			return inputf("vni=%s: port %s has the same vni, remote, local and dst_port; expected one of them to differ",
+			return usererr.Errorf("vni=%s: port %s has the same vni, remote, local and dst_port; expected one of them to differ",
 				p.values["vni"], o.saved.Name)
 		}
 	}
@@ -232,10 +233,10 @@ var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindX
 // freeNumber is the number that the last port of this name had, so that flows
 // that name it go on meaning it; else one that no port ever had; else the lowest
 // that is free.
-func (d *Daemon) freeNumber(name string) (uint32, error) {
+func (d *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if d.ports[n] != nil {
+		if d.all[n] != nil {
 			continue
 		}
 		free = n
@@ -256,16 +257,16 @@ func (d *Daemon) freeNumber(name string) (uint32, error) {
 }
 
 // enterPort makes the port known to flows. Its statistics start at 0.
-func (d *Daemon) enterPort(p *switchPort) {
-	d.ports[p.saved.Number] = p
+func (d *Ports) enterPort(p *switchPort) {
+	d.all[p.saved.Number] = p
 	d.pipeline.ResetPort(p.saved.Number)
 	d.portsChanged()
 }
 
 // leavePort takes the port out of flows' sight; when it returns, no worker
 // sends to it.
-func (d *Daemon) leavePort(p *switchPort) {
-	delete(d.ports, p.saved.Number)
+func (d *Ports) leavePort(p *switchPort) {
+	delete(d.all, p.saved.Number)
 	d.updateView() // from now on nothing is learnt on it
 	d.pipeline.ForgetPort(p.saved.Number)
 	d.portsChanged()
@@ -273,19 +274,19 @@ func (d *Daemon) leavePort(p *switchPort) {
 }
 
 // portsChanged makes a new view of the ports and has everything follow it.
-func (d *Daemon) portsChanged() {
+func (d *Ports) portsChanged() {
 	d.updateView()
 	d.sendTerminations(d.pipeline.Workers())
-	d.templates.SetPorts(d.uplinks(), d.encaps())
+	d.SetTunnels()
 	d.updateEndpointsLocked()
-	loop.Notify(d.underlay.Moved) // what the devices are like now
+	loop.Notify(d.kernel.Moved) // what the devices are like now
 	d.pipeline.PortsChanged()
 }
 
-func (d *Daemon) updateView() {
+func (d *Ports) updateView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
-	for no, p := range d.ports {
+	for no, p := range d.all {
 		infos = append(infos, p.info)
 		if p.kind == kindVXLAN {
 			udpPort[no] = p.udpPort
@@ -295,8 +296,8 @@ func (d *Daemon) updateView() {
 	d.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// deletePort deletes a port. Flows that name it stay, with its number.
-func (d *Daemon) deletePort(name string) error {
+// Delete deletes a port. Flows that name it stay, with its number.
+func (d *Ports) Delete(name string) error {
 	d.change.Lock()
 	defer d.change.Unlock()
 	p := d.portByName(name)
@@ -313,8 +314,8 @@ func (d *Daemon) deletePort(name string) error {
 	return nil
 }
 
-func (d *Daemon) portByName(name string) *switchPort {
-	for _, p := range d.ports {
+func (d *Ports) portByName(name string) *switchPort {
+	for _, p := range d.all {
 		if p.saved.Name == name {
 			return p
 		}
@@ -322,12 +323,12 @@ func (d *Daemon) portByName(name string) *switchPort {
 	return nil
 }
 
-// listPorts describes all ports by number, or the one named.
-func (d *Daemon) listPorts(name string) ([]api.Port, error) {
+// List describes all ports by number, or the one named.
+func (d *Ports) List(name string) ([]api.Port, error) {
 	d.change.Lock()
 	defer d.change.Unlock()
 	list := []api.Port{}
-	for _, p := range d.ports {
+	for _, p := range d.all {
 		if name == "" || p.saved.Name == name {
 			list = append(list, d.describe(p))
 		}
@@ -339,7 +340,7 @@ func (d *Daemon) listPorts(name string) ([]api.Port, error) {
 	return list, nil
 }
 
-func (d *Daemon) describe(p *switchPort) api.Port {
+func (d *Ports) describe(p *switchPort) api.Port {
 	s := portStatus{state: stateFailed}
 	if problem := p.problem.Load(); problem != nil {
 		s.detail = *problem
@@ -353,10 +354,10 @@ func (d *Daemon) describe(p *switchPort) api.Port {
 }
 
 // Fault is the pipeline's: it passes on that the workers have stopped using a port.
-func (d *Daemon) Fault(number uint32, why string) {
+func (d *Ports) Fault(number uint32, why string) {
 	d.change.Lock()
 	defer d.change.Unlock()
-	if p := d.ports[number]; p != nil {
+	if p := d.all[number]; p != nil {
 		d.log.Error("port is broken", "port", p.saved.Name, "why", why)
 		if p.driver.fault(why) {
 			return
@@ -368,7 +369,7 @@ func (d *Daemon) Fault(number uint32, why string) {
 // loadPort makes a port from the state file, with the device an earlier control
 // process had, if any. A port that cannot be set up stays, failed, and is tried
 // again. attached: the engine has it.
-func (d *Daemon) loadPort(saved store.Port, kept *engine.Kept) {
+func (d *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p, err := d.newPort(saved)
 	if err != nil {
 		d.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
@@ -377,7 +378,7 @@ func (d *Daemon) loadPort(saved store.Port, kept *engine.Kept) {
 		}
 		return
 	}
-	d.ports[saved.Number] = p
+	d.all[saved.Number] = p
 	if err := p.driver.open(kept); err != nil {
 		d.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
 		p.fail(err)
@@ -387,11 +388,11 @@ func (d *Daemon) loadPort(saved store.Port, kept *engine.Kept) {
 }
 
 // attachPort gives a port's device to the engine; a failure is noted.
-func (d *Daemon) attachPort(p *switchPort, resume bool) {
+func (d *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
 	}
-	if err := d.held(p.saved.Number); err != nil {
+	if err := d.Held(p.saved.Number); err != nil {
 		p.fail(err)
 		return
 	}
@@ -407,21 +408,21 @@ func (d *Daemon) attachPort(p *switchPort, resume bool) {
 const retryInterval = 2 * time.Second
 
 // retryPorts tries failed ports again, until ctx ends.
-func (d *Daemon) retryPorts(ctx context.Context) {
+func (d *Ports) retryPorts(ctx context.Context) {
 	for loop.Sleep(ctx, retryInterval) {
 		d.change.Lock()
-		for _, p := range d.ports {
+		for _, p := range d.all {
 			d.retryPort(p)
 		}
 		d.change.Unlock()
 	}
 }
 
-func (d *Daemon) retryPort(p *switchPort) {
-	if p.problem.Load() == nil || d.engine() == nil {
+func (d *Ports) retryPort(p *switchPort) {
+	if p.problem.Load() == nil || d.engine.Client() == nil {
 		return
 	}
-	if err := d.held(p.saved.Number); err != nil {
+	if err := d.Held(p.saved.Number); err != nil {
 		p.fail(err)
 		return
 	}

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"errors"
@@ -22,21 +22,21 @@ type deviceFollower interface {
 
 // followDevices has the ports follow their devices, and sets up at once those
 // whose device has come back. Caller holds change.
-func (d *Daemon) followDevices() {
-	for _, p := range d.ports {
+func (d *Ports) followDevices() {
+	for _, p := range d.all {
 		f, ok := p.driver.(deviceFollower)
 		if !ok {
 			continue
 		}
 		if p.opened && p.problem.Load() == nil {
-			if err := f.follow(d.underlay); err != nil {
+			if err := f.follow(d.kernel); err != nil {
 				d.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
 				d.failPort(p, err)
 				p.lost = true
 			}
 		}
 		// Only once, for an attempt may cause further events; then at intervals.
-		if p.lost && f.present(d.underlay) {
+		if p.lost && f.present(d.kernel) {
 			p.lost = false
 			d.retryPort(p)
 		}
@@ -44,11 +44,11 @@ func (d *Daemon) followDevices() {
 }
 
 // failPort closes a port's device; it is tried again. Caller holds change.
-func (d *Daemon) failPort(p *switchPort, why error) {
+func (d *Ports) failPort(p *switchPort, why error) {
 	p.driver.close()
 	p.opened = false
 	p.fail(why)
-	d.templates.SetPorts(d.uplinks(), d.encaps())
+	d.SetTunnels()
 }
 
 // device asks the kernel about the port's device, which was set up with that

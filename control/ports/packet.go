@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"net/netip"
@@ -135,7 +135,7 @@ func (p *packetPort) status() portStatus {
 	if whole, why := p.uplink.Whole(); !whole {
 		reason += "; large frames in tunnels go as trains: " + why
 	}
-	return portStatus{state: stateUp, mode: "packet", reason: reason}
+	return portStatus{state: StateUp, mode: "packet", reason: reason}
 }
 
 func (p *packetPort) close() {

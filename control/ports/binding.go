@@ -1,8 +1,9 @@
-package control
+package ports
 
 import (
 	"strings"
 
+	"weft/control/usererr"
 	"weft/openflow"
 )
 
@@ -38,7 +39,7 @@ func fillBinding(info *openflow.PortInfo, kind string, values map[string]string)
 	}
 	b, wrong, expected := openflow.ParseBinding(macs, addresses)
 	if expected != "" {
-		return inputf("addresses=%s: expected %s, mac= included", wrong, expected)
+		return usererr.Errorf("addresses=%s: expected %s, mac= included", wrong, expected)
 	}
 	info.Binding = b
 	return nil

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"fmt"
@@ -12,13 +12,6 @@ import (
 
 	"weft/control/usererr"
 )
-
-// InputError is wrong input.
-type InputError = usererr.Error
-
-func asInput(err error) error { return usererr.Mark(err) }
-
-func inputf(format string, args ...any) error { return usererr.Errorf(format, args...) }
 
 // option is one row of a kind's table: what its value must be. check returns
 // what was expected, "" if the value is right.
@@ -42,11 +35,11 @@ var reservedNames = []string{
 
 func checkPortName(name string) error {
 	if !portName.MatchString(name) {
-		return inputf("port name %q: expected a letter, then up to 62 letters, digits, or any of _ . -", name)
+		return usererr.Errorf("port name %q: expected a letter, then up to 62 letters, digits, or any of _ . -", name)
 	}
 	for _, word := range reservedNames {
 		if strings.EqualFold(name, word) {
-			return inputf("port name %q: is a word of the flow syntax; expected another", name)
+			return usererr.Errorf("port name %q: is a word of the flow syntax; expected another", name)
 		}
 	}
 	return nil
@@ -60,20 +53,20 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || key == "" {
-			return "", nil, nil, inputf("%s: expected KEY=VALUE, as in type=tap", word)
+			return "", nil, nil, usererr.Errorf("%s: expected KEY=VALUE, as in type=tap", word)
 		}
 		if _, twice := given[key]; twice {
-			return "", nil, nil, inputf("%s: option %s is given twice", word, key)
+			return "", nil, nil, usererr.Errorf("%s: option %s is given twice", word, key)
 		}
 		given[key] = value
 	}
 	kind, ok := given["type"]
 	if !ok {
-		return "", nil, nil, inputf("type= is missing; expected type=%s", strings.Join(kindNames(), "|"))
+		return "", nil, nil, usererr.Errorf("type= is missing; expected type=%s", strings.Join(kindNames(), "|"))
 	}
 	k, ok := portKinds[kind]
 	if !ok {
-		return "", nil, nil, inputf("type=%s: expected one of %s", kind, strings.Join(kindNames(), ", "))
+		return "", nil, nil, usererr.Errorf("type=%s: expected one of %s", kind, strings.Join(kindNames(), ", "))
 	}
 	values, err = k.options.check(kind, words)
 	return kind, values, given, err
@@ -90,10 +83,10 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 		}
 		row, known := t[key]
 		if !known {
-			return nil, inputf("%s: type=%s has no option %s; expected one of %s", word, kind, key, strings.Join(t.names(), ", "))
+			return nil, usererr.Errorf("%s: type=%s has no option %s; expected one of %s", word, kind, key, strings.Join(t.names(), ", "))
 		}
 		if expected := row.check(value); expected != "" {
-			return nil, inputf("%s: expected %s", word, expected)
+			return nil, usererr.Errorf("%s: expected %s", word, expected)
 		}
 		values[key] = value
 	}
@@ -102,7 +95,7 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 			continue
 		}
 		if t[key].required {
-			return nil, inputf("%s= is missing; type=%s needs %s", key, kind, strings.Join(t.needed(), ", "))
+			return nil, usererr.Errorf("%s= is missing; type=%s needs %s", key, kind, strings.Join(t.needed(), ", "))
 		}
 		if t[key].value != "" {
 			values[key] = t[key].value

@@ -1,4 +1,4 @@
-package control
+package ports
 
 import (
 	"strconv"
@@ -53,9 +53,9 @@ func parseEncap(values map[string]string) underlay.Encap {
 }
 
 // encaps are the settings of all vxlan ports by number. Caller holds change.
-func (d *Daemon) encaps() map[uint32]underlay.Encap {
+func (d *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
-	for no, p := range d.ports {
+	for no, p := range d.all {
 		if p.kind == kindVXLAN {
 			m[no] = parseEncap(p.values)
 		}

@@ -1,0 +1,30 @@
+package ports
+
+import (
+	"weft/control/limits"
+	"weft/vhost"
+)
+
+// guestMemoryLimits are the machine's, with the --guest-memory-gib of the daemon.
+func guestMemoryLimits(gib int) vhost.MemoryLimits {
+	l := vhost.DefaultMemoryLimits()
+	if gib > 0 {
+		l.Guest = min(uint64(gib)<<30, l.All/2)
+	}
+	return l
+}
+
+// LimitRows is a limits.Source: the memory that guests have mapped into the engine, by
+// port and in all.
+func (d *Ports) LimitRows(emit func(limits.Row)) {
+	l, use := d.guests.Use()
+	for _, u := range use {
+		if u.Port == 0 {
+			emit(limits.Row{Name: "guest_memory", Unit: "bytes", Holder: limits.All(), Used: u.Bytes, Limit: l.All, Refused: u.Refused})
+			emit(limits.Row{Name: "guest_mappings", Unit: "entries", Holder: limits.All(), Used: uint64(u.Mappings), Limit: uint64(l.Mappings)})
+			continue
+		}
+		emit(limits.Row{Name: "guest_memory", Unit: "bytes", Holder: limits.Port(u.Port), Used: u.Bytes,
+			Guarantee: l.Share, Limit: l.Guest, Refused: u.Refused})
+	}
+}

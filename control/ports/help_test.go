@@ -1,0 +1,88 @@
+package ports
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/control/counters"
+	"weft/control/pipeline"
+	"weft/control/store"
+	"weft/control/underlay"
+	"weft/control/workers"
+	"weft/control/workers/workertest"
+	"weft/datapath"
+	"weft/engine"
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// noEngine is an Engine and its Client, which takes everything.
+type noEngine struct{}
+
+func (e noEngine) Client() Client                          { return e }
+func (noEngine) Attach(engine.Attach, []int) error         { return nil }
+func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
+func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
+func (noEngine) Forget(string) error                       { return nil }
+
+// noMonitors are nobody.
+type noMonitors struct{}
+
+func (noMonitors) Count() int                                                  { return 0 }
+func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
+
+// newTestPorts makes ports over a pipeline with one worker; it returns them with the lock
+// of changes.
+func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, change := slog.New(slog.DiscardHandler), new(sync.Mutex)
+	disk, err := store.Open(t.TempDir())
+	check(err)
+	t.Cleanup(func() { _ = disk.Close() })
+	kernel, err := underlay.Open(log)
+	check(err)
+	t.Cleanup(kernel.Close)
+	sizes := datapath.Sizes{
+		Cache: flowtable.Sizes{Megaflows: 64, Exact: 64, Masks: 4, Actions: 512},
+		Held:  16, CommandRing: 1 << 18, UpcallRing: 1 << 12, Templates: underlay.MaxTemplates,
+	}
+	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: sizes}, nil)
+	check(err)
+	t.Cleanup(memory.Close)
+	gone := make(chan struct{})
+	worker := workertest.New(memory.Shared[0], memory.UpcallEvent, gone)
+	t.Cleanup(func() { close(gone); worker.Wait() })
+	p := pipeline.New(pipeline.Setup{Change: change, Store: disk, Monitors: noMonitors{}, Sizes: sizes.Cache, Cores: []int{0}, Log: log})
+	templates := underlay.NewTemplates(kernel, log)
+	ports := New(Setup{Change: change, Store: disk, Engine: noEngine{}, Pipeline: p, Templates: templates, Kernel: kernel, Log: log})
+	p.Attach(ports, templates)
+	region, err := counters.New(sizes.Cache.Megaflows)
+	check(err)
+	p.Load(&store.State{}, region, false)
+	ports.Load(nil, map[uint32]string{}, nil)
+	w := workers.New(memory, gone)
+	templates.Replay(w, region.Tunnels)
+	p.Fill(w)
+	return ports, change
+}
+
+// vxlanPorts makes ports p1 to pn, which need no device.
+func (d *Ports) vxlanPorts(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := d.Add(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package ports
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"weft/engine"
+)
+
+// retried is a driver that notes how it is attached.
+type retried struct {
+	portDriver
+	resumed []bool
+}
+
+func (r *retried) attach(resume bool) error {
+	r.resumed = append(r.resumed, resume)
+	return nil
+}
+
+func (r *retried) open(*engine.Kept) error { return nil }
+
+func (r *retried) close() {}
+
+// A device that stayed open when its engine went is resumed where that one was: its
+// rings do not begin anew. One that was opened again has nothing to resume.
+func TestRetryResumesAnOpenDevice(t *testing.T) {
+	ports, change := newTestPorts(t)
+	ports.vxlanPorts(t, 1)
+	change.Lock()
+	defer change.Unlock()
+	p := ports.all[1]
+	r := &retried{portDriver: p.driver}
+	p.driver = r
+	p.fail(errors.New("its engine hung"))
+	ports.retryPort(p)
+	ports.failPort(p, errors.New("broken"))
+	ports.retryPort(p)
+	if !slices.Equal(r.resumed, []bool{true, false}) || p.problem.Load() != nil {
+		t.Errorf("attached with resume %v, want true and then false", r.resumed)
+	}
+}
