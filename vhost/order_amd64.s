@@ -16,7 +16,7 @@ TEXT ·storeRelease64(SB), NOSPLIT, $0-16
 	RET
 
 // func fence()
-// A locked operation on a line that is at hand is cheaper than MFENCE.
+// A locked operation on a line that is in the cache is cheaper than MFENCE.
 TEXT ·fence(SB), NOSPLIT, $0-0
 	LOCK
 	ADDL $0, 0(SP)

@@ -8,27 +8,29 @@ import (
 	"weft/packet"
 )
 
-// A ring seen from the device: split (virtio 1.2 section 2.7, ring_split.go) or
-// packed (section 2.8, ring_packed.go). The verbs are the same, and which it is
-// is asked once a batch, never once a chain.
+// A ring from the device's side: split (virtio 1.2 section 2.7, ring_split.go) or
+// packed (section 2.8, ring_packed.go). Both have the same operations. The layout is
+// checked once a batch, never once a chain.
 //
-//	waiting, look   how many chains the driver has made available
+//	waiting, look   count the chains that the driver has made available
 //	peek, headAt    read their first descriptors
 //	walk            list the memory of a chain (ring_chain.go)
-//	take            complete a chain: an element is written where the driver does not look
-//	publish         show the driver all that was taken, and call it
-//	retain          the same in a stream, but for the newest
+//	take            complete a chain: write a used element where the driver does not see it
+//	publish         show the driver all completed chains, and call it
+//	retain          publish, but hold back the newest chains while frames keep coming
 //	arm, disarm     ask for a kick, or for none
 //
-// Chains are completed in the order in which they were taken (VIRTIO_F_IN_ORDER
-// costs nothing), and the driver learns of it with publish, so that a device
-// that dies in between has told the guest nothing. Of a split ring its successor
-// must know the used index, in guest memory, and what was retained beyond it (retain);
-// this, and all of a packed ring, the record knows (ring_record.go).
+// Chains are completed in the order in which they were taken, so VIRTIO_F_IN_ORDER
+// costs nothing. The driver sees a completed chain only after publish, so an engine
+// that dies before has changed nothing for the guest. The next engine needs, for a
+// split ring, the used index, which is in guest memory, and the number of chains that
+// retain held back. It needs, for a packed ring, the whole position. The record has
+// both (ring_record.go).
 //
-// Guest memory is read once into locals, which are checked and used. An index
-// or a flag that the driver writes is read only when what was seen before is
-// used up, for each reading takes the line away from the driver.
+// A word of guest memory is read once into a local, which is checked and then used.
+// An index or a flag that the driver writes is read again only when the chains of the
+// last read are used up, because each read takes the cache line from the driver's
+// core.
 const (
 	descAlign, availAlign, usedAlign = 16, 2, 4
 
@@ -39,8 +41,8 @@ const (
 	descIndirect = 4
 )
 
-// maxSegments bounds a chain, or all chains that one frame fills, in pieces of
-// memory. A chain beyond it breaks the queue.
+// maxSegments is the number of pieces of memory in one chain, or in all chains that
+// one frame fills. A longer chain breaks the device.
 const maxSegments = packet.MaxSpans
 
 type segment struct {
@@ -48,40 +50,40 @@ type segment struct {
 	n    uint32
 }
 
-// head is the first descriptor of an available chain, as read.
+// head is a copy of the first descriptor of an available chain.
 type head struct {
 	addr  uint64
 	n     uint32
 	flags uint16
-	next  uint16 // split: the descriptor that follows; packed: the position of this one
-	id    uint32 // split: the descriptor's number; packed: buffer id, and the number of descriptors << 16
+	next  uint16 // split: index of the next descriptor; packed: position of this descriptor
+	id    uint32 // split: index of this descriptor; packed: buffer id, and the number of descriptors << 16
 }
 
-// ring is one vring. Worker owns.
+// ring is one vring. The worker owns it after open.
 type ring struct {
 	desc, avail, used unsafe.Pointer // packed: descriptors, driver area, device area
-	elems             unsafe.Pointer // where take writes: the used ring's elements, or the record's
+	elems             unsafe.Pointer // used elements that take writes: in the used ring, or in the record
 	mem               *memory
-	last              region // the region found last
+	last              region // region of the last successful find
 	num               uint32
-	mask              uint32 // of elems
-	next              uint16 // chains taken, free-running; split: the avail position of the next
-	seen              uint16 // chains seen; split: the driver's avail index, as last read
-	done              uint16 // elements written; split: the used position of the next
-	published         uint16 // elements as the driver sees them; split: its used index
+	mask              uint32 // mask of an index into elems
+	next              uint16 // number of chains taken, modulo 65536; split: the next avail position
+	seen              uint16 // number of chains seen; split: the driver's avail index at the last read
+	done              uint16 // number of elements written; split: the next used position
+	published         uint16 // number of elements visible to the driver; split: the used index
 	usedFlags         uint32
 	packed            bool
 	eventIndex        bool
 	notifyOnEmpty     bool
-	callOnce          bool         // call at the next publish, whatever the driver wants
-	quiet             bool         // the driver wants no calls, as seen last
-	retains           bool         // see retain
-	unchanged         bool         // the elements written last were there already
-	kick              int          // -1: none; a front end's, to wait on and nothing else
-	call              *shm.Foreign // nil: none
+	callOnce          bool         // the next publish calls the driver, whether or not it wants a call
+	quiet             bool         // the driver wanted no calls at the last publish
+	retains           bool         // retain may hold chains back
+	unchanged         bool         // the last elements written had these values before
+	kick              int          // -1: none; the front end shares it, so it is only waited on
+	call              *shm.Foreign // nil: no call event
 	fault             *fault
-	log               *dirtyLog     // nil: none
-	flight            *inflightRing // nil: none
+	log               *dirtyLog     // nil: no dirty log
+	flight            *inflightRing // nil: no inflight buffer
 	index             int
 
 	packedPosition
@@ -90,7 +92,8 @@ type ring struct {
 	segments [maxSegments]segment
 }
 
-// parts are a ring's three pieces of guest memory: name, bytes, alignment.
+// part is one of the three pieces of guest memory of a ring: name, address, size and
+// alignment in bytes, and the ring's pointer to it.
 type part struct {
 	name  string
 	at    uint64
@@ -99,7 +102,7 @@ type part struct {
 	into  *unsafe.Pointer
 }
 
-// open sets the ring up over guest memory. Not yet for the worker.
+// open sets the ring up over guest memory. The worker does not have the ring yet.
 func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, flight *inflight, f *fault) (err error) {
 	if err := checkVring(v, s.Features); err != nil {
 		return err
@@ -137,13 +140,13 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	if err := r.call.Probe(); err != nil { // the call that makes up for an earlier device's, see begin
+	if err := r.call.Probe(); err != nil { // one of two calls that replace those of an earlier device, see begin
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil
 }
 
-// openEvents takes the kick and call events; fds are the device's.
+// openEvents sets the kick and call events. The device keeps the descriptors in fds.
 func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 	r.kick = -1
 	for _, at := range []int{v.Kick, v.Call} {
@@ -168,17 +171,16 @@ func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 // Place implements port.Placed.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin ends the start of a ring. Notifications are off until a worker arms
-// them. A call at the end of open, and one at the first publish, make up for calls that
-// an earlier device did not send.
+// begin finishes the start of a ring. Kicks are off until a worker arms the ring. An
+// earlier device may have died before it called the driver. Two calls replace that
+// call: one at the end of open, one at the first publish.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
 }
 
-// waiting is the number of chains that the driver has made available and that
-// were not taken, of a packed ring no more than a batch; negative if the ring is
-// broken.
+// waiting returns the number of available chains that have not been taken; for a
+// packed ring at most a batch. It returns a negative number if the device is broken.
 func (r *ring) waiting() int {
 	if r.seen == r.next {
 		return r.look()
@@ -186,7 +188,7 @@ func (r *ring) waiting() int {
 	return int(r.seen - r.next)
 }
 
-// look reads what the driver has made available by now.
+// look reads the number of chains that the driver has made available.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
@@ -197,20 +199,20 @@ func (r *ring) look() int {
 	return r.lookSplit()
 }
 
-// peek reads the heads of the next n available chains, without taking them. n
-// is at most waiting and len(heads). It returns how many are sound, the ring
-// being broken if that is 0 of more.
+// peek reads the heads of the next n available chains without taking them. n is at
+// most waiting and len(heads). It returns the number of valid heads. If the first
+// head is invalid it breaks the device and returns 0.
 func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
 	}
-	if r.index%2 == 1 { // the driver's transmit queues
+	if r.index%2 == 1 { // rings on which the guest transmits
 		return r.peekBackward(n)
 	}
 	return r.peekSplit(n)
 }
 
-// upcoming is the position of the chain taken next, for headAt.
+// upcoming returns the position of the next chain to take, for headAt.
 func (r *ring) upcoming() uint16 {
 	if r.packed {
 		return r.position()
@@ -218,9 +220,9 @@ func (r *ring) upcoming() uint16 {
 	return r.next
 }
 
-// headAt reads the one head at a position, and says at which position the next
-// chain is. got is 0 if the driver has not made the chain available, -1 if the
-// ring is broken.
+// headAt reads the head at a position. after is the position of the next chain. got
+// is 1, or 0 if the driver has not made the chain available, or -1 if the device is
+// broken.
 func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	if r.packed {
 		return r.headAtPacked(at)
@@ -228,21 +230,22 @@ func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	return r.headAtSplit(at)
 }
 
-// take completes the next chain, n bytes having been written to its buffers. The
-// driver sees it with publish.
+// take completes the next chain; n is the number of bytes written to its buffers. The
+// driver sees the chain after publish.
 func (r *ring) take(id, n uint32) {
 	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
 	r.done++
 	r.next++
 }
 
-// takeAll is take for the chains of heads, the next ones, to which nothing was
-// written.
+// takeAll takes the chains of heads, which are the next ones; no bytes were written
+// to their buffers.
 func (r *ring) takeAll(heads []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range heads {
-		// Drivers whose descriptors go round in one order find in the ring what was
-		// there a turn ago. What is not written stays with both cores.
+		// A driver that uses its descriptors in a fixed order finds the same elements
+		// in every lap of the ring. An element that is not written again stays in the
+		// caches of both cores.
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id); *e != v {
 			*e, unchanged = v, false
@@ -254,7 +257,7 @@ func (r *ring) takeAll(heads []head) {
 	r.next += uint16(len(heads))
 }
 
-// takeSizes is takeAll, sizes being the bytes written.
+// takeSizes takes the chains of heads; sizes are the bytes written to each.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range min(len(heads), len(sizes)) {
@@ -269,10 +272,10 @@ func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	r.next += uint16(len(heads))
 }
 
-// prefetchElems fetches what the next n calls of take will write: the driver's core has
-// read those lines a turn of the ring ago, and a store that waits for its line
-// holds up all stores behind it. Where the last were the same as before, so will these
-// be.
+// prefetchElems prefetches, for writing, the elements of the next n calls of take.
+// The driver's core read these lines in the last lap, and a store that waits for its
+// line delays all stores after it. If the last elements were unchanged, the next ones
+// are expected to be unchanged too, and nothing is prefetched.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -282,8 +285,8 @@ func (r *ring) prefetchElems(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// prefetchAvail fetches the avail entries of the next batch, if the driver has made it
-// available long ago, as it does with buffers to receive into.
+// prefetchAvail prefetches the avail entries of the next batch, if the driver has
+// already made a batch available, as drivers do with receive buffers.
 func (r *ring) prefetchAvail() {
 	if r.packed || r.seen-r.next < packet.BatchSize {
 		return
@@ -292,15 +295,15 @@ func (r *ring) prefetchAvail() {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the number of elements that the driver may not be shown yet while more
-// are coming: between cores that share no cache, each line that goes over to the
-// driver and back costs about what a frame does, whatever is in it.
+// maxHeldBack is the number of elements that publish may hold back while more are
+// coming. Between cores that share no cache, moving a line to the driver and back
+// costs about as much as a frame, whatever the line contains.
 const maxHeldBack = 2 * packet.BatchSize
 
-// publish shows the driver what take has completed, and calls it at most once. With
-// more to come, a few elements may be left to the publish that follows: of a small
-// ring none, nor where the driver has nothing left to offer before it sees them. The
-// result tells whether they were.
+// publish shows the driver all completed chains and calls it at most once. If more is
+// true, another publish follows soon, and this one may hold up to maxHeldBack
+// elements back. It holds none back in a small ring, nor if the driver has no more
+// chains available. owed reports whether it held elements back.
 func (r *ring) publish(more bool) (owed bool) {
 	fresh := r.done - r.published
 	if fresh == 0 {
@@ -313,16 +316,17 @@ func (r *ring) publish(more bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that a transmit ring's driver which polls is
-// not shown in a stream: DPDK's frees what it has sent once all but 32 descriptors are
-// used, a thousand buffers at a time, which its caches cannot hold; it then goes through
-// all the memory of its pool. While 32 are missing it frees one buffer for each that it
-// sends (decision 0025).
+// retainedChains is the number of used chains that retain does not show to the driver
+// of a transmit ring that polls. DPDK's driver frees transmitted buffers once all but
+// 32 descriptors are used. It then frees a thousand at a time, which exceeds its
+// caches, so it cycles through all the memory of its pool. As long as 32 descriptors
+// are not used, it frees one buffer for each that it sends (decision 0025).
 const retainedChains = packet.BatchSize
 
-// retain is publish in a stream of a transmit ring: the driver is shown all but the
-// newest chains, if it polls, and a successor knows which. Who wants to be called for
-// what it gets back is waiting for it.
+// retain replaces publish on a transmit ring while frames keep coming. If the driver
+// polls, retain holds the newest chains back and records how many, for the next
+// engine. A driver that wants calls is waiting for its buffers, so it sees all
+// chains.
 func (r *ring) retain() {
 	if !r.retains || !r.quiet {
 		r.publish(false)
@@ -334,7 +338,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo shows the driver the elements before end, of a packed ring all.
+// publishUpTo shows the driver the elements before end. A packed ring always shows
+// all elements.
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -363,8 +368,8 @@ func (r *ring) publishUpTo(end uint16) {
 	}
 }
 
-// arm asks the driver for a kick with the next chain, and then looks once more:
-// true says that chains are waiting, or that no kick can come.
+// arm asks the driver for a kick with the next chain, and then looks once more. It
+// returns true if chains are waiting or no kick can come.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
 		return true
@@ -374,8 +379,9 @@ func (r *ring) arm() bool {
 	} else {
 		r.armSplit()
 	}
-	// Pairs with the driver's barrier between making a chain available and
-	// reading our wish (virtio 1.2 sections 2.7.13.4.1 and 2.8.21.3.1).
+	// Pairs with the driver's barrier between making a chain available and reading
+	// whether the device wants a kick (virtio 1.2 sections 2.7.13.4.1 and
+	// 2.8.21.3.1).
 	fence()
 	if r.log != nil {
 		r.logArmed()
@@ -383,7 +389,7 @@ func (r *ring) arm() bool {
 	return r.look() != 0
 }
 
-// disarm takes the wish back.
+// disarm asks the driver for no more kicks.
 func (r *ring) disarm() {
 	if r.packed {
 		r.disarmPacked()
@@ -392,7 +398,8 @@ func (r *ring) disarm() {
 	}
 }
 
-// lastAvail is where a successor goes on: after the last chain published.
+// lastAvail returns the position of the first chain that is not published, where the
+// next engine continues.
 func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first
@@ -400,7 +407,7 @@ func (r *ring) lastAvail() uint16 {
 	return r.next - (r.done - r.published)
 }
 
-// broken stops the whole device; it returns -1.
+// broken raises the fault of the whole device and returns -1.
 func (r *ring) broken(why faultKind, a, b uint64) int {
 	r.fault.raise(r.index, why, a, b)
 	return -1

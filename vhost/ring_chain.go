@@ -2,12 +2,12 @@ package vhost
 
 import "unsafe"
 
-// The memory of a chain, for both layouts.
+// Listing the memory of a chain, for both layouts.
 
-// walk lists the memory of a chain in r.segments, from number n on. write says
-// which direction all its descriptors must have. It returns the new number of
-// segments and the bytes added; -1, the ring being broken, for a chain that no
-// driver may make (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and 2.8.7).
+// walk appends the memory of a chain to the first n entries of r.segments. write is
+// the direction that all descriptors must have. It returns the new number of segments
+// and the number of bytes added. It breaks the device and returns -1 for a chain that
+// no correct driver makes (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and 2.8.7).
 func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	if r.packed {
 		return r.walkPacked(h, write, n)
@@ -40,7 +40,7 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable is walk for an indirect table at a guest address.
+// walkTable is walk for the indirect table, of length bytes, at a guest address.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -74,8 +74,8 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 	}
 }
 
-// segment checks one descriptor and adds its memory, split where it crosses from
-// one region into the next.
+// segment checks one descriptor and appends its memory. It makes one segment for each
+// region that the memory crosses.
 func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
 	if write != (flags&descWrite != 0) {
 		return r.broken(faultDirection, addr, uint64(flags))
@@ -99,8 +99,8 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 	return n
 }
 
-// walkPacked is walk for a packed ring: as many descriptors as were counted when
-// the head was read, whatever their flags say by now.
+// walkPacked is walk for a packed ring. It reads as many descriptors as readHead
+// counted, even if the guest has changed their flags since.
 func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	addr, length, flags, at := h.addr, h.n, h.flags, h.next
 	total := uint64(0)
@@ -125,9 +125,9 @@ func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkPackedTable is walk for an indirect table of a packed ring: all its
-// descriptors, in order, of whose flags only the direction counts (virtio 1.2
-// section 2.8.7).
+// walkPackedTable is walk for an indirect table of a packed ring. The chain has all
+// descriptors of the table, in order. Only the direction in their flags counts
+// (virtio 1.2 section 2.8.7).
 func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -142,7 +142,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		if n = r.segment(addr, size, flags, write, n); n < 0 { // ends a table of any length
+		if n = r.segment(addr, size, flags, write, n); n < 0 { // maxSegments bounds a table of any length
 			return -1, 0
 		}
 		total += uint64(size)

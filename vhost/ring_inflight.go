@@ -9,54 +9,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The buffer of INFLIGHT_SHMFD (vhost-user, "Inflight I/O tracking"), in which a
-// back end leaves what its successor must know, also where nothing else of it is
-// left: the front end keeps it.
+// The inflight buffer, INFLIGHT_SHMFD (vhost-user, "Inflight I/O tracking"). In it a
+// back end keeps the state that the next back end needs. The front end holds the
+// buffer, so the state survives even if all processes of the switch die.
 //
-// Of a split ring the used index says all, for chains are completed in order and
-// a chain beyond it can be taken from the avail ring again. So no descriptor is
-// ever marked as in flight. Those that another kind of back end has marked are
-// given back unused.
+// The used index describes a split ring completely: chains are completed in order,
+// and a chain beyond the used index can be taken from the avail ring again. The
+// switch therefore never marks a descriptor of a split ring as in flight. Descriptors
+// that another kind of back end has marked are returned unused.
 //
-// Of a packed ring the buffer says what the record says (ring_record.go): where
-// the ring stands, and, while used elements are being written, which. A descriptor
-// is marked for that time only.
+// The buffer of a packed ring has the same state as the record (ring_record.go): the
+// position of the ring, and the used elements while they are being written.
+// Descriptors are marked only during these writes.
 
-// InflightSpec is the buffer. Size 0: none.
+// InflightSpec describes an inflight buffer. Size 0: no buffer.
 type InflightSpec struct {
 	Size      uint64 `json:"size"`
 	Offset    uint64 `json:"offset"`
-	Queues    int    `json:"queues"`     // vrings
-	QueueSize int    `json:"queue_size"` // descriptors each
+	Queues    int    `json:"queues"`     // number of vrings
+	QueueSize int    `json:"queue_size"` // number of descriptors of each vring
 	FD        int    `json:"fd"`
 }
 
-// Layout of the two kinds of queue regions: a header and an entry a descriptor.
+// Layout of a queue's region, in bytes: a header, and an entry for each descriptor.
+// Split and packed rings have different layouts.
 const (
 	inflightVersion = 1
-	inflightAlign   = 64 // of a queue's region
+	inflightAlign   = 64 // alignment of a queue's region
 
-	flightVersion = 8 // u16, of both kinds
+	flightVersion = 8 // offset in both headers, u16
 	flightNum     = 10
 
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	splitCounter = 8 // of an entry, u64; the mark is its first byte
+	splitCounter = 8 // offset in an entry, u64; the entry's first byte is the mark
 
-	flightHeader     = 32 // of a packed ring
+	flightHeader     = 32 // size of a packed ring's header
 	flightEntry      = 32
 	flightUsed       = 16 // u16
 	flightOldUsed    = 18
 	flightWrap       = 20 // u8
 	flightOldWrap    = 21
-	flightEntryNum   = 6 // of an entry, u16
+	flightEntryNum   = 6 // offset in an entry, u16
 	flightEntryCount = 8 // u64
 	flightEntryID    = 16
 	flightEntryLen   = 20 // u32
 )
 
-// inflightRegion is the size of one queue's region.
+// inflightRegion returns the size of one queue's region in bytes.
 func inflightRegion(num int, packed bool) int {
 	size := splitHeader + splitEntry*num
 	if packed {
@@ -65,7 +66,7 @@ func inflightRegion(num int, packed bool) int {
 	return (size + inflightAlign - 1) &^ (inflightAlign - 1)
 }
 
-// checkInflight refuses what is no buffer of that size.
+// checkInflight refuses a buffer whose file or size does not fit its number of rings.
 func checkInflight(s InflightSpec, fd int) error {
 	if s.Queues < 1 || s.Queues > 2*MaxQueuePairs || s.QueueSize < 1 || s.QueueSize > MaxRingSize {
 		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d of 1 to %d", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
@@ -77,14 +78,14 @@ func checkInflight(s InflightSpec, fd int) error {
 	return err
 }
 
-// parseInflight decodes an inflight description.
+// parseInflight decodes the inflight description in a message.
 func parseInflight(b []byte) InflightSpec {
 	return InflightSpec{Size: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]),
 		Queues: int(binary.LittleEndian.Uint16(b[16:])), QueueSize: int(binary.LittleEndian.Uint16(b[18:]))}
 }
 
-// getInflightFD makes a buffer for as many rings as the front end says. It gets
-// it back with SET_INFLIGHT_FD, sooner or later.
+// getInflightFD makes a buffer for the requested number of rings. The front end
+// returns the buffer with SET_INFLIGHT_FD, now or to a later back end.
 func getInflightFD(s *Session, m *message) ([]byte, error) {
 	spec := parseInflight(m.payload)
 	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
@@ -101,7 +102,7 @@ func getInflightFD(s *Session, m *message) ([]byte, error) {
 	}
 	b := binary.LittleEndian.AppendUint64(nil, spec.Size)
 	b = append(b, m.payload[8:]...)
-	clear(b[8:16]) // offset
+	clear(b[8:16]) // the offset in the answer is 0
 	return b, nil
 }
 
@@ -125,7 +126,8 @@ func setInflightFD(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// inflight is the buffer as the engine has it mapped. A nil one has no rings.
+// inflight is the inflight buffer, mapped into the engine. A nil inflight has no
+// rings.
 type inflight struct {
 	spec   InflightSpec
 	mapped []byte
@@ -154,14 +156,14 @@ func (f *inflight) close() {
 	}
 }
 
-// inflightRing is one ring's region. Worker owns.
+// inflightRing is one ring's region of the buffer. The worker owns it.
 type inflightRing struct {
 	at     unsafe.Pointer
 	num    int
-	marked int // entries marked
+	marked int // number of entries marked
 }
 
-// vring is the region of a ring, nil if there is none.
+// vring returns the region of a ring, or nil if there is none.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
@@ -178,7 +180,7 @@ func (f *inflightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, a
 func (f *inflightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
 func (f *inflightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
 
-// started tells whether a back end has used the ring with this buffer.
+// started reports whether a back end has used the ring with this buffer.
 func (f *inflightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
 
 func (f *inflightRing) begin() {
@@ -186,8 +188,8 @@ func (f *inflightRing) begin() {
 	*f.u16(flightVersion) = inflightVersion
 }
 
-// settleFlight gives marked descriptors of a split ring back, in the order in
-// which they were taken. The avail ring goes on behind them.
+// returnMarked completes the marked descriptors of a split ring, unused, in the order
+// in which they were taken. They are not in the avail ring any more.
 func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
@@ -201,7 +203,8 @@ func (r *ring) returnMarked() {
 	}
 	for id := range used {
 		at := splitHeader + splitEntry*id
-		// The back end before may have died between its used index and its mark.
+		// The previous back end may have died after it published a used index and
+		// before it cleared the mark.
 		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}
@@ -218,9 +221,9 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince tells of each descriptor whether a used element names it that the buffer
-// does not know of yet: known is the used index in the buffer. Buffer and ring are the
-// front end's to write, so each is read once, in one turn of the ring at most.
+// usedSince reports, for each descriptor, whether a used element beyond known names
+// it. known is the used index in the buffer. The front end can write the buffer and
+// the ring at any time, so each is read once, and at most one lap of the ring.
 func (r *ring) usedSince(known uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {
@@ -247,7 +250,8 @@ func (f *inflightRing) setPosition(idx, wrap int, at uint16) {
 	*f.u16(idx) = at &^ packedWrap
 }
 
-// startPacked notes where a packed ring stands.
+// startPacked clears all marks and writes the position of a packed ring to the
+// buffer.
 func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0
@@ -257,8 +261,8 @@ func (f *inflightRing) startPacked(first uint16) {
 	f.begin()
 }
 
-// settlePackedFlight takes a packed ring's position from the buffer, and brings
-// to an end what was being published, as settle does with the record.
+// resumeInflight takes a packed ring's position from the buffer, and finishes an
+// interrupted publish as finishPublish does with the record.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)
@@ -270,7 +274,7 @@ func (r *ring) resumeInflight() error {
 		return nil
 	}
 	if !available(*r.idFlags(r.first), r.first) {
-		r.first = end // the driver has seen it all
+		r.first = end // the driver has seen all elements
 		return nil
 	}
 	after := r.first
@@ -293,14 +297,15 @@ func (r *ring) resumeInflight() error {
 	return nil
 }
 
-// inflightBegin says, of a packed ring, which used elements are about to be written.
+// inflightBegin writes to the buffer which used elements of a packed ring are about
+// to be published.
 func (r *ring) inflightBegin() {
 	if !r.packed {
 		return
 	}
 	f, at := r.flight, r.first
 	f.marked = 0
-	for i := r.published; i != r.done && f.marked < f.num; i++ { // see room: there are no more
+	for i := r.published; i != r.done && f.marked < f.num; i++ { // room limits these elements to num
 		e := r.element(i)
 		entry := flightHeader + flightEntry*f.marked
 		f.marked++
@@ -314,7 +319,7 @@ func (r *ring) inflightBegin() {
 	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// inflightEnd says that what was published is.
+// inflightEnd writes to the buffer that the elements are published.
 func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {

@@ -6,35 +6,35 @@ import (
 	"unsafe"
 )
 
-// The packed layout (virtio 1.2 section 2.8): one ring of descriptors that the
-// driver makes available and the device overwrites with used elements, and an
-// area on each side for event suppression.
+// The packed layout (virtio 1.2 section 2.8) has one ring of descriptors and an event
+// suppression area on each side. The driver makes descriptors available, and the
+// device overwrites them with used elements.
 //
-// A position is 15 bits of place and, above them, the wrap counter, as the
-// specification packs them everywhere.
+// A position has the index of a descriptor in its lower 15 bits and the wrap counter
+// in bit 15, as in the specification.
 //
-// A used element takes the place of a descriptor, which a successor could then
-// not read again. So elements are kept in the record as chains are taken, and
-// written to the guest by publish, the first of them last: the driver, which
-// goes by the order of the ring, sees all or none.
+// A used element overwrites a descriptor, which the next engine could then not read
+// again. take therefore writes elements to the record. publish writes them to the
+// guest, the first one last. The driver reads the ring in order, so it sees either
+// all elements or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
 	packedUsed  = 1 << 15
 
-	eventsOff  = 1 << 16 // flags of an event suppression structure, in its upper half
+	eventsOff  = 1 << 16 // flags in the upper half of an event suppression structure
 	eventsAt   = 2 << 16
 	eventsMask = 3 << 16
 )
 
-// packedPosition is where a packed ring stands.
+// packedPosition is the state of a packed ring.
 type packedPosition struct {
-	state   *uint64 // the record's word
+	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest chain that is not published
-	at      uint16  // position after the chains counted
-	counted uint16  // elements, of those done
-	headsAt uint16  // next, when heads was filled
-	headEnd uint16  // position after the last of them
+	at      uint16  // position after the first counted elements
+	counted uint16  // number of elements that at takes into account
+	headsAt uint16  // value of next when heads was filled
+	headEnd uint16  // position after the last chain in heads
 	private []uint64
 }
 
@@ -48,8 +48,8 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked takes the ring's position, and brings to an end what a device that
-// died was about to publish. Without a record there is no resuming.
+// startPacked sets the ring's position, and finishes a publish in which the previous
+// engine died. Without a record or an inflight buffer the ring cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -82,8 +82,9 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats a publish that was under way. The driver may have seen it: then
-// the first descriptor is no longer one of this lap that is available.
+// finishPublish repeats a publish that was interrupted. If the driver has already
+// seen the elements, the first descriptor is no longer available in this lap, and
+// nothing is written.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -106,7 +107,7 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// after is the position n descriptors further on.
+// after returns the position n descriptors behind at.
 func (r *ring) after(at uint16, n uint32) uint16 {
 	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
 	if place >= r.num {
@@ -115,7 +116,7 @@ func (r *ring) after(at uint16, n uint32) uint16 {
 	return uint16(place) | wrap
 }
 
-// position is that of the chain taken next.
+// position returns the position of the next chain to take.
 func (r *ring) position() uint16 {
 	switch taken, read := r.next-r.headsAt, r.seen-r.headsAt; {
 	case taken == read:
@@ -137,23 +138,23 @@ func (r *ring) packedDesc(at uint16) unsafe.Pointer {
 	return unsafe.Add(r.desc, uintptr(at&^packedWrap)*descSize)
 }
 
-// idFlags is the aligned word of a descriptor that holds its id and its flags.
+// idFlags returns the aligned word of a descriptor that holds its id and its flags.
 func (r *ring) idFlags(at uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(at), 12)) }
 
-// available tells from that word whether the driver has made the descriptor at a
+// available reports whether idFlags says that the driver has made the descriptor at a
 // position available in this lap (virtio 1.2 section 2.8.1).
 func available(idFlags uint32, at uint16) bool {
 	flags := idFlags >> 16
 	return flags&packedAvail != 0 == (at&packedWrap != 0) && flags&packedUsed != 0 != (at&packedWrap != 0)
 }
 
-// lookPacked reads the heads of up to a batch of chains.
+// lookPacked reads the heads of at most a batch of chains, and returns their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room is the number of descriptors from a position on that can be the driver's to
-// make available: those taken and not published are not. A driver that makes them
-// available once more has to wait for publish, so that what is taken never exceeds
-// the ring, nor what the record and the inflight buffer hold of it.
+// room returns the number of descriptors, from a position on, that the driver may
+// have made available. Descriptors that are taken but not published do not count: a
+// driver that makes them available again has to wait for publish. The taken chains
+// therefore never exceed the ring, nor the record and the inflight buffer.
 func (r *ring) room(at uint16) uint32 {
 	ahead := uint32(at&^packedWrap) - uint32(r.first&^packedWrap)
 	if (at^r.first)&packedWrap != 0 {
@@ -162,7 +163,7 @@ func (r *ring) room(at uint16) uint32 {
 	return r.num - ahead
 }
 
-// peekPacked: mostly look has just read the heads.
+// peekPacked is peek for a packed ring. Usually look has already read the heads.
 func (r *ring) peekPacked(n int) int {
 	if r.headsAt != r.next {
 		return max(r.scan(n), 0)
@@ -196,12 +197,13 @@ func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
 	return h, after, got
 }
 
-// readHead reads the first descriptor of the chain at a position, and of a longer
-// chain how many follow, and the id, which the last one has (virtio 1.2 section
-// 2.8.6). -1: the chain is longer than the ring, or than its room.
+// readHead reads the first descriptor of the chain at a position. It also reads the
+// flags of the descriptors behind it, to count them, and the id, which is in the last
+// one (virtio 1.2 section 2.8.6). got is 1, or 0 if no chain is available, or -1 if
+// the chain is longer than room.
 func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
 	// An acquire; pairs with the driver's release of the flags of a chain's first
-	// descriptor, which it writes last (virtio 1.2 section 2.8.21.1).
+	// descriptor, which the driver writes last (virtio 1.2 section 2.8.21.1).
 	if room == 0 || !available(atomic.LoadUint32(r.idFlags(at)), at) {
 		return at, 0
 	}
@@ -221,9 +223,9 @@ func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int)
 	return after, 1
 }
 
-// publishPacked writes the elements, and tells whether the driver wants a call.
-// The record says what is about to happen, and then that it has: a successor
-// finishes it, in the guest's memory, from there.
+// publishPacked writes the elements to the guest, and reports whether the driver
+// wants a call. The record announces the write before and confirms it afterwards, so
+// the next engine can finish an interrupted write.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, packedRecordState(r.first, r.published, r.done-r.published))
 	old := r.first
@@ -232,7 +234,7 @@ func (r *ring) publishPacked() bool {
 	if r.call == nil {
 		return false
 	}
-	fence() // as in publishSplit, with the driver's area for its avail ring (virtio 1.2 section 2.8.14)
+	fence() // as in wantsCall, with the driver area instead of the avail ring (virtio 1.2 section 2.8.14)
 	if r.callOnce {
 		return true
 	}
@@ -243,8 +245,9 @@ func (r *ring) publishPacked() bool {
 	case word&eventsMask != eventsAt || !r.eventIndex:
 		return true
 	}
-	// Is the place it waits for among those just written? Counted from the end
-	// of them, which lies in the lap of first.
+	// The driver wants a call if its event position is among the descriptors just
+	// written. Positions are compared relative to their end, which is in the lap of
+	// first.
 	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
 	if end <= begin {
 		begin -= uint16(r.num)
@@ -255,8 +258,8 @@ func (r *ring) publishPacked() bool {
 	return end-event-1 < end-begin
 }
 
-// writeUsed writes the elements that are done and not published, the first last,
-// and returns the position after them.
+// writeUsed writes the elements that are done but not published, the first one last.
+// It returns the position after them.
 func (r *ring) writeUsed() uint16 {
 	at := r.first
 	head, headElement := at, r.element(r.published)
@@ -266,13 +269,13 @@ func (r *ring) writeUsed() uint16 {
 		*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
 		at = r.after(at, uint32(e>>16&0xffff))
 	}
-	// A release; pairs with the driver's acquire of the flags: elements and
-	// buffers are complete.
+	// A release; pairs with the driver's acquire of the flags. All elements and
+	// buffers are complete before it.
 	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
 	return at
 }
 
-// usedElement is the second half of a used descriptor: length, id, flags.
+// usedElement returns the second half of a used descriptor: length, id and flags.
 func usedElement(e uint64, at uint16) uint64 {
 	flags := uint64(0)
 	if at&packedWrap != 0 {
@@ -284,8 +287,8 @@ func usedElement(e uint64, at uint16) uint64 {
 	return e>>32 | e&0xffff<<32 | flags<<48
 }
 
-// armPacked: position is the place to wait for, and packed as the specification
-// wants it.
+// armPacked asks for a kick at the next chain. The specification encodes the event
+// position as position does.
 func (r *ring) armPacked() {
 	word := uint32(0)
 	if r.eventIndex {

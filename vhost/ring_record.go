@@ -9,18 +9,18 @@ import (
 	"weft/internal/shm"
 )
 
-// record is the switch's own account of a device's rings, in memory that outlives the
-// engine: of a packed ring a word of state, and the elements that are taken and not
-// published; of a split ring that the driver transmits on, a word that says how many
-// chains are dealt with, of which it may have been shown fewer. QEMU's network front
-// end passes no INFLIGHT_SHMFD on, which is the protocol's way to the same end.
-// Control makes it, before the device starts, and keeps its descriptor; the engine
-// writes.
+// record is the switch's own state of a device's rings, in memory that outlives the
+// engine. A packed ring has a state word and the elements that are taken but not
+// published. A split ring on which the driver transmits has a word with the number of
+// completed chains, which may exceed the number that the driver has seen.
+// INFLIGHT_SHMFD is the protocol's means for the same purpose, but QEMU's network
+// front end does not pass it on. Control makes the record before the device starts
+// and keeps its descriptor; the engine writes it.
 type record struct{ region *shm.Region }
 
-// The word of state: position of the oldest chain not published, the mark of a
-// ring that was ever started, index of that chain's element, number of elements
-// that are being published (0: nothing is under way).
+// State word of a packed ring: position of the oldest chain that is not published,
+// recordValid once the ring has started, index of that chain's element, and number of
+// elements that are being published (0: no publish in progress).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -31,13 +31,14 @@ func parseRecordState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
 }
 
-// splitRecordValid marks the word of a split ring.
+// splitRecordValid marks the state word of a split ring.
 const splitRecordValid = 1 << 17
 
 func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
 
-// splitRecordAhead is the number of chains, of those that the used index does not count yet, that
-// such a word says are dealt with; more than any ring has: it says nothing.
+// splitRecordAhead returns the number of completed chains beyond the used index,
+// according to the state word of a split ring. It returns more than MaxRingSize if
+// the word is not valid.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1
@@ -48,7 +49,7 @@ func splitRecordAhead(s uint64, published uint16) uint32 {
 const (
 	recordHeader = 64
 	recordStride = recordHeader + 8*MaxRingSize
-	recordSize   = 2 * MaxQueuePairs * recordStride // takes memory only where it is touched
+	recordSize   = 2 * MaxQueuePairs * recordStride // only the pages that are touched take memory
 )
 
 // NewRecord returns the descriptor of an empty record, which the caller owns.
@@ -65,7 +66,7 @@ func NewRecord() (int, error) {
 	return fd, nil
 }
 
-// openRecord owns fd, also when it fails.
+// openRecord maps a record. It takes ownership of fd, also if it fails.
 func openRecord(fd int) (*record, error) {
 	r, err := shm.Open(fd)
 	if err != nil {
@@ -78,7 +79,7 @@ func openRecord(fd int) (*record, error) {
 	return &record{r}, nil
 }
 
-// vring is the word of state and the elements of a ring.
+// vring returns the state word and the elements of a ring.
 func (r *record) vring(index int) (*uint64, unsafe.Pointer) {
 	at := unsafe.Pointer(&r.region.Bytes()[index*recordStride])
 	return (*uint64)(at), unsafe.Add(at, recordHeader)
@@ -90,7 +91,7 @@ func (r *record) close() {
 	}
 }
 
-// takeRecord is openRecord of a descriptor in a list.
+// openRecordAt opens the record whose descriptor is fds[at], and takes it out of fds.
 func openRecordAt(at int, fds []int) (*record, error) {
 	if at < 0 || at >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", at, len(fds))
@@ -100,9 +101,10 @@ func openRecordAt(at int, fds []int) (*record, error) {
 	return openRecord(fd)
 }
 
-// stoppedAt is where a ring goes on if nobody is left who knows better: what the
-// device that is gone has published, or what the record says, finished. Control
-// only. The descriptors stay the caller's.
+// resumePosition returns the position at which a ring continues after its engine has
+// died. It comes from the used index in guest memory and from the record; an
+// interrupted publish is finished. Only control calls it. The descriptors stay the
+// caller's.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// The split layout (virtio 1.2 section 2.7). The driver owns the descriptor
-// table and the avail ring, the device the used ring. Used elements are written
-// as chains are taken and hidden behind the used index until publish.
+// The split layout (virtio 1.2 section 2.7). The driver owns the descriptor table and
+// the avail ring, the device owns the used ring. take writes used elements to the
+// used ring; the driver does not see them until publish moves the used index.
 const (
 	availNoInterrupt = 1 // flag of the avail ring
 	usedNoNotify     = 1 // flag of the used ring
@@ -15,17 +15,18 @@ const (
 
 func (r *ring) splitParts(v VringSpec) []part {
 	num := uint64(v.Num)
-	return []part{ // each ring is followed by the event index of the other
+	return []part{ // the event index behind each ring belongs to the other ring
 		{"descriptors", v.Desc, descSize * num, descAlign, &r.desc},
 		{"avail ring", v.Avail, 4 + 2*num + 2, availAlign, &r.avail},
 		{"used ring", v.Used, 4 + 8*num + 2, usedAlign, &r.used},
 	}
 }
 
-// startSplit takes the ring's position, and shows what a device that died has retained.
+// startSplit sets the ring's position, and publishes the chains that the previous
+// engine held back.
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
-	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // ours alone; a successor reads what we published
+	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // only the switch writes it, so this is what the previous engine published
 	r.done = r.published
 	r.next = lastAvail
 	if r.flight.started() {
@@ -49,20 +50,20 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.begin()
 }
 
-// recordDone tells a successor that all chains taken so far are dealt with: the driver need
-// not have been shown them.
+// recordDone writes the number of completed chains to the record. The next engine
+// publishes those that the driver has not seen.
 func (r *ring) recordDone() {
 	if r.retains {
 		storeRelease64(r.state, splitRecordState(r.done))
 	}
 }
 
-// lookSplit reads the driver's avail index.
+// lookSplit reads the driver's avail index and returns the number of waiting chains.
 func (r *ring) lookSplit() int {
-	// An acquire; pairs with the driver's release of avail.idx (virtio 1.2
-	// section 2.7.13.3): the entries below it are complete. The aligned word
-	// that holds it is read, for there is no 16-bit atomic; the other half may
-	// be the flags or an entry.
+	// An acquire; pairs with the driver's release of avail.idx (virtio 1.2 section
+	// 2.7.13.3): the entries before the index are complete. Go has no 16-bit atomic
+	// load, so the aligned word around the index is read. Its other half may be the
+	// flags or an entry.
 	at := uintptr(r.avail) + 2
 	word := atomic.LoadUint32((*uint32)(foreignPointer(at &^ 3)))
 	r.seen = uint16(word >> (8 * (at & 2)))
@@ -73,8 +74,8 @@ func (r *ring) lookSplit() int {
 	return int(n)
 }
 
-// peekSplit is peek: one short loop lets the cache misses of a whole batch
-// overlap.
+// peekSplit is peek for a split ring. The loop is short so that the cache misses of a
+// whole batch overlap.
 func (r *ring) peekSplit(n int) int {
 	avail := unsafe.Add(r.avail, 4)
 	pos := uint32(r.next)
@@ -90,9 +91,10 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekFresh is peekSplit from the last chain to the first, for a ring that the driver
-// fills shortly before it is read. A core that sees lines being read upwards fetches
-// those that follow: the driver is about to write them, and has to take them back.
+// peekBackward is peekSplit from the last chain to the first. It is for a ring that
+// the driver fills shortly before the switch reads it. A core that reads lines in
+// ascending order prefetches the lines behind them, which the driver is about to
+// write and would have to take back.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.next)
@@ -114,8 +116,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead is the number of heads before the first that names no descriptor, which
-// breaks the ring once it is its turn.
+// stopAtBadHead returns the number of valid heads before the first one that names no
+// descriptor. It breaks the device if there are none.
 func (r *ring) stopAtBadHead(before int, id uint32) int {
 	if before == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
@@ -123,7 +125,7 @@ func (r *ring) stopAtBadHead(before int, id uint32) int {
 	return before
 }
 
-// readDesc reads a descriptor once, in two words.
+// readDesc reads each word of a descriptor once.
 func readDesc(p unsafe.Pointer) (addr uint64, n uint32, flags, next uint16) {
 	addr = *(*uint64)(p)
 	w := *(*uint64)(unsafe.Add(p, 8))
@@ -148,24 +150,25 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores the used index: the driver is shown the elements before end.
+// publishSplit stores end as the used index, so the driver sees the elements before
+// end.
 func (r *ring) publishSplit(end uint16) {
 	r.published = end
-	// A release; pairs with the driver's acquire of used.idx: elements and
-	// buffers are complete. Flags and index are both ours, so that one aligned
-	// word holds them.
+	// A release; pairs with the driver's acquire of used.idx. All elements and
+	// buffers are complete before it. The device owns both flags and index, so one
+	// aligned word can be stored.
 	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(end)<<16)
 }
 
-// wantsCall tells whether the driver of a split ring wants a call for what was
+// wantsCall reports whether the driver of a split ring wants a call for the elements
 // published from used index old on.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
 	}
-	// Store above, load below; the driver enables calls and then looks at
-	// used.idx, in that order (virtio 1.2 section 2.7.7), so that one of the two
-	// sees the other.
+	// The device stores the used index above and loads the driver's wish below. The
+	// driver enables calls first and reads used.idx afterwards (virtio 1.2 section
+	// 2.7.7). The fence guarantees that one of the two sees the other's store.
 	fence()
 	if r.callOnce {
 		return true
@@ -178,12 +181,13 @@ func (r *ring) wantsCall(old uint16) bool {
 	if !r.quiet {
 		return true
 	}
-	// A driver of old wants to hear when nothing is left (VIRTIO_F_NOTIFY_ON_EMPTY).
+	// A legacy driver may want a call when no chain is left
+	// (VIRTIO_F_NOTIFY_ON_EMPTY).
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit: no more than num chains are ever waiting, so position next is the
-// one to wait for.
+// armSplit asks for a kick at position next. At most num chains are waiting, so next
+// is the right position.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next
@@ -193,8 +197,8 @@ func (r *ring) armSplit() {
 	}
 }
 
-// disarmSplit: with the event index an old wish is left to itself: it is met
-// once in 65536 chains.
+// disarmSplit asks for no more kicks. With the event index it leaves the old event
+// position, which causes one kick in 65536 chains.
 func (r *ring) disarmSplit() {
 	if r.eventIndex {
 		r.usedFlags = 0

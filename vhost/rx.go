@@ -4,20 +4,21 @@ import (
 	"weft/packet"
 )
 
-// rx receives from the guest: its transmit ring. Worker owns.
+// rx receives from the guest: it is the device's side of the guest's transmit ring.
+// The worker owns it.
 //
-// The virtio-net header of a chain is read only if the guest may leave something
-// undone; otherwise it must be zero (virtio 1.2 section 5.1.6.2.1), and a guest
-// that says something all the same sends a frame with an unfinished checksum,
-// which its receiver drops.
+// The virtio-net header of a chain is read only if the guest may send unfinished
+// checksums or large segments. Otherwise the header must be zero (virtio 1.2 section
+// 5.1.6.2.1). A guest that asks for such work all the same sends a frame with an
+// unfinished checksum, which the receiver drops.
 type rx struct {
 	ring
-	header   uint32 // bytes of the virtio-net header
+	header   uint32 // size of the virtio-net header in bytes
 	allowed  packet.Offloads
 	disabled bool
-	announce []byte // a frame to receive before any of the guest's; nil: none
+	announce []byte // frame to receive before all frames of the guest; nil: none
 
-	spans [packet.BatchSize]packet.Span // see fillSpans
+	spans [packet.BatchSize]packet.Span // spans of the frames that fillSpans found
 }
 
 // Recv implements port.Rx. Frames borrow guest memory until Release.
@@ -48,7 +49,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 			q.takeAll(q.heads[taken:][:got])
 			taken += got
 			if got < m {
-				return taken // no spans left
+				return taken // the batch has no spans left
 			}
 			continue
 		}
@@ -57,15 +58,16 @@ func (q *rx) Recv(b *packet.Batch) int {
 			if got < 0 && taken == 0 {
 				return -1
 			}
-			return taken // no spans left, or broken: the next Recv will say so
+			return taken // no spans left, or broken: the next Recv reports it
 		}
 		taken++
 	}
 	return n
 }
 
-// firstReadByte is the first byte of a chain that is read. The guest has just written the
-// virtio-net header: unless it says something, its line is better left where it is.
+// firstReadByte returns the offset of the first byte of a chain that the switch
+// reads. The guest has just written the virtio-net header; if the header is not
+// needed, its line stays with the guest's core.
 func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
@@ -73,9 +75,9 @@ func (q *rx) firstReadByte() uintptr {
 	return uintptr(q.header)
 }
 
-// fillSpans notes the frames of the heads from one on to the last but n that have one
-// readable descriptor in the region found last, as nearly every chain of nearly
-// every driver. It returns how many there are before one that is otherwise.
+// fillSpans fills spans from heads[from:n]. It stops at the first chain that is not a
+// single readable descriptor in the most recently used region, and returns the number
+// of spans. Nearly all chains of nearly all drivers are of this form.
 func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.last, q.header
 	heads := q.heads[from:n]
@@ -92,7 +94,7 @@ func (q *rx) fillSpans(from, n int) int {
 	return len(heads)
 }
 
-// decode reads the virtio-net headers of the frames of spans.
+// decode reads the virtio-net headers of frames, which are the frames of spans.
 func (q *rx) decode(frames []packet.Frame) {
 	for i := range frames {
 		vnet := readHeader(q.spans[i%packet.BatchSize].Addr - uintptr(q.header))
@@ -100,8 +102,9 @@ func (q *rx) decode(frames []packet.Frame) {
 	}
 }
 
-// chain notes a frame of any layout. 1: committed; 0: the batch has too few
-// spans left; -1: broken.
+// addChain adds the frame of a chain of any layout to the batch. It returns 1 if the
+// frame is committed, 0 if the batch has too few spans left, and -1 if the device is
+// broken.
 func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
 	if n < 0 {
@@ -134,7 +137,7 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 			s.addr, s.n = s.addr+uintptr(m), s.n-m
 		}
 		if s.n > 0 {
-			b.AddSpan(f, s.addr, s.n) // an empty batch holds maxSegments
+			b.AddSpan(f, s.addr, s.n) // an empty batch has room for maxSegments
 		}
 	}
 	if q.allowed != 0 {
@@ -145,8 +148,8 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 	return 1
 }
 
-// discard gives chains of a disabled ring straight back (vhost-user, "Ring
-// states"): they belong to nobody, not even to a count of drops.
+// discard completes chains of a disabled ring unread (vhost-user, "Ring states").
+// Their frames are not counted as drops.
 func (q *rx) discard(n int) int {
 	for _, h := range q.heads[:n] {
 		q.take(h.id, 0)
@@ -161,7 +164,8 @@ func (q *rx) Release() { q.publish(false) }
 // ReleaseLate implements port.Keeper.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper: two batches are a quarter of the ring at most.
+// MayKeep implements port.Keeper. It requires that two batches are at most a quarter
+// of the ring.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
 // Arm implements port.Rx. A guest without a kick descriptor must be polled.
@@ -170,28 +174,29 @@ func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }
 
-// Place implements port.Placed. The worker that has the queue asleep must find the device
-// broken: it is woken by its own event, for the kick event may have millions of waiters.
+// Place implements port.Placed. If the device breaks, the worker that sleeps on the
+// queue is woken through wake, its own event. The kick event is not used for this,
+// because a front end may have millions of waiters on it.
 func (q *rx) Place(worker, wake int) {
 	q.ring.Place(worker, wake)
 	q.fault.wake = append(q.fault.wake, wake)
 }
 
-// WaitFD implements port.Rx: the kick descriptor.
+// WaitFD implements port.Rx and returns the kick descriptor.
 func (q *rx) WaitFD() int { return q.kick }
 
-// EdgeWatched implements port.EdgeWatched: reading the kick event wakes whoever waits for
-// room in it, which may be millions of the front end's waiters.
+// EdgeWatched implements port.EdgeWatched. The kick event is never read: a read wakes
+// all who wait to write it, and a front end may have millions of such waiters.
 func (q *rx) EdgeWatched() {}
 
 // Woken implements port.Rx.
 func (q *rx) Woken() {}
 
-// Polled implements port.Rx: looking at the ring costs no system call.
+// Polled implements port.Rx. Looking at the ring costs no system call.
 func (q *rx) Polled() bool { return false }
 
 // Fault implements port.Rx.
 func (q *rx) Fault() string { return q.fault.text() }
 
-// Close implements port.Rx; the device holds everything.
+// Close implements port.Rx. The device owns all resources.
 func (q *rx) Close() {}

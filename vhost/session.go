@@ -17,78 +17,80 @@ import (
 	"weft/internal/shm"
 )
 
-// Config describes a port's session.
+// Config is the configuration of a port's session.
 type Config struct {
-	Path string // of the socket
-	// Client connects to a front end that listens (QEMU's server=on); otherwise
-	// the session listens.
+	Path string // path of the socket
+	// Client connects to a front end that listens (QEMU's server=on). Without it the
+	// session listens.
 	Client bool
 	// Queues is the number of queue pairs offered, 1 to MaxQueuePairs; 0 is 1.
 	Queues int
-	// MTU of the guest, Ethernet header not included; 0: not offered, not limited.
+	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: the session
+	// neither offers nor limits one.
 	MTU int
-	// NoOffloads leaves out what offloadFeatures says.
+	// NoOffloads withholds offloadFeatures from the guest.
 	NoOffloads bool
-	// Memory is the guest's part of what all guests may map; nil: a part of its own,
-	// under DefaultMemoryLimits.
+	// Memory is the guest's part of the pool of mapped memory; nil: a pool of its own
+	// with DefaultMemoryLimits.
 	Memory *GuestMemory
-	// Forget drops what Changed had kept elsewhere, duplicates of descriptors
-	// included. Close calls it before it closes the session's own; nil: nothing is.
+	// Forget drops what the back end has kept of the Snapshots, with the duplicates
+	// of descriptors. Close calls it before it closes the session's own descriptors.
+	// nil: the back end keeps nothing.
 	Forget func()
-	Logger *slog.Logger // nil: silent
+	Logger *slog.Logger // nil: no logging
 }
 
-// Backend is what the session gives the device to: the engine, by way of
-// control. The session calls it from one goroutine and holds no lock meanwhile.
+// Backend runs the session's device: control implements it, and passes the device on
+// to the engine. The session calls it from one goroutine, without holding its lock.
 type Backend interface {
-	// Start gives the device to the engine: a DeviceSpec in JSON; the descriptors
-	// are borrowed for the call. An error closes the connection, so a back end
-	// whose engine is away for the moment returns nil, and asks Spec once the
-	// engine is back.
+	// Start passes a device to the engine, as a DeviceSpec in JSON and its
+	// descriptors, which are borrowed for the call. An error closes the connection. A
+	// back end whose engine is away for a moment therefore returns nil, and calls
+	// Spec once the engine is back.
 	Start(spec []byte, fds []int) error
-	// Stop takes it away again and returns its State; no worker uses the guest's
-	// memory once it returns. Without a state (the engine died) the session takes
-	// the ring positions from guest memory.
+	// Stop takes the device from the engine and returns its State. No worker uses the
+	// guest's memory after it returns. If the engine has died there is no state, and
+	// the session takes the ring positions from guest memory.
 	Stop() (state []byte, err error)
-	// Changed says that Snapshot would return something new.
+	// Changed reports that Snapshot would return a new state.
 	Changed()
 }
 
-// startDelay is how long the front end must be quiet before the device starts:
-// rings come one by one, and each change of a running device costs a stop.
+// startDelay is how long the front end must be quiet before the device starts. Rings
+// are set up one by one, and each change of a running device costs a stop.
 const startDelay = time.Millisecond
 
-// Session speaks vhost-user with one front end at a time, for one port. Run's
-// goroutine alone changes it; the lock is for those who look.
+// Session speaks vhost-user with one front end at a time, for one port. Only Run's
+// goroutine changes it; mu protects readers on other goroutines.
 type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
-	memory  *GuestMemory  // what the device has mapped, or is about to
-	budget  *rate.Limiter // of messages
-	changed bool          // since Changed was called last; Run's goroutine alone
-	refused string        // the latest refusal; likewise
+	memory  *GuestMemory  // memory that the device has mapped or is about to map
+	budget  *rate.Limiter // messages that the front end may send now
+	changed bool          // front has changed since the last Changed; Run's goroutine only
+	refused string        // latest refusal; Run's goroutine only
 
 	mu        sync.Mutex
 	front     frontEnd
 	conn      *net.UnixConn     // nil: not connected
-	listener  *net.UnixListener // server mode
-	running   bool              // the engine has the device, or is to have it
-	resume    bool              // the next start goes on from guest memory
+	listener  *net.UnixListener // nil in client mode
+	running   bool              // the engine has the device or is expected to have it
+	resume    bool              // the next start continues from guest memory
 	closed    bool
-	broken    string             // Break's reason, until it is dealt with
-	end       context.CancelFunc // ends Run
-	drop      context.CancelFunc // ends the connection that is being served
+	broken    string             // reason given to Break, until serve handles it
+	end       context.CancelFunc // cancels Run
+	drop      context.CancelFunc // cancels the present connection
 	done      chan struct{}      // closed when Run returns; nil: Run was not called
-	disposing chan struct{}      // closed when the latest dispose is done; nil: there was none
+	disposing chan struct{}      // closed when the latest dispose has finished; nil: no dispose yet
 	lastError string
 	connects  uint64
 	breaks    uint64
 	throttled uint64
 }
 
-// NewSession prepares a session; in server mode it listens from then on. An
-// error names what is wrong with the path.
+// NewSession makes a session; in server mode the session listens from then on. The
+// error names a problem of the path or the configuration.
 func NewSession(cfg Config, b Backend) (*Session, error) {
 	s, err := newSession(cfg, b)
 	if err != nil {
@@ -120,8 +122,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(), front: newFrontEnd(cfg.Queues)}, nil
 }
 
-// offered are the virtio features of GET_FEATURES. The control queue's are
-// the front end's own work; without these bits it would not offer them.
+// offered returns the virtio features for GET_FEATURES. The features of the control
+// queue are the front end's own work, but it does not offer them to the guest without
+// these bits.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -142,9 +145,9 @@ func (s *Session) offeredProtocol() uint64 {
 		ProtocolInflight
 }
 
-// Run serves front ends, one after the other, until ctx is done or Close is
-// called. When ctx is done the connection and the running device stay as they
-// are, for a Snapshot; Close ends them.
+// Run serves front ends, one after another, until ctx is done or Close is called.
+// When ctx is done the connection and the running device stay as they are, for a
+// Snapshot. Close ends both.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -180,8 +183,8 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// note remembers an error for Status and logs it when it is a new one: a socket
-// that nobody listens on fails ten times a second.
+// note stores an error for Status, and logs it if it differs from the last one. A
+// socket on which nobody listens gives the same error at every attempt.
 func (s *Session) note(err error) {
 	s.mu.Lock()
 	fresh := s.lastError != err.Error()
@@ -192,8 +195,8 @@ func (s *Session) note(err error) {
 	}
 }
 
-// serve talks to one front end until it goes away, and tells whether its device
-// ever ran.
+// serve handles the messages of one front end until the connection ends. It reports
+// whether the device ever ran.
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -233,8 +236,9 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	return started
 }
 
-// handle runs a message's handler, keeps what it changed, and answers, in this
-// order: a control process that dies in between leaves a successor that knows.
+// handle runs a message's handler, has the changed state kept, and replies, in this
+// order. If control dies in between, the next control process therefore knows the
+// change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -251,7 +255,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	if s.changed {
 		s.tellChanged()
 	}
-	if m.unread > 0 { // from here on a successor does not see it: only the answer is left to do
+	if m.unread > 0 { // from here on the next control process does not see the message; only the reply is left
 		if cerr := w.consume(m, r); cerr != nil {
 			return fmt.Errorf("%s: %w", r.name, cerr)
 		}
@@ -267,7 +271,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	return nil
 }
 
-// refuse logs a refusal unless it is the one before again.
+// refuse logs a refusal unless it repeats the last one.
 func (s *Session) refuse(r *row, why refusal) {
 	if text := r.name + ": " + string(why); s.refused != text {
 		s.refused = text
@@ -275,8 +279,8 @@ func (s *Session) refuse(r *row, why refusal) {
 	}
 }
 
-// change changes what is known of the front end, under the lock, and notes whether
-// anything is different: what a front end repeats is not kept again.
+// change changes the front end's state under the lock. It sets changed only if the
+// state differs afterwards: a repeated message needs no new Snapshot.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,16 +289,16 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
-	s.memory.adopt(s.front.footprint()) // what grew was reserved
+	s.memory.adopt(s.front.footprint()) // growth was reserved before
 }
 
-// tellChanged has the back end take a Snapshot.
+// tellChanged makes the back end take a Snapshot.
 func (s *Session) tellChanged() {
 	s.changed = false
 	s.backend.Changed()
 }
 
-// start gives the device to the engine.
+// start passes the device to the engine.
 func (s *Session) start() error {
 	if err := s.makeRecord(); err != nil {
 		return err
@@ -318,8 +322,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings, and has it kept before an engine writes
-// into it.
+// makeRecord makes the record of the rings. The back end keeps it before an engine
+// writes to it.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
@@ -333,8 +337,7 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt takes the device from the engine, if it is there, and keeps the rings'
-// positions.
+// halt takes a running device from the engine, and keeps the rings' positions.
 func (s *Session) halt() {
 	if !s.running {
 		return
@@ -368,15 +371,15 @@ func (s *Session) halt() {
 				f.Vrings[i].Base = base
 			}
 		}
-		f.drop(&f.Record) // says nothing any more
+		f.drop(&f.Record) // the record describes a running device only
 		f.Announce = nil
 		s.running, s.resume = false, false
 	})
 }
 
-// Break says that the engine found the device broken: it is stopped, and the
-// connection closed with one log line. A client connects again later, a server
-// waits. Any goroutine may call it.
+// Break reports that the engine found the device broken. The session stops the device
+// and closes the connection, with one log line. A client connects again later; a
+// server waits for a connection. Any goroutine may call it.
 func (s *Session) Break(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,7 +398,8 @@ func (s *Session) breakReason() string {
 	return s.broken
 }
 
-// disconnect forgets the front end: device, memory, rings, connection.
+// disconnect resets the session after a connection: it stops the device, and drops
+// memory, rings and connection.
 func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError
@@ -420,29 +424,30 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	}
 	s.mu.Unlock()
 	shut(conn)
-	s.tellChanged() // the engine's duplicates go first: see dispose
+	s.tellChanged() // makes the engine close its duplicates first: see dispose
 	s.dispose(ctx, func() {
 		closeAll(fds)
 		hangUp(conn)
 	})
 }
 
-// signalErrors tells a front end that asked for it (SET_VRING_ERR).
+// signalErrors signals the error events, if the front end has set any
+// (SET_VRING_ERR).
 func (s *Session) signalErrors() {
 	for i := range s.front.Vrings {
 		fd := s.front.Vrings[i].Err
 		if fd < 0 {
 			continue
 		}
-		if e, err := shm.NewForeign(fd); err == nil { // it was one when it came
+		if e, err := shm.NewForeign(fd); err == nil { // SET_VRING_ERR checked that it is an event
 			e.Signal()
 		}
 	}
 }
 
-// Close ends the session: the device is stopped, the connection closed, the
-// listening socket removed. It waits for Run, and for a front end's descriptors
-// closeWait at most.
+// Close ends the session: it stops the device, closes the connection and removes the
+// listening socket. It waits for Run to return, and at most closeWait for the front
+// end's descriptors to close.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is a session in JSON; its descriptors are indexes.
+// snapshot is a session in JSON. Its descriptors are indexes into the list that goes
+// with it.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`
@@ -21,9 +22,10 @@ type snapshot struct {
 
 const snapshotVersion = 2
 
-// Snapshot is what a new control process needs to go on with the session:
-// state, and duplicates of connection, listening socket, memory and ring
-// descriptors, which the caller closes. Any goroutine may call it, Changed too.
+// Snapshot returns the state with which a new control process continues the session.
+// fds are duplicates of the connection, the listening socket, and the memory and ring
+// descriptors; the caller closes them. Any goroutine may call it, and Changed may
+// too.
 func (s *Session) Snapshot() (blob []byte, fds []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +49,7 @@ func (s *Session) Snapshot() (blob []byte, fds []int) {
 	blob, err := json.Marshal(snap)
 	if err != nil {
 		closeAll(fds)
-		return nil, nil // cannot be: plain values only
+		return nil, nil // cannot happen: the state has only plain values
 	}
 	return blob, fds
 }
@@ -62,10 +64,9 @@ func addConn(c syscall.Conn, add func(int) int) int {
 	return index
 }
 
-// Restore takes a session up where another control process left it: the front
-// end notices nothing, and a device that is running goes on without a Start.
-// Without a blob it is NewSession. It owns the
-// descriptors from then on, also when it fails.
+// Restore makes a session from another control process's Snapshot. The front end
+// notices nothing, and a running device continues without a Start. With an empty blob
+// it is NewSession. It takes ownership of the descriptors, also if it fails.
 func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	if len(blob) == 0 {
 		closeAll(fds)
@@ -95,7 +96,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	s.front.drop(&s.front.Backend)
 	s.front.measure()
 	s.memory.adopt(s.front.footprint())
-	s.resume = true // nobody knows what the engine did since the snapshot
+	s.resume = true // the engine has moved on since the snapshot, so its ring positions are stale
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()
 		return nil, err
@@ -103,7 +104,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	return s, nil
 }
 
-// adopt replaces indexes by descriptors.
+// adopt replaces indexes by the descriptors in fds.
 func (f *frontEnd) adopt(fds []int) (err error) {
 	f.eachFD(func(fd *int) {
 		if *fd < 0 || *fd >= len(fds) {
@@ -115,19 +116,19 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 	return err
 }
 
-// measure finds out again how much each region takes to map.
+// measure computes again how much address space each region's mapping takes.
 func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		r.span = r.Size
-		if _, length, err := checkFile(*r, r.FD); err == nil { // else the device does not open either
+		if _, length, err := checkFile(*r, r.FD); err == nil { // on an error the device cannot be opened either
 			r.span = length
 		}
 	}
 }
 
-// adoptSockets makes connections of the descriptors at the end of fds; net
-// duplicates them.
+// adoptSockets makes the connection and the listener from their descriptors in fds.
+// Package net duplicates these descriptors.
 func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	var first error
 	adopt := func(index int, make func(*os.File) error) {
@@ -175,10 +176,10 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	return first
 }
 
-// Spec describes the device for another engine, with duplicates of its
-// descriptors, which the caller closes; running tells whether an engine is to
-// have it at all. resume goes on from guest memory, after the death of the
-// engine that had it. Any goroutine may call it.
+// Spec describes the device for another engine, with duplicates of its descriptors,
+// which the caller closes. running is false if no engine should have the device. If
+// resume is true, the engine continues from guest memory, because the previous engine
+// has died. Any goroutine may call it.
 func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,35 +204,35 @@ func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	return spec, fds, true
 }
 
-// Status is a session for people.
+// Status is the state of a session for display.
 type Status struct {
 	Path      string        `json:"path"`
-	Mode      string        `json:"mode"` // client, server
+	Mode      string        `json:"mode"` // "client" or "server"
 	Connected bool          `json:"connected"`
 	Running   bool          `json:"running"` // the engine has the device
 	Features  []string      `json:"features,omitempty"`
-	Queues    int           `json:"queues"` // pairs offered
+	Queues    int           `json:"queues"` // number of queue pairs offered
 	Vrings    []VringStatus `json:"vrings,omitempty"`
 	Memory    uint64        `json:"memory_bytes"`
 	Regions   int           `json:"memory_regions"`
 	MTU       int           `json:"mtu,omitempty"`
-	LastError string        `json:"last_error,omitempty"` // why it is not connected, or was not
+	LastError string        `json:"last_error,omitempty"` // why the session is not connected, or was not connected before
 	Connects  uint64        `json:"connects"`
-	Breaks    uint64        `json:"breaks"` // connections closed for an error or a fault
-	// Throttled counts messages and connections that had to wait for the budget.
+	Breaks    uint64        `json:"breaks"` // connections closed because of an error or a fault
+	// Throttled counts messages and connections that waited for the budget.
 	Throttled uint64 `json:"throttled,omitempty"`
 }
 
-// VringStatus is one ring the front end has set up.
+// VringStatus is the state of one ring that the front end has set up.
 type VringStatus struct {
 	Index   int  `json:"index"`
 	Num     int  `json:"num"`
 	Enabled bool `json:"enabled"`
-	Kick    bool `json:"kick"` // has a descriptor; otherwise it is polled
+	Kick    bool `json:"kick"` // has a kick descriptor; without one the switch polls the ring
 	Call    bool `json:"call"`
 }
 
-// Status tells how the session stands. Any goroutine may call it.
+// Status returns the state of the session. Any goroutine may call it.
 func (s *Session) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"weft/internal/shm"
 )
 
-// row is what the session knows of a request: its payload's size, how many
-// descriptors it may bring, whether its handler returns a reply of its own, and
-// the handler. A handler's error closes the connection, unless it is a refusal.
+// row describes a request: the size of its payload, the number of descriptors it may
+// bring, whether its handler returns a reply, and the handler. An error of the
+// handler closes the connection, unless it is a refusal.
 type row struct {
 	name  string
-	size  int // bytes of payload; sizeTable: a memory table
-	fds   int // at most
+	size  int // payload in bytes; sizeTable and sizeInflight: a variable size
+	fds   int // largest number of descriptors
 	reply bool
 	run   func(*Session, *message) ([]byte, error)
 }
 
-// Sizes that are not one number. The inflight description has 20 bytes in the
-// specification, and 24 with all front ends that send it, for it is padded there.
+// Payloads of variable size. The inflight description has 20 bytes in the
+// specification, but all front ends send 24, with padding.
 const (
 	sizeTable    = -1
 	sizeInflight = -2
@@ -40,7 +40,7 @@ func (r *row) sizeText() string {
 	return fmt.Sprint(r.size)
 }
 
-// fits tells whether a payload may have n bytes.
+// fits reports whether a payload of n bytes is valid for the request.
 func (r *row) fits(n uint32) bool {
 	switch r.size {
 	case sizeTable:
@@ -51,22 +51,22 @@ func (r *row) fits(n uint32) bool {
 	return n == uint32(r.size)
 }
 
-// withoutFDs tells whether a message brings no descriptors.
+// withoutFDs reports whether a message with this payload brings no descriptors.
 func (r *row) withoutFDs(payload []byte) bool {
 	return r.fds == 0 || r.size == 8 && binary.LittleEndian.Uint64(payload)&noDescriptor != 0
 }
 
-// noDescriptor is the bit of SET_VRING_KICK, _CALL and _ERR that says so.
+// noDescriptor is the bit of SET_VRING_KICK, _CALL and _ERR for "no descriptor".
 const noDescriptor = 1 << 8
 
-// refusal is an answer other than 0 to a message that is well formed; the
-// connection lives on.
+// refusal answers a valid message with a value other than 0. The connection stays
+// open.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// table has the requests by their number (vhost-user, "Front-end message types").
-// It is filled by init, for the handlers refer to it.
+// table has the requests by number (vhost-user, "Front-end message types"). init
+// fills it, because the handlers refer to it.
 var table [41]row
 
 func init() {
@@ -116,7 +116,7 @@ func setFeatures(s *Session, m *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {
 		f.Features, f.FeaturesSet = features, true
-		if features&FeatureProtocolFeatures == 0 { // rings are enabled from the start
+		if features&FeatureProtocolFeatures == 0 { // rings are enabled from the start (vhost-user, "Ring states")
 			for i := range f.Vrings {
 				f.Vrings[i].Enabled = true
 			}
@@ -130,8 +130,9 @@ func setOwner(s *Session, _ *message) ([]byte, error) {
 	return nil, nil
 }
 
-// resetOwner disables all rings, as the specification recommends for this
-// deprecated request; without protocol features nothing could enable them again.
+// resetOwner disables all rings, as the specification recommends for this deprecated
+// request. Without protocol features nothing could enable them again, so it then does
+// nothing.
 func resetOwner(s *Session, _ *message) ([]byte, error) {
 	if s.front.Features&FeatureProtocolFeatures == 0 {
 		return nil, nil
@@ -202,8 +203,8 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// checkTable checks regions among each other and against their files, and notes how
-// much each takes to map.
+// checkTable checks the regions against each other and against their files. It stores
+// in span how much address space each takes.
 func checkTable(regions []RegionSpec, fds []int) error {
 	if err := checkRegions(regions); err != nil {
 		return err
@@ -218,8 +219,8 @@ func checkTable(regions []RegionSpec, fds []int) error {
 	return nil
 }
 
-// addMemReg adds a region. A front end with several queue pairs says so once for
-// each pair: a region that is there already, of the same file, stays as it is.
+// addMemReg adds a region. A front end with several queue pairs repeats the message
+// for each pair: a region that already exists, with the same file, stays as it is.
 func addMemReg(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -250,14 +251,15 @@ func addMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// sameFile tells whether two descriptors are of one file.
+// sameFile reports whether two descriptors refer to the same file.
 func sameFile(a, b int) bool {
 	var x, y unix.Stat_t
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// remMemReg finds the region by its addresses and size; a descriptor that comes
-// along is closed unused. One that is not there is gone already: see addMemReg.
+// remMemReg removes the region with these addresses and this size. A descriptor that
+// comes with the message is closed unused. A region that does not exist was already
+// removed: front ends repeat the message, see addMemReg.
 func remMemReg(s *Session, m *message) ([]byte, error) {
 	r := parseRegion(m.payload[8:])
 	for i, have := range s.front.Regions {
@@ -273,7 +275,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// vring returns the index of a message's vring, once it is checked.
+// vring checks the index of a message's vring and returns it.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
 		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))
@@ -281,8 +283,8 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring stops a running device if the ring is part of it, or may be once it
-// is changed, and changes the ring.
+// changeVring changes a ring. It first stops a running device that has the ring, or
+// may have it after the change.
 func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()
@@ -325,7 +327,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // the upper half is the place in the used ring, which is the same
+		num &= 0xffff // the upper half is the used position, which equals the avail position
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -334,8 +336,8 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// getVringBase stops the ring, which SET_VRING_KICK starts again, and with it
-// the device, before it answers: no worker uses the ring any more.
+// getVringBase stops the ring, and with it the device, before it answers, so no
+// worker uses the ring any more. SET_VRING_KICK starts the ring again.
 func getVringBase(s *Session, m *message) ([]byte, error) {
 	index, _ := m.state()
 	i, err := s.vring(index)
@@ -349,15 +351,16 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 		v.Started = false
 	})
 	base := uint32(s.front.Vrings[i].Base)
-	if s.front.Features&FeatureRingPacked != 0 { // avail and used place, which are the same
+	if s.front.Features&FeatureRingPacked != 0 { // avail position, and used position, which is equal
 		base |= base << 16
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(i))
 	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
-// eventFD is the descriptor of SET_VRING_KICK, _CALL and _ERR, still the
-// message's: position in m.fds, or -1 where bit 8 says that none comes.
+// eventFD returns the vring of SET_VRING_KICK, _CALL or _ERR and the index in m.fds
+// of its descriptor, which the message still owns. The index is -1 if bit 8 says that
+// there is no descriptor.
 func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
@@ -373,14 +376,15 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	if len(m.fds) != 1 {
 		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
 	}
-	// Its flags are the front end's: shm.Foreign depends on none of them.
+	// The front end can change the flags of the descriptor; shm.Foreign depends on
+	// none.
 	if err := shm.CheckEvent(m.fds[0]); err != nil {
 		return 0, 0, fmt.Errorf("vring %d: %w", vring, err)
 	}
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by the message's descriptor.
+// takeEvent replaces *fd by descriptor at of the message, or by none if at is -1.
 func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
 	f.drop(fd)
 	if at >= 0 {
@@ -433,7 +437,7 @@ func setVringEnable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// sendRARP has the device opened anew, and announce the guest when it is.
+// sendRARP stops the device. When it starts again it announces the guest.
 func sendRARP(s *Session, m *message) ([]byte, error) {
 	mac := append([]byte{}, m.payload[:6]...)
 	s.halt()
@@ -441,7 +445,7 @@ func sendRARP(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogBase is answered without a payload, as front ends expect.
+// setLogBase sets the dirty log. Its answer has no payload, as front ends expect.
 func setLogBase(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -464,10 +468,10 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogFD: nobody waits for the bitmap to change; the descriptor is closed.
+// setLogFD drops the descriptor: the switch signals no changes of the dirty log.
 func setLogFD(*Session, *message) ([]byte, error) { return nil, nil }
 
-// netSetMTU answers other than 0 if the guest's MTU is not the one it was given.
+// netSetMTU sets the guest's MTU. It refuses an MTU that exceeds the port's.
 func netSetMTU(s *Session, m *message) ([]byte, error) {
 	mtu := m.u64()
 	if mtu < 68 || mtu > 65535 { // RFC 791; VIRTIO_NET_F_MTU has 16 bits
@@ -481,8 +485,8 @@ func netSetMTU(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setBackendReqFD checks the channel for requests of the back end and drops it: the
-// switch has nothing to say on it, and does not offer BACKEND_REQ.
+// setBackendReqFD checks the channel for requests of the back end and drops it. The
+// switch sends no such requests and does not offer BACKEND_REQ.
 func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -490,7 +494,7 @@ func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	return nil, checkChannel(m.fds[0])
 }
 
-// resetDevice takes the rings to their initial state; memory stays.
+// resetDevice resets the rings to their initial state. Memory stays.
 func resetDevice(s *Session, _ *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {
@@ -500,8 +504,8 @@ func resetDevice(s *Session, _ *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setStatus: a status of 0 is a reset (virtio 1.2 section 2.1.1), and stops the
-// rings.
+// setStatus stores the device status. A status of 0 is a reset (virtio 1.2 section
+// 2.1.1) and stops the rings.
 func setStatus(s *Session, m *message) ([]byte, error) {
 	status := m.u64()
 	if status > 0xff {

@@ -6,18 +6,19 @@ import (
 	"weft/packet"
 )
 
-// tx sends to the guest: its receive ring. Worker owns.
+// tx sends to the guest: it is the device's side of the guest's receive ring. The
+// worker owns it.
 type tx struct {
 	ring
-	header    uint32 // bytes of the virtio-net header
+	header    uint32 // size of the virtio-net header in bytes
 	mergeable bool
 	mtu       int
-	maxFast   int // frames up to it may go the short way; -1: none, for what is written must be marked
+	maxFast   int // longest frame for fillTargets; -1: none, because the dirty log must be marked
 	takes     packet.Offloads
 
-	targets [packet.BatchSize]uintptr // see places
-	sizes   [packet.BatchSize]uint32  // the same: with the virtio-net header
-	chains  [maxMerged]chainRef       // of the frame being sent
+	targets [packet.BatchSize]uintptr // addresses that fillTargets found, behind the virtio-net headers
+	sizes   [packet.BatchSize]uint32  // bytes to write for each, with the virtio-net header
+	chains  [maxMerged]chainRef       // chains of the frame being sent
 }
 
 // Send implements port.Tx.
@@ -39,8 +40,8 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	return sent
 }
 
-// fill sends frames into the n chains that were peeked, and returns how many it
-// took; 0: no room for the first, or broken.
+// fill sends frames into the next n chains, which were peeked. It returns the number
+// of frames sent; 0 if the first frame has no room or the device is broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
 	used, sent := 0, 0
@@ -60,10 +61,10 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	return sent
 }
 
-// fillTargets notes where frames go that fit into one writable descriptor each, in the
-// region found last, and writes their virtio-net headers. The heads are those from
-// one on to the last but n. It returns how many there are before a frame, or a
-// chain, that is otherwise.
+// fillTargets fills targets and sizes for frames that each fit into one writable
+// descriptor, and writes their virtio-net headers. It uses heads[from:n]. It stops at
+// the first frame that is too long, or chain that is not a single writable descriptor
+// in the most recently used region, and returns the number of targets.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	last, skip, maxFast, takes := q.last, q.header, q.maxFast, q.takes
 	heads := q.heads[from:n]
@@ -90,19 +91,20 @@ func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	return len(heads)
 }
 
-// chainRef is a chain that a frame is about to fill.
+// chainRef is a chain that the present frame fills: its id and its room in bytes.
 type chainRef struct {
 	id, room uint32
 }
 
-// maxMerged is the number of chains one frame fills at most; a frame that needs
-// more (a guest with tiny buffers) is dropped as DropOversizeFrame.
+// maxMerged is the number of chains that one frame may fill. A frame that needs more,
+// because the guest's buffers are tiny, is dropped as DropOversizeFrame.
 const maxMerged = 256
 
-// scatter sends one frame into chains of any layout: one chain, or with
-// mergeable buffers as many as it takes. It returns the number of chains used, 0
-// with the frame's Drop set if no chain of this guest holds it, -1 if the frame
-// was not taken: too few chains are available, or the ring is broken.
+// scatter sends one frame into one chain of any layout, or with mergeable buffers
+// into as many chains as it needs. It returns the number of chains used. It returns 0
+// and sets the frame's Drop if no chain of this guest can hold the frame. It returns
+// -1 if the frame was not taken, because too few chains are available or the device
+// is broken.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {
@@ -141,8 +143,8 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	return count
 }
 
-// logWritten marks the bytes that a frame of n bytes, header included, has filled of
-// the first segments, whatever more room the guest's descriptors have.
+// logWritten marks in the dirty log the n bytes, header included, that a frame has
+// filled in the first segments. Room that the frame has not filled is not marked.
 func (q *tx) logWritten(n uint32, segments int) {
 	for _, s := range q.segments[:segments] {
 		if n == 0 {
@@ -154,8 +156,8 @@ func (q *tx) logWritten(n uint32, segments int) {
 	}
 }
 
-// copyOut writes the virtio-net header and the frame into the first n segments.
-// The header may be split over them.
+// copyOut writes the virtio-net header and the frame into the first n segments. The
+// header may cross segments.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
 	if q.hasOffload(f) {
@@ -183,5 +185,5 @@ func (q *tx) Postpone() bool { return q.publish(true) }
 // MTU implements port.Tx.
 func (q *tx) MTU() int { return q.mtu }
 
-// Close implements port.Tx; the device holds everything.
+// Close implements port.Tx. The device owns all resources.
 func (q *tx) Close() {}
