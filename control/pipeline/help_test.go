@@ -232,12 +232,14 @@ func (f *rig) settle() {
 
 // withoutEngine runs do while the pipeline's workers are gone, on the same memory.
 func (f *rig) withoutEngine(do func()) {
+	f.change.Lock() // an engine may be taking over
 	f.p.mu.Lock()
 	present := f.p.workers
 	gone := workers.New(present.Memory(), nil)
 	gone.MarkGone()
 	f.p.workers = gone
 	f.p.mu.Unlock()
+	f.change.Unlock()
 	do()
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
