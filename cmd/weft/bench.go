@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 const benchHelp = `Measures: what a path carries, and where its time goes. make bench runs the
 comparisons with other switches.`
 
-// benchVerb groups what measures.
+// benchVerb returns the verb bench, whose sub-verbs measure.
 func (c *command) benchVerb() *cobra.Command {
 	verb := &cobra.Command{
 		Use: "bench", Short: "measure what a path carries and where its time goes", Long: benchHelp,

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What a bench verb refuses it names, in one line, before anything is measured.
+// A bench verb refuses wrong words in one line that names them, before it measures
+// anything.
 func TestBenchWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"frob": "frob",
@@ -65,7 +66,7 @@ func TestBenchWrongWords(t *testing.T) {
 	}
 }
 
-// Ports' verbs name what they refuse before a daemon is asked.
+// The port verbs name a wrong word before they ask the daemon.
 func TestPortsWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"add-port":                 "NAME",

@@ -9,12 +9,12 @@ import (
 	"weft/bench/traffic"
 )
 
-// progressLine shows intervals: on a terminal one line that changes, elsewhere a
-// line each.
+// progressLine shows intervals: one changing line on a terminal, otherwise a line
+// each.
 type progressLine struct {
 	out      io.Writer
 	terminal bool
-	bits     bool // bits beside frames
+	bits     bool // show bits as well as frames
 	shown    int
 }
 
@@ -34,14 +34,15 @@ func (p *progressLine) tell(i traffic.Interval, measured bool) {
 	p.shown = len(text)
 }
 
-// clear takes the line away again.
+// clear erases the line.
 func (p *progressLine) clear() {
 	if p.shown > 0 {
 		fmt.Fprintf(p.out, "\r%s\r", strings.Repeat(" ", p.shown))
 	}
 }
 
-// scaled is a number of three digits with its SI prefix, blank before it.
+// scaled formats a number with three digits and an SI prefix. blank is put before the
+// prefix.
 func scaled(v float64, blank string) string {
 	prefixes := []string{"", "k", "M", "G", "T"}
 	i := 0
@@ -57,7 +58,7 @@ func scaled(v float64, blank string) string {
 	return fmt.Sprintf("%.*f%s%s", precision, v, blank, prefixes[i])
 }
 
-// printTraffic prints a result for people.
+// printTraffic prints a result as text.
 func printTraffic(out io.Writer, r *traffic.Result) error {
 	s := &r.Spec
 	b := &strings.Builder{}
@@ -74,7 +75,7 @@ func printTraffic(out io.Writer, r *traffic.Result) error {
 	row := func(name string, n traffic.Totals, bits, frames float64) {
 		count, rate := fmt.Sprint(n.Frames), scaled(frames, "")+"/s"
 		if s.Protocol == traffic.TCP && name == "received" {
-			count, rate = "-", "-" // blocks do not arrive as such
+			count, rate = "-", "-" // the receiver does not see the sender's blocks
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%sbit/s\t%s\t\n", name, count, n.Bytes, scaled(bits, " "), rate)
 	}

@@ -10,8 +10,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// What weft bench client prints of each kind of measurement, against a server on this
-// machine: what was asked for, what was sent and came, and what is known of it.
+// weft bench client prints the request, the sent and received amounts, and the other
+// results of each kind of measurement. The server runs on this machine.
 func TestBenchClientPrints(t *testing.T) {
 	l, err := traffic.Listen("127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestBenchClientPrints(t *testing.T) {
 	}
 }
 
-// On a terminal progress is one line that is written over, and taken away at the end.
+// On a terminal the progress is one line that is overwritten and erased at the end.
 func TestProgressLine(t *testing.T) {
 	var b strings.Builder
 	line := progressLine{out: &b, terminal: true, bits: true}

@@ -133,7 +133,7 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read makes the measurement's specification of the options.
+// read fills the measurement's specification from the options.
 func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	changed := cmd.Flags().Changed
 	s := &b.spec
@@ -205,7 +205,7 @@ func (b *benchClient) read(cmd *cobra.Command, host string) (err error) {
 	return nil
 }
 
-// quantity reads a number with K, M or G behind it.
+// quantity parses a number with an optional suffix K, M or G.
 func quantity(text string, unit float64) (float64, error) {
 	if text == "" {
 		return 0, nil

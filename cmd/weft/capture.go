@@ -55,7 +55,8 @@ func (c *command) captureVerb() *cobra.Command {
 	return verb
 }
 
-// untilSignal ends with Ctrl-C, as commands that go on do.
+// untilSignal returns a context that ends with Ctrl-C, for commands that run until
+// then.
 func untilSignal() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
@@ -112,8 +113,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile is the file that frames are to be written to, - for standard output, as
-// it is: a capture that the daemon refuses leaves it alone.
+// captureFile opens the output file; - is standard output. It does not empty the
+// file, so a capture that the daemon refuses leaves it unchanged.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -125,8 +126,8 @@ func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err
 	return f, func() { f.Close() }, nil
 }
 
-// empty empties a file. Standard output goes on where it is; pipes and devices have
-// nothing to empty, and say EINVAL.
+// empty empties a file. It leaves standard output unchanged. Pipes and devices answer
+// EINVAL, because they have nothing to empty.
 func empty(out io.Writer) error {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -138,7 +139,7 @@ func empty(out io.Writer) error {
 	return nil
 }
 
-// printLine prints a value of a stream: JSON on one line.
+// printLine prints a value of a stream as one line of JSON.
 func (c *command) printLine(v any) error { return json.NewEncoder(c.out).Encode(v) }
 
 const clock = "15:04:05.000000"
@@ -155,7 +156,7 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints what happens to the next frames that match.
+// traceLive prints the processing of the next matching frames.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {

@@ -22,7 +22,8 @@ var capturedFrames = []api.Captured{
 	{Time: time.Unix(1700000002, 5), Kind: "drop", Port: "vm1", InPort: "vm1", Verdict: "dropped", Reason: "table-miss", HeldUS: 12, Data: []byte{}, Lost: 3},
 }
 
-// streaming answers every request with the values.
+// streaming starts a daemon that answers every request with the values, and returns
+// its socket.
 func streaming[T any](t *testing.T, asked *string, values []T) string {
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		*asked = r.URL.RequestURI()
@@ -32,7 +33,7 @@ func streaming[T any](t *testing.T, asked *string, values []T) string {
 	})
 }
 
-// What is written is what another reader of pcapng reads.
+// Another reader of pcapng reads the written frames.
 func TestPcapng(t *testing.T) {
 	var asked string
 	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames))
@@ -121,8 +122,7 @@ func TestLiveTraceText(t *testing.T) {
 	}
 }
 
-// A capture that is refused leaves the file that it would have written alone, and
-// tells of no frames.
+// A refused capture leaves its output file unchanged and prints no number of frames.
 func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -136,7 +136,7 @@ func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 	if kept, _ := os.ReadFile(file); string(kept) != "kept" || errs != "weft: vm9: no such port\n" || code != exitInput {
 		t.Errorf("%q in the file; %d %q", kept, code, errs)
 	}
-	// One that is not goes over all of it.
+	// A capture that is not refused overwrites the whole file.
 	var asked string
 	t.Setenv("WEFT_SOCKET", streaming(t, &asked, capturedFrames[:0]))
 	_, _, code = weft("", "capture", "vm1", "-w", file)

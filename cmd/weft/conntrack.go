@@ -14,8 +14,8 @@ import (
 	"weft/api"
 )
 
-// conntrackVerbs are those of ovs-dpctl(8) about connections, with its arguments
-// and output, and ct-timeout.
+// conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
+// arguments and output, and ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
 	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 4)}
 	more := dump.Flags().BoolP("more", "m", false, "with number and status")
@@ -50,7 +50,8 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	}
 }
 
-// noDatapath leaves out the name of a datapath, which ovs-dpctl takes first.
+// noDatapath removes the name of a datapath, which is the first argument of
+// ovs-dpctl.
 func noDatapath(args []string) []string {
 	if len(args) > 0 && strings.Contains(args[0], "@") && !strings.Contains(args[0], "=") {
 		return args[1:]
@@ -70,7 +71,7 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 	return c.printJSON(n)
 }
 
-// ctShow prints a word about the table.
+// ctShow prints one property of the connection table.
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
 	return func(*cobra.Command, []string) error {
 		s, err := c.conntrack()
@@ -268,7 +269,7 @@ func (c *command) ctTimeout(args []string, reset bool) error {
 	return nil
 }
 
-// ctStats counts connections by protocol as ct-stats-show prints them.
+// ctStats counts connections by protocol in the format of ct-stats-show.
 func (c *command) ctStats(args []string, states bool) error {
 	client, err := c.client()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"weft/api"
 )
 
-// exitDiffer is diff-flows's code for flows that differ, as with ovs-ofctl; what
-// fails, wrong input included, ends as exitFailed there.
+// exitDiffer is the exit code of diff-flows if the flows differ, as for ovs-ofctl.
+// Every failure of diff-flows, wrong input included, ends with exitFailed.
 const exitDiffer = 2
 
-// errDiffer ends diff-flows without a message.
+// errDiffer makes diff-flows end with exitDiffer and without a message.
 var errDiffer = errors.New("the flows differ")
 
 const diffHelp = `Prints the flows in which two files differ: - before those of the first, +
@@ -53,7 +53,8 @@ func (c *command) diffFlows(args []string) error {
 		if rest, of := strings.CutPrefix(message, "second file: "); of {
 			name, message = args[1], rest
 		}
-		// Not as a refusal, whose exit code means a difference here.
+		// The error is not an *api.Refused, because the exit code of one means a
+		// difference here.
 		return errors.New(ofFile(name, &api.Refused{Message: message}).Error())
 	}
 	if c.json {

@@ -12,7 +12,7 @@ import (
 	"weft/api"
 )
 
-// The exit code tells whether flows differ, as with ovs-ofctl.
+// The exit code says whether the flows differ, as for ovs-ofctl.
 func TestDiffFlows(t *testing.T) {
 	lines, status := []string{"-ip actions=drop"}, http.StatusOK
 	var asked api.DiffFlows
@@ -49,7 +49,7 @@ func TestDiffFlows(t *testing.T) {
 	}
 }
 
-// --bundle is taken, and - is standard input.
+// The verbs accept --bundle, and - is standard input.
 func TestFlowFiles(t *testing.T) {
 	var method, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {

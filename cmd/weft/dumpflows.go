@@ -12,7 +12,7 @@ all, by table and falling priority, in ovs-ofctl's format, which the verbs that
 take flows read back. --sort and --rsort sort by priority or a field, and may be
 given several times; flows that do not match the field come last.`
 
-// sortFlag collects --sort and --rsort in their order.
+// sortFlag collects the values of --sort and --rsort in their order.
 type sortFlag struct {
 	keys   *[]string
 	prefix string
@@ -63,6 +63,6 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics are the words of a line that --no-stats leaves out. Words of a match
-// have no blank behind their comma.
+// statistics matches the words of a line that --no-stats removes. The words of a
+// match have no blank behind their comma.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

@@ -80,7 +80,7 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy changes flows by one text or, for -, by the lines of standard input.
+// changeBy changes flows by one text, or by the lines of standard input if text is -.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
@@ -97,7 +97,7 @@ func (c *command) changeByFile(op, name string) error {
 	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
 }
 
-// ofFile adds the file's name to an error that names a line of it.
+// ofFile adds the file name to an error that names a line of the file.
 func ofFile(name string, err error) error {
 	var refused *api.Refused
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {
@@ -111,7 +111,7 @@ func ofFile(name string, err error) error {
 	return &of
 }
 
-// fileVerb changes flows by a file.
+// fileVerb returns the function of a verb that changes flows by a file.
 func (c *command) fileVerb(op string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		return c.changeByFile(op, args[0])
@@ -130,7 +130,7 @@ func (c *command) changeFlows(change api.ChangeFlows) error {
 	return c.printChanged(n)
 }
 
-// printChanged is silent but for what the change has left out.
+// printChanged prints the notes of a change. Without notes it prints nothing.
 func (c *command) printChanged(n api.FlowsChanged) error {
 	if c.json {
 		return c.printJSON(n)

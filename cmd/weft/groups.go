@@ -10,7 +10,7 @@ import (
 	"weft/api"
 )
 
-// tableVerbs are those about groups and meters.
+// tableVerbs returns the verbs for groups and meters.
 func (c *command) tableVerbs() []*cobra.Command {
 	groups := func(client *api.Client, change api.ChangeTable) (api.TableChanged, error) {
 		return client.ChangeGroups(change)
@@ -79,7 +79,7 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	}
 	which := optional(args)
 	if _, err := strconv.ParseUint(which, 10, 32); err == nil {
-		which = "group_id=" + which // as ovs-ofctl takes it too
+		which = "group_id=" + which // ovs-ofctl accepts a plain number as well
 	}
 	list, err := client.Groups(which)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	return nil
 }
 
-// groupStats prints lines as ovs-ofctl does.
+// groupStats prints the statistics of groups in the format of ovs-ofctl.
 func (c *command) groupStats(_ *cobra.Command, args []string) error {
 	return c.groups(args, func(g api.Group) {
 		fmt.Fprintf(c.out, " group_id=%d,duration=%.3fs,ref_count=%d,packet_count=%d,byte_count=%d", g.ID, g.DurationS, g.Flows, g.Packets, g.Bytes)
@@ -127,7 +127,7 @@ func (c *command) meters(args []string, show func(api.Meter)) error {
 }
 
 func (c *command) dumpMeters(_ *cobra.Command, args []string) error {
-	// Each band on a line of its own, as ovs-ofctl prints them.
+	// ovs-ofctl prints each band on its own line.
 	bands := strings.NewReplacer(" bands=", " bands=\n", " type=", "\ntype=")
 	return c.meters(args, func(m api.Meter) { fmt.Fprintln(c.out, bands.Replace(m.Line)) })
 }

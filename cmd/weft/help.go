@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpVerb replaces cobra's, which prints everything there is for a verb that there
-// is not.
+// helpVerb replaces cobra's help verb, which prints the whole usage for an unknown
+// verb.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [VERB...]", Short: "print what a verb does, and its options", Args: cobra.ArbitraryArgs,
@@ -26,7 +26,7 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// noSuchVerb names those that word may have meant, or where to look.
+// noSuchVerb returns an error that suggests similar verbs, or where to find all.
 func noSuchVerb(cmd *cobra.Command, word string) error {
 	near := cmd.SuggestionsFor(word)
 	if len(near) > 0 && len(near) < 10 {

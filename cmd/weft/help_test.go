@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A verb that there is not is named with those it may have meant, also by help.
+// An unknown verb is refused with a list of similar verbs, also by help.
 func TestNoSuchVerb(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
@@ -25,7 +25,7 @@ func TestNoSuchVerb(t *testing.T) {
 	}
 }
 
-// help VERB is VERB --help.
+// help VERB prints the same as VERB --help.
 func TestHelp(t *testing.T) {
 	for _, verb := range []string{"", "add-flow", "trace", "bench client"} {
 		words := strings.Fields(verb)

@@ -18,14 +18,14 @@ RECORDING it shows those that come with it, of the path that Weft takes over.
 what runs below these functions while the command does, into the one RECORDING
 before the --.`
 
-// hopsOptions are how ledgers are made and shown.
+// hopsOptions are the options that make and show ledgers of hops.
 type hopsOptions struct {
 	record []string
 	top    int
 	each   bool
 }
 
-// benchHopsCommand is the ledger of hops.
+// benchHopsCommand returns the verb bench hops.
 func (c *command) benchHopsCommand() *cobra.Command {
 	var o hopsOptions
 	verb := &cobra.Command{

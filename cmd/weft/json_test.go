@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jsonLines are the verbs as the test below runs them: every verb is here.
+// jsonLines has a command line for every verb that the test runs.
 var jsonLines = map[string]string{
 	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "version": "",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
@@ -29,11 +29,12 @@ var jsonLines = map[string]string{
 	"bench hops": "",
 }
 
-// notPrinting are those that need another end, or print nothing but their log; how
-// the tests of e2e hold the JSON of bench client.
+// notPrinting are the verbs that need a peer or print nothing but their log. The
+// tests of e2e cover the JSON of bench client.
 var notPrinting = []string{"bench server", "bench client", "help"}
 
-// answers are what a daemon might say to a GET; to all else it says {}.
+// answers are example answers of a daemon to GET requests. It answers all other
+// requests with {}.
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`,
@@ -44,8 +45,8 @@ var answers = map[string]string{
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
 }
 
-// Whatever prints something prints JSON with --json, before or behind the verb: one
-// value, or those of a stream one after the other.
+// Every verb that prints something prints JSON with --json, which may precede or
+// follow the verb. It is one value, or a sequence of values for a stream.
 func TestEveryVerbHasJSON(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
@@ -99,7 +100,7 @@ func leavesOf(cmd *cobra.Command, path string) (list []string) {
 	return list
 }
 
-// values counts the JSON values of a text that has nothing else.
+// values counts the JSON values of a text that consists of them.
 func values(text string) (n int, err error) {
 	for dec := json.NewDecoder(strings.NewReader(text)); ; n++ {
 		var v any
@@ -111,8 +112,8 @@ func values(text string) (n int, err error) {
 	}
 }
 
-// A bridge's name before the words of a verb, as ovs-ofctl wants it, is refused in a
-// line that says to leave it out.
+// A bridge name before the words of a verb, as for ovs-ofctl, is refused in a line
+// that says to omit it.
 func TestBridgesAreLeftOut(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -139,7 +140,8 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
-// The name of a file that is there is no bridge's, whatever is wrong in it.
+// The name of an existing file is not taken for a bridge, whatever is wrong in the
+// file.
 func TestFilesAreNoBridges(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -161,7 +163,7 @@ func TestFilesAreNoBridges(t *testing.T) {
 	}
 }
 
-// --no-names, before or behind the verb, asks for ports by number.
+// --no-names, before or behind the verb, makes the daemon show ports by number.
 func TestNoNames(t *testing.T) {
 	var query string
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +195,7 @@ func TestNoNames(t *testing.T) {
 	}
 }
 
-// A version of OpenFlow is taken as ovs-ofctl takes it, and is of no importance.
+// -O accepts any version of OpenFlow and has no effect.
 func TestProtocols(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") }))
 	for _, line := range []string{"-O OpenFlow13 dump-flows", "-OOpenFlow15 dump-groups", "dump-flows -O OpenFlow10,OpenFlow14", "--protocols=OpenFlow11 --no-names dump-flows ip"} {

@@ -16,7 +16,7 @@ have at the moment. REFUSED counts requests for more since the daemon started, E
 entries of the holder that made room for others or for its own. With PORT, only the rows
 that this port holds.`
 
-// showLimitsVerb is a word after show.
+// showLimitsVerb returns the verb show limits.
 func (c *command) showLimitsVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "limits [PORT]", Short: "print what is shared, its use and its limits", Long: showLimitsHelp, Args: words(0, 1),

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// macVerbs are those about the addresses that normal has learnt, named as
-// ovs-appctl(8) has them.
+// macVerbs returns the verbs for the addresses that normal has learned. Their names
+// are those of ovs-appctl(8).
 func (c *command) macVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learnt", Args: words(0, 0), RunE: c.fdbShow}),

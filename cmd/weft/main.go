@@ -1,4 +1,5 @@
-// Command weft is the client of weftd: ports, flows and what they have done.
+// Command weft is the client of weftd. It manages ports and flows and shows their
+// statistics.
 package main
 
 import (
@@ -13,13 +14,13 @@ import (
 	"weft/api"
 )
 
-// Exit codes, which scripts rely on.
+// Exit codes. Scripts rely on them.
 const (
-	exitFailed = 1 // it was right and failed, or nobody answers
-	exitInput  = 2 // what was asked for is wrong; nothing has changed
+	exitFailed = 1 // a right request failed, or no daemon answers
+	exitInput  = 2 // the request is wrong; nothing changed
 )
 
-// usageError is wrong input that the client itself sees.
+// usageError is wrong input that the client finds itself.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -32,7 +33,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is main with its surroundings given; it returns the exit code.
+// run runs the command with the given arguments and files, and returns the exit code.
 func run(args []string, in io.Reader, out, errs io.Writer) int {
 	results := &output{Writer: out}
 	c := &command{in: in, out: results, errs: errs}
@@ -67,19 +68,20 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// oneLine is the error without line breaks: scripts show and match one line.
+// oneLine returns the error's text without line breaks: scripts show and match one
+// line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " ")), " ")
 }
 
-// command is what all verbs share.
+// command has the state that all verbs share.
 type command struct {
 	in     io.Reader
 	out    io.Writer
 	errs   io.Writer
 	socket string
 	json   bool
-	// numbers has ports shown by number.
+	// numbers makes the daemon show ports by number.
 	numbers bool
 }
 
@@ -91,7 +93,7 @@ func (c *command) client() (*api.Client, error) {
 	return client, err
 }
 
-// showsPorts gives a verb ovs-ofctl's --names and --no-names.
+// showsPorts adds ovs-ofctl's options --names and --no-names to a verb.
 func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 	verb.Flags().Bool("names", false, "ports by name, as weft shows them")
 	verb.Flags().BoolVar(&c.numbers, "no-names", false, "ports by number")
@@ -117,7 +119,7 @@ func (c *command) root() *cobra.Command {
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
-		// Letters that may be wrong in a verb that is suggested.
+		// A suggested verb differs by at most this number of letters.
 		SuggestionsMinimumDistance: 2,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -128,11 +130,11 @@ func (c *command) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&c.socket, "socket", socket, "the daemon's socket (or WEFT_SOCKET): a path, or vsock:CID:PORT")
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	// ovs-ofctl's options come before the verb. Those that a verb has are known
-	// here so that they are told from words; the verb reads them.
+	// The options of ovs-ofctl come before the verb. The root knows the options of
+	// all verbs, so that it can tell them from words. The verb reads them.
 	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
-		_ = root.Flags().MarkHidden(name) // is there: it was made above
+		_ = root.Flags().MarkHidden(name) // the flag exists: the line above made it
 	}
 	root.Flags().VarP(protocols{}, "protocols", "O", "")
 	_ = root.Flags().MarkHidden("protocols")
@@ -149,7 +151,8 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// words checks the number of arguments in the words of the verb's usage line.
+// words checks the number of arguments and names a wrong one by the verb's usage
+// line.
 func words(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		_, usage, _ := strings.Cut(cmd.Use, " ")

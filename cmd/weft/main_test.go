@@ -13,7 +13,7 @@ import (
 	"weft/api"
 )
 
-// serve answers like a daemon: with answer for every request.
+// serve starts a daemon that answers every request by calling answer.
 func serve(t *testing.T, answer http.HandlerFunc) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -33,7 +33,7 @@ func weft(in string, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// Wrong words are refused before anybody is asked: exit code 2, one line.
+// Wrong words are refused before a request is sent, with exit code 2 and one line.
 func TestWrongWords(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -64,7 +64,7 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// A daemon that does not answer: which socket, and what to do.
+// If no daemon answers, the error names the socket and the remedy.
 func TestNobodyAnswers(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead")
 	l, err := net.Listen("unix", dead)
@@ -81,7 +81,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// The daemon's refusals are passed on, on one line, with the exit code.
+// An error of the daemon is printed on one line and sets the exit code.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ status, code int }{{400, exitInput}, {404, exitFailed}, {500, exitFailed}} {
 		socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +95,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is sent is what was asked for; files are read by the client.
+// Each verb sends the right request; the client reads files itself.
 func TestRequests(t *testing.T) {
 	var method, path, query, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +129,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Tables for people, JSON for programs.
+// show prints tables, or JSON with --json.
 func TestShow(t *testing.T) {
 	socket := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(api.Show{
@@ -154,7 +154,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// What a change has left out goes to standard error, or into the JSON.
+// Notes of a change are printed to standard error, or are part of the JSON.
 func TestNotes(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"flows":1,"notes":["ip_dst is ignored: it needs ip"]}`)

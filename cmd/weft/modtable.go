@@ -9,7 +9,7 @@ import (
 	"weft/api"
 )
 
-// modTableVerbs are those about the flow tables themselves.
+// modTableVerbs returns the verbs for the settings of flow tables.
 func (c *command) modTableVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output is where results go. It keeps the first error of writing there, so that a
-// full disk ends any verb as failed.
+// output is the destination of results. It keeps the first write error, so that a
+// full disk makes any verb fail.
 type output struct {
 	io.Writer
 	err error
@@ -22,7 +22,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// file is what is written to, nil if it is no file.
+// file returns the file behind w, or nil if w is no file.
 func file(w io.Writer) *os.File {
 	if o, ok := w.(*output); ok {
 		w = o.Writer
@@ -40,10 +40,11 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the size of what is no terminal: nothing is cut there.
+// unlimited is the size of an output that is no terminal: nothing is truncated there.
 const unlimited = 1 << 20
 
-// terminalSize is that of out, 80 by 24 if it is a terminal that does not tell.
+// terminalSize returns the size of out in characters, or 80 by 24 if a terminal does
+// not report its size.
 func terminalSize(out io.Writer) (width, height int) {
 	if !isTerminal(out) {
 		return unlimited, unlimited

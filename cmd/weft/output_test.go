@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Results that cannot be written fail the verb, whichever prints them.
+// Every verb fails if its results cannot be written.
 func TestFullDisk(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer := answers[r.URL.Path]

@@ -10,18 +10,19 @@ import (
 	"weft/api"
 )
 
-// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng: one
-// interface a port, one enhanced packet block a frame, whose comment has what
-// the format has no field for.
+// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port
+// is an interface. Each frame is an enhanced packet block, whose comment holds the
+// data without a field in the format.
 type pcapng struct {
 	w          io.Writer
-	interfaces map[string]uint32 // by port
+	interfaces map[string]uint32 // interface number of each port
 	lost       uint64
 	last       time.Time
 	buf        []byte
 }
 
-// Block types (sections 4.1 to 4.6) and options (3.5 and those of the blocks).
+// Block types (sections 4.1 to 4.6) and options (section 3.5 and the sections of the
+// blocks).
 const (
 	blockSection    = 0x0a0d0d0a
 	blockInterface  = 1
@@ -30,11 +31,11 @@ const (
 
 	optEnd         = 0
 	optComment     = 1
-	optUserAppl    = 4 // of a section
-	optName        = 2 // of an interface
-	optResolution  = 9 // the same
-	optPacketFlags = 2 // of a packet
-	optIfDrop      = 5 // of statistics
+	optUserAppl    = 4 // option of a section
+	optName        = 2 // option of an interface
+	optResolution  = 9 // option of an interface
+	optPacketFlags = 2 // option of a packet
+	optIfDrop      = 5 // option of statistics
 
 	linkEthernet = 1
 	byteOrder    = 0x1a2b3c4d
@@ -49,7 +50,7 @@ func newPcapng(w io.Writer) (*pcapng, error) {
 	p.u32(byteOrder)
 	p.u32(1) // version 1.0
 	p.u32(0xffffffff)
-	p.u32(0xffffffff) // a section of unknown length
+	p.u32(0xffffffff) // section length: unknown
 	p.option(optUserAppl, []byte("weft "+api.Version()))
 	return p, p.end()
 }
@@ -76,10 +77,10 @@ func (p *pcapng) option(code uint16, value []byte) {
 func (p *pcapng) begin(block uint32) {
 	p.buf = p.buf[:0]
 	p.u32(block)
-	p.u32(0) // length, see end
+	p.u32(0) // block length; end fills it in
 }
 
-// end closes the options and writes the block.
+// end ends the options and writes the block.
 func (p *pcapng) end() error {
 	p.option(optEnd, nil)
 	length := uint32(len(p.buf) + 4)
@@ -103,13 +104,12 @@ func (p *pcapng) port(name string) (uint32, error) {
 	p.interfaces[name] = no
 	p.begin(blockInterface)
 	p.u32(linkEthernet)
-	p.u32(0) // frames of any length
+	p.u32(0) // snap length: unlimited
 	p.option(optName, []byte(name))
 	p.option(optResolution, []byte{nanoseconds})
 	return no, p.end()
 }
 
-// frame writes one frame.
 func (p *pcapng) frame(f *api.Captured) error {
 	no, err := p.port(f.Port)
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *pcapng) frame(f *api.Captured) error {
 	return p.end()
 }
 
-// close writes how many frames were lost.
+// close writes the number of lost frames.
 func (p *pcapng) close() error {
 	for no := range uint32(len(p.interfaces)) {
 		p.begin(blockStatistics)
@@ -146,7 +146,7 @@ func (p *pcapng) close() error {
 	return nil
 }
 
-// comment says of a frame where it was seen and what became of it.
+// comment returns where a frame was captured and its verdict.
 func comment(f *api.Captured) string {
 	text := "port " + f.Port
 	switch f.Kind {

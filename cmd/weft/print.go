@@ -73,7 +73,7 @@ func (c *command) printShow(s api.Show) error {
 	return w.Flush()
 }
 
-// detail is the port's own remark and, for an af_xdp port, its mode and why.
+// detail returns the port's detail and, for an af_xdp port, its mode and the reason.
 func detail(p api.Port) string {
 	var parts []string
 	if p.Mode != "" {
@@ -92,7 +92,7 @@ func optionText(options map[string]string) string {
 	var words []string
 	for k, v := range options {
 		if strings.Contains(v, " ") {
-			v = `"` + v + `"` // as a shell takes it
+			v = `"` + v + `"` // quote as a shell expects it
 		}
 		if k != "type" {
 			words = append(words, k+"="+v)

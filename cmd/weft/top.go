@@ -18,9 +18,9 @@ Ctrl-C ends it. Where the output is no terminal, one interval follows the other,
 and no line is cut.`
 
 const (
-	// topFlows is the number of megaflows asked for.
+	// topFlows is the number of megaflows requested.
 	topFlows = 40
-	// leastInterval bounds how often the daemon is asked.
+	// leastInterval is the shortest interval between two requests to the daemon.
 	leastInterval = 100 * time.Millisecond
 )
 
@@ -53,7 +53,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 	began := time.Now()
 	live := !once && !c.json && isTerminal(c.out)
 	if live {
-		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // no cursor, empty screen
+		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // hide the cursor and clear the screen
 		defer fmt.Fprint(c.out, "\x1b[?25h\n")
 	}
 	for {
@@ -74,8 +74,7 @@ func (c *command) top(interval time.Duration, once bool) error {
 	}
 }
 
-// watch asks for the hottest megaflows of the interval, or returns early with
-// ctx.
+// watch requests the hottest megaflows of the interval. It returns early if ctx ends.
 func watch(ctx context.Context, client *api.Client, interval time.Duration) ([]api.Hot, error) {
 	type answer struct {
 		hot []api.Hot
@@ -110,7 +109,7 @@ func (c *command) printTop(view *topView, live, once bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// Over what was there, so that nothing flickers; then what is left of it.
+	// Overwrite the old screen so that nothing flickers, then clear the rest of it.
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

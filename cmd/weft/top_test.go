@@ -30,17 +30,17 @@ func TestTopRates(t *testing.T) {
 	if len(v.Drops) != 2 || v.Drops[0] != (topDrop{"flow-drop", 10, 25}) || v.Drops[1] != (topDrop{"tx-full", 2, 4}) {
 		t.Errorf("%+v", v.Drops)
 	}
-	// b is the busier; the other is another port under a number used again.
+	// b is the busier port. The other is a new port with a reused number.
 	if v.Ports[0].Name != "b" || v.Ports[0].RxPerS != 100 || v.Ports[0].RxBits != 4000 || v.Ports[0].DropsPerS != 1 || v.Ports[1].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)
 	}
-	// An engine that died counts anew.
+	// The counters restart at 0 after the engine died.
 	if v := topOf(after, before, nil, 1); v.Workers[0].FramesPerS != 1000 || v.Workers[0].Busy != 1 {
 		t.Errorf("%+v", v.Workers)
 	}
 }
 
-// However much there is, it fits; a little of everything is there.
+// The view fits any screen, and shows a part of every list.
 func TestTopFits(t *testing.T) {
 	v := &topView{Version: strings.Repeat("v", 90)}
 	for i := range 70 {
@@ -70,7 +70,7 @@ func TestTopFits(t *testing.T) {
 	if len(rows[3]) != len(rows[2]) {
 		t.Errorf("columns do not meet:\n%s\n%s", rows[2], rows[3])
 	}
-	// With nothing to show, it is shown.
+	// An empty view says that there is nothing to show.
 	if text := strings.Join((&topView{}).lines(80, 24), "\n"); !strings.Contains(text, "no engine") || !strings.Contains(text, "none") {
 		t.Errorf("empty:\n%s", text)
 	}
@@ -114,8 +114,8 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// Where the output is no terminal, intervals follow each other whole, without what
-// moves a terminal's cursor.
+// If the output is no terminal, the intervals follow each other in full and without
+// cursor movements.
 func TestTopIntoAFile(t *testing.T) {
 	match := strings.Repeat("µ", 200)
 	looks := 0
@@ -124,7 +124,7 @@ func TestTopIntoAFile(t *testing.T) {
 			_ = json.NewEncoder(w).Encode([]api.Hot{{Megaflow: api.Megaflow{Match: match, Actions: "drop"}}})
 			return
 		}
-		if looks++; looks > 3 { // which ends it
+		if looks++; looks > 3 { // the error ends top
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_ = json.NewEncoder(w).Encode(api.Show{Version: "x"})

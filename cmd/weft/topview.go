@@ -9,7 +9,7 @@ import (
 	"weft/api"
 )
 
-// topView is what weft top shows: rates a second over an interval.
+// topView is the content of weft top: rates in units a second over an interval.
 type topView struct {
 	IntervalS float64     `json:"interval_s"`
 	Version   string      `json:"version"`
@@ -20,17 +20,17 @@ type topView struct {
 	Megaflows int         `json:"megaflows"`
 	MACs      int         `json:"macs"`
 	Workers   []topWorker `json:"workers"`
-	Ports     []topPort   `json:"ports"` // the busiest first
-	Drops     []topDrop   `json:"drops"` // the most frequent first
+	Ports     []topPort   `json:"ports"` // busiest first
+	Drops     []topDrop   `json:"drops"` // most frequent first
 	Hottest   []api.Hot   `json:"hottest"`
 }
 
-// topWorker is one worker's row. Shares are of 1.
+// topWorker is one worker's row. Shares are between 0 and 1.
 type topWorker struct {
 	Core        int     `json:"core"`
 	Busy        float64 `json:"busy"`
 	FramesPerS  float64 `json:"frames_per_s"`
-	NSPerFrame  float64 `json:"ns_per_frame"` // of the time it was busy
+	NSPerFrame  float64 `json:"ns_per_frame"` // busy time for each frame
 	PerBatch    float64 `json:"frames_per_batch"`
 	Exact       float64 `json:"exact"`
 	Megaflow    float64 `json:"megaflow"`
@@ -58,7 +58,7 @@ type topDrop struct {
 	Total  uint64  `json:"total"`
 }
 
-// grown is what a counter has grown by; one that began anew has grown from 0.
+// grown returns the growth of a counter. A counter that restarted has grown from 0.
 func grown(before, after uint64) float64 {
 	if after < before {
 		return float64(after)
@@ -73,7 +73,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// topOf compares two states of the daemon, seconds apart.
+// topOf compares two states of the daemon that are the given number of seconds apart.
 func topOf(before, after *api.Show, hot []api.Hot, seconds float64) *topView {
 	v := &topView{
 		IntervalS: seconds, Version: after.Version, EnginePID: after.EnginePID, Restarts: after.Restarts, UptimeS: after.UptimeS,
@@ -139,8 +139,8 @@ func portOf(was, now *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines lays the view out for a screen. What has no room is left out from the
-// end of its list: half of what workers and head leave is the ports'.
+// lines formats the view for a screen. Lists are truncated to fit. Half of the rows
+// that the head and the workers leave free belong to the ports.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {
@@ -152,7 +152,7 @@ func (v *topView) lines(width, height int) []string {
 		"",
 		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
 	}
-	rows := max(height, 16) - len(out) - 8 // headings and gaps of the other parts
+	rows := max(height, 16) - len(out) - 8 // 8 rows for the headings and gaps of the other parts
 	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
 		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))
@@ -188,10 +188,10 @@ func (v *topView) dropText() string {
 	return strings.Join(words, ", ")
 }
 
-// percent is a share in six columns.
+// percent formats a share as a percentage in six columns.
 func percent(share float64) string { return fmt.Sprintf("%5.1f%%", 100*share) }
 
-// short is a number in at most six columns.
+// short formats a number in at most six columns.
 func short(v float64) string {
 	for _, unit := range []string{"", "k", "M", "G", "T"} {
 		switch {
@@ -207,7 +207,7 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0fP", v)
 }
 
-// cut shortens a line to a width in characters.
+// cut truncates a line to a width in characters.
 func cut(line string, width int) string {
 	runes := []rune(line)
 	if len(runes) <= width {

@@ -62,8 +62,8 @@ func (c *command) trace(flow, ctNext string) error {
 	return printTrace(c.out, &t)
 }
 
-// printTrace writes a trace as ofproto/trace does: tables numbered, their
-// actions below them, deeper ones further in.
+// printTrace writes a trace in the format of ofproto/trace: numbered tables with
+// their actions below. Nested lookups are indented.
 func printTrace(out io.Writer, t *api.Trace) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Flow: %s\n\n", orAny(t.Flow))

@@ -8,8 +8,8 @@ import (
 	"weft/api"
 )
 
-// Every verb's wrong options and words are refused before anybody is asked, in one
-// line that names them.
+// Every verb refuses wrong options and words before it sends a request, in one line
+// that names them.
 func TestWrongOptions(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, c := range []struct{ line, word string }{
@@ -94,7 +94,7 @@ func TestWrongOptions(t *testing.T) {
 		{"bench hops a -- b", "b is one word too many"},
 		{"bench hops --record f a", "RECORDING -- COMMAND"},
 		{"bench hops --top x", "\"x\""},
-		// of all
+		// options of all verbs
 		{"--socket vsock:1 show", "vsock:1"},
 		{"--nosuch show", "--nosuch"},
 	} {

@@ -19,10 +19,10 @@ import (
 	"weft/internal/testnet"
 )
 
-// The daemon as it is built, with two taps in namespaces of their own. The
-// larger set-ups are package e2e's.
+// These tests run the built daemon with two taps in their own namespaces. Package e2e
+// tests larger set-ups.
 
-// patience is how long something may take before a test gives up.
+// patience is the time after which a test gives up waiting.
 const patience = 60 * time.Second
 
 type running struct {
@@ -32,7 +32,7 @@ type running struct {
 	socket string
 	client *api.Client
 	cmd    *exec.Cmd
-	log    string // file; the engine has it, too, and outlives control
+	log    string // log file; the engine also has it open and outlives control
 }
 
 func build(t *testing.T) string {
@@ -87,17 +87,17 @@ func (r *running) eventually(what string, ok func() bool) {
 	}
 }
 
-// said is the log of the present daemon.
+// said returns the log of the present daemon.
 func (r *running) said() string {
 	text, _ := os.ReadFile(r.log)
 	return string(text)
 }
 
-// stop ends the daemon by SIGTERM and checks that nothing is left.
+// stop ends the daemon by SIGTERM and checks that it leaves nothing behind.
 func (r *running) stop() {
 	show, err := r.client.Show()
 	_ = r.cmd.Process.Signal(unix.SIGTERM)
-	late := time.AfterFunc(patience, func() { _ = r.cmd.Process.Signal(unix.SIGQUIT) }) // with all stacks
+	late := time.AfterFunc(patience, func() { _ = r.cmd.Process.Signal(unix.SIGQUIT) }) // SIGQUIT prints all stacks
 	defer late.Stop()
 	if werr := r.cmd.Wait(); werr != nil {
 		r.t.Errorf("the daemon ended badly: %v\n%s", werr, r.said())
@@ -130,7 +130,7 @@ func (r *running) addFlow(text string) {
 	r.must(err)
 }
 
-// count is the packets of the one flow that match selects.
+// count returns the packet counter of the one flow that match selects.
 func (r *running) count(match string) uint64 {
 	r.t.Helper()
 	flows, err := r.client.Flows(match)
@@ -141,14 +141,13 @@ func (r *running) count(match string) uint64 {
 	return flows[0].Packets
 }
 
-// guest is a tap's other end.
+// guest is the other end of a tap.
 type guest struct {
 	ns   *testnet.Namespace
 	sock int
 }
 
-// guests makes two taps, one a namespace, that reach each other at 10.0.0.1 and
-// 10.0.0.2.
+// guests makes two taps in two namespaces with the addresses 10.0.0.1 and 10.0.0.2.
 func (r *running) guests() (a, b *guest) {
 	r.t.Helper()
 	make := func(name string, n int) *guest {
@@ -169,7 +168,7 @@ func (r *running) guests() (a, b *guest) {
 	return make("a", 1), make("b", 2)
 }
 
-// send sends n frames of an EtherType nobody uses.
+// send sends n frames of an otherwise unused EtherType.
 func (g *guest) send(t *testing.T, n int) {
 	t.Helper()
 	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5}, make([]byte, 86)...)
@@ -178,7 +177,7 @@ func (g *guest) send(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 		if i%64 == 63 {
-			time.Sleep(time.Millisecond) // the tap's queue holds 1000
+			time.Sleep(time.Millisecond) // the tap's queue holds 1000 frames
 		}
 	}
 }
@@ -190,9 +189,9 @@ func ping(g *guest, count int) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, out
 }
 
-// Two taps, normal: a ping passes, counts are exact; with control killed the
-// known flows go on and count, and the next control takes that up; an engine
-// that is killed is replaced, and the counts still are exact.
+// A ping passes between two taps by normal, with exact counters. Known flows keep
+// passing and counting after control is killed, and the next control continues their
+// counters. A killed engine is replaced, and the counters stay exact.
 func TestTapsThroughKills(t *testing.T) {
 	r := startDaemon(t)
 	a, _ := r.guests()
@@ -208,7 +207,7 @@ func TestTapsThroughKills(t *testing.T) {
 	r.must(steady.Start())
 	r.must(r.cmd.Process.Kill())
 	_ = r.cmd.Wait()
-	a.send(t, 250) // control is away
+	a.send(t, 250) // control is dead
 	r.start()
 	after := r.show()
 	if after.EnginePID != before.EnginePID || after.PID == before.PID {
@@ -237,7 +236,7 @@ func TestTapsThroughKills(t *testing.T) {
 	}
 }
 
-// Ports and flows outlive an orderly end, and the devices of deleted ports go.
+// Ports and flows survive an orderly restart. The devices of deleted ports disappear.
 func TestRestartAndDelete(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()
@@ -258,8 +257,8 @@ func TestRestartAndDelete(t *testing.T) {
 	}
 }
 
-// Where the daemon cannot start it says why in one line, and leaves the one
-// that is there alone.
+// A daemon that cannot start says why in one line and leaves the running daemon
+// alone.
 func TestRefusesToStart(t *testing.T) {
 	r := startDaemon(t)
 	other := filepath.Join(r.dir, "other")

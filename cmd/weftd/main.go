@@ -1,5 +1,5 @@
-// Command weftd is the daemon: the control process, and with `engine` the
-// process of the workers that control starts.
+// Command weftd is the daemon. It is the control process; with the word `engine` it
+// is the process of the workers, which control starts.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"weft/xsk"
 )
 
-// Exit codes, as the client's.
+// Exit codes, equal to those of the client weft.
 const (
 	exitFailed = 1
 	exitInput  = 2

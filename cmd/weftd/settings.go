@@ -19,8 +19,8 @@ import (
 
 const defaultState = "/var/lib/weft"
 
-// settings are what flags and the configuration file say. The names of both are
-// the same.
+// settings are the values of the flags and the configuration file. A setting has the
+// same name in both.
 type settings struct {
 	Socket      string `toml:"socket"`
 	SocketGroup string `toml:"socket-group"`
@@ -49,7 +49,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "how long a worker polls empty queues before it sleeps, µs")
 }
 
-// readSettings reads a configuration file. A key it does not know is refused.
+// readSettings reads a configuration file. An unknown key is an error.
 func readSettings(path string) (*settings, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func settingNames() []string {
 	return names
 }
 
-// fillFrom takes from the file what no flag said.
+// fillFrom takes the settings from the file that no flag sets.
 func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(file).Elem()
 	for i, name := range settingNames() {
@@ -96,7 +96,7 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
-// config checks the settings and makes them control's.
+// config checks the settings and converts them to control's configuration.
 func (s *settings) config() (control.Config, error) {
 	c := control.Config{
 		Socket: s.Socket, SocketGroup: s.SocketGroup, StateDir: s.State, Workers: s.Workers,
@@ -121,13 +121,13 @@ func (s *settings) config() (control.Config, error) {
 		return c, usagef("state: expected a directory")
 	case s.GuestMemory < 0 || s.GuestMemory > 1<<20:
 		return c, usagef("guest-memory-gib: %d: expected a number from 1 to %d, or 0 for the default", s.GuestMemory, 1<<20)
-	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // 0 would pass for the default
+	case s.SpinUS < 1 || s.SpinUS > 1_000_000: // control takes 0 for the default
 		return c, usagef("spin-us: %d: expected a number from 1 to 1000000", s.SpinUS)
 	}
 	return c, nil
 }
 
-// parseVsockAllow reads CID=ROLE words, joined by commas.
+// parseVsockAllow parses comma-separated CID=ROLE words.
 func parseVsockAllow(text string) (map[uint32]access.Role, error) {
 	allow := map[uint32]access.Role{}
 	if text == "" {

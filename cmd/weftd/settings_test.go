@@ -21,7 +21,7 @@ func writeSettings(t *testing.T, text string) string {
 	return path
 }
 
-// Flags go before the file, the file before the defaults.
+// Flags override the file; the file overrides the defaults.
 func TestSettingsOrder(t *testing.T) {
 	file, err := readSettings(writeSettings(t, "socket = \"/f/s\"\nstate = \"/f/state\"\nworkers = 2\ncores = \"2-3\"\n"))
 	if err != nil {
