@@ -2,21 +2,21 @@ package vhosttest
 
 import "math"
 
-// Attack is something that no driver does to a ring, and that must stop the
-// device and nothing else.
+// Attack is a corruption of a ring that no correct driver causes. It must stop the
+// device and affect nothing else.
 type Attack struct {
 	Name string
-	// Do spoils the queue and publishes. Free buffers are needed on a transmit
-	// ring; on a receive ring it spoils what comes next.
+	// Do corrupts the queue and publishes it. A transmit ring needs free buffers. On
+	// a receive ring Do corrupts the next chain.
 	Do func(q *Queue)
-	// Indirect says that the attack needs indirect descriptors.
+	// Indirect is set if the attack needs indirect descriptors.
 	Indirect bool
-	// Split says that a packed ring has nothing of the kind.
+	// Split is set if the attack is possible on a split ring only.
 	Split bool
 }
 
-// spoil offers one chain whose descriptors make wants, given the head and the
-// flags that suit the ring.
+// spoil returns an attack that offers one chain. change modifies valid descriptors;
+// flags are the flags for the ring's direction.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)
@@ -33,8 +33,8 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	}
 }
 
-// drop takes back what was offered on a receive ring and not used: the next
-// chain the device takes is the attack's.
+// drop withdraws the offered, unused chains of a receive ring, so that the device
+// takes the attack's chain next.
 func (q *Queue) drop() {
 	q.next = q.UsedIndex()
 	if q.packed != nil {
@@ -42,12 +42,13 @@ func (q *Queue) drop() {
 	}
 }
 
-// offered is a head that is offered at once with a wrong index after it.
+// jump returns an attack that offers a head and publishes an available index that is
+// wrong by the given number.
 func jump(by uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
 }
 
-// Attacks on a ring. Each breaks a receive ring as well as a transmit ring.
+// Attacks are attacks that break receive rings as well as transmit rings.
 var Attacks = []Attack{
 	{Name: "address-zero", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = 0 })},
 	{Name: "address-beyond", Do: spoil(func(q *Queue, d []Desc, _ uint16) { d[0].Addr = GuestBase + uint64(len(q.g.mem)) })},
@@ -114,7 +115,7 @@ var Attacks = []Attack{
 	})},
 }
 
-// TransmitAttacks break a transmit ring only.
+// TransmitAttacks are attacks that break transmit rings only.
 var TransmitAttacks = []Attack{
 	{Name: "shorter-than-header", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Len = 4 })},
 	{Name: "longer-than-any-frame", Do: spoil(func(q *Queue, d []Desc, _ uint16) {
@@ -125,9 +126,9 @@ var TransmitAttacks = []Attack{
 	})},
 }
 
-// OfferAgain makes every descriptor of a packed ring available in the lap in which
-// a device comes to it that has taken n of them since the start, also those that it
-// has not used yet: a driver that does not wait for them.
+// OfferAgain makes every descriptor of a packed ring available again, including
+// descriptors that the device has not used yet. n is the number of descriptors that
+// the device has taken since the start; it selects the lap of each descriptor.
 func (q *Queue) OfferAgain(n int) {
 	flags := uint16(0)
 	if q.index%2 == 0 {
@@ -135,7 +136,7 @@ func (q *Queue) OfferAgain(n int) {
 	}
 	num := q.g.Num
 	for i := range num {
-		at := int(q.g.Seed)%num + n + i // so far from the start of the first lap
+		at := int(q.g.Seed)%num + n + i // distance from the start of the first lap
 		wrap := uint16(packedWrap)
 		if at/num%2 == 1 {
 			wrap = 0
@@ -144,8 +145,8 @@ func (q *Queue) OfferAgain(n int) {
 	}
 }
 
-// OfferLong replaces what a receive ring offers by one chain of n descriptors, each
-// from a buffer of its own to the end of the guest's memory.
+// OfferLong replaces the offer of a receive ring by one chain of n descriptors. Each
+// starts at its own buffer and ends at the end of the guest's memory.
 func (q *Queue) OfferLong(n int) {
 	q.drop()
 	end := GuestBase + uint64(len(q.g.mem))

@@ -11,14 +11,14 @@ import (
 	"weft/vhost"
 )
 
-// Engine is a vhost.Backend that opens the device in this process, for tests of
-// the session. A test that moves frames locks it meanwhile.
+// Engine is a vhost.Backend that opens the device in this process, for tests of the
+// session. A test that moves frames locks it.
 type Engine struct {
 	sync.Mutex
-	Device port.Device // nil: none
+	Device port.Device // nil if no device is open
 	Starts int
 	Stops  int
-	// Spec is what Start got last.
+	// Spec is the latest argument of Start.
 	Spec []byte
 	// Refuse makes Start fail.
 	Refuse bool
@@ -67,7 +67,7 @@ func (e *Engine) Stop() ([]byte, error) {
 	return state, nil
 }
 
-// Kill closes the device without anybody being told, as an engine does that dies.
+// Kill closes the device without a notification, like an engine that dies.
 func (e *Engine) Kill() {
 	e.Lock()
 	defer e.Unlock()

@@ -13,7 +13,7 @@ import (
 	"weft/vhost"
 )
 
-// Requests of vhost-user that the front end makes by itself.
+// Requests of vhost-user that the front end sends.
 const (
 	GetFeatures         = 1
 	SetFeatures         = 2
@@ -50,13 +50,13 @@ const (
 
 const frontTimeout = 30 * time.Second
 
-// FrontEnd is what a virtual machine monitor does: it speaks vhost-user to the
-// switch for a Guest. Not for several goroutines.
+// FrontEnd does the work of a virtual machine monitor: it speaks vhost-user to the
+// switch for a Guest. One goroutine may use it.
 type FrontEnd struct {
 	Conn *net.UnixConn
-	// Ack asks for a reply to every message, once REPLY_ACK is negotiated.
+	// Ack requests a reply to every message once REPLY_ACK is negotiated.
 	Ack bool
-	// KeepInflight has Attach use INFLIGHT_SHMFD.
+	// KeepInflight makes Attach use INFLIGHT_SHMFD.
 	KeepInflight bool
 }
 
@@ -81,7 +81,7 @@ func Accept(l *net.UnixListener) (*FrontEnd, error) {
 	return &FrontEnd{Conn: conn}, nil
 }
 
-// Close closes the connection, as a monitor does that dies.
+// Close closes the connection, like a monitor that dies.
 func (f *FrontEnd) Close() { f.Conn.Close() }
 
 // Send writes one message.
@@ -89,7 +89,7 @@ func (f *FrontEnd) Send(request, flags uint32, payload []byte, fds ...int) error
 	return f.SendRaw(request, flags, uint32(len(payload)), payload, fds...)
 }
 
-// SendRaw writes a message whose size may be a lie.
+// SendRaw writes a message whose size field may be wrong.
 func (f *FrontEnd) SendRaw(request, flags, size uint32, payload []byte, fds ...int) error {
 	b := binary.LittleEndian.AppendUint32(nil, request)
 	b = binary.LittleEndian.AppendUint32(b, flags)
@@ -129,7 +129,7 @@ func (f *FrontEnd) Reply(request uint32) ([]byte, error) {
 	return b, err
 }
 
-// U64 is Call for a request that is answered by one number.
+// U64 is Call for a request whose reply is one 64-bit number.
 func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	b, err := f.Call(request, payload)
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// do sends a message that has no reply of its own.
+// do sends a message whose request has no reply of its own.
 func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	if !f.Ack {
 		return f.Send(request, Version, payload, fds...)
@@ -153,15 +153,15 @@ func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	return err
 }
 
-// Number is a payload of one 64-bit number.
+// Number encodes a payload of one 64-bit number.
 func Number(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// Pair is a vring state description.
+// Pair encodes a vring state description.
 func Pair(index int, v uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(index)), v)
 }
 
-// Region is a memory region description.
+// Region encodes a memory region description.
 func Region(r vhost.RegionSpec) []byte {
 	b := Number(r.GuestAddr)
 	b = append(b, Number(r.Size)...)
@@ -169,7 +169,7 @@ func Region(r vhost.RegionSpec) []byte {
 	return append(b, Number(r.MmapOffset)...)
 }
 
-// Negotiate agrees on the guest's features and on every protocol feature.
+// Negotiate accepts the guest's features and every protocol feature.
 func (f *FrontEnd) Negotiate(g *Guest) error {
 	offered, err := f.U64(GetFeatures, nil)
 	if err != nil {
@@ -205,7 +205,7 @@ func (f *FrontEnd) SetMemory(g *Guest) error {
 	return f.do(SetMemTable, b, fds...)
 }
 
-// SetVring sets one ring up, from position base, and starts it.
+// SetVring sets one ring up from position base on and starts it.
 func (f *FrontEnd) SetVring(q *Queue, base uint16) error {
 	v := q.Vring()
 	addr := Pair(v.Index, 0)
@@ -247,11 +247,12 @@ func (f *FrontEnd) Enable(q *Queue, on bool) error {
 	return f.do(SetVringEnable, Pair(q.index, v))
 }
 
-// Attach does all of it: the guest's device runs a moment later.
+// Attach negotiates and sets up memory and rings. The guest's device runs a moment
+// later.
 func (f *FrontEnd) Attach(g *Guest) error { return f.attach(g, (*Queue).Start) }
 
-// AttachAgain is Attach for a guest in use, whose switch is another now: as QEMU,
-// it has the rings go on after what was used.
+// AttachAgain attaches a used guest to another switch. Like QEMU, it makes the rings
+// continue behind the last used element.
 func (f *FrontEnd) AttachAgain(g *Guest) error { return f.attach(g, (*Queue).Position) }
 
 func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {

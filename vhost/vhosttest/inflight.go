@@ -11,22 +11,22 @@ import (
 	"weft/vhost"
 )
 
-// The buffer of INFLIGHT_SHMFD from the front end's side: it is the back end's to
-// lay out and to write, and the front end's to keep.
+// This file is the front end's side of the buffer of INFLIGHT_SHMFD. The back end
+// defines and writes the layout; the front end only keeps the buffer.
 
 const (
 	getInflightFD = 31
 	setInflightFD = 32
 )
 
-// makeInflight makes the buffer as a back end does that is asked for it.
+// makeInflight makes the buffer as a back end does on request.
 func (g *Guest) makeInflight() error {
 	if g.inflight >= 0 {
 		return nil
 	}
-	header, entry := 16, 16 // vhost-user, QueueRegionSplit and DescStateSplit
+	header, entry := 16, 16 // sizes of QueueRegionSplit and DescStateSplit of the vhost-user specification
 	if g.Features&vhost.FeatureRingPacked != 0 {
-		header, entry = 32, 32 // QueueRegionPacked and DescStatePacked
+		header, entry = 32, 32 // sizes of QueueRegionPacked and DescStatePacked
 	}
 	size := 2 * g.Pairs * ((header + entry*g.Num + 63) &^ 63)
 	fd, err := unix.MemfdCreate("inflight", unix.MFD_CLOEXEC)
@@ -38,8 +38,8 @@ func (g *Guest) makeInflight() error {
 	return unix.Ftruncate(fd, int64(size))
 }
 
-// MarkInflight marks a descriptor of a split ring as in flight, as another kind
-// of back end does when it takes it: counter gives the order.
+// MarkInflight marks a descriptor of a split ring as in flight, as another back end
+// does when it takes the descriptor. counter gives the order.
 func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	if err := g.makeInflight(); err != nil {
 		return err
@@ -59,10 +59,10 @@ func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	return nil
 }
 
-// Inflight has the switch make the buffer, unless there is one, and gives it
-// back to it.
+// Inflight requests the buffer from the switch, unless the guest has one, and passes
+// the buffer to the switch.
 func (f *FrontEnd) Inflight(g *Guest) error {
-	about := append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 0) // padded, as QEMU's is
+	about := append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 0) // padded like QEMU's message
 	binary.LittleEndian.PutUint16(about[16:], uint16(2*g.Pairs))
 	binary.LittleEndian.PutUint16(about[18:], uint16(g.Num))
 	if g.inflight < 0 {
@@ -99,7 +99,8 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	return f.do(setInflightFD, about, g.inflight)
 }
 
-// MissInflight has the buffer know of n used elements less than a split ring has.
+// MissInflight sets the used index in the buffer n elements behind that of the split
+// ring.
 func (g *Guest) MissInflight(q *Queue, n uint16) error {
 	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -11,36 +11,36 @@ import (
 	"weft/vhost"
 )
 
-// The load generator: pairs of guests between which frames circulate, like
-// testpmd's io forwarding, but cheaper, so that the switch is the bottleneck. A
-// buffer that was received is transmitted as it lies; descriptors are written
-// once, at the start, and the data is touched only where flows are varied or
-// checked.
+// The load generator has pairs of guests between which frames circulate, like
+// testpmd's io forwarding, but cheaper, so that the switch is the bottleneck. A guest
+// transmits a received buffer in place. It writes the descriptors once, at the start.
+// It touches the data only to vary or check flows.
 
-// LoadConfig describes the load. The zero value is one pair, one flow, 64-byte
-// frames, 256 of them in flight each way.
+// LoadConfig describes the load. The zero value means one pair, one flow, and 64-byte
+// frames, 256 of them in flight in each direction.
 type LoadConfig struct {
-	Pairs     int // of guests; 1 if 0
+	Pairs     int // number of pairs of guests; 1 if 0
 	Num       int // ring size; 1024 if 0
-	FrameSize int // bytes without FCS; 64 if 0; at least 64
-	InFlight  int // frames started by each guest; 256 if 0; at most Num/3
-	Flows     int // different UDP port pairs; 1 if 0
-	// Keep has a frame stay of the flow that it was started as: the first of one guest
-	// of flow 0, those after it of the next, those of the other guest of the flows
-	// that follow. Otherwise a guest makes each frame that it transmits one of its
-	// next flow, and so writes into it. Not with Check.
+	FrameSize int // bytes without FCS, at least 64; 64 if 0
+	InFlight  int // number of frames that each guest starts, at most Num/3; 256 if 0
+	Flows     int // number of different UDP port pairs; 1 if 0
+	// Keep leaves each frame in the flow of its start. The first guest's frames
+	// belong to flow 0 and the following ones; the other guest's frames belong to the
+	// flows after these. Without Keep, a guest writes the guest's next flow into each
+	// frame that it transmits. Keep excludes Check.
 	Keep bool
-	// Vary, unless nil, makes a frame that guest is to transmit one of its flow
-	// number i, below Flows, instead of port pairs. Not with Check.
+	// Vary, unless nil, turns a frame that guest is about to transmit into one of the
+	// guest's flow number i, which is below Flows. It replaces the variation of UDP
+	// ports. Vary excludes Check.
 	Vary  func(guest int, frame []byte, i uint32)
-	Check bool // compare every byte and the order of frames
-	// Addresses, with Check, gives each guest a MAC address of its own, see LoadMAC. A
-	// frame from another than its partner's is a stranger's: counted, not bad.
+	Check bool // compares every byte and the order of frames
+	// Addresses, with Check, gives each guest its own MAC address (LoadMAC). A frame
+	// from a MAC address other than the partner's counts as a stranger's, not as bad.
 	Addresses bool
-	SampleOne int    // without Check: compare every byte of one frame in so many; 0: of none
-	Repeats   bool   // a frame may come again, as it does after a switch that died in between: counted, not bad
+	SampleOne int    // without Check: compare every byte of one frame in this number; 0: of none
+	Repeats   bool   // frames may repeat, as they do after a switch died; count them, but not as bad
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
-	Core      int    // to pin Run to; -1: none
+	Core      int    // core to pin Run to; -1: none
 }
 
 func (c LoadConfig) withDefaults() LoadConfig {
@@ -60,9 +60,9 @@ func (c LoadConfig) withDefaults() LoadConfig {
 	return c
 }
 
-// Load is the generator. Guest 2i and guest 2i+1 are a pair; what one transmits
-// must reach the other. Its guests are opened directly (Guest.Open, Guest.Spec)
-// or attached through a FrontEnd.
+// Load is the generator. Guests 2i and 2i+1 are a pair: frames that one transmits
+// must reach the other. The guests are opened directly (Guest.Open, Guest.Spec) or
+// attached through a FrontEnd.
 type Load struct {
 	Guests []*Guest
 	config LoadConfig
@@ -70,42 +70,42 @@ type Load struct {
 	frame  []byte
 }
 
-// end is one guest at work.
+// end is the running state of one guest.
 type end struct {
 	guest     int
 	rx, tx    *Queue
-	spare     []uint16 // buffers in no ring, to replace lost frames with
-	offered   int      // buffers in the receive ring
-	target    int      // beyond which buffers become spare
-	sent      uint64   // frames the switch has taken and given back
+	spare     []uint16 // buffers in no ring, used to replace lost frames
+	offered   int      // number of buffers in the receive ring
+	target    int      // number of offered buffers beyond which buffers become spare
+	sent      uint64   // number of frames that the switch has taken and released
 	received  uint64
-	stamp     uint64 // of the next frame, under Check
-	stamps    stamps // of the frames received
+	stamp     uint64 // stamp of the next frame, under Check
+	stamps    stamps // stamps of the frames received
 	repeated  uint64
 	late      uint64
 	strangers uint64
 	flow      uint32
-	unread    int    // frames until the next that is compared, under SampleOne
-	frame     []byte // as the guest transmits it
-	expects   []byte // as its partner does
+	unread    int    // number of frames until the next comparison, under SampleOne
+	frame     []byte // frame as this guest transmits it
+	expects   []byte // frame as its partner transmits it
 }
 
-// LoadResult is what Run saw.
+// LoadResult is the result of Run.
 type LoadResult struct {
-	Frames   uint64 // received, by all guests
+	Frames   uint64 // number of frames received by all guests
 	Bytes    uint64
-	Lost     uint64 // taken by the switch and received by nobody
-	Bad      uint64 // frames that differ, under Check
-	Misused  int    // used elements that name no chain in flight
+	Lost     uint64 // number of frames that the switch took and no guest received
+	Bad      uint64 // number of frames with wrong content or order, under Check
+	Misused  int    // number of used elements that name no chain in flight
 	Elapsed  time.Duration
-	PerGuest []uint64 // frames received
-	Idle     float64  // share of the rounds over all guests in which none had received anything
+	PerGuest []uint64 // number of frames received by each guest
+	Idle     float64  // share of the rounds over all guests in which no guest received a frame
 }
 
-// Rate is frames received a second.
+// Rate returns the number of frames received a second.
 func (r LoadResult) Rate() float64 { return float64(r.Frames) / r.Elapsed.Seconds() }
 
-// Offsets into the frame: Ethernet 14, IPv4 20, UDP 8, then the stamp.
+// Offsets into the frame in bytes: Ethernet 14, IPv4 20, UDP 8, then the stamp.
 const (
 	loadPorts   = 34
 	loadPayload = 42
@@ -139,14 +139,14 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd lays descriptor i of both rings over buffer i of the receive ring, and
+// newEnd points descriptor i of both rings to buffer i of the receive ring, and
 // starts the frames.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
 		e.frame, e.expects = addressed(l.frame, e.guest), addressed(l.frame, e.guest^1)
 	}
-	e.rx.Withdraw() // what New offered
+	e.rx.Withdraw() // withdraw the buffers that New offered
 	size := uint32(HeaderLen(g.Features) + l.config.FrameSize)
 	for i := range e.tx.Descs {
 		e.tx.Descs[i] = Desc{Addr: e.rx.SlotAddr(i), Len: size}
@@ -176,8 +176,8 @@ func (l *Load) newEnd(g *Guest) *end {
 	return e
 }
 
-// loadFrame is a UDP datagram from 10.0.0.1 to 10.0.0.2, without UDP checksum so
-// that the ports may change.
+// loadFrame returns a UDP datagram from 10.0.0.1 to 10.0.0.2. It has no UDP checksum,
+// so that the ports may change.
 func loadFrame(size int) []byte {
 	f := make([]byte, size)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 1, 8, 0})
@@ -198,13 +198,14 @@ func loadFrame(size int) []byte {
 	return f
 }
 
-// macsLen is how much of a frame its two MAC addresses take, destination first.
+// macsLen is the length in bytes of the two MAC addresses at the start of a frame.
 const macsLen = 12
 
-// LoadMAC is the MAC address of a guest under LoadConfig.Addresses.
+// LoadMAC returns the MAC address of a guest under LoadConfig.Addresses.
 func LoadMAC(guest int) [6]byte { return [6]byte{0x52, 0x54, 0, 0, byte(guest >> 8), byte(guest + 1)} }
 
-// addressed is a copy of frame with the addresses of a guest and of its partner.
+// addressed returns a copy of frame with the MAC addresses of a guest and its
+// partner.
 func addressed(frame []byte, guest int) []byte {
 	f := bytes.Clone(frame)
 	from, to := LoadMAC(guest), LoadMAC(guest^1)
@@ -213,24 +214,25 @@ func addressed(frame []byte, guest int) []byte {
 	return f
 }
 
-// loadFlowPorts are the UDP ports of a flow: source and destination.
+// loadFlowPorts returns the UDP ports of a flow: the source in the upper half, the
+// destination in the lower.
 func loadFlowPorts(flow uint32) uint32 { return (1024+flow&0x3fff)<<16 | (2048 + flow>>14) }
 
-// FlowPorts are the UDP source and destination port of flow i of the load; its
-// addresses are 10.0.0.1 and 10.0.0.2.
+// FlowPorts returns the UDP source and destination port of flow i of the load. The
+// flow's addresses are 10.0.0.1 and 10.0.0.2.
 func FlowPorts(i int) (src, dst uint16) {
 	p := loadFlowPorts(uint32(i))
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare varies and stamps a frame that is about to be sent on.
+// prepare varies and stamps a received frame before it is transmitted again.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
 	}
 }
 
-// begin is prepare for a frame that is new.
+// begin is prepare for a new frame.
 func (l *Load) begin(e *end, buffer int) {
 	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
 		return
@@ -256,8 +258,8 @@ func (l *Load) begin(e *end, buffer int) {
 	}
 }
 
-// good compares a received frame with what it must be: every byte, and a stamp
-// above all before it.
+// good reports whether a received frame is right: every byte matches, and its stamp
+// is larger than all before.
 func (l *Load) good(e *end, buffer, n int) bool {
 	header := HeaderLen(l.config.Features)
 	f := e.rx.Slot(buffer)[header:]
@@ -267,7 +269,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 		!bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) ||
 		!bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) ||
 		!bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:]) {
-		copy(f, e.frame) // it goes on as a right one: another bad frame is another fault
+		copy(f, e.frame) // continue with a right frame, so that each bad frame is a fault of its own
 		return false
 	}
 	again, late := e.stamps.note(stamp)
@@ -280,9 +282,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	return l.config.Repeats || !again && !late
 }
 
-// Step does the work of one guest that is there, and returns the number of
-// frames received and of bad ones among them. Run calls it; a benchmark that
-// drives the switch on the same core may, too.
+// Step does one round of the work of one attached guest. It returns the number of
+// frames received and the number of bad ones among them. Run calls it. A benchmark
+// that drives the switch on the same core may also call it.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
 	if e.rx.packed == nil && !l.config.Addresses {
@@ -298,8 +300,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaim moves the buffers that the switch has sent to the receive ring, and returns
-// how many.
+// reclaim moves the buffers that the switch has sent to the receive ring and returns
+// their number.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -317,7 +319,7 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes what has come, and has each frame's buffer dealt with.
+// receive takes the received frames and calls deal with each frame's buffer.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
@@ -337,8 +339,8 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	}
 }
 
-// stranger tells whether the frame in a buffer is not from the partner, and gives its
-// buffers, of which a long one has several, back to the receive ring.
+// stranger reports whether the frame in a buffer is not from the partner. It returns
+// such a frame's buffers to the receive ring; a long frame has several.
 func (e *end) stranger(buffer, n int) bool {
 	slot := e.rx.Slot(buffer)
 	header := HeaderLen(e.rx.g.Features)
@@ -358,11 +360,12 @@ func (e *end) stranger(buffer, n int) bool {
 	return true
 }
 
-// Rest transmits nothing until enough, which is told after each round how many frames
-// and buffers have come, says that all is here which was under way; and then goes on.
-// Only in between do the totals say how many frames are lost: a switch gives a frame
-// back to its sender before or after the receiver sees it. It returns those, and the
-// number of bad frames.
+// Rest stops transmitting until enough returns true, and then resumes. It calls
+// enough after each round with the number of frames and buffers received; enough
+// decides whether anything is still in flight. The number of lost frames in the
+// totals is exact only while the load rests, because a switch may release a frame
+// before the receiver sees it. Rest returns these totals and the number of bad
+// frames.
 func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !enough(came); {
@@ -385,19 +388,19 @@ func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	return totals, bad
 }
 
-// pausesIdle is how long a guest that found nothing leaves its rings alone, in
-// pauses of the core: a driver that polls without end takes the lines of the
-// indexes away from the switch that writes them.
+// pausesIdle is the number of pause instructions for which an idle guest leaves its
+// rings alone. A driver that polls without pause takes the cache lines of the indexes
+// away from the switch, which writes them.
 const pausesIdle = 8
 
-// replaceEvery is how often lost frames are counted and replaced.
+// replaceEvery is the interval at which Run counts and replaces lost frames.
 const replaceEvery = 5 * time.Millisecond
 
-// Run lets the frames circulate for the time given, or until stop is closed (nil:
-// never), on the calling goroutine's thread, pinned if the configuration says so.
+// Run circulates the frames for duration d or until stop is closed (nil: never). It
+// runs on the calling goroutine's thread, which it pins if the configuration says so.
 func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	if l.config.Core >= 0 {
-		runtime.LockOSThread() // the thread stays pinned and ends with its goroutine
+		runtime.LockOSThread() // the pinned thread ends with its goroutine
 		if err := cpu.Pin(l.config.Core); err != nil {
 			return LoadResult{}, err
 		}
@@ -435,7 +438,7 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	return r, nil
 }
 
-// add is a round over all guests; it tells whether none had received anything.
+// add runs one round over all guests and reports whether none received a frame.
 func (r *LoadResult) add(l *Load) (idle bool) {
 	idle = true
 	for g := range l.ends {
@@ -460,8 +463,9 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// lost is the number of frames given back by the switch and not received. A pass
-// may be half seen, so that it can be off by a batch, also below 0.
+// lost returns the number of frames that the switch has released and no guest has
+// received. A pass of the switch may be half visible, so the number can be wrong by a
+// batch and even negative.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -470,17 +474,17 @@ func (l *Load) lost() int64 {
 	return n
 }
 
-// LoadTotals are what a load that is stepped by hand has seen.
+// LoadTotals are the totals of a load whose steps the caller runs.
 type LoadTotals struct {
 	Received  uint64
-	Repeated  uint64 // of them
-	Late      uint64 // of them, behind a frame that was sent later
-	Lost      int64  // taken by the switch and received by nobody, repeated ones set off against them
-	Misused   int    // used elements that name no chain in flight
-	Strangers uint64 // frames from others than the partner, not among Received
+	Repeated  uint64 // number of Received that repeat an earlier frame
+	Late      uint64 // number of Received that a later frame has overtaken
+	Lost      int64  // frames the switch took and nobody received, minus repeated ones
+	Misused   int    // number of used elements that name no chain in flight
+	Strangers uint64 // frames from others than the partner, not in Received
 }
 
-// Totals counts since the start.
+// Totals returns the totals since the start.
 func (l *Load) Totals() LoadTotals {
 	t := LoadTotals{Lost: l.lost()}
 	for _, e := range l.ends {
@@ -493,12 +497,12 @@ func (l *Load) Totals() LoadTotals {
 	return t
 }
 
-// Replace starts a new frame for each lost since replaced, and returns the number
-// replaced in all. Run does so by itself.
+// Replace starts a new frame for each frame lost beyond the number already replaced,
+// and returns the number replaced since the start. Run does this itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
-// replace starts a new frame for each lost since replaced, and returns the
-// number replaced in all.
+// replace starts a new frame for each frame lost beyond the number already replaced,
+// and returns the number replaced since the start.
 func (l *Load) replace(replaced int64) int64 {
 	for _, e := range l.ends {
 		for l.lost() > replaced && len(e.spare) > 0 {

@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// Step on split rings, a batch at a time: what is measured is the switch, so
-// that its guests must cost next to nothing. Every chain is still one descriptor
-// whose number is its buffer's, and every used element is still checked.
+// This file is Step on split rings, a batch at a time. The benchmark measures the
+// switch, so its guests must cost next to nothing. Every chain is still one
+// descriptor with its buffer's number, and every used element is still checked.
 
-// stepSplit is Step.
+// stepSplit is Step for split rings.
 func (l *Load) stepSplit(e *end) (frames, bad int) {
 	e.reclaimSplit()
 	frames, bad = l.forwardSplit(e)
@@ -49,7 +49,7 @@ func (e *end) reclaimSplit() {
 	tx.seen, rx.next = from, to
 }
 
-// forwardSplit transmits what was received.
+// forwardSplit transmits the received frames.
 func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	tx, rx := e.tx, e.rx
 	n := int(rx.UsedIndex() - rx.seen)
@@ -82,7 +82,8 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// inspect compares a received frame if it is its turn; 1 says that it is bad.
+// inspect compares a received frame if it is one of the sample, and returns 1 if it
+// is bad.
 func (l *Load) inspect(e *end, buffer, n int) int {
 	ok := true
 	switch {
@@ -101,7 +102,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// like compares all of a frame but its ports, of which only the range is known.
+// like reports whether a frame matches in all bytes but its ports. It checks only the
+// range of the ports.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

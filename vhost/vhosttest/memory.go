@@ -1,9 +1,9 @@
-// Package vhosttest is the guest's side of vhost for tests and benchmarks: a
-// mock driver over memory of its own, a front end that speaks the vhost-user
-// protocol, attacks that no driver makes, and a load generator.
+// Package vhosttest is the guest's side of vhost for tests and benchmarks. It has a
+// mock driver with its own memory, a front end that speaks the vhost-user protocol,
+// attacks that no correct driver makes, and a load generator.
 //
-// It is written without the switch's ring code, from the driver's sections of
-// virtio 1.2, so that the two check each other.
+// The package does not use the switch's ring code. It is written from the driver's
+// sections of virtio 1.2, so that the two implementations check each other.
 package vhosttest
 
 import (
@@ -17,14 +17,14 @@ import (
 	"weft/vhost"
 )
 
-// Where the guest's memory lies for itself and for its front end. Guest address
-// 0 is outside.
+// Base addresses of the guest's memory in the guest and in its front end. Guest
+// address 0 is not mapped.
 const (
 	GuestBase uint64 = 0x4000_0000
 	UserBase  uint64 = 0x7f12_0000_0000
 )
 
-// HeaderLen is the length of the virtio-net header under the features.
+// HeaderLen returns the length in bytes of the virtio-net header for the features.
 func HeaderLen(features uint64) int {
 	if features&(vhost.FeatureMergeable|vhost.FeatureVersion1) != 0 {
 		return 12
@@ -32,28 +32,27 @@ func HeaderLen(features uint64) int {
 	return 10
 }
 
-// Layout is how a chain is laid out in descriptors.
+// Layout selects the division of a chain into descriptors.
 type Layout int
 
-// Layouts.
 const (
-	// OneDescriptor: header and frame together.
+	// OneDescriptor: one descriptor holds header and frame.
 	OneDescriptor Layout = iota
-	// HeaderApart: the header has a descriptor of its own.
+	// HeaderApart: the header has its own descriptor.
 	HeaderApart
-	// Scattered: pieces of odd sizes, the header itself cut in two.
+	// Scattered: pieces of odd sizes; the header itself is in two pieces.
 	Scattered
 )
 
-// Layouts are all of them.
+// Layouts has all layouts.
 var Layouts = []Layout{OneDescriptor, HeaderApart, Scattered}
 
 func (l Layout) String() string { return [...]string{"one", "header-apart", "scattered"}[l] }
 
 const maxPieces = 6
 
-// cuts are where the first pieces of a chain end, given the header's length; the
-// rest is one piece.
+// cuts returns the ends of the first pieces of a chain, given the header's length.
+// The rest is one piece.
 func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	switch l {
 	case HeaderApart:
@@ -64,8 +63,8 @@ func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	return cuts
 }
 
-// pieces cuts n bytes, the first header of them being the virtio-net header, and
-// returns the sizes and how many there are.
+// pieces divides n bytes, which begin with the virtio-net header, into pieces and
+// returns their sizes and number.
 func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
 	for _, c := range l.cuts(header) {
 		if c == 0 || c >= n {
@@ -78,25 +77,26 @@ func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
 	return sizes, count + 1
 }
 
-// Options describe a guest. The zero value is one queue pair of 256 descriptors,
-// no features, polled.
+// Options describe a guest. The zero value means one queue pair of 256 descriptors,
+// no features, and a polling driver.
 type Options struct {
-	Pairs    int    // queue pairs, 1 if 0
-	Num      int    // ring size, 256 if 0
-	Features uint64 // as if negotiated
-	BufLen   int    // bytes of a buffer, header included, 2048 if 0
+	Pairs    int    // number of queue pairs; 1 if 0
+	Num      int    // ring size; 256 if 0
+	Features uint64 // negotiated features
+	BufLen   int    // bytes of a buffer, header included; 2048 if 0
 	Layout   Layout
-	Indirect bool // chains in indirect tables; Features must have it
-	// Interrupts gives the rings call descriptors; without, the driver polls.
+	Indirect bool // put chains into indirect tables; Features must include it
+	// Interrupts gives the rings call descriptors. Without it the driver polls.
 	Interrupts bool
-	// SplitRegions cuts the memory in regions whose borders lie in buffers.
+	// SplitRegions divides the memory into regions whose borders are inside buffers.
 	SplitRegions bool
-	// Inflight has the device keep its account of the rings in the buffer of
-	// INFLIGHT_SHMFD instead of in a record of the switch's.
+	// Inflight makes the device record the rings' state in the buffer of
+	// INFLIGHT_SHMFD instead of the switch's own record.
 	Inflight bool
-	// HugePages takes the memory from the pool of 2 MiB pages, which must hold it.
+	// HugePages takes the memory from the pool of 2 MiB pages, which must be large
+	// enough.
 	HugePages bool
-	// Seed makes the ring indexes start there instead of at 0.
+	// Seed is the initial value of the ring indexes.
 	Seed uint16
 }
 
@@ -113,21 +113,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Guest is a guest's memory with its rings. One goroutine drives a queue.
+// Guest is a guest's memory with its rings. One goroutine drives each queue.
 type Guest struct {
 	Options
-	Rx, Tx []*Queue // by pair: what the guest receives, what it transmits
+	Rx, Tx []*Queue // queues by pair: Rx the guest receives from, Tx it transmits on
 	mem    []byte
 	file   *os.File
-	record int // as control keeps it; -1: none
-	// regions' borders, offsets into mem
+	record int // descriptor of control's record; -1: none
+	// offsets of the regions' borders in mem
 	borders []int
-	// the buffer of INFLIGHT_SHMFD, once there is one
+	// descriptor of the buffer of INFLIGHT_SHMFD, if there is one
 	inflight     int
 	inflightSpec vhost.InflightSpec
 }
 
-// HugePage is the size of the pages of Options.HugePages, in bytes.
+// HugePage is the page size of Options.HugePages in bytes.
 const HugePage = 2 << 20
 
 // New makes a guest whose receive rings are filled with buffers.
@@ -156,7 +156,7 @@ func New(o Options) (*Guest, error) {
 	}
 	g.borders = []int{0, size}
 	if o.SplitRegions {
-		// In the middle of the buffers of the first and of the second queue.
+		// The borders are in the middle of the first and the second queue's buffers.
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
@@ -200,18 +200,18 @@ func (g *Guest) Close() {
 	}
 }
 
-// Truncate shortens the memory's file, as a hostile front end can.
+// Truncate shortens the memory's file, as a hostile front end may.
 func (g *Guest) Truncate(size int64) error { return unix.Ftruncate(g.FD(), size) }
 
-// FD is the descriptor of the guest's memory; the guest owns it.
+// FD returns the descriptor of the guest's memory; the guest owns it.
 func (g *Guest) FD() int { return int(g.file.Fd()) }
 
-// Regions is the memory table; FD is 0 in each.
+// Regions returns the memory table. FD is 0 in each entry.
 func (g *Guest) Regions() []vhost.RegionSpec {
 	var regions []vhost.RegionSpec
 	for i, from := range g.borders[:len(g.borders)-1] {
 		to := g.borders[i+1]
-		// User addresses are apart, as they are with several memory backends.
+		// User addresses have gaps, as with several memory backends of QEMU.
 		regions = append(regions, vhost.RegionSpec{GuestAddr: GuestBase + uint64(from), UserAddr: g.userAddr(from),
 			Size: uint64(to - from), MmapOffset: uint64(from)})
 	}
@@ -227,7 +227,7 @@ func (g *Guest) userAddr(off int) uint64 {
 	return UserBase
 }
 
-// Spec describes the guest as vhost.Open takes it, with duplicates of the
+// Spec returns the guest's specification for vhost.Open and duplicates of the
 // descriptors, which Open will own.
 func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
@@ -266,8 +266,8 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	return s, fds, nil
 }
 
-// Open opens the guest's device directly, without a session. change may alter
-// the specification; nil changes nothing.
+// Open opens the guest's device directly, without a session. change may alter the
+// specification; nil leaves it.
 func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -279,7 +279,7 @@ func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	return open(s, fds)
 }
 
-// OpenLogged opens the device with the dirty log in a file of size bytes.
+// OpenLogged opens the device with the dirty log in the file fd of size bytes.
 func (g *Guest) OpenLogged(fd int, size uint64) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -305,10 +305,11 @@ func open(s vhost.DeviceSpec, fds []int) (*vhost.Device, error) {
 	return d.(*vhost.Device), nil
 }
 
-// newEvent is shm's, an eventfd as QEMU makes them.
+// newEvent makes an eventfd like QEMU's.
 var newEvent = shm.NewEvent
 
-// Bytes is guest memory at a guest address, false where any of it is outside.
+// Bytes returns n bytes of guest memory at a guest address, and false if any of them
+// is outside.
 func (g *Guest) Bytes(addr, n uint64) ([]byte, bool) {
 	off := addr - GuestBase
 	if addr < GuestBase || off > uint64(len(g.mem)) || n > uint64(len(g.mem))-off {

@@ -8,38 +8,38 @@ import (
 	"weft/vhost"
 )
 
-// packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13): the
-// last word is the id and, above it, the flags.
+// packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13). Its last
+// word has the id in the lower half and the flags in the upper.
 type packedDesc struct {
 	addr    uint64
 	n       uint32
 	idFlags uint32
 }
 
-const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // its size is the specification's
+const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // compile-time check: the specification's size is 16
 
 const (
 	packedAvail = 1 << 7
 	packedUsed  = 1 << 15
-	packedWrap  = 1 << 15 // of a position
+	packedWrap  = 1 << 15 // wrap counter of a position
 
 	eventsOff = 1 << 16
 	eventsAt  = 2 << 16
 )
 
-// packed is the packed ring from the driver's side. Chains are still described in
-// Queue.Descs and Queue.Table, which are the driver's own here; Offer copies a
-// chain from there into the ring.
+// packed is the driver's side of a packed ring. Queue.Descs and Queue.Table still
+// describe the chains, but are private to the driver. Offer copies a chain from them
+// into the ring.
 type packed struct {
 	ring   []packedDesc
-	tables []packedDesc // maxPieces a slot
-	driver []uint32     // one word: place and wrap counter, flags
+	tables []packedDesc // maxPieces descriptors for each slot
+	driver []uint32     // driver event suppression, one word: offset and wrap counter, flags
 	device []uint32
 	next   uint16 // position of the next chain
 	shown  uint16 // position up to which chains are published
 	used   uint16 // position of the next used element
 	counts []uint16
-	heads  []packedHead // offered, not published
+	heads  []packedHead // chains offered but not published
 }
 
 type packedHead struct{ at, id, flags uint16 }
@@ -66,7 +66,7 @@ func (p *packed) after(at, n uint16) uint16 {
 	return uint16(place) | at&packedWrap
 }
 
-// lap are the flags of a descriptor that is available in the lap of a position.
+// lap returns the flags of a descriptor that is available in the lap of a position.
 func lap(at uint16) uint16 {
 	if at&packedWrap != 0 {
 		return packedAvail
@@ -74,8 +74,8 @@ func lap(at uint16) uint16 {
 	return packedUsed
 }
 
-// offer copies a chain into the ring, all but the flags of its first descriptor.
-// A chain that loops in Descs is one that fills the ring.
+// offer copies a chain into the ring, without the flags of its first descriptor. A
+// chain with a loop in Descs fills the ring.
 func (p *packed) offer(q *Queue, head uint16) {
 	first, count, at := p.next, uint16(0), head
 	for more := true; more && int(count) <= len(p.ring); count++ {
@@ -100,7 +100,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the flags that were left out, the first last.
+// publish writes the flags that offer left out, the first chain last, so that the
+// device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
@@ -109,7 +110,8 @@ func (p *packed) publish(q *Queue) {
 		if i > 0 {
 			*at = word
 		} else {
-			// Sequentially consistent, for the kick: pairs with the device's arm.
+			// The store is sequentially consistent, for the kick: pairs with the
+			// device's arm.
 			atomic.StoreUint32(at, word)
 		}
 	}
@@ -122,8 +124,8 @@ func (p *packed) publish(q *Queue) {
 	}
 }
 
-// wantsKick walks over what was published and looks for the place the device
-// waits for (virtio 1.2 section 2.8.10).
+// wantsKick reports whether the device's event position is among the published
+// descriptors (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])
 	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
@@ -148,7 +150,7 @@ func (p *packed) wantCalls(on bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at a position. Pairs with the device's release
+// usedAt returns the used element at a position. It pairs with the device's release
 // of the flags.
 func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[at&^packedWrap]
@@ -170,8 +172,8 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 	return id, n, ok
 }
 
-// ahead is the position after the used elements that were not taken, and their
-// number.
+// ahead returns the number of used elements that the driver has not taken, and the
+// position behind them.
 func (p *packed) ahead() (at, n uint16) {
 	for at = p.used; ; n++ {
 		id, _, ok := p.usedAt(at)
@@ -187,7 +189,7 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw makes all descriptors that are not used unavailable.
+// withdraw makes all unused descriptors unavailable.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]
@@ -202,14 +204,14 @@ func (p *packed) withdraw() {
 	}
 }
 
-// Packed is a descriptor of a packed ring as it lies in guest memory, its Next
-// being the id and its Flags all of them.
+// Packed returns a descriptor of a packed ring as it is in guest memory. Its Next is
+// the id, and its Flags are all flags.
 func (q *Queue) Packed(place int) Desc {
 	d := q.packed.ring[place]
 	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
 }
 
-// SetPacked writes one, behind the driver's back.
+// SetPacked writes a descriptor of a packed ring without the driver's knowledge.
 func (q *Queue) SetPacked(place int, d Desc) {
 	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
 }

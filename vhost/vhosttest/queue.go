@@ -28,12 +28,13 @@ const (
 
 type usedElem struct{ id, n uint32 }
 
-// Queue is one ring from the driver's side, packed if the features say so. One goroutine drives it.
+// Queue is the driver's side of one ring, which is packed if the features say so. One
+// goroutine drives it.
 //
-// Slot i is a buffer of BufLen bytes with the descriptors of its chain: slots
-// are what is offered and what comes back.
+// Slot i is a buffer of BufLen bytes with the descriptors of its chain. The driver
+// offers slots, and the device uses them.
 type Queue struct {
-	packed *packed // nil: split
+	packed *packed // nil for a split ring
 	g      *Guest
 	index  int
 
@@ -42,29 +43,30 @@ type Queue struct {
 	ring   []uint16 // avail entries, then used_event
 	used   []uint32 // one word: flags, idx
 	elems  []usedElem
-	event  []uint16 // avail_event
-	tables []Desc   // maxPieces a slot
-	bufs   []byte   // BufLen a slot
+	event  []uint16 // avail_event, behind the used ring
+	tables []Desc   // maxPieces descriptors for each slot
+	bufs   []byte   // BufLen bytes for each slot
 
 	descOff, availOff, usedOff, tableOff, bufOff int
 
 	kick, call int
 	slots      int
-	perSlot    int // descriptors a slot
+	perSlot    int // number of descriptors for each slot
 	free       []uint16
-	next       uint16 // avail index, not yet published beyond published
+	next       uint16 // available index; the device sees it up to published
 	published  uint16
-	seen       uint16 // used elements taken
-	flags      uint32 // of the avail ring
-	inFlight   []bool // by slot
-	// Kicks counts the kicks that were sent.
+	seen       uint16 // number of used elements taken
+	flags      uint32 // flags of the avail ring
+	inFlight   []bool // whether each slot is in flight
+	// Kicks counts the kicks sent.
 	Kicks int
-	// Misused counts used elements that name no chain in flight: lost or used twice.
+	// Misused counts used elements that name no chain in flight: corrupt or used
+	// twice.
 	Misused int
 }
 
 func queueSize(o Options) int {
-	n := 16*o.Num + 64 // descriptors
+	n := 16*o.Num + 64 // bytes of the descriptors
 	n += 2*o.Num + 64
 	n += 8*o.Num + 128
 	n += 16*maxPieces*o.Num + 64
@@ -84,7 +86,7 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.availOff = take(4 + 2*n + 2)
 	q.usedOff = take(4 + 8*n + 2)
 	q.tableOff = take(16 * maxPieces * n)
-	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames unaligned as drivers have them
+	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames are unaligned, as those of real drivers
 	q.bufOff = take(g.BufLen * n)
 	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
 	q.avail = shm.View[uint32](g.mem, q.availOff, 1)
@@ -131,13 +133,13 @@ func (q *Queue) close() {
 	}
 }
 
-// Vring describes the ring; Kick and Call are -1.
+// Vring describes the ring for a specification. Kick and Call are -1.
 func (q *Queue) Vring() vhost.VringSpec {
 	return vhost.VringSpec{Index: q.index, Num: q.g.Num, Desc: q.g.userAddr(q.descOff), Avail: q.g.userAddr(q.availOff),
 		Used: q.g.userAddr(q.usedOff), LastAvail: q.Start(), Kick: -1, Call: -1, Enabled: true}
 }
 
-// Start is the position of the first chain ever offered.
+// Start returns the position of the first chain ever offered.
 func (q *Queue) Start() uint16 {
 	if q.packed != nil {
 		return uint16(int(q.g.Seed)%q.g.Num) | packedWrap
@@ -145,8 +147,8 @@ func (q *Queue) Start() uint16 {
 	return q.g.Seed
 }
 
-// Position is where a device goes on that knows nothing but the ring: after the
-// last element used.
+// Position returns the position at which a device continues if it knows only the
+// ring: behind the last used element.
 func (q *Queue) Position() uint16 {
 	if q.packed != nil {
 		at, _ := q.packed.ahead()
@@ -155,36 +157,36 @@ func (q *Queue) Position() uint16 {
 	return q.UsedIndex()
 }
 
-// Index is the vring's index.
+// Index returns the vring's index.
 func (q *Queue) Index() int { return q.index }
 
-// KickFD and CallFD are the ring's eventfds; CallFD is -1 if the driver polls.
-// The queue owns them.
+// KickFD returns the eventfd by which the driver kicks the device. The queue owns it.
 func (q *Queue) KickFD() int { return q.kick }
 
-// CallFD as KickFD.
+// CallFD returns the eventfd by which the device calls the driver, or -1 if the
+// driver polls. The queue owns it.
 func (q *Queue) CallFD() int { return q.call }
 
-// Slots is the number of buffers.
+// Slots returns the number of buffers.
 func (q *Queue) Slots() int { return q.slots }
 
-// Free is the number of buffers that are the driver's.
+// Free returns the number of buffers that the driver has.
 func (q *Queue) Free() int { return len(q.free) }
 
-// Slot is buffer number i.
+// Slot returns buffer number i.
 func (q *Queue) Slot(i int) []byte { return q.bufs[i*q.g.BufLen : (i+1)*q.g.BufLen] }
 
-// SlotAddr is its guest address.
+// SlotAddr returns the guest address of buffer number i.
 func (q *Queue) SlotAddr(i int) uint64 { return GuestBase + uint64(q.bufOff+i*q.g.BufLen) }
 
-// TableAddr is the guest address of slot i's indirect table.
+// TableAddr returns the guest address of slot i's indirect table.
 func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+16*maxPieces*i) }
 
-// Table is slot i's indirect table.
+// Table returns slot i's indirect table.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
-// Withdraw takes back what was offered and not used, so that other chains can be
-// offered in its place: only for a ring no device has open.
+// Withdraw takes the offered, unused chains back, so that others can be offered
+// instead. No device may have the ring open.
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
@@ -195,7 +197,7 @@ func (q *Queue) Withdraw() {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 }
 
-// chain writes the descriptors of slot i over n bytes and returns its head.
+// chain writes the descriptors of slot i for n bytes and returns the head.
 func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	pieces, count := q.g.Layout.pieces(n, HeaderLen(q.g.Features))
 	descs, first := q.Descs[i*q.perSlot:], uint16(i*q.perSlot)
@@ -215,7 +217,7 @@ func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	return uint16(i * q.perSlot)
 }
 
-// Offer puts a chain's head into the avail ring, to be published.
+// Offer puts a chain's head into the avail ring. Publish makes it visible.
 func (q *Queue) Offer(head uint16) {
 	q.inFlight[int(head)/q.perSlot%len(q.inFlight)] = true
 	if q.packed != nil {
@@ -227,7 +229,8 @@ func (q *Queue) Offer(head uint16) {
 	q.next++
 }
 
-// Publish shows the device what was offered, and kicks it if it wants that.
+// Publish makes the offered chains visible to the device, and kicks the device if it
+// asks for a kick.
 func (q *Queue) Publish() {
 	if q.next == q.published {
 		return
@@ -238,7 +241,8 @@ func (q *Queue) Publish() {
 		q.packed.publish(q)
 		return
 	}
-	// Sequentially consistent, for the kick: pairs with the device's arm.
+	// The store is sequentially consistent, for the kick: pairs with the device's
+	// arm.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
 		q.Kicks++
@@ -246,13 +250,13 @@ func (q *Queue) Publish() {
 	}
 }
 
-// SetAvailIndex publishes any index, offered or not.
+// SetAvailIndex publishes any available index, right or wrong.
 func (q *Queue) SetAvailIndex(i uint16) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(i)<<16)
 	shm.SignalOwn(q.kick)
 }
 
-// AvailIndex is what was offered last.
+// AvailIndex returns the available index behind the last offered chain.
 func (q *Queue) AvailIndex() uint16 { return q.next }
 
 func (q *Queue) wantsKick(old uint16) bool {
@@ -262,7 +266,7 @@ func (q *Queue) wantsKick(old uint16) bool {
 	return atomic.LoadUint32(&q.used[0])&1 == 0
 }
 
-// WantCalls says whether the device is to call when it uses buffers.
+// WantCalls sets whether the device calls when it uses buffers.
 func (q *Queue) WantCalls(on bool) {
 	if q.packed != nil {
 		q.packed.wantCalls(on, q.g.Features)
@@ -280,11 +284,11 @@ func (q *Queue) WantCalls(on bool) {
 			q.flags = 0
 		}
 	}
-	// Sequentially consistent; pairs with the device's fence in publish.
+	// The store is sequentially consistent: pairs with the device's fence in publish.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
-// UsedIndex is the device's used index; with a packed ring, what it would be.
+// UsedIndex returns the device's used index, or the equivalent for a packed ring.
 func (q *Queue) UsedIndex() uint16 {
 	if q.packed != nil {
 		return q.seen + q.packed.usedAhead()
@@ -292,10 +296,10 @@ func (q *Queue) UsedIndex() uint16 {
 	return uint16(atomic.LoadUint32(&q.used[0]) >> 16)
 }
 
-// SetUsed overwrites the used ring's index, as a driver must not.
+// SetUsed overwrites the used ring's index, which a driver must not do.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
 
-// takeUsed returns the next used element. Pairs with the device's release of
+// takeUsed returns the next used element. It pairs with the device's release of
 // used.idx.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
 	if q.packed != nil {
@@ -324,7 +328,7 @@ func (q *Queue) returned(id int) {
 	q.inFlight[slot] = false
 }
 
-// WaitCall waits for a call, up to the time given; true if one came.
+// WaitCall waits for a call and reports whether one came before the timeout.
 func (q *Queue) WaitCall(timeout time.Duration) bool {
 	p := []unix.PollFd{{Fd: int32(q.call), Events: unix.POLLIN}}
 	for {
@@ -339,8 +343,8 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 	}
 }
 
-// Send offers a frame on a transmit ring; false if no buffer is free. The frame
-// is not seen before Publish.
+// Send offers a frame on a transmit ring and returns false if no buffer is free. The
+// device does not see the frame before Publish.
 func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
 
 // SendHeaded is Send with a virtio-net header.
@@ -359,8 +363,8 @@ func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// Reclaim takes back the buffers that the device has used on a transmit ring,
-// and returns how many.
+// Reclaim takes back the buffers that the device has used on a transmit ring, and
+// returns their number.
 func (q *Queue) Reclaim() int {
 	for n := 0; ; n++ {
 		i, _, ok := q.takeUsed()
@@ -380,11 +384,11 @@ func (q *Queue) fillReceive() {
 	q.Publish()
 }
 
-// Refill offers the buffers that Recv has emptied again.
+// Refill offers the emptied buffers of a receive ring again.
 func (q *Queue) Refill() { q.fillReceive() }
 
-// Recv returns the next frame received, appended to dst, and its virtio-net
-// header; false if none is there. Its buffers are free until Refill offers them
+// Recv appends the next received frame to dst and returns the result and the
+// virtio-net header. It returns false if there is no frame. Refill offers the buffers
 // again.
 func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	i, n, ok := q.takeUsed()

@@ -1,16 +1,17 @@
 package vhosttest
 
-// stampWindow is how far back a frame is known to have come or not; one from
-// before counts as come.
+// stampWindow is the number of latest stamps remembered. An older stamp counts as
+// received.
 const stampWindow = 1 << 16
 
-// stamps knows which of a sequence of frames have come.
+// stamps remembers which frames of a sequence have been received.
 type stamps struct {
-	next uint64 // above all that have come
+	next uint64 // one above the largest received stamp
 	came [stampWindow / 64]uint64
 }
 
-// note notes a frame's stamp. again: it has come before; late: one behind it has.
+// note records a frame's stamp. again is set for a repeated frame, late for one that
+// a later frame has overtaken.
 func (s *stamps) note(stamp uint64) (again, late bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStamps compares with a map, frames being lost, late, and coming again.
+// stamps agree with a map for frames that are lost, late or repeated.
 func TestStamps(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 0))
