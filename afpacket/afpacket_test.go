@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/flowtable"
 	"weft/internal/testnet"
 	"weft/packet"
 	"weft/packet/packettest"
@@ -183,7 +184,7 @@ func TestTrains(t *testing.T) {
 			if !bytes.Equal(comparable(got[i]), comparable(want[i])) {
 				t.Fatalf("seed %d: frame %d of %d differs:\n% x\n% x", seed, i, n, got[i][:80], want[i][:80])
 			}
-			var words [6]uint64
+			var words [flowtable.TunnelWords]uint64
 			b.Reset()
 			a.Reset()
 			if why := ends.Decapsulate(b, a.Add(b, got[i], 192, 0), &words); why != packet.DropNone {

@@ -21,7 +21,7 @@ type Cache struct {
 	bucketWrap uint32
 	victim     uint32
 	seeds      seeds
-	groupSeeds [2 * groupCTAddr][4]uint64 // index: group
+	groupSeeds [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
 	order     []uint32 // rows of masks in use, in order of search

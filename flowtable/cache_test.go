@@ -81,7 +81,7 @@ func (s *slowCache) install(f slowFlow) InstallResult {
 
 // randomKey draws from few values, so that keys collide.
 func randomKey(rng *rand.Rand) (k Key) {
-	groups := rng.Intn(2 * groupCTAddr) // any set of groups
+	groups := rng.Intn(groupEnd) // any set of groups
 	for i := range k {
 		if g := wordGroups[i]; g == 0 || groups&int(g) != 0 {
 			k[i] = uint64(rng.Intn(3)) << 40
@@ -96,8 +96,8 @@ func TestEveryWordHasAGroup(t *testing.T) {
 		if (group == 0) != (at < baseWords) {
 			t.Errorf("word %d has group %#x", at, group)
 		}
-		if group >= 2*groupCTAddr {
-			t.Errorf("group %#x of word %d is above the last group: randomKey would not draw it", group, at)
+		if group >= groupEnd {
+			t.Errorf("group %#x of word %d: want a group below groupEnd", group, at)
 		}
 	}
 }

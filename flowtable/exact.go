@@ -34,6 +34,7 @@ const (
 	groupARP                 // the fields of ARP and neighbour discovery
 	groupCT                  // ct_mark, ct_state, ct_nw_proto, ct_zone, ct ports and ct_label
 	groupCTAddr              // ct addresses
+	groupEnd                 // above the last group
 )
 
 // exactEntry fills one cache line.

@@ -63,8 +63,8 @@ type Flow struct {
 type megaflow struct {
 	mask uint32 // index of its mask
 	_    uint32
-	key  Key // the masked key
-	_    [24]byte
+	key  Key                   // the masked key
+	_    [31 - KeyWords]uint64 // a megaflow fills four cache lines: a key of more words does not compile
 }
 
 // Memory is the cache's part of a worker's region, without pointers. The worker owns

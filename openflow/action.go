@@ -32,6 +32,7 @@ const (
 	ActCT                       // CT
 	ActCTClear                  // makes the frame untracked
 	ActFinTimeout               // Value: idle and hard timeout of the flow from TCP's FIN or RST on
+	actionKinds                 // number of kinds
 )
 
 // Action is one parsed action. Value and Mask are in the least significant

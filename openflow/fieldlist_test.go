@@ -86,7 +86,7 @@ func TestFieldListIsOVSs(t *testing.T) {
 	n := 0
 	for _, context := range contexts {
 		for _, text := range fieldTexts(context) {
-			if n++; n%fieldSample == 0 && !otherFields.MatchString(text) {
+			if n++; n%fieldSample == 0 && !otherFields.MatchString(text) && !namesUncompared(text) {
 				some = append(some, text)
 			}
 		}

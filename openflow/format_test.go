@@ -67,6 +67,21 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
+// FormatMatch writes every field. It would leave out a field that none of its lists has.
+func TestEveryFieldIsShown(t *testing.T) {
+	for id := FTunID; id < fieldCount; id++ {
+		var m Match
+		word, hi, lo := whole(id).mask()
+		m.Mask[word] = hi
+		if lo != 0 {
+			m.Mask[word+1] = lo
+		}
+		if FormatMatch(&m, nil) == "" {
+			t.Errorf("FormatMatch leaves out %s", id)
+		}
+	}
+}
+
 func TestDatapathActionsText(t *testing.T) {
 	actions := []flowtable.Action{
 		{Op: flowtable.OpSetIPv6Src, U64: 0xfe80 << 48}, {Op: flowtable.OpData, U64: 1},

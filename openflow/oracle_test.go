@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -190,6 +191,15 @@ func compareShown(t *testing.T, texts, ours []string) {
 	}
 }
 
+// notCompared has the names of fields whose texts are not compared with the oracle:
+// ovs-ofctl cannot send them to a switch. There are none today.
+var notCompared = []string{}
+
+// namesUncompared reports whether a text names a field of notCompared.
+func namesUncompared(text string) bool {
+	return slices.ContainsFunc(notCompared, func(name string) bool { return strings.Contains(text, name) })
+}
+
 // TestGeneratedTextIsOVSs generates flows, some of them spoilt by one changed
 // character, and compares what is taken and how it is shown.
 func TestGeneratedTextIsOVSs(t *testing.T) {
@@ -203,6 +213,9 @@ func generateForOracle(t *testing.T, seed uint64) {
 	var matches, shown, spoilt []string
 	for len(matches) < 400 {
 		match := randomMatchText(r)
+		if namesUncompared(match) {
+			continue
+		}
 		mod, err := ParseFlowMod(match+" actions=drop", Add, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", match, err)
@@ -213,7 +226,11 @@ func generateForOracle(t *testing.T, seed uint64) {
 	compareShown(t, matches, shown)
 	const characters = "0123456789abcdefx/.:,=()[]+->* \"_"
 	for len(spoilt) < 300 {
-		b := []byte(randomFlowText(r))
+		text := randomFlowText(r)
+		if namesUncompared(text) {
+			continue
+		}
+		b := []byte(text)
 		at := r.IntN(len(b))
 		switch r.IntN(3) {
 		case 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"weft/flowtable"
 	"weft/packet"
 	"weft/packet/packettest"
 )
@@ -42,7 +43,7 @@ func TestExtensions(t *testing.T) {
 			table.Set(0, &Termination{Port: 42, VNI: 7, UDPPort: 4789, Extensions: uint8(extensions)})
 			var b packet.Batch
 			f := a.Add(&b, data, packet.MaxHeader, 10)
-			why := table.Decapsulate(&b, f, new([6]uint64))
+			why := table.Decapsulate(&b, f, new([flowtable.TunnelWords]uint64))
 			if got := why == packet.DropNone; got != want || !got && why != packet.DropBadVXLAN {
 				t.Errorf("%s, extensions %d: %v", c.name, extensions, why)
 			}
