@@ -19,13 +19,14 @@ var (
 // the file named last in the same paragraph or list item.
 func codeNames(doc string) (files []string, functions [][2]string) {
 	doc = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(doc, "")
-	for _, item := range regexp.MustCompile(`\n\s*\n|\n(?:\d+\.|-) `).Split(doc, -1) {
+	for _, item := range regexp.MustCompile(`\n\s*\n|\n *(?:\d+\.|-) `).Split(doc, -1) {
 		file := ""
 		for _, m := range quotedWord.FindAllStringSubmatch(item, -1) {
 			switch word := m[1]; {
 			case goFile.MatchString(word):
 				file = word
 				files = append(files, word)
+			case strings.HasPrefix(word, "Test"): // may be in another file
 			case functionName.MatchString(word) && file != "":
 				functions = append(functions, [2]string{file, word})
 			}
