@@ -29,11 +29,11 @@ const (
 	underlayMTU = 1600
 	guestMTU    = 1500
 	vni         = 100
-	// limit ends a demonstration that hangs.
+	// limit is the time after which a demonstration that hangs is ended.
 	limit = 90 * time.Second
 )
 
-// console logs with the time since start.
+// console returns a Reporter that logs with the time since start.
 func console(start time.Time) lab.Program {
 	return lab.Program{Log: func(format string, args ...any) {
 		fmt.Printf("[%4.1fs] "+format+"\n", append([]any{time.Since(start).Seconds()}, args...)...)
@@ -60,7 +60,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "demo: not done after %v, cleaning up\n", limit)
 		code = 1
 	}
-	signal.Ignore(os.Interrupt) // cleaning up is not interrupted
+	signal.Ignore(os.Interrupt) // do not interrupt the cleanup
 	lab.CloseAll()
 	os.Exit(code)
 }
@@ -86,8 +86,8 @@ func run() (err error) {
 type guest struct {
 	lab.Guest
 	addr string
-	side string // the host it is on
-	port string // how it is attached
+	side string // host of the guest
+	port string // kind of port
 }
 
 // result is one line of the table.
@@ -95,7 +95,7 @@ type result struct {
 	from, to guest
 	pings    lab.Pings
 	tcp, udp lab.Flood
-	ran      bool // iperf3 did
+	ran      bool // iperf3 succeeded
 	err      error
 }
 
@@ -114,7 +114,7 @@ func (d *demo) accelerator() {
 	d.Logf("virtual machine under %s: %s", d.accel, why)
 }
 
-// hosts lays out the two hosts and starts a weftd on each.
+// hosts sets up the two hosts and starts a weftd on each.
 func (d *demo) hosts() {
 	d.Logf("two hosts as network namespaces, joined by a veth of MTU %d", underlayMTU)
 	a, b := d.lab.Host("host-a"), d.lab.Host("host-b")
@@ -131,8 +131,8 @@ func (d *demo) start(h *lab.Host) *lab.Daemon {
 	return daemon
 }
 
-// guests adds ports, guests and flows. Host A is a learning switch whose tunnel
-// is fixed in the port; host B says in its flows where frames go.
+// guests adds ports, guests and flows. Host A is a learning switch whose tunnel has a
+// fixed remote. On host B flows choose the output and the tunnel.
 func (d *demo) guests() {
 	guestA, guestB := d.lab.Host("guest-a"), d.lab.Host("guest-b")
 	socket := filepath.Join(d.lab.Dir, "vm.sock")
@@ -160,8 +160,8 @@ func (d *demo) guests() {
 	}
 }
 
-// measure pings between all guests and floods across the overlay, from the
-// virtual machine, to it, and between the taps.
+// measure runs ping and iperf3 between all guests: across the overlay, to and from
+// the virtual machine, and between the taps.
 func (d *demo) measure() {
 	vm, guestA, guestB := d.all[0], d.all[1], d.all[2]
 	for _, from := range d.all {
@@ -205,7 +205,7 @@ func (d *demo) flood(r *result) {
 	r.ran = true
 }
 
-// report prints the flows with their counts, and the table.
+// report prints the flows with their counters, and the table.
 func (d *demo) report() {
 	fmt.Println()
 	for _, daemon := range []*lab.Daemon{d.a, d.b} {
@@ -230,7 +230,7 @@ func (d *demo) report() {
 	fmt.Println()
 }
 
-// path is the way of a frame between two guests.
+// path returns the path of a frame between two guests, for the table.
 func path(from, to guest, modes map[string]string) string {
 	if from.side == to.side {
 		return fmt.Sprintf("%s > weft > %s", from.port, to.port)
@@ -239,9 +239,9 @@ func path(from, to guest, modes map[string]string) string {
 		from.port, vni, modes[from.side], modes[to.side], to.port)
 }
 
-// mode is how the daemon's AF_XDP port came to run.
+// mode returns the mode of the daemon's AF_XDP port.
 func (d *demo) mode(daemon *lab.Daemon) string {
-	daemon.Echo = nil // not a step of the demonstration
+	daemon.Echo = nil // do not print this command: it is no step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {
@@ -250,7 +250,7 @@ func (d *demo) mode(daemon *lab.Daemon) string {
 	return ports[0].Mode
 }
 
-// verdict is the first thing that went wrong.
+// verdict returns the first failure of the measurements.
 func (d *demo) verdict() error {
 	for _, r := range d.results {
 		if r.err != nil {

@@ -1,7 +1,7 @@
-// Command guest is the first process of the tests' virtual machines: all of
-// their user land but for a few programs of the host's that lie beside it in
-// the initramfs. It mounts, loads the network's kernel modules, and then does
-// what the lab asks for over a serial port.
+// Command guest is the first process of the tests' virtual machines. It and a few
+// programs of the host in the initramfs are their whole user land. It mounts file
+// systems, loads the network's kernel modules, and then runs the commands that the
+// lab sends over a serial port.
 package main
 
 import (
@@ -41,7 +41,7 @@ func serve() error {
 		return err
 	}
 	if err := loadModules(agent.Modules); err != nil {
-		fmt.Println("guest:", err) // the lab sees it on the console, and no eth0
+		fmt.Println("guest:", err) // the lab sees the message on the console, and no eth0
 	}
 	bringUp("lo")
 	if err := waitFor("/sys/class/net/eth0", 60*time.Second); err != nil {
@@ -115,7 +115,7 @@ func mount() error {
 	return nil
 }
 
-// openPort opens a serial port for bytes as they are: no echo, no lines.
+// openPort opens a serial port in raw mode: no echo, no line editing.
 func openPort(path string) (*os.File, error) {
 	port, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -154,8 +154,9 @@ func bringUp(dev string) {
 	}
 }
 
-// waitFor waits for a path: the kernel probes devices on its own time. A
-// machine without a network device goes on after the limit.
+// waitFor waits until a path exists, because the kernel probes devices in the
+// background. It returns after limit, as it does on a machine without a network
+// device.
 func waitFor(path string, limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
@@ -168,7 +169,7 @@ func waitFor(path string, limit time.Duration) error {
 	return fmt.Errorf("%s did not appear in %s", path, limit)
 }
 
-// anyNetwork tells whether one of the PCI class files names a network device.
+// anyNetwork reports whether one of the PCI class files is a network device's.
 func anyNetwork(classes []string) bool {
 	for _, path := range classes {
 		if class, _ := os.ReadFile(path); strings.HasPrefix(string(class), "0x02") {
@@ -181,5 +182,5 @@ func anyNetwork(classes []string) bool {
 func halt(how int) {
 	unix.Sync()
 	unix.Reboot(how)
-	select {} // an init that returns is a panic
+	select {} // the kernel panics if init returns
 }

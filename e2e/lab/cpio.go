@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// A cpioWriter writes the archive that Linux unpacks as its first root file
-// system: "newc" entries, each a header of hexadecimal fields, a name and the
-// data, the latter two padded to 4 bytes (Documentation/driver-api/early-userspace/
-// buffer-format.rst). Errors stick and come out of Close.
+// A cpioWriter writes the archive that Linux unpacks as its first root file system.
+// Its entries are of format "newc": a header of hexadecimal fields, a name and the
+// data, the latter two padded to 4 bytes
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Close returns the
+// first error.
 type cpioWriter struct {
 	w    io.Writer
 	off  int
@@ -30,13 +31,13 @@ func newCpioWriter(w io.Writer) *cpioWriter {
 	return &cpioWriter{w: w, dirs: map[string]bool{".": true, "/": true}}
 }
 
-// File adds an executable file, and the directories above it where they are new.
+// File adds an executable file and its missing parent directories.
 func (c *cpioWriter) File(name string, data []byte) { c.add(name, cpioExec, data) }
 
-// Symlink adds a link at name that leads to target.
+// Symlink adds a symbolic link from name to target.
 func (c *cpioWriter) Symlink(name, target string) { c.add(name, cpioSymlink, []byte(target)) }
 
-// Dir adds a directory, and those above it where they are new.
+// Dir adds a directory and its missing parents.
 func (c *cpioWriter) Dir(name string) {
 	name = path.Clean(strings.TrimPrefix(name, "/"))
 	if c.dirs[name] {
@@ -61,8 +62,8 @@ func (c *cpioWriter) add(name string, mode int, data []byte) {
 
 func (c *cpioWriter) entry(name string, mode int, data []byte) {
 	c.ino++
-	// magic, then 13 fields of 8 digits: ino, mode, uid, gid, nlink, mtime,
-	// filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+	// magic, then 13 fields of 8 digits: ino, mode, uid, gid, nlink, mtime, filesize,
+	// devmajor, devminor, rdevmajor, rdevminor, namesize, check
 	c.write(fmt.Appendf(nil, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		c.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0))
 	c.write(append([]byte(name), 0))

@@ -17,26 +17,26 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Guest is where commands run: a Host or a VM.
+// Guest runs commands: a Host, a VM, or a Namespace of a Machine.
 type Guest interface {
-	// Try runs a command until it ends and returns what it printed. The error
-	// tells a failure together with that.
+	// Try runs a command until it ends and returns its output. The error of a failed
+	// command includes the output.
 	Try(args ...string) (string, error)
-	// Spawn starts a command that is left to itself until the lab closes.
+	// Spawn starts a command that runs until the lab closes.
 	Spawn(args ...string)
-	// String is its name in messages.
+	// String returns the name for messages.
 	String() string
 }
 
-// Host is a network namespace: a host, or a guest of one.
+// Host is a network namespace that stands for a host or for a guest.
 type Host struct {
 	Name string
-	NS   string // as ip netns knows it
+	NS   string // name for ip netns
 	lab  *Lab
 }
 
-// Host adds a namespace. IPv6 is off in it until EnableIPv6: its neighbour
-// discovery would add frames of the kernel's own to those that a test counts.
+// Host adds a namespace. IPv6 is off until EnableIPv6, because frames of the kernel's
+// neighbour discovery would disturb tests that count frames.
 func (l *Lab) Host(name string) *Host {
 	l.T.Helper()
 	h := &Host{Name: name, NS: l.prefix + "-" + name, lab: l}
@@ -56,7 +56,7 @@ func (l *Lab) Host(name string) *Host {
 
 func (h *Host) String() string { return h.Name }
 
-// EnableIPv6 turns IPv6 on, without duplicate address detection's delay.
+// EnableIPv6 turns IPv6 on, without the delay of duplicate address detection.
 func (h *Host) EnableIPv6() {
 	h.lab.T.Helper()
 	for _, which := range []string{"all", "default"} {
@@ -73,7 +73,7 @@ func (h *Host) sysctl(name, value string) {
 	}
 }
 
-// Wire joins two hosts by a cable, up at both ends.
+// Wire connects two hosts by a veth; both ends are up.
 func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	l.T.Helper()
 	l.run("ip", "link", "add", devA, "mtu", fmt.Sprint(mtu), "netns", a.NS,
@@ -82,24 +82,25 @@ func (l *Lab) Wire(a *Host, devA string, b *Host, devB string, mtu int) {
 	b.Run("ip", "link", "set", devB, "up")
 }
 
-// Address gives a device an address (with its prefix length) and sets it up.
+// Address assigns an address with its prefix length to a device and brings the device
+// up.
 func (h *Host) Address(dev, cidr string) {
 	h.lab.T.Helper()
 	h.Run("ip", "address", "add", cidr, "dev", dev)
 	h.Run("ip", "link", "set", dev, "up")
 }
 
-// NoOffloads makes the kernel finish checksums and segments before they reach
-// dev, as a network card would on the way out. A veth hands them over
-// unfinished, and an AF_XDP socket at its other end sees them so.
+// NoOffloads makes the kernel finish checksums and segments before frames reach dev,
+// as a network card would. A veth passes frames on unfinished, and an AF_XDP socket
+// at its other end would receive them so.
 func (h *Host) NoOffloads(dev string) {
 	h.lab.T.Helper()
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP lays Linux's own VXLAN out on the host: a vxlan device of the given
-// id towards remote over dev, in a bridge, in which the guest has a port as
-// its eth0, with address cidr.
+// LinuxVTEP sets up Linux's own VXLAN on the host: a vxlan device with the given VNI
+// towards remote over dev, and a bridge. The guest's eth0 with address cidr is a port
+// of the bridge.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name
@@ -114,11 +115,12 @@ func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, rem
 	guest.Address("eth0", cidr)
 }
 
-// Do calls f on a thread that is in the namespace. Sockets opened there stay.
+// Do calls f on a thread in the namespace. Sockets that f opens stay in the
+// namespace.
 func (h *Host) Do(f func() error) error {
 	errs := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
 		ns, err := netns.GetFromName(h.NS)
 		if err != nil {
 			errs <- fmt.Errorf("namespace %s: %w", h.NS, err)
@@ -134,23 +136,24 @@ func (h *Host) Do(f func() error) error {
 	return <-errs
 }
 
-// command is the command in the namespace, in a process group of its own so
-// that Ctrl-C reaches only the lab, which ends things in order.
+// command returns a command that runs in the namespace. It has its own process group,
+// so that Ctrl-C reaches only the lab, which ends everything in order.
 func (h *Host) command(args ...string) *exec.Cmd {
 	return h.commandContext(context.Background(), args...)
 }
 
-// commandContext is command; the whole group is killed when ctx ends.
+// commandContext returns a command as command does. The end of ctx kills its process
+// group.
 func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// What it leaves behind may hold its output open.
+	// A child that survives the command may hold its output open.
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 
-// Run runs a command that must succeed and returns what it printed.
+// Run runs a command and returns its output. A failure of the command ends the test.
 func (h *Host) Run(args ...string) string {
 	h.lab.T.Helper()
 	out, err := h.Try(args...)
@@ -160,10 +163,10 @@ func (h *Host) Run(args ...string) string {
 	return out
 }
 
-// tryLimit is after how long a command that should end by itself is killed.
+// tryLimit is the time after which Try kills a command.
 const tryLimit = 3 * time.Minute
 
-// Try runs a command and returns what it printed.
+// Try runs a command and returns its output.
 func (h *Host) Try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
@@ -184,10 +187,10 @@ func (h *Host) Spawn(args ...string) {
 // Process is a command in the background.
 type Process struct {
 	Name string
-	Log  string // file with what it prints
+	Log  string // file with the output
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it ended
-	err  error         // how; valid once done
+	done chan struct{} // closed at the end of the command
+	err  error         // result of the command; valid once done is closed
 }
 
 var processCount struct {
@@ -223,7 +226,7 @@ func (h *Host) Start(args ...string) *Process {
 	return p
 }
 
-// PID is the process id of the command.
+// PID returns the process id of the command.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Signal sends a signal to the command.
@@ -241,7 +244,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Alive tells whether the process still runs.
+// Alive reports whether the process still runs.
 func (p *Process) Alive() bool {
 	select {
 	case <-p.done:
@@ -251,17 +254,17 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Wait waits for the process to end by itself and returns how it did.
+// Wait waits for the process to end by itself and returns its error.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
-		return p.err // nil: exit code 0
+		return p.err // nil means exit code 0
 	case <-time.After(limit):
 		return errors.New("still running")
 	}
 }
 
-// Output is what the process has printed so far.
+// Output returns the output of the process so far.
 func (p *Process) Output() string {
 	data, _ := os.ReadFile(p.Log)
 	return string(data)

@@ -12,34 +12,36 @@ import (
 	"weft/e2e/guest/agent"
 )
 
-// userland is what a virtual machine takes along.
+// userland lists the content of a virtual machine's root file system.
 type userland struct {
-	// programs are the host's, taken with the shared libraries they name.
+	// programs are programs of the host, copied with the shared libraries that they
+	// name.
 	programs []string
-	// libraries are what the programs load by path while they run.
+	// libraries are libraries that the programs load by path while they run.
 	libraries []string
-	// links are names of busybox.
+	// links are commands that busybox provides.
 	links []string
-	// binaries are files of the host, put into /bin.
+	// binaries are files of the host, copied to /bin.
 	binaries []string
-	// modules are loaded, with those they depend on.
+	// modules are kernel modules, loaded with their dependencies.
 	modules []string
 }
 
-// guestUserland is that of a guest of the switch: the network device, VLAN tags,
-// and vsock, over which a machine is told what to measure.
+// guestUserland is the userland of a guest of the switch. Its modules are the network
+// device, VLAN tags, and vsock, over which the bench commands reach the machine.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
-// libraryDirs is where the loader looks, the multiarch folder of amd64 first.
+// libraryDirs are the directories that the loader searches; the multiarch directory
+// of amd64 is first.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
 
-// buildInitramfs writes the first root file system of the virtual machines to
-// path: the agent as /init, programs, libraries, and modules from the unpacked
-// kernel package.
+// buildInitramfs writes the first root file system of the virtual machines to path:
+// the agent as /init, the programs, libraries, and modules of the unpacked kernel
+// package.
 func buildInitramfs(path, agentBinary, kernelDir string, u *userland) error {
 	out, err := os.Create(path)
 	if err != nil {
@@ -93,8 +95,8 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	return addModules(c, kernelDir, u.modules)
 }
 
-// addProgram adds the ELF file at host as name, its interpreter at the path
-// that it names, and its libraries, each once.
+// addProgram adds the ELF file host as name, together with its interpreter and its
+// libraries. It adds each file once.
 func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
 	if done[name] {
 		return nil
@@ -148,17 +150,17 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
 }
 
-// addModules adds the guest's modules and the list of them in an order in which
-// each follows what it depends on.
+// addModules adds the guest's modules and a list of them in which each module follows
+// its dependencies.
 func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
-	if err == nil && len(found) == 0 { // packages since Debian 13
+	if err == nil && len(found) == 0 { // path in packages since Debian 13
 		found, err = filepath.Glob(filepath.Join(kernelDir, "usr/lib/modules/*/kernel"))
 	}
 	if err != nil || len(found) != 1 {
 		return fmt.Errorf("want one kernel in %s, have %d", kernelDir, len(found))
 	}
-	files := map[string]string{} // by the module's name
+	files := map[string]string{} // file of each module, by the module's name
 	err = filepath.WalkDir(found[0], func(path string, _ os.DirEntry, err error) error {
 		if stem, _, ok := strings.Cut(filepath.Base(path), ".ko"); ok && err == nil {
 			files[strings.ReplaceAll(stem, "-", "_")] = path
@@ -172,7 +174,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	seen := map[string]bool{}
 	var add func(name string) error
 	add = func(name string) error {
-		if seen[name] || files[name] == "" { // a module without a file is built in
+		if seen[name] || files[name] == "" { // a module without a file is built into the kernel
 			return nil
 		}
 		seen[name] = true
@@ -203,7 +205,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	return nil
 }
 
-// readModule reads a module, decompressed: the agent has no xz.
+// readModule reads a module and decompresses it, because the agent has no xz.
 func readModule(path string) ([]byte, error) {
 	if !strings.HasSuffix(path, ".xz") {
 		return os.ReadFile(path)
@@ -215,8 +217,8 @@ func readModule(path string) ([]byte, error) {
 	return data, nil
 }
 
-// moduleDepends reads what depmod would: the "depends=" of section .modinfo,
-// which holds key=value strings that end in 0.
+// moduleDepends returns the dependencies of a module, as depmod finds them: the
+// "depends=" entry of section .modinfo, which holds key=value strings that end in 0.
 func moduleDepends(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package lab lays out hosts, guests and virtual machines for the end-to-end
-// tests and the demonstration, and takes them away again: hosts and guests are
-// network namespaces, cables are veth pairs, the machines are QEMU.
+// Package lab sets up hosts, guests and virtual machines for the end-to-end tests and
+// the demonstration, and removes them again. Hosts and guests are network namespaces,
+// cables are veth pairs, the machines are QEMU.
 //
-// A Lab owns all that it made, and Close removes it. Names carry the process id
-// of their maker, so that what a killed run left behind is found and removed by
-// the next one. A step of set-up that fails ends the test through Reporter;
-// what a test wants to see fail has a Try form that returns an error.
+// A Lab owns everything that it makes, and Close removes it. Names contain the
+// process id of the maker, so that the next run finds and removes the leftovers of a
+// killed one. A failing step of the set-up ends the test through Reporter. Methods
+// for steps that a test expects to fail have a Try form that returns an error.
 package lab
 
 import (
@@ -30,30 +30,30 @@ type Reporter interface {
 	Logf(format string, args ...any)
 }
 
-// Program is the Reporter of what is no test: what would end a test becomes the error
-// of the function that has deferred Caught.
+// Program is a Reporter for programs that are no tests. A failure becomes the error
+// of the function that defers Caught.
 type Program struct {
-	Log func(format string, args ...any) // nil: nothing is logged
+	Log func(format string, args ...any) // nil: log nothing
 }
 
-// failure is what Fatalf panics with.
+// failure is the value of Fatalf's panic.
 type failure string
 
 // Helper does nothing.
 func (Program) Helper() {}
 
-// Fatalf panics.
+// Fatalf panics with the message; Caught recovers it.
 func (Program) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 
-// Logf logs.
+// Logf calls Log, if set.
 func (p Program) Logf(format string, args ...any) {
 	if p.Log != nil {
 		p.Log(format, args...)
 	}
 }
 
-// Caught makes what Program.Fatalf has said the error of the function that defers it.
-// Any other panic goes on, with all layouts closed.
+// Caught turns the panic of Program.Fatalf into the error of the function that defers
+// Caught. It closes all layouts and continues any other panic.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -65,12 +65,13 @@ func Caught(err *error) {
 	}
 }
 
-// Lab is one layout. Its methods are for one goroutine, Close for any.
+// Lab is one layout. One goroutine may call its methods; any goroutine may call
+// Close.
 type Lab struct {
 	T   Reporter
-	Dir string // scratch folder, short enough for the paths of unix sockets
+	Dir string // scratch directory with a path short enough for unix sockets
 
-	prefix string // of namespaces
+	prefix string // prefix of the namespaces' names
 
 	mu      sync.Mutex
 	closed  bool
@@ -79,7 +80,7 @@ type Lab struct {
 	undo    []func()
 }
 
-// labs are the open ones, for CloseAll.
+// labs has the open layouts, for CloseAll.
 var (
 	labs      = map[*Lab]bool{}
 	labsMu    sync.Mutex
@@ -87,7 +88,7 @@ var (
 	sweepOnce sync.Once
 )
 
-// New starts an empty layout. It needs root.
+// New makes an empty layout. It needs root.
 func New(t Reporter) *Lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -106,8 +107,8 @@ func New(t Reporter) *Lab {
 	return l
 }
 
-// Close ends every process of the layout and removes its namespaces and files.
-// The daemons are asked first, so that they leave as they would.
+// Close ends every process of the layout and removes its namespaces and files. It
+// asks the daemons to end first, so that they clean up themselves.
 func (l *Lab) Close() {
 	l.mu.Lock()
 	if l.closed {
@@ -133,8 +134,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is the body of a test package's TestMain: it runs the tests and closes every
-// layout, also when it is interrupted, and does not return.
+// Main is the body of a test package's TestMain. It runs the tests, closes every
+// layout at the end or at an interrupt, and does not return.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
@@ -148,8 +149,8 @@ func Main(tests interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// CloseAll closes every open layout and removes what was built: for the end of
-// the process and for signals.
+// CloseAll closes every open layout and removes the built programs. Call it at the
+// end of the process and on signals.
 func CloseAll() {
 	labsMu.Lock()
 	open := make([]*Lab, 0, len(labs))
@@ -163,8 +164,8 @@ func CloseAll() {
 	os.RemoveAll(binDir())
 }
 
-// cleanup registers f for Close, which runs the latest first. It reports false,
-// without having registered it, if the lab is closed.
+// cleanup registers f for Close, which calls the latest function first. If the lab is
+// closed, cleanup does not register f and returns false.
 func (l *Lab) cleanup(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +175,7 @@ func (l *Lab) cleanup(f func()) bool {
 	return !l.closed
 }
 
-// run runs a command of set-up and fails the test if that fails.
+// run runs a command of the set-up. A failure of the command ends the test.
 func (l *Lab) run(args ...string) string {
 	l.T.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
@@ -184,10 +185,11 @@ func (l *Lab) run(args ...string) string {
 	return string(out)
 }
 
-// leftoverName matches what a lab makes, with the process id of its maker.
+// leftoverName matches the names of a lab's namespaces and files. They contain the
+// process id of the maker.
 var leftoverName = regexp.MustCompile(`^weft([0-9]+)-`)
 
-// sweep removes what labs of dead processes left behind.
+// sweep removes the leftovers of labs of dead processes.
 func sweep() {
 	for _, dir := range []string{"/run/netns", os.TempDir()} {
 		entries, _ := os.ReadDir(dir)
@@ -208,8 +210,8 @@ func sweep() {
 	}
 }
 
-// removeNamespace ends the processes in a namespace of a lab and deletes it.
-// Nobody else has any in there.
+// removeNamespace ends the processes in a namespace of a lab and deletes it. Only
+// labs have processes there.
 func removeNamespace(ns string) {
 	for _, pid := range namespacePIDs(ns) {
 		syscall.Kill(pid, syscall.SIGKILL)
@@ -217,8 +219,8 @@ func removeNamespace(ns string) {
 	exec.Command("ip", "netns", "delete", ns).Run()
 }
 
-// namespacePIDs lists the processes in a namespace, without this one, of which
-// a thread may be there on an errand.
+// namespacePIDs returns the processes in a namespace except this process, one of
+// whose threads may be there in Do.
 func namespacePIDs(ns string) []int {
 	out, _ := exec.Command("ip", "netns", "pids", ns).Output()
 	var pids []int

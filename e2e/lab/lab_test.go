@@ -27,8 +27,8 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// The lab's parts, with Linux's own VXLAN at both ends: cables, guests, ping,
-// iperf3 both ways, and packet sockets.
+// Cables, guests, ping, iperf3 in both directions, and packet sockets work between
+// two hosts with Linux's own VXLAN.
 func TestLinuxToLinux(t *testing.T) {
 	l := newLab(t)
 	a, b, ga, gb := l.Host("a"), l.Host("b"), l.Host("ga"), l.Host("gb")
@@ -67,7 +67,7 @@ func TestLinuxToLinux(t *testing.T) {
 	}
 }
 
-// A virtual machine boots, does what it is told, and boots again.
+// A virtual machine boots, runs commands, and reboots.
 func TestVM(t *testing.T) {
 	l := newLab(t)
 	if !Have("qemu-system-x86_64") {
@@ -94,7 +94,7 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// What a process that died left behind goes, what a living one has stays.
+// sweep removes the leftovers of a dead process and keeps everything of a living one.
 func TestSweep(t *testing.T) {
 	newLab(t)
 	dead := exec.Command("true")
@@ -126,7 +126,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// The archive is what other programs take for one.
+// Other programs can read the archive.
 func TestCpio(t *testing.T) {
 	var archive bytes.Buffer
 	c := newCpioWriter(&archive)

@@ -10,29 +10,30 @@ import (
 	"time"
 )
 
-// MachineConfig is a virtual machine that is a host of the switch: two
-// processors, 512 MiB, the switch's programs, and one network card that is
-// joined to another machine's.
+// MachineConfig describes a virtual machine that is a host of the switch. It has two
+// processors, 512 MiB, the switch's programs, and one network card, which is
+// connected to another machine's card.
 type MachineConfig struct {
 	Name string
-	// Card is QEMU's name of the card: igb, virtio-net-pci.
+	// Card is QEMU's name of the card: igb or virtio-net-pci.
 	Card string
 	MAC  string
-	// Options are further ones of the card, each after a comma.
+	// Options are further options of the card, each after a comma.
 	Options string
-	// Cable is the path of the socket that joins two machines; Serve makes it.
-	// The machine that serves is to be started first.
+	// Cable is the path of the socket that connects two machines. The machine with
+	// Serve makes the socket and must start first.
 	Cable string
 	Serve bool
 }
 
-// Machine is such a virtual machine. eth0 is the card.
+// Machine is a virtual machine that is a host of the switch. Its card is eth0.
 type Machine struct {
 	*VM
-	monitor string // QEMU's
+	monitor string // path of QEMU's monitor socket
 }
 
-// machineUserland is a host's: the real ip and ss, for namespaces and AF_XDP sockets.
+// machineUserland is the userland of a host. It has the real ip and ss for namespaces
+// and AF_XDP sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
 	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
@@ -42,14 +43,14 @@ var machineUserland = userland{
 		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE"},
 }
 
-// emulator is a QEMU of version 10 or later: what scripts/setup nic fetched, or
-// the system's.
+// emulator is a QEMU of version 10 or later: the one that scripts/setup nic has
+// installed, or the system's.
 type emulator struct {
 	command           []string
 	kernel, initramfs string
 }
 
-// machineImage is built once a process.
+// machineImage builds the machines' emulator, kernel and initramfs once a process.
 var machineImage = sync.OnceValues(func() (*emulator, error) {
 	root, err := Root()
 	if err != nil {
@@ -87,8 +88,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine boots a machine; Booted waits for it, so that several can boot at a
-// time.
+// Machine starts a machine. Booted waits for it, so that several machines can boot at
+// the same time.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -135,7 +136,7 @@ func (h *Host) Machine(c MachineConfig) *Machine {
 	return m
 }
 
-// served waits for QEMU to have made the cable's socket.
+// served waits until QEMU has made the cable's socket.
 func (m *Machine) served(path string) error {
 	for end := time.Now().Add(startLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if exists(path) {
@@ -148,9 +149,8 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits for the machine's agent. Under software emulation a kernel with
-// two processors now and then hangs in its own start, so that a caller may want
-// to try again.
+// Booted waits for the machine's agent. Under software emulation a kernel with two
+// processors sometimes hangs while it starts, so the caller may need to try again.
 func (m *Machine) Booted(limit time.Duration) error {
 	if err := m.greeted(limit); err != nil {
 		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
@@ -158,7 +158,7 @@ func (m *Machine) Booted(limit time.Duration) error {
 	return nil
 }
 
-// Plug puts the cable into the card, or takes it out.
+// Plug plugs or unplugs the cable.
 func (m *Machine) Plug(in bool) {
 	m.host.lab.T.Helper()
 	state := "off"
@@ -171,7 +171,7 @@ func (m *Machine) Plug(in bool) {
 		_ = conn.SetDeadline(time.Now().Add(startLimit))
 		_, err = conn.Write([]byte("set_link card " + state + "\n"))
 	}
-	// The second prompt comes after the command.
+	// The second prompt follows the command.
 	for seen := ""; err == nil && strings.Count(seen, "(qemu) ") < 2; {
 		buf := make([]byte, 4096)
 		var n int
@@ -183,7 +183,7 @@ func (m *Machine) Plug(in bool) {
 	}
 }
 
-// Namespace is a guest of the machine: a network namespace in it.
+// Namespace is a network namespace in a machine that stands for its guest.
 type Namespace struct {
 	Machine *Machine
 	Name    string
@@ -200,11 +200,11 @@ func (m *Machine) Namespace(name string) *Namespace {
 
 func (n *Namespace) String() string { return n.Machine.Name + "/" + n.Name }
 
-// Try, Spawn: as Guest.
+// Try implements Guest.
 func (n *Namespace) Try(args ...string) (string, error) { return n.Machine.Try(n.Command(args...)...) }
 func (n *Namespace) Spawn(args ...string)               { n.Machine.Spawn(n.Command(args...)...) }
 
-// Command is the command that runs another in the namespace.
+// Command returns the command line that runs args in the namespace.
 func (n *Namespace) Command(args ...string) []string {
 	return append([]string{"ip", "netns", "exec", n.Name}, args...)
 }

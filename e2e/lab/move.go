@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// moveLimit is how long a live migration may take.
+// moveLimit is the time after which a live migration has failed.
 const moveLimit = 60 * time.Second
 
-// qmp is the path of QEMU's control socket.
+// qmp returns the path of QEMU's control socket.
 func (vm *VM) qmp() string { return filepath.Join(vm.host.lab.Dir, vm.Name+".qmp") }
 
-// Move moves the running machine to another host, where c is what it is from
-// then on: a name and a socket of its own. vm is gone afterwards.
+// Move migrates the running machine to another host, under the name and the socket of
+// c. vm has ended afterwards.
 func (vm *VM) Move(to *Host, c VMConfig) *VM {
 	to.lab.T.Helper()
 	c.incoming = filepath.Join(to.lab.Dir, c.Name+".incoming")
@@ -31,11 +31,11 @@ func (vm *VM) Move(to *Host, c VMConfig) *VM {
 		to.lab.T.Fatalf("%s: move to %s: %v%s%s", vm.Name, to.Name, err, vm.troubles(), moved.troubles())
 	}
 	vm.Kill()
-	moved.lastID = vm.lastID // answers to requests of before may still come
+	moved.lastID = vm.lastID // replies to requests before the move may still arrive
 	return moved
 }
 
-// migrate has QEMU send the machine, and waits until it is over.
+// migrate makes QEMU send the machine and waits for the end of the migration.
 func (vm *VM) migrate(path string) error {
 	conn, err := net.Dial("unix", vm.qmp())
 	if err != nil {
@@ -49,7 +49,7 @@ func (vm *VM) migrate(path string) error {
 	if _, err := q.call("qmp_capabilities", nil); err != nil {
 		return err
 	}
-	for range 500 { // until the other one listens
+	for range 500 { // wait until the destination listens
 		if _, err = os.Stat(path); err == nil {
 			break
 		}
@@ -76,7 +76,7 @@ func (vm *VM) migrate(path string) error {
 	}
 }
 
-// qmpClient speaks QEMU's machine protocol.
+// qmpClient is a client of QEMU's machine protocol.
 type qmpClient struct {
 	out *json.Encoder
 	in  *json.Decoder
@@ -90,7 +90,7 @@ func (q qmpClient) call(command string, arguments map[string]any) (json.RawMessa
 	if err := q.out.Encode(request); err != nil {
 		return nil, err
 	}
-	for { // greeting and events come in between
+	for { // the greeting and events may precede the reply
 		var answer struct {
 			Return json.RawMessage
 			Error  json.RawMessage

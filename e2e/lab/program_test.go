@@ -2,8 +2,8 @@ package lab
 
 import "testing"
 
-// What would end a test becomes the error of the function that catches it, and no
-// other panic does.
+// Caught turns a failure into the error of the function that defers it, and continues
+// any other panic.
 func TestCaught(t *testing.T) {
 	fail := func(f func()) (err error) {
 		defer Caught(&err)

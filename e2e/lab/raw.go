@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw sends and receives whole frames on a device of a host, as they are.
+// Raw sends and receives whole frames on a device of a host.
 type Raw struct {
 	dev string
 	fd  int
 }
 
-// Raw opens a packet socket on dev. The lab closes it. What a test sends finds room
-// while the switch does not have the core: a tap's queue holds but 1000 otherwise.
+// Raw opens a packet socket on dev, which the lab closes. It lengthens the device's
+// queue, so that frames of the test fit while the switch does not get a core; a tap's
+// queue holds only 1000 frames by default.
 func (h *Host) Raw(dev string) *Raw {
 	h.lab.T.Helper()
 	h.Run("ip", "link", "set", "dev", dev, "txqueuelen", "10000")
@@ -43,7 +44,8 @@ func openRaw(dev string) (int, error) {
 	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-		// The kernel takes a VLAN tag off a frame and tells of it beside it.
+		// The kernel removes the VLAN tag of a frame and reports it in auxiliary
+		// data.
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, addr),
 	} {
@@ -55,7 +57,7 @@ func openRaw(dev string) (int, error) {
 	return fd, nil
 }
 
-// Send sends a frame, from Ethernet header on.
+// Send sends a frame that begins with its Ethernet header.
 func (r *Raw) Send(frame []byte) error {
 	for {
 		_, err := unix.Write(r.fd, frame)
@@ -71,11 +73,11 @@ func (r *Raw) Send(frame []byte) error {
 	}
 }
 
-// ErrTimeout says that no frame came in time.
+// ErrTimeout is the error of a Recv or Match that saw no frame in time.
 var ErrTimeout = errors.New("no frame came in time")
 
-// Recv returns the next frame that came in through the device, with its VLAN
-// tag in place, within limit. What the host itself sends is passed over.
+// Recv returns the next frame received by the device, with its VLAN tag in place. It
+// returns ErrTimeout after limit. It skips frames that the host itself sends.
 func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	buf := make([]byte, 1<<16)
 	oob := make([]byte, 128)
@@ -105,7 +107,8 @@ func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	}
 }
 
-// Match returns the next frame for which f holds, within limit.
+// Match returns the next frame for which f returns true. It returns ErrTimeout after
+// limit.
 func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
 	for end := time.Now().Add(limit); ; {
 		frame, err := r.Recv(time.Until(end))
@@ -115,14 +118,14 @@ func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, err
 	}
 }
 
-// Sizes of packet(7)'s struct tpacket_auxdata and offsets of its last fields.
+// Sizes and offsets in packet(7)'s struct tpacket_auxdata.
 const (
 	auxStatus = 0
 	auxTCI    = 16
 	auxTPID   = 18
 )
 
-// putTag puts the tag that the kernel took off back into the frame.
+// putTag puts the tag that the kernel removed back into the frame.
 func putTag(frame, oob []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Pings is what ping reported.
+// Pings is the report of a ping.
 type Pings struct {
 	Sent, Received int
-	AvgMS          float64 // mean round trip, 0 if none came back
+	AvgMS          float64 // mean round trip time; 0 without answers
 }
 
 var (
@@ -20,8 +20,8 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests a tenth of a second apart, with further
-// arguments of ping (-s SIZE, -M do), and waits a second for the last answer.
+// Ping sends count echo requests at intervals of 0.1 s and waits a second for the
+// last answer. args are further arguments of ping (-s SIZE, -M do).
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.1", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -44,8 +44,8 @@ func parsePing(out string) (p Pings, ok bool) {
 	return p, true
 }
 
-// WaitPing pings until an answer comes: links, neighbours and guests take a
-// moment to be there.
+// WaitPing pings until an answer comes, because links, neighbours and guests need a
+// moment to start.
 func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
 	var last error
 	for end := time.Now().Add(limit); time.Now().Before(end); {
@@ -62,15 +62,15 @@ func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error
 	return last
 }
 
-// Flood is what iperf3 measured.
+// Flood is the result of iperf3.
 type Flood struct {
-	BitsPerSecond float64 // received
-	Retransmits   int     // TCP
-	LostPercent   float64 // UDP
-	Datagrams     int     // UDP, sent
+	BitsPerSecond float64 // rate at the receiver
+	Retransmits   int     // TCP only
+	LostPercent   float64 // UDP only
+	Datagrams     int     // number sent, UDP only
 }
 
-// iperfReport is the part of iperf3's JSON that matters.
+// iperfReport is the used part of iperf3's JSON.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -81,7 +81,7 @@ type iperfReport struct {
 		SumReceived struct {
 			BitsPerSecond float64 `json:"bits_per_second"`
 		} `json:"sum_received"`
-		Sum struct { // UDP
+		Sum struct { // UDP only
 			BitsPerSecond float64 `json:"bits_per_second"`
 			Packets       int
 			LostPercent   float64 `json:"lost_percent"`
@@ -106,8 +106,9 @@ func (h *Host) ServeIperf(port string) {
 	}
 }
 
-// Iperf runs iperf3 for some seconds from client to the server guest, which has
-// address addr; further arguments (-u, -b RATE, -R, -M MSS) are the client's.
+// Iperf runs iperf3 for a number of seconds from client to the guest server, which
+// has address addr. args are further arguments of the client (-u, -b RATE, -R, -M
+// MSS).
 func Iperf(client, server Guest, addr string, seconds int, args ...string) (Flood, error) {
 	iperfPort++
 	port := fmt.Sprint(iperfPort)
@@ -123,7 +124,7 @@ func Iperf(client, server Guest, addr string, seconds int, args ...string) (Floo
 		if report.Error == "" {
 			break
 		}
-		// The server needs a moment before it listens.
+		// The server may not listen yet.
 		if !strings.Contains(report.Error, "refused") || time.Now().After(end) {
 			return Flood{}, fmt.Errorf("%s: iperf3 to %s: %s", client, server, report.Error)
 		}

@@ -18,44 +18,45 @@ import (
 )
 
 const (
-	bootLimit    = 90 * time.Second // under software emulation on a busy machine
+	bootLimit    = 90 * time.Second // time to boot under software emulation on a busy machine
 	commandLimit = 60 * time.Second
-	// kvmLimit is how long a machine under KVM may take to its agent's first
-	// line. Some machines have a /dev/kvm on which a kernel hangs before its own
-	// first line; where KVM works this takes about a second.
+	// kvmLimit is the longest time from the start under KVM to the agent's first
+	// line. A working KVM needs about a second. On some machines with a /dev/kvm, a
+	// kernel hangs before its own first line.
 	kvmLimit = 5 * time.Second
 )
 
-// VMConfig is a virtual machine: one processor, 256 MiB, and one network device
-// attached through vhost-user or a tap.
+// VMConfig describes a virtual machine with one processor, 256 MiB, and at most one
+// network device, attached through vhost-user or a tap.
 type VMConfig struct {
 	Name string
 	MAC  string
-	// Vhost is the path of the vhost-user socket, Tap the name of a tap of the host
-	// for QEMU's own device instead. Both "" is a machine without a network device.
+	// Vhost is the path of the vhost-user socket. Tap is the name of a tap of the
+	// host, for QEMU's own device instead. If both are "", the machine has no network
+	// device.
 	Vhost, Tap string
-	// Serve has QEMU make the socket and wait for the switch (mode=client of the
-	// port); otherwise QEMU connects to the switch's (mode=server).
+	// Serve makes QEMU create the socket and wait for the switch (mode=client of the
+	// port). Otherwise QEMU connects to the switch's socket (mode=server).
 	Serve bool
-	// Queues is the number of queue pairs, 0 for 1.
+	// Queues is the number of queue pairs; 0 means 1.
 	Queues int
 
-	incoming string // socket on which the machine waits to be moved here
+	incoming string // socket on which QEMU waits for an incoming migration
 }
 
-// VM is a running virtual machine. Its methods are for one goroutine.
+// VM is a running virtual machine. One goroutine may call its methods.
 type VM struct {
 	VMConfig
-	Console string // file with the kernel's and the agent's messages
+	Console string // file with the messages of the kernel and the agent
 
 	host    *Host
 	proc    *Process
 	conn    net.Conn
-	replies chan agent.Reply // closed with the connection
+	replies chan agent.Reply // closed at the end of the connection
 	lastID  int
 }
 
-// image is the machines' kernel and initramfs, built once a process.
+// image builds the machines' kernel and initramfs once a process.
 var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
 	root, err := Root()
 	if err != nil {
@@ -79,9 +80,9 @@ var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, er
 	return files, buildInitramfs(files.Initramfs, filepath.Join(bin, "guest"), dir, &u)
 })
 
-// Accelerator is what the machines run under on this computer, "kvm" or "tcg"
-// (QEMU's software emulation), and why. It is found out once a process, by
-// booting one.
+// Accelerator returns the accelerator of this computer's machines, "kvm" or "tcg"
+// (QEMU's software emulation), and the reason. It boots a machine once a process to
+// find out.
 func (l *Lab) Accelerator() (accel, why string) {
 	l.T.Helper()
 	accelOnce.Do(func() { accelName, accelWhy = l.probe() })
@@ -115,14 +116,14 @@ func (l *Lab) probe() (accel, why string) {
 	return "kvm", fmt.Sprintf("a guest booted under it in %.1f s", time.Since(start).Seconds())
 }
 
-// VM boots a machine on a host and waits for its agent. With Serve, the switch
-// must be about to connect.
+// VM boots a machine on a host and waits for its agent. With Serve, the switch must
+// already try to connect.
 func (h *Host) VM(c VMConfig) *VM {
 	h.lab.T.Helper()
 	return h.VMs(c)[0]
 }
 
-// VMs is VM of several, which boot at the same time.
+// VMs boots several machines at the same time, as VM does.
 func (h *Host) VMs(configs ...VMConfig) []*VM {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -148,8 +149,8 @@ func (h *Host) newVM(c VMConfig) *VM {
 	return &VM{VMConfig: c, host: h, Console: filepath.Join(h.lab.Dir, c.Name+".console"), replies: make(chan agent.Reply, 16)}
 }
 
-// launch starts QEMU and connects to the serial port of the agent to come. The
-// VM is not nil, also with an error.
+// launch starts QEMU and connects to the agent's serial port. The VM is not nil even
+// if launch fails.
 func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	h.lab.T.Helper()
 	vm := h.newVM(c)
@@ -166,7 +167,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
 		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
-		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // emulated on a busy machine, it may come too late
+		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check", // no_timer_check: an emulated timer may be late on a busy machine
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
 	args = append(args, "-qmp", "unix:"+vm.qmp()+",server=on,wait=off")
@@ -183,7 +184,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	return vm, nil
 }
 
-// network is QEMU's arguments for the network device.
+// network returns QEMU's arguments for the network device.
 func (c VMConfig) network(accel string) []string {
 	if c.Tap != "" {
 		return []string{"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + c.Tap, "-device", "virtio-net-pci,netdev=net,romfile=,mac=" + c.MAC}
@@ -204,8 +205,8 @@ func (c VMConfig) network(accel string) []string {
 		device += ",mq=on"
 	}
 	if accel == "tcg" {
-		// QEMU 7.2 with vhost-user and MSI-X but without KVM dereferences a null
-		// pointer as soon as the driver starts the device.
+		// QEMU 7.2 with vhost-user and MSI-X but without KVM crashes when the driver
+		// starts the device: it dereferences a null pointer.
 		device += ",vectors=0"
 	} else if c.Queues > 1 {
 		device += fmt.Sprintf(",vectors=%d", 2*c.Queues+2)
@@ -225,7 +226,8 @@ func (vm *VM) dial(path string) (net.Conn, error) {
 	return nil, errors.New("QEMU made no socket for the agent")
 }
 
-// listen passes on what the agent says. Lines of others (firmware) are not JSON.
+// listen sends the agent's replies to the channel. It skips lines of others, such as
+// the firmware, which are not JSON.
 func (vm *VM) listen(conn net.Conn, replies chan<- agent.Reply) {
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, 16<<20)
@@ -247,7 +249,7 @@ func (vm *VM) greeted(limit time.Duration) error {
 	return nil
 }
 
-// reply waits for the reply of the given ID; older ones are stale.
+// reply waits for the reply with the given ID and skips stale ones.
 func (vm *VM) reply(id int, limit time.Duration) (agent.Reply, error) {
 	timeout := time.After(limit)
 	for {
@@ -298,7 +300,8 @@ func (vm *VM) Try(args ...string) (string, error) {
 	return r.Output, err
 }
 
-// Run runs a command in the machine that must succeed.
+// Run runs a command in the machine and returns its output. A failure of the command
+// ends the test.
 func (vm *VM) Run(args ...string) string {
 	vm.host.lab.T.Helper()
 	out, err := vm.Try(args...)
@@ -308,7 +311,7 @@ func (vm *VM) Run(args ...string) string {
 	return out
 }
 
-// Spawn starts a command in the machine and leaves it to itself.
+// Spawn starts a command in the machine and does not wait for it.
 func (vm *VM) Spawn(args ...string) {
 	vm.host.lab.T.Helper()
 	if _, err := vm.ask(agent.Request{Spawn: args}); err != nil {
@@ -316,15 +319,15 @@ func (vm *VM) Spawn(args ...string) {
 	}
 }
 
-// Address gives eth0 an address and MTU and sets it up.
+// Address assigns an address and MTU to eth0 and brings it up.
 func (vm *VM) Address(cidr string, mtu int) {
 	vm.host.lab.T.Helper()
 	vm.Run("ip", "address", "add", cidr, "dev", "eth0")
 	vm.Run("ip", "link", "set", "eth0", "mtu", fmt.Sprint(mtu), "up")
 }
 
-// Reboot restarts the machine from inside, and waits for its agent. What was
-// configured in it is gone.
+// Reboot reboots the machine from inside and waits for its agent. The machine loses
+// its configuration.
 func (vm *VM) Reboot() {
 	vm.host.lab.T.Helper()
 	err := vm.send(agent.Request{Reboot: true})
@@ -336,15 +339,14 @@ func (vm *VM) Reboot() {
 	}
 }
 
-// Kill ends the machine by SIGKILL of QEMU.
+// Kill kills QEMU by SIGKILL.
 func (vm *VM) Kill() { vm.proc.Kill() }
 
-// Pause stops the machine's processor and QEMU, as a debugger would; Resume
-// lets them go on.
+// Pause stops QEMU, as a debugger would. Resume lets it continue.
 func (vm *VM) Pause()  { vm.proc.Signal(syscall.SIGSTOP) }
 func (vm *VM) Resume() { vm.proc.Signal(syscall.SIGCONT) }
 
-// troubles is the end of what QEMU and the console have said, for a failure.
+// troubles returns the last output of QEMU and the console, for a failure message.
 func (vm *VM) troubles() string {
 	if vm.proc == nil {
 		return ""
@@ -353,7 +355,7 @@ func (vm *VM) troubles() string {
 	return "\nQEMU: " + tail(vm.proc.Output()) + "\nconsole: " + tail(string(console))
 }
 
-// ended is how QEMU did.
+// ended returns an error that says how QEMU ended.
 func (vm *VM) ended() error {
 	err := vm.proc.Wait(time.Second)
 	return fmt.Errorf("QEMU ended: %w: %s", err, firstLine(vm.proc.Output()))
@@ -376,7 +378,7 @@ func tail(s string) string {
 
 var _ = []Guest{(*Host)(nil), (*VM)(nil)}
 
-// Have tells whether a program is installed.
+// Have reports whether a program is installed.
 func Have(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Limits of what a daemon may take; generous, for machines with much to do.
+// Limits of a daemon's actions; generous, for busy machines.
 const (
 	startLimit = 60 * time.Second
 	stopLimit  = 60 * time.Second
@@ -26,7 +26,7 @@ func binDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("weft%d-bin", os.Getpid()))
 }
 
-// Root is the folder of the module.
+// Root returns the directory of the module.
 var Root = sync.OnceValues(func() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -42,8 +42,8 @@ var Root = sync.OnceValues(func() (string, error) {
 	}
 })
 
-// builtSwitch and builtGuest build programs of the tree once a process, without
-// cgo, and return their folder.
+// builtSwitch and builtGuest build programs of the tree once a process, without cgo,
+// and return their directory.
 var (
 	builtSwitch = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtGuest  = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
@@ -66,14 +66,14 @@ func build(packages ...string) (string, error) {
 	return binDir(), nil
 }
 
-// Build builds the switch now instead of at their first use.
+// Build builds the switch now instead of at its first use.
 func (l *Lab) Build() {
 	l.T.Helper()
 	l.binary("")
 }
 
-// Binaries is the folder of a weftd and a weft that layouts use instead of building
-// the tree's, unless empty: for a comparison with another version.
+// Binaries, unless empty, is the directory of a weftd and a weft that layouts use
+// instead of the tree's, for a comparison with another version.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -91,9 +91,9 @@ func (l *Lab) binary(name string) string {
 // Daemon is a weftd in a host's namespace.
 type Daemon struct {
 	Host   *Host
-	Socket string // of its API
-	State  string // its state directory
-	// Echo, if set, is given each command line before it runs.
+	Socket string // socket of the API
+	State  string // state directory
+	// Echo, if set, is called with each command line before it runs
 	Echo func(line string)
 
 	proc  *Process
@@ -115,7 +115,7 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 	return d
 }
 
-// Start starts the daemon, again if it was ended, on the same state.
+// Start starts the daemon, again after it ended, with the same state.
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
@@ -136,13 +136,13 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Binary is the path of one of the built programs, weftd or weft.
+// Binary returns the path of a built program, weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
-// Control is the control process.
+// Control returns the control process.
 func (d *Daemon) Control() *Process { return d.proc }
 
-// EnginePID is the process id of the engine, 0 if there is none.
+// EnginePID returns the process id of the engine, or 0.
 func (d *Daemon) EnginePID() int {
 	text, _ := os.ReadFile(filepath.Join(d.State, "engine.lock"))
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -163,7 +163,8 @@ func (d *Daemon) KillEngine() {
 	syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// Stop asks the daemon to end and fails the test if it, or its engine, does not.
+// Stop asks the daemon to end. The test fails if the daemon or its engine does not
+// end.
 func (d *Daemon) Stop() {
 	d.Host.lab.T.Helper()
 	d.proc.Signal(syscall.SIGTERM)
@@ -177,7 +178,7 @@ func (d *Daemon) Stop() {
 	}
 }
 
-// terminate is Stop for Close: whatever happens, it returns.
+// terminate stops the daemon for Close. It always returns.
 func (d *Daemon) terminate() {
 	if d.proc != nil && d.proc.cmd.Process != nil && d.proc.Alive() {
 		d.proc.Signal(syscall.SIGTERM)
@@ -189,7 +190,8 @@ func (d *Daemon) command(ctx context.Context, args ...string) *exec.Cmd {
 	return d.Host.commandContext(ctx, append([]string{d.Host.lab.binary("weft"), "--socket", d.Socket}, args...)...)
 }
 
-// Weft runs the client, which must succeed, and returns its standard output.
+// Weft runs the client and returns its standard output. A failure of the client ends
+// the test.
 func (d *Daemon) Weft(args ...string) string {
 	d.Host.lab.T.Helper()
 	out, stderr, code := d.TryWeft(args...)
@@ -199,7 +201,7 @@ func (d *Daemon) Weft(args ...string) string {
 	return out
 }
 
-// TryWeft runs the client and returns what it printed and its exit code.
+// TryWeft runs the client and returns its output and exit code.
 func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	if d.Echo != nil {
 		d.Echo("weft " + shellJoin(args))
@@ -217,7 +219,7 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// WeftJSON runs the client with --json and decodes what it prints into v.
+// WeftJSON runs the client with --json and decodes its output into v.
 func (d *Daemon) WeftJSON(v any, args ...string) {
 	d.Host.lab.T.Helper()
 	out := d.Weft(append(args, "--json")...)
@@ -226,8 +228,8 @@ func (d *Daemon) WeftJSON(v any, args ...string) {
 	}
 }
 
-// Tap adds a tap port of the same name as the guest, whose eth0 it becomes,
-// with the given hardware address and address.
+// Tap adds a tap port with the guest's name and moves the tap into the guest as its
+// eth0, with the given MAC and IP address.
 func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) {
 	d.Host.lab.T.Helper()
 	d.Weft(append([]string{"add-port", guest.Name, "type=tap", "dev=eth0", "netns=" + guest.NS, "mac=" + mac, fmt.Sprint("mtu=", mtu)}, options...)...)
@@ -238,7 +240,7 @@ func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) 
 	}
 }
 
-// shellJoin writes args as a shell would want them.
+// shellJoin quotes and joins args as a shell command line.
 func shellJoin(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {

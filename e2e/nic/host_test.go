@@ -1,6 +1,6 @@
-// Package nic tests the uplink on drivers of network cards, which QEMU emulates:
-// two virtual machines with Debian's kernel are hosts of the switch, joined by a
-// cable between their cards.
+// Package nic tests the uplink on real network card drivers with cards that QEMU
+// emulates. Two virtual machines with Debian's kernel are hosts of the switch. A
+// cable connects their cards.
 package nic
 
 import (
@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is how long something that happens at once may take in a machine under
-// software emulation.
+// settle is the time to wait for an effect that is immediate on real hardware, in a
+// machine under software emulation.
 const settle = 60 * time.Second
 
 // host is a machine with a weftd and a guest behind it.
@@ -32,10 +32,10 @@ const settle = 60 * time.Second
 type host struct {
 	*lab.Machine
 	t       *testing.T
-	ip      string // of eth0
+	ip      string // IP address of eth0
 	guestIP string
 	guest   *lab.Namespace
-	weftd   int // process id
+	weftd   int // process id of weftd
 }
 
 const (
@@ -44,7 +44,7 @@ const (
 	guestMTU    = 1500
 )
 
-// pair boots the two hosts with cards of a kind.
+// pair boots the two hosts with a kind of card.
 func pair(t *testing.T, card, options string) (left, right *host) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -79,7 +79,7 @@ func pair(t *testing.T, card, options string) (left, right *host) {
 	return hosts[0], hosts[1]
 }
 
-// boots is the number of attempts, each of bootLimit.
+// boots is the number of attempts to boot. Each takes at most bootLimit.
 const (
 	boots     = 3
 	bootLimit = 60 * time.Second
@@ -136,8 +136,8 @@ func (h *host) configure(peer *host) {
 	h.address()
 }
 
-// address gives the guest its address, where it has none: a tap that nobody
-// held was made anew.
+// address assigns the guest its address again. Once no process held the tap, the
+// kernel removed it, and the new tap has no address.
 func (h *host) address() {
 	h.t.Helper()
 	eventually(h.t, func() error {
@@ -172,14 +172,14 @@ func (h *host) port(name string) api.Port {
 	return api.Port{}
 }
 
-// kill ends one of weftd's processes as kill -9 does.
+// kill kills one of weftd's processes by SIGKILL.
 func (h *host) kill(pid int) {
 	h.t.Helper()
 	h.Run("kill", "-9", strconv.Itoa(pid))
 }
 
-// engine is the engine's process id, 0 if there is none. A spare, which waits for
-// its end, is no engine yet.
+// engine returns the engine's process id, or 0. A spare engine that waits for the
+// engine's end does not count.
 func (h *host) engine() int {
 	h.t.Helper()
 	out, _ := h.Try("cat", "/run/weft/engine.lock")
@@ -190,9 +190,8 @@ func (h *host) engine() int {
 	return 0
 }
 
-// processes are the ids of weftd's processes whose arguments begin with text.
-// What was killed and has no parent to ask for it is left out: it has no
-// command line.
+// processes returns the ids of weftd's processes whose arguments begin with text. It
+// skips zombies, which have no command line.
 func (h *host) processes(text string) string {
 	h.t.Helper()
 	out, _ := h.Try("sh", "-c", `for p in $(busybox pidof weftd); do
@@ -200,7 +199,7 @@ func (h *host) processes(text string) string {
 	return strings.TrimSpace(out)
 }
 
-// program is the XDP program attached to eth0, "" if there is none.
+// program returns the XDP program attached to eth0, or "".
 func (h *host) program() string {
 	h.t.Helper()
 	out := h.Run("ip", "-d", "link", "show", "dev", "eth0")
@@ -212,8 +211,8 @@ func (h *host) program() string {
 	return strings.TrimSpace(line)
 }
 
-// eventually waits for f to hold and fails the test with its last words if that
-// does not come about.
+// eventually waits until f returns nil. After the limit it fails the test with the
+// last error of f.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error

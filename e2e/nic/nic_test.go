@@ -10,8 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// The uplink on the igb driver, an emulated 82576 of Intel's: zero-copy, on as
-// many queues as the machine has processors.
+// The uplink works zero-copy on the igb driver (an emulated Intel 82576), on as many
+// queues as the machine has processors.
 func TestIGB(t *testing.T) {
 	uplink(t, "igb", "", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -23,8 +23,8 @@ func TestIGB(t *testing.T) {
 	})
 }
 
-// The same on virtio_net, zero-copy on one queue: a socket netdev of QEMU's has
-// no more.
+// The uplink works zero-copy on virtio_net, on one queue, because a socket netdev of
+// QEMU has only one.
 func TestVirtioNet(t *testing.T) {
 	uplink(t, "virtio-net-pci", ",iommu_platform=on,disable-legacy=on", func(t *testing.T, h *host) {
 		if mode := h.port("uplink").Mode; mode != "zerocopy" {
@@ -36,11 +36,12 @@ func TestVirtioNet(t *testing.T) {
 	})
 }
 
-// socketLine is how ss tells of an AF_XDP socket and its UMEM.
+// socketLine matches the zero-copy flag in ss's output for an AF_XDP socket and its
+// UMEM.
 var socketLine = regexp.MustCompile(`zc:([01])`)
 
-// sockets is the zero-copy flag of each AF_XDP socket of the host, as the kernel
-// tells anybody who asks.
+// sockets returns the zero-copy flag of each AF_XDP socket of the host, as the kernel
+// reports it.
 func (h *host) sockets() (flags []string) {
 	h.t.Helper()
 	for _, m := range socketLine.FindAllStringSubmatch(h.Run("ss", "-e", "--xdp"), -1) {
@@ -58,7 +59,7 @@ func allZeroCopy(flags []string) bool {
 	return len(flags) > 0
 }
 
-// uplink is what must hold on any driver.
+// uplink runs the tests that every driver must pass.
 func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	left, right := pair(t, card, options)
 	left.start()
@@ -94,8 +95,9 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	}
 }
 
-// someQueues: with one queue served of two, RSS leads there, so that connections
-// whose hash led to the other arrive too; it is put back.
+// someQueues serves one of two queues. The switch makes RSS select this queue only,
+// so connections whose hash selected the other queue arrive, too. It restores RSS
+// afterwards.
 func someQueues(t *testing.T, left, right *host) {
 	queues := len(left.sockets())
 	if queues < 2 {
@@ -108,7 +110,7 @@ func someQueues(t *testing.T, left, right *host) {
 		t.Errorf("mode %s: %s", p.Mode, p.Detail)
 	}
 	reach(t, left.guest, right.guestIP)
-	for range 3 { // each from another port, and so another outer source port
+	for range 3 { // each run has another source port, and so another outer source port
 		flood(t, right.guest, left.guest, left.guestIP)
 	}
 	left.weft("del-port", "uplink")
@@ -131,8 +133,8 @@ func traffic(t *testing.T, left, right *host) {
 	}
 }
 
-// kernelTraffic: pings of full size, a TCP connection and ARP of the host's own,
-// on the card that the uplink is on.
+// kernelTraffic checks that the host's own traffic passes on the uplink's card: pings
+// of full size, a TCP connection and ARP.
 func kernelTraffic(t *testing.T, left, right *host) {
 	ping(t, left, right.ip, 5, "-s", "1572", "-M", "do")
 	left.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -143,7 +145,7 @@ func kernelTraffic(t *testing.T, left, right *host) {
 
 func cableFlap(t *testing.T, left, right *host) {
 	left.Plug(false)
-	defer left.Plug(true) // also after a failure
+	defer left.Plug(true) // plug the cable in even after a failure
 	eventually(t, func() error { return left.state("down") })
 	if p, err := lab.Ping(left.guest, right.guestIP, 2); err != nil || p.Received != 0 {
 		t.Errorf("pings without a cable: %+v, %v", p, err)
@@ -163,7 +165,7 @@ func linkFlap(t *testing.T, left, right *host) {
 	reach(t, left, right.ip)
 }
 
-// state tells whether the uplink is in a state.
+// state returns an error unless the uplink is in state want.
 func (h *host) state(want string) error {
 	p := h.port("uplink")
 	if p.State != want {
@@ -172,8 +174,9 @@ func (h *host) state(want string) error {
 	return nil
 }
 
-// engineKilled: the kernel's own TCP connection on the card goes on, the program
-// stays attached (a new one would reset the card), and the guests talk again.
+// engineKilled kills the engine. The kernel's own TCP connection on the card
+// survives, the program stays attached (a new one would reset the card), and the
+// guests reach each other again.
 func engineKilled(t *testing.T, left, right *host) {
 	program := left.program()
 	engine := left.engine()
@@ -195,7 +198,7 @@ func engineKilled(t *testing.T, left, right *host) {
 func controlKilled(t *testing.T, left, right *host) {
 	program, engine := left.program(), left.engine()
 	left.kill(left.weftd)
-	ping(t, left.guest, right.guestIP, 5) // the engine goes on
+	ping(t, left.guest, right.guestIP, 5) // the engine continues without control
 	left.start()
 	ping(t, left.guest, right.guestIP, 5)
 	if now := left.engine(); now != engine {
@@ -206,13 +209,15 @@ func controlKilled(t *testing.T, left, right *host) {
 	}
 }
 
-// bothKilled: the kernel has its card to itself, and gives it back.
+// bothKilled kills control and engine. The kernel then has its card to itself, and
+// the next weftd takes the uplink again.
 func bothKilled(t *testing.T, left, right *host) {
 	whileTCP(t, left, right, func() {
 		engine := left.engine()
 		left.kill(left.weftd)
 		left.kill(engine)
-		// Nobody holds the program now: it goes, for which the card resets.
+		// Nobody holds the program any more: the kernel detaches it, and the card
+		// resets.
 		eventually(t, func() error {
 			if p, err := lab.Ping(left, right.ip, 3); err != nil || p.Received != 3 {
 				return fmt.Errorf("the host's pings without a switch: %+v, %v", p, err)
@@ -225,8 +230,7 @@ func bothKilled(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// whileTCP does something during a TCP connection of the kernel's, which must
-// live through it.
+// whileTCP calls do during a TCP connection of the kernel, which must survive.
 func whileTCP(t *testing.T, left, right *host, do func()) {
 	t.Helper()
 	right.Spawn("iperf3", "-s", "-1", "-p", "5190")
@@ -256,7 +260,7 @@ func portAgain(t *testing.T, left, right *host) {
 	reach(t, left.guest, right.guestIP)
 }
 
-// nothingLeft: after weftd was asked to end.
+// nothingLeft checks that weftd leaves nothing behind when it is asked to end.
 func nothingLeft(t *testing.T, left, right *host) {
 	left.Run("kill", fmt.Sprint(left.weftd))
 	eventually(t, func() error {
@@ -281,7 +285,7 @@ func nothingLeft(t *testing.T, left, right *host) {
 	flood(t, left, right, right.ip)
 }
 
-// reach fails the test unless to answers a ping of from.
+// reach fails the test unless `to` answers a ping of from.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -289,10 +293,10 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless every one of count pings is answered, however late.
+// ping fails the test unless each of count pings is answered, at any time.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
-	reach(t, from, to) // a link that comes up
+	reach(t, from, to) // wait for a link that is coming up
 	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +306,7 @@ func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	}
 }
 
-// flood fails the test unless iperf3 gets something through.
+// flood fails the test unless iperf3 transfers some data.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := lab.Iperf(from, to, addr, 2, args...)

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// One datagram of 1,400 bytes, traced through the kernel function by function:
-// first on Linux's own way into VXLAN, from a socket of a host that has iptables
-// rules with connection tracking and NAT, then from a guest of the switch on the
-// same host, with the same rules, over the same card. WEFT_TRACES names a folder
+// A datagram of 1,400 bytes is traced through the kernel function by function, on two
+// paths over the same card. The first path is Linux's own VXLAN, from a socket of a
+// host with iptables rules, connection tracking and NAT. The second is from a guest
+// of the switch on the same host with the same rules. WEFT_TRACES names a directory
 // to keep both traces in.
 func TestTraces(t *testing.T) {
 	left, right := pair(t, "igb", "")
@@ -65,26 +65,25 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// unwanted is netfilter, connection tracking, NAT, segmentation in software and
-// the kernel's tunnel.
+// unwanted matches the functions of netfilter, connection tracking, NAT, software
+// segmentation and the kernel's tunnel.
 var unwanted = regexp.MustCompile(`^(nf_|ipt_|nft_|xt_|skb_segment|__skb_gso_segment|skb_udp_tunnel_segment|skb_mac_gso_segment|vxlan_)`)
 
-// send is a command that sends a datagram of 1,400 bytes.
+// send returns a command that sends a datagram of 1,400 bytes.
 func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace runs a command while weft bench hops records what the kernel calls below
-// the functions named, logs the ledger that it makes of that, and returns the
-// recording.
+// trace runs a command while weft bench hops records the kernel's calls below the
+// given functions. It logs the resulting ledger and returns the recording.
 func (h *host) trace(command []string, below ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
 	if _, err := h.Try("cat", dir+"/current_tracer"); err != nil {
 		h.Run("busybox", "mount", "-t", "tracefs", "tracefs", dir)
 	}
-	// Not every kernel has each. A command by its path: a busybox shell has
-	// commands of its own by the names of others.
+	// Not every kernel has all of the functions. The command has its full path,
+	// because busybox's shell has built-in commands of the same names.
 	const recording = "/tmp/recording.txt"
 	script := "known=; for f in " + strings.Join(below, " ") + "; do\n" +
 		"grep -q \"^$f\\( \\|$\\)\" " + dir + "/available_filter_functions && known=$known,$f; done\n" +
@@ -107,12 +106,13 @@ func (h *host) trace(command []string, below ...string) string {
 	return out
 }
 
-// called matches a line that calls a function; the closing line of one has none.
+// called matches a line that calls a function. The closing line of a call has no
+// name.
 var called = regexp.MustCompile(`\|\s+([A-Za-z_][A-Za-z0-9_.]*)(?: \[\w+\])?\(`)
 
 func functions(trace string) (list []string) {
 	for _, m := range called.FindAllStringSubmatch(trace, -1) {
-		name, _, _ := strings.Cut(m[1], ".") // what the compiler made of it
+		name, _, _ := strings.Cut(m[1], ".") // remove the compiler's suffix
 		list = append(list, name)
 	}
 	return list
@@ -127,7 +127,8 @@ func count(list []string, name string) (n int) {
 	return n
 }
 
-// hops tell a function's part of the way by its name, first match.
+// hops assigns a function to a stage of the path by its name. The first match
+// applies.
 var hops = []struct {
 	name string
 	is   *regexp.Regexp
