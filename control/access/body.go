@@ -12,20 +12,22 @@ import (
 
 // Limits of bodies, in bytes. A longer body is refused when it reaches the limit.
 const (
-	// LargeBody is for files of flows: a million flows of a hundred bytes and more.
+	// LargeBody is for files of flows: a million flows of at least a hundred bytes
+	// each.
 	LargeBody = 256 << 20
-	// SmallBody is for everything else.
+	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// MaxBodies bounds the bodies of all requests at work together. A handler may hold
-	// a body twice, as bytes and decoded. A request beyond it is refused.
+	// MaxBodies bounds the bodies of all requests in progress together. A handler may
+	// hold a body twice, as bytes and decoded. A request that exceeds the limit is
+	// refused.
 	MaxBodies = 2 * (LargeBody + freeBody)
-	// freeBody is what a request reads before it counts, so that small requests find
-	// room whatever large ones hold.
+	// freeBody is the number of bytes that a request may read before they count, so
+	// that small requests find room even if large ones use all of MaxBodies.
 	freeBody = 64 << 10
 )
 
-// Bodies shares out the memory that bodies take: a peer holds half of it at most, which
-// is one of the largest.
+// Bodies is the memory quota for request bodies. One peer may hold half of MaxBodies,
+// which is enough for one body of LargeBody.
 type Bodies struct {
 	mu      sync.Mutex
 	used    int64
@@ -33,7 +35,7 @@ type Bodies struct {
 	refused uint64
 }
 
-// NewBodies makes an unused budget.
+// NewBodies returns a quota of which nothing is used.
 func NewBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
 
 // LimitRows is a limits.Source.
@@ -68,7 +70,8 @@ func (b *Bodies) give(share string, n int64) {
 	}
 }
 
-// LimitError is a request that reached a limit: one line for the client, and the status.
+// LimitError is the error of a request that reached a limit: a line for the client
+// and the HTTP status.
 type LimitError struct {
 	Status  int
 	Message string
@@ -76,7 +79,7 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.Message }
 
-// body is a request's body under its limits.
+// body reads a request's body within the limits.
 type body struct {
 	io.ReadCloser
 	from    *Bodies
@@ -84,17 +87,19 @@ type body struct {
 	limit   int64
 	read    int64
 	began   time.Time
-	control *http.ResponseController // nil: there is no body
+	control *http.ResponseController // nil: the request has no body
 
-	// A handler that was given up may read on when the request is over.
+	// mu is needed because a handler that was given up may still read after the
+	// request has ended.
 	mu     sync.Mutex
-	held   int64 // of the budget
+	held   int64 // bytes taken from the quota
 	over   bool
 	failed error
 }
 
-// limit puts a request's body under limits, SmallBody at first, and its reading under a
-// deadline. release gives the memory back, when the handler has returned.
+// limit replaces a request's body by one that checks the size, SmallBody unless the
+// route sets another, the memory quota and a read deadline. release returns the
+// memory to the quota once the handler has returned.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
 	limited := &body{ReadCloser: r.Body, from: b, share: peer.Share, limit: SmallBody, began: time.Now()}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -113,7 +118,7 @@ func (b *body) release() {
 	b.held, b.over = 0, true
 }
 
-// take has the budget cover the bytes read.
+// take charges the bytes read so far to the quota, and reports whether they fit.
 func (b *body) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +126,7 @@ func (b *body) take() bool {
 	if counts <= b.held {
 		return true
 	}
-	more := counts - b.held + freeBody // in steps, not with each read
+	more := counts - b.held + freeBody // in steps, not at each read
 	if b.over || !b.from.take(b.share, more) {
 		return false
 	}
@@ -129,11 +134,11 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend moves the deadline with what has come, as the deadline of answers moves. Only
-// the connection of a test has none.
+// extend moves the read deadline on by the bytes read, as pacedWriter does for
+// answers. SetReadDeadline fails only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
-// Read returns a *LimitError at a limit.
+// Read implements io.Reader. It returns a *LimitError at a limit.
 func (b *body) Read(p []byte) (int, error) {
 	if b.failed != nil {
 		return 0, b.failed
@@ -142,8 +147,8 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
 	if err == io.EOF {
-		// net/http reads on while the handler works, to see the client leave; a deadline
-		// would look like that.
+		// net/http keeps reading while the handler works, to notice a client that
+		// leaves. A deadline would look like such a client.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {

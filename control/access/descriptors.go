@@ -10,13 +10,13 @@ import (
 	"weft/control/limits"
 )
 
-// wantDescriptors is what RLIMIT_NOFILE is raised to. A vhost-user port takes two to
-// three descriptors a queue and one a region of memory.
+// wantDescriptors is the value to which RLIMIT_NOFILE is raised. A vhost-user port
+// uses two or three descriptors for each queue and one for each memory region.
 const wantDescriptors = 1 << 20
 
-// RaiseDescriptors raises the limit of this process and of the engines that it starts:
-// the hard limit to wantDescriptors or what fs.nr_open allows, if it is lower, and the
-// soft limit to the hard one. It returns the limit in force.
+// RaiseDescriptors raises the descriptor limit of this process and of the engines
+// that it starts. It raises the hard limit to wantDescriptors, or to fs.nr_open if
+// that is lower, and the soft limit to the hard limit. It returns the limit in force.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -27,12 +27,12 @@ func RaiseDescriptors() (uint64, error) {
 			return want, nil
 		}
 	}
-	// Even if Cur is Max: the Go runtime gives children the limit from before its own
-	// raise, unless the program sets one.
+	// Needed even if Cur is Max: the Go runtime gives child processes the limit from
+	// before its own raise, unless the program sets one.
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// DescriptorRows is a limits.Source: the descriptors of this process.
+// DescriptorRows is a limits.Source for the descriptors of this process.
 func DescriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -55,17 +55,17 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// passes tells of an error of accept whether the listener works again later.
+// passes reports whether the listener can accept again after an error of accept.
 func passes(err error) bool {
 	return outOfDescriptors(err) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// ReserveSize is the number of connections to the API that are served when other users
-// of descriptors, such as front ends, have taken all.
+// ReserveSize is the number of API connections that are served even if other users of
+// descriptors, such as front ends, have used all others.
 const ReserveSize = 8
 
-// Reserve keeps descriptors open that can be closed to make room.
+// Reserve keeps descriptors open, and closes them when the process needs some.
 type Reserve struct {
 	mu   sync.Mutex
 	want int
@@ -79,7 +79,7 @@ func NewReserve(n int) *Reserve {
 	return r
 }
 
-// spend closes one, if there is one.
+// spend closes one descriptor and reports whether there was one.
 func (r *Reserve) spend() bool {
 	if r == nil {
 		return false
@@ -95,7 +95,7 @@ func (r *Reserve) spend() bool {
 	return true
 }
 
-// refill opens what was spent, as far as there are descriptors.
+// refill opens the spent descriptors again, as far as the limit allows.
 func (r *Reserve) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *Reserve) refill() {
 	}
 }
 
-// Close closes all.
+// Close closes all descriptors of the reserve.
 func (r *Reserve) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

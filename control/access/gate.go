@@ -9,9 +9,10 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of the connections of one listener. At a limit the oldest connection without
-// a request makes room: one of the peer's own if the peer is at its share, else one of
-// the heaviest holder's. If all have requests, the newcomer is refused.
+// Limits of the connections of one listener. A new connection at the limit closes the
+// oldest connection without a request. It closes one of its own peer if that peer's
+// quota is used up, else one of the peer with the most connections. If all
+// connections have requests, the new one is refused.
 const (
 	// MaxConnections is for the API's unix socket.
 	MaxConnections = 256
@@ -19,29 +20,29 @@ const (
 	MaxVsockConnections = 64
 	// MaxMetricsConnections is for the metrics listener.
 	MaxMetricsConnections = 64
-	// writersReserve is the part of a limit that only peers who may change something
-	// can take.
+	// writersReserve is the part of a limit that only peers with role Write can use.
 	writersReserve = 8
-	// maxRefusals bounds the connections beyond the limit that are kept only to be told
-	// so. Further ones are closed without a word.
+	// maxRefusals bounds the connections beyond the limit that stay open until they
+	// have read the refusal. Further ones are closed without an answer.
 	maxRefusals = 16
 )
 
-// Gate shares out the connections of a listener: a peer holds at most as many as it
-// leaves free, so one peer has half of them at most, two a third each.
+// Gate divides the connections of a listener among its peers. A peer may hold at most
+// as many connections as are free. One peer alone therefore gets at most half of
+// them, and two peers a third each.
 type Gate struct {
-	name  string // of the limit's rows
+	name  string // name of the limit in its rows
 	limit int
 
 	mu       sync.Mutex
 	peers    map[string]int
 	conns    map[*Conn]struct{}
-	refusals int    // connections of conns beyond limit, to be told
-	order    uint64 // of the next connection
-	refused  uint64 // connections closed or refused for want of room
+	refusals int    // connections of conns that are refused
+	order    uint64 // order of the next connection
+	refused  uint64 // connections closed or refused because a limit was reached
 }
 
-// NewGate makes a gate for limit connections; name is that of its rows.
+// NewGate makes a gate for limit connections. name is the resource in its limit rows.
 func NewGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
@@ -50,17 +51,18 @@ func NewGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is what its requests are answered with; "": they are served.
+	// Refusal is the answer to every request on the connection; "": requests are
+	// served.
 	Refusal string
 
 	gate  *Gate
 	order uint64
-	busy  atomic.Bool // has a request
+	busy  atomic.Bool // a request is in progress
 	once  sync.Once
-	after func() // when it closes; nil: nothing
+	after func() // called when the connection closes; nil: nothing to do
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place in the gate.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -72,8 +74,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit enters a connection. It returns nil if there is no room, not even for a
-// refusal; the caller closes c then.
+// admit registers a connection. It returns nil if there is no room even for a
+// refusal; the caller then closes c.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -113,8 +115,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim is the oldest connection without a request: own, of the peer itself, else of
-// the heaviest holder that has one. Caller holds mu.
+// victim returns the oldest connection without a request. If own is true it searches
+// the connections of the quota holder share, else those of the holder with the most
+// connections. The caller holds mu.
 func (g *Gate) victim(share string, own bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -129,7 +132,7 @@ func (g *Gate) victim(share string, own bool) *Conn {
 	return found
 }
 
-// drop takes a connection out. Caller holds mu.
+// drop removes a connection from the gate. The caller holds mu.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return
@@ -168,15 +171,15 @@ type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has descriptors for connections when the process has no other left; nil:
-	// none.
+	// Reserve has descriptors for connections if the process has no others left; nil:
+	// no reserve.
 	Reserve *Reserve
 
 	closing sync.Once
 	closed  chan struct{}
 }
 
-// Listen has a listener accept through a gate.
+// Listen returns a listener that accepts the connections of l through a gate.
 func Listen(l net.Listener, gate *Gate, identify func(net.Conn) Peer, reserve *Reserve) *Listener {
 	return &Listener{Listener: l, Gate: gate, Identify: identify, Reserve: reserve, closed: make(chan struct{})}
 }
@@ -187,15 +190,15 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// acceptPause is the first pause after a failure to accept, maxAcceptPause the longest:
-// they double, so that a process without descriptors does not spin.
+// acceptPause and maxAcceptPause are the first and the longest pause after a failed
+// accept. Pauses double, so that a process without descriptors does not spin.
 const (
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second
 )
 
-// Accept returns the next connection that there is room for. Errors that pass, such as
-// want of descriptors or memory, are waited out.
+// Accept returns the next connection for which the gate has room. It waits while an
+// error such as a lack of descriptors or memory lasts.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := acceptPause
 	for {

@@ -13,24 +13,25 @@ import (
 	"weft/api"
 )
 
-// Route is the row of an API route in the table of all routes.
+// Route describes an API route in the table of all routes.
 type Route struct {
-	Role Role // that a peer needs
-	// Expensive requests take memory or time that grows with the tables; a peer has a
-	// share of those at work.
+	Role Role // role that a peer needs
+	// Expensive requests take memory or time that grows with the tables. The number
+	// of them in progress is limited for each peer.
 	Expensive bool
-	// Stream answers go on for as long as the client listens, and set the deadlines of
-	// their writes themselves.
+	// Stream answers last as long as the client listens. Their handlers set the write
+	// deadlines.
 	Stream bool
-	// Most is the most requests at once; 0: not counted, or for a Stream as MaxStreams
-	// allows. Readers is the most of peers who may only look; 0: as all others.
+	// Most is the number of requests in progress at once; 0: no limit, or MaxStreams
+	// for a Stream. Readers is the number of these from peers that may only read; 0:
+	// Most.
 	Most, Readers int
-	// Body is the most bytes that a request may have; 0: SmallBody.
+	// Body is the largest body in bytes; 0: SmallBody.
 	Body int64
 }
 
-// Mux routes the API's requests. A pattern without a row in the table is answered with
-// 403, whoever asks.
+// Mux routes the API's requests. A request for a pattern that is not in the table is
+// answered with 403 for every peer.
 type Mux struct {
 	mux    *http.ServeMux
 	table  map[string]Route
@@ -39,22 +40,22 @@ type Mux struct {
 	bodies *Bodies
 	stream *Streams
 	refuse refusalLog
-	routes []string // patterns handled
+	routes []string // patterns with a handler
 }
 
-// Routes are the patterns that have a handler.
+// Routes returns the patterns that have a handler.
 func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
 
 // ServeHTTP implements http.Handler.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// Before anything is answered: net/http reads what a handler leaves of a body, and
-	// would wait for it for ever.
+	// The body is limited before any answer: net/http reads what a handler leaves of
+	// a body, and would wait for it without a limit.
 	b := m.bodies.limit(w, r, PeerOf(r.Context()))
 	defer b.release()
 	refuseSurplus(m.mux).ServeHTTP(w, r)
 }
 
-// HandleFunc has f answer the requests of a pattern of the table.
+// HandleFunc registers f for the requests of a pattern of the table.
 func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	m.routes = append(m.routes, pattern)
 	route, known := m.table[pattern]
@@ -77,7 +78,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	})
 }
 
-// Fallback answers what no pattern of the table matches.
+// Fallback registers f for the requests that match no pattern of the table.
 func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, route *Route, peer Peer, f http.HandlerFunc) {
@@ -116,19 +117,21 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
 }
 
-// maxRefusalLines bounds the lines of the log about refused requests in a second: a
-// peer without a role must not fill it. Further requests are counted in a later line.
+// maxRefusalLines bounds the log lines about refused requests in a second, so that a
+// peer without a role cannot fill the log. A later line counts the requests that had
+// none.
 const maxRefusalLines = 5
 
-// refusalLog knows how many lines there were lately.
+// refusalLog counts the recent log lines about refused requests.
 type refusalLog struct {
 	mu       sync.Mutex
 	since    time.Time
 	lines    int
-	unlogged int // since the last line
+	unlogged int // refusals since the last line
 }
 
-// next tells whether a refusal at now has a line, and how many before had none.
+// next reports whether a refusal at now is logged, and how many were not logged
+// before it.
 func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +147,7 @@ func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// maxLogged bounds what of a request goes into the log, in bytes.
+// maxLogged bounds the part of a request that is logged, in bytes.
 const maxLogged = 200
 
 func shortened(text string) string {
@@ -154,16 +157,16 @@ func shortened(text string) string {
 	return text
 }
 
-// refuse answers with one line. The connection ends: what the body still holds is not
-// worth reading.
+// refuse answers with one line and closes the connection, so that the rest of the
+// body need not be read.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // a client that has gone does not want it
+	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // an error means that the client has gone
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -174,22 +177,22 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that sends a body or reads an answer slower than minRate on average, after
-// patience, loses its connection: the memory and the share of expensive requests are
-// needed.
+// A client that, after patience, sends a body or reads an answer at less than minRate
+// on average loses its connection. It would otherwise keep memory and a place among
+// the expensive requests.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
 )
 
-// pacedWriter moves the deadline of an answer by what was written.
+// pacedWriter moves the write deadline of an answer on by the bytes written.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   time.Time // of the answer; of the request before its first write
+	began   time.Time // first write of the answer; before that, begin of the request
 	written int64
 }
 
@@ -210,17 +213,18 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 		w.written += int64(k)
 		p = p[len(piece):]
 	}
-	w.extend() // for what net/http has buffered
+	w.extend() // for the bytes that net/http has buffered
 	return n, err
 }
 
-// extend sets the deadline; only a writer of tests has none.
+// extend sets the deadline. SetWriteDeadline fails only in tests without a
+// connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
-// due is when n bytes must have passed.
+// due returns the time by which n bytes must have been transferred.
 func due(began time.Time, n int64) time.Time {
 	return began.Add(patience + time.Duration(n)*time.Second/minRate)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController find the wrapped writer.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

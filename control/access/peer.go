@@ -1,9 +1,11 @@
-// Package access decides who may ask the API for what, and how much of the process a
-// peer may occupy: roles by credentials, shares of connections, expensive requests and
-// bodies, and the deadlines of the HTTP side. The API's handlers are package control's.
+// Package access decides which peer may send which request to the API, and how much
+// of the process a peer may use. It derives roles from credentials, sets quotas for
+// connections, expensive requests and bodies, and sets the deadlines of the HTTP
+// server. Package control has the handlers of the API.
 //
-// A connection passes the Listener (identity, share of connections), a request the Mux
-// (role of its route, body, share of expensive requests, deadline of the answer, log).
+// A connection passes the Listener: identity and connection quota. A request passes
+// the Mux: role of its route, body, quota of expensive requests, deadline of the
+// answer, log.
 package access
 
 import (
@@ -15,21 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Role is what a peer may ask for. A higher role includes the lower ones.
+// Role is a peer's permission. A higher role includes the lower ones.
 type Role uint8
 
-// Roles.
 const (
-	None  Role = iota // nothing: every request is refused
-	Read              // what changes nothing and shows no payload of frames
-	Write             // everything
+	None  Role = iota // no request is allowed
+	Read              // requests that change nothing and show no payload of frames
+	Write             // all requests
 )
 
 var roleNames = [...]string{"none", "read", "write"}
 
 func (r Role) String() string { return roleNames[r] }
 
-// ParseRole reads a role; all is another word for write.
+// ParseRole parses a role; "all" is another word for "write".
 func ParseRole(word string) (Role, bool) {
 	if word == "all" {
 		return Write, true
@@ -38,27 +39,30 @@ func ParseRole(word string) (Role, bool) {
 	return Role(max(i, 0)), i >= 0
 }
 
-// Peer is the other end of a connection, as the kernel names it.
+// Peer is the remote end of a connection, as the kernel identifies it.
 type Peer struct {
 	Role Role
-	// Share is the holder that the peer's use counts for: a user, a CID, an address.
+	// Share is the holder that quotas count the peer under: a user, a CID or an
+	// address.
 	Share string
-	// Name is for logs and errors: Share, and the process or port where it is known.
+	// Name is for logs and errors: Share, and the process or port if known.
 	Name string
 }
 
 // NoGroup stands for a group that is not configured.
 const NoGroup = -1
 
-// Policy gives roles. The zero value is not useful: groups 0 are root's.
+// Policy derives roles from credentials. The zero value is not useful, because its
+// groups 0 are root's.
 type Policy struct {
-	UID        int // of the daemon
-	WriteGroup int // NoGroup: none
-	ReadGroup  int // NoGroup: none
+	UID        int // user of the daemon
+	WriteGroup int // NoGroup: no such group
+	ReadGroup  int // NoGroup: no such group
 	CIDs       map[uint32]Role
 }
 
-// Unix is the role of a process by its user and its groups, primary and supplementary.
+// Unix returns the role of a process with this user and these primary and
+// supplementary groups.
 func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	member := func(group int) bool { return group >= 0 && slices.Contains(gids, uint32(group)) }
 	switch {
@@ -70,12 +74,13 @@ func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	return None
 }
 
-// DefaultCIDs lets the host of this machine in, which owns the machine anyway. Vsock
-// has no credentials: CID 1 is any process of this machine, front ends of guests
-// included, and higher CIDs are guests. Both must be named to be let in.
+// DefaultCIDs returns the roles for vsock peers: Write for the host, which controls
+// this machine anyway. Vsock has no credentials. CID 1 is any process of this
+// machine, including the front ends of guests; higher CIDs are guests. The operator
+// must list both to let them in.
 func DefaultCIDs() map[uint32]Role { return map[uint32]Role{vsock.Host: Write} }
 
-// Identify names the peer of an accepted connection. It makes no call that blocks.
+// Identify returns the peer of an accepted connection. It never blocks.
 func (p *Policy) Identify(c net.Conn) Peer {
 	switch a := c.RemoteAddr().(type) {
 	case *vsock.Addr:
@@ -98,8 +103,8 @@ func (p *Policy) Identify(c net.Conn) Peer {
 	return Peer{Role: p.Unix(cred.Uid, gids), Share: share, Name: fmt.Sprintf("%s pid %d", share, cred.Pid)}
 }
 
-// credentials are those of the process that connected, as of then: unix(7), SO_PEERCRED,
-// and SO_PEERGROUPS for supplementary groups.
+// credentials returns the user and groups that the connecting process had when it
+// connected (unix(7): SO_PEERCRED; SO_PEERGROUPS for supplementary groups).
 func credentials(c *net.UnixConn) (cred *unix.Ucred, gids []uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

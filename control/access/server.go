@@ -8,35 +8,37 @@ import (
 	"time"
 )
 
-// Deadlines of the HTTP side. A peer that exceeds one loses its connection.
+// Timeouts of the HTTP server. A peer that exceeds one loses its connection.
 const (
-	// headerPatience is the time from a request's first byte, or the connection's
-	// start, to the end of its header.
+	// headerPatience limits the time from a request's first byte, or from the start
+	// of the connection, to the end of the header.
 	headerPatience = 10 * time.Second
-	// idlePatience is how long a connection stays open without a request. Prometheus
-	// asks every 15 s to 60 s.
+	// idlePatience limits the time that a connection stays open without a request.
+	// Prometheus scrapes every 15 s to 60 s.
 	idlePatience = 90 * time.Second
-	// scrapePatience is how long an answer of metrics may take to be read.
+	// scrapePatience limits the time in which a client reads an answer of the metrics
+	// listener.
 	scrapePatience = 30 * time.Second
 )
 
-// Limits of a request's header, request line included, in bytes. A longer one is
+// Limits of a request's header in bytes, with the request line. A longer header is
 // answered with status 431.
 const (
-	maxHeader       = 64 << 10 // a match is in the request line
+	maxHeader       = 64 << 10 // the request line may contain a match
 	maxScrapeHeader = 8 << 10
 )
 
 type connKey struct{}
 
-// connOf is the connection that a request came in on; nil: none of a Listener's.
+// connOf returns the connection of a request; nil: it did not come through a
+// Listener.
 func connOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// PeerOf is the peer that a request came from. Without a Listener it is nobody, whose
-// role is None.
+// PeerOf returns the peer that sent a request. Without a Listener the peer is empty
+// and has role None.
 func PeerOf(ctx context.Context) Peer {
 	if c := connOf(ctx); c != nil {
 		return c.Peer
@@ -44,7 +46,7 @@ func PeerOf(ctx context.Context) Peer {
 	return Peer{Share: "unknown", Name: "unknown"}
 }
 
-// NewServer makes a server of the API, whose handler is a Mux.
+// NewServer returns an HTTP server for the API; h is its Mux.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
@@ -52,15 +54,15 @@ func NewServer(h http.Handler) *http.Server {
 	}
 }
 
-// NewMetricsServer makes a server of h, which anybody who reaches it may ask.
+// NewMetricsServer returns an HTTP server that serves h to every peer.
 func NewMetricsServer(h http.Handler) *http.Server {
 	s := NewServer(refuseSurplus(h))
 	s.MaxHeaderBytes, s.ReadTimeout, s.WriteTimeout = maxScrapeHeader, headerPatience, scrapePatience
 	return s
 }
 
-// WithPeer is a context as of a request of that peer: for handlers that are called
-// without a Listener.
+// WithPeer returns a context for handlers that are called without a Listener; PeerOf
+// returns peer for it.
 func WithPeer(ctx context.Context, peer Peer) context.Context {
 	return context.WithValue(ctx, connKey{}, &Conn{Peer: peer})
 }
@@ -70,16 +72,16 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// follow notes that a connection waits for its next request: the gate may close it. A
-// connection whose header is still on its way waits, too.
+// follow marks a connection as idle when it waits for a request or for the rest of a
+// header; the gate may then close it.
 func follow(c net.Conn, state http.ConnState) {
 	if conn, ok := c.(*Conn); ok && state == http.StateIdle {
 		conn.busy.Store(false)
 	}
 }
 
-// refuseSurplus answers requests on connections beyond the limit, and notes that the
-// other connections have a request.
+// refuseSurplus answers requests on connections beyond the limit with their refusal,
+// and marks other connections as busy.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

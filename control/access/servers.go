@@ -13,32 +13,32 @@ import (
 	"weft/control/usererr"
 )
 
-// Config is what Open needs.
+// Config is the configuration of the listeners.
 type Config struct {
 	Socket    string // path of the API's unix socket
-	VsockPort uint32 // of the API; 0: not over vsock
-	Metrics   string // TCP address of the metrics listener; "": none
+	VsockPort uint32 // vsock port of the API; 0: no vsock listener
+	Metrics   string // TCP address of the metrics listener; "": no listener
 	Policy    Policy
 	Log       *slog.Logger
 }
 
-// Servers are the listeners of the process, and what their peers share.
+// Servers are the listeners of the process, and the quotas that their peers share.
 type Servers struct {
 	log     *slog.Logger
 	reserve *Reserve
 	work    *Work
-	scrapes *Work // requests for metrics on their own listener
+	scrapes *Work // requests to the metrics listener
 	bodies  *Bodies
 	streams *Streams
 	api     []*Listener
-	metrics *Listener // nil: none
+	metrics *Listener // nil: no metrics listener
 	running []*http.Server
 }
 
-// listenVsock is replaced by tests: most machines have no vsock.
+// listenVsock is a variable because tests replace it: most machines have no vsock.
 var listenVsock = func(port uint32) (net.Listener, error) { return vsock.Listen(port, nil) }
 
-// Open opens the listeners. Nobody is answered before Serve. Errors are one line for
+// Open opens the listeners. They answer only after Serve. An error is one line for
 // the operator.
 func Open(c Config) (*Servers, error) {
 	s := &Servers{log: c.Log, work: NewWork("api_expensive"), scrapes: NewWork("metrics_requests"), bodies: NewBodies(), streams: NewStreams(), reserve: NewReserve(ReserveSize)}
@@ -49,7 +49,8 @@ func Open(c Config) (*Servers, error) {
 	}
 	s.api = append(s.api, Listen(l, NewGate("api_connections", MaxConnections), c.Policy.Identify, s.reserve))
 	if c.VsockPort != 0 {
-		// A convenience: a host without vsock is served on its socket all the same.
+		// Vsock is optional: a host without vsock is served through the unix socket
+		// only.
 		if l, err := listenVsock(c.VsockPort); err != nil {
 			c.Log.Warn("the API does not listen on vsock", "port", c.VsockPort, "error", err)
 		} else {
@@ -68,13 +69,13 @@ func Open(c Config) (*Servers, error) {
 	return s, nil
 }
 
-// NewMux makes an empty Mux over the table of routes, by pattern.
+// NewMux returns a Mux without handlers. table has the routes by pattern.
 func (s *Servers) NewMux(table map[string]Route) *Mux {
 	return &Mux{mux: http.NewServeMux(), table: table, work: s.work, bodies: s.bodies, stream: s.streams, log: s.log}
 }
 
-// Serve answers requests from now on: those of the API, and on the metrics listener
-// those for metrics alone.
+// Serve answers requests from now on: api on the API's listeners, metrics on the
+// metrics listener.
 func (s *Servers) Serve(api, metrics http.Handler) {
 	for _, l := range s.api {
 		s.run(NewServer(api), l)
@@ -93,7 +94,7 @@ func (s *Servers) run(server *http.Server, l *Listener) {
 	}()
 }
 
-// Close closes listeners, sockets and connections.
+// Close closes all listeners, sockets and connections.
 func (s *Servers) Close() {
 	for _, server := range s.running {
 		server.Close()
@@ -122,7 +123,7 @@ func (s *Servers) LimitRows(emit func(limits.Row)) {
 	DescriptorRows(emit)
 }
 
-// cause strips what the caller's text names already.
+// cause strips from an error the words that the caller's text already has.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -2,8 +2,8 @@ package access
 
 import "sync"
 
-// shares has a semaphore for each peer that uses it. The zero value with a limit is
-// ready.
+// shares has a semaphore for each peer that has requests. The zero value with a limit
+// is ready to use.
 type shares struct {
 	limit int
 
@@ -16,7 +16,8 @@ type share struct {
 	users int
 }
 
-// of is the semaphore of a peer, until leave.
+// of returns the semaphore of a peer. The caller calls leave when it no longer uses
+// the semaphore.
 func (s *shares) of(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +33,7 @@ func (s *shares) of(peer string) chan struct{} {
 	return one.slots
 }
 
-// leave ends the use of a semaphore that of has begun.
+// leave ends the use of a semaphore that of returned.
 func (s *shares) leave(peer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

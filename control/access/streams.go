@@ -8,23 +8,23 @@ import (
 	"weft/control/limits"
 )
 
-// MaxStreams bounds the answers that go on for as long as the client listens: monitors,
-// captures, live traces, dumps of connections. Each has a backlog. Further ones are
-// refused. A peer has at most as many as it leaves free, and those who only read leave
-// writersReserve.
+// MaxStreams bounds the answers that last as long as the client listens: monitors,
+// captures, live traces and dumps of connections. Each has a backlog. Further ones
+// are refused. A peer may hold at most as many as are free, and peers that only read
+// leave writersReserve free.
 const MaxStreams = 64
 
-// Streams shares them out.
+// Streams counts the streams in progress, by peer and route.
 type Streams struct {
 	mu      sync.Mutex
 	count   int
 	peers   map[string]int
-	routes  map[string]int // by route
-	readers map[string]int // of peers who only read, by route
+	routes  map[string]int // number of streams, by route
+	readers map[string]int // number of streams of peers with role Read, by route
 	refused uint64
 }
 
-// NewStreams makes Streams without any.
+// NewStreams returns Streams without any stream.
 func NewStreams() *Streams {
 	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
 }
@@ -41,7 +41,7 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// begin takes a stream of a route for a peer until done.
+// begin counts a stream of a route for a peer until done is called.
 func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), err error) {
 	limit, reader := MaxStreams, 0
 	if peer.Role < Write {
@@ -77,6 +77,6 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 	}, nil
 }
 
-// Pace has the answer written to w under a deadline that moves with its bytes, as all
-// answers but streams are. It is for the part of a stream that is a dump.
+// Pace returns a writer whose deadline moves on with the bytes written, as all
+// answers except streams have. A stream uses it for its dump.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

@@ -15,13 +15,13 @@ import (
 	"weft/internal/safepath"
 )
 
-// unixBacklog is the number of connections that wait to be accepted, or net.core.somaxconn
-// if it is less; connect fails with EAGAIN, or waits, beyond it.
+// unixBacklog is the number of connections that may wait to be accepted;
+// net.core.somaxconn applies if it is lower. Beyond it connect fails with EAGAIN or
+// waits.
 const unixBacklog = 4096
 
-// ListenUnix listens on path for the peers to whom p gives a role. Errors are one line
-// for the operator. A socket that nobody answers is what a dead daemon left, and is
-// replaced.
+// ListenUnix listens on path for the peers to whom p gives a role. It replaces a
+// socket that a dead daemon has left. An error is one line for the operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
@@ -36,9 +36,10 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // the listener has a duplicate
-	// Before bind, which makes the file with this mode: nobody but root and the daemon's
-	// user ever finds another (unix(7) has no word of it; Linux's unix_bind does so).
+	defer file.Close() // the listener has a duplicate of the descriptor
+	// Fchmod comes before bind, which makes the file with this mode. Nobody but root
+	// and the daemon's user ever sees another mode (unix(7) does not mention this;
+	// Linux's unix_bind does it).
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
@@ -48,7 +49,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // before listen: nobody can connect yet
+		err = p.open(path) // before listen, when nobody can connect yet
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)
@@ -63,12 +64,12 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale makes way for a new socket, unless somebody answers at the old one or it
-// is no socket.
+// removeStale removes an old socket. It refuses if a process listens on it or if the
+// path is not a socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil // bind names what is wrong
+		return nil // bind reports the error
 	}
 	if info.Mode()&os.ModeSocket == 0 {
 		return fmt.Errorf("socket %s: is there and is no socket; remove it, or give another with --socket", path)
@@ -87,8 +88,9 @@ func removeStale(path string) error {
 	return nil
 }
 
-// open lets the groups of a policy connect. A file has one group: where there are two,
-// everybody may connect, and whoever has no role is refused by credentials.
+// open sets the mode and group of the socket so that the groups of the policy can
+// connect. A file has one group: if the policy has two, everybody may connect, and
+// peers without a role are refused by their credentials.
 func (p *Policy) open(path string) error {
 	group, mode := p.WriteGroup, uint32(0o660)
 	switch {
@@ -99,7 +101,8 @@ func (p *Policy) open(path string) error {
 	case p.ReadGroup >= 0 && p.ReadGroup != p.WriteGroup:
 		mode = 0o666
 	}
-	// By a descriptor of the socket itself: the name may lead elsewhere by now.
+	// A descriptor of the socket itself is used, because the path may lead elsewhere
+	// by now.
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -115,7 +118,7 @@ func (p *Policy) open(path string) error {
 	if err := unix.Fchownat(fd, "", -1, group, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("group %d: %w", group, err)
 	}
-	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod refuses O_PATH
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode) // fchmod does not work with O_PATH
 }
 
 // unixListener removes its socket when it closes.
@@ -132,10 +135,10 @@ func (l *unixListener) Close() error {
 	return l.Listener.Close()
 }
 
-// unlink removes the socket, unless it is another's by now.
+// unlink removes the socket, unless the path is now another daemon's socket.
 func (l *unixListener) unlink() {
 	var now unix.Stat_t
 	if unix.Lstat(l.path, &now) == nil && now.Dev == l.id.Dev && now.Ino == l.id.Ino {
-		_ = os.Remove(l.path) // it was there just now
+		_ = os.Remove(l.path) // the file existed a moment ago
 	}
 }

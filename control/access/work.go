@@ -12,23 +12,24 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of expensive requests, such as dumps, at work at once. Further ones wait in
-// turn, workPatience at most, and are refused then. Peers who may change something do
-// not wait for those who only read.
+// Limits of expensive requests, such as dumps, in progress at once. Further ones wait
+// at most workPatience for their turn and are then refused. Peers that may write do
+// not wait for peers that only read.
 const (
-	maxWork      = 4 // of each of the two kinds of peers
+	maxWork      = 4 // for each of the roles Read and Write
 	workPatience = 20 * time.Second
 )
 
-// Work shares out expensive requests: a peer has half of maxWork at most.
+// Work divides the expensive requests in progress among the peers. One peer may have
+// half of maxWork.
 type Work struct {
-	name    string                   // of its rows
-	slots   [Write + 1]chan struct{} // by role: Read and Write
+	name    string                   // resource in the limit rows
+	slots   [Write + 1]chan struct{} // semaphores by role: Read and Write
 	shares  shares
 	refused atomic.Uint64
 }
 
-// NewWork makes Work with nothing to do; name is that of its rows.
+// NewWork returns Work without requests. name is the resource in its limit rows.
 func NewWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
@@ -47,7 +48,7 @@ func (w *Work) LimitRows(emit func(limits.Row)) {
 
 var errBusy = errors.New("busy")
 
-// begin waits for a turn. done ends it.
+// begin waits for a turn. The caller calls done when the work has ended.
 func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
 	defer stop()
@@ -74,12 +75,13 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 
 type workKey struct{}
 
-// Expensive waits for a turn among the expensive requests, until done: for the part of
-// a stream that is one. Errors are one line for the client.
+// Expensive waits for a turn among the expensive requests, which lasts until done is
+// called. A stream uses it for its expensive part. An error is one line for the
+// client.
 func Expensive(r *http.Request) (done func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
-		return func() {}, nil // no Mux has called the handler
+		return func() {}, nil // the handler was not called by a Mux
 	}
 	done, err = w.begin(r.Context(), PeerOf(r.Context()))
 	if err != nil {
@@ -88,8 +90,9 @@ func Expensive(r *http.Request) (done func(), err error) {
 	return done, nil
 }
 
-// guard has each request of h wait for its turn. The turn ends when the answer is made:
-// a peer that does not read it keeps nobody waiting. For small answers only.
+// guard returns a handler that waits for a turn before each request of h. The turn
+// ends when the answer is complete in memory, so a peer that does not read its answer
+// delays nobody. It is for small answers only.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())
@@ -105,11 +108,11 @@ func (w *Work) guard(h http.Handler) http.Handler {
 			h.ServeHTTP(answer, r)
 		}()
 		out.WriteHeader(answer.status)
-		_, _ = out.Write(answer.body.Bytes()) // a client that has gone does not want it
+		_, _ = out.Write(answer.body.Bytes()) // an error means that the client has gone
 	})
 }
 
-// madeAnswer is an answer in memory.
+// madeAnswer collects an answer in memory.
 type madeAnswer struct {
 	header http.Header
 	status int

@@ -1,6 +1,6 @@
-// Package limits gathers the use of everything that ports, zones, VNIs and clients
-// share. Whoever owns a shared resource contributes its rows; `weft show limits`, the
-// API and the metrics print the same rows.
+// Package limits gathers how much ports, zones, VNIs and clients use of every shared
+// resource. The owner of a resource contributes its rows. `weft show limits`, the API
+// and the metrics print the same rows.
 package limits
 
 import (
@@ -12,17 +12,16 @@ import (
 	"weft/api"
 )
 
-// Holder is who uses a resource.
+// Holder is a user of a resource.
 type Holder struct {
 	kind   Kind
-	number uint32 // of a port, zone or VNI
-	text   string // of a peer
+	number uint32 // number of a port, zone or VNI
+	text   string // name of a peer
 }
 
 // Kind is a kind of holder. Rows are listed in this order.
 type Kind uint8
 
-// Kinds of holders.
 const (
 	KindAll Kind = iota
 	KindPort
@@ -33,35 +32,35 @@ const (
 
 var kindNames = [...]string{"all", "port", "zone", "vni", "peer"}
 
-// All stands for all holders together.
+// All returns the holder that stands for all holders together.
 func All() Holder { return Holder{} }
 
-// Port is the port of that number.
+// Port returns the holder for a port number.
 func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
 
-// Zone is a zone of connections.
+// Zone returns the holder for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
 
-// VNI is a VXLAN segment.
+// VNI returns the holder for a VXLAN segment.
 func VNI(vni uint32) Holder { return Holder{kind: KindVNI, number: vni} }
 
-// Peer is a client of the API, by what its listener knows it as.
+// Peer returns the holder for a client of the API, by access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
 
 // Row is one holder's use of one resource.
 type Row struct {
-	// Name of the resource in words joined by underscores, as in held_frames. A name
-	// and a holder occur together in one row only.
+	// Name is the resource, in words joined by underscores, such as held_frames.
+	// There is one row for each pair of name and holder.
 	Name   string
-	Unit   string // of the numbers: entries, bytes, ...
+	Unit   string // unit of the numbers: entries, bytes, ...
 	Holder Holder
-	// Used is in use now. Guarantee is the part that other holders cannot take; 0:
-	// nothing. Limit is the most that the holder may have at the moment; 0: no limit.
+	// Used is the present use. Guarantee is the part that other holders cannot take;
+	// 0: none. Limit is the most that the holder may use at the moment; 0: no limit.
 	Used, Guarantee, Limit uint64
-	// Refused counts requests for more that were refused. It never falls.
+	// Refused counts refused requests for more. It never decreases.
 	Refused uint64
-	// Evicted counts entries of the holder that made room for others or for newer ones
-	// of its own. It never falls.
+	// Evicted counts entries of the holder that were evicted for other holders or for
+	// its own newer entries. It never decreases.
 	Evicted uint64
 }
 
@@ -69,7 +68,7 @@ type Row struct {
 // needs, releases them before it returns, and never waits for a worker.
 type Source func(emit func(Row))
 
-// Registry knows all sources. The zero value has none.
+// Registry has all sources. The zero value is empty.
 type Registry struct {
 	mu      sync.Mutex
 	sources []Source
@@ -82,7 +81,7 @@ func (r *Registry) Add(s Source) {
 	r.sources = append(r.sources, s)
 }
 
-// Rows asks every source, and sorts by resource and holder.
+// Rows returns the rows of all sources, sorted by resource and holder.
 func (r *Registry) Rows() []Row {
 	r.mu.Lock()
 	sources := slices.Clone(r.sources)
@@ -98,12 +97,12 @@ func (r *Registry) Rows() []Row {
 	return rows
 }
 
-// Select keeps the rows whose holder is h.
+// Select returns the rows of holder h.
 func Select(rows []Row, h Holder) []Row {
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Holder != h })
 }
 
-// JSON puts rows into the API's words. portName names a port by its number.
+// JSON converts rows into the API's form. portName returns the name of a port number.
 func JSON(rows []Row, portName func(uint32) string) []api.Limit {
 	list := make([]api.Limit, 0, len(rows))
 	for _, r := range rows {

@@ -1,6 +1,5 @@
-// Package loop has what the background loops of the control process share: a sleep
-// that ends with a context, and a wake-up that is sent once for many events. It has
-// no state.
+// Package loop has two helpers for the background loops of the control process: a
+// sleep that ends with a context, and one wake-up for many events. It has no state.
 package loop
 
 import (
@@ -20,8 +19,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Notify wakes the receiver of c, which has a buffer of one: events that come before
-// it wakes are one wake-up.
+// Notify wakes the receiver of c, whose buffer has one element. Events that come
+// before the receiver wakes up are merged into one wake-up.
 func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

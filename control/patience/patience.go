@@ -1,6 +1,6 @@
-// Package patience has no request of the API wait without a limit. A request that is
-// given up goes on in the background, for nothing in control can be taken back half
-// done; its client is told what it waits for.
+// Package patience bounds how long a request of the API waits. A request that is
+// given up continues in the background, because no change in control can be undone
+// halfway. Its client is told what the request waits for.
 package patience
 
 import (
@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// How long a request may take.
+// Time limits of a request.
 const (
-	// Explain is after what time a client is told what is wrong, if that is known: a
-	// worker hangs, there is no engine.
+	// Explain is the time after which a request is given up if the cause is known: a
+	// worker hangs, or there is no engine.
 	Explain = time.Second
-	// Short is the limit of a request that touches few things, while no long one is
-	// under way.
+	// Short is the limit of a request that touches few things, while no long request
+	// is in progress.
 	Short = 5 * time.Second
-	// Long is the limit of a request that may touch a million flows or connections, and
-	// of one that may wait for such a request.
+	// Long is the limit of a request that may touch a million flows or connections,
+	// and of a request that may have to wait for such a one.
 	Long = 5 * time.Minute
-	// MaxAbandoned bounds the requests that were given up and go on. At the limit every
-	// further request is refused.
+	// MaxAbandoned bounds the requests that were given up and still run. At the limit
+	// every further request is refused.
 	MaxAbandoned = 256
-	// look is the time between two looks whether something is wrong.
+	// look is the interval at which a known cause is looked for.
 	look = 50 * time.Millisecond
 )
 
-// TooLong is the error of a request that was given up. The HTTP status for it is 503.
+// TooLong is the error of a request that was given up. Its HTTP status is 503.
 type TooLong struct{ message string }
 
 func (e *TooLong) Error() string { return e.message }
 
-// Requests are the requests under way. Any goroutine may call its methods.
+// Requests are the requests in progress. Any goroutine may call its methods.
 type Requests struct {
 	wrong     func() string
 	givenUp   atomic.Uint64
@@ -50,18 +50,18 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests has none under way. wrong says what keeps requests from being answered,
-// "" if nothing is known; it must not wait for anything.
+// NewRequests returns Requests without any request. wrong returns the cause that
+// keeps requests from being answered, or "" if none is known; it must not block.
 func NewRequests(wrong func() string) *Requests {
 	return &Requests{wrong: wrong, running: map[uint64]*request{}}
 }
 
-// GivenUp counts the requests that were given up.
+// GivenUp returns the number of requests that were given up.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do returns what f returns, or TooLong if that takes too long. name is the request
-// for people; long says that it may touch very many things. changes says that f
-// alters something, which it may still do after it was given up.
+// Do calls f and returns its result, or TooLong if f takes too long. name is the
+// request, for the error text. long means that f may touch very many things. changes
+// means that f changes something, which it may still do after it was given up.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
@@ -72,7 +72,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 		err   error
 	}
 	number, done := r.enter(name, long), make(chan result, 1)
-	var left atomic.Int32 // 1: the client was answered, 2: f has ended
+	var left atomic.Int32 // 0: running; 1: the client was answered; 2: f has ended
 	go func() {
 		value, err := f()
 		r.leave(number)
@@ -95,7 +95,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 			continue
 		}
 		r.abandoned.Add(1)
-		if !left.CompareAndSwap(0, 1) { // it has ended meanwhile
+		if !left.CompareAndSwap(0, 1) { // f has ended meanwhile
 			r.abandoned.Add(-1)
 			a := <-done
 			return a.value, a.err
@@ -111,7 +111,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
-// over tells whether a request is given up after a time, and why, if that is known.
+// over reports whether a request is given up after this time, and why if the cause is
+// known.
 func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
 	if why := r.wrong(); why != "" {
 		return why, true
@@ -148,7 +149,7 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest other request, which others probably wait for.
+// cause names the oldest other request, for which the others are probably waiting.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
