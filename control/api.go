@@ -265,12 +265,9 @@ func (d *Daemon) show() api.Show {
 	counts := d.pipeline.Counts()
 	s := api.Show{
 		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,
-		UptimeS: time.Since(d.started).Seconds(), Restarts: d.restarts.Load(),
+		UptimeS: time.Since(d.started).Seconds(), Restarts: d.engines.Replaced().All, EnginePID: d.engines.PID(),
 		Flows: counts.Flows, Megaflows: counts.Megaflows, MACs: counts.MACs,
 		Workers: d.pipeline.WorkerStats(), Ports: ports,
-	}
-	if c := d.engine(); c != nil {
-		s.EnginePID = c.PID()
 	}
 	return s
 }

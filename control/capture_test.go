@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/control/engines"
 	"weft/control/workers/workertest"
 	"weft/datapath"
 	"weft/flowtable"
@@ -104,8 +105,8 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	before := f.last()
 	_ = before.Kill()
 	waitfor.True(t, "another engine", func() bool {
-		now := f.d.engine()
-		return now != nil && now != engineClient(before)
+		now := f.d.engines.Current()
+		return now != nil && now != engines.Client(before)
 	})
 	drop := [5]byte{0, byte(datapath.CaptureDrop), 0, byte(datapath.VerdictDropped), byte(packet.DropFlow)}
 	waitfor.True(t, "the tap in the other engine", func() bool {

@@ -37,18 +37,16 @@ import (
 	"iter"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"weft/conntrack"
 	"weft/control/access"
-	"weft/control/counters"
+	"weft/control/engines"
 	"weft/control/limits"
 	"weft/control/observe"
 	"weft/control/patience"
@@ -85,7 +83,8 @@ type Config struct {
 	Exe            string // the binary with the engine in it; "": this one
 	Log            *slog.Logger
 
-	sizes datapath.Sizes // of the workers' memory; zero: the default
+	sizes    datapath.Sizes   // of the workers' memory; zero: the default
+	launcher engines.Launcher // of engines; nil: processes
 }
 
 // DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
@@ -110,29 +109,20 @@ type Daemon struct {
 	log     *slog.Logger
 	store   stateStore
 	started time.Time
-	start   engine.Start
 
 	change sync.Mutex
 
 	pipeline *pipeline.Pipeline
 	ports    *ports.Ports
-	region   *counters.Region // what was counted, for the engine to keep
+	engines  *engines.Engines
 
 	templates *underlay.Templates
 	underlay  *underlay.Kernel
-
-	engineMu sync.Mutex
-	client   engineClient  // nil: none
-	spare    *engine.Spare // nil: none; change
-	guard    *guard        // of the present engine; change, for writing
 
 	captures  *observe.Captures
 	monitors  observe.Monitors
 	connected *observe.ConnectionEvents
 	limits    limits.Registry
-	restarts  atomic.Uint64 // engines that died
-	replaced  replacements
-	trouble   atomic.Pointer[string] // why requests have to wait; nil: nothing is known
 	requests  *patience.Requests
 
 	servers  *access.Servers
@@ -202,9 +192,7 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d := &Daemon{
 		config: config, log: config.Log, started: time.Now(),
-		start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 	}
-	d.requests = patience.NewRequests(d.troubled)
 	var err error
 	if d.store, err = store.Open(config.StateDir); err != nil {
 		return nil, err
@@ -216,9 +204,14 @@ func newDaemon(config Config) (*Daemon, error) {
 		return nil, err
 	}
 	d.templates = underlay.NewTemplates(d.underlay, d.log)
-	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d, Pipeline: d.pipeline,
+	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
+		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
+		Store: d.store, Pipeline: d.pipeline, Templates: d.templates, Log: d.log})
+	d.requests = patience.NewRequests(d.engines.Troubled)
+	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline,
 		Templates: d.templates, Kernel: d.underlay, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
+	d.engines.Attach(d.ports)
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
 	d.connected = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
@@ -237,6 +230,9 @@ func (c *Config) complete() error {
 	}
 	if c.sizes == (datapath.Sizes{}) {
 		c.sizes = datapath.DefaultSizes
+	}
+	if c.launcher == nil {
+		c.launcher = engines.Processes{}
 	}
 	if c.SpinUS == 0 {
 		c.SpinUS = DefaultSpinUS
@@ -288,13 +284,13 @@ func (d *Daemon) begin(ctx context.Context) error {
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
-	if err := d.startEngine(saved); err != nil {
+	if err := d.engines.Start(saved); err != nil {
 		return err
 	}
 	d.done.Go(func() { d.pipeline.Run(ctx) })
 	d.done.Go(func() { d.templates.Follow(ctx) })
 	d.done.Go(func() { d.ports.Run(ctx) })
-	d.done.Go(func() { d.supervise(ctx) })
+	d.done.Go(func() { d.engines.Supervise(ctx) })
 	d.serve()
 	return nil
 }
@@ -307,26 +303,7 @@ func (d *Daemon) end() {
 	defer d.change.Unlock()
 	d.pipeline.EndUpcalls()
 	d.ports.Close()
-	if d.spare != nil { // before the engine, whose place it would take
-		d.spare.Close()
-		d.spare = nil
-	}
-	if c := d.engine(); c != nil {
-		if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {
-			d.log.Error("the engine does not stop, killing it", "error", err)
-			if err := c.Kill(); err != nil {
-				d.log.Error("the engine cannot be killed", "error", err)
-			}
-		}
-		c.Close()
-		if w := d.pipeline.Workers(); w != nil {
-			if err := d.store.SaveConnections(w.Connections()); err != nil {
-				d.log.Error("connections cannot be saved", "error", err)
-			}
-		}
-		// Its socket is in this process's directory, and nobody answers it now.
-		_ = os.Remove(filepath.Join(d.config.StateDir, engine.SocketName))
-	}
+	d.engines.Stop()
 	d.underlay.Close()
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)

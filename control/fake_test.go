@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/control/access"
+	"weft/control/engines"
 	"weft/control/underlay"
 	"weft/control/workers/workertest"
 	"weft/datapath"
@@ -154,6 +155,8 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*fakeEngine
+	// launcher starts the engines. A test changes it while no engine is started.
+	launcher *fakeLauncher
 }
 
 // last is the engine started last, nil before any.
@@ -181,27 +184,13 @@ func newFakes(t testing.TB) *fakes {
 	f := &fakes{t: t, config: Config{
 		Socket: filepath.Join(dir, "s"), StateDir: filepath.Join(dir, "state"), Exe: "none", Workers: 1, Log: slog.New(slog.DiscardHandler), sizes: testSizes,
 	}}
-	spawn, prepare, connect := spawnEngine, prepareEngine, connectEngine
-	prepareEngine = func(string, string, int) (*engine.Spare, error) { return nil, nil }
-	spawnEngine = func(string, string) (engineClient, error) {
-		e := newFakeEngine()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.engines = append(f.engines, e)
-		return e, nil
-	}
-	connectEngine = func(string) (engineClient, error) {
-		if e := f.last(); e != nil && !e.dead {
-			return e, nil
-		}
-		return nil, fs.ErrNotExist
-	}
+	f.launcher = &fakeLauncher{f: f}
+	f.config.launcher = f.launcher
 	t.Cleanup(func() {
 		f.end()
 		for _, e := range f.engines {
 			_ = e.Kill()
 		}
-		spawnEngine, prepareEngine, connectEngine = spawn, prepare, connect
 	})
 	f.begin()
 	return f
@@ -255,4 +244,44 @@ func (f *fakes) settle() {
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}))
+}
+
+// fakeLauncher starts fake engines; the functions, unless nil, take the place of its own.
+type fakeLauncher struct {
+	f       *fakes
+	prepare func() (*engine.Spare, error)
+	spawn   func() (engines.Client, error)
+	connect func() (engines.Client, error)
+}
+
+func (l *fakeLauncher) Prepare(string, string, int) (*engine.Spare, error) {
+	if l.prepare != nil {
+		return l.prepare()
+	}
+	return nil, nil
+}
+
+func (l *fakeLauncher) Spawn(string, string) (engines.Client, error) {
+	if l.spawn != nil {
+		return l.spawn()
+	}
+	return l.spawnFake()
+}
+
+func (l *fakeLauncher) spawnFake() (engines.Client, error) {
+	e := newFakeEngine()
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	l.f.engines = append(l.f.engines, e)
+	return e, nil
+}
+
+func (l *fakeLauncher) Connect(string) (engines.Client, error) {
+	if l.connect != nil {
+		return l.connect()
+	}
+	if e := l.f.last(); e != nil && !e.dead {
+		return e, nil
+	}
+	return nil, fs.ErrNotExist
 }

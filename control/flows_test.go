@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weft/api"
+	"weft/control/engines"
 	"weft/control/pipeline"
 	"weft/flowtable"
 	"weft/internal/waitfor"
@@ -74,7 +75,7 @@ func TestEngineDies(t *testing.T) {
 	f.settle()
 	dead := f.last()
 	_ = dead.Kill()
-	waitfor.True(t, "a new engine", func() bool { e := f.d.engine(); return e != nil && e != engineClient(dead) })
+	waitfor.True(t, "a new engine", func() bool { e := f.d.engines.Current(); return e != nil && e != engines.Client(dead) })
 	next := f.worker()
 	waitfor.True(t, "the megaflow is there again", func() bool {
 		ok := false

@@ -3,7 +3,6 @@ package control
 import (
 	"weft/control/observe"
 	"weft/control/pipeline"
-	"weft/control/ports"
 )
 
 // presentEngine is observe.Engine over the pipeline.
@@ -15,12 +14,4 @@ func (e presentEngine) Hold() (observe.Workers, func()) {
 		return nil, release
 	}
 	return w, release
-}
-
-// Client is Engine's: the present engine, nil while there is none.
-func (d *Daemon) Client() ports.Client {
-	if c := d.engine(); c != nil {
-		return c
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/api"
+	"weft/control/engines"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
@@ -56,7 +57,7 @@ func (f *fakes) awaitReplacement(old *fakeEngine) {
 	waitfor.True(f.t, "another engine takes its place", func() bool {
 		f.d.change.Lock() // none is being started
 		defer f.d.change.Unlock()
-		return f.last() != old && f.d.engine() == engineClient(f.last())
+		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
 
@@ -72,7 +73,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 		t.Error(err)
 	}
 	f.awaitReplacement(hung)
-	if n := f.d.replaced.worker.Load(); n != 1 {
+	if n := f.d.engines.Replaced().WorkerHung; n != 1 {
 		t.Errorf("%d engines replaced for a hung worker, want 1", n)
 	}
 	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
@@ -128,7 +129,7 @@ func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.d.change.Lock()
-	f.d.setTrouble("worker 0 has stood still; weftd is replacing the engine")
+	f.d.engines.SetTrouble("worker 0 has stood still; weftd is replacing the engine")
 	client, err := api.NewClient(f.config.Socket)
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricMegaflows, float64(s.Megaflows))
 	gauge(metricMACs, float64(s.MACs))
 	counter(out, metricRestarts, float64(s.Restarts))
-	c.d.replaced.collect(out)
+	r := c.d.engines.Replaced()
+	counter(out, metricReplaced, float64(r.Died), "died")
+	counter(out, metricReplaced, float64(r.WorkerHung), "worker_hung")
+	counter(out, metricReplaced, float64(r.ServerHung), "server_hung")
 	counter(out, metricGivenUp, float64(c.d.requests.GivenUp()))
 	counter(out, metricRefused, float64(counts.Refused))
 	counter(out, metricUnlearnt, float64(counts.NotLearnt))
@@ -177,3 +180,9 @@ func collectConnections(m *conntrack.Memory, out chan<- prometheus.Metric) {
 	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
 	counter(out, metricConnectionsLost, float64(m.EventsLost()))
 }
+
+var (
+	metricReplaced = describe("engines_replaced_total", "Engines that were replaced, by reason: died, worker_hung, server_hung.", "reason")
+	metricGivenUp  = describe("requests_given_up_total", "Requests of the API that were answered with an error because they took too long.")
+	metricHangs    = describe("port_hangs_total", "Engines that hung and for which the port was held: it was in hand.", "port", "type")
+)

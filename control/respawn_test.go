@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"weft/control/engines"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
@@ -27,9 +28,9 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	f.add("in_port=1,actions=2")
 	f.worker().Frame(udpKey(1, 1, 2, 9), 100)
 	f.settle()
-	spawn, left := spawnEngine, 2
-	spawnEngine = func(exe, dir string) (engineClient, error) {
-		c, err := spawn(exe, dir)
+	left := 2
+	f.launcher.spawn = func() (engines.Client, error) {
+		c, err := f.launcher.spawnFake()
 		if left--; left >= 0 && err == nil {
 			return dying{c.(*fakeEngine)}, nil
 		}
@@ -66,7 +67,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	old := f.last()
 	f.die()
 	old.workers[0].Stalled.Store(true)
-	connectEngine = func(string) (engineClient, error) { return leaving{old}, nil }
+	f.launcher.connect = func() (engines.Client, error) { return leaving{old}, nil }
 	begun := make(chan struct{})
 	go func() {
 		defer close(begun)

@@ -15,7 +15,7 @@ func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()
 	prepared := make(chan struct{})
-	prepareEngine = func(string, string, int) (*engine.Spare, error) {
+	f.launcher.prepare = func() (*engine.Spare, error) {
 		<-prepared
 		return nil, nil
 	}

@@ -1,11 +1,9 @@
-package control
+package engines
 
 import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"weft/control/watchdog"
 	"weft/control/workers"
@@ -13,7 +11,7 @@ import (
 )
 
 // A hung engine is replaced in two steps. guardEngine kills it and takes no lock: so
-// whoever waits for it, perhaps with Daemon.change held, goes on. supervise then
+// whoever waits for it, perhaps with the lock of changes held, goes on. supervise then
 // replaces it like one that has died, and leaves the ports that are to blame out.
 
 // replacements counts the engines that were replaced, by reason.
@@ -32,18 +30,6 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-var (
-	metricReplaced = describe("engines_replaced_total", "Engines that were replaced, by reason: died, worker_hung, server_hung.", "reason")
-	metricGivenUp  = describe("requests_given_up_total", "Requests of the API that were answered with an error because they took too long.")
-	metricHangs    = describe("port_hangs_total", "Engines that hung and for which the port was held: it was in hand.", "port", "type")
-)
-
-func (r *replacements) collect(out chan<- prometheus.Metric) {
-	counter(out, metricReplaced, float64(r.died.Load()), "died")
-	counter(out, metricReplaced, float64(r.worker.Load()), "worker_hung")
-	counter(out, metricReplaced, float64(r.server.Load()), "server_hung")
-}
-
 // guard watches one engine for hanging. Its hang is why it killed the engine, nil if it
 // did not; done is closed once it no longer reads the engine's memory.
 type guard struct {
@@ -52,7 +38,7 @@ type guard struct {
 }
 
 // guardEngine kills the engine of w if it hangs.
-func (d *Daemon) guardEngine(w *workers.Workers, client engineClient) *guard {
+func (d *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
@@ -62,17 +48,17 @@ func (d *Daemon) guardEngine(w *workers.Workers, client engineClient) *guard {
 		if hung {
 			g.hang.Store(&h)
 			client.Condemn()
-			d.setTrouble(h.Text(d.portNameNow) + "; weftd is replacing the engine")
+			d.SetTrouble(h.Text(d.portNameNow) + "; weftd is replacing the engine")
 		}
 	}()
 	return g
 }
 
-// setTrouble says what keeps requests from being answered until the engine is replaced.
-func (d *Daemon) setTrouble(why string) { d.trouble.Store(&why) }
+// SetTrouble says what keeps requests from being answered until the engine is replaced.
+func (d *Engines) SetTrouble(why string) { d.trouble.Store(&why) }
 
-// troubled is what setTrouble said, "" once it is over.
-func (d *Daemon) troubled() string {
+// Troubled is what setTrouble said, "" once it is over.
+func (d *Engines) Troubled() string {
 	if why := d.trouble.Load(); why != nil {
 		return *why
 	}
@@ -80,7 +66,7 @@ func (d *Daemon) troubled() string {
 }
 
 // portNameNow is a port's name, or its number where it cannot be had without waiting.
-func (d *Daemon) portNameNow(number uint32) string {
+func (d *Engines) portNameNow(number uint32) string {
 	if view := d.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
 			return name
@@ -91,7 +77,7 @@ func (d *Daemon) portNameNow(number uint32) string {
 
 // endOld makes sure that an engine uses no ring any more and holds up no other one.
 // Caller holds change.
-func (d *Daemon) endOld(old engineClient) error {
+func (d *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
@@ -101,5 +87,5 @@ func (d *Daemon) endOld(old engineClient) error {
 		d.spare.Abandon()
 		d.spare = nil
 	}
-	return engine.Disown(d.config.StateDir)
+	return engine.Disown(d.dir)
 }

@@ -1,0 +1,138 @@
+package engines
+
+import (
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"weft/control/counters"
+	"weft/engine"
+)
+
+// keepCounters is under which the engine keeps the counter region for the next control
+// process.
+const keepCounters = "counters"
+
+// inheritance is what a living engine kept of an earlier control process.
+type inheritance struct {
+	client   Client // nil: no engine lives
+	memory   *engine.Memory
+	counters *counters.Region
+	ports    map[uint32]*engine.Kept // by number, devices
+	attached map[uint32]bool         // ports the engine forwards for
+	same     bool                    // the engine is as this process would start it
+}
+
+// keptCounters is the blob of keepCounters.
+type keptCounters struct {
+	// Build is the binary of control and engine; another one's memory is not
+	// read, for its layout may be another.
+	Build string `json:"build"`
+}
+
+// inherit connects to the engine that serves the state directory, if there is
+// one, and takes over what it kept.
+func (d *Engines) inherit() (*inheritance, error) {
+	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
+	client, err := d.launcher.Connect(d.dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return in, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.client = client
+	kept, err := client.Recall()
+	if err != nil {
+		d.log.Warn("the running engine does not say what it has, replacing it", "error", err)
+		return in, nil
+	}
+	var start *engine.Kept
+	build := ""
+	for i := range kept {
+		k := &kept[i]
+		switch {
+		case k.Request.Op == engine.OpStart:
+			start = k
+		case k.Request.Op == engine.OpAttach:
+			in.attached[k.Request.Attach.Port] = true
+			k.CloseFDs()
+		case k.Request.Key == keepCounters:
+			build = d.inheritCounters(in, k)
+		default:
+			d.inheritPort(in, k)
+		}
+	}
+	d.inheritMemory(in, start, build)
+	return in, nil
+}
+
+func (d *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build string) {
+	var about keptCounters
+	if json.Unmarshal(k.Request.Blob, &about) != nil || len(k.FDs) != 1 {
+		k.CloseFDs()
+		return ""
+	}
+	c, err := counters.Open(k.FDs[0], d.start.Sizes.Cache.Megaflows)
+	if err != nil {
+		d.log.Warn("statistics begin anew", "error", err)
+		return ""
+	}
+	in.counters = c
+	return about.Build
+}
+
+func (d *Engines) inheritPort(in *inheritance, k *engine.Kept) {
+	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
+	n, err := strconv.ParseUint(number, 10, 32)
+	if !isPort || err != nil {
+		k.CloseFDs()
+		return
+	}
+	in.ports[uint32(n)] = k
+}
+
+func (d *Engines) inheritMemory(in *inheritance, start *engine.Kept, build string) {
+	if start == nil {
+		return
+	}
+	s := start.Request.Start
+	if in.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, d.start.Sizes) {
+		start.CloseFDs()
+		return
+	}
+	m, err := engine.OpenMemory(*s, start.FDs)
+	if err != nil {
+		d.log.Warn("the running engine's memory cannot be used, replacing it", "error", err)
+		return
+	}
+	in.memory = m
+	in.same = reflect.DeepEqual(*s, d.start)
+}
+
+// buildID identifies this binary; empty if it does not say.
+var buildID = sync.OnceValue(readBuildID)
+
+func readBuildID() string {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	section := f.Section(".note.go.buildid")
+	if section == nil {
+		return ""
+	}
+	note, err := section.Data()
+	if err != nil {
+		return ""
+	}
+	return hex.EncodeToString(note)
+}
