@@ -3,44 +3,44 @@ package openflow
 // ActionKind is the kind of an Action.
 type ActionKind uint8
 
-// Kinds of action, in ovs-actions(7)'s words. A drop is an empty list.
+// Kinds of action, with the names of ovs-actions(7). A drop is an empty list.
 const (
 	ActNone          ActionKind = iota
-	ActOutput                   // to Port, an ordinary or standard one
+	ActOutput                   // to Port, an ordinary or reserved one
 	ActOutputReg                // to the port whose number is in Src
-	ActSetField                 // Value/Mask -> Dst, which is a whole field
+	ActSetField                 // Value/Mask -> Dst, a whole field
 	ActLoad                     // Value -> Dst
 	ActMove                     // Src -> Dst
-	ActModField                 // mod_* of Dst, a whole field: no effect where Dst is not there
-	ActModVLANVID               // Value, with a tag pushed if there is none
-	ActModVLANPCP               // the same
-	ActPushVLAN                 // of EtherType Value
-	ActPopVLAN                  // if there is a tag
-	ActDecTTL                   //
-	ActGotoTable                // Table
-	ActResubmit                 // to Table (TableAll: the same) as from Port (PortInPort: unchanged)
-	ActWriteMetadata            // Value/Mask
-	ActSetTunnel                // Value: set_tunnel of tun_id
-	ActClone                    // Sub, whose changes end with it
-	ActNote                     // Text
-	ActWriteActions             // Sub, into the action set
+	ActModField                 // mod_* of Dst, a whole field; no effect on a frame without the field
+	ActModVLANVID               // sets the VLAN ID to Value; pushes a tag if there is none
+	ActModVLANPCP               // sets the VLAN priority to Value; pushes a tag if there is none
+	ActPushVLAN                 // pushes a tag with EtherType Value
+	ActPopVLAN                  // pops the outer tag if there is one
+	ActDecTTL                   // decrements the TTL
+	ActGotoTable                // to Table
+	ActResubmit                 // to Table (TableAll: the current one) with in_port Port (PortInPort: unchanged)
+	ActWriteMetadata            // Value/Mask -> metadata
+	ActSetTunnel                // Value -> tun_id
+	ActClone                    // executes Sub and then undoes its changes to the frame
+	ActNote                     // carries Text, without effect
+	ActWriteActions             // adds Sub to the action set
 	ActClearActions             // empties the action set
-	ActGroup                    // Value: number of the group
-	ActMeter                    // Value: number of the meter
-	ActLearn                    // Learn
-	ActController               // Controller
-	ActCT                       // CT
+	ActGroup                    // Value: the group's number
+	ActMeter                    // Value: the meter's number
+	ActLearn                    // see Learn
+	ActController               // see Controller
+	ActCT                       // see CT
 	ActCTClear                  // makes the frame untracked
-	ActFinTimeout               // Value: idle and hard timeout of the flow from TCP's FIN or RST on
+	ActFinTimeout               // Value: idle and hard timeout that the flow gets at TCP's FIN or RST
 	actionKinds                 // number of kinds
 )
 
-// Action is one parsed action. Value and Mask are in the least significant
-// bits, as written into Dst.
+// Action is one parsed action. Value and Mask are in the least significant bits, as
+// they are written into Dst.
 type Action struct {
 	Kind  ActionKind
 	Table uint8
-	// Wide tells set_tunnel64 from set_tunnel.
+	// Wide distinguishes set_tunnel64 from set_tunnel.
 	Wide       bool
 	Port       uint32
 	Src, Dst   Subfield

@@ -6,24 +6,24 @@ import (
 	"weft/packet"
 )
 
-// The action set (ovs-actions(7), "Action Sets"): actions that write_actions
-// puts aside and that are executed once, in an order of their own, when the
-// tables are done with. A bucket of a group is one too.
+// The action set (ovs-actions(7), "Action Sets"). write_actions adds actions to it.
+// They are executed once, in the order of their ranks, after the last table. A bucket
+// of a group is an action set too.
 
-// Ranks of actions in a set, in their order of execution.
+// Ranks of the actions of a set, in order of execution.
 const (
 	rankPop = iota
 	rankPush
 	rankTTL
-	rankSet // any number, in the order in which they were written
+	rankSet // any number of actions, in the order in which they were written
 	rankGroup
 	rankOutput
 	rankResubmit
 	rankCT
-	rankNone = -1 // not for action sets
+	rankNone = -1 // not allowed in an action set
 )
 
-// setRank is the rank of a kind of action in an action set.
+// setRank returns the rank of a kind of action in an action set.
 func setRank(kind ActionKind) int {
 	switch kind {
 	case ActPopVLAN:
@@ -46,8 +46,8 @@ func setRank(kind ActionKind) int {
 	return rankNone
 }
 
-// addToSet adds actions to a set. One of a kind that a set has once replaces
-// that one.
+// addToSet adds actions to a set. An action replaces the previous one of its rank,
+// except in rankSet.
 func addToSet(set, actions []Action) []Action {
 	for i := range actions {
 		rank := setRank(actions[i].Kind)
@@ -62,8 +62,9 @@ func addToSet(set, actions []Action) []Action {
 	return set
 }
 
-// orderSet is a set in its order of execution: of the ranks that send, only the
-// first; without any, nothing, as the frame would go nowhere.
+// orderSet returns a set in order of execution. Of the actions that send (rankGroup
+// and later) it keeps only the first. Without such an action it returns nil, since
+// the frame would go nowhere.
 func orderSet(set []Action) []Action {
 	ordered := slices.Clone(set)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
@@ -74,7 +75,7 @@ func orderSet(set []Action) []Action {
 	return ordered[:at+1]
 }
 
-// writeActions adds actions to the translation's set.
+// writeActions adds actions to the translation's action set.
 func (x *xlate) writeActions(actions []Action) {
 	x.actionSet = addToSet(x.actionSet, actions)
 	if len(x.actionSet) > maxListed {
@@ -93,7 +94,7 @@ func (x *xlate) runSet() {
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {
-	if p.nested { // before what is within it is read: text may nest as deep as it is long
+	if p.nested { // checked before parsing the inner actions: text may nest as deeply as it is long
 		return Action{}, withinAnother(t)
 	}
 	inner := *p

@@ -6,22 +6,24 @@ import (
 	"weft/flowtable"
 )
 
-// ARP and neighbour discovery across an overlay are answered where they are asked,
-// if the answer is known: otherwise each question goes to every host of the VNI.
-// What is known comes from what hosts have said of themselves in both. A guest's
-// first frame for all is none that is answered, for it tells the other hosts where
-// the guest is now. The question
-// for an address that several might have (RFC 5227 section 1.1, RFC 4862 section
-// 5.4.2) and one that is sent to a single host go their way.
+// Local answers. Weft answers ARP requests and neighbour solicitations across an
+// overlay itself if it knows the answer. Otherwise each question goes to every host
+// of the VNI. The answers come from the announcements of hosts in both protocols.
+//
+// Never answer a guest's first broadcast on its behalf: other hosts learn its new
+// place from it. A question for an address that several hosts might have (duplicate
+// address detection, RFC 5227 section 1.1, RFC 4862 section 5.4.2) is forwarded, and
+// so is a question to a single host.
 
-// The requests and replies of ARP (RFC 826).
+// Operations of ARP (RFC 826).
 const (
 	arpRequest = 1
 	arpReply   = 2
 )
 
-// announcement is the address that the sender of the frame says to have; invalid
-// for any other frame, and where it says so of another's MAC.
+// announcement returns the IP address that the frame announces for its sender. It is
+// invalid if the frame announces none, or announces it for another MAC address than
+// src.
 func (x *xlate) announcement(src uint64) netip.Addr {
 	switch {
 	case x.has(FARPSpa):
@@ -44,9 +46,9 @@ func (x *xlate) announcement(src uint64) netip.Addr {
 	return asAddress(x.read(whole(FIPv6Src)), 128)
 }
 
-// question is the address that the frame, sent to many, asks for. By link-local
-// addresses hosts know their routers, and an answer would have to say that it is
-// one.
+// question returns the IP address that the frame, a broadcast or multicast, asks for.
+// It returns none for link-local addresses: hosts know their routers by these, and an
+// answer would have to set the router flag.
 func (x *xlate) question() netip.Addr {
 	if x.has(FARPSpa) {
 		asker, asked := x.read(whole(FARPSpa)), x.read(whole(FARPTpa))
@@ -64,7 +66,7 @@ func (x *xlate) question() netip.Addr {
 	return netip.Addr{}
 }
 
-// asAddress is an address in a field; invalid for none.
+// asAddress converts a field's value to an address; it is invalid for 0.
 func asAddress(v Value128, bits uint) netip.Addr {
 	if v.isZero() {
 		return netip.Addr{}
@@ -72,9 +74,9 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
-// answer answers a guest's question for an address behind a tunnel; it reports
-// false where the frame is to go its way. Only a frame that is still as it came is
-// answered.
+// answer answers a guest's question for an address behind a tunnel. It reports false
+// if the frame must be forwarded instead. It answers only a frame that no action has
+// changed or sent.
 func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool {
 	if from.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false

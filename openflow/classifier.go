@@ -7,21 +7,22 @@ import (
 	"weft/flowtable"
 )
 
-// classifier finds the rule of highest priority in one table by tuple-space
-// search: one subtable of rules for each different mask, subtables searched in
-// the order of their highest priority, until none left can hold a better rule.
+// classifier finds the rule of highest priority in one table by tuple-space search.
+// Each different mask has a subtable of rules. The subtables are searched in the
+// order of their highest priority, until none of the remaining ones can hold a better
+// rule.
 //
 // Invariants:
-//   - subtables is sorted by compareSubtables: falling max first.
-//   - A lookup depends on the bits of the masks it has visited, subtable by
-//     subtable, stage by stage, and on nothing of those it does not reach.
-//   - tries has every rule's prefix of each field of prefixFields, if it has one.
+//   - subtables is sorted by compareSubtables: highest max first.
+//   - A look-up depends only on the bits of the masks that it has visited, subtable by
+//     subtable and stage by stage.
+//   - tries holds every rule's prefix of each field in prefixFields, if it has one.
 //
-// A subtable is searched in stages: where no rule has the frame's values in the
-// first stages, the later ones are not looked at. So a rule on a transport port
-// of one host does not make every connection of the others a megaflow of its own.
-// Before a stage with addresses or ports is looked at, tries of the rules'
-// prefixes (prefix.go) may tell from a few bits that nothing is there to find.
+// A subtable is searched in stages. If no rule has the frame's values in the first
+// stages, the later stages are not searched. A rule on a transport port of one host
+// therefore does not give every connection of other hosts its own megaflow. Before a
+// stage with addresses or ports is searched, tries of the rules' prefixes (prefix.go)
+// may show from a few bits that no rule can match.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[unique.Handle[Flow]]*subtable
@@ -31,33 +32,33 @@ type classifier struct {
 // subtable holds the rules of one mask.
 type subtable struct {
 	mask   Flow
-	shared unique.Handle[Flow] // the same, as rules have it
-	words  []uint8             // those of mask that are not 0, in the order of stages
-	packed []uint8             // where each of words is in a PackedMatch
-	stages []stage             // each but the last can end a search
+	shared unique.Handle[Flow] // handle of mask, shared with the rules
+	words  []uint8             // words in which mask is not 0, in the order of stages
+	packed []uint8             // index of each of words in a PackedMatch
+	stages []stage             // each stage but the last can end a search
 	max    int                 // highest priority, -1 if empty
-	// rules by hash of their value on words, the first of those of one hash:
-	// Rule.next leads to the others, by falling priority.
+	// rules by the hash of their value on words. An entry is the first rule with that
+	// hash; Rule.next links the others, highest priority first.
 	rules      map[uint64]*Rule
-	priorities map[uint16]int // number of rules
+	priorities map[uint16]int // number of rules by priority
 }
 
 // stage is a part of a subtable's words.
 type stage struct {
 	words    []uint8
-	prefixes []prefixLength // that the mask has of fields in words
-	// seen counts the rules by the hash of their value on the words up to here;
-	// nil for the last stage.
+	prefixes []prefixLength // prefixes in the mask of fields that lie in words
+	// seen counts the rules by the hash of their value on the words of all stages up
+	// to this one; nil for the last stage.
 	seen map[uint64]int
 }
 
-// prefixLength is a length of a prefix of prefixFields[field].
+// prefixLength is the length of a prefix of prefixFields[field].
 type prefixLength struct {
 	field, length uint8
 }
 
-// stageOf orders the words: what is the same for a whole port or tunnel, then
-// the Ethernet header, addresses, transport.
+// stageOf returns the stage of a word: first the words that are constant for a port
+// or tunnel, then the Ethernet header, addresses, transport.
 func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
@@ -128,7 +129,7 @@ func (s *subtable) findPrefixes() {
 	}
 }
 
-// mix goes on with hash h over words of f.
+// mix continues hash h over words of f, under the mask.
 func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
@@ -138,13 +139,13 @@ func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	return h
 }
 
-// hash is of all the words of m, a match of the subtable's mask.
+// hash returns the hash of m, which has the subtable's mask, over all words.
 func (s *subtable) hash(m PackedMatch) uint64 {
 	f := s.expand(m)
 	return s.mix(1, s.words, &f)
 }
 
-// expand is the value of m, a match of the subtable's mask.
+// expand returns the value of m, which has the subtable's mask.
 func (s *subtable) expand(m PackedMatch) (f Flow) {
 	for i, w := range s.words {
 		f[w] = m.word(int(s.packed[i]))
@@ -152,7 +153,7 @@ func (s *subtable) expand(m PackedMatch) (f Flow) {
 	return f
 }
 
-// note counts a rule of that value in, or with -1 out of, the stages before the
+// note adds n, 1 or -1, to the counts of a rule with value f in all stages but the
 // last.
 func (s *subtable) note(f *Flow, n int) {
 	h := uint64(1)
@@ -165,8 +166,8 @@ func (s *subtable) note(f *Flow, n int) {
 	}
 }
 
-// find returns the first of the rules f may match by its hash, having told v of
-// each stage it had to look at.
+// find returns the first rule whose hash f has, or nil. It reports each visited stage
+// to v.
 func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -180,7 +181,8 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 			first = s.rules[h]
 			there = first != nil
 		}
-		// What some rule has all of has all prefixes of that rule.
+		// If a rule has all values of this stage, it also has all the prefixes: no
+		// need to ask the tries.
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
@@ -192,7 +194,7 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	return nil
 }
 
-// matches tells whether f agrees with r, a rule of s.
+// matches reports whether f matches r, a rule of s.
 func (s *subtable) matches(r *Rule, f *Flow) bool {
 	for i, w := range s.words {
 		if f[w]&s.mask[w] != r.Match.word(int(s.packed[i])) {
@@ -202,23 +204,23 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 	return true
 }
 
-// visitor is told of the words of a mask that a lookup looks at.
+// visitor records the bits that a look-up depends on.
 type visitor interface {
 	visit(words []uint8, mask *Flow)
-	// look is told of bits of one word.
+	// look records bits of one word.
 	look(word int, mask uint64)
 }
 
-// prefixLookup is what one lookup of f has found in the tries.
+// prefixLookup caches the results of the tries for one look-up of f.
 type prefixLookup struct {
 	c     *classifier
 	f     *Flow
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut tells whether no rule has one of the prefixes that f has, having told
-// v of the bits that show it. Of several it takes the one that the fewest bits
-// show, the first of those.
+// rulesOut reports whether the tries prove that no rule can match: for one of
+// prefixes, no rule has f's prefix of that length. It reports to v the bits that prove
+// it. If several prefixes prove it, rulesOut takes the first with the fewest bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -242,7 +244,7 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	return true
 }
 
-// lookup finds the rule for f, or nil.
+// lookup returns the best rule for f, or nil.
 func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
@@ -263,7 +265,7 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	return best
 }
 
-// find returns the rule of exactly this match and priority.
+// find returns the rule with exactly this match and priority, or nil.
 func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	s := c.byMask[m.mask]
 	if s == nil {
@@ -277,8 +279,7 @@ func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	return nil
 }
 
-// overlapping returns a rule of that priority that some frame matches together
-// with m.
+// overlapping returns a rule of this priority whose match overlaps with m, or nil.
 func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
 	wanted := m.Unpack()
 	for _, s := range c.subtables {
@@ -308,7 +309,7 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls do for each field that the mask has a prefix of.
+// eachPrefix calls do for each field of which the mask has a prefix.
 func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {
@@ -384,7 +385,7 @@ func (c *classifier) remove(r *Rule) {
 	}
 }
 
-// setMax moves s to where its new highest priority belongs.
+// setMax sets the highest priority of s and moves s to its new place.
 func (c *classifier) setMax(s *subtable, highest int) {
 	at := slices.Index(c.subtables, s)
 	c.subtables = slices.Delete(c.subtables, at, at+1)
@@ -393,9 +394,8 @@ func (c *classifier) setMax(s *subtable, highest int) {
 	c.subtables = slices.Insert(c.subtables, at, s)
 }
 
-// compareSubtables is a total order, so that which of two overlapping rules of
-// one priority wins depends on the rules alone, not on the order in which they
-// came.
+// compareSubtables is a total order. Which of two overlapping rules of equal priority
+// wins therefore depends only on the rules, not on the order of their addition.
 func compareSubtables(a, b *subtable) int {
 	if a.max != b.max {
 		return b.max - a.max

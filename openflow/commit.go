@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// emit appends a datapath action, leaving room for a final OpDrop.
+// emit appends a datapath action. It leaves room for a final OpDrop.
 func (x *xlate) emit(a flowtable.Action) {
 	if len(x.actions) >= flowtable.MaxActions-2 {
 		x.halt(packet.DropLoop)
@@ -16,9 +16,10 @@ func (x *xlate) emit(a flowtable.Action) {
 	x.actions = append(x.actions, a)
 }
 
-// setOps are the header fields the datapath can set, each as a whole, in the
-// order in which it is told. Some share bits: needs says which of them the frame
-// has. Neighbour discovery comes before the ICMP type that makes a frame one.
+// setOps are the header fields that the datapath can set, each as a whole, in the
+// order of their actions. Some share bits of the key; needs selects the field that
+// the frame has. Neighbour discovery precedes the ICMP type, since the type makes a
+// frame one of neighbour discovery.
 var setOps = []struct {
 	field FieldID
 	op    flowtable.Op
@@ -36,8 +37,8 @@ var setOps = []struct {
 	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
-// commit emits what makes the base the flow. Fields that were only set, never
-// read, are set without a look at what the frame has there.
+// commit emits the actions that turn the base into the flow. A field that was only
+// set and never read is set without adding its bits to the mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -60,7 +61,7 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	if !differs || !needs.met(x) {
 		return
 	}
-	v := x.read(s) // the datapath sets all of the field
+	v := x.read(s) // the datapath sets the whole field
 	x.follow(word, hi)
 	if lo == 0 {
 		a := flowtable.Action{Op: op, U32: uint32(v[1])}
@@ -75,7 +76,7 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs tells whether base and flow may differ on the bits of mask.
+// differs reports whether base and flow may differ in the bits of mask.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -84,13 +85,13 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// What the base has is known. The flow's may be the frame's own once more,
-	// after a clone.
+	// The base's bits are known. The flow's bits may be the frame's own again, after
+	// a clone.
 	x.look(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow makes the base the flow on the bits of mask.
+// follow copies the bits of mask from the flow to the base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
@@ -112,7 +113,7 @@ func (x *xlate) commitTTL() {
 	x.baseDecs = x.decs
 }
 
-// output sends to an ordinary or standard port.
+// output sends to an ordinary or reserved port.
 func (x *xlate) output(no uint32) {
 	switch no {
 	case PortInPort:
@@ -123,7 +124,7 @@ func (x *xlate) output(no uint32) {
 		x.flood(true)
 	case PortAll:
 		x.flood(false)
-	case PortTable: // of a packet-out, or of a field
+	case PortTable: // in a packet-out, or read from a field
 		x.intoTables()
 	case PortController, PortNone:
 	default:
@@ -135,7 +136,7 @@ func (x *xlate) output(no uint32) {
 	}
 }
 
-// send emits the changes so far and the output.
+// send emits the pending changes and an output.
 func (x *xlate) send(no uint32) {
 	port, ok := x.env.Port(no)
 	if !ok || port.Kind == PortUplink {
@@ -169,7 +170,8 @@ func (x *xlate) sendTo(port *PortInfo) {
 	x.sent = x.sent || !x.halted
 }
 
-// tunnel resolves a vxlan port with what the flow says of it.
+// tunnel returns the action that sends to a vxlan port. The flow decides the
+// parameters that the port leaves to it.
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
@@ -189,8 +191,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
 }
 
-// tunnelAddr reads a tunnel address of the families wanted, IPv4 first; 0 is
-// none.
+// tunnelAddr reads a tunnel address of the wanted families, IPv4 first. An address of
+// 0 counts as none.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
 		if v := x.read(whole(v4)); !v.isZero() {

@@ -8,20 +8,20 @@ import (
 	"weft/flowtable"
 )
 
-// Controller is what a controller action says of its message. Weft has no
-// OpenFlow controller: what is sent to it is shown to those who capture the port
-// of that name, at a limited rate, and of all this only MaxLen matters.
+// Controller holds the arguments of a controller action. Weft has no OpenFlow
+// controller: frames sent to it go, at a limited rate, to captures of the port
+// CONTROLLER. Only MaxLen has an effect.
 type Controller struct {
 	MaxLen   uint16
 	ID       uint16
-	Reason   string // "" for action
-	Userdata string // bytes
+	Reason   string // "" means action
+	Userdata string // raw bytes
 }
 
-// wholeFrame is the MaxLen of an action that names none.
+// wholeFrame is the MaxLen of an action without max_len.
 const wholeFrame = 0xffff
 
-// controller hands the frame as it is now to those who follow.
+// controller sends the frame, as it is now, to the captures.
 func (x *xlate) controller(c *Controller) {
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen)})

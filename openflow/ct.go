@@ -8,23 +8,24 @@ import (
 	"weft/flowtable"
 )
 
-// CTSpec are the arguments of ct, as ovs-actions(7) has them.
+// CTSpec holds the arguments of ct, see ovs-actions(7).
 type CTSpec struct {
 	Commit, Force bool
-	Table         uint8 // that goes on with the frame; TableAll: none
+	Table         uint8 // table that continues with the frame; TableAll: none
 	Zone          uint16
-	ZoneSrc       Subfield // of which the zone is read, if its Field is set
-	NAT           *NATSpec // nil: none
-	Exec          []Action // that set ct_mark and ct_label
+	ZoneSrc       Subfield // field that holds the zone, if its Field is set
+	NAT           *NATSpec // nil: no NAT
+	Exec          []Action // actions that set ct_mark and ct_label
 	ALG           string
 }
 
-// NATSpec are the arguments of nat.
+// NATSpec holds the arguments of nat.
 type NATSpec struct {
-	// Src and Dst: set up a translation of it; neither: as it was set up.
+	// Src or Dst sets up a translation of source or destination. With neither, the
+	// existing translation of the connection is applied.
 	Src, Dst                 bool
-	Lo, Hi                   netip.Addr // invalid: the frame's own
-	PortLo, PortHi           uint16     // PortHi of 0: any
+	Lo, Hi                   netip.Addr // invalid: the frame's own address
+	PortLo, PortHi           uint16     // PortHi of 0: any port
 	Persistent, Hash, Random bool
 }
 
@@ -52,7 +53,7 @@ func (p *actionParser) ct(t token) (Action, error) {
 	case p.checked && spec.ALG == "ftp" && !needTCP.met(&p.match), p.checked && spec.ALG == "tftp" && !needUDP.met(&p.match):
 		return Action{}, wrong(t.text, "a flow that matches the protocol which %s uses", spec.ALG)
 	}
-	// What the zone's connections are is not known to the rest of the list.
+	// The rest of the list cannot know the connection's state in this zone.
 	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
 	return Action{Kind: ActCT, CT: spec}, nil
 }
@@ -103,9 +104,9 @@ func (p *actionParser) ctZone(spec *CTSpec, t token) error {
 	return p.readable(t, src)
 }
 
-// ctExec parses the actions of exec, which alone may write ct_mark and ct_label.
+// ctExec parses the actions of exec. Only these may write ct_mark and ct_label.
 func (p *actionParser) ctExec(spec *CTSpec, t token) error {
-	if p.inExec { // before what is within it is read: text may nest as deep as it is long
+	if p.inExec { // checked before parsing the inner actions: text may nest as deeply as it is long
 		return wrongInExec(t)
 	}
 	inner := *p
@@ -202,8 +203,8 @@ func (n *NATSpec) parseRange(t token) error {
 	return nil
 }
 
-// cutAddr takes an address off the front; IPv6 may stand in brackets, and without
-// them ends the text or comes before a dash.
+// cutAddr cuts an address off the front of text. An IPv6 address may be in brackets;
+// without them it must end the text or precede a dash.
 func cutAddr(text string) (a netip.Addr, rest string, ok bool) {
 	end := len(text)
 	if inner, bracket := strings.CutPrefix(text, "["); bracket {
@@ -300,7 +301,7 @@ func (n *NATSpec) formatRange() string {
 	return text
 }
 
-// formatCT is OpCT in the words of a megaflow's actions.
+// formatCT returns the text of OpCT in a megaflow's actions.
 func formatCT(r *flowtable.CTRequest) string {
 	var args []string
 	add := func(format string, v ...any) { args = append(args, fmt.Sprintf(format, v...)) }

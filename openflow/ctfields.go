@@ -8,17 +8,17 @@ import (
 
 // The ct_* fields of ovs-fields(7).
 
-// ctStateNames are the bits of ct_state, lowest first.
+// ctStateNames are the names of the bits of ct_state, lowest bit first.
 var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
 
-// Where the parts of flowtable.WCT begin.
+// Bit offsets within flowtable.WCT.
 const (
 	ctMarkAt  = 32
 	ctStateAt = 24
 	ctProtoAt = 16
 )
 
-// Bits of ct_state that matter to prerequisites.
+// Bits of ct_state that prerequisites use.
 const (
 	ctStateInv   = 0x10
 	ctStateTrk   = 0x20
@@ -40,8 +40,8 @@ func addCTFields() {
 	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
 }
 
-// ctMet is the prerequisite CT: a state that says the frame has a valid
-// connection, or that it was tracked and is not invalid.
+// ctMet checks the prerequisite CT: the state proves a valid connection, or it has
+// trk without inv.
 func ctMet(q prober) bool {
 	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
 		return true
@@ -51,8 +51,8 @@ func ctMet(q prober) bool {
 	return known && knownInv && trk != 0 && inv == 0
 }
 
-// checkCT refuses fields of the original direction without a valid state: what
-// they hold then means nothing.
+// checkCT refuses fields of the original direction without a valid state: they have
+// no meaning then.
 func checkCT(m *Match) error {
 	v4 := needCTIPv4.met(m)
 	for _, l := range []struct {
@@ -67,8 +67,8 @@ func checkCT(m *Match) error {
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
-		// IPv4 addresses lie where the lower halves of IPv6 ones do: what asks for
-		// those 32 bits alone was written as one.
+		// IPv4 addresses share the word of the lower halves of IPv6 addresses. A
+		// match on these 32 bits alone was written as an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
 		if l.needs == needCTIPv6 {
 			alias = v4 && bits != 0
@@ -80,7 +80,7 @@ func checkCT(m *Match) error {
 	return nil
 }
 
-// parseCTState takes +trk-new (those bits), trk|est (all bits) and numbers.
+// parseCTState parses +trk-new (only these bits), trk|est (all bits) and numbers.
 func parseCTState(text string) (v, mask Value128, err error) {
 	if text == "" || text == "0/0" {
 		return v, mask, nil

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Declared is an address that a port is bound to. It is in the table of addresses as
-// long as the port is: it does not age, and no other port learns it, nor its IP
-// addresses. Several ports of a segment that declare one address, as routers do that
-// share a virtual one, learn it among themselves.
+// Declared is an address that a port is bound to. It stays in the table of addresses
+// as long as the port exists: it does not age, and no other port can learn it or its
+// IP addresses. If several ports of a segment declare the same address, as routers
+// with a shared virtual address do, these ports learn it from each other.
 type Declared struct {
 	Segment Segment
 	Port    uint32
@@ -16,7 +16,7 @@ type Declared struct {
 	IPs     []netip.Addr
 }
 
-// Declares lists what the ports are bound to.
+// Declares returns the addresses that the ports are bound to.
 func Declares(ports []PortInfo) (list []Declared) {
 	for i := range ports {
 		p := &ports[i]
@@ -40,9 +40,9 @@ func Declares(ports []PortInfo) (list []Declared) {
 	return list
 }
 
-// declarations finds what ports have declared, by address.
+// declarations holds the declared addresses.
 type declarations struct {
-	macs map[uint64][]*macEntry // in all VLANs
+	macs map[uint64][]*macEntry // a declaration holds in all VLANs
 	ips  map[netip.Addr][]declaredIP
 }
 
@@ -51,7 +51,8 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces what ports have declared. What others have learnt of it is removed.
+// Declare replaces the declared addresses. It removes entries that other ports have
+// learnt for them.
 func (t *MACTable) Declare(list []Declared) {
 	t.declared = declarations{macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
 	for _, d := range list {
@@ -78,10 +79,12 @@ func (t *MACTable) Declare(list []Declared) {
 	})
 }
 
-// overlaps tells whether segments have ports in common: a port without a VNI is in all.
+// overlaps reports whether segments share ports: a port without a VNI is in all
+// segments.
 func (s Segment) overlaps(o Segment) bool { return s == o || s == 0 || o == 0 }
 
-// find is the address as the segment has it; nil unless one port alone declares it.
+// find returns the declaration of mac in the segment, or nil unless exactly one port
+// declares it.
 func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
 	for _, e := range d.macs[mac] {
 		switch {
@@ -95,7 +98,8 @@ func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// elsewhere tells whether the address is declared, and not by the port of l.
+// elsewhere reports whether other ports, but not the port of l, declare its MAC
+// address.
 func (d *declarations) elsewhere(l *Learn) bool {
 	list := d.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return e.segment.overlaps(l.Segment) }
@@ -103,7 +107,8 @@ func (d *declarations) elsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// ipElsewhere is elsewhere of the IP address.
+// ipElsewhere reports whether other ports, but not the port of l, declare its IP
+// address.
 func (d *declarations) ipElsewhere(l *Learn) bool {
 	list := d.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return e.segment.overlaps(l.Segment) }

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Why says why a rule has left its table, in the words of OpenFlow's
-// flow-removed message.
+// Why is the reason for which a rule left its table, as in OpenFlow's flow-removed
+// message.
 type Why uint8
 
 // Reasons.
@@ -16,37 +16,38 @@ const (
 	WhyDeleted     // by a delete, or replaced by an add
 	WhyIdle        // idle_timeout
 	WhyHard        // hard_timeout
-	WhyEvicted     // made room
+	WhyEvicted     // evicted for a new rule
 	WhyGroup       // its group was deleted
 	WhyMeter       // its meter was deleted
 )
 
 var whyWords = [...]string{"", "delete", "idle", "hard", "eviction", "group_delete", "meter_delete"}
 
-// String is the word that ovs-ofctl monitor shows.
+// String returns the word that ovs-ofctl monitor shows.
 func (w Why) String() string { return whyWords[w] }
 
-// TableConfig bounds one table.
+// TableConfig limits one table.
 type TableConfig struct {
-	// Limit is the number of rules the table takes; 0: as many as the pipeline.
+	// Limit is the maximum number of rules in the table; 0: only the pipeline's limit
+	// applies.
 	Limit int
-	// Evict lets an add at the limit, the table's or the pipeline's, remove a
-	// rule instead of failing: of those whose importance is below that of the new
-	// one, or equal if they have a timeout, the one of least importance, with a
-	// timeout rather than without, used longest ago. Without such a rule the add
-	// fails.
+	// Evict lets an add at the limit of the table or the pipeline remove another rule
+	// instead of failing. A rule may be evicted if its importance is lower than the
+	// new rule's, or equal and the rule has a timeout. The rule of least importance
+	// goes first; among equals one with a timeout; among these the one unused for the
+	// longest time. If no rule may be evicted, the add fails.
 	Evict bool
 }
 
-// Configure bounds a table from now on. It removes nothing.
+// Configure sets the limits of a table. It removes no rules.
 func (p *Pipeline) Configure(table uint8, c TableConfig) { p.config[table] = c }
 
-// Config returns what bounds a table, and how many rules it has.
+// Config returns the limits of a table and the number of its rules.
 func (p *Pipeline) Config(table uint8) (c TableConfig, rules int) {
 	return p.config[table], p.counts[table]
 }
 
-// makeRoom lets one more rule into the table, or says why it cannot.
+// makeRoom makes sure that the table can take another rule, or returns an error.
 func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	p, c := b.p, &b.p.config[table]
 	if p.count >= p.limit {
@@ -62,7 +63,8 @@ func (b *bundle) makeRoom(table uint8, m *FlowMod) error {
 	return nil
 }
 
-// evict removes the rule that is first to go; it reports false if none may.
+// evict removes the rule that must go first. It reports false if no rule may be
+// evicted.
 func (b *bundle) evict(table uint8, m *FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {
@@ -86,10 +88,11 @@ func (b *bundle) evict(table uint8, m *FlowMod) bool {
 	return true
 }
 
-// timed tells whether the rule goes by itself one day.
+// timed reports whether the rule has a timeout.
 func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 
-// evictable lists rules of tables that evict, the first to go first.
+// evictable returns the rules of the tables that allow eviction, in the order of
+// eviction.
 func (p *Pipeline) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {

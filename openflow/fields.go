@@ -2,11 +2,11 @@ package openflow
 
 import "weft/flowtable"
 
-// FieldID is a row of the table of fields.
+// FieldID is the index of a field in the table of fields.
 type FieldID uint8
 
-// Fields, by their names in ovs-fields(7). reg0 to reg15, xreg0 to xreg7 and
-// xxreg0 to xxreg3 are FReg+n, FXReg+n, FXXReg+n.
+// Fields, with the names of ovs-fields(7). reg0 to reg15, xreg0 to xreg7 and xxreg0
+// to xxreg3 are FReg+n, FXReg+n, FXXReg+n.
 const (
 	FNone FieldID = iota
 	FTunID
@@ -72,7 +72,7 @@ const (
 	fieldCount = FXXReg + 4
 )
 
-// format is how a field's value is written.
+// format is the text format of a field's value.
 type format uint8
 
 const (
@@ -89,19 +89,20 @@ const (
 	asCTState
 )
 
-// field is a row of the table: everything that parsing, formatting, lookup and
-// the actions need to know. Source: ovs-fields(7).
+// field is an entry of the table of fields. It has everything that parsing,
+// formatting, look-up and the actions need to know. Source: ovs-fields(7).
 type field struct {
 	name, alias string
-	// oxm are its names in brackets, the first one is printed.
+	// oxm are the NXM and OXM names, which text writes with brackets. The first one
+	// is printed.
 	oxm []string
-	// The field's bits are shift to shift+bits-1 of Flow[word]; 128-bit fields
-	// take word (upper half) and word+1.
+	// The field lies in the bits shift to shift+bits-1 of Flow[word]. A 128-bit field
+	// takes word (upper half) and word+1.
 	word, shift, bits uint8
-	// kept is the number of bits, from the least significant, that there are of a
-	// field that has more in text; the others are 0. 0: all.
+	// kept is the number of least significant bits that Flow stores, if text allows
+	// more; the other bits must be 0. 0: all bits are stored.
 	kept uint8
-	// bytes is the size a value may not exceed in text.
+	// bytes bounds the size of a value in text.
 	bytes    uint8
 	format   format
 	maskable bool
@@ -177,8 +178,7 @@ var fields = [fieldCount]field{
 	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDAdvert},
 }
 
-// fieldNames finds a field by its name or alias, oxmNames by the names that are
-// written with brackets.
+// fieldNames finds a field by its name or alias, oxmNames by its NXM or OXM name.
 var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
@@ -198,8 +198,8 @@ func indexFields() (names, oxm map[string]FieldID) {
 	return names, oxm
 }
 
-// addRegisters fills the rows of the registers: xreg0 is reg0 (upper half) and
-// reg1, xxreg0 is reg0 to reg3.
+// addRegisters adds the registers to the table: xreg0 is reg0 (upper half) and reg1,
+// xxreg0 is reg0 to reg3.
 func addRegisters() {
 	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
 	for n := range 16 {
@@ -216,17 +216,17 @@ func addRegisters() {
 	}
 }
 
-// String is the field's name.
+// String returns the field's name.
 func (id FieldID) String() string { return fields[id].name }
 
-// Subfield is Bits bits of a field from bit Offset (0: the least significant).
+// Subfield is Bits bits of a field, from bit Offset (0: the least significant).
 type Subfield struct {
 	Field  FieldID
 	Offset uint8
 	Bits   uint8
 }
 
-// keeps is the number of bits that are kept of the field.
+// keeps returns the number of bits of the field that Flow stores.
 func (f *field) keeps() uint8 {
 	if f.kept != 0 {
 		return f.kept
@@ -234,11 +234,11 @@ func (f *field) keeps() uint8 {
 	return f.bits
 }
 
-// whole is all of a field.
+// whole returns the sub-field with all bits of a field.
 func whole(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
 
-// words returns where v, a value of the sub-field, lies: in Flow[word], and for
-// 128-bit fields lo in Flow[word+1].
+// words returns the place of v, a value of the sub-field: hi in Flow[word] and, for
+// 128-bit fields, lo in Flow[word+1].
 func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
@@ -248,10 +248,10 @@ func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	return int(f.word), v[0], v[1]
 }
 
-// mask returns the bits of the sub-field as words does.
+// mask returns the bits of the sub-field in the form of words.
 func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.Bits))) }
 
-// get reads the sub-field.
+// get reads the sub-field from f.
 func (s Subfield) get(f *Flow) Value128 {
 	row := &fields[s.Field]
 	v := Value128{0, f[row.word] >> row.shift}
@@ -261,7 +261,7 @@ func (s Subfield) get(f *Flow) Value128 {
 	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
 }
 
-// put writes the bits of the sub-field where mask is set.
+// put writes the bits of the sub-field in which mask is set.
 func (s Subfield) put(f *Flow, v, mask Value128) {
 	word, hi, lo := s.words(v.and(mask))
 	_, mhi, mlo := s.words(mask)

@@ -2,15 +2,15 @@ package openflow
 
 import "fmt"
 
-// Finished is a flow with a fin_timeout action and the timeouts, in seconds,
-// that TCP's FIN or RST leaves it at most; 0: as it is.
+// Finished is a flow with a fin_timeout action, and its new timeouts in seconds after
+// TCP's FIN or RST; 0: unchanged.
 type Finished struct {
 	Rule       *Rule
 	Idle, Hard uint16
 }
 
-// ReduceTimeouts shortens the flow's timeouts, and gives it those it has none of;
-// it reports whether that changed any. The pipeline's owner calls it alone.
+// ReduceTimeouts shortens the flow's timeouts, or sets those it does not have. It
+// reports whether a timeout changed. It needs exclusive access to the pipeline.
 func (f *Finished) ReduceTimeouts() bool {
 	r := f.Rule
 	idle, hard := r.IdleTimeout, r.HardTimeout
@@ -18,7 +18,7 @@ func (f *Finished) ReduceTimeouts() bool {
 	return r.IdleTimeout != idle || r.HardTimeout != hard
 }
 
-// reduced is a timeout of which limit is the longest; 0 is none.
+// reduced returns the shorter of a timeout and a limit; 0 means none.
 func reduced(timeout, limit uint16) uint16 {
 	if limit == 0 || timeout != 0 && timeout < limit {
 		return timeout
@@ -26,11 +26,11 @@ func reduced(timeout, limit uint16) uint16 {
 	return limit
 }
 
-// The flags of RFC 9293 section 3.1 that end a connection.
+// The TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 
-// finTimeout notes the flow in execution if the frame ends a connection. Those
-// that do have a megaflow of their own.
+// finTimeout records the current flow if the frame ends a connection. Such frames get
+// a megaflow of their own.
 func (x *xlate) finTimeout(a *Action) {
 	if x.rule == nil || !x.has(FTCPFlags) {
 		return
@@ -42,7 +42,7 @@ func (x *xlate) finTimeout(a *Action) {
 	}
 }
 
-// Text
+// Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {
 	p.lenient(t, needTCP)

@@ -6,8 +6,8 @@ import "weft/flowtable"
 const FlowWords = wFlowEnd
 
 // Flow is a frame as the OpenFlow tables see it: the words of a flowtable.Key,
-// and behind them what only the tables know. All of the latter are 0 when a
-// frame enters table 0.
+// followed by words that only the tables know. The latter are 0 when a frame enters
+// table 0.
 //
 //	word       63..............................................0
 //	0..27      flowtable.Key
@@ -15,21 +15,20 @@ const FlowWords = wFlowEnd
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 type Flow [FlowWords]uint64
 
-// Word indexes behind those of flowtable.Key.
+// Indexes of the words behind flowtable.Key.
 const (
 	WMetadata = flowtable.KeyWords + iota
 	WReg
 	wFlowEnd = WReg + 8
 )
 
-// Match is a set of flows: those that agree with Value on the bits of Mask.
-// Value has no bit outside of Mask. The zero Match matches everything. Matches
-// are comparable.
+// Match is a set of flows: all flows that agree with Value on the bits of Mask. Value
+// has no bit outside Mask. The zero Match matches everything. Matches are comparable.
 type Match struct {
 	Value, Mask Flow
 }
 
-// Covers tells whether f is in the set.
+// Covers reports whether f is in the set.
 func (m *Match) Covers(f *Flow) bool {
 	for i := range f {
 		if (f[i]^m.Value[i])&m.Mask[i] != 0 {
@@ -39,8 +38,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within tells whether every flow of m is one of o: a loose delete or modify of
-// o touches m.
+// Within reports whether every flow of m is in o. A loose delete or modify with match
+// o then selects m.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {
@@ -50,7 +49,7 @@ func (m *Match) Within(o *Match) bool {
 	return true
 }
 
-// MatchOf is the match of a megaflow's key and mask.
+// MatchOf returns the match of a megaflow with this key and mask.
 func MatchOf(key, mask *flowtable.Key) Match {
 	var m Match
 	for i := range key {

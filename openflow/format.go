@@ -8,9 +8,9 @@ import (
 	"weft/flowtable"
 )
 
-// FormatRule is r as a line of ovs-ofctl dump-flows, with its leading blank and
-// without newline, at nowNS (CLOCK_MONOTONIC). With names, ports are shown by
-// name where they have one.
+// FormatRule returns r as a line of ovs-ofctl dump-flows at nowNS (CLOCK_MONOTONIC),
+// with the leading blank and without newline. With names, it shows ports by name if
+// they have one.
 func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	const second = 1_000_000_000
 	var b strings.Builder
@@ -18,7 +18,7 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
 		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
 	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
-	// The order of these two is ovs-ofctl's, comma or not.
+	// ovs-ofctl writes these two in this order, also with the comma.
 	for _, f := range flagWords {
 		if r.Flags&f.flag != 0 {
 			b.WriteString(f.word + " ")
@@ -48,7 +48,7 @@ func writeTimes(b *strings.Builder, idle, hard uint16) {
 	}
 }
 
-// formatDuration shows whole milliseconds, and none where there are none.
+// formatDuration shows milliseconds if they are not 0.
 func formatDuration(ns uint64) string {
 	ms := ns / 1_000_000
 	if ms%1000 == 0 {
@@ -65,8 +65,8 @@ func formatPriority(priority uint16, packed PackedMatch, names Names) string {
 	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
 }
 
-// FormatFlowMod is text from which ParseFlowMod, with the same command and
-// names, makes an equal FlowMod: for keeping flows in files.
+// FormatFlowMod returns text from which ParseFlowMod, with the same command and
+// names, makes an equal FlowMod. It serves to keep flows in files.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
 	b.Grow(192)
@@ -106,7 +106,7 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
 }
 
-// FormatDiff is m, to be added, as a line of ovs-ofctl diff-flows without its sign.
+// FormatDiff returns m, an add, as a line of ovs-ofctl diff-flows without its sign.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(is bool, format string, arg any) {
@@ -126,17 +126,16 @@ func FormatDiff(m *FlowMod, names Names) string {
 	return b.String() + " actions=" + FormatActions(m.Actions, names)
 }
 
-// matchWriter builds the match part.
+// matchWriter builds the text of a match.
 type matchWriter struct {
 	strings.Builder
 	names Names
-	left  Flow // bits of the mask that are still to be written
+	left  Flow // bits of the mask that are not written yet
 	m     *Match
 }
 
-// FormatMatch is the match in ovs-ofctl's order and words, "" if it matches
-// everything. It also writes masks that no flow text can say, as megaflows have
-// them.
+// FormatMatch returns the match in the order and words of ovs-ofctl, "" if it matches
+// everything. It also writes the masks of megaflows, which no flow text can express.
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, left: m.Mask, m: m}
 	w.Grow(128)
@@ -162,7 +161,7 @@ func FormatMatch(m *Match, names Names) string {
 	return strings.TrimSuffix(w.String(), ",")
 }
 
-// exact returns the value of the bits, and whether the match asks for all.
+// exact returns the value of the bits in mask, and whether the match has all of them.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -176,7 +175,7 @@ func (w *matchWriter) is(name, value string) {
 	w.WriteByte(',')
 }
 
-// shorthand writes the word that stands for the EtherType and the protocol.
+// shorthand writes the word for the EtherType and the protocol, such as tcp.
 func (w *matchWriter) shorthand() {
 	eth, known := w.exact(flowtable.WEthDst, 0xffff)
 	if !known {
@@ -201,8 +200,8 @@ func (w *matchWriter) shorthand() {
 	}
 }
 
-// field writes field=value[/mask] if the match asks for it and nothing written
-// before has.
+// field writes field=value[/mask] if the match has bits of the field that are not
+// written yet.
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
@@ -225,7 +224,7 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	w.is(name, formatField(id, s.get(&w.m.Value), mask, w.names))
 }
 
-// shownByAlias are fields that dump-flows shows under their older name.
+// shownByAlias are the fields that dump-flows shows by their older names.
 var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true, FIPSrc: true, FIPDst: true,
 	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
 
@@ -253,8 +252,7 @@ func (w *matchWriter) inPort() {
 	w.is("in_port", formatPort(uint32(v>>32), w.names))
 }
 
-// vlan writes the outer tag in the words of dl_vlan and dl_vlan_pcp where they
-// can say it.
+// vlan writes the outer tag as dl_vlan and dl_vlan_pcp if they can express the mask.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
 	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
@@ -332,7 +330,7 @@ func (w *matchWriter) transport() {
 	}
 }
 
-// formatField is value[/mask] in the field's own format.
+// formatField returns value[/mask] in the field's own format.
 func formatField(id FieldID, v, mask Value128, names Names) string {
 	f := &fields[id]
 	width := ones(uint(f.keeps()))
@@ -378,8 +376,8 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	return number(v) + "/" + number(mask)
 }
 
-// formatAddr writes an address as inet_ntop does: an IPv4-compatible one with
-// its last 32 bits in dotted form.
+// formatAddr returns an address in the format of inet_ntop, which writes the last 32
+// bits of an IPv4-compatible address in dotted form.
 func formatAddr(v Value128, width uint8) string {
 	if width == 128 && v[0] == 0 && v[1]>>32 == 0 && v[1]>>16 != 0 {
 		return "::" + valueAddr(v, 32).String()
@@ -387,14 +385,14 @@ func formatAddr(v Value128, width uint8) string {
 	return valueAddr(v, uint(width)).String()
 }
 
-// FormatEthernet writes an Ethernet address, the low 48 bits of v.
+// FormatEthernet returns the text of an Ethernet address, the lower 48 bits of v.
 func FormatEthernet(v uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x",
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
-// formatFlags writes a set of named bits: a|b where all of them are matched, else
-// +a-b for those that are.
+// formatFlags writes a set of named bits: a|b if all bits are matched, otherwise +a-b
+// for the matched ones.
 func formatFlags(names []string, all, v, mask uint64) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -419,7 +417,7 @@ func formatFlags(names []string, all, v, mask uint64) string {
 	return b.String()
 }
 
-// formatPort is the port's name, or its number without names.
+// formatPort returns the port's name, or its number without names.
 func formatPort(no uint32, names Names) string {
 	switch no {
 	case PortInPort:
@@ -447,8 +445,8 @@ func formatPort(no uint32, names Names) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// quoteName puts a port's name in quotes unless it is a letter with letters and
-// digits behind it, and no standard port's.
+// quoteName quotes a port's name unless it is a letter followed by letters and
+// digits. It also quotes names of reserved ports.
 func quoteName(name string) string {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	plain := name != "" && letter(name[0])

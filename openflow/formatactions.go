@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// FormatActions is the list in ovs-ofctl's words, "drop" if it is empty.
-// ParseActions reads it back.
+// FormatActions returns the list in ovs-ofctl's words, "drop" if it is empty.
+// ParseActions accepts the result.
 func FormatActions(actions []Action, names Names) string {
 	if len(actions) == 0 {
 		return "drop"
@@ -94,14 +94,14 @@ func formatAction(a *Action, names Names) string {
 	return fmt.Sprintf("unknown(%d)", a.Kind)
 }
 
-// ones is a mask of all the sub-field's bits.
+// ones returns a mask with all bits of the sub-field.
 func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
 
-// formatSet is value[/mask] of a set_field.
+// formatSet returns value[/mask] of a set_field.
 func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
-		// OFPVID_PRESENT is shown, as OpenFlow 1.2 and later carry it.
+		// OFPVID_PRESENT is shown, as in OpenFlow 1.2 and later.
 		v := a.Value.or(value64(vlanCFI))
 		if a.Mask == a.Dst.ones() {
 			return v.decimal()
@@ -113,7 +113,7 @@ func formatSet(a *Action, names Names) string {
 	return formatField(a.Dst.Field, a.Value, a.Mask, names)
 }
 
-// String is the sub-field as ovs-ofctl shows it, by its NXM or OXM name.
+// String returns the sub-field by its NXM or OXM name, as ovs-ofctl shows it.
 func (s Subfield) String() string {
 	f := &fields[s.Field]
 	name := f.name
@@ -140,8 +140,8 @@ func formatResubmit(a *Action, names Names) string {
 	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
 }
 
-// FormatDatapathActions is the action list of a megaflow, in the words of OVS's
-// dump-flows of a datapath where it has some: ports by name or number,
+// FormatDatapathActions returns the actions of a megaflow, where possible in the
+// words of OVS's datapath dump-flows: ports by name or number,
 // push_vlan(vid=5,pcp=0), set(...), tunnel(template,vni), drop(reason).
 func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	var texts []string
@@ -219,8 +219,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	return formatNear(a, low)
 }
 
-// formatNear is formatDatapathAction for ARP, neighbour discovery, ICMP and the
-// flow label.
+// formatNear does the work of formatDatapathAction for ARP, neighbour discovery, ICMP
+// and the flow label.
 func formatNear(a *flowtable.Action, low uint64) string {
 	num := value64(uint64(a.U32))
 	switch a.Op {

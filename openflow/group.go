@@ -10,13 +10,13 @@ import (
 	"weft/flowtable"
 )
 
-// GroupType is what a group does with its buckets.
+// GroupType is how a group uses its buckets.
 type GroupType uint8
 
-// Types, in the words of ovs-ofctl(8).
+// Types, with the words of ovs-ofctl(8).
 const (
-	GroupAll      GroupType = iota // every bucket gets a copy
-	GroupSelect                    // one live bucket, by a hash of the connection and weight
+	GroupAll      GroupType = iota // every bucket gets a copy of the frame
+	GroupSelect                    // one live bucket, by a hash of the connection and by weight
 	GroupIndirect                  // the only bucket
 	GroupFailover                  // the first live bucket
 )
@@ -25,62 +25,62 @@ var groupTypeWords = [...]string{"all", "select", "indirect", "ff"}
 
 // Limits of groups.
 const (
-	// MaxGroup is the highest number of a group.
+	// MaxGroup is the highest group number.
 	MaxGroup = 0xffffff00
-	// GroupAny stands for every group in deletes and lists.
+	// GroupAny selects all groups in deletes and lists.
 	GroupAny = 0xffffffff
-	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of one.
-	// Adding beyond them fails.
+	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of a group.
+	// Adding more fails.
 	MaxGroups  = 1 << 16
 	MaxBuckets = 1 << 10
 )
 
-// Bucket is a list of actions of a group, which are an action set.
+// Bucket is an action set of a group.
 type Bucket struct {
 	ID     uint32
-	Weight uint16 // of GroupSelect
-	// WatchPort (PortNone: none) and WatchGroup (GroupAny: none) say when the
-	// bucket is live; with neither it always is.
+	Weight uint16 // for GroupSelect
+	// WatchPort (PortNone: none) and WatchGroup (GroupAny: none) decide whether the
+	// bucket is live. With neither it is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
-	set                   []Action // Actions in their order of execution
+	set                   []Action // Actions in order of execution
 }
 
-// Group is a row of the group table. It does not change once it is in a
-// pipeline: a modification replaces it.
+// Group is an entry of the group table. It does not change once it is in a pipeline:
+// a modification replaces it.
 type Group struct {
 	ID      uint32
 	Type    GroupType
 	Buckets []Bucket
-	// Method is selection_method: "" or hash, and dp_hash, which is treated as
-	// the same. Param goes into the hash; Fields, if not "", are what it is of.
+	// Method is selection_method: "", hash or dp_hash, which all hash the same way.
+	// Param goes into the hash. Fields, if not "", are the hashed fields.
 	Method string
 	Param  uint64
 	Fields string
-	hashed []FieldID // Fields
+	hashed []FieldID // parsed Fields
 }
 
-// GroupCommand says what a GroupMod does.
+// GroupCommand is the command of a GroupMod.
 type GroupCommand uint8
 
 // Commands.
 const (
 	GroupAdd    GroupCommand = iota
-	GroupModify              // fails where there is none
+	GroupModify              // fails if the group does not exist
 	GroupPut                 // adds or modifies
-	GroupDelete              // also the flows that use it; ID GroupAny: all groups
+	GroupDelete              // also deletes the flows that use the group; ID GroupAny: all groups
 )
 
 // GroupMod is one change of the group table.
 type GroupMod struct {
 	Command GroupCommand
 	Group   Group
-	Line    int // as FlowMod's
+	Line    int // line number, see FlowMod.Line
 }
 
-// ApplyGroups does all of mods in order or, if it returns an error
-// (*ApplyError), nothing. Deleted groups take the flows with them that name
-// them. nowNS is CLOCK_MONOTONIC.
+// ApplyGroups applies all of mods in order. If it returns an error (*ApplyError), it
+// has changed nothing. Deleting a group deletes the flows that name it. nowNS is
+// CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	groups := maps.Clone(p.groups)
@@ -136,7 +136,8 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 	return nil
 }
 
-// uses tells whether actions name a group or meter that wanted selects.
+// uses reports whether actions name a group or meter, by kind, for which wanted
+// returns true.
 func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
@@ -147,7 +148,7 @@ func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	return false
 }
 
-// checkReferences refuses actions that name a group or meter that is not there.
+// checkReferences refuses actions that name a group or meter that does not exist.
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
 	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
@@ -159,7 +160,7 @@ func (p *Pipeline) checkReferences(actions []Action) error {
 	return nil
 }
 
-// Groups lists the groups by number, or the one of that number.
+// Groups returns the group with this number, or all groups by number for GroupAny.
 func (p *Pipeline) Groups(id uint32) []*Group {
 	var list []*Group
 	for _, g := range p.groups {
@@ -173,7 +174,7 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 
 // Translation
 
-// group executes a group. What its buckets change ends with them.
+// group executes a group. A bucket's changes to the frame are undone after it.
 func (x *xlate) group(id uint32) {
 	g := x.p.groups[id]
 	if g == nil {
@@ -218,11 +219,11 @@ func (x *xlate) bucket(g *Group, i int) {
 	x.dirty = true
 }
 
-// live tells whether a bucket is to be used.
+// live reports whether a bucket is live.
 func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond is live as far as groups outside of seen tell, where watching has come
-// by already: groups may watch each other, and in circles.
+// liveBeyond reports whether a bucket is live, ignoring the groups in seen, which
+// were already checked: groups may watch each other in a circle.
 func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
@@ -249,10 +250,10 @@ func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	return false
 }
 
-// choose takes a live bucket with a probability in proportion to its weight, the
-// same one for all frames of a connection, in both directions; -1: there is none.
-// Weighted rendezvous hashing: a bucket that dies or comes moves its own share
-// of the connections and no other.
+// choose returns a live bucket, with a probability proportional to its weight, or -1
+// if no bucket is live. All frames of a connection, in both directions, get the same
+// bucket. It uses weighted rendezvous hashing: a bucket that fails or is added moves
+// only its own part of the connections.
 func (x *xlate) choose(g *Group) int {
 	best, most := -1, math.Inf(-1)
 	hash := x.hashed(g) + g.Param*0x9e3779b97f4a7c15
@@ -272,7 +273,7 @@ func (x *xlate) choose(g *Group) int {
 	return best
 }
 
-// hashed is a hash of the group's own fields, or of the connection.
+// hashed returns a hash of the group's own fields, or of the connection.
 func (x *xlate) hashed(g *Group) (h uint64) {
 	if len(g.hashed) == 0 {
 		return x.connection()
@@ -286,10 +287,9 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 	return h
 }
 
-// connection is a hash of the addresses, protocol and ports, or of a frame
-// without IP of its Ethernet addresses, VLAN and EtherType; equal for both
-// directions. The megaflow looks at all of them: every connection has one of its
-// own.
+// connection returns a hash of addresses, protocol and ports. For a frame without IP
+// it hashes Ethernet addresses, VLAN and EtherType. Both directions have the same
+// hash. The megaflow matches all these fields, so every connection has its own.
 func (x *xlate) connection() uint64 {
 	eth := x.read(whole(FEthType))[1]
 	ends := func(src, dst FieldID) uint64 {
@@ -309,7 +309,7 @@ func (x *xlate) connection() uint64 {
 	h += x.read(whole(FIPProto))[1]
 	if needPorts.met(x) {
 		x.look(frames, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
-		if x.flow[frames]>>fragAt&flowtable.FragAny == 0 { // all fragments go one way
+		if x.flow[frames]>>fragAt&flowtable.FragAny == 0 { // all fragments must take the same path
 			h += ends(FTCPSrc, FTCPDst) * 3
 		}
 	}
@@ -323,10 +323,10 @@ func mix64(v uint64) uint64 {
 	return bits.RotateLeft64(v^v>>31, 17)
 }
 
-// String is the type's word.
+// String returns the type's word in ovs-ofctl(8).
 func (t GroupType) String() string { return groupTypeWords[t] }
 
-// WatchesPorts tells whether any group's bucket watches a port.
+// WatchesPorts reports whether a bucket of any group watches a port.
 func (p *Pipeline) WatchesPorts() bool { return p.watching }
 
 func watchesPorts(groups map[uint32]*Group) bool {

@@ -8,19 +8,19 @@ type GroupHit struct {
 	Bucket int // -1: the group itself
 }
 
-// GroupStats are what a group has counted, since it was added or modified last:
-// frames and bytes by the headers they came with.
+// GroupStats are a group's counters since it was last added or modified. Frames and
+// bytes are counted with the headers of their arrival.
 type GroupStats struct {
 	CreatedNS      uint64 // CLOCK_MONOTONIC
 	Packets, Bytes uint64
-	Buckets        []BucketStats // index: as in Group.Buckets
+	Buckets        []BucketStats // same index as Group.Buckets
 }
 
-// BucketStats are those of one bucket.
+// BucketStats are the counters of one bucket.
 type BucketStats struct{ Packets, Bytes uint64 }
 
-// CreditGroups counts packets and bytes for each of hits. Groups that are no
-// longer in the tables count nothing. The pipeline's owner calls it alone.
+// CreditGroups adds packets and bytes to the counters of hits. It ignores groups that
+// are no longer in the table. It needs exclusive access to the pipeline.
 func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {
@@ -37,7 +37,7 @@ func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	}
 }
 
-// GroupStats returns what a group of Groups has counted.
+// GroupStats returns the counters of a group.
 func (p *Pipeline) GroupStats(g *Group) GroupStats {
 	if kept := p.groupStats[g.ID]; kept != nil {
 		return *kept
@@ -45,11 +45,10 @@ func (p *Pipeline) GroupStats(g *Group) GroupStats {
 	return GroupStats{}
 }
 
-// GroupFlows is the number of flows that name each group, by its number; MeterFlows
-// that of those that name each meter.
+// GroupFlows returns the number of flows that name each group, by group number.
 func (p *Pipeline) GroupFlows() map[uint32]int { return p.flowsNaming(ActGroup) }
 
-// MeterFlows is with GroupFlows.
+// MeterFlows returns the number of flows that name each meter, by meter number.
 func (p *Pipeline) MeterFlows() map[uint32]int { return p.flowsNaming(ActMeter) }
 
 func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
@@ -69,7 +68,7 @@ func (p *Pipeline) flowsNaming(kind ActionKind) map[uint32]int {
 	return flows
 }
 
-// startGroupStats has the groups that are new or changed count from 0.
+// startGroupStats sets the counters of new and changed groups to 0.
 func (p *Pipeline) startGroupStats(before map[uint32]*Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {

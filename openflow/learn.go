@@ -7,47 +7,45 @@ import (
 	"weft/packet"
 )
 
-// LearnSpec is a learn action: the flow that it makes of a frame. See
+// LearnSpec is a learn action: the flow that it derives from a frame. See
 // ovs-actions(7), "The learn action".
 type LearnSpec struct {
 	Table                    uint8
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are the fin_timeout that the flow begins with; both 0:
-	// none.
+	// FinIdle and FinHard are the fin_timeout of the learnt flow; both 0: none.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
-	Limit            uint32   // of flows of Table and Cookie; 0: none
-	Result           Subfield // one bit; Bits 0: none
+	Limit            uint32   // maximum number of flows with Table and Cookie; 0: no limit
+	Result           Subfield // one bit; with Bits 0 there is no result
 	Items            []LearnItem
 }
 
-// LearnKind is what a LearnItem makes.
+// LearnKind is the kind of a LearnItem.
 type LearnKind uint8
 
 // Kinds of LearnItem.
 const (
-	LearnMatch  LearnKind = iota // Dst must be Src, or Value
-	LearnLoad                    // an action: Src, or Value -> Dst
-	LearnOutput                  // an action: to the port that Src is
+	LearnMatch  LearnKind = iota // match: Dst equals Src, or Value
+	LearnLoad                    // action: Src, or Value -> Dst
+	LearnOutput                  // action: output to the port whose number is in Src
 )
 
-// LearnItem is one match or action of a learnt flow. Src.Bits of 0 stands for
-// Value.
+// LearnItem is one match or action of a learnt flow. If Src.Bits is 0, Value is used.
 type LearnItem struct {
 	Kind     LearnKind
 	Dst, Src Subfield
 	Value    Value128
 }
 
-// maxLearned bounds the flows that one translation learns. Beyond it ends as
-// DropLoop.
+// maxLearned bounds the flows that one translation learns. Beyond it the translation
+// ends as DropLoop.
 const maxLearned = 64
 
-// learnFlow makes the flow of a learn action, for control to add, and sets the
-// action's result.
+// learnFlow derives the flow of a learn action, which control adds later, and sets
+// the action's result bit.
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
@@ -74,7 +72,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	}
 	m.Match = match.Pack()
 	if spec.Limit != 0 {
-		x.tables.Add(spec.Table) // whose flows are counted
+		x.tables.Add(spec.Table) // the table whose flows are counted
 	}
 	allowed := x.p.mayLearn(&m)
 	if spec.Result.Bits != 0 {
@@ -95,8 +93,8 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput tells whether output:FIELD teaches an output to that port, as Open
-// vSwitch has it: others would make no flow that could be added, or normal.
+// learnsOutput reports whether output:FIELD learns an output to this port. Like Open
+// vSwitch it skips the ports that would give an invalid flow, and normal.
 func learnsOutput(no uint64) bool {
 	switch no {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -105,7 +103,7 @@ func learnsOutput(no uint64) bool {
 	return no < uint64(PortMax)
 }
 
-// setSubfield makes m match v on a sub-field.
+// setSubfield makes m match v in a sub-field.
 func setSubfield(m *Match, s Subfield, v Value128) {
 	if s == whole(FInPort) || s == whole(FInPortOXM) {
 		setField(m, s.Field, v, ones(32))
@@ -119,20 +117,20 @@ func setSubfield(m *Match, s Subfield, v Value128) {
 	}
 }
 
-// learnKey is what learnt flows have in common.
+// learnKey identifies a group of learnt flows.
 type learnKey struct {
 	table  uint8
 	cookie uint64
 }
 
-// learnGroup counts, for flows that are learnt, and for those who learn them.
+// learnGroup counts the flows and learn actions of a learnKey.
 type learnGroup struct {
 	learners int // learn actions with a limit or delete_learned
-	deleters int // those with delete_learned
-	flows    int // of the key, learnt or not
+	deleters int // learn actions with delete_learned
+	flows    int // flows with the key, learnt or not
 }
 
-// mayLearn tells whether the limit of m's learn action leaves room for it.
+// mayLearn reports whether the limit of m's learn action allows the flow.
 func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
@@ -141,7 +139,7 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteLearners counts the learn actions of a rule that comes, or with -1 goes.
+// noteLearners adds n, 1 or -1, to the counts of a rule's learn actions.
 func (p *Pipeline) noteLearners(actions []Action, n int) {
 	for i := range actions {
 		a := &actions[i]
@@ -175,7 +173,7 @@ func (p *Pipeline) noteLearners(actions []Action, n int) {
 	}
 }
 
-// noteLearnt counts a rule that comes, or with -1 goes.
+// noteLearnt adds n, 1 or -1, to the count of flows with r's key.
 func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	if g := p.learnt[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
@@ -183,7 +181,7 @@ func (p *Pipeline) noteLearnt(r *Rule, n int) {
 }
 
 // takeOrphans calls remove for the rules that were learnt by actions with
-// delete_learned of which the last has gone.
+// delete_learned, once the last of these actions has been removed.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
@@ -200,16 +198,17 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learnt tells whether the tables have the flow of a Translation's Learned as it
-// is to be.
+// Learnt reports whether the tables have the learnt flow m with the same cookie and
+// actions.
 func (p *Pipeline) Learnt(m *FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds the flows of Translations' Learned that the tables do not have,
-// in order, each whole or not at all; refused is the number of those there is no room
-// for. Otherwise as Apply: many at once make room by one look at the tables.
+// ApplyLearned adds the flows in Learned of several Translations, in order. It skips
+// those that the tables already have. Each is added as a whole or refused; refused is
+// their number. It is otherwise like Apply: evictions for many flows sort the table
+// only once.
 func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -218,7 +217,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 			continue
 		}
 		before := b.mark()
-		// The limit is as many translations ago as there are frames that teach.
+		// Translation checked the limit too, but since then other frames may have
+		// taught flows.
 		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.takeBack(before)
 			refused++
@@ -228,8 +228,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 	return b.changes, refused
 }
 
-// RefreshLearnt restarts the timeouts of a learnt flow, whose frames came until
-// usedNS (CLOCK_MONOTONIC); it reports false if the tables do not have it.
+// RefreshLearnt restarts the timeouts of a learnt flow at usedNS (CLOCK_MONOTONIC),
+// when its last frame came. It reports false if the tables do not have the flow.
 func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	if !p.Learnt(m) {
 		return false
@@ -252,7 +252,7 @@ func equalLearnt(a, b []Action) bool {
 	return true
 }
 
-// Text
+// Parsing and formatting
 
 func (p *actionParser) learn(t token) (Action, error) {
 	l := learnParser{outer: p, spec: &LearnSpec{Table: 1, Priority: DefaultPriority}, text: t.text}
@@ -273,7 +273,7 @@ func (p *actionParser) learn(t token) (Action, error) {
 type learnParser struct {
 	outer *actionParser
 	spec  *LearnSpec
-	match Match // of the learnt flow, as far as it is known
+	match Match // known part of the learnt flow's match
 	text  string
 }
 
@@ -298,7 +298,7 @@ func (l *learnParser) word(t token) error {
 		s.FinHard = uint16(leadingDecimal(t.value))
 	case "cookie":
 		digits, negative := strings.CutPrefix(t.value, "-")
-		v, _ := parseUint(leadingNumber(digits), ^uint64(0)) // 0 where there is none
+		v, _ := parseUint(leadingNumber(digits), ^uint64(0)) // 0 if there is no number
 		if s.Cookie = v; negative {
 			s.Cookie = -v
 		}
@@ -330,7 +330,8 @@ func (l *learnParser) word(t token) error {
 	return nil
 }
 
-// inner checks prerequisites against what is known of the learnt flow.
+// inner returns a parser that checks prerequisites against the known part of the
+// learnt flow.
 func (l *learnParser) inner() *actionParser {
 	return &actionParser{names: l.outer.names, checked: true, match: l.match}
 }
@@ -359,7 +360,7 @@ func (l *learnParser) load(t token) error {
 	return l.inner().writable(t, item.Dst)
 }
 
-// field takes field, field=src and field=value.
+// field parses field, field=src and field=value.
 func (l *learnParser) field(t token) error {
 	item := LearnItem{Kind: LearnMatch}
 	var ok bool
@@ -394,8 +395,8 @@ func (l *learnParser) field(t token) error {
 	return nil
 }
 
-// immediate reads the value of a whole field in its own format, or of a part of
-// one as a number.
+// immediate parses the value of a whole field in the field's format, or of a part of
+// a field as a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	if dst != whole(dst.Field) {
 		v, ok := parseNumber(t.value)
@@ -407,7 +408,7 @@ func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	v, mask, err := parseFieldValue(dst.Field, t.value, l.outer.names)
 	f := &fields[dst.Field]
 	if dst.Field == FVLANVID {
-		v = v.andNot(value64(vlanCFI)) // OFPVID_PRESENT may be written
+		v = v.andNot(value64(vlanCFI)) // OFPVID_PRESENT is optional
 	}
 	switch {
 	case err != nil:
@@ -469,7 +470,7 @@ func (i *LearnItem) format(names Names) string {
 	case i.Src.Bits != 0:
 		return i.Dst.String() + "=" + i.Src.String()
 	case i.Dst == whole(i.Dst.Field) && (fields[i.Dst.Field].format == asHex4 || fields[i.Dst.Field].format == asHex5):
-		return fields[i.Dst.Field].name + "=" + i.Value.hex() // without zeros in front, here
+		return fields[i.Dst.Field].name + "=" + i.Value.hex() // ovs-ofctl writes no leading zeros here
 	case i.Dst == whole(i.Dst.Field):
 		return fields[i.Dst.Field].name + "=" + formatField(i.Dst.Field, i.Value, i.Dst.ones(), names)
 	}

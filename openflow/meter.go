@@ -13,39 +13,39 @@ import (
 
 // Limits of meters.
 const (
-	// MeterAll stands for every meter in deletes and lists.
+	// MeterAll selects all meters in deletes and lists.
 	MeterAll = 0xffffffff
-	// maxMeter is the highest number of a meter (OpenFlow 1.5, 7.3.2.5).
+	// maxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
 	maxMeter = 0xffff0000
-	// MaxBands bounds the bands of all meters together, each of which is a token
-	// bucket of the data path. Adding beyond it fails.
+	// MaxBands bounds the bands of all meters together: each is a token bucket of the
+	// datapath. Adding more fails.
 	MaxBands = flowtable.MaxMeters
 )
 
-// Meter drops what exceeds any of its bands. It does not change once it is in a
-// pipeline: a modification replaces it.
+// Meter drops frames that exceed the rate of any of its bands. It does not change
+// once it is in a pipeline: a modification replaces it.
 type Meter struct {
 	ID uint32
-	// Packets: rates are packets, else kilobits, a second.
+	// Packets: rates are in packets a second; otherwise in kilobits a second.
 	Packets bool
 	Burst   bool // burst_size was given
 	Stats   bool
 	Bands   []MeterBand
-	// CreatedNS is CLOCK_MONOTONIC of its add.
+	// CreatedNS is the time of the add, CLOCK_MONOTONIC.
 	CreatedNS uint64
 }
 
-// MeterBand is a rate and how far a burst may exceed it. Its type is drop.
+// MeterBand is a rate with a burst size. Its type is drop.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
-	// BurstSize is in packets or kilobits; without the flag burst it is 0, and a
-	// second's worth of Rate is taken.
+	// BurstSize is in packets or kilobits. Without the flag burst it is 0, and the
+	// burst is one second of Rate.
 	BurstSize uint32
-	// Slot is that of the token bucket in the data path; chosen by the pipeline.
+	// Slot is the index of the token bucket in the datapath. The pipeline chooses it.
 	Slot uint32
 }
 
-// Depth is the band's bucket in packets or kilobits.
+// Depth returns the size of the token bucket in packets or kilobits.
 func (b *MeterBand) Depth() uint32 {
 	if b.BurstSize == 0 {
 		return b.Rate
@@ -53,34 +53,34 @@ func (b *MeterBand) Depth() uint32 {
 	return b.BurstSize
 }
 
-// MeterCommand says what a MeterMod does.
+// MeterCommand is the command of a MeterMod.
 type MeterCommand uint8
 
 // Commands.
 const (
 	MeterAdd    MeterCommand = iota
-	MeterModify              // fails where there is none
-	MeterDelete              // also the flows that use it; ID MeterAll: all meters
+	MeterModify              // fails if the meter does not exist
+	MeterDelete              // also deletes the flows that use the meter; ID MeterAll: all meters
 )
 
-// MeterMod is one change of the meters.
+// MeterMod is one change of the meter table.
 type MeterMod struct {
 	Command MeterCommand
 	Meter   Meter
-	Line    int // as FlowMod's
+	Line    int // line number, see FlowMod.Line
 }
 
-// meterTable is the meters with the slots of their bands.
+// meterTable holds the meters and allocates the slots of their bands.
 type meterTable struct {
 	meters map[uint32]*Meter
 	free   []uint32
 	next   uint32
 }
 
-// ApplyMeters does all of mods in order or, if it returns an error
-// (*ApplyError), nothing. Deleted meters take the flows with them that name
-// them. changed has the meters that are new or otherwise than before; the slots
-// of bands that go are used again. nowNS is CLOCK_MONOTONIC.
+// ApplyMeters applies all of mods in order. If it returns an error (*ApplyError), it
+// has changed nothing. Deleting a meter deletes the flows that name it. changed are
+// the new and modified meters. The slots of removed bands are used again. nowNS is
+// CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.meterSlots.free), p.meterSlots.next}
@@ -172,7 +172,7 @@ func (t *meterTable) release(m *Meter) {
 	}
 }
 
-// Meters lists the meters by number, or the one of that number.
+// Meters returns the meter with this number, or all meters by number for MeterAll.
 func (p *Pipeline) Meters(id uint32) []*Meter {
 	var list []*Meter
 	for _, m := range p.meters {
@@ -184,7 +184,7 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 	return list
 }
 
-// meter has the datapath count the frame, as it is now, against each band.
+// meter emits an OpMeter for each band. The datapath counts the frame as it is now.
 func (x *xlate) meter(id uint32) {
 	m := x.p.meters[id]
 	if m == nil {
@@ -196,10 +196,10 @@ func (x *xlate) meter(id uint32) {
 	}
 }
 
-// Text
+// Parsing and formatting
 
-// ParseMeterMod parses a meter as ovs-ofctl's add-meter, mod-meter and
-// del-meters take it. Errors are *ParseError.
+// ParseMeterMod parses a meter in the syntax of ovs-ofctl's add-meter, mod-meter and
+// del-meters. Errors are *ParseError.
 func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 	mod := MeterMod{Command: command, Meter: Meter{ID: MeterAll}}
 	m := &mod.Meter
@@ -249,7 +249,7 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 	return mod, m.parseBands(bandsText)
 }
 
-// parseBands reads bands, each of which begins with type.
+// parseBands parses bands. Each band begins with type.
 func (m *Meter) parseBands(text string) error {
 	for {
 		t, rest, ok := nextToken(text)
@@ -296,8 +296,8 @@ func (m *Meter) parseBands(text string) error {
 	return nil
 }
 
-// ParseMeterMods parses a file of meters, one a line; # begins a comment. The
-// first error ends it, and names its line.
+// ParseMeterMods parses a file of meters, one on each line; # begins a comment. It
+// stops at the first error, which names its line.
 func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 	var mods []MeterMod
 	err := eachLine(r, func(line int, text string) error {
@@ -309,7 +309,7 @@ func ParseMeterMods(r io.Reader, command MeterCommand) ([]MeterMod, error) {
 	return mods, err
 }
 
-// FormatMeter is the meter in one line, which ParseMeterMod reads back.
+// FormatMeter returns the meter as one line that ParseMeterMod accepts.
 func FormatMeter(m *Meter) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "meter=%d", m.ID)

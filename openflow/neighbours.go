@@ -5,13 +5,13 @@ import (
 	"net/netip"
 )
 
-// neighbours is what hosts have said of their addresses, in ARP and neighbour
-// discovery. Whoever lies there is believed here as he would be by the hosts, unless
-// a port has declared the address.
+// neighbours holds the addresses that hosts have announced in ARP and neighbour
+// discovery. An announcement is believed, true or not, as hosts believe it, unless a
+// port has declared the address.
 type neighbours struct {
 	limit   int
-	entries map[neighbourKey]*list.Element // of *neighbour
-	ages    map[uint32]*list.List          // by port, seen longest ago first; none empty
+	entries map[neighbourKey]*list.Element // values are *neighbour
+	ages    map[uint32]*list.List          // by port, least recently seen first; no list is empty
 }
 
 type neighbourKey struct {
@@ -27,8 +27,8 @@ type neighbour struct {
 	seenNS uint64
 }
 
-// newNeighbours holds limit addresses, half of them of one port: at either limit the
-// port that has most gives up the one seen longest ago.
+// newNeighbours returns a table of at most limit addresses, at most half of them from
+// one port. At either limit the port with the most loses the least recently seen one.
 func newNeighbours(limit int) neighbours {
 	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
@@ -40,7 +40,7 @@ func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	return 0, false
 }
 
-// learn reports whether find answers otherwise from now on.
+// learn adds or refreshes an address. It reports whether the result of find changes.
 func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (changed bool) {
 	changed = true
 	if e := n.entries[key]; e != nil {
@@ -72,7 +72,7 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire returns how many it has removed.
+// expire removes the addresses unseen for ageNS and returns their number.
 func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {

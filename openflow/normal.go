@@ -7,16 +7,15 @@ import (
 
 const (
 	multicastBit = 1 << 40
-	// Frames to 01:80:c2:00:00:00 to 0f stay on their link (IEEE 802.1Q-2022
-	// table 8-1), as Open vSwitch has it with forward-bpdu=false. A flow that names
-	// the port to output to still forwards them.
+	// reservedGroup is the range 01:80:c2:00:00:00 to 0f. Frames to it stay on their
+	// link (IEEE 802.1Q-2022 table 8-1), as in Open vSwitch with forward-bpdu=false.
+	// A flow with an output to a named port still forwards them.
 	reservedGroup     = 0x0180c2000000
 	reservedGroupMask = ^uint64(0xf)
 )
 
-// flood sends to all ports but the one the frame came from, uplinks, and those of
-// other segments;
-// withFlags heeds NoFlood and split horizon.
+// flood sends to all ports except the one that the frame came from, uplinks, and
+// ports of other segments. withFlags applies NoFlood and split horizon.
 func (x *xlate) flood(withFlags bool) {
 	x.usedPorts = true
 	in := x.inPort()
@@ -37,7 +36,7 @@ func (x *xlate) flood(withFlags bool) {
 	}
 }
 
-// normal is a learning switch: per segment and VLAN, one table of addresses.
+// normal is a learning switch with one table of addresses for each segment and VLAN.
 func (x *xlate) normal() {
 	in := x.inPort()
 	from, ok := x.env.Port(in)

@@ -2,9 +2,9 @@ package openflow
 
 import "net/netip"
 
-// A vxlan port with a list of remotes is an overlay without a control plane, as
-// RFC 7348 section 4 has it without multicast in the underlay: what is for all
-// goes to each remote, and where an address is, its frames tell.
+// A vxlan port with a list of remotes is an overlay without a control plane (RFC 7348
+// section 4) and without multicast in the underlay. Broadcasts go to each remote, and
+// the switch learns the place of an address from its frames.
 
 // replicate sends to every remote of the port.
 func (x *xlate) replicate(port *PortInfo) {
@@ -13,15 +13,15 @@ func (x *xlate) replicate(port *PortInfo) {
 	}
 }
 
-// towards is the port with one remote.
+// towards returns a copy of the port with a single remote.
 func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
 	one := *p
 	one.Remote, one.Remotes, one.FlowRemote = remote, nil, false
 	return &one
 }
 
-// origin is the remote that a frame of a port with Remotes came from, to be
-// learnt; invalid for other ports.
+// origin returns the remote that sent a frame to a port with Remotes, for learning.
+// It is invalid for other ports.
 func (x *xlate) origin(port *PortInfo) netip.Addr {
 	if port.Kind != PortTunnel || len(port.Remotes) == 0 {
 		return netip.Addr{}

@@ -7,15 +7,15 @@ import (
 	"unique"
 )
 
-// PackedMatch is a Match in as few bytes as it needs, for keeping many of them:
-// masks are shared, values have only the words that the mask has. Equal matches
-// are equal when packed. The zero PackedMatch matches everything.
+// PackedMatch is a compact Match: masks are shared, and values hold only the words in
+// which the mask is not 0. Equal matches are equal when packed. The zero PackedMatch
+// matches everything.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
-	values string              // words of Value under a mask, little endian, in order
+	values string              // words of Value in which the mask is not 0, little endian, in order
 }
 
-// Pack returns m packed.
+// Pack returns m in packed form.
 func (m *Match) Pack() PackedMatch {
 	if m.Mask == (Flow{}) {
 		return PackedMatch{}
@@ -30,7 +30,7 @@ func (m *Match) Pack() PackedMatch {
 	return PackedMatch{mask: unique.Make(m.Mask), values: string(values)}
 }
 
-// Unpack is the reverse of Pack.
+// Unpack reverses Pack.
 func (p PackedMatch) Unpack() (m Match) {
 	if p.values == "" {
 		return m
@@ -46,20 +46,20 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
-// word is number n of those that the mask has.
+// word returns the n-th packed word of the value.
 func (p PackedMatch) word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 }
 
-// Within tells whether every flow of p is one of o.
+// Within reports whether every flow of p is in o.
 func (p PackedMatch) Within(o *Match) bool {
 	m := p.Unpack()
 	return m.Within(o)
 }
 
-// Format is FormatMatch of p.
+// Format returns the text of FormatMatch.
 func (p PackedMatch) Format(names Names) string {
 	m := p.Unpack()
 	return FormatMatch(&m, names)
@@ -71,7 +71,7 @@ func (p PackedMatch) Compare(o PackedMatch) int {
 	return cmp.Or(slices.Compare(a.Value[:], b.Value[:]), slices.Compare(a.Mask[:], b.Mask[:]))
 }
 
-// Covers tells whether f is in the set.
+// Covers reports whether f is in the set.
 func (p PackedMatch) Covers(f *Flow) bool {
 	m := p.Unpack()
 	return m.Covers(f)

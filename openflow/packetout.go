@@ -8,18 +8,18 @@ import (
 	"weft/packet"
 )
 
-// PacketOut is a frame of the operator's own, and what is to be done with it.
+// PacketOut is a frame from the operator and the actions for it.
 type PacketOut struct {
-	// Flow is what the frame does not say itself: in_port, tunnel fields, metadata
-	// and registers.
+	// Flow holds the fields that are not in the frame: in_port, tunnel fields,
+	// metadata and registers.
 	Flow    Flow
 	Frame   []byte
 	Actions []Action
 }
 
 // ParsePacketOut parses the argument of packet-out in ovs-ofctl's syntax:
-// in_port=PORT,packet=HEX,actions=ACTION[,ACTION...]. Among the actions, TABLE
-// stands for the tables. Errors are *ParseError.
+// in_port=PORT,packet=HEX,actions=ACTION[,ACTION...]. Among the actions, TABLE stands
+// for the tables. Errors are *ParseError.
 func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	words, actions, ok, err := cutActions(text)
 	if err != nil {
@@ -30,7 +30,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	}
 	var po PacketOut
 	var match Match
-	setField(&match, FInPort, value64(uint64(PortController)), ones(32)) // OpenFlow 1.5, 7.3.6: of no port
+	setField(&match, FInPort, value64(uint64(PortController)), ones(32)) // OpenFlow 1.5, 7.3.6: the default in_port
 	for {
 		t, rest, ok := nextToken(words)
 		if !ok {
@@ -58,7 +58,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	return po, nil
 }
 
-// word takes one word before the actions.
+// word parses one word before the actions.
 func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if t.key == "packet" {
 		frame, err := hex.DecodeString(t.value)
@@ -95,8 +95,8 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	return nil
 }
 
-// wrongHex says where a text, of a frame perhaps too long to be shown, is not
-// hexadecimal.
+// wrongHex returns the error for an invalid hexadecimal frame. It quotes only the
+// wrong place, since the frame may be long.
 func wrongHex(t token) error {
 	const want = "pairs of hexadecimal digits, not "
 	for i, r := range t.value {
@@ -107,8 +107,8 @@ func wrongHex(t token) error {
 	return wrong(t.key, want+"%d", len(t.value))
 }
 
-// Execute runs actions on a frame whose flow is given. The translation is of that
-// frame alone: its Mask means nothing.
+// Execute runs actions on a frame with this flow. The translation is valid for this
+// frame only: its Mask has no meaning.
 func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, error) {
 	if err := p.checkReferences(actions); err != nil {
 		return Translation{}, err
@@ -117,7 +117,7 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])
 	for w := flowtable.WTunID; w < flowtable.WTunID+flowtable.TunnelWords; w++ {
-		x.keep[w] = 0 // as if an action had set them: the frame has none
+		x.keep[w] = 0 // as if an action had set these fields: the frame does not have them
 	}
 	x.base, x.baseKeep = x.flow, x.keep
 	x.list(actions)
@@ -125,7 +125,7 @@ func (p *Pipeline) Execute(actions []Action, flow *Flow, env Env) (Translation, 
 	return x.done(), nil
 }
 
-// intoTables runs the frame as it is now through the tables from the first.
+// intoTables runs the frame, as it is now, through the tables, starting with table 0.
 func (x *xlate) intoTables() {
 	if x.descend() {
 		x.pipeline(0, true)

@@ -7,10 +7,10 @@ import (
 	"weft/flowtable"
 )
 
-// ParseError says which word of a text was wrong and what was expected in its
-// place. Its text is one line.
+// ParseError names the wrong word of a text and the text that was expected instead.
+// Its message is one line.
 type ParseError struct {
-	Line     int // 1-based line of a file; 0: not from a file
+	Line     int // line number in a file, from 1; 0: not from a file
 	Word     string
 	Expected string
 }
@@ -29,11 +29,11 @@ func wrong(word, expected string, args ...any) error {
 
 const expectedKeyword = "a match field such as in_port, dl_dst or nw_src, a protocol such as ip or tcp, or priority, table, cookie or actions"
 
-// shorthands are the protocols that stand for an EtherType and a protocol.
+// shorthands are the words that stand for an EtherType and a protocol.
 var shorthands = []struct {
 	name  string
 	eth   uint64
-	proto uint64 // 0: none
+	proto uint64 // 0: no protocol
 }{
 	{"ip", ethIPv4, 0}, {"ip4", ethIPv4, 0}, {"ipv4", ethIPv4, 0}, {"icmp", ethIPv4, protoICMP}, {"tcp", ethIPv4, protoTCP},
 	{"udp", ethIPv4, protoUDP}, {"sctp", ethIPv4, protoSCTP},
@@ -42,7 +42,7 @@ var shorthands = []struct {
 	{"arp", ethARP, 0}, {"rarp", ethRARP, 0},
 }
 
-// notYet are fields of ovs-fields(7) that Weft does not have.
+// notYet are the fields of ovs-fields(7) that Weft does not support.
 var notYet = map[string]bool{}
 
 func init() {
@@ -55,11 +55,10 @@ func init() {
 	}
 }
 
-// token is a word of flow or action text: key, key=value, key:value or
-// key(value).
+// token is a word of flow or action text: key, key=value, key:value or key(value).
 type token struct {
 	key, value string
-	delim      byte // '=', ':', '(' or 0 for a key alone
+	delim      byte // '=', ':', '('; 0: a key alone
 	text       string
 }
 
@@ -67,7 +66,7 @@ const separators = ", \t\r\n"
 
 func isSeparator(c byte) bool { return c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// nextToken takes the first token off s; ok is false at the end.
+// nextToken cuts the first token off s. ok is false at the end.
 func nextToken(s string) (t token, rest string, ok bool) {
 	for s != "" && isSeparator(s[0]) {
 		s = s[1:]
@@ -94,7 +93,7 @@ func nextToken(s string) (t token, rest string, ok bool) {
 	return t, s[end+skip:], true
 }
 
-// flagWords are the flags of a flow, in the order in which they are shown.
+// flagWords are the flags of a flow, in the order of output.
 var flagWords = []struct {
 	word string
 	flag Flags
@@ -103,7 +102,7 @@ var flagWords = []struct {
 	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
 }
 
-// keyEnd is where the key at the start of s ends; a key may be quoted.
+// keyEnd returns the end of the key at the start of s. A key may be quoted.
 func keyEnd(s string) int {
 	if s[0] == '"' {
 		return quotedEnd(s, 0)
@@ -116,8 +115,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd finds the first of delims in s from at, outside of quotes and of
-// parentheses opened in between.
+// valueEnd returns the position of the first of delims in s from at, ignoring quoted
+// text and parentheses opened after at.
 func valueEnd(s string, at int, delims string) int {
 	depth := 0
 	for at < len(s) {
@@ -137,7 +136,7 @@ func valueEnd(s string, at int, delims string) int {
 	return at
 }
 
-// quotedEnd is the position behind the string quoted from at on.
+// quotedEnd returns the position behind the quoted string that begins at at.
 func quotedEnd(s string, at int) int {
 	for i := at + 1; i < len(s); i++ {
 		switch s[i] {
@@ -150,25 +149,25 @@ func quotedEnd(s string, at int) int {
 	return len(s)
 }
 
-// parseMode says what a text is for.
+// parseMode is the purpose of a text.
 type parseMode struct {
 	command Command
 	filter  bool // dump-flows, del-flows: no actions, out_port allowed
 }
 
-// ParseFlowMod parses one flow in ovs-ofctl's syntax, as add-flow (Add),
-// mod-flows (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict) take it.
-// A nil names knows no port by name. Errors are *ParseError.
+// ParseFlowMod parses one flow in ovs-ofctl's syntax of add-flow (Add), mod-flows
+// (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict). A nil names knows no
+// port by name. Errors are *ParseError.
 //
-// As ovs-ofctl does, it leaves out match fields whose prerequisites the match
-// lacks, and says so in FlowMod.Notes.
+// Like ovs-ofctl, it ignores match fields whose prerequisites are missing in the
+// match, and says so in FlowMod.Notes.
 func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
 	p := flowParser{names: names, mode: parseMode{command: command, filter: command >= Delete}}
 	return p.parse(text)
 }
 
-// ParseFilter parses the argument of dump-flows: a match with table,
-// cookie/mask and out_port, perhaps "". The result is a loose Delete.
+// ParseFilter parses the argument of dump-flows: a match with table, cookie/mask and
+// out_port, or "". The result is a loose Delete.
 func ParseFilter(text string, names Names) (FlowMod, error) {
 	return ParseFlowMod(text, Delete, names)
 }
@@ -177,10 +176,10 @@ var commandWords = map[string]Command{
 	"add": Add, "modify": Modify, "modify_strict": ModifyStrict, "delete": Delete, "delete_strict": DeleteStrict,
 }
 
-// ParseFlowMods parses a file of flows, one a line; # begins a comment. A line
-// may begin with add, modify, modify_strict, delete or delete_strict, as those
-// of ovs-ofctl --bundle; without, it is a command. The first error ends it, and
-// names its line. What it returns does not hold on to text.
+// ParseFlowMods parses a file of flows, one on each line; # begins a comment. A line
+// may begin with add, modify, modify_strict, delete or delete_strict, as in ovs-ofctl
+// --bundle; other lines use command. It stops at the first error, which names its
+// line. The result does not refer to the memory of text.
 func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error) {
 	mods := make([]FlowMod, 0, countFlows(text))
 	lists := actionLists{}
@@ -211,8 +210,9 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 	return mods, nil
 }
 
-// countFlows is at least the number of flows in a file, for the room they take, but at
-// most what a file may have: a file of comments takes no room.
+// countFlows returns an upper bound for the number of flows in a file, to allocate
+// room for them. It is at most the number that a file may have, and small for a file
+// of comments.
 func countFlows(text string) (n int) {
 	most := min(len(text)/shortestFlow+1, maxFileFlows)
 	for text != "" && n < most {
@@ -228,12 +228,12 @@ func countFlows(text string) (n int) {
 	return n
 }
 
-// maxFileFlows is the number of lines with flows in a file: as many flows as the tables
-// hold, and some that delete. A line beyond it is refused, and the file with it.
+// maxFileFlows bounds the lines with flows in a file: as many flows as the tables
+// hold, and some deletes. A file with more is refused.
 const maxFileFlows = 1<<20 + 1<<12
 
-// shortestFlow is the number of bytes of the shortest flow that can be added,
-// with its newline.
+// shortestFlow is the length of the shortest flow that can be added, with its
+// newline.
 const shortestFlow = len("action=1\n")
 
 // maxLine bounds a line of a file of flows, in bytes.
@@ -248,23 +248,25 @@ func (p *flowParser) line(text string, command Command) (FlowMod, error) {
 	return p.parse(text)
 }
 
-// flowParser is the state of one flow text.
+// flowParser is the state of parsing one flow.
 type flowParser struct {
 	names Names
 	mode  parseMode
 	mod   FlowMod
-	match Match // of mod
+	match Match // match of mod
 	lists actionLists
 }
 
-// actionLists are lists of actions by their text, of those that mean the same
-// behind every match: flows of one file share them. nil: nothing is shared.
+// actionLists holds lists of actions by their text, so that the flows of a file share
+// them. It holds only lists that mean the same with every match. nil: nothing is
+// shared.
 type actionLists map[string][]Action
 
-// maxActionLists bounds the lists that one file's flows share.
+// maxActionLists bounds the lists that the flows of one file share. Further lists are
+// not shared.
 const maxActionLists = 1024
 
-// keep notes a list, unless what it means depends on more than its text.
+// keep stores a list, unless its meaning depends on more than its text.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -298,8 +300,8 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 	}
 }
 
-// cutActions splits a flow where its actions begin: as for ovs-ofctl, at the
-// first "action", whatever else the word has, and the = behind it.
+// cutActions splits a flow before its actions. Like ovs-ofctl it splits at the first
+// "action", whatever word contains it, and at the = behind it.
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {
@@ -332,7 +334,8 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// A change that selects by no cookie sets it, to 0 if none was given.
+		// A change that does not select by cookie sets the cookie, to 0 if none was
+		// given.
 		mod.ModifyCookie = true
 	}
 	if mod.Command == Add && mod.CookieMask != 0 {
@@ -354,7 +357,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	return *mod, nil
 }
 
-// word takes one word of the match part.
+// word parses one word of the match.
 func (p *flowParser) word(t token) error {
 	for i := range shorthands {
 		if s := &shorthands[i]; s.name == t.key {
@@ -383,8 +386,8 @@ func (p *flowParser) word(t token) error {
 func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
-		// Text may write nothing where a value was meant, and only tcp_flags
-		// reads that as a value; the field's own parser decides.
+		// The value may be missing. Only tcp_flags accepts that, so the field's own
+		// parser decides.
 		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
@@ -400,7 +403,8 @@ func (p *flowParser) keyValue(t token) error {
 	return set(p, t)
 }
 
-// setting is what takes a word that is no match field; nil: nothing does.
+// setting returns the function that parses a word which is no match field, or nil if
+// there is none.
 func (p *flowParser) setting(key string) func(*flowParser, token) error {
 	switch key {
 	case "table":
@@ -467,8 +471,8 @@ func (p *flowParser) table(t token) error {
 	return nil
 }
 
-// cookie takes cookie=value, the new cookie of added and modified flows, or
-// cookie=value/mask, which selects.
+// cookie parses cookie=value, the new cookie of added and modified flows, or
+// cookie=value/mask, which selects flows.
 func (p *flowParser) cookie(t token) error {
 	value, mask, masked := strings.Cut(t.value, "/")
 	v, ok := parseSigned(value)
@@ -490,8 +494,7 @@ func (p *flowParser) cookie(t token) error {
 	return nil
 }
 
-// parseSigned reads a 64-bit number that may be written as a negative one: a
-// mask of -1 is all bits.
+// parseSigned parses a 64-bit number that may be negative: a mask of -1 is all bits.
 func parseSigned(s string) (uint64, bool) {
 	digits, negative := strings.CutPrefix(s, "-")
 	v, ok := parseUint(digits, ^uint64(0))
@@ -501,10 +504,10 @@ func parseSigned(s string) (uint64, bool) {
 	return v, ok
 }
 
-// location is a part of a Flow that several fields share, with what a match
-// must say before it may use it.
+// location is a part of a Flow that several fields share, with the prerequisites of
+// which a match needs one to use it.
 type location struct {
-	field FieldID // names it
+	field FieldID // field for messages
 	word  int
 	mask  uint64
 	anyOf []prereq
@@ -531,8 +534,8 @@ var locations = []location{
 	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
 }
 
-// normalize takes out of the match what lacks its prerequisites, in the order
-// in which they build on each other.
+// normalize removes the parts of the match whose prerequisites are missing, in the
+// order in which they depend on each other.
 func (p *flowParser) normalize() error {
 	m := &p.match
 	for i := range locations {
@@ -569,7 +572,7 @@ func (mod *FlowMod) note(l *location) {
 }
 
 // ParseKey parses a frame as trace takes it: a match without masks, whose other
-// fields are 0. Metadata and registers are left out: a frame has none.
+// fields are 0. It ignores metadata and registers, which a frame does not have.
 func ParseKey(text string, names Names) (flowtable.Key, error) {
 	var k flowtable.Key
 	mod, err := ParseFlowMod(text, Delete, names)

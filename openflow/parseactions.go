@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// MaxActionDepth bounds how deep clone may nest in text.
+// MaxActionDepth bounds the nesting of clone in text. Deeper nesting is an error.
 const MaxActionDepth = 16
 
-// ParseActions parses a list of actions on its own: prerequisites that only a
-// match can meet are not checked.
+// ParseActions parses a list of actions without a match. It does not check
+// prerequisites that only a match can meet.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, table: TableAll}
 	return a.whole(text)
@@ -27,39 +27,39 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// lenient notes an action that leaves frames without its field as they are.
+// lenient records an action that has no effect on frames without its field.
 func (p *actionParser) lenient(t token, needs prereq) {
 	if p.inSet {
-		return // what executes the set does not know the match
+		return // the action set is executed without knowledge of the match
 	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
 	}
 }
 
-// actionParser is the state of one list of actions.
+// actionParser is the state of parsing one list of actions.
 type actionParser struct {
 	names    Names
-	table    uint8 // of the flow; TableAll: unknown
-	checked  bool  // refuse set_field and the like of fields match lacks
-	match    Match // what is known of the frame before the next action
+	table    uint8 // table of the flow; TableAll: unknown
+	checked  bool  // refuse actions on fields that match does not have
+	match    Match // known bits of the frame before the next action
 	depth    int
 	nested   bool
-	inSet    bool   // within write_actions
-	inExec   bool   // within ct(exec())
-	toTables bool   // output to TABLE is allowed, as in packet-out
-	last     string // the instruction that the list has come to
-	rank     int    // of last
-	// loose is an action of OpenFlow 1.0 that frames may lack the field for, and
-	// looseNeeds what it wants; strict an action of later versions, which allow
-	// no such thing.
+	inSet    bool   // inside write_actions
+	inExec   bool   // inside ct(exec())
+	toTables bool   // allow output to TABLE, as in packet-out
+	last     string // last instruction so far
+	rank     int    // rank of last
+	// loose is an action of OpenFlow 1.0 whose field the frames may lack, and
+	// looseNeeds the field's prerequisite. strict is set by actions of later
+	// versions, which do not allow such an action in the list.
 	loose      string
 	looseNeeds prereq
 	strict     bool
 }
 
-// actionWords parse one action each, by its name. It is filled by init because
-// clone parses actions in turn.
+// actionWords are the functions that parse an action, by its name. init fills the map
+// because clone parses actions recursively.
 var actionWords map[string]func(*actionParser, token) (Action, error)
 
 func init() {
@@ -82,7 +82,7 @@ func init() {
 	}
 }
 
-// actionsNotYet are actions of ovs-actions(7) that Weft does not have.
+// actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
 const actionsNotYet = " enqueue set_queue pop_queue bundle bundle_load multipath nat " +
 	"push pop exit sample conjunction push_mpls pop_mpls set_mpls_label set_mpls_tc " +
 	"set_mpls_ttl dec_mpls_ttl encap decap dec_nsh_ttl check_pkt_larger delete_field "
@@ -119,11 +119,11 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 	}
 }
 
-// maxListed bounds the actions of one flow.
+// maxListed bounds the actions of one flow. More are an error.
 const maxListed = 4096
 
-// Ranks of OpenFlow 1.1's instructions, in the order in which they must come:
-// each once, but for the actions.
+// Ranks of OpenFlow 1.1's instructions, in their required order. Only actions may
+// come more than once.
 const (
 	orderMeter = iota
 	orderActions
@@ -133,7 +133,7 @@ const (
 	orderGoto
 )
 
-// order holds actions to OpenFlow 1.1's order of instructions.
+// order checks OpenFlow 1.1's order of instructions.
 func (p *actionParser) order(t token, kind ActionKind) error {
 	rank := orderActions
 	switch kind {
@@ -175,7 +175,7 @@ func (p *actionParser) one(t token) (Action, error) {
 	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
 		return Action{}, wrong(t.text, "an action that weft supports")
 	}
-	no, err := parsePort(t.key, p.names) // whatever follows it, as ovs-ofctl reads it
+	no, err := parsePort(t.key, p.names) // like ovs-ofctl, ignore the text behind it
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
@@ -212,7 +212,7 @@ func (p *actionParser) output(t token) (Action, error) {
 	return Action{Kind: ActOutputReg, Src: src}, nil
 }
 
-// parseSubfield reads field, field[], field[bit] or field[from..to].
+// parseSubfield parses field, field[], field[bit] or field[from..to].
 func parseSubfield(text string) (Subfield, bool) {
 	name, bits := text, ""
 	if open := strings.IndexByte(text, '['); open >= 0 {
@@ -245,13 +245,13 @@ func parseSubfield(text string) (Subfield, bool) {
 }
 
 func parseBit(s string) (int, bool) {
-	n, err := strconv.ParseInt(s, 10, 16) // a sign is no error: -0 is 0
+	n, err := strconv.ParseInt(s, 10, 16) // a sign is allowed: -0 is 0
 	return int(n), err == nil && n >= 0
 }
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// readable checks that the frames the flow matches have the field.
+// readable checks that the frames that the flow matches have the field.
 func (p *actionParser) readable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if len(f.oxm) == 0 {
@@ -259,7 +259,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	}
 	needs := f.needs
 	if s.Field == FVLANVID {
-		return nil // of a frame without a tag it is 0, and not written
+		return nil // a frame without a tag reads as 0, and is not written
 	}
 	if p.checked && !needs.met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
@@ -323,7 +323,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	case masked && !f.maskable:
 		return Action{}, wrong(value, "a value without a mask for %s", f.name)
 	case id == FVLANVID || id == FDLVLAN:
-		// OFPVID_PRESENT may or may not be written; it is implied.
+		// OFPVID_PRESENT is optional and implied
 		v = v.andNot(value64(vlanCFI))
 	case id == FNwTOS && v[1]&^tosDSCP != 0:
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
@@ -339,7 +339,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
 }
 
-// assume notes what is known of the frame once the action has been executed.
+// assume records the bits that are known after the action.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
 	dst.put(&p.match.Value, v, mask)
 	dst.put(&p.match.Mask, mask, mask)
@@ -359,7 +359,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok || v[0] != 0 || negative && strings.HasPrefix(digits, "+") {
 		return Action{}, wrong(value, "a number of at most 64 bits")
 	}
-	if negative { // in two's complement of 64 bits, as the oracle reads it
+	if negative { // two's complement of 64 bits, as in ovs-ofctl
 		v[1] = -v[1]
 	}
 	if v.bitLen() > int(dst.Bits) {
@@ -397,7 +397,7 @@ func (p *actionParser) move(t token) (Action, error) {
 	return Action{Kind: ActMove, Src: src, Dst: dst}, nil
 }
 
-// etherTypes of VLAN tags: 802.1Q and 802.1ad.
+// EtherTypes of VLAN tags: 802.1Q and 802.1ad.
 const (
 	tpid8021Q  = 0x8100
 	tpid8021ad = 0x88a8
@@ -439,12 +439,11 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
 }
 
-// modField parses the mod_ actions of a whole field. Those of OpenFlow 1.0 need
-// no prerequisites in the match: frames without the field are left as they are.
-// ethernetThere is an Ethernet address that something else may follow, which the
-// oracle leaves out.
+// ethernetThere matches an Ethernet address with text behind it, which ovs-ofctl
+// ignores.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
+// leadingEthernet returns the Ethernet address at the start of text, or all of text.
 func leadingEthernet(text string) string {
 	found := ethernetThere.FindStringSubmatch(text)
 	if found != nil && !(strings.HasSuffix(found[1], ":0") && text[len(found[1])]|0x20 == 'x') { // 0x begins a number
@@ -453,6 +452,9 @@ func leadingEthernet(text string) string {
 	return text
 }
 
+// modField returns the parser of a mod_ action of a whole field. The mod_ actions of
+// OpenFlow 1.0 need no prerequisites in the match: they leave frames without the field
+// unchanged.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
@@ -468,7 +470,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 			return Action{}, wrong(t.text, "an IPv4 address as a.b.c.d for %s", t.key)
 		}
 		switch id {
-		case FIPECN, FIPTTL: // not of OpenFlow 1.0
+		case FIPECN, FIPTTL: // OpenFlow 1.0 does not have these
 			if err := p.readable(t, whole(id)); err != nil && !p.inSet {
 				return Action{}, err
 			}
@@ -490,7 +492,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 
 func (p *actionParser) decTTL(t token) (Action, error) {
 	p.lenient(t, needIP)
-	// Controller ids may follow; Weft has no controllers to tell.
+	// Controller ids are accepted and ignored: Weft has no controllers.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
 			return Action{}, wrong(t.text, "dec_ttl")
@@ -505,8 +507,8 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
 	case p.table != TableAll && v <= uint64(p.table):
-		// A flow whose text names no table may name any, as ovs-ofctl has it; a
-		// loop ends at MaxResubmits.
+		// Like ovs-ofctl, accept any table if the flow's text names none. A loop ends
+		// at MaxResubmits.
 		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
@@ -525,7 +527,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		if rest != "" && rest[0] != ',' { // what is behind two commas is not looked at
+		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores the text behind two commas
 			return a, wrong(t.text, "resubmit(PORT,TABLE)")
 		}
 		port, table = strings.TrimLeft(port, " "), strings.TrimLeft(table, " ")
@@ -579,7 +581,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.nested, inner.rank = true, 0
-	inner.strict = false // a clone makes ovs-ofctl forget what was before it
+	inner.strict = false // ovs-ofctl forgets at a clone what came before it
 	sub, err := inner.parse(t.value)
 	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err

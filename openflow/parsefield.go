@@ -8,8 +8,9 @@ import (
 	"weft/flowtable"
 )
 
-// setField makes m match v on the bits of mask of a field, whatever it matched
-// there before, and what ovs-fields(7) says the VLAN fields imply.
+// setField makes m match v on the bits of mask of a field, replacing any earlier
+// match of the field. For VLAN fields it also sets the bits that ovs-fields(7) says
+// they imply.
 func setField(m *Match, id FieldID, v, mask Value128) {
 	if mask.isZero() {
 		unsetField(m, id)
@@ -43,7 +44,7 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	}
 }
 
-// unsetField lets m match any value of a field again.
+// unsetField makes m match any value of a field.
 func unsetField(m *Match, id FieldID) {
 	switch id {
 	case FDLVLAN, FVLANVID:
@@ -88,7 +89,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // which integers read as any value, and others refuse
+		text = "0/0" // integer fields accept any value, other formats refuse it
 	}
 	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
@@ -111,8 +112,8 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	return nil
 }
 
-// parseFieldValue parses value[/mask] in the field's own format. Without a
-// mask, mask is all ones of the field's size in bytes.
+// parseFieldValue parses value[/mask] in the field's own format. Without a mask, mask
+// is all ones in the field's size in bytes.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
 	mask = ones(8 * uint(f.bytes))
@@ -143,7 +144,7 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses a value or a mask of a field; whole is what errors name.
+// parseScalar parses a value or a mask of a field. Errors quote whole.
 func parseScalar(f *field, text, whole string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -167,7 +168,8 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
-		// As strtoull reads it: 64 bits, so only fields as wide can take it.
+		// Like strtoull it reads 64 bits, so only fields of 64 bits accept a negative
+		// number.
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.bitLen() > 8*int(f.bytes) {
@@ -183,7 +185,7 @@ func maskHint(f *field) string {
 	return ""
 }
 
-// addrValue is the address as a number: 32 bits of an IPv4 address.
+// addrValue returns the address as a number; an IPv4 address has 32 bits.
 func addrValue(a netip.Addr) Value128 {
 	if a.Is4() {
 		b := a.As4()
@@ -196,7 +198,7 @@ func addrValue(a netip.Addr) Value128 {
 	return v
 }
 
-// valueAddr is the reverse for width 32 or 128.
+// valueAddr converts a number of width 32 or 128 to an address.
 func valueAddr(v Value128, width uint) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})
@@ -221,7 +223,7 @@ func parseEthernet(text string) (Value128, bool) {
 	return value64(v), true
 }
 
-// parseIPv4 takes a.b.c.d in decimal, zeros in front allowed.
+// parseIPv4 parses a.b.c.d in decimal, with leading zeros allowed.
 func parseIPv4(text string) (Value128, bool) {
 	var v uint64
 	for n := range 4 {
@@ -235,7 +237,7 @@ func parseIPv4(text string) (Value128, bool) {
 	return value64(v), true
 }
 
-// Fragment keywords as value and mask of ip_frag.
+// Keywords of ip_frag with their values and masks.
 var fragWords = []struct {
 	word     string
 	v, mask  uint64
@@ -257,11 +259,11 @@ func parseFrag(text string) (v, mask Value128, err error) {
 	return v, mask, wrong(text, "no, yes, first, later or not_later")
 }
 
-// tcpFlagNames are bits 0 and up of tcp_flags (RFC 9293 section 3.1; bit 8 was
-// RFC 3540's nonce sum).
+// tcpFlagNames are the names of the bits of tcp_flags from bit 0 on (RFC 9293 section
+// 3.1; bit 8 was RFC 3540's nonce sum).
 var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"}
 
-// parseTCPFlags takes +syn-ack (those bits), syn|ack (all bits), and numbers.
+// parseTCPFlags parses +syn-ack (only these bits), syn|ack (all bits) and numbers.
 func parseTCPFlags(text string) (v, mask Value128, err error) {
 	if text == "" || text == "0/0" {
 		return v, mask, nil
@@ -321,16 +323,16 @@ func tcpFlag(name string) uint64 {
 	return 0
 }
 
-// reservedPorts are the names of ovs-actions(7)'s standard ports, in any case.
+// reservedPorts are the names of the reserved ports of ovs-actions(7), in any case.
 var reservedPorts = map[string]uint32{
 	"in_port": PortInPort, "table": PortTable, "normal": PortNORMAL, "flood": PortFlood, "all": PortAll,
 	"controller": PortController, "local": PortLocal, "none": PortNone, "any": PortNone,
 }
 
-// parsePort takes a number, a standard port's name, or the name of a port,
+// parsePort parses a number, the name of a reserved port, or the name of a port,
 // which may be quoted.
 func parsePort(text string, names Names) (uint32, error) {
-	const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the standard ports
+	const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the reserved ports
 	if v, ok := parseDecimal(text, 1<<32-1); ok {
 		switch {
 		case v <= 0xffff:

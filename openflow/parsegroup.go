@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseGroupMod parses a group as ovs-ofctl's add-group (GroupAdd), mod-group
-// (GroupModify, GroupPut) and del-groups (GroupDelete) take it. Errors are
+// ParseGroupMod parses a group in the syntax of ovs-ofctl's add-group (GroupAdd),
+// mod-group (GroupModify, GroupPut) and del-groups (GroupDelete). Errors are
 // *ParseError.
 func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, error) {
 	p := groupParser{names: names, mod: GroupMod{Command: command, Group: Group{ID: GroupAny}}}
@@ -39,9 +39,9 @@ func ParseGroupMod(text string, command GroupCommand, names Names) (GroupMod, er
 	return p.mod, p.check()
 }
 
-// ParseGroupMods parses a file of groups, one a line; # begins a comment. A line
-// may begin with add, modify, add_or_mod or delete. The first error ends it, and
-// names its line.
+// ParseGroupMods parses a file of groups, one on each line; # begins a comment. A
+// line may begin with add, modify, add_or_mod or delete. It stops at the first error,
+// which names its line.
 func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod, error) {
 	words := map[string]GroupCommand{"add": GroupAdd, "modify": GroupModify, "add_or_mod": GroupPut, "delete": GroupDelete}
 	var mods []GroupMod
@@ -58,8 +58,8 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls do for each line that is not empty or a comment, and numbers
-// its errors.
+// eachLine calls do for each line that is neither empty nor a comment. It adds the
+// line number to errors.
 func eachLine(r io.Reader, do func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -86,7 +86,7 @@ func tooLong(line int) error {
 	return &ParseError{Line: line, Word: "line", Expected: fmt.Sprintf("at most %d bytes", maxLine)}
 }
 
-// groupParser is the state of one group's text.
+// groupParser is the state of parsing one group.
 type groupParser struct {
 	names          Names
 	mod            GroupMod
@@ -164,7 +164,7 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket takes what stands between two words bucket=. What is no setting is an
+// bucket parses the text between two words bucket=. A word that is no setting is an
 // action.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
@@ -227,7 +227,7 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 	return false, nil
 }
 
-// check holds a group to what its type wants.
+// check checks the requirements of the group's type.
 func (p *groupParser) check() error {
 	g := &p.mod.Group
 	seen := make(map[uint32]bool)
@@ -250,8 +250,8 @@ func (p *groupParser) check() error {
 	return nil
 }
 
-// FormatGroup is the group as dump-groups shows it, without the leading blank.
-// ParseGroupMod reads it back.
+// FormatGroup returns the group as dump-groups shows it, without the leading blank.
+// ParseGroupMod accepts the result.
 func FormatGroup(g *Group, names Names) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "group_id=%d,type=%s", g.ID, groupTypeWords[g.Type])
@@ -286,5 +286,5 @@ func (p *actionParser) group(t token) (Action, error) {
 	if !ok {
 		return Action{}, wrong(t.text, "group:NUMBER")
 	}
-	return Action{Kind: ActGroup, Value: value64(uint64(uint32(v)))}, nil // its low 32 bits, as ovs-ofctl reads it
+	return Action{Kind: ActGroup, Value: value64(uint64(uint32(v)))}, nil // the lower 32 bits, as in ovs-ofctl
 }

@@ -6,20 +6,20 @@ import (
 	"weft/flowtable"
 )
 
-// prefixField is a field whose rules' prefixes a table keeps in a trie, so that
-// a lookup can tell from the first bits of an address that no rule of a subtable
-// has it, and look at no more than those.
+// prefixField is a field whose prefixes in the rules are kept in a trie. From the
+// first bits of an address a look-up can then tell that no rule of a subtable
+// matches, and the mask gets only these bits.
 type prefixField struct {
 	word  uint8
-	shift uint8 // of a field of one word
-	bits  uint8 // 128: word and the next one
-	// steps are the numbers of bits that a lookup may look at, rising. It could
-	// look at fewer, but each number makes a mask of its own, and a sender that
-	// chooses addresses would choose among them: so it has a few to choose from.
+	shift uint8 // offset in the word, for a field of one word
+	bits  uint8 // 128: the field takes word and the next one
+	// steps are the numbers of bits that a look-up may use, rising. Fewer bits would
+	// often do, but each number of bits gives a different mask, and a sender that
+	// chooses addresses could then create many masks. The steps bound their number.
 	steps []uint8
 }
 
-// prefixFields in the order of stages.
+// prefixFields are in the order of stages.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
@@ -34,10 +34,10 @@ var (
 	steps128 = []uint8{0, 16, 32, 48, 64, 128}
 )
 
-// stage in which the field's words are looked at.
+// stage returns the stage of the field's words.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
-// value is the field of f, its most significant bit in that of the result.
+// value returns the field of f, aligned to the most significant bit of the result.
 func (p *prefixField) value(f *Flow) Value128 {
 	if p.bits == 128 {
 		return Value128{f[p.word], f[p.word+1]}
@@ -45,8 +45,8 @@ func (p *prefixField) value(f *Flow) Value128 {
 	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
-// mask is where the first n bits of the field lie: hi in Flow[word], lo in the
-// next word.
+// mask returns the place of the first n bits of the field: hi in Flow[word], lo in
+// the next word.
 func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	m := prefixMask(n)
 	if p.bits == 128 {
@@ -55,7 +55,7 @@ func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	return m[0] >> (64 - p.bits) << p.shift, 0
 }
 
-// prefixMask has the n most significant bits set.
+// prefixMask returns a value whose n most significant bits are set.
 func prefixMask(n uint8) Value128 {
 	if n >= 64 {
 		return Value128{^uint64(0), ^(^uint64(0) >> (n - 64))}
@@ -63,7 +63,7 @@ func prefixMask(n uint8) Value128 {
 	return Value128{^(^uint64(0) >> n), 0}
 }
 
-// length is that of the prefix that mask has of the field.
+// length returns the length of the field's prefix in mask.
 func (p *prefixField) length(mask *Flow) uint8 {
 	v := p.value(mask)
 	n := bits.LeadingZeros64(^v[0])
@@ -73,7 +73,7 @@ func (p *prefixField) length(mask *Flow) uint8 {
 	return uint8(min(n, int(p.bits)))
 }
 
-// round is the step for n bits.
+// round returns the lowest step of at least n bits.
 func (p *prefixField) round(n uint8) uint8 {
 	for _, s := range p.steps {
 		if n <= s {
@@ -83,35 +83,34 @@ func (p *prefixField) round(n uint8) uint8 {
 	return p.bits
 }
 
-// prefixTrie is the prefixes of one field that rules have, with the number of
-// rules of each. It is a binary trie whose nodes without a rule and with one
-// branch are left out.
+// prefixTrie holds the prefixes of one field in the rules, with the number of rules
+// of each. It is a binary trie that omits nodes with one branch and no rule.
 type prefixTrie struct {
-	nodes []prefixNode // 0: none; 1: the root, if there is any
+	nodes []prefixNode // index 0 means none; 1 is the root of a trie that is not empty
 	free  []uint32
 }
 
-// prefixNode is one prefix: the first length bits of value, the rest 0.
+// prefixNode is one prefix: the first length bits of value; the other bits are 0.
 type prefixNode struct {
 	value    Value128
-	children [2]uint32 // by the bit behind the prefix
+	children [2]uint32 // index of a node, by the bit behind the prefix
 	rules    uint32
 	length   uint8
 }
 
-// prefixFound is what a lookup of one value found.
+// prefixFound is the result of looking up one value.
 type prefixFound struct {
-	// lengths has a bit for the length of each prefix that the value has.
+	// lengths has a bit set for the length of each prefix of the value.
 	lengths [3]uint64
-	// looked is the number of leading bits that lengths depends on.
+	// looked is the number of leading bits on which lengths depends.
 	looked uint8
 	done   bool
 }
 
 func (f *prefixFound) has(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
-// lookup finds the prefixes of v. What it finds, every value with the same first
-// looked bits has.
+// lookup finds the prefixes of v. Every value with the same first looked bits has the
+// same prefixes.
 func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 	found.done = true
 	if len(t.nodes) == 0 {
@@ -130,14 +129,14 @@ func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 		if n.children == [2]uint32{} {
 			return found
 		}
-		found.looked++ // the next bit chooses between a branch and none, or another
+		found.looked++ // the next bit selects one of two branches, or a branch or none
 		if at = n.children[bitAt(v, n.length)]; at == 0 {
 			return found
 		}
 	}
 }
 
-// bitAt is bit n of v, counted from the most significant.
+// bitAt returns bit n of v, counted from the most significant.
 func bitAt(v Value128, n uint8) int {
 	if n < 64 {
 		return int(v[0] >> (63 - n) & 1)
@@ -145,8 +144,7 @@ func bitAt(v Value128, n uint8) int {
 	return int(v[1] >> (127 - n) & 1)
 }
 
-// commonPrefix is the number of leading bits that a and b have in common, limit
-// at most.
+// commonPrefix returns the number of leading bits that a and b share, at most limit.
 func commonPrefix(a, b Value128, limit uint8) uint8 {
 	n := bits.LeadingZeros64(a[0] ^ b[0])
 	if n == 64 {
@@ -155,7 +153,7 @@ func commonPrefix(a, b Value128, limit uint8) uint8 {
 	return uint8(min(n, int(limit)))
 }
 
-// add counts a rule with the first length bits of v.
+// add adds a rule with the first length bits of v.
 func (t *prefixTrie) add(v Value128, length uint8) {
 	v = v.and(prefixMask(length))
 	if len(t.nodes) == 0 {
@@ -182,7 +180,8 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split makes node at the prefix of length bits, and what it was its child.
+// split inserts a node for the first length bits at node at; the old node becomes its
+// child.
 func (t *prefixTrie) split(at uint32, length uint8) {
 	child := t.node(t.nodes[at])
 	n := &t.nodes[at]
@@ -201,7 +200,7 @@ func (t *prefixTrie) node(n prefixNode) uint32 {
 	return uint32(len(t.nodes) - 1)
 }
 
-// remove takes back one add.
+// remove undoes one add.
 func (t *prefixTrie) remove(v Value128, length uint8) {
 	v = v.and(prefixMask(length))
 	parent, at := uint32(0), uint32(1)
@@ -224,7 +223,7 @@ func (t *prefixTrie) remove(v Value128, length uint8) {
 	}
 }
 
-// tidy replaces a node that has no rule and one branch by that branch.
+// tidy replaces a node that has one branch and no rule by that branch.
 func (t *prefixTrie) tidy(at uint32) {
 	n := &t.nodes[at]
 	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {

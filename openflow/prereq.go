@@ -2,8 +2,8 @@ package openflow
 
 import "weft/flowtable"
 
-// prereq is a requirement of ovs-fields(7) that a match must meet before it may
-// use a field, and a frame before an action touches it.
+// prereq is a requirement of ovs-fields(7). A match must meet it before it may use a
+// field, and a frame before an action touches the field.
 type prereq uint8
 
 const (
@@ -23,7 +23,7 @@ const (
 	needNDAdvert
 	// needPorts: TCP, UDP or SCTP, for mod_tp_src.
 	needPorts
-	// needCT: IP and a valid connection's state.
+	// needCT: IP and the state of a valid connection.
 	needCT
 	needCTIPv4
 	needCTIPv6
@@ -38,7 +38,7 @@ var prereqTexts = [...]string{
 	needCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", needCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
-// EtherTypes and protocols with a name of their own.
+// EtherTypes and protocol numbers.
 const (
 	ethIPv4 = 0x0800
 	ethARP  = 0x0806
@@ -55,11 +55,12 @@ const (
 	ndAdvert  = 136
 )
 
-// prober reads bits of what prerequisites are checked against: a match, where
-// a bit that is not matched is unknown, or a frame in translation, which notes
-// that the bits were looked at.
+// prober reads the bits that prerequisites check. A match does not know the bits that
+// it does not match. A frame in translation knows all bits and records which were
+// read.
 type prober interface {
-	// probe returns the bits of mask in Flow[word], and whether all are known.
+	// probe returns the bits of mask in Flow[word], and whether all of them are
+	// known.
 	probe(word int, mask uint64) (v uint64, known bool)
 }
 
@@ -67,7 +68,7 @@ func (m *Match) probe(word int, mask uint64) (uint64, bool) {
 	return m.Value[word] & mask, m.Mask[word]&mask == mask
 }
 
-// met tells whether p holds for what q reads.
+// met reports whether q meets p.
 func (p prereq) met(q prober) bool {
 	switch p {
 	case needNothing:
@@ -134,8 +135,8 @@ func hasProto(q prober, proto uint64) bool {
 	return known && v>>protoAt == proto
 }
 
-// notLater tells that q is not known to be a later fragment: those have no
-// transport header.
+// notLater reports whether q may have a transport header: it is not known to be a
+// later fragment.
 func notLater(q prober) bool {
 	v, _ := q.probe(frames, flowtable.FragLater<<fragAt)
 	return v == 0

@@ -9,35 +9,36 @@ import (
 	"weft/internal/share"
 )
 
-// Frozen is where the translation of a frame goes on after the datapath has done
-// what translation cannot know the outcome of. Equal values go on alike.
+// Frozen is the state with which a translation continues after the datapath has done
+// something whose result translation cannot know, such as tracking. Equal values
+// continue identically.
 type Frozen struct {
 	Table uint8
-	// State is what only the tables know: metadata and registers.
+	// State is metadata and registers, which only the tables know.
 	State [FlowWords - flowtable.KeyWords]uint64
-	// Tunnel are those bits of the tunnel fields that flows have set.
+	// Tunnel has the bits of the tunnel fields that flows have set; TunnelSet is
+	// their mask.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
 	// ActionSet is the text of the action set, "" if it is empty.
 	ActionSet string
 }
 
-// Freezer is what an Env implements that can resume translations.
+// Freezer is implemented by an Env that can resume translations.
 type Freezer interface {
-	// Freeze returns the recirc_id under which f is found from now on; ok is false
-	// if there is no room for a further one of the port that the frame came in on.
+	// Freeze returns the recirc_id under which Frozen finds f from now on. ok is
+	// false if the quota of port, which received the frame, is full.
 	Freeze(port uint32, f *Frozen) (id uint32, ok bool)
-	// Frozen returns what is found under id.
+	// Frozen returns the state stored under id.
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// MaxFrozen bounds a RecircTable. Ports share it (see share.Ports): a sender whose frames
-// end up in registers makes an id of each. Beyond its share a port's ct with a table
-// drops.
+// MaxFrozen bounds a RecircTable. Each port has a quota (see share.Ports), since a
+// sender whose frames end up in registers can create an id with every frame. Beyond
+// the quota, a ct with a table drops the port's frames.
 const MaxFrozen = 1 << 16
 
-// RecircTable implements Freezer. An id comes of what it stands for, so that a
-// control process which translates the same flows finds the ids that an earlier
-// one has given.
+// RecircTable implements Freezer. An id is a hash of its state, so that a restarted
+// control process with the same flows finds the same ids.
 type RecircTable struct {
 	mu   sync.Mutex
 	byID map[uint32]*frozenEntry
@@ -47,11 +48,11 @@ type RecircTable struct {
 
 type frozenEntry struct {
 	frozen Frozen
-	port   uint32 // whose share it counts against: of the frame that made it
-	used   bool   // since the last Collect
+	port   uint32 // port whose quota the id counts against
+	used   bool   // used since the last Collect
 }
 
-// NewRecircTable makes an empty table.
+// NewRecircTable returns an empty table.
 func NewRecircTable() *RecircTable {
 	return &RecircTable{byID: map[uint32]*frozenEntry{}, ids: map[Frozen]uint32{}, own: share.New(MaxFrozen)}
 }
@@ -91,7 +92,8 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect forgets what was not used since the last Collect and is not needed.
+// Collect removes the ids that were not used since the last Collect and are not
+// needed.
 func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,15 +108,15 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	}
 }
 
-// Shares calls visit for each port that has ids or was refused some, and returns how
-// many are in use and how often ports were refused in all.
+// Shares calls visit for each port that has ids or was refused some. It returns the
+// number of ids in use and the number of refusals for all ports.
 func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.byID), r.own.Each(visit)
 }
 
-// Len is the number of ids in use.
+// Len returns the number of ids in use.
 func (r *RecircTable) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,17 +1,17 @@
 package openflow
 
-// Segment is what normal, flood and all stay within: the VNI of the port that a
-// frame came in on, plus one; 0 where that port has none. Frames of one VNI reach
-// ports of that VNI and ports that have none, which take part in every VNI as a
-// trunk does. From one VNI to another only an output that names a port leads.
+// Segment is the domain of normal, flood and all: the VNI of the port that received
+// the frame, plus one, or 0 if that port has none. Frames of a VNI reach the ports of
+// this VNI and ports without a VNI, which take part in every VNI as a trunk does.
+// Only an output that names a port leads from one VNI to another.
 type Segment uint32
 
 func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
 
-// VNI is the segment's; ok is false for that of ports without one.
+// VNI returns the segment's VNI; ok is false for the segment of ports without one.
 func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }
 
-// segment is that of a frame that came in on port.
+// segment returns the segment of a frame that came in on port.
 func (x *xlate) segment(port *PortInfo) Segment {
 	switch {
 	case port.Kind == PortTunnel && port.FlowVNI:
@@ -22,8 +22,8 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes tells whether a frame of the segment may reach the port without being sent
-// there by name.
+// takes reports whether normal, flood and all may send a frame of the segment to the
+// port.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
@@ -31,8 +31,8 @@ func (p *PortInfo) takes(s Segment) bool {
 	return segmentOf(p.VNI) == s
 }
 
-// sendWithin sends to a port that takes the segment: through a port whose VNI the
-// flow decides, with the segment's.
+// sendWithin sends to a port that takes the segment. If the flow decides the port's
+// VNI, it uses the segment's.
 func (x *xlate) sendWithin(port *PortInfo, s Segment) {
 	if s != 0 && port.FlowVNI {
 		within := *port

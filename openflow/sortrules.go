@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// SortKey is what rules are sorted by: their priority, or a field of their match.
+// SortKey is a key to sort rules by: their priority, or a field of their match.
 type SortKey struct {
 	field   FieldID // FNone: the priority
 	falling bool
 }
 
-// ParseSortKey reads priority or the name of a field, with - before it to sort from
-// the largest down. Errors are *ParseError.
+// ParseSortKey parses priority or the name of a field. A leading - sorts in falling
+// order. Errors are *ParseError.
 func ParseSortKey(text string) (SortKey, error) {
 	name, falling := strings.CutPrefix(text, "-")
 	id, ok := fieldNames[name]
@@ -23,8 +23,8 @@ func ParseSortKey(text string) (SortKey, error) {
 	return SortKey{id, falling}, nil
 }
 
-// SortRules sorts by the first key, where that is equal by the next, and so on.
-// Rules that do not match a field come last, whichever way it is sorted.
+// SortRules sorts by the first key, then by the next among equals, and so on. Rules
+// that do not match a field come last in either order.
 func SortRules(rules []*Rule, keys []SortKey) {
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		for _, k := range keys {
@@ -59,7 +59,8 @@ func missing(has bool) int {
 	return 1
 }
 
-// value is that of the key's field in r's match; false: r does not match it.
+// value returns the value of the key's field in r's match, or false if r does not
+// match the field.
 func (k SortKey) value(r *Rule) (Value128, bool) {
 	m := r.Match.Unpack()
 	s := whole(k.field)

@@ -6,35 +6,35 @@ import (
 	"slices"
 )
 
-// Command says what a FlowMod does.
+// Command is the command of a FlowMod.
 type Command uint8
 
 // Commands.
 const (
-	Add          Command = iota // replaces a rule of equal match and priority
-	Modify                      // the actions of all rules within Match; adds if there is none
-	ModifyStrict                // of the rule of equal match and priority; adds if there is none
-	Delete                      // all rules within Match
-	DeleteStrict                // the rule of equal match and priority
+	Add          Command = iota // replaces a rule with equal match and priority
+	Modify                      // changes the actions of all rules within Match; adds a rule if there is none
+	ModifyStrict                // changes the rule with equal match and priority; adds it if there is none
+	Delete                      // deletes all rules within Match
+	DeleteStrict                // deletes the rule with equal match and priority
 )
 
 const (
 	// Tables is the number of tables: 0 to 254.
 	Tables = 255
-	// TableAll stands for every table in changes and filters, and for the
-	// current table in resubmit.
+	// TableAll selects all tables in changes and filters, and the current table in
+	// resubmit.
 	TableAll = 0xff
-	// DefaultPriority is that of a flow whose text names none.
+	// DefaultPriority is the priority of a flow whose text names none.
 	DefaultPriority = 32768
-	// DefaultRules is the number of rules a pipeline takes unless Limits says
-	// otherwise. Adding beyond it fails.
+	// DefaultRules is the maximum number of rules of a pipeline unless Limits sets
+	// another. Adding more fails.
 	DefaultRules = 2 << 20
 )
 
 // Flags of a FlowMod and a Rule.
 type Flags uint16
 
-// Flags, in the words of ovs-ofctl(8).
+// Flags, with the words of ovs-ofctl(8).
 const (
 	SendFlowRem Flags = 1 << iota
 	CheckOverlap
@@ -46,36 +46,36 @@ const (
 // FlowMod is one change of the tables, or a selection of rules.
 type FlowMod struct {
 	Command  Command
-	Table    uint8 // TableAll: every table; when it adds, table 0
+	Table    uint8 // TableAll: every table; an add uses table 0
 	Priority uint16
 	Match    PackedMatch
-	// Cookie and CookieMask select the rules to modify or delete. NewCookie is
-	// that of added rules, and with ModifyCookie of modified ones.
+	// Cookie and CookieMask select the rules to modify or delete. NewCookie is the
+	// cookie of added rules and, with ModifyCookie, of modified rules.
 	Cookie, CookieMask, NewCookie uint64
 	ModifyCookie                  bool
-	// ByOutPort lets a delete or selection take only rules that output to
-	// OutPort.
+	// ByOutPort restricts a delete or selection to rules that output to OutPort.
 	ByOutPort bool
-	// ByOutGroup lets it take only rules that name group OutGroup.
+	// ByOutGroup restricts it to rules that name group OutGroup.
 	ByOutGroup               bool
 	OutGroup                 uint32
 	OutPort                  uint32
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// LearnLimit is of flows of Table and NewCookie, for ApplyLearned; 0: none.
+	// LearnLimit is the maximum number of flows with Table and NewCookie, for
+	// ApplyLearned; 0: no limit.
 	LearnLimit uint32
 	Actions    []Action
-	// Notes are remarks for the operator on text that was accepted, one line each.
+	// Notes are remarks for the operator about accepted text, one line each.
 	Notes []string
-	// Line is that of the file it comes from, 1 the first; 0: from none.
+	// Line is the line number in the file, from 1; 0: not from a file.
 	Line int
 }
 
-// Rule is a flow in a table. Apply alone changes it (Modify replaces Actions,
-// Cookie and ModifiedNS), Credit its statistics, Finished its timeouts.
+// Rule is a flow in a table. Only Apply changes it (Modify replaces Actions, Cookie
+// and ModifiedNS), Credit its statistics, and Finished its timeouts.
 type Rule struct {
-	// Slot is unique among the rules there are, small, and stable. That of a
+	// Slot is a small, stable number, unique among the current rules. The slot of a
 	// removed rule is used again only after the next Apply or Expire.
 	Slot                     uint32
 	Table                    uint8
@@ -85,66 +85,66 @@ type Rule struct {
 	Flags                    Flags
 	// Removed is set once the rule is in no table.
 	Removed bool
-	Why     Why // it was removed
+	Why     Why // reason of its removal
 	Cookie  uint64
 	Match   PackedMatch
 	Actions []Action
 	// CreatedNS and ModifiedNS are CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
-	// Packets and Bytes that hit the rule, and UsedNS, when the last did
+	// Packets and Bytes count hits of the rule. UsedNS is the time of the last hit
 	// (CLOCK_MONOTONIC, 0: never).
 	Packets, Bytes, UsedNS uint64
 
-	next *Rule // in the classifier, of the same hash
+	next *Rule // next rule with the same hash in the classifier
 }
 
-// Credit counts packets and bytes that hit r, the last at usedNS
-// (CLOCK_MONOTONIC). The pipeline's owner calls it alone.
+// Credit adds packets and bytes to r's counters; the last came at usedNS
+// (CLOCK_MONOTONIC). It needs exclusive access to the pipeline.
 func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 	r.Packets += packets
 	r.Bytes += bytes
 	r.UsedNS = max(r.UsedNS, usedNS)
 }
 
-// FlowMod is the Add that makes the rule again. It shares Actions with r.
+// FlowMod returns the Add that makes the same rule. It shares Actions with r.
 func (r *Rule) FlowMod() FlowMod {
 	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
 		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
 		Flags: r.Flags, Actions: r.Actions}
 }
 
-// Limits bound a pipeline.
+// Limits limit a pipeline.
 type Limits struct {
-	Rules int // in all tables; 0: DefaultRules
+	Rules int // rules in all tables; 0: DefaultRules
 }
 
-// Changes is what an Apply did. A rule that was replaced is in Removed, its
+// Changes are the effects of an Apply. A replaced rule is in Removed and its
 // successor in Added.
 type Changes struct {
 	Added, Modified, Removed []*Rule
 }
 
-// Pipeline is the tables. See the package comment for who may call what when.
+// Pipeline is the set of tables. See the package comment for concurrency.
 type Pipeline struct {
 	tables     [Tables]classifier
 	rules      []*Rule  // index: slot
-	free       []uint32 // slots to use again
-	leaving    []uint32 // slots to use again after the next change
+	free       []uint32 // slots that can be used again
+	leaving    []uint32 // slots that can be used again after the next change
 	count      int
 	limit      int
 	config     [Tables]TableConfig
 	counts     [Tables]int
 	groups     map[uint32]*Group
-	groupStats map[uint32]*GroupStats // of groups
-	watching   bool                   // a group watches a port
+	groupStats map[uint32]*GroupStats // by group number
+	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // its meters are those above
-	learnt     map[learnKey]*learnGroup // of learn actions that have a limit or delete_learned
-	orphans    []learnKey               // whose last learn action has gone
+	meterSlots meterTable               // free slots; its meters are not used, see meters above
+	learnt     map[learnKey]*learnGroup // keys of learn actions with a limit or delete_learned
+	orphans    []learnKey               // keys whose last learn action with delete_learned was removed
 	generation uint64
 }
 
-// NewPipeline returns empty tables.
+// NewPipeline returns a pipeline without rules.
 func NewPipeline(l Limits) *Pipeline {
 	if l.Rules == 0 {
 		l.Rules = DefaultRules
@@ -152,13 +152,14 @@ func NewPipeline(l Limits) *Pipeline {
 	return &Pipeline{limit: l.Rules}
 }
 
-// Len is the number of rules.
+// Len returns the number of rules.
 func (p *Pipeline) Len() int { return p.count }
 
-// Generation changes with every Apply or Expire that changed a rule.
+// Generation returns a number that changes with every change of rules, groups or
+// meters.
 func (p *Pipeline) Generation() uint64 { return p.generation }
 
-// Rule returns the rule of that slot, nil if there is none.
+// Rule returns the rule with this slot, or nil.
 func (p *Pipeline) Rule(slot uint32) *Rule {
 	if int(slot) >= len(p.rules) {
 		return nil
@@ -166,10 +167,10 @@ func (p *Pipeline) Rule(slot uint32) *Rule {
 	return p.rules[slot]
 }
 
-// ApplyError says which change of an Apply failed.
+// ApplyError is the failure of one change of an Apply.
 type ApplyError struct {
-	Index int // into the FlowMods
-	Line  int // of the file that it comes from; 0: from none
+	Index int // index of the change
+	Line  int // line number, see FlowMod.Line
 	Err   error
 }
 
@@ -181,18 +182,18 @@ func (e *ApplyError) Error() string {
 }
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// bundle is an Apply in progress, with what takes its changes back.
+// bundle is an Apply in progress, with the functions that undo its changes.
 type bundle struct {
 	p       *Pipeline
 	nowNS   uint64
 	changes Changes
 	undo    []func()
-	victims map[uint8][]*Rule // of evictions, by table
+	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply does all of mods in order or, if it returns an error (*ApplyError),
-// nothing. nowNS is CLOCK_MONOTONIC. It keeps mods' Actions, which the caller
-// does not change any more.
+// Apply applies all of mods in order. If it returns an error (*ApplyError), it has
+// changed nothing. nowNS is CLOCK_MONOTONIC. It keeps the Actions of mods, which the
+// caller must not change any more.
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -207,7 +208,7 @@ func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return b.changes, nil
 }
 
-// bundleMark is how far a bundle has come.
+// bundleMark is a point in a bundle to which takeBack can return.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -215,23 +216,24 @@ func (b *bundle) mark() bundleMark {
 	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
 }
 
-// takeBack undoes what was done since m.
+// takeBack undoes all changes since m.
 func (b *bundle) takeBack(m bundleMark) {
 	for _, undo := range slices.Backward(b.undo[m.undo:]) {
 		undo()
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // some are back
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the undone removals may be candidates for eviction again
 }
 
-// releaseSlots makes the slots of rules removed by the change before usable.
+// releaseSlots frees the slots of rules that the previous change removed.
 func (p *Pipeline) releaseSlots() {
 	p.free = append(p.free, p.leaving...)
 	p.leaving = p.leaving[:0]
 }
 
-// settle cleans up what one bundle did to the same rule more than once.
+// settle cleans up the lists of changes if one bundle changed the same rule more than
+// once.
 func (b *bundle) settle() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
@@ -251,7 +253,7 @@ func (b *bundle) settle() {
 	})
 }
 
-// apply does m. What it has done when it fails is to be taken back.
+// apply applies m. If it fails, the caller must undo its changes.
 func (b *bundle) apply(m *FlowMod) error {
 	err := b.do(m)
 	if err == nil {
@@ -387,9 +389,9 @@ func (p *Pipeline) take(r *Rule, why Why) {
 	p.noteLearnt(r, -1)
 }
 
-// Expire removes the rules whose hard timeout has passed since they were added
-// or modified, or whose idle timeout has since they were hit; their Why says
-// which, hard before idle.
+// Expire removes the rules whose hard timeout has passed since they were added or
+// modified, or whose idle timeout has passed since their last hit. Why says which;
+// hard precedes idle.
 func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
@@ -423,8 +425,8 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	return gone
 }
 
-// Select returns the rules that filter, from ParseFilter, selects: by table,
-// then falling priority, then age.
+// Select returns the rules that filter (from ParseFilter) selects, ordered by table,
+// falling priority and age.
 func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {

@@ -5,26 +5,26 @@ import (
 	"weft/packet"
 )
 
-// MaxTags bounds the VLAN tags translation keeps account of, the frame's own
-// two included. A push beyond it ends the translation as DropNoHeadroom.
+// MaxTags bounds the VLAN tags that translation tracks, the frame's own two included.
+// Pushing more ends the translation as DropNoHeadroom.
 const MaxTags = 6
 
-// tag is a VLAN tag of the frame, or where one would be.
+// tag is a VLAN tag of the frame, or the place of a missing one.
 type tag struct {
-	tpid uint16 // 0: the frame's own
-	tci  uint16 // with vlanCFI if the tag is there, else 0
-	own  uint8  // 1 or 2: the frame's own outer or inner; 0: pushed
-	keep uint16 // bits of tci that are the frame's own
+	tpid uint16 // 0: the TPID that the frame arrived with
+	tci  uint16 // has vlanCFI set if the tag exists, otherwise 0
+	own  uint8  // 1 or 2: the frame's own outer or inner tag; 0: pushed
+	keep uint16 // bits of tci that no action has changed
 }
 
-// tagStack is the tags of a frame, outermost first. Below those pushed there
-// are the frame's own two, there or not.
+// tagStack holds the tags of a frame, outermost first. Below the pushed tags are the
+// frame's own two, existing or not.
 type tagStack struct {
 	n int
 	t [MaxTags]tag
 }
 
-// frameTags are the tags of a frame as it came.
+// frameTags returns the tags of a frame as it arrived.
 func frameTags(key *flowtable.Key) tagStack {
 	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[frames]>>innerTCI)
 	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: allVLAN}, {tci: inner, own: 2, keep: allVLAN}}}
@@ -32,7 +32,7 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// at returns tag i; one that is not there and never was beyond the end.
+// at returns tag i, or a missing tag beyond the end.
 func (s *tagStack) at(i int) *tag {
 	if i < s.n {
 		return &s.t[i]
@@ -57,7 +57,7 @@ func (s *tagStack) push(t tag) bool {
 	return true
 }
 
-// present are the tags that are there.
+// present returns the tags that exist.
 func (s *tagStack) present(buf *[MaxTags]tag) []tag {
 	n := 0
 	for _, t := range s.t[:s.n] {
@@ -69,7 +69,7 @@ func (s *tagStack) present(buf *[MaxTags]tag) []tag {
 	return buf[:n]
 }
 
-// lookTag notes that bits of a tag matter.
+// lookTag adds bits of a tag to the mask.
 func (x *xlate) lookTag(t *tag, bits uint16) {
 	bits &= t.keep
 	switch t.own {
@@ -80,14 +80,14 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 	}
 }
 
-// tagged tells whether there is a tag.
+// tagged reports whether the frame has a tag.
 func (x *xlate) tagged() bool {
 	t := x.tags.at(0)
 	x.lookTag(t, vlanCFI)
 	return t.tci&vlanCFI != 0
 }
 
-// syncTags writes the two outer tags into the flow.
+// syncTags copies the two outer tags to the flow.
 func (x *xlate) syncTags() {
 	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
 	x.flow[frames] = x.flow[frames]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
@@ -102,7 +102,7 @@ func (x *xlate) pushTag(tpid, tci uint16) {
 	x.syncTags()
 }
 
-// modTag changes bits of the outer tag, which it pushes if there is none.
+// modTag changes bits of the outer tag, or pushes a tag if there is none.
 func (x *xlate) modTag(v, mask uint16) {
 	if !x.tagged() {
 		x.pushTag(tpid8021Q, v&mask)
@@ -114,7 +114,7 @@ func (x *xlate) modTag(v, mask uint16) {
 	x.syncTags()
 }
 
-// setTCI writes bits of vlan_tci, whose vlanCFI makes and removes the tag.
+// setTCI writes bits of vlan_tci. Its bit vlanCFI pushes or pops the tag.
 func (x *xlate) setTCI(v, mask uint16) {
 	there := x.tagged()
 	stays := there
@@ -132,8 +132,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits what makes the base's tags those of the flow: as few pops as
-// can be, one change, and pushes.
+// commitTags emits the actions that turn the base's tags into the flow's: as few pops
+// as possible, at most one change, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return
@@ -158,8 +158,8 @@ func (x *xlate) commitTags() {
 		if change {
 			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
 		} else if t.tpid == 0 {
-			// One of the frame's own, restored after a clone: its TPID is not part
-			// of the key.
+			// One of the frame's own tags, restored after a clone. The key does not
+			// contain its TPID.
 			a.U16 = tpid8021Q
 		}
 		x.emit(a)

@@ -5,12 +5,12 @@ import (
 	"weft/packet"
 )
 
-// Translation of ct. What tracking finds only the datapath knows: the translation
-// ends with a further look-up there, and goes on with the table that ct names
-// when that look-up misses (recirc.go).
+// Translation of ct. Only the datapath knows the result of tracking. The translation
+// therefore ends with another look-up in the datapath. When this look-up misses,
+// translation continues with the table that ct names (recirc.go).
 
-// ct emits a ct action and, if it names a table, the look-up behind it. What
-// follows goes on with the frame untracked.
+// ct emits a ct action and, if it names a table, the look-up behind it. The following
+// actions see the frame as untracked.
 func (x *xlate) ct(c *CTSpec) {
 	r := flowtable.CTRequest{Zone: c.Zone}
 	if c.ZoneSrc.Field != FNone {
@@ -23,7 +23,7 @@ func (x *xlate) ct(c *CTSpec) {
 		x.emit(a)
 	}
 	x.tracks = true
-	x.sent = x.sent || !x.halted // an effect, if nothing more: the connection is followed
+	x.sent = x.sent || !x.halted // tracking the connection is an effect, so the frame does not count as dropped
 	if c.NAT != nil {
 		x.forgetEnds()
 	}
@@ -74,7 +74,7 @@ func (x *xlate) ctBits(c *CTSpec, r *flowtable.CTRequest) {
 	}
 }
 
-// ctExec sums up what the actions of exec set.
+// ctExec collects the bits of mark and label that the actions of exec set.
 func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	for i := range list {
 		a := &list[i]
@@ -100,8 +100,8 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEnds: addresses and ports may be others now. What flows have set of them
-// is in the frame already, and must not be set again.
+// forgetEnds marks addresses and ports as the frame's own again, since NAT may change
+// them. Earlier changes to them are already in the frame and must not be repeated.
 func (x *xlate) forgetEnds() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -114,7 +114,7 @@ func (x *xlate) forgetEnds() {
 	}
 }
 
-// resumeAt emits a further look-up that goes on in table.
+// resumeAt emits a look-up after which translation continues in table.
 func (x *xlate) resumeAt(table uint8) {
 	freezer, ok := x.env.(Freezer)
 	if !ok {
@@ -132,7 +132,7 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	id, ok := freezer.Freeze(x.cameIn, &f)
 	if !ok {
-		x.wc[flowtable.WPort] |= 0xffffffff << 32 // other ports' frames may go on
+		x.wc[flowtable.WPort] |= 0xffffffff << 32 // frames of other ports may still have room
 		x.halt(packet.DropLoop)
 		return
 	}
@@ -141,7 +141,7 @@ func (x *xlate) resumeAt(table uint8) {
 	x.note("goes on in another table once it is tracked")
 }
 
-// untrack clears the ct_* fields, which are none of the frame's own from now on.
+// untrack clears the ct_* fields. From now on they do not come from the frame.
 func (x *xlate) untrack() {
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		x.flow[w], x.keep[w] = 0, 0
@@ -156,8 +156,8 @@ func (x *xlate) ctClear() {
 	x.untrack()
 }
 
-// resume begins with what was frozen under the key's recirc_id. Every megaflow
-// holds for one recirc_id: 0 is that of frames that are looked up first.
+// resume restores the state that was frozen under the key's recirc_id. Every megaflow
+// matches one recirc_id; frames in their first look-up have 0.
 func (x *xlate) resume() (table uint8, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff

@@ -10,91 +10,93 @@ import (
 	"weft/packet"
 )
 
-// Limits of one translation, those of ovs-actions(7), "Error Handling". At
-// either, and at flowtable.MaxActions, it ends: what it has sent is sent, and
-// the frame is counted under packet.DropLoop.
+// Limits of one translation, as in ovs-actions(7), "Error Handling". At one of these,
+// or at flowtable.MaxActions, the translation ends: earlier outputs stay, and the
+// frame is counted as packet.DropLoop.
 const (
 	// MaxResubmits bounds resubmits and goto_tables.
 	MaxResubmits = 4096
-	// MaxDepth bounds how deep resubmits to the same or an earlier table nest.
+	// MaxDepth bounds the nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
 )
 
-// Learn is the effect of normal on the MAC table, which control applies.
+// Learn is a change of the MAC table by normal. Control applies it.
 type Learn struct {
 	Valid   bool
 	Segment Segment
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
-	// Tunnel says that Port is one: the address is another host's guest's.
+	// Tunnel: Port is a tunnel, so MAC is behind another host.
 	Tunnel bool
-	// Announced says that the frame goes to all: whoever is to know where MAC is
-	// learns it of this frame.
+	// Announced: the frame is a broadcast or multicast, so that all hosts learn from
+	// it where MAC is.
 	Announced bool
-	// IP is what the frame, ARP or neighbour discovery, says to be MAC's address.
+	// IP is the IP address that the frame, ARP or neighbour discovery, announces for
+	// MAC.
 	IP netip.Addr
-	// Remote is where in the underlay the frame came from, on a port with Remotes.
+	// Remote is the frame's source in the underlay, for a port with Remotes.
 	Remote netip.Addr
 }
 
-// Translation is a megaflow and what comes with it. It shares nothing with the
-// pipeline but the rules.
+// Translation is a megaflow with its side effects. It shares only the rules with the
+// pipeline.
 type Translation struct {
-	// Mask has the bits of the key that the rest depends on: every key that
-	// agrees with the translated one on Mask has an equal Translation, but
-	// perhaps for Mask itself. The same key has the same Mask every time.
+	// Mask has the bits of the key on which the result depends: every key that agrees
+	// with the translated one on Mask has an equal Translation, except perhaps for
+	// Mask itself. Translating the same key again gives the same Mask.
 	Mask flowtable.Key
 	// Actions is not empty and at most flowtable.MaxActions long.
 	Actions []flowtable.Action
-	// Rules are the rules that matched, each as often as it did, in order.
+	// Rules are the matching rules in order, each as often as it matched.
 	Rules []*Rule
-	// Groups are the groups that were executed and their buckets, in order.
+	// Groups are the executed groups and buckets, in order.
 	Groups []GroupHit
-	// Drop says why nothing is sent, or, as DropLoop, why not all; else it is
-	// DropNone.
+	// Drop is the reason for which nothing is sent; DropLoop also means that not
+	// everything is sent. Otherwise it is DropNone.
 	Drop  packet.DropReason
 	Learn Learn
-	// Learned are the flows of learn actions, in order, which control adds with
-	// the first frame, unless they are Learnt, and refreshes while frames come.
+	// Learned are the flows of learn actions, in order. Control adds them with the
+	// first frame, unless they are Learnt, and refreshes them while frames come.
 	Learned []FlowMod
-	// Finished are the flows whose timeouts shrink with each frame.
+	// Finished are the flows whose timeouts every frame shortens.
 	Finished []Finished
-	// Tables are those that were looked up, or whose flows a limit of learn counts.
+	// Tables are the tables that were looked up, or whose flows a limit of learn
+	// counts.
 	Tables TableSet
-	// UsedMACs and UsedPorts tell that the result depends on the MAC table, and
-	// on which ports there are beyond those in Actions.
+	// UsedMACs: the result depends on the MAC table. UsedPorts: the result depends on
+	// which ports exist, beyond the ports in Actions.
 	UsedMACs, UsedPorts bool
 }
 
 // TableSet is a set of tables.
 type TableSet [4]uint64
 
-// Add puts a table into the set.
+// Add adds a table to the set.
 func (s *TableSet) Add(table uint8) { s[table/64] |= 1 << (table % 64) }
 
-// Meets tells whether the sets have a table in common.
+// Meets reports whether the sets have a table in common.
 func (s *TableSet) Meets(o *TableSet) bool {
 	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
 }
 
 // TraceStep is one step of a translation.
 type TraceStep struct {
-	Depth  int     // of resubmits
-	Table  uint8   // looked up, or of the list of actions
-	Lookup bool    // in Table; else the step is an action, or a note alone
-	Rule   *Rule   // that a lookup found; nil: none
-	Action *Action // to be executed
-	Flow   Flow    // before the step
-	Note   string  // an outcome the step itself does not show; else ""
+	Depth  int     // nesting of resubmits
+	Table  uint8   // table of the look-up or of the actions
+	Lookup bool    // the step is a look-up in Table; otherwise an action or a note
+	Rule   *Rule   // result of the look-up; nil: none
+	Action *Action // action to execute
+	Flow   Flow    // flow before the step
+	Note   string  // outcome that the step does not show otherwise
 }
 
-// Translate runs key through the tables, from table 0.
+// Translate runs key through the tables, starting with table 0.
 func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 	return p.Trace(key, env, nil)
 }
 
-// Trace is Translate that tells hook, unless nil, of each step.
+// Trace translates like Translate and calls hook, unless nil, for each step.
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
@@ -108,7 +110,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	return x.done()
 }
 
-// done is the result; x may be used for another translation from then on.
+// done returns the result and releases x for another translation.
 func (x *xlate) done() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
@@ -119,27 +121,26 @@ func (x *xlate) done() Translation {
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
 
-// xlate is one translation: a working copy of the frame's flow, which actions
-// change, and a base, the frame as the datapath's actions so far have made it.
-// An output first emits what makes the one of the other (commit.go).
+// xlate is one translation. flow is a working copy of the frame, which actions
+// change. base is the frame as the emitted datapath actions have made it so far.
+// Before an output, commit emits the actions that turn base into flow (commit.go).
 //
-// Soundness: keep has the bits of flow that still are the frame's own. Whatever
-// reads bits of flow does so through look, which adds those among them that
-// are kept to wc, the megaflow's mask; the others follow from what was looked
-// at before.
+// Soundness: keep has the bits of flow that still are the frame's own. All code reads
+// bits of flow through look, which adds the kept ones among them to wc, the
+// megaflow's mask. The other bits follow from bits that were looked at before.
 type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the port that the frame counts against. Nothing but a refusal may depend
-	// on it, for megaflows match it only where inPort has looked.
+	// cameIn is the port whose quota the frame counts against. Only a refusal may
+	// depend on it: megaflows match the port only if inPort has looked at it.
 	cameIn uint32
 
 	flow, keep     Flow
 	base, baseKeep Flow
 	wc             Flow
 	tags, baseTags tagStack
-	// decs counts the dec_ttls since the TTL was the frame's, while it is kept.
+	// decs counts the dec_ttls since the TTL was the frame's own, while it is kept.
 	decs, baseDecs int
 	dirty          bool // flow may differ from base
 
@@ -149,12 +150,12 @@ type xlate struct {
 	actionSet []Action
 	resubmits int
 	depth     int
-	rule      *Rule // in execution; nil: of the action set
-	table     uint8 // of rule
+	rule      *Rule // rule in execution; nil: the action set
+	table     uint8 // table of rule
 	halted    bool  // a limit was reached
 	sent      bool
-	tracks    bool              // the datapath may know the frame as tracked
-	drop      packet.DropReason // the first reason met
+	tracks    bool              // the datapath may have tracked the frame
+	drop      packet.DropReason // first reason noted
 	learn     Learn
 	learned   []FlowMod
 	finished  []Finished
@@ -171,13 +172,13 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 	for i := range key {
 		x.keep[i] = ^uint64(0)
 	}
-	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack knows of these
+	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack tracks these bits
 	x.keep[frames] &^= allVLAN << innerTCI
 	x.tags = frameTags(key)
 	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
 }
 
-// result makes the megaflow.
+// result builds the Translation.
 func (x *xlate) result() Translation {
 	t := Translation{Learn: x.learn, Learned: x.learned, Finished: x.finished, Tables: x.tables,
 		UsedMACs: x.usedMACs, UsedPorts: x.usedPorts}
@@ -187,7 +188,7 @@ func (x *xlate) result() Translation {
 		x.trim()
 		t.Drop = x.drop
 	case !x.sent:
-		x.actions = x.actions[:0] // changes to a frame that goes nowhere
+		x.actions = x.actions[:0] // changes to a frame that is not sent
 		t.Drop = x.drop
 		if t.Drop == packet.DropNone {
 			t.Drop = packet.DropFlow
@@ -204,7 +205,7 @@ func (x *xlate) result() Translation {
 	return t
 }
 
-// trim takes off what follows the last output: half of a change, perhaps.
+// trim removes the actions behind the last output, which may be half of a change.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -217,7 +218,7 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// because notes why something was not sent; the first reason stays.
+// because notes a drop reason; the first one stays.
 func (x *xlate) because(why packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = why
@@ -240,10 +241,10 @@ func (x *xlate) note(text string) {
 
 // Looking at the frame
 
-// ttlBits is the TTL in Flow[frames].
+// ttlBits are the bits of the TTL in Flow[frames].
 const ttlBits = 0xff << ttlAt
 
-// look notes that the bits of mask in flow[word] matter.
+// look adds the bits of mask in flow[word] to the megaflow's mask.
 func (x *xlate) look(word int, mask uint64) {
 	switch word {
 	case flowtable.WEthSrc:
@@ -255,7 +256,7 @@ func (x *xlate) look(word int, mask uint64) {
 			x.lookTag(x.tags.at(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {
-			mask |= ttlBits // each bit of a difference depends on all below it
+			mask |= ttlBits // each bit of a difference depends on all lower bits
 		}
 	}
 	x.wc[word] |= mask & x.keep[word]
@@ -274,7 +275,7 @@ func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
 	return x.flow[word] & mask, true
 }
 
-// read looks at a sub-field and returns it.
+// read returns a sub-field and adds its bits to the mask.
 func (x *xlate) read(s Subfield) Value128 {
 	word, hi, lo := s.mask()
 	x.look(word, hi)
@@ -291,8 +292,8 @@ func (x *xlate) inPort() uint32 {
 
 // Tables
 
-// pipeline looks up table, executes what it finds, and follows goto_table.
-// first: a miss is a table miss, not merely a resubmit without effect.
+// pipeline looks up table, executes the rule found, and follows goto_table. With
+// first a miss is a table miss; otherwise it is a resubmit without effect.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.lookup(table)
@@ -318,7 +319,7 @@ func (x *xlate) lookup(table uint8) *Rule {
 	return x.p.tables[table].lookup(&x.flow, x)
 }
 
-// execute runs a rule's actions; jump says that they end in goto_table next.
+// execute runs a rule's actions. jump reports whether they end in goto_table next.
 func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
@@ -340,7 +341,8 @@ func (x *xlate) countResubmit() bool {
 	return true
 }
 
-// descend goes one deeper, to be taken back, or ends the translation at a limit.
+// descend enters another level of nesting, which the caller must leave. It reports
+// false if a limit ends the translation.
 func (x *xlate) descend() bool {
 	if x.depth == MaxDepth {
 		x.halt(packet.DropLoop)
@@ -353,8 +355,8 @@ func (x *xlate) descend() bool {
 	return true
 }
 
-// resubmit looks up a table, as if the frame had come from the action's port,
-// and executes what it finds with the real port in place again.
+// resubmit looks up a table with the action's port as in_port. It then executes the
+// rule found with the real in_port.
 func (x *xlate) resubmit(a *Action) {
 	table := a.Table
 	if table == TableAll {
@@ -445,8 +447,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 	return 0, false
 }
 
-// clone executes actions, and the action set as they leave it, and takes their
-// changes to the frame and the set back.
+// clone executes actions and the action set as they leave it. It then undoes their
+// changes to the frame and the set.
 func (x *xlate) clone(a *Action) {
 	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
 	x.list(a.Sub)
@@ -484,11 +486,12 @@ func (x *xlate) change(a *Action) {
 	}
 }
 
-// has tells whether the frame has the field, by its prerequisites. tcp_src
-// stands for all its namesakes of mod_tp_src.
+// has reports whether the frame has the field, by its prerequisites.
 func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
 
-// set writes the bits of mask of a field, if the frame has it.
+// set writes the bits of mask of a field, if the frame has the field. tcp_src and
+// tcp_dst stand for the ports of UDP and SCTP too, since mod_tp_src and mod_tp_dst
+// use them.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
 	switch dst.Field {
 	case FVLANTCI:
@@ -528,8 +531,8 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	x.dirty = true
 }
 
-// decTTL takes one off the TTL; false says that it has run out, which ends the
-// list of actions. Frames whose TTL is high enough by its topmost bit alone
+// decTTL decrements the TTL. It reports false if the TTL has expired, which ends the
+// list of actions. Frames whose topmost set bit shows that the TTL is high enough
 // share a megaflow.
 func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {

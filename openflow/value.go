@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Value128 is an unsigned number of up to 128 bits: [0] is the upper half.
+// Value128 is an unsigned number of up to 128 bits; [0] is the upper half.
 type Value128 [2]uint64
 
 func value64(v uint64) Value128 { return Value128{0, v} }
 
-// ones is a value whose n least significant bits are set, n from 0 to 128.
+// ones returns a value whose n least significant bits are set, n from 0 to 128.
 func ones(n uint) Value128 {
 	if n >= 64 {
 		return Value128{ones64(n - 64), ^uint64(0)}
@@ -46,7 +46,7 @@ func (v Value128) shr(n uint) Value128 {
 	return Value128{v[0] >> n, v[1]>>n | v[0]<<(64-n)}
 }
 
-// bitLen is the number of bits needed to write v.
+// bitLen returns the number of bits needed to write v.
 func (v Value128) bitLen() int {
 	if v[0] != 0 {
 		return 64 + bits.Len64(v[0])
@@ -54,8 +54,8 @@ func (v Value128) bitLen() int {
 	return bits.Len64(v[1])
 }
 
-// prefixLen is the length of the prefix that v is as a mask of width bits, -1
-// if it is none.
+// prefixLen returns the prefix length of the mask v with width bits, or -1 if v is
+// not a prefix.
 func (v Value128) prefixLen(width uint) int {
 	for n := uint(0); n <= width; n++ {
 		if v == ones(width).andNot(ones(width-n)) {
@@ -87,8 +87,8 @@ func (v Value128) big() *big.Int {
 	return n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(v[1]))
 }
 
-// parseNumber reads an unsigned number as ovs-ofctl does: 0x and hexadecimal,
-// a leading 0 and octal, or decimal, perhaps with a plus sign.
+// parseNumber parses an unsigned number like ovs-ofctl: hexadecimal with 0x, octal
+// with a leading 0, or decimal, with an optional plus sign.
 func parseNumber(s string) (Value128, bool) {
 	if v, ok := parseDigits(s, 19); ok {
 		return value64(v), true
@@ -99,7 +99,7 @@ func parseNumber(s string) (Value128, bool) {
 	case len(s) > 1 && s[0] == '0' && (s[1] == 'x' || s[1] == 'X'):
 		base, s = 16, s[2:]
 		if s == "" {
-			return Value128{}, true // the oracle reads a bare 0x as 0
+			return Value128{}, true // ovs-ofctl reads a bare 0x as 0
 		}
 	case len(s) > 1 && s[0] == '0':
 		base, s = 8, s[1:]
@@ -114,8 +114,8 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
-// leadingDecimal is the number that s begins with, perhaps a negative one, 0 if
-// it begins with none: as atoi, with which ovs-ofctl reads the numbers of learn.
+// leadingDecimal returns the decimal number at the start of s, possibly negative, or
+// 0. It works like atoi, which ovs-ofctl uses for the numbers of learn.
 func leadingDecimal(s string) int64 {
 	digits, negative := strings.CutPrefix(strings.TrimPrefix(s, "+"), "-")
 	n := 0
@@ -129,8 +129,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber is the part of s that strtoull reads: ovs-ofctl leaves out what
-// stands between a number and an arrow.
+// leadingNumber returns the part of s that strtoull reads: ovs-ofctl ignores text
+// between a number and an arrow.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {
@@ -149,8 +149,8 @@ func leadingNumber(s string) string {
 	return s[:at]
 }
 
-// parseDigits reads a decimal number of at most limit digits, 19 of which fit a
-// word, that does not begin with 0 unless it is 0.
+// parseDigits parses a decimal number of at most limit digits without leading zeros;
+// 19 digits fit into a word.
 func parseDigits(s string, limit int) (v uint64, ok bool) {
 	if s == "" || len(s) > limit || s[0] == '0' && len(s) > 1 {
 		return 0, false
@@ -165,7 +165,7 @@ func parseDigits(s string, limit int) (v uint64, ok bool) {
 	return v, true
 }
 
-// parseUint is parseNumber with a limit.
+// parseUint parses a number of at most limit.
 func parseUint(s string, limit uint64) (uint64, bool) {
 	v, ok := parseNumber(s)
 	if !ok || v[0] != 0 || v[1] > limit {
@@ -174,7 +174,7 @@ func parseUint(s string, limit uint64) (uint64, bool) {
 	return v[1], true
 }
 
-// parseDecimal reads a number of a port or table: in decimal only.
+// parseDecimal parses the number of a port or table, in decimal only.
 func parseDecimal(s string, limit uint64) (uint64, bool) {
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 10, 64)
 	return v, err == nil && v <= limit
