@@ -75,3 +75,25 @@ func TestErrorsOfEveryField(t *testing.T) {
 	}
 	check("out_group=5,actions=drop", "out_group", "match field", "")
 }
+
+// Only the VLAN aliases are told to use another VLAN field. Another field without an
+// NXM or OXM name gets an error that names the field itself.
+func TestErrorOfFieldWithoutOXM(t *testing.T) {
+	other := FTunSrc
+	was := fields[other].oxm
+	fields[other].oxm = nil
+	t.Cleanup(func() { fields[other].oxm = was })
+	for id, expected := range map[FieldID]string{
+		FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]", other: "NXM or OXM name",
+	} {
+		name := fields[id].name
+		_, err := ParseFlowMod("actions=move:"+name+"->reg0["+fmt.Sprintf("0..%d", fields[id].bits-1)+"]", Add, nil)
+		pe, ok := err.(*ParseError)
+		if !ok || !strings.Contains(pe.Expected, expected) || !strings.Contains(pe.Expected, name) {
+			t.Errorf("move of %s: %v; want an error that names it and says %q", name, err, expected)
+		}
+		if id == other && ok && strings.Contains(pe.Expected, "vlan") {
+			t.Errorf("move of %s: %v; want no hint about VLAN", name, err)
+		}
+	}
+}

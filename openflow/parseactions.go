@@ -251,11 +251,18 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
+// vlanAliases are the fields that only matches accept, with the fields that actions
+// accept in their place.
+var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
+
 // readable checks that the frames that the flow matches have the field.
 func (p *actionParser) readable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if len(f.oxm) == 0 {
-		return wrong(t.text, "a field of its own, such as vlan_vid or vlan_tci[0..11], in place of %s", f.name)
+		if other, ok := vlanAliases[s.Field]; ok {
+			return wrong(t.text, "%s in place of its alias %s", other, f.name)
+		}
+		return wrong(t.text, "a field with an NXM or OXM name: %s has none", f.name)
 	}
 	needs := f.needs
 	if s.Field == FVLANVID {
