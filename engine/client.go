@@ -19,57 +19,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the client waits for the engine. A request is answered between two
-// passes of every worker, so all but the first second is for a busy machine.
+// Timeouts of the client. The engine answers a request between two passes of every
+// worker. That takes less than a second; the rest is reserve for a busy machine.
 const (
 	spawnTimeout   = 10 * time.Second
 	requestTimeout = 10 * time.Second
-	// stuckTimeout is how long Kill waits for a condemned engine. All but the first
-	// milliseconds are for a busy machine, and for threads that the kernel does not let
-	// go.
+	// stuckTimeout is the time for which Kill waits for a condemned engine. It takes
+	// some milliseconds to die; the rest is reserve for a busy machine and for
+	// threads that the kernel keeps.
 	stuckTimeout = 250 * time.Millisecond
-	// stuckEvery is the time between two looks at the threads of a condemned engine.
+	// stuckEvery is the time between two checks of a condemned engine's threads.
 	stuckEvery = 5 * time.Millisecond
 )
 
-// ErrGone is what every method returns once the engine's connection has ended.
+// ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
 
-// ErrStuck is what Kill returns of an engine that has been sent SIGKILL and does not
-// end: the kernel keeps one of its threads, say in a page fault that nobody serves.
-// None of its threads executes an instruction of the program any more, because the
-// kernel looks for SIGKILL before it returns to it. So it writes to no ring and no
-// guest, and another engine may have its ports; see Disown.
+// ErrStuck is the error of Kill for an engine that got SIGKILL and does not end,
+// because the kernel keeps one of its threads, for example in a page fault that
+// nobody serves. None of its threads executes an instruction of the program any more,
+// because the kernel handles SIGKILL before it returns to the program. So the engine
+// writes to no ring and no guest memory, and another engine may take its ports; see
+// Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
-// Client is control's connection to the engine. Its methods may be called by
-// several goroutines; requests are answered one after the other. Descriptors
-// given to a method are duplicated by the kernel and stay the caller's.
+// Client is control's connection to the engine. Several goroutines may call its
+// methods; requests are answered one after the other. The kernel duplicates the
+// descriptors given to a method; the caller still owns them.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
-	pidfd int // of pid, until Close
+	pidfd int // pidfd of pid, open until Close
 
-	mu      sync.Mutex // one request at a time
-	number  uint64     // of the last request
+	mu      sync.Mutex // allows one request at a time
+	number  uint64     // number of the last request
 	replies chan received
 	gone    chan struct{}
 	close   sync.Once
 
-	pending   atomic.Pointer[Pending] // nil: none
+	pending   atomic.Pointer[Pending] // request under way; nil: none
 	condemned atomic.Bool
 }
 
 // Pending is a request that the engine has not answered yet.
 type Pending struct {
-	Number uint64 // of the connection, from 1 on; 0: none is pending
+	Number uint64 // number of the request on this connection, from 1 on; 0: none is pending
 	Op     string
-	Port   uint32 // that it is about; 0: none
+	Port   uint32 // port that the request is about; 0: none
 }
 
-// Kept is one thing the engine remembers for control: Request as it was sent
-// (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the
-// receiver owns.
+// Kept is one request that the engine keeps for control: the Request as it was sent
+// (OpStart, OpAttach or OpKeep) and duplicates of its descriptors, which the receiver
+// owns.
 type Kept struct {
 	Request Request
 	FDs     []int
@@ -81,9 +82,9 @@ func (k *Kept) CloseFDs() {
 	k.FDs = nil
 }
 
-// Spawn starts `exe engine --state stateDir` as a process of its own session,
-// which outlives the caller, and connects to it. Standard error is inherited.
-// An engine that serves stateDir already makes it fail.
+// Spawn starts `exe engine --state stateDir` in a process group of its own and
+// connects to it. The engine outlives the caller and inherits its standard error.
+// Spawn fails if another engine serves stateDir.
 func Spawn(exe, stateDir string) (*Client, error) {
 	s, err := launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag))
 	if err != nil {
@@ -92,24 +93,24 @@ func Spawn(exe, stateDir string) (*Client, error) {
 	return s.Engage()
 }
 
-// Spare is an engine that is running, and serves once the one that does so now
-// has died. It ends with the caller, unless it has workers by then. Engage and
-// Close are for one goroutine.
+// Spare is a running engine that waits for the death of the serving one and then
+// serves in its place. It ends with the caller, unless it has workers by then. Only
+// one goroutine at a time may call Engage and Close.
 type Spare struct {
 	cmd    *exec.Cmd
 	client *Client
-	exited chan struct{} // closed with why set
+	exited chan struct{} // closed when the process has ended and why is set
 	why    error
 }
 
-// Prepare starts a spare for the engine of stateDir, to have as many workers;
-// otherwise as Spawn.
+// Prepare starts a spare for the engine of stateDir. workers is the number of workers
+// that it will need. Otherwise it works like Spawn.
 func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag names the descriptor of the connection that an engine is started
-// with: nothing has to be made or found in a file system while guests wait.
+// controlFlag names the descriptor of the connection that an engine inherits. So it
+// need not create or find a socket in a file system while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -121,16 +122,16 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stderr = os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs}
-	// A process group of its own: the terminal's signals are for control alone. Not
-	// a session of its own: Linux divides a core among sessions first (sched(7),
-	// autogroup), so that a worker's yield would let nobody run who was started
-	// beside the switch.
+	// The engine gets a process group of its own, so that the terminal's signals
+	// reach only control. It does not get a session of its own: Linux divides a core
+	// among sessions first (sched(7), autogroup), so a worker's yield would not let a
+	// process run that was started from the switch's session.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("engine: start: %w", err)
 	}
-	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // not reaped yet
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0) // the process is not reaped yet, so its id is valid
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -138,14 +139,15 @@ func launch(cmd *exec.Cmd) (*Spare, error) {
 		return nil, fmt.Errorf("engine: pidfd of %d: %w", cmd.Process.Pid, err)
 	}
 	s := &Spare{cmd: cmd, client: newClient(ours, cmd.Process.Pid, pidfd), exited: make(chan struct{})}
-	go func() { // also reaps it, whenever it ends
+	go func() { // reaps the process whenever it ends
 		s.why = cmd.Wait()
 		close(s.exited)
 	}()
 	return s, nil
 }
 
-// connection makes the two ends of a connection as the engine's socket has them.
+// connection returns the two ends of a socket pair of the same type as the engine's
+// socket.
 func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -158,22 +160,23 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// Abandon ends a spare without waiting for its end.
+// Abandon ends a spare and does not wait for its end.
 func (s *Spare) Abandon() { go s.Close() }
 
-// Close ends a spare that is not needed.
+// Close kills a spare and waits for its end.
 func (s *Spare) Close() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
 	s.client.Close()
 }
 
-// Engage waits until the engine serves. If that fails, it is ended.
+// Engage waits until the engine serves. It ends the engine if that fails or takes
+// longer than spawnTimeout.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
 	select {
-	case r := <-s.client.replies: // a greeting
+	case r := <-s.client.replies: // the greeting
 		closeAll(r.fds)
 		return s.client, nil
 	case <-s.client.gone:
@@ -185,13 +188,12 @@ func (s *Spare) Engage() (*Client, error) {
 	}
 }
 
-// Connect connects to the engine that serves stateDir, replacing an older
-// control process. The error wraps fs.ErrNotExist or ECONNREFUSED where no
-// engine is there.
+// Connect connects to the engine that serves stateDir and replaces an older control
+// process. If there is no engine, the error wraps fs.ErrNotExist or ECONNREFUSED.
 func Connect(stateDir string) (*Client, error) {
 	conn, err := dialSocket(filepath.Join(stateDir, SocketName))
 	for end := time.Now().Add(spawnTimeout); err != nil && locked(stateDir) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a spare that has just become the engine
+		time.Sleep(time.Millisecond) // a spare has just taken the lock and has no socket yet
 		conn, err = dialSocket(filepath.Join(stateDir, SocketName))
 	}
 	if err != nil {
@@ -205,13 +207,13 @@ func Connect(stateDir string) (*Client, error) {
 	return newClient(conn, pid, pidfd), nil
 }
 
-// locked tells whether an engine has the state directory.
+// locked reports whether an engine holds the lock of the state directory.
 func locked(stateDir string) bool {
 	f, err := os.Open(filepath.Join(stateDir, LockName))
 	if err != nil {
 		return false
 	}
-	defer f.Close() // and with it the lock, if it was free
+	defer f.Close() // also releases the lock if Flock took it
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
@@ -221,9 +223,9 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	return c
 }
 
-// read hands replies to the request that waits for them, until the engine is
-// gone. The kernel ends the connection while the engine dies, whatever it died
-// of, so this is noticed at once.
+// read passes replies to the waiting request until the engine is gone. The kernel
+// closes the connection when the engine dies, whatever the cause, so read notices it
+// at once.
 func (c *Client) read() {
 	defer close(c.gone)
 	for {
@@ -233,21 +235,21 @@ func (c *Client) read() {
 		}
 		select {
 		case c.replies <- r:
-		case <-time.After(requestTimeout): // nobody asked
+		case <-time.After(requestTimeout): // no request waits for this reply
 			closeAll(r.fds)
 			return
 		}
 	}
 }
 
-// PID is the engine's process.
+// PID returns the process id of the engine.
 func (c *Client) PID() int { return c.pid }
 
-// Gone is closed when the engine has died, or has taken another control
-// process instead of this one.
+// Gone returns a channel that is closed when the engine has died or has accepted
+// another control process.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
-// Pending returns the request under way.
+// Pending returns the request under way, or a zero Pending.
 func (c *Client) Pending() Pending {
 	if p := c.pending.Load(); p != nil {
 		return *p
@@ -255,23 +257,23 @@ func (c *Client) Pending() Pending {
 	return Pending{}
 }
 
-// Condemn sends the engine SIGKILL and ends the connection, without waiting for
-// anything: requests under way return ErrGone.
+// Condemn sends the engine SIGKILL and closes the connection, without waiting.
+// Requests under way return ErrGone.
 func (c *Client) Condemn() {
 	c.condemned.Store(true)
-	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // Kill says what is wrong
+	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0) // an error is left to Kill, which reports it
 	c.conn.Close()
 }
 
-// Disown has the next engine of a state directory not wait for one that is stuck and
-// holds the lock. Kill has returned ErrStuck. A spare, which waits already, is to be
-// closed.
+// Disown removes the lock file of a state directory, so that the next engine does not
+// wait for a stuck one that holds the lock. Call it after Kill has returned ErrStuck.
+// The caller must close a spare: it already waits for the old lock file.
 func Disown(stateDir string) error { return os.Remove(filepath.Join(stateDir, LockName)) }
 
-// Wait blocks the calling thread, not only its goroutine, until the engine's process
-// has ended: it hears of that as soon as it has the core.
+// Wait blocks until the engine's process has ended. It blocks the calling thread, not
+// only its goroutine, so that it returns as soon as the thread gets a core.
 func (c *Client) Wait() {
-	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // Close ends the other one
+	fd, err := unix.FcntlInt(uintptr(c.pidfd), unix.F_DUPFD_CLOEXEC, 0) // a duplicate, because Close may close pidfd meanwhile
 	if err != nil {
 		<-c.gone
 		return
@@ -285,7 +287,7 @@ func (c *Client) Wait() {
 	}
 }
 
-// Start starts the workers on memory that control has made for s; see NewMemory.
+// Start starts the workers on memory that control has made for s with NewMemory.
 func (c *Client) Start(s Start, m *Memory) error {
 	_, err := c.call(&Request{Op: OpStart, Start: &s}, m.FDs())
 	return err
@@ -297,28 +299,28 @@ func (c *Client) Attach(a Attach, fds []int) error {
 	return err
 }
 
-// Detach takes a port from the workers, closes it, and returns its device's
-// State. Once it returns, the engine uses nothing of the port.
+// Detach takes a port from the workers, closes it and returns its device's State.
+// Once Detach returns, the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
 }
 
-// Keep has the engine keep blob and duplicates of fds under key.
+// Keep stores blob and duplicates of fds in the engine under key.
 func (c *Client) Keep(key string, blob json.RawMessage, fds []int) error {
 	_, err := c.call(&Request{Op: OpKeep, Key: key, Blob: blob}, fds)
 	return err
 }
 
-// Forget drops what was kept under key, if anything.
+// Forget drops the entry of key. It is no error if there is none.
 func (c *Client) Forget(key string) error {
 	_, err := c.call(&Request{Op: OpForget, Key: key}, nil)
 	return err
 }
 
-// Recall returns all that the engine keeps: first the start if there was one,
-// then ports in the order they were attached in, then keys in order. The caller
-// owns the descriptors.
+// Recall returns everything that the engine keeps: first the OpStart, if there was
+// one, then the ports in the order of attachment, then the keys in the order of their
+// first OpKeep. The caller owns the descriptors.
 func (c *Client) Recall() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -347,7 +349,7 @@ func (c *Client) Recall() ([]Kept, error) {
 	}
 }
 
-// Stop ends the engine in good order and waits until it is gone.
+// Stop ends the engine in good order and waits until its process has ended.
 func (c *Client) Stop() error {
 	if _, err := c.call(&Request{Op: OpStop}, nil); err != nil {
 		return err
@@ -355,9 +357,10 @@ func (c *Client) Stop() error {
 	return c.awaitDeath(requestTimeout)
 }
 
-// Kill ends the engine by SIGKILL, if it lives, and waits until it is gone, for a
-// condemned one not for long. The error is ErrStuck if it does not go. Control calls
-// it before it spawns another, so that never two use a ring.
+// Kill sends SIGKILL to the engine, if it lives, and waits until it has ended; for a
+// condemned engine it waits only for stuckTimeout. It returns ErrStuck if the engine
+// does not end. Control calls it before it spawns another engine, so that two engines
+// never use one ring.
 func (c *Client) Kill() error {
 	if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("engine: kill %d: %w", c.pid, err)
@@ -374,8 +377,8 @@ func (c *Client) Kill() error {
 	return err
 }
 
-// threadsEnded tells whether every thread of a process has ended and let go of its
-// files. The process may still be there for a debugger to take note of it.
+// threadsEnded reports whether every thread of a process has ended and closed its
+// files. The process itself may remain until a debugger has taken note of its end.
 func threadsEnded(pid int) bool {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(names) == 0 {
@@ -408,7 +411,7 @@ func (c *Client) awaitDeath(timeout time.Duration) error {
 	}
 }
 
-// Close ends the connection; the engine goes on.
+// Close closes the connection; the engine continues to run.
 func (c *Client) Close() error {
 	var err error
 	c.close.Do(func() {
@@ -455,13 +458,13 @@ func (c *Client) await() (received, error) {
 		return r, nil
 	case <-c.gone:
 		select {
-		case r := <-c.replies: // answered before it went
+		case r := <-c.replies: // the engine answered before it went
 			return r, nil
 		default:
 			return received{}, ErrGone
 		}
 	case <-timeout.C:
-		// A reply that comes later would answer the wrong request.
+		// A later reply would be taken for the answer to another request.
 		c.conn.Close()
 		return received{}, fmt.Errorf("engine: no answer within %v", requestTimeout)
 	}

@@ -5,23 +5,25 @@ import (
 	"runtime/metrics"
 )
 
-// maxGarbage is the number of bytes that requests may allocate before the server
-// collects: a front end that has control keep its session again and again must not fill
-// the machine's memory. A collection between two requests costs the workers two stops
-// of some microseconds; beyond heapLimit it would come at any time.
+// maxGarbage is the number of bytes that requests may allocate before the server runs
+// a garbage collection. So a front end that has control keep its session again and
+// again cannot fill the machine's memory. A collection between two requests stops the
+// workers twice for some microseconds; beyond heapLimit the runtime would collect at
+// any time.
 const maxGarbage = 64 << 20
 
-// collector has the server collect its garbage. The server's goroutine owns it.
+// collector runs the server's garbage collections. The server's goroutine owns it.
 type collector struct {
 	allocated [1]metrics.Sample
-	collected uint64 // bytes that were allocated before the last collection
+	collected uint64 // number of bytes allocated before the last collection
 }
 
 func newCollector() *collector {
 	return &collector{allocated: [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}}
 }
 
-// collect is called after each request.
+// collect runs a collection if requests have allocated more than maxGarbage since the
+// last one. The server calls it after each request.
 func (c *collector) collect() {
 	metrics.Read(c.allocated[:])
 	if n := c.allocated[0].Value.Uint64(); n-c.collected > maxGarbage {

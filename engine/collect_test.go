@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestGarbage: however often control has the same thing kept, the engine's memory stays
-// within twice maxGarbage.
+// The engine's memory stays within twice maxGarbage, however often control keeps the
+// same key.
 func TestGarbage(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
 	blob := json.RawMessage(fmt.Sprintf("%q", bytes.Repeat([]byte("a"), 100<<10)))
 	before := residentBytes(t, c.PID())
-	for range 3000 { // 300 MB of blobs alone
+	for range 3000 { // the blobs alone sum up to 300 MB
 		if err := c.Keep("port/1", blob, nil); err != nil {
 			t.Fatal(err)
 		}

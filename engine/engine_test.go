@@ -24,8 +24,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The test binary is the engine too: as the real one, it is started with the
-// arguments `engine --state DIR`, and others.
+// The test binary is also the engine: like the real one, it is started with the
+// arguments `engine --state DIR` and further flags.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 4 && os.Args[1] == "engine" {
 		var o Options
@@ -103,7 +103,8 @@ func startEngine(t *testing.T, c *Client, workers int) (Start, *Memory) {
 	return s, m
 }
 
-// socketPair returns our end and the engine's, which the caller closes once sent.
+// socketPair returns the test's end and the engine's end of a socket pair. The caller
+// closes the engine's end once it is sent.
 func socketPair(t *testing.T) (ours, theirs int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -125,7 +126,8 @@ func attachSocket(t *testing.T, c *Client, no uint32, spec string) (ours int) {
 	return ours
 }
 
-// install has every worker send what comes in on port from to port to.
+// install adds a megaflow to every worker that sends frames from port from to port
+// to.
 func install(t *testing.T, m *Memory, slot, from, to uint32) {
 	t.Helper()
 	for i := range m.Shared {
@@ -179,8 +181,8 @@ func openFDs(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// Frames pass the engine; a detached port returns its state; killing the engine
-// is noticed.
+// The engine forwards frames, a detached port returns its state, and the client
+// notices that the engine was killed.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -207,20 +209,20 @@ func TestLife(t *testing.T) {
 	select {
 	case <-c.Gone():
 	case <-time.After(30 * time.Second):
-		t.Fatal("the engine's death went unnoticed")
+		t.Fatal("the client did not notice that the engine died")
 	}
 	if err := c.Forget("x"); !errors.Is(err, ErrGone) {
 		t.Fatalf("request to a dead engine: %v", err)
 	}
 	if err := c.Kill(); err != nil {
-		t.Fatalf("kill of a dead engine: %v", err)
+		t.Fatalf("kill of a dead engine: %v, want nil", err)
 	}
-	// Another can follow at once, in the same directory.
+	// Another engine can follow at once in the same directory.
 	spawnEngine(t, dir)
 }
 
-// A control process that dies takes nothing with it: frames go on, and the next
-// one gets back all it was kept for, descriptors included.
+// After control has died, frames still pass, and the next control process gets back
+// everything that the engine kept, descriptors included.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -243,7 +245,7 @@ func TestRecall(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(pipe[1])
-	first.conn.Close() // as when control dies
+	first.conn.Close() // as if control had died
 	passes(t, a, b, ethernet(100))
 
 	second, err := Connect(dir)
@@ -270,7 +272,8 @@ func TestRecall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
-	// The recalled region is the one the worker counts in, the pipe the pipe.
+	// The recalled region is the one that the worker writes its counters to, and the
+	// recalled pipe is the kept one.
 	m2, err := OpenMemory(start, kept[0].FDs)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +284,7 @@ func TestRecall(t *testing.T) {
 	}
 	unix.Write(kept[3].FDs[0], []byte("x"))
 	if n, _ := unix.Read(pipe[0], make([]byte, 1)); n != 1 {
-		t.Fatal("the kept descriptor is another one")
+		t.Fatal("the recalled descriptor is not the kept one")
 	}
 	unix.Close(pipe[0])
 	for i := range kept[1:] {
@@ -290,7 +293,7 @@ func TestRecall(t *testing.T) {
 	passes(t, a, b, ethernet(200))
 }
 
-// A newer control process replaces the older one, which sees its connection end.
+// A newer control process replaces the older one, whose connection ends.
 func TestReplaced(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -305,11 +308,11 @@ func TestReplaced(t *testing.T) {
 	select {
 	case <-first.Gone():
 	case <-time.After(30 * time.Second):
-		t.Fatal("two control processes at a time")
+		t.Fatal("the older control process is still connected")
 	}
 }
 
-// What makes no sense is refused with a reason, and the engine goes on.
+// The engine refuses invalid requests with a reason and continues to serve.
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -325,7 +328,7 @@ func TestRefusals(t *testing.T) {
 	_, err := c.call(&Request{Op: "dance"}, fds)
 	refused(err, `"dance"`)
 	_, err = c.call(&Request{Op: OpStart}, fds)
-	refused(err, "nothing of the workers")
+	refused(err, "no start field")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes}}, fds)
 	refused(err, "0 workers")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{0}}}, fds)
@@ -368,8 +371,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever is attached, refused, kept, recalled and let go of, no descriptor
-// stays behind on either side.
+// After attaching, refusing, keeping, recalling and forgetting, no descriptor is left
+// open on either side.
 func TestNoLeaks(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -378,7 +381,7 @@ func TestNoLeaks(t *testing.T) {
 		ours, theirs := socketPair(t)
 
 		a := Attach{Port: 1, Name: "p", Kind: "socket"}
-		for range 2 { // the second replaces the first
+		for range 2 { // the second request replaces the first
 			if err := c.Attach(a, []int{theirs}); err != nil {
 				t.Fatal(err)
 			}
@@ -395,7 +398,7 @@ func TestNoLeaks(t *testing.T) {
 		c.call(&Request{Op: OpForget, Key: "none"}, []int{theirs})
 		kept, err := c.Recall()
 		if err != nil || len(kept) != 3 {
-			t.Fatalf("recalled %d, %v", len(kept), err)
+			t.Fatalf("recalled %d requests, %v", len(kept), err)
 		}
 		for i := range kept {
 			kept[i].CloseFDs()
@@ -416,15 +419,16 @@ func TestNoLeaks(t *testing.T) {
 	for range rounds {
 		round()
 	}
-	// Those of engines of before may go as late as these.
+	// Descriptors of earlier engines may be closed as late as these.
 	await(t, "the engine's descriptors to be closed", func() bool { return openFDs(t, c.PID()) <= engine })
-	// Our ends are closed by Cleanup.
+	// Cleanup closes this test's ends.
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
-// One engine a directory; Stop ends it in good order; its signals do not.
+// Only one engine can serve a directory. Stop ends it in good order; signals do not
+// end it.
 func TestOneEngineAndStop(t *testing.T) {
-	// Longer than a socket address: the engine and its client cope.
+	// The path is longer than a socket address; engine and client handle that.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -441,7 +445,7 @@ func TestOneEngineAndStop(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, exe, "engine", "--state", dir).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "another one serves") {
+	if err == nil || !strings.Contains(string(out), "another engine serves") {
 		t.Fatalf("a second engine: %s %v", out, err)
 	}
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {

@@ -9,8 +9,8 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends itself as many frames as its specification says, and tells
-// on being detached what the process has allocated.
+// replayDevice sends itself as many frames as its specification says. On detach, its
+// State holds the process's counts of allocations and collections.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {
@@ -40,8 +40,8 @@ func (d replayDevice) State() []byte {
 	return state
 }
 
-// While a million frames pass, the engine runs no collection and its workers
-// allocate nothing; what little it allocates, requests do.
+// While a million frames pass, the engine runs no garbage collection and its workers
+// allocate nothing; only requests allocate a little.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	c := spawnEngine(t, t.TempDir())

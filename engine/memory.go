@@ -12,31 +12,34 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is what the two processes share: a region and a command eventfd a
-// worker, one upcall eventfd that wakes control, and the connection table.
-// Control makes it, both map it; each side closes its own.
+// Memory is the memory that control and engine share: one region and one command
+// eventfd a worker, one upcall eventfd that wakes control, and the connection table.
+// Control makes it and both map it; each side closes its own mapping.
 type Memory struct {
 	Regions []*shm.Region
-	// Shared are the workers' regions, laid out. Index: worker.
+	// Shared are the tables and rings in the workers' regions; index: worker.
 	Shared []*datapath.Shared
-	// CommandEvents wake the workers, UpcallEvent control.
+	// CommandEvents are the eventfds that wake the workers, UpcallEvent is the one
+	// that wakes control.
 	CommandEvents []int
 	UpcallEvent   int
-	// Connections is the table, in a region of its own: it outlives the workers'.
+	// Connections is the connection table. It has a region of its own because it
+	// outlives the workers' regions.
 	Connections conntrack.Memory
 	table       *shm.Region
 }
 
-// regionSize is the size of one worker's region in bytes.
+// regionSize returns the size of one worker's region in bytes.
 func regionSize(s datapath.Sizes) int {
 	var l shm.Layout
 	datapath.CarveShared(&l, s)
 	return l.Off
 }
 
-// NewMemory makes the memory for the workers of s. With old, the memory of an
-// engine that is gone, the table of connections goes on if it has as many records
-// as s asks for; with nil the table is empty. The caller still owns old.
+// NewMemory makes the memory for the workers of s. old is the memory of an engine
+// that is gone, or nil. If old's connection table has as many records as s asks for,
+// the new memory continues to use it; otherwise the table is empty. The caller still
+// owns old.
 func NewMemory(s Start, old *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1}
 	var err error
@@ -64,8 +67,8 @@ func NewMemory(s Start, old *Memory) (*Memory, error) {
 	return m, nil
 }
 
-// OpenMemory maps memory that was made for s, from the descriptors of an
-// OpStart, which it owns from then on, also when it fails.
+// OpenMemory maps memory that was made for s, from the descriptors of an OpStart. It
+// owns the descriptors, also when it fails.
 func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
 	if len(fds) != 2*workers+2 {
@@ -99,7 +102,7 @@ func (m *Memory) add(r *shm.Region, s datapath.Sizes) {
 	m.Shared = append(m.Shared, datapath.CarveShared(&shm.Layout{Mem: r.Bytes()}, s))
 }
 
-// tableSizes are s's, with the default filled in.
+// tableSizes returns the sizes of s's connection table, with the default filled in.
 func tableSizes(s Start) conntrack.Sizes {
 	if s.Connections.Connections == 0 {
 		s.Connections.Connections = conntrack.DefaultConnections
@@ -113,7 +116,7 @@ func tableBytes(s conntrack.Sizes) int {
 	return l.Off
 }
 
-// makeTable makes the table, or takes that of old over.
+// makeTable makes an empty table, or maps old's if its size fits.
 func (m *Memory) makeTable(s Start, old *Memory) error {
 	sizes := tableSizes(s)
 	if !sizes.Valid() {
@@ -132,12 +135,12 @@ func (m *Memory) makeTable(s Start, old *Memory) error {
 	}
 	m.setTable(r, sizes)
 	var seed [8]byte
-	rand.Read(seed[:]) // never fails
+	rand.Read(seed[:]) // rand.Read never fails
 	conntrack.Init(m.Connections, binary.LittleEndian.Uint64(seed[:]))
 	return nil
 }
 
-// openTable maps the table behind fd, which it owns.
+// openTable maps the table behind fd. It owns fd.
 func (m *Memory) openTable(s Start, fd int) error {
 	sizes := tableSizes(s)
 	r, err := shm.Open(fd)
@@ -157,7 +160,7 @@ func (m *Memory) setTable(r *shm.Region, sizes conntrack.Sizes) {
 	m.Connections = conntrack.CarveMemory(&shm.Layout{Mem: r.Bytes()}, sizes)
 }
 
-// FDs are the descriptors in the order of OpStart. They stay m's.
+// FDs returns the descriptors in the order of OpStart. m still owns them.
 func (m *Memory) FDs() []int {
 	var fds []int
 	for _, r := range m.Regions {
@@ -166,8 +169,8 @@ func (m *Memory) FDs() []int {
 	return append(append(fds, m.CommandEvents...), m.UpcallEvent, m.table.FD())
 }
 
-// Close unmaps the regions and closes all descriptors. Nothing of Shared may be
-// used any more.
+// Close unmaps the regions and closes all descriptors. Nobody may use Shared or
+// Connections afterwards.
 func (m *Memory) Close() {
 	for _, r := range m.Regions {
 		r.Close()

@@ -1,10 +1,10 @@
-// Package engine is the process of the workers, seen from both sides: the
-// messages it takes, the server that runs in it, and the client with which
-// control starts, reaches and feeds it.
+// Package engine is the process of the workers, seen from both sides: the messages,
+// the server that runs in the engine, and the client with which control starts and
+// reaches it.
 //
-// The engine keeps what control sends it, descriptors included, and hands it
-// all to the next control process that connects; control keeps duplicates and
-// replays them to the next engine. Either can be killed.
+// The engine keeps the requests that control sends it, descriptors included, and
+// returns them to the next control process that connects. Control keeps duplicates
+// and sends them to the next engine. So either process can be killed.
 package engine
 
 import (
@@ -14,36 +14,38 @@ import (
 	"weft/datapath"
 )
 
-// The socket is SOCK_SEQPACKET in the state directory; one message a packet, a
-// JSON Request with descriptors as SCM_RIGHTS, answered by one Reply. One
-// control process is connected at a time: a new one replaces the old.
+// The socket in the state directory is of type SOCK_SEQPACKET. Each packet is one
+// message: a JSON Request with descriptors as SCM_RIGHTS, answered by one Reply. One
+// control process is connected at a time; a new one replaces the old one.
 const (
-	// SocketName is the engine's socket in the state directory, mode 0600.
+	// SocketName is the name of the engine's socket in the state directory; its mode
+	// is 0600.
 	SocketName = "engine.sock"
-	// MaxDescriptors is what the kernel passes in one message (SCM_MAX_FD).
+	// MaxDescriptors is the number of descriptors that the kernel passes in one
+	// message (SCM_MAX_FD). A message with more is refused.
 	MaxDescriptors = 253
 )
 
 // Request operations.
 const (
-	// OpStart starts the workers: Start; descriptors: one region a worker, then
-	// one command eventfd a worker, the one upcall eventfd, the region of the
-	// connection table. Once only.
+	// OpStart starts the workers with the Start. Descriptors: one region a worker,
+	// then one command eventfd a worker, the upcall eventfd, and the region of the
+	// connection table. An engine accepts it only once.
 	OpStart = "start"
-	// OpAttach opens a device and gives its queues to the workers: Attach, with
-	// the device's descriptors. A port that is attached already is detached
-	// first.
+	// OpAttach opens the device of the Attach from the request's descriptors and
+	// gives its queues to the workers. If the port is already attached, it is
+	// detached first.
 	OpAttach = "attach"
-	// OpDetach takes a port from the workers and closes it: Port. Answered only
-	// when no worker uses it any more; Reply.State is the device's State.
+	// OpDetach takes the port Port from the workers and closes it. The answer comes
+	// when no worker uses the port any more; its State is the device's.
 	OpDetach = "detach"
-	// OpKeep keeps Key with Blob and all descriptors until OpForget of Key or a
-	// further OpKeep of it, for the next control process.
+	// OpKeep stores Blob and all descriptors under Key for the next control process,
+	// until an OpForget or another OpKeep of Key.
 	OpKeep   = "keep"
 	OpForget = "forget"
-	// OpRecall is answered by one Reply for each thing kept: the OpStart, the
-	// ports attached, the keys kept, each with duplicates of its descriptors,
-	// and then one with Reply.Last set.
+	// OpRecall is answered by one Reply for each kept request, with duplicates of its
+	// descriptors: the OpStart, the attached ports, and the keys. The final Reply has
+	// Last set.
 	OpRecall = "recall"
 	// OpStop ends the engine after its answer.
 	OpStop = "stop"
@@ -59,7 +61,7 @@ type Request struct {
 	Blob   json.RawMessage `json:"blob,omitempty"`
 }
 
-// port is the port that a request is about, 0 for none.
+// port returns the port that a request is about, 0 for none.
 func (r *Request) port() uint32 {
 	if r.Attach != nil {
 		return r.Attach.Port
@@ -67,31 +69,32 @@ func (r *Request) port() uint32 {
 	return r.Port
 }
 
-// Start configures the workers.
+// Start is the configuration of the workers.
 type Start struct {
-	Cores []int          `json:"cores"` // one worker a core
+	Cores []int          `json:"cores"` // core of each worker
 	Sizes datapath.Sizes `json:"sizes"`
-	// SpinUS is how long a worker polls empty queues before it sleeps, in µs.
+	// SpinUS is the time in µs for which a worker polls empty queues before it
+	// sleeps.
 	SpinUS int `json:"spin_us"`
-	// Connections are the limits of the connection table; zero: the defaults.
+	// Connections are the limits of the connection table; zero means the defaults.
 	Connections conntrack.Sizes `json:"connections"`
 }
 
-// Attach describes a device. Spec is the back end's own.
+// Attach describes a device. Spec has the format of the device's back end.
 type Attach struct {
 	Port uint32          `json:"port"` // datapath port number
 	Name string          `json:"name"`
-	Kind string          `json:"kind"` // vhost-user, tap, af_xdp
+	Kind string          `json:"kind"` // vhost-user, tap or af_xdp
 	Spec json.RawMessage `json:"spec"`
-	// Tunnel marks an uplink: what it receives is VXLAN and is decapsulated.
+	// Tunnel marks an uplink, whose received frames are VXLAN and are decapsulated.
 	Tunnel bool `json:"tunnel,omitempty"`
 }
 
-// Reply answers a Request.
+// Reply is the answer to a Request.
 type Reply struct {
-	Error string          `json:"error,omitempty"` // empty: done
+	Error string          `json:"error,omitempty"` // reason of the refusal; empty: the request is done
 	State json.RawMessage `json:"state,omitempty"`
-	// Kept is one item of OpRecall, in the form in which it was sent.
+	// Kept is one kept request, as it was sent; only in answers to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
 }

@@ -12,21 +12,22 @@ import (
 	"weft/port"
 )
 
-// MaxWorkers is what fits into one OpStart: two descriptors a worker, and two.
+// MaxWorkers is the largest number of workers whose descriptors fit into one OpStart:
+// two a worker, and two more.
 const MaxWorkers = (MaxDescriptors - 2) / 2
 
-// spareProcs is how many goroutines can run beside the workers: the one that
-// serves control, and the runtime's.
+// spareProcs is the number of Go processors beside those of the workers: one for the
+// goroutine that serves control, one for the runtime's.
 const spareProcs = 2
 
-// pool is the workers, each on a thread of its own.
+// pool is the set of workers, each on a thread of its own.
 type pool struct {
 	memory  *Memory
 	table   *conntrack.Table
 	workers []*datapath.Worker
 }
 
-// newPool starts the workers on the memory behind fds, which it owns.
+// newPool starts the workers on the memory behind fds. It owns fds.
 func newPool(s Start, fds []int) (*pool, error) {
 	if len(s.Cores) == 0 || len(s.Cores) > MaxWorkers {
 		closeAll(fds)
@@ -37,10 +38,10 @@ func newPool(s Start, fds []int) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores))}
-	// A worker never gives its processor up, so the others need their own.
+	// A worker never yields its Go processor, so other goroutines need further ones.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// Every thread moves off the workers' cores before those are pinned to them;
-	// threads started later inherit it.
+	// All threads leave the workers' cores before the workers are pinned to them.
+	// Threads started later inherit the affinity.
 	if err := cpu.Confine(s.Cores); err != nil {
 		p.stop()
 		return nil, err
@@ -60,7 +61,7 @@ func newPool(s Start, fds []int) (*pool, error) {
 
 func (p *pool) startWorker(i, core, spinUS int) error {
 	var seed [8]byte
-	crand.Read(seed[:]) // never fails
+	crand.Read(seed[:]) // crand.Read never fails
 	w, err := datapath.NewWorker(p.memory.Shared[i], datapath.Config{
 		Core: core, SpinUS: spinUS, Seed: binary.LittleEndian.Uint64(seed[:]),
 		CommandEvent: p.memory.CommandEvents[i], UpcallEvent: p.memory.UpcallEvent,
@@ -81,7 +82,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	all := assign(no, len(p.workers), d.Rx(), d.Tx())
-	for i := range all { // before any worker uses one of them
+	for i := range all { // complete before any worker uses a queue
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
 	}
@@ -93,8 +94,8 @@ func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place tells queues which worker calls them. A transmit queue that several workers
-// share is told the last.
+// place passes to each queue the number and the wake-up event of the worker that
+// calls it. A transmit queue that several workers share gets those of the last one.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {
@@ -106,12 +107,15 @@ func place(worker, wake int, q *datapath.PortQueues) {
 	}
 }
 
-// assign shares the queues of port no out among the workers. Receive queue i goes
-// to worker (no+i) modulo their number, so that ports of one queue spread too.
-// Every worker can send to every port: where workers outnumber transmit queues,
-// they share them, under a lock. A worker that has receive queue i sends on queue i:
-// a tap, or a guest, sends a connection where it was last heard from, and would
-// otherwise go back and forth between two workers, its frames out of order.
+// assign divides the queues of port no among the workers. Receive queue i goes to
+// worker (no+i) modulo the number of workers, so that ports with one queue spread
+// over the workers too.
+//
+// Every worker can send to every port. If there are more workers than transmit
+// queues, workers share the queues under a lock. The worker of receive queue i also
+// sends on transmit queue i. A tap or a guest sends a connection's frames on the
+// queue where it received the last one; with another assignment, a connection would
+// move back and forth between two workers and its frames would get out of order.
 func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQueues {
 	all := make([]datapath.PortQueues, workers)
 	for i := range all {
@@ -123,7 +127,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		if i+len(tx) < workers { // the next worker that has this queue
+		if i+len(tx) < workers { // further workers use this queue
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {
@@ -134,7 +138,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	return all
 }
 
-// remove takes a port from every worker; none uses it when it returns.
+// remove takes a port from every worker. When it returns, no worker uses the port.
 func (p *pool) remove(no uint32) {
 	for _, w := range p.workers {
 		w.RemovePort(no)

@@ -39,7 +39,7 @@ func TestAssign(t *testing.T) {
 				}
 				for _, other := range all {
 					if other.Tx == q.Tx && other.Lock != q.Lock {
-						t.Fatal("one queue, two locks")
+						t.Fatal("workers that share a queue have different locks")
 					}
 				}
 			}
@@ -53,6 +53,6 @@ func TestAssign(t *testing.T) {
 	d := porttest.New(1, porttest.Options{})
 	defer d.Close()
 	if len(assign(1, 2, d.Rx(), nil)[1].Rx) != 1 || len(assign(2, 2, d.Rx(), nil)[0].Rx) != 1 {
-		t.Fatal("not spread")
+		t.Fatal("ports with one queue are all on one worker")
 	}
 }

@@ -22,69 +22,70 @@ import (
 	"weft/port"
 )
 
-// Limits of what the engine keeps for control.
+// Limits of the engine.
 const (
-	// MaxKept bounds the keys of OpKeep; a further key is refused.
+	// MaxKept bounds the keys of OpKeep. A further key is refused.
 	MaxKept = 4096
-	// heapLimit is where the collector, otherwise off, would begin to run by itself.
-	// It is a safety net: workers allocate nothing, and the server collects what
-	// requests leave behind (see collector).
+	// heapLimit is the heap size in bytes from which on the garbage collector, which
+	// is otherwise off, runs by itself. It is a safety net: workers allocate nothing,
+	// and the server collects the garbage of requests (see collector).
 	heapLimit = 1 << 30
 )
 
-// LockName is the file in the state directory that an engine holds locked, so
-// that there are never two. It holds that engine's process id.
+// LockName is the file in the state directory that the engine holds locked, so that
+// there is never a second one. It contains the engine's process id.
 const LockName = "engine.lock"
 
-// Opener makes a device of a back end from what control has set up. It owns fds
-// from then on, also when it fails.
+// Opener opens a device of one back end from the specification and descriptors that
+// control has set up. It owns fds, also when it fails.
 type Opener func(spec []byte, fds []int) (port.Device, error)
 
-// server is the engine process. The goroutine that serves the control connection
-// owns everything but the workers.
+// server is the state of the engine process. The goroutine that serves the control
+// connection owns everything except the workers.
 type server struct {
 	openers map[string]Opener
 	workers *pool // nil before OpStart
 	start   *Kept
 	ports   []*attached // in the order of attachment
 	kept    map[string]*Kept
-	keys    []string // of kept, in the order of their first OpKeep
+	keys    []string // keys of kept, in the order of their first OpKeep
 	garbage *collector
 }
 
-// attached is a port: as control sent it, and as it was opened.
+// attached is an attached port: the request that control sent, and the opened device.
 type attached struct {
 	Kept
 	device port.Device
 }
 
-// Options of an engine's start.
+// Options are the options of an engine's start.
 type Options struct {
-	// Control is the descriptor of a connection to control that is there from
-	// the start; 0: none.
+	// Control is the descriptor of a connection to control that the engine inherits;
+	// 0: none.
 	Control int
-	// Spare has the engine wait until no other one serves the directory, and end
-	// with its control process, unless it has workers by then: about as many, for
-	// whose caches it has the memory ready. 0: no spare.
+	// Spare makes the engine wait until no other engine serves the directory. It is
+	// the approximate number of workers, for whose caches the engine prepares memory.
+	// A spare ends with its control process, unless it has workers by then. 0: no
+	// spare.
 	Spare int
 }
 
-// Serve runs the engine: it serves control's requests on the socket in stateDir
-// until OpStop. openers has one Opener a device kind. The process is the engine's
-// alone: Serve turns the collector off and confines threads. Signals of a
-// terminal or a service manager are ignored, for control decides when the engine
-// ends.
+// Serve runs the engine: it serves control's requests on the socket in stateDir until
+// OpStop. openers has one Opener for each device kind. The engine must have the
+// process to itself, because Serve turns the garbage collector off and confines
+// threads. It ignores the signals of a terminal or a service manager, because control
+// decides when the engine ends.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	if err := shm.Prepare(); err != nil { // the engine serves all the same
+	if err := shm.Prepare(); err != nil { // not fatal: the engine serves without it
 		fmt.Fprintf(os.Stderr, "engine: %v; until then a front end can block a worker\n", err)
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	var serving atomic.Bool
 	if o.Spare > 0 {
-		_ = cpu.Urgent() // once it serves, guests wait; without the privilege they wait longer
+		_ = cpu.Urgent() // guests wait while a spare takes over; without the privilege they wait longer
 		go reserve(o.Spare)
 		go leaveWithControl(o.Control, &serving)
 	}
@@ -103,7 +104,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // before anything that a disk may delay: guests are waiting
+	if o.Spare > 0 { // before any access to a disk, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -120,16 +121,16 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// reserve has the memory of the workers' caches ready. The engine may be needed
-// before that is done, and does without it then; nobody else need wait for it.
+// reserve prepares the memory of the workers' caches. The engine does not wait for
+// it: an engine that must serve earlier allocates the rest itself.
 func reserve(workers int) {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	_ = cpu.ShortSlice()
 	flowtable.Reserve(datapath.DefaultSizes.Cache, workers)
 }
 
-// leaveWithControl ends a spare whose control process dies before it serves: the
-// other end of the connection is closed.
+// leaveWithControl ends a spare whose control process dies before the spare serves.
+// It notices that the other end of the connection is closed.
 func leaveWithControl(control int, serving *atomic.Bool) {
 	fds := []unix.PollFd{{Fd: int32(control), Events: unix.POLLRDHUP}}
 	for !serving.Load() {
@@ -139,8 +140,8 @@ func leaveWithControl(control int, serving *atomic.Bool) {
 	}
 }
 
-// lockState makes this process the engine of stateDir: it waits for the one
-// before, or fails if there is one.
+// lockState makes this process the engine of stateDir. If another engine holds the
+// lock, it waits for its end, or fails without wait.
 func lockState(stateDir string, wait bool) (*os.File, error) {
 	path := filepath.Join(stateDir, LockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -157,14 +158,14 @@ func lockState(stateDir string, wait bool) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if err == unix.EWOULDBLOCK {
-			return nil, fmt.Errorf("engine: another one serves %s", stateDir)
+			return nil, fmt.Errorf("engine: another engine serves %s", stateDir)
 		}
 		return nil, fmt.Errorf("engine: lock %s: %w", path, err)
 	}
 	return f, nil
 }
 
-// sign writes this process's id into the file that it has locked.
+// sign writes this process's id into the lock file.
 func sign(lock *os.File) error {
 	err := lock.Truncate(0)
 	if err == nil {
@@ -176,23 +177,23 @@ func sign(lock *os.File) error {
 	return nil
 }
 
-// errStop ends serve after OpStop.
+// errStop ends converse after OpStop.
 var errStop = errors.New("stop")
 
-// connections are control's, one at a time: a new one ends the one before, whose
-// goroutine has returned before the new one is served.
+// connections are the connections to control, one at a time. A new one ends the old
+// one, and is served only after the goroutine of the old one has returned.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
 	stop     sync.Once
 	stopped  chan struct{} // closed by OpStop
 	old      *net.UnixConn
-	replaced *atomic.Bool  // old is, by another
+	replaced *atomic.Bool  // set when a newer connection replaces old
 	done     chan struct{} // closed when old is no longer served
 }
 
-// take serves a connection from now on. A greeting tells control, which did not
-// make the connection itself, that it is served.
+// take serves a connection from now on. With greet it first sends an empty Reply,
+// which tells control that an inherited connection is being served.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -206,18 +207,18 @@ func (c *connections) take(conn *net.UnixConn, greet bool) {
 		if greet {
 			_ = sendMessage(conn, Reply{}, nil)
 		}
-		// An engine whose start control did not live to see through is of no use
-		// to another.
+		// If control dies before it has started the workers, the engine is of no use
+		// to another control process and ends.
 		if errors.Is(c.converse(conn), errStop) || c.workers == nil && !replaced.Load() {
 			c.stop.Do(func() { close(c.stopped) })
-			if l := c.listener.Load(); l != nil { // else accept looks at stopped
+			if l := c.listener.Load(); l != nil { // without a listener yet, accept checks stopped
 				l.Close()
 			}
 		}
 	}(c.replaced, c.done)
 }
 
-// hangUp ends a connection also where leaveWithControl still has it in use.
+// hangUp ends a connection even if leaveWithControl still polls its descriptor.
 func hangUp(conn *net.UnixConn) {
 	_ = conn.CloseRead()
 	_ = conn.CloseWrite()
@@ -246,7 +247,8 @@ func (c *connections) accept(l *net.UnixListener) error {
 	}
 }
 
-// converse answers requests until the connection or the engine ends.
+// converse answers the requests of a connection until the connection or the engine
+// ends.
 func (s *server) converse(conn *net.UnixConn) error {
 	for {
 		var req Request
@@ -279,7 +281,7 @@ func (s *server) converse(conn *net.UnixConn) error {
 	}
 }
 
-// handle carries out one request. It owns fds.
+// handle executes one request. It owns fds.
 func (s *server) handle(req *Request, fds []int) Reply {
 	var reply Reply
 	var err error
@@ -315,7 +317,7 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 	}
 	if req.Start == nil {
 		closeAll(fds)
-		return errors.New("start: says nothing of the workers")
+		return errors.New("start: the request has no start field")
 	}
 	dups, err := duplicate(fds)
 	if err != nil {
@@ -346,7 +348,7 @@ func (s *server) attach(req *Request, fds []int) error {
 		closeAll(fds)
 		return fmt.Errorf("attach %s: no device kind %q", a.Name, a.Kind)
 	}
-	// The port that was there gives its device up before it is opened again.
+	// The old device must release its memory before the port is opened again.
 	s.remove(a.Port)
 	dups, err := duplicate(fds)
 	if err != nil {
@@ -376,7 +378,8 @@ func (s *server) detach(no uint32) (json.RawMessage, error) {
 	return state, nil
 }
 
-// remove takes a port from the workers and closes it, if it is there.
+// remove takes a port from the workers, closes it and returns its device's State; was
+// reports whether the port was attached.
 func (s *server) remove(no uint32) (state json.RawMessage, was bool) {
 	for i, p := range s.ports {
 		if p.Request.Attach.Port != no {
@@ -396,7 +399,7 @@ func (s *server) keep(req *Request, fds []int) error {
 	old := s.kept[req.Key]
 	if req.Key == "" || old == nil && len(s.kept) == MaxKept {
 		closeAll(fds)
-		return fmt.Errorf("keep %q: expected a key, at most %d of them", req.Key, MaxKept)
+		return fmt.Errorf("keep %q: expected a key, and at most %d keys", req.Key, MaxKept)
 	}
 	if old != nil {
 		old.CloseFDs()
@@ -422,7 +425,7 @@ func (s *server) forget(key string) {
 	}
 }
 
-// recall sends all that is kept; the kernel duplicates the descriptors.
+// recall sends all kept requests; the kernel duplicates their descriptors.
 func (s *server) recall(conn *net.UnixConn) error {
 	var all []*Kept
 	if s.start != nil {
@@ -442,7 +445,7 @@ func (s *server) recall(conn *net.UnixConn) error {
 	return sendMessage(conn, Reply{Last: true}, nil)
 }
 
-// close ends everything that the engine has open.
+// close closes all ports, workers and kept descriptors.
 func (s *server) close() {
 	for len(s.ports) > 0 {
 		s.remove(s.ports[0].Request.Attach.Port)

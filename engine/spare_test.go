@@ -48,7 +48,7 @@ func TestSpare(t *testing.T) {
 	defer next.Close()
 	startEngine(t, next, 2)
 	attachSocket(t, next, 3, `null`)
-	// With workers it outlives control.
+	// A spare with workers outlives control.
 	next.conn.Close()
 	time.Sleep(50 * time.Millisecond)
 	again, err := Connect(dir)
@@ -61,15 +61,15 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare ends with its control process, and when it is closed; one that is
-// gone is an error at once.
+// A spare ends with its control process, and when it is closed. Engage fails at once
+// for a spare that has ended.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)
 	s := prepareSpare(t, dir)
 	s.client.conn.Close()
 	if _, err := s.Engage(); err == nil || !strings.Contains(err.Error(), "ended at its start") {
-		t.Fatalf("engaged one that is gone: %v", err)
+		t.Fatalf("Engage of a spare that has ended: %v", err)
 	}
 	other := prepareSpare(t, dir)
 	other.Close()

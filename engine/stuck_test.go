@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The next engine does not wait for one that holds the lock and does not end, once
-// that is disowned.
+// After Disown, the next engine does not wait for a stuck one that holds the lock.
 func TestDisown(t *testing.T) {
 	dir := t.TempDir()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -43,8 +42,8 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// A condemned engine whose thread a debugger holds is dead for those who replace it,
-// and the spare takes its place.
+// A condemned engine whose thread a debugger holds counts as dead for Kill, and the
+// spare takes its place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -53,7 +52,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	halted, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the tracer, which never waits for the thread
+		runtime.LockOSThread() // this thread is the tracer, and it never waits for the traced thread
 		tid := int(m.Shared[0].InHand.Thread)
 		err := unix.PtraceSeize(tid)
 		if err == nil {
@@ -69,7 +68,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	select {
 	case <-c.Gone():
 	case <-time.After(time.Minute):
-		t.Fatal("a condemned engine is not gone")
+		t.Fatal("the connection of a condemned engine stays open")
 	}
 	await(t, "the end of its threads", func() bool { return c.Kill() == nil })
 	next, err := s.Engage()
@@ -79,7 +78,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	next.Close()
 }
 
-// A condemned engine answers nobody, and its end is waited for.
+// A condemned engine answers no request, and Kill waits for its end.
 func TestCondemn(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

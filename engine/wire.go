@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRequest is the longest message in bytes. It stays below what the kernel's
-// default socket buffer takes in one packet; a longer one is refused.
+// maxRequest is the longest message in bytes; a longer one is refused. The kernel's
+// default socket buffer takes that many bytes in one packet.
 const maxRequest = 128 << 10
 
-// maxPath is the longest path a socket address holds (sun_path, less its NUL).
+// maxPath is the length of the longest path in a socket address (sun_path without its
+// NUL).
 const maxPath = 107
 
 type received struct {
@@ -31,10 +32,10 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if len(msg) > maxRequest {
-		return fmt.Errorf("engine: message of %d bytes, at most %d go", len(msg), maxRequest)
+		return fmt.Errorf("engine: message of %d bytes: the limit is %d", len(msg), maxRequest)
 	}
 	if len(fds) > MaxDescriptors {
-		return fmt.Errorf("engine: %d descriptors, at most %d go", len(fds), MaxDescriptors)
+		return fmt.Errorf("engine: %d descriptors in one message: the limit is %d", len(fds), MaxDescriptors)
 	}
 	var rights []byte
 	if len(fds) > 0 {
@@ -44,15 +45,16 @@ func sendMessage(conn *net.UnixConn, v any, fds []int) error {
 	return err
 }
 
-// buffers are those of messages: a collection of garbage while an engine is replaced
-// would be guests' waiting time.
+// buffers are reused for messages, so that no garbage collection delays guests while
+// an engine is replaced.
 var buffers = sync.Pool{New: func() any { return new([maxRequest]byte) }}
 
-// receiveMessage takes one packet and decodes it into v; the caller owns the
-// descriptors, also with an error that is about the contents (malformed).
+// receiveMessage receives one packet and decodes it into v. malformed is an error of
+// the contents, err one of the connection. The caller owns the descriptors in either
+// case.
 func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err error) {
 	buffer := buffers.Get().(*[maxRequest]byte)
-	defer buffers.Put(buffer) // nothing decoded lies in it
+	defer buffers.Put(buffer) // json copies, so v does not refer to the buffer
 	msg := buffer[:]
 	oob := make([]byte, unix.CmsgSpace(4*MaxDescriptors))
 	n, nOOB, flags, _, err := conn.ReadMsgUnix(msg, oob)
@@ -61,10 +63,10 @@ func receiveMessage(conn *net.UnixConn, v any) (fds []int, malformed error, err 
 	}
 	fds = parseRights(oob[:nOOB])
 	if n == 0 && nOOB == 0 {
-		return nil, nil, net.ErrClosed // the other end has gone
+		return nil, nil, net.ErrClosed // the other end has closed the connection
 	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return fds, fmt.Errorf("message cut off: more than %d bytes or %d descriptors, or no descriptors left", maxRequest, MaxDescriptors), nil
+		return fds, fmt.Errorf("message truncated: more than %d bytes or %d descriptors, or no descriptors left", maxRequest, MaxDescriptors), nil
 	}
 	if err := json.Unmarshal(msg[:n], v); err != nil {
 		return fds, fmt.Errorf("message of %d bytes: %w", n, err), nil
@@ -97,7 +99,7 @@ func parseRights(oob []byte) []int {
 	return fds
 }
 
-// fileConn makes a connection of a descriptor, which it owns.
+// fileConn returns a connection for a descriptor. It owns the descriptor.
 func fileConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -113,7 +115,7 @@ func fileConn(fd int) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// peer names the process at the other end, and a pidfd of it.
+// peer returns the id of the process at the other end, and a pidfd of it.
 func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -135,8 +137,8 @@ func peer(conn *net.UnixConn) (pid, pidfd int, err error) {
 	return int(cred.Pid), pidfd, nil
 }
 
-// dialSocket and listenSocket go through the directory's descriptor where the
-// path is too long for a socket address.
+// dialSocket and listenSocket use /proc/self/fd for the directory if the path is too
+// long for a socket address.
 func dialSocket(path string) (*net.UnixConn, error) {
 	short, done, err := shortPath(path)
 	if err != nil {
@@ -155,7 +157,8 @@ func listenSocket(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	// The mode must be right from the start: no chmod after the fact.
+	// The umask gives the socket its mode when it is created: a chmod afterwards
+	// would leave a gap.
 	old := syscall.Umask(0o177)
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: short, Net: "unixpacket"})
 	syscall.Umask(old)
@@ -183,7 +186,7 @@ func closeAll(fds []int) {
 	}
 }
 
-// duplicate returns duplicates of fds, all or none.
+// duplicate returns duplicates of all fds, or an error and none.
 func duplicate(fds []int) ([]int, error) {
 	dups := make([]int, 0, len(fds))
 	for _, fd := range fds {
