@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// The queue's own cost a batch of 32 frames of 128 bytes, with a kernel that
-// costs next to nothing and memory that is in the cache.
+// The benchmarks measure the queue's own cost for a batch of 32 frames of 128 bytes.
+// The modelled kernel costs next to nothing, and the memory is in the cache.
 
 func benchModel() *model {
 	m := newModel(&testing.T{}, 0)
@@ -30,7 +30,7 @@ func BenchmarkReceive(b *testing.B) {
 			b.Fatal(m.rx.fault)
 		}
 		m.rx.Release()
-		m.rxRing.producer.Add(packet.BatchSize) // the slots hold the same frames again
+		m.rxRing.producer.Add(packet.BatchSize) // the slots hold the same frames in each round
 	}
 }
 

@@ -2,18 +2,18 @@ package xsk
 
 import "fmt"
 
-// What the kernel may do to a device that an uplink is set up on.
+// Changes of a device while an uplink is set up on it.
 
-// Attached tells whether the program is on the device still: a device that goes
-// takes it along, and an administrator may force it off.
+// Attached reports whether the program is still on the device. It is gone if the
+// device is gone or an administrator has removed it.
 func (u *Uplink) Attached() bool {
 	info, err := u.link.Info()
 	return err != nil || info.XDP() == nil || info.XDP().Ifindex != 0
 }
 
-// SetMTU notes that the device has another MTU in bytes, without Ethernet
-// header. Sockets and program stay; the engine is to open the uplink again, with
-// the Spec that follows from it. An MTU that no frame takes is refused.
+// SetMTU records a new MTU of the device, in bytes without the Ethernet header.
+// Sockets and program stay. The engine must open the uplink again with the new Spec.
+// SetMTU refuses an MTU that the frame size does not allow.
 func (u *Uplink) SetMTU(mtu int) error {
 	if most := u.spec.maxMTU(); mtu > most {
 		return tooLarge(u.spec.Dev, mtu, u.spec.FrameSize, most)

@@ -10,17 +10,18 @@ import (
 	"weft/port"
 )
 
-// device is an opened uplink: queue i of both directions is socket i and queue i of
-// the NIC; the two may be different workers'. There may be fewer Tx than Rx.
+// device is an opened uplink. Queue i of either direction is socket i and queue i of
+// the NIC; different workers may own the two directions. There may be fewer Tx than
+// Rx.
 type device struct {
 	port.Queues
 	region *shm.Region
 }
 
-// Open opens the queues of an uplink from what Uplink.Spec and Uplink.FDs gave:
-// the memfd and one socket a queue. It goes on where the last owner of the same
-// descriptors stopped, also where that was killed, with no frame lost or used
-// twice; nobody else may be using them. It owns the descriptors, also when it
+// Open opens the queues of an uplink from the results of Uplink.Spec and Uplink.FDs:
+// the memfd and one socket a queue. It continues where the last owner of the
+// descriptors stopped, even if that one was killed, and loses no frame and uses none
+// twice. Nobody else may use the descriptors meanwhile. Open owns them, also when it
 // fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)
@@ -105,8 +106,8 @@ func (d *device) openTx(s *spec, fd int, off *unix.XDPMmapOffsets, m *queueMemor
 	return tx.recoverFrames()
 }
 
-// Close unmaps everything and closes the engine's descriptors. The program
-// stays attached, and frames that come meanwhile wait in the rx ring.
+// Close unmaps all memory and closes the engine's descriptors. The program stays
+// attached; frames that arrive meanwhile wait in the rx ring.
 func (d *device) Close() {
 	d.Queues.Close()
 	if d.region != nil {

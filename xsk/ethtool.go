@@ -12,7 +12,7 @@ const (
 	ethtoolSetRSS      = 0x39
 	ethtoolGetChannels = 0x3c
 	ethtoolSetChannels = 0x3d
-	// maxIndirection bounds the table of RSS that is read.
+	// maxIndirection bounds the entries of an RSS table; a longer table is an error.
 	maxIndirection = 4096
 )
 
@@ -29,7 +29,7 @@ type ethtoolIndirection struct {
 	queue     [maxIndirection]uint32
 }
 
-// ethtool does a command of a device's. fd is any socket in the device's
+// ethtool executes an ethtool command on a device. fd is any socket in the device's
 // namespace.
 func ethtool(fd int, dev string, command unsafe.Pointer) error {
 	var req struct { // struct ifreq (include/uapi/linux/if.h)
@@ -46,7 +46,7 @@ func ethtool(fd int, dev string, command unsafe.Pointer) error {
 	return nil
 }
 
-// getChannels asks a device for its numbers of queues.
+// getChannels returns a device's current and largest numbers of queues.
 func getChannels(fd int, dev string) (ethtoolChannels, error) {
 	c := ethtoolChannels{cmd: ethtoolGetChannels}
 	return c, ethtool(fd, dev, unsafe.Pointer(&c))
@@ -60,7 +60,7 @@ func (c *ethtoolChannels) set(fd int, dev string) error {
 	return ethtool(fd, dev, unsafe.Pointer(c))
 }
 
-// getIndirection returns the queue of each hash, as RSS has it.
+// getIndirection returns the RSS table: the queue of each hash value.
 func getIndirection(fd int, dev string) ([]uint32, error) {
 	t := ethtoolIndirection{cmd: ethtoolGetRSS}
 	if err := ethtool(fd, dev, unsafe.Pointer(&t)); err != nil {

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// gone is memory whose file was truncated behind its first page: a guest's, as a worker
-// sees it.
+// gone returns memory whose file was truncated behind its first page, as a worker
+// sees the memory of such a guest.
 func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -33,7 +33,8 @@ func gone(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults runs call as a worker's guard does, and tells whether memory failed in it.
+// faults runs call under the same guard as a worker and reports whether memory failed
+// in it.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {
@@ -48,13 +49,14 @@ func faults(t *testing.T, call func()) (failed bool) {
 	return false
 }
 
-// Send gathers from memory that fails, at any frame of a batch and in any piece of a
-// large one. The queue keeps every frame of the UMEM, and of such a batch sends none.
+// Memory may fail under Send at any frame of a batch and in any piece of a large
+// frame. The queue then still owns every frame of its UMEM, and sends no frame of the
+// batch.
 func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {
 		t.Run(name, func(t *testing.T) {
-			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+			defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // applies to this goroutine only
 			m := newModel(t, ^uint32(0)-100)
 			m.tx.mtu, m.tx.large = mtu, make([]byte, mtu)
 			addr, edge := gone(t, 1<<16)
@@ -90,7 +92,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 			if n := m.tx.Send(batch(-1), order); n != len(order) {
 				t.Fatalf("%d of %d frames sent afterwards", n, len(order))
 			}
-			m.kill() // the record says the same
+			m.kill() // the next owner finds the same in the record
 			m.check("successor")
 			if m.tx.freeCount != modelRing {
 				t.Fatalf("%d frames free for the successor", m.tx.freeCount)

@@ -18,8 +18,8 @@ import (
 	"weft/packet"
 )
 
-// engine is the child that is killed: it opens the uplink from descriptors 3
-// and up, and sends back what it receives, until its end.
+// engine is the child process that is killed: it opens the uplink from descriptors 3
+// and up, and sends back the frames that it receives, until it ends.
 func engine() {
 	var fds []int
 	n, _ := strconv.Atoi(os.Getenv("WEFT_XSK_FDS"))
@@ -40,7 +40,7 @@ func engine() {
 				fmt.Println(rx.Fault())
 				os.Exit(1)
 			}
-			for range 4 { // so that it is seldom idle
+			for range 4 { // four times, so that the engine is seldom idle
 				d.Tx()[i].Send(b, order[:b.N])
 			}
 			d.Tx()[i].Flush()
@@ -78,8 +78,8 @@ func startEngine(t *testing.T, u *Uplink) *exec.Cmd {
 	return c
 }
 
-// lastStates looks at what the engine that was killed left behind in queue 0:
-// frames lent, a release not finished, frames written and not published.
+// lastStates reports which states the killed engine left in queue 0: frames lent, a
+// Release in progress, frames written and not published.
 func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	t.Helper()
 	off, err := mmapOffsets(u.sockets[0])
@@ -102,12 +102,12 @@ func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 	return s
 }
 
-// TestTheNextEngineGoesOnWhereOneWasKilled kills engines in full run, at no
-// chosen point, and lets the last one's successor account for every frame.
+// The next engine accounts for every frame after engines were killed under full load,
+// at random points.
 func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	kills := 30
 	if n, err := strconv.Atoi(os.Getenv("WEFT_XSK_KILLS")); err == nil {
-		kills = n // a soak
+		kills = n // a soak asks for more kills
 	}
 	r := newRig(t, 1)
 	u := r.setup(Config{RingSize: 64})
@@ -136,7 +136,8 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	senders.Wait()
 
 	d := open(t, u)
-	// What was left is gone once something later has come: the kernel may be late.
+	// Older frames are gone once a later one has arrived: the kernel may deliver
+	// late.
 	for last := pattern(99, 1); ; {
 		waiting(t, d)
 		write(t, conn, last)
@@ -152,8 +153,8 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
 		t.Errorf("%+v", q)
 	}
-	// As many datagrams as there are frames find room when nobody receives, and
-	// the ring fills as often as one likes.
+	// As many datagrams as the UMEM has frames find room when nobody receives,
+	// however often the ring fills.
 	for round := range 3 {
 		for i := range 64 {
 			write(t, conn, pattern(100, i))

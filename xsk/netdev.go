@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netdev is what set-up has to know of the device.
+// netdev is the state of a device that set-up depends on.
 type netdev struct {
 	name   string
 	index  int
 	mtu    int
-	driver string // as ethtool -i says; the link's type if the driver does not
-	rx, tx int    // queues in use
-	frame  int    // bytes of one of the UMEM's
-	// program is the id of the XDP program that is attached, 0 if none.
+	driver string // driver name as in ethtool -i; the link's type if the driver has none
+	rx, tx int    // number of queues in use
+	frame  int    // size in bytes of a UMEM frame
+	// program is the id of the attached XDP program, 0 for none.
 	program uint32
 }
 
-// inspect asks the kernel about a device of the current network namespace.
+// inspect reads the state of a device of the current network namespace.
 func inspect(dev string) (*netdev, error) {
 	nl, err := netlink.LinkByName(dev)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -46,17 +46,17 @@ func inspect(dev string) (*netdev, error) {
 			n.driver = d
 		}
 	}
-	// Drivers without channels have as many queues as were allocated.
+	// A driver without channels uses all allocated queues.
 	if c, err := getChannels(fd, a.Name); err == nil && c.rx() > 0 && c.tx() > 0 {
 		n.rx, n.tx = c.rx(), c.tx()
 	}
 	return n, nil
 }
 
-// pieces tells whether a frame needs several of the UMEM's.
+// pieces reports whether the device's longest frame needs several UMEM frames.
 func (n *netdev) pieces() bool { return n.frame > 0 && n.mtu > maxMTU(n.frame) }
 
-// check refuses what no mode can do.
+// check returns an error if no mode can serve the device as cfg asks.
 func (n *netdev) check(cfg *Config) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", n.name, fmt.Sprintf(format, args...))
@@ -75,9 +75,9 @@ func (n *netdev) check(cfg *Config) error {
 	return nil
 }
 
-// takeOff takes whatever XDP program there is off the device, also one that is held
-// by a link of another process's.
-func (n *netdev) takeOff() error {
+// removeProgram detaches every XDP program from the device, also one that a link of
+// another process holds.
+func (n *netdev) removeProgram() error {
 	fail := func(err error) error {
 		return fmt.Errorf("af_xdp on %s: the XDP program that is attached, %s, cannot be replaced: %w", n.name, describeProgram(n.program), err)
 	}
@@ -99,7 +99,7 @@ func (n *netdev) takeOff() error {
 	if err != nil {
 		return fail(err)
 	}
-	if a := dev.Attrs(); a.Xdp != nil && a.Xdp.Attached { // without a link
+	if a := dev.Attrs(); a.Xdp != nil && a.Xdp.Attached { // the program is attached without a link
 		if err := netlink.LinkSetXdpFd(dev, -1); err != nil {
 			return fail(err)
 		}

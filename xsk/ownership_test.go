@@ -13,16 +13,16 @@ import (
 	"weft/packet"
 )
 
-// This file runs one queue against a kernel that is a few slices, with kills at
-// every store of the engine that another process can see, and compares after
-// every step who owns which frame with what the slices say.
+// This file runs one queue against a model of the kernel that consists of a few
+// slices. It kills the engine at every store that another process can see. After
+// every step it compares the owner of each frame with the slices.
 
 const (
 	modelRing  = 64
 	modelFrame = 2048
 )
 
-// model is the kernel's side of a queue and the oracle.
+// model is the kernel's side of a queue, and the oracle.
 type model struct {
 	t    *testing.T
 	umem []byte
@@ -31,19 +31,19 @@ type model struct {
 	fill, completion ring[uint64]
 	rxRing, txRing   ring[unix.XDPDesc]
 
-	held     []uint64 // taken off the fill ring, not received into yet
-	inFlight []uint64 // taken off the tx ring, not completed
+	held     []uint64 // frames taken off the fill ring and not received into yet
+	inFlight []uint64 // frames taken off the tx ring and not completed
 
 	rx *rxQueue
 	tx *txQueue
 
-	received  uint64   // number of the last frame the kernel received
-	delivered uint64   // number of the last frame the engine saw
-	killed    bool     // since the engine saw a frame
-	written   []uint64 // numbers handed to Send and not flushed
-	flushed   []uint64 // numbers flushed that the kernel has not taken
+	received  uint64   // number of the last frame that the kernel received
+	delivered uint64   // number of the last frame that the engine saw
+	killed    bool     // the engine was killed after it last saw a frame
+	written   []uint64 // numbers of the frames handed to Send and not flushed
+	flushed   []uint64 // numbers of the frames flushed and not taken by the kernel
 	sequence  uint64
-	pending   int // frames lent and not released
+	pending   int // number of frames lent and not released
 }
 
 func modelRingMem[T unix.XDPDesc | uint64](slot int) ring[T] {
@@ -61,20 +61,20 @@ func newModel(t *testing.T, start uint32) *model {
 	_, size := s.carve(nil)
 	region := make([]byte, size)
 	queues, _ := s.carve(region)
-	m.umem, m.mem = region[:s.umemBytes()], queues[1] // not the first, whose addresses start at 0
-	// Indexes near their wrap.
+	m.umem, m.mem = region[:s.umemBytes()], queues[1] // the second queue, because the addresses of the first start at 0
+	// The indexes start shortly before they wrap.
 	for _, index := range []interface{ Store(uint32) }{
 		m.fill.producer, m.fill.consumer, m.completion.producer, m.completion.consumer,
 		m.rxRing.producer, m.rxRing.consumer, m.txRing.producer, m.txRing.consumer, &m.mem.record.sent, &m.mem.record.lent,
 	} {
 		index.Store(start)
 	}
-	giveAll(&m.fill, m.mem.rx, modelFrame)
+	fillAll(&m.fill, m.mem.rx, modelFrame)
 	m.open()
 	return m
 }
 
-// open is what Open does for a queue, on the model's rings.
+// open does the same as Open for one queue, on the model's rings.
 func (m *model) open() {
 	m.t.Helper()
 	m.rx = &rxQueue{
@@ -99,7 +99,7 @@ func (m *model) kill() {
 	m.open()
 }
 
-// between lists a ring's slots from consumer to producer.
+// between returns a ring's slots from consumer to producer.
 func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 	for i := r.consumer.Load(); i != r.producer.Load(); i++ {
 		all = append(all, *r.at(i))
@@ -109,7 +109,7 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (all []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check compares all owners.
+// check fails unless every frame has exactly one owner and is marked accordingly.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -142,7 +142,7 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails unless frames are all of a half, each once.
+// whole fails unless frames are all the frames of one half, each once.
 func (m *model) whole(what string, frames []uint64, first uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -153,7 +153,7 @@ func (m *model) whole(what string, frames []uint64, first uint64) {
 	}
 }
 
-// kernelTake takes frames off the fill ring, kernelReceive fills them.
+// kernelTake takes frames off the fill ring; kernelReceive receives into them.
 func (m *model) kernelTake(n int) {
 	for _, addr := range between(&m.fill)[:min(n, int(m.fill.producer.Load()-m.fill.consumer.Load()))] {
 		m.held = append(m.held, addr)
@@ -189,7 +189,7 @@ func (m *model) kernelSend(n int) {
 	}
 }
 
-// kernelComplete completes in any order.
+// kernelComplete completes n frames in the order that pick draws.
 func (m *model) kernelComplete(n int, pick uint64) {
 	for ; n > 0 && len(m.inFlight) > 0; n-- {
 		i := int(pick % uint64(len(m.inFlight)))
@@ -206,7 +206,8 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives up to room frames and compares them with what was received.
+// recv receives up to room frames and compares them with the frames that the kernel
+// received.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -236,7 +237,8 @@ func (m *model) recv(room int) {
 	}
 }
 
-// release stops, as if killed, after cut of its stores; 2 is all of them.
+// release executes the first cut of Release's stores, as if the engine were killed
+// there. 2 means all stores.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -249,8 +251,8 @@ func (m *model) release(cut int) {
 	m.kill()
 }
 
-// send stops after cut of its stores: first completions, then slots, then the
-// index, then the marks; 255 is all of them.
+// send executes the first cut of Send's stores: first completions, then slots, then
+// the index, then the marks. 255 means all stores.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {
@@ -260,7 +262,7 @@ func (m *model) send(n, cut int) {
 			m.kill()
 			return
 		}
-		m.tx.markDone(done) // all marked, not published
+		m.tx.markDone(done) // all completions marked, none published
 		m.kill()
 		return
 	}
@@ -304,8 +306,8 @@ func (m *model) flush() {
 	m.written = nil
 }
 
-// run interprets data as steps, two bytes each, and lets the queue come to rest
-// at the end.
+// run interprets data as steps of two bytes each. At the end it lets the queue come
+// to rest.
 func (m *model) run(data []byte) {
 	m.check("open")
 	for ; len(data) >= 2; data = data[2:] {
@@ -391,7 +393,7 @@ func TestHostileRingsAreAFault(t *testing.T) {
 			t.Errorf("%s was taken", name)
 		}
 	}
-	// A completion that makes no sense frees nothing.
+	// An invalid completion frees no frame.
 	m := newModel(t, 0)
 	m.send(4, 255)
 	m.flush()

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The XDP program takes what is addressed to the switch's own tunnel endpoints
-// and nothing else: a UDP datagram, over IPv4 with or without options or over
-// IPv6 directly, neither fragmented nor in a VLAN, whose destination address
-// and port are in the endpoints map, goes to the socket of the queue it came in
-// on; where that queue has no socket, and with everything else, it is passed to
-// the kernel. Fragments go there too, because only the kernel puts them
-// together; tagged frames, because whether the tag is still in the frame
-// depends on the driver.
+// The XDP program takes datagrams to the switch's own tunnel endpoints and nothing
+// else. Such a datagram is UDP directly over IPv4, with or without options, or over
+// IPv6; it is neither fragmented nor in a VLAN, and its destination address and port
+// are in the endpoints map. The program redirects it to the socket of the queue that
+// it came in on. If the queue has no socket, the datagram passes to the kernel, as
+// everything else does. Fragments pass because only the kernel reassembles them.
+// Tagged frames pass because it depends on the driver whether the tag is still in the
+// frame.
 //
-// The program is assembled here, so that neither building nor running needs a
+// The program is assembled here, so that neither the build nor the switch needs a
 // compiler.
 
-// endpointKey is the key of the endpoints map: the address, IPv4 mapped into
-// IPv6, the port in network order, and two zero bytes.
+// endpointKey is the key of the endpoints map: the IPv6 address (an IPv4 address
+// mapped into IPv6), the port in network order, and two zero bytes.
 type endpointKey [20]byte
 
 func makeEndpointKey(e netip.AddrPort) endpointKey {
@@ -38,22 +38,25 @@ func (k endpointKey) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
 }
 
-// XDP actions (include/uapi/linux/bpf.h).
+// xdpPass is the XDP action that passes a frame to the kernel
+// (include/uapi/linux/bpf.h).
 const xdpPass = 2
 
-// Where the key lies on the program's stack: 20 bytes from keyAt, ending in
-// -4, which keeps the eight-byte stores aligned.
+// The key is 20 bytes of the program's stack from keyAt on. It ends at -4, which
+// keeps the eight-byte stores aligned.
 const (
 	keyAt   = -24
 	keyPort = keyAt + 16
 )
 
-// network16 is what a load of two bytes gives that hold v in network order.
+// network16 returns the result of a two-byte load of memory that holds v in network
+// order.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
 
-// Registers: R6 context, R2 packet, R3 its end, R4 transport header, R5 scratch.
+// instructions returns the program. Registers: R6 context, R2 packet, R3 its end, R4
+// transport header, R5 scratch.
 func instructions(endpoints, sockets int) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
@@ -86,7 +89,7 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, "pass"),
 		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
 		asm.LoadMapPtr(asm.R1, sockets),
-		asm.Mov.Imm(asm.R3, xdpPass), // the verdict where the queue has no socket
+		asm.Mov.Imm(asm.R3, xdpPass), // verdict if the queue has no socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
@@ -95,24 +98,24 @@ func instructions(endpoints, sockets int) asm.Instructions {
 	return p
 }
 
-// ipv4 is RFC 791 section 3.1, at offset 14.
+// ipv4 parses an IPv4 header (RFC 791 section 3.1) at offset 14.
 func ipv4() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv4"),
 		asm.Add.Imm(asm.R4, 14+20),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Half),
-		asm.And.Imm(asm.R5, network16(0x3fff)), // more fragments, or not the first
+		asm.And.Imm(asm.R5, network16(0x3fff)), // a fragment: more fragments follow, or the offset is not 0
 		asm.JNE.Imm(asm.R5, 0, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // UDP
+		asm.JNE.Imm(asm.R5, 17, "pass"), // 17: UDP
 		asm.Mov.Imm(asm.R5, 0),
 		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
-		asm.Mov.Imm(asm.R5, 0xffff), // RFC 4291 section 2.5.5.2
+		asm.Mov.Imm(asm.R5, 0xffff), // IPv4-mapped prefix (RFC 4291 section 2.5.5.2)
 		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
-		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // destination
+		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // destination address
 		asm.StoreMem(asm.RFP, keyAt+12, asm.R5, asm.Word),
-		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte), // version, header length in words
+		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte), // version, and header length in 32-bit words
 		asm.Mov.Reg(asm.R0, asm.R5),
 		asm.RSh.Imm(asm.R0, 4),
 		asm.JNE.Imm(asm.R0, 4, "pass"),
@@ -126,7 +129,8 @@ func ipv4() asm.Instructions {
 	}
 }
 
-// ipv6 is RFC 8200 section 3, at offset 14, without extension headers.
+// ipv6 parses an IPv6 header (RFC 8200 section 3) at offset 14. It takes no extension
+// headers.
 func ipv6() asm.Instructions {
 	p := asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("ipv6"),
@@ -136,28 +140,29 @@ func ipv6() asm.Instructions {
 		asm.RSh.Imm(asm.R5, 4),
 		asm.JNE.Imm(asm.R5, 6, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // UDP
+		asm.JNE.Imm(asm.R5, 17, "pass"), // 17: UDP
 	}
 	for i := int16(0); i < 16; i += 4 {
 		p = append(p,
-			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // destination
+			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // destination address
 			asm.StoreMem(asm.RFP, keyAt+i, asm.R5, asm.Word),
 		)
 	}
-	return append(p, asm.Ja.Label("udp")) // R4 is behind the header
+	return append(p, asm.Ja.Label("udp")) // R4 points behind the header
 }
 
-// program is the loaded program and its maps. The program itself is held by
-// the link once attached.
+// program is the loaded program with its maps. Once attached, the link holds the
+// program itself.
 type program struct {
 	prog      *ebpf.Program
-	endpoints *ebpf.Map // endpointKey to anything
-	sockets   *ebpf.Map // XSKMAP: queue to socket
+	endpoints *ebpf.Map // key: endpointKey; the value is not used
+	sockets   *ebpf.Map // XSKMAP from queue number to socket
 }
 
-// loadProgram loads program and maps for a device of queues queues. Only one that
-// says so is run on frames in pieces, of which it sees the first, where all headers
-// are.
+// loadProgram loads the program and its maps for a device with queues queues. With
+// pieces, the program declares that it supports frames in several pieces; otherwise
+// the kernel does not run it on them. It sees only the first piece, which contains
+// all headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error
@@ -190,7 +195,8 @@ func loadProgram(queues int, pieces bool) (*program, error) {
 	return p, nil
 }
 
-// close closes whatever there is; maps that a link's program uses live on.
+// close closes the descriptors that are open. Maps used by an attached program live
+// on.
 func (p *program) close() {
 	if p.prog != nil {
 		p.prog.Close()

@@ -12,7 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// taken is the slow twin of the XDP program: what is for an own endpoint.
+// taken is the slow twin of the XDP program: it reports whether frame goes to an own
+// endpoint.
 func taken(frame []byte, endpoints map[netip.AddrPort]bool) bool {
 	if len(frame) < 14 {
 		return false
@@ -48,8 +49,9 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("192.168.7.9:4789"): true,
 }
 
-// verdicts runs the program, with redirection to a device in the place of
-// sockets so that a hit is to be seen, over single frames.
+// verdicts returns a function that runs the program over single frames and reports
+// whether it takes a frame. A device map replaces the sockets, so that a redirect
+// shows in the result.
 func verdicts(t testing.TB) func(frame []byte) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -84,7 +86,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { prog.Close() })
-	return func(frame []byte) bool { // panics, as t must not be used in a fuzz target
+	return func(frame []byte) bool { // panics, because a fuzz target must not use t
 		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			panic(err)
@@ -92,14 +94,15 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		switch verdict {
 		case xdpPass:
 			return false
-		case 4: // XDP_REDIRECT
+		case 4: // 4: XDP_REDIRECT
 			return true
 		}
 		panic(fmt.Sprintf("verdict %d", verdict))
 	}
 }
 
-// datagram makes a UDP datagram over IPv4 with option words, or over IPv6.
+// datagram returns a UDP datagram over IPv4, with options words of options, or over
+// IPv6.
 func datagram(to netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")
@@ -165,7 +168,7 @@ func TestProgramTakesOnlyOwnEndpoints(t *testing.T) {
 	}
 }
 
-// mutated makes a datagram for an endpoint, or nearly, out of a number.
+// mutated returns a random datagram to an endpoint, or nearly one.
 func mutated(r *rand.Rand) []byte {
 	var to netip.AddrPort
 	n := r.IntN(len(testEndpoints))
@@ -209,7 +212,7 @@ func FuzzProgram(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
-			return // the kernel runs no shorter ones (and never receives them)
+			return // the kernel does not run the program on shorter frames (and never receives any)
 		}
 		if got, want := run(frame), taken(frame, testEndpoints); got != want {
 			t.Fatalf("program %v, twin %v", got, want)

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal says why a mode could not be used.
+// Refusal is the reason why a mode could not be used.
 type Refusal struct {
 	Mode   string `json:"mode"`
-	Reason string `json:"reason"` // one line, with what to do where that is known
+	Reason string `json:"reason"` // one line, with what to do if that is known
 }
 
-// RefusedError is what Setup returns when no mode could be used.
+// RefusedError is the error of Setup if no mode could be used.
 type RefusedError struct {
 	Dev      string
 	Refusals []Refusal
 }
 
-// Error is one line; a reason that all modes share is said once.
+// Error returns one line. A reason that several modes share appears once.
 func (e *RefusedError) Error() string {
 	var parts []string
 	for i := 0; i < len(e.Refusals); {
@@ -35,20 +35,20 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("af_xdp on %s: %s", e.Dev, strings.Join(parts, "; "))
 }
 
-// step is a step of set-up that can fail, for the words.
+// step is a step of set-up that can fail; explain chooses its words by it.
 type step int
 
 const (
 	stepSocket step = iota // socket(AF_XDP)
 	stepMemory             // XDP_UMEM_REG
-	stepRings              // the ring sizes, XDP_MMAP_OFFSETS
-	stepLoad               // the XDP program and its maps
-	stepAttach             // bpf_link
+	stepRings              // setting ring sizes, XDP_MMAP_OFFSETS
+	stepLoad               // loading the XDP program and its maps
+	stepAttach             // attaching the program by a bpf_link
 	stepBind
-	stepMap // the socket into the XSKMAP
+	stepMap // putting the socket into the XSKMAP
 )
 
-// explain puts an errno of a step into words: the cause, and what to do.
+// explain returns the errno of a step in words: the cause, and what to do.
 func explain(at step, mode string, n *netdev, queue int, err error) error {
 	var words string
 	var errno unix.Errno
@@ -114,8 +114,8 @@ func isAny(err error, errnos []unix.Errno) bool {
 	return false
 }
 
-// errnoOf is the errno in err, to keep a line one line: a verifier's error has
-// many.
+// errnoOf returns the errno in err. It keeps a message in one line, because a
+// verifier's error has many.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a driver's errno means for that driver, from its source in Linux:
-// ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c),
-// virtnet_xsk_pool_enable (virtio_net.c). Errors of others are explained by the
-// step alone.
+// The meanings of a driver's errno for that driver, from its source in Linux:
+// ixgbe_xdp_setup (ixgbe_main.c), igb_xdp_setup (igb_main.c), virtnet_xsk_pool_enable
+// (virtio_net.c). The errors of other drivers are explained by the step alone.
 
-// explainDriver returns a cause and what to do, or "" if the driver is not known
-// for this.
+// explainDriver returns the cause and what to do, or "" if this errno of the driver
+// is not known.
 func explainDriver(at step, mode string, n *netdev, errno unix.Errno) string {
 	switch {
 	case n.driver == "ixgbe" && at == stepAttach && errno == unix.EINVAL:

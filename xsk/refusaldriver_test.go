@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a driver means by an errno is told in one line with what to do; other
-// drivers have the words of the step.
+// A known driver's errno is explained in one line with what to do; other drivers get
+// the words of the step.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
 		at     step

@@ -18,14 +18,14 @@ var (
 	_ [48]byte  = [unsafe.Sizeof(unix.XDPStatistics{})]byte{}
 )
 
-// ring is one of a socket's four rings, which has one producer and one
-// consumer, us and the kernel (Documentation/networking/af_xdp.rst). Indexes
-// only grow and wrap at 32 bits. T is a descriptor, or a UMEM address.
+// ring is one of a socket's four rings. It has one producer and one consumer, one of
+// them the kernel (Documentation/networking/af_xdp.rst). Indexes only grow and wrap
+// at 32 bits. T is a descriptor or a UMEM address.
 type ring[T unix.XDPDesc | uint64] struct {
-	// producer is loaded with the meaning of acquire before slots are read, and
-	// stored with that of release after they were written: it pairs with the
-	// kernel's smp_store_release and smp_load_acquire of ring->producer; so
-	// does consumer, the other way round (net/xdp/xsk_queue.h).
+	// producer is loaded with acquire semantics before slots are read, and stored
+	// with release semantics after slots are written. It pairs with the kernel's
+	// smp_store_release and smp_load_acquire of ring->producer. consumer works the
+	// same way in the other direction (net/xdp/xsk_queue.h).
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
 	flags    *atomic.Uint32
@@ -34,7 +34,7 @@ type ring[T unix.XDPDesc | uint64] struct {
 	mem      []byte
 }
 
-// mapRing maps the ring of n entries that lies at the socket's page offset.
+// mapRing maps the ring of n entries at the socket's page offset.
 func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRingOffset, n int) (ring[T], error) {
 	var t T
 	size := int(off.Desc) + n*int(unsafe.Sizeof(t))
@@ -45,7 +45,7 @@ func mapRing[T unix.XDPDesc | uint64](fd int, pageOffset int64, off unix.XDPRing
 	return makeRing[T](mem, off, n), nil
 }
 
-// makeRing makes a ring of n entries, a power of two, in mem.
+// makeRing returns a ring over mem with n entries, a power of two.
 func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int) ring[T] {
 	return ring[T]{
 		producer: &shm.View[atomic.Uint32](mem, int(off.Producer), 1)[0],
@@ -57,13 +57,12 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, off unix.XDPRingOffset, n int
 	}
 }
 
-// at is the slot of an index.
+// at returns the slot of index i.
 func (r *ring[T]) at(i uint32) *T { return &r.slots[i&r.mask] }
 
-// wantsWakeup tells whether the kernel waits for a system call. It must come
-// after the store of the producer that the kernel is to see: both are
-// sequentially consistent, and the driver sets the flag before it looks at the
-// producer once more.
+// wantsWakeup reports whether the kernel waits for a system call. The caller must
+// store the producer first. Both accesses are sequentially consistent, and the driver
+// sets the flag before it checks the producer once more, so no wake-up is lost.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
 func (r *ring[T]) unmap() {
@@ -73,11 +72,11 @@ func (r *ring[T]) unmap() {
 	}
 }
 
-// address of mapped memory.
+// address returns the address of mapped memory.
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// kickTx has the kernel look at the tx ring. The call does not block, nor tell
-// the scheduler.
+// kickTx makes the kernel process the tx ring. The system call neither blocks nor
+// enters Go's scheduler.
 func kickTx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -87,7 +86,8 @@ func kickTx(fd int) unix.Errno {
 	}
 }
 
-// kickRx has the driver look at the fill ring. Same rules.
+// kickRx makes the driver read the fill ring. The system call neither blocks nor
+// enters Go's scheduler.
 func kickRx(fd int) unix.Errno {
 	for {
 		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
@@ -97,21 +97,22 @@ func kickRx(fd int) unix.Errno {
 	}
 }
 
-// epollControl puts a socket into an epoll set or takes it out. Errors are those of a
-// descriptor that is there already, or gone.
+// epollControl adds a socket to an epoll set or removes it. Errors only mean that it
+// is already there or gone, and are ignored.
 func epollControl(set, op, fd int) {
 	event := unix.EpollEvent{Events: unix.EPOLLIN}
 	_, _, _ = unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(set), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&event)), 0, 0)
 }
 
-// mmapOffsets asks where the parts of the rings lie.
+// mmapOffsets returns the offsets of the indexes, flags and slots in the mappings of
+// the rings.
 func mmapOffsets(fd int) (unix.XDPMmapOffsets, error) {
 	var off unix.XDPMmapOffsets
 	err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off))
 	return off, err
 }
 
-// statistics of the socket, since it was made.
+// statistics returns the kernel's counters of the socket since it was made.
 func statistics(fd int) (unix.XDPStatistics, error) {
 	var s unix.XDPStatistics
 	err := getsockopt(fd, unix.XDP_STATISTICS, unsafe.Pointer(&s), unsafe.Sizeof(s))
@@ -126,12 +127,12 @@ func getsockopt(fd, option int, value unsafe.Pointer, size uintptr) error {
 	case errno != 0:
 		return errno
 	case uintptr(n) != size:
-		return unix.EOPNOTSUPP // a kernel before 5.4 knows less
+		return unix.EOPNOTSUPP // a kernel before 5.4 writes a shorter structure
 	}
 	return nil
 }
 
-// registerUmem makes mem the socket's UMEM.
+// registerUmem registers mem as the socket's UMEM.
 func registerUmem(fd int, mem []byte, frameSize int) error {
 	reg := unix.XDPUmemReg{Addr: uint64(address(mem)), Len: uint64(len(mem)), Size: uint32(frameSize)}
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, unix.XDP_UMEM_REG,

@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// rxHeader is the private header copied of each frame, in bytes: 50 of outer
-// headers over IPv4 (70 over IPv6) and 128 of the inner frame, rounded up to
-// cache lines.
+// rxHeader is the number of bytes of each frame that are copied as its private
+// header: 50 of outer headers over IPv4 (70 over IPv6) and 128 of the inner frame,
+// rounded up to cache lines.
 const rxHeader = 192
 
 // rxQueue receives from one queue of the NIC. Worker owns.
@@ -22,34 +22,34 @@ type rxQueue struct {
 
 	umem      []byte
 	umemAt    uintptr // address of umem[0]
-	first     uint64  // first byte of the queue's receiving frames
-	bytes     uint64  // of all of them
+	first     uint64  // offset in the UMEM of the queue's receiving frames
+	bytes     uint64  // length of all receiving frames
 	frameSize uint64
 
-	next     uint32 // rx index to read next; the ring's consumer is behind it by what is lent
+	next     uint32 // rx index to read next; ahead of the ring's consumer by the lent frames
 	seen     uint32 // rx producer as last loaded
 	released uint32 // rx consumer as last stored
-	filled   uint32 // fill index to write next; fill producer + lent
+	filled   uint32 // fill index to write next; ahead of the ring's producer by the lent frames
 
-	// tx is the same queue's tx ring, only looked at, so that the last frames
-	// of a burst are not left lying when the worker goes to sleep; no slots if
-	// the queue does not send.
+	// tx is the tx ring of the same queue. Arm only reads it, so that the last frames
+	// of a burst are sent before the worker sleeps. It has no slots if the queue does
+	// not send.
 	tx    ring[unix.XDPDesc]
-	wait  int // epoll set, in which the socket is while the worker sleeps
+	wait  int // epoll set that contains the socket while the worker sleeps
 	armed bool
-	// busyPoll: the kernel serves the device when we ask.
+	// busyPoll: the kernel serves the device in this queue's system calls.
 	busyPoll bool
-	// pieces: frames may be in several of the UMEM's.
+	// pieces: a received frame may span several UMEM frames.
 	pieces bool
 	fault  string
 }
 
-// newWaitSet makes the set that WaitFD is.
+// newWaitSet returns the epoll set for WaitFD.
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// Recv takes frames off the rx ring. Spans point into the UMEM, valid until
-// Release. The frames go onto the fill ring at once, and are published there by
-// Release.
+// Recv takes frames off the rx ring. Their spans point into the UMEM and are valid
+// until Release. Recv writes the frames to the fill ring at once, but only Release
+// publishes them there.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -61,7 +61,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	n := q.seen - q.next
 	if n == 0 && q.busyPoll {
-		kickRx(q.fd) // the device is served now, and in no interrupt
+		kickRx(q.fd) // busy polling: serves the device now
 		q.seen = q.rx.producer.Load()
 		n = q.seen - q.next
 	}
@@ -72,7 +72,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer ran ahead of its size")
 	}
 	n = min(n, uint32(room))
-	// Before any of them can do harm: see the package comment.
+	// Stored before a frame is read, because reading it may kill the engine: see the
+	// package comment.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -82,11 +83,11 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		case !ok:
 			return q.broken("the rx ring holds an address that is not the queue's")
 		case q.pieces && d.Options&pieceFollows != 0:
-			if !q.notePieces(b, d) {
+			if !q.appendPieces(b, d) {
 				return q.broken("the rx ring holds a frame that does not end")
 			}
 		default:
-			q.note(b, d.Addr, d.Len)
+			q.appendFrame(b, d.Addr, d.Len)
 		}
 		if q.next == q.seen {
 			break
@@ -95,12 +96,13 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - before
 }
 
-// take takes one descriptor off the ring, and puts its frame on the fill ring.
+// take takes one descriptor off the rx ring and writes its frame to the fill ring. ok
+// is false if the address is not the queue's.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
-	if q.pieces { // how many descriptors a batch takes is not known before
+	if q.pieces { // the number of descriptors of the batch is not known in advance
 		q.record.lent.Store(q.next + 1)
 	}
-	d = *q.rx.at(q.next) // once: kernel memory
+	d = *q.rx.at(q.next) // read once: kernel memory
 	offset := d.Addr & (q.frameSize - 1)
 	frame := d.Addr - offset
 	if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
@@ -112,9 +114,10 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// notePieces appends a frame in several pieces, of which first is the first. The
-// kernel publishes them together.
-func (q *rxQueue) notePieces(b *packet.Batch, first unix.XDPDesc) bool {
+// appendPieces appends a frame in several pieces; first is the first one. The kernel
+// publishes all pieces of a frame together. It reports false if the frame does not
+// end.
+func (q *rxQueue) appendPieces(b *packet.Batch, first unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[first.Addr:first.Addr+uint64(first.Len)]))
 	whole := first.Len <= n || b.AddSpan(f, q.umemAt+uintptr(first.Addr)+uintptr(n), first.Len-n)
@@ -140,8 +143,8 @@ func (q *rxQueue) notePieces(b *packet.Batch, first unix.XDPDesc) bool {
 	return false
 }
 
-// note appends one frame of length bytes at addr in the UMEM to the batch.
-func (q *rxQueue) note(b *packet.Batch, addr uint64, length uint32) {
+// appendFrame appends one frame of length bytes at address addr in the UMEM.
+func (q *rxQueue) appendFrame(b *packet.Batch, addr uint64, length uint32) {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[addr:addr+uint64(length)]))
 	f.SetOrigin(q.umemAt + uintptr(addr))
@@ -156,7 +159,8 @@ func (q *rxQueue) broken(why string) int {
 	return -1
 }
 
-// Release publishes what Recv took: first on the fill ring, then as consumed.
+// Release publishes the frames that Recv took: first on the fill ring, then as
+// consumed on the rx ring.
 func (q *rxQueue) Release() {
 	if q.next == q.released {
 		return
@@ -181,12 +185,11 @@ func (q *rxQueue) wakeFill() {
 	}
 }
 
-// Arm puts the socket into the epoll set, where it is only while the worker
-// sleeps: for one that somebody waits on, the kernel takes the lock of the
-// waiter's list with every frame sent, which costs a tenth of copy mode's rate.
-// The socket is readable as long as the rx ring is not empty; but a driver that
-// waits must be told before the worker sleeps, of free frames as of frames to
-// send.
+// Arm adds the socket to the epoll set, where it is only while the worker sleeps.
+// While somebody waits on a socket, the kernel locks the list of waiters for every
+// frame sent, which costs a tenth of copy mode's rate. The socket is readable as long
+// as the rx ring is not empty. If the driver waits for a wake-up, it must learn of
+// free frames and of frames to send before the worker sleeps.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -199,7 +202,7 @@ func (q *rxQueue) Arm() bool {
 	return q.fault == "" && q.rx.producer.Load() != q.next
 }
 
-// Disarm takes the socket out of the set.
+// Disarm removes the socket from the epoll set.
 func (q *rxQueue) Disarm() {
 	if q.armed {
 		q.armed = false
@@ -207,17 +210,17 @@ func (q *rxQueue) Disarm() {
 	}
 }
 
-// WaitFD is the set; Woken need not drain it, receiving does.
+// WaitFD returns the epoll set. Woken need not drain it: receiving does.
 func (q *rxQueue) WaitFD() int { return q.wait }
 func (q *rxQueue) Woken()      {}
 
-// Polled: looking at the ring costs no system call.
+// Polled reports false: reading the ring costs no system call.
 func (q *rxQueue) Polled() bool { return false }
 
-// Fault says why Recv fails.
+// Fault returns the reason why Recv fails.
 func (q *rxQueue) Fault() string { return q.fault }
 
-// Close unmaps the rings. The socket is the device's.
+// Close unmaps the rings and closes the epoll set. The device owns the socket.
 func (q *rxQueue) Close() {
 	q.rx.unmap()
 	q.fill.unmap()
@@ -229,10 +232,10 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// giveAll puts all receiving frames of a queue on its fill ring, which is new.
-// Control does so before the socket is bound, for a zero-copy driver takes
-// frames for its own ring while it is bound.
-func giveAll(fill *ring[uint64], first, frameSize uint64) {
+// fillAll puts all receiving frames of a queue on its new fill ring. Control calls it
+// before it binds the socket, because a zero-copy driver takes frames for its own
+// ring during the bind.
+func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {
 		*fill.at(index) = first + i*frameSize
@@ -241,8 +244,8 @@ func giveAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes takes up where the last owner stopped, wherever that was. See
-// the package comment.
+// recoverIndexes continues where the last owner stopped, at whatever point that was.
+// See the package comment.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -255,11 +258,11 @@ func (q *rxQueue) recoverIndexes() error {
 	if err := q.discardLent(); err != nil {
 		return err
 	}
-	q.wakeFill() // what was published last may not have been told
+	q.wakeFill() // the last owner may have died between publish and wake-up
 	return nil
 }
 
-// discardLent gives back to the kernel, unread, what the last owner lent and
+// discardLent returns to the kernel, unread, the frames that the last owner lent and
 // did not release.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()

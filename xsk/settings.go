@@ -11,29 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settings of the device that an uplink is asked to change. What they were is put
-// back when the uplink closes; whoever kills everything leaves them as they are.
+// An uplink may change settings of its device. Their old values are restored when the
+// uplink closes. If control and engine are both killed, the changed values stay.
 
-// setting is what one of them was.
+// setting is the old value of one setting.
 type setting struct {
 	// Name is channels, rss, or a file below /sys/class/net/DEV.
 	Name string   `json:"name"`
-	Was  []uint32 `json:"was"` // channels: rx, tx, combined; rss: the table
+	Was  []uint32 `json:"was"` // channels: rx, tx, combined; rss: the table; a file: its number
 }
 
 const (
 	settingChannels = "channels"
 	settingRSS      = "rss"
-	// While a socket is polled busily, interrupts stay off: after so many empty polls
-	// of the device they come back unless polling goes on (Documentation/networking/
-	// napi.rst, "Software IRQ coalescing").
+	// While a socket is busy polled, the device's interrupts are off. settingDefer is
+	// the number of empty polls, and settingTimeout the time, after which they come
+	// back (Documentation/networking/napi.rst, "Software IRQ coalescing").
 	settingDefer   = "napi_defer_hard_irqs"
-	settingTimeout = "gro_flush_timeout" // ns
+	settingTimeout = "gro_flush_timeout" // in ns
 	deferPolls     = 2
 	flushTimeoutNS = 200_000
 )
 
-// changeSettings makes the device what cfg asks for, before its queues are counted.
+// changeSettings changes the device's settings as cfg asks, before its queues are
+// counted.
 func (u *Uplink) changeSettings(cfg *Config) error {
 	if cfg.Channels > 0 {
 		if err := u.setChannels(cfg.Channels); err != nil {
@@ -80,7 +81,7 @@ func (u *Uplink) setChannels(n int) error {
 	})
 }
 
-// steer has RSS lead to the queues that are served alone.
+// steer sets the RSS table so that traffic goes only to the served queues.
 func (u *Uplink) steer() error {
 	dev, served := u.spec.Dev, u.spec.Queues
 	if served == u.deviceQueues {
@@ -104,8 +105,8 @@ func (u *Uplink) steer() error {
 	})
 }
 
-// restoreSettings puts back what was, the latest first. A device that is gone has
-// nothing to put back.
+// restoreSettings restores the old values in reverse order. Errors are ignored: a
+// device that is gone has no settings.
 func (u *Uplink) restoreSettings() {
 	for i := len(u.settings) - 1; i >= 0; i-- {
 		s, dev := u.settings[i], u.spec.Dev
@@ -130,7 +131,7 @@ func (u *Uplink) restoreSettings() {
 	u.settings = nil
 }
 
-// swapFile writes a number to a file of the device's and returns what was there.
+// swapFile writes a number to one of the device's files and returns the old number.
 func swapFile(dev, name string, value uint32) (was uint32, err error) {
 	path := filepath.Join("/sys/class/net", dev, name)
 	text, err := os.ReadFile(path)
@@ -153,12 +154,12 @@ func withSocket(f func(fd int) error) error {
 	return f(fd)
 }
 
-// busyPollBudget is the number of frames of one busy poll, that of an interrupt's
-// (NAPI_POLL_WEIGHT).
+// busyPollBudget is the number of frames of one busy poll, the same as of one
+// interrupt (NAPI_POLL_WEIGHT).
 const busyPollBudget = 64
 
-// pollBusily has the kernel serve the socket's queue from our system calls instead
-// of from interrupts.
+// pollBusily makes the kernel serve the socket's queue in system calls on the socket
+// instead of in interrupts. us is the time of a poll in µs.
 func pollBusily(fd, us int) error {
 	for _, o := range [...]struct{ option, value int }{
 		{unix.SO_PREFER_BUSY_POLL, 1}, {unix.SO_BUSY_POLL, us}, {unix.SO_BUSY_POLL_BUDGET, busyPollBudget},
@@ -170,7 +171,7 @@ func pollBusily(fd, us int) error {
 	return nil
 }
 
-// busyPollRefused says in words why the kernel refuses.
+// busyPollRefused returns the kernel's refusal in words.
 func busyPollRefused(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOPROTOOPT):

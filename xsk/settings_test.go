@@ -16,8 +16,8 @@ import (
 	"weft/packet"
 )
 
-// Frames in several pieces, both ways, beside small ones; the frames that they took
-// come back.
+// Frames in several pieces pass in both directions beside small ones, and the UMEM
+// frames that they took come back.
 func TestJumboFrames(t *testing.T) {
 	for _, cfg := range []Config{{Mode: ModeCopy}, {Mode: ModeGeneric}, {Mode: ModeCopy, FrameSize: 2048}} {
 		t.Run(fmt.Sprint(cfg.Mode, cfg.FrameSize), func(t *testing.T) {
@@ -77,8 +77,8 @@ func (r *rig) channels() string {
 	return out
 }
 
-// The number of queues is set before they are counted, and put back, also by
-// whoever took the uplink over, and where set-up fails behind it.
+// The number of queues is set before the queues are counted. It is restored by Close,
+// by Close of an uplink from Restore, and when a later step of set-up fails.
 func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
@@ -105,14 +105,14 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// A socket that is polled busily receives and sends as others do.
+// A busy polled socket receives and sends like any other.
 func TestBusyPoll(t *testing.T) {
 	r := newRig(t, 1)
 	files := map[string]string{}
 	r.host.Do(func() {
 		for _, name := range []string{settingDefer, settingTimeout} {
 			text, err := os.ReadFile("/sys/class/net/up0/" + name)
-			if err != nil { // /sys shows another namespace's devices here
+			if err != nil { // /sys shows the devices of another namespace here
 				t.Logf("%v: only the words are tested", err)
 				return
 			}
@@ -170,7 +170,7 @@ func TestBusyPollRefused(t *testing.T) {
 	}
 }
 
-// Another's program goes only if that is asked for, held by a link or not.
+// Another's program is replaced only with Replace, whether a link holds it or not.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		r := newRig(t, 1)
@@ -207,11 +207,11 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A program that does not go is named, with the kernel's reason.
+// If a program cannot be removed, the error names it and has the kernel's reason.
 func TestReplaceFails(t *testing.T) {
 	testnet.NeedsRoot(t, "looks an XDP program up")
 	gone := &netdev{name: "gone0", index: 1 << 30, program: 1 << 30}
-	if err := gone.takeOff(); err == nil || !strings.Contains(err.Error(), "af_xdp on gone0: the XDP program that is attached") || !strings.Contains(err.Error(), "cannot be replaced: Link not found") {
+	if err := gone.removeProgram(); err == nil || !strings.Contains(err.Error(), "af_xdp on gone0: the XDP program that is attached") || !strings.Contains(err.Error(), "cannot be replaced: Link not found") {
 		t.Errorf("%v", err)
 	}
 }

@@ -16,33 +16,35 @@ import (
 // Modes, in the order in which ModeAuto tries them.
 const (
 	ModeAuto     = "auto"
-	ModeZeroCopy = "zerocopy" // the driver's XDP, the NIC reads and writes the UMEM
-	ModeCopy     = "copy"     // the driver's XDP, the kernel copies once
-	ModeGeneric  = "generic"  // the kernel's XDP on what the driver has received already
+	ModeZeroCopy = "zerocopy" // XDP in the driver; the NIC reads and writes the UMEM
+	ModeCopy     = "copy"     // XDP in the driver; the kernel copies once
+	ModeGeneric  = "generic"  // XDP in the kernel, behind the driver's receive path
 )
 
-// Config says which uplink is wanted.
+// Config describes the wanted uplink.
 type Config struct {
 	// Dev is the network device, in the process's network namespace.
 	Dev string
-	// Queues is the number of the device's queues to serve, the first of them;
-	// 0: all, up to MaxQueues. Tunnel traffic on the others goes to the kernel.
+	// Queues is the number of device queues to serve, counted from queue 0; 0: all,
+	// up to MaxQueues. Tunnel traffic on other queues goes to the kernel.
 	Queues int
-	// Mode is one of the Mode constants; empty: ModeAuto.
+	// Mode is one of the Mode constants; "" means ModeAuto.
 	Mode string
-	// Channels is the number of queues the device is to have, while the uplink is
-	// there; 0: as it is.
+	// Channels is the number of queues that the device has while the uplink is set
+	// up; 0: unchanged.
 	Channels int
-	// Steer has RSS lead to the served queues alone, while the uplink is there.
+	// Steer sets RSS so that traffic goes only to the served queues while the uplink
+	// is set up.
 	Steer bool
-	// BusyPoll is for how many microseconds the kernel polls the device in our system
-	// calls, instead of having it interrupt (SO_PREFER_BUSY_POLL); 0: not.
+	// BusyPoll is the time in µs for which the kernel polls the device in the queues'
+	// system calls, instead of in interrupts (SO_PREFER_BUSY_POLL); 0: no busy
+	// polling.
 	BusyPoll int
-	// Replace takes another's XDP program off the device first.
+	// Replace removes another's XDP program from the device first.
 	Replace bool
-	// FrameSize in bytes and RingSize in entries; 0: the defaults.
+	// FrameSize is in bytes, RingSize in entries; 0: the defaults.
 	FrameSize, RingSize int
-	// Logger may be nil.
+	// Logger may be nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -56,9 +58,9 @@ const (
 // xdpMaxTxSKBBudget is XDP_MAX_TX_SKB_BUDGET, from Linux 6.17 on.
 const xdpMaxTxSKBBudget = 9
 
-// Binding again at once after another process closed its socket gives EBUSY:
-// the kernel lets go of the queue later, from a work queue. All binds of one
-// set-up share the tries: a second at most.
+// Binding a queue right after another process closed its socket fails with EBUSY,
+// because the kernel releases the queue later, from a work queue. All binds of one
+// set-up share bindTries, so a set-up waits for a second at most.
 const (
 	bindTries = 50
 	bindPause = 20 * time.Millisecond
@@ -95,10 +97,10 @@ func (c *Config) complete() ([]string, error) {
 	return nil, fmt.Errorf("af_xdp on %s: mode %q: expected auto, zerocopy, copy or generic", c.Dev, c.Mode)
 }
 
-// Setup makes an uplink of a network device: sockets on its queues, and the XDP
-// program, which takes nothing until SetEndpoints. In ModeAuto the best mode
-// that works is used. An error is one line: the cause and what to do; nothing
-// stays behind. Where modes were tried it is a *RefusedError.
+// Setup sets up an uplink on a network device: sockets on its queues, and the XDP
+// program, which takes no frames until SetEndpoints. ModeAuto uses the best mode that
+// works. An error is one line with the cause and what to do, and leaves nothing
+// behind; it is a *RefusedError if modes were tried.
 func Setup(cfg Config) (*Uplink, error) {
 	modes, err := cfg.complete()
 	if err != nil {
@@ -120,7 +122,7 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 		return err
 	}
 	if dev.program != 0 && cfg.Replace {
-		if err := dev.takeOff(); err != nil {
+		if err := dev.removeProgram(); err != nil {
 			return err
 		}
 	}
@@ -157,8 +159,9 @@ func (u *Uplink) setup(cfg *Config, modes []string) error {
 	return u.tryModes(dev, modes)
 }
 
-// tryModes attaches and binds in the first mode that works. Zero-copy and copy
-// share an attachment, for attaching takes some NICs' links down for seconds.
+// tryModes attaches and binds in the first mode that works. Zero-copy and copy mode
+// share one attachment, because attaching takes the links of some NICs down for
+// seconds.
 func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	for _, mode := range modes {
 		if u.link != nil && mode == ModeGeneric {
@@ -177,8 +180,8 @@ func (u *Uplink) tryModes(dev *netdev, modes []string) error {
 	return &RefusedError{Dev: dev.name, Refusals: u.refused}
 }
 
-// attach loads the program and links it to the device, unless that is done. A
-// program of someone else is not replaced: the kernel refuses.
+// attach loads the program and links it to the device, unless that is done already.
+// It does not replace another's program: the kernel refuses.
 func (u *Uplink) attach(dev *netdev, mode string) error {
 	if u.link != nil {
 		return nil
@@ -196,13 +199,13 @@ func (u *Uplink) attach(dev *netdev, mode string) error {
 		p.close()
 		return explain(stepAttach, mode, dev, 0, err)
 	}
-	p.prog.Close() // the link holds it
+	p.prog.Close() // the link holds the program
 	u.link, u.endpoints, u.sockmap = l, p.endpoints, p.sockets
 	return nil
 }
 
-// openSockets makes the region and the sockets of all queues, binds them, and
-// has the program use them.
+// openSockets makes the memory and the sockets of all queues, binds the sockets, and
+// puts them into the program's map.
 func (u *Uplink) openSockets(dev *netdev, mode string) error {
 	_, size := u.spec.carve(nil)
 	var err error
@@ -231,9 +234,9 @@ func (u *Uplink) openSockets(dev *netdev, mode string) error {
 	return nil
 }
 
-// openSocket makes and binds the socket of one queue. The first queue's socket
-// registers the UMEM, the others share it (XDP_SHARED_UMEM) with fill and
-// completion rings of their own.
+// openSocket makes and binds the socket of one queue. The socket of queue 0 registers
+// the UMEM. The others share it (XDP_SHARED_UMEM), with their own fill and completion
+// rings.
 func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -271,7 +274,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
 	switch {
-	case queue > 0: // the other flags are the first socket's
+	case queue > 0: // the flags of queue 0 apply to all
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(u.sockets[0])
 	case mode == ModeZeroCopy:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY
@@ -294,11 +297,11 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	return fd, nil
 }
 
-// raiseBudget has one system call send as many frames as are left to wait for it. A
-// kernel that does not know how sends kickBudget of them, and is called again.
-func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, patience) }
+// raiseBudget makes one system call send up to maxPostponed frames, as many as wait
+// for it. An older kernel ignores the option and sends kickBudget frames a call.
+func raiseBudget(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_XDP, xdpMaxTxSKBBudget, maxPostponed) }
 
-// fill gives the kernel the queue's receiving frames.
+// fill puts the queue's receiving frames on its fill ring.
 func (u *Uplink) fill(fd, queue int) error {
 	off, err := mmapOffsets(fd)
 	if err != nil {
@@ -309,7 +312,7 @@ func (u *Uplink) fill(fd, queue int) error {
 		return err
 	}
 	memory, _ := u.spec.carve(u.region.Bytes())
-	giveAll(&fill, memory[queue].rx, uint64(u.spec.FrameSize))
+	fillAll(&fill, memory[queue].rx, uint64(u.spec.FrameSize))
 	fill.unmap()
 	return nil
 }
@@ -323,16 +326,16 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach takes the program off the device, whoever else holds the link.
+// detach removes the program from the device, even if other processes hold the link.
 func (u *Uplink) detach() {
 	if u.link != nil {
-		_ = u.link.Detach() // fails where the device is gone, and the link with it
+		_ = u.link.Detach() // fails only if the device is gone, and the link with it
 	}
 	u.closeProgram()
 }
 
-// closeProgram closes this process's descriptors of link and maps. Closing a
-// nil map is nothing.
+// closeProgram closes this process's descriptors of the link and the maps. Closing a
+// nil map has no effect.
 func (u *Uplink) closeProgram() {
 	if u.link != nil {
 		_ = u.link.Close()

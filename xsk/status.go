@@ -7,39 +7,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status is what is to be seen of an uplink.
+// Status is the state of an uplink for the operator.
 type Status struct {
 	Dev    string `json:"dev"`
 	Index  int    `json:"ifindex"`
 	Driver string `json:"driver"`
 	MTU    int    `json:"mtu"`
-	// Mode in use, and why each better one was refused.
+	// Mode is the mode in use. Refused has the reasons why better modes were not
+	// used.
 	Mode    string    `json:"mode"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// Endpoints are the tunnel endpoints the program takes, sorted.
+	// Endpoints are the tunnel endpoints that the program takes, sorted.
 	Endpoints []string      `json:"endpoints"`
 	Queues    []QueueStatus `json:"queues"`
-	// Notes are for the operator: what works, and not as it should.
+	// Notes are for the operator: things that work, but not as well as they should.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// QueueStatus is what a queue's socket tells of itself.
+// QueueStatus is the state of one queue's socket.
 type QueueStatus struct {
 	Queue    int  `json:"queue"`
-	ZeroCopy bool `json:"zero_copy"` // as the kernel says (XDP_OPTIONS)
+	ZeroCopy bool `json:"zero_copy"` // as the kernel reports it (XDP_OPTIONS)
 	Sends    bool `json:"sends"`
 	// The kernel's counters since the socket was made (XDP_STATISTICS).
-	RxDropped     uint64 `json:"rx_dropped"`      // too long for a frame, or the kernel had none
-	RxRingFull    uint64 `json:"rx_ring_full"`    // the engine was too slow
-	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // no frame to receive into
-	RxInvalid     uint64 `json:"rx_invalid"`      // bad address on the fill ring
-	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptor on the tx ring
-	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // nothing to send when asked
-	FramesSending int    `json:"frames_sending"`  // given to the kernel or ready to be
-	Error         string `json:"error,omitempty"` // the socket did not answer
+	RxDropped     uint64 `json:"rx_dropped"`      // frames too long for a UMEM frame, or without a free one
+	RxRingFull    uint64 `json:"rx_ring_full"`    // frames dropped because the engine was too slow
+	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // times without a frame to receive into
+	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
+	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptors on the tx ring
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // kicks without a frame to send
+	FramesSending int    `json:"frames_sending"`  // frames marked given: in the tx ring, with the kernel, or in the completion ring
+	Error         string `json:"error,omitempty"` // why the socket did not answer
 }
 
-// Status asks the sockets and the program's map.
+// Status reads the state of the sockets and of the program's map.
 func (u *Uplink) Status() Status {
 	s := Status{
 		Dev: u.spec.Dev, Index: u.ifindex, Driver: u.driver, MTU: u.spec.MTU, Mode: u.mode, Refused: u.refused,

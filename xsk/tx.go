@@ -8,18 +8,19 @@ import (
 	"weft/packet"
 )
 
-// kickBudget is the number of frames that copy mode sends on one system call
-// (TX_BATCH_SIZE in net/xdp/xsk.c); the rest needs further calls. From Linux 6.17 on
-// it sends patience of them, see raiseBudget.
+// kickBudget is the number of frames that copy mode sends in one system call
+// (TX_BATCH_SIZE in net/xdp/xsk.c); more frames need further calls. From Linux 6.17
+// on, raiseBudget raises it to maxPostponed.
 const kickBudget = 32
 
-// patience is the number of frames that may wait for a system call while more are
-// coming. The call does the work of sending them, during which the worker does no
-// other: a microsecond each.
-const patience = 64
+// maxPostponed is the number of frames at which Postpone no longer waits for more.
+// The system call sends the frames itself, about a microsecond each, and the worker
+// does nothing else meanwhile.
+const maxPostponed = 64
 
-// kickStalls is the number of calls that may send nothing before Flush leaves
-// the rest to the next one: completions or buffers are short at the moment.
+// kickStalls is the number of system calls that may send nothing before Flush leaves
+// the rest to a later one. Such a call means that completions or buffers are short at
+// the moment.
 const kickStalls = 3
 
 // txQueue sends on one queue of the NIC. Worker owns.
@@ -31,28 +32,27 @@ type txQueue struct {
 	marks      []uint8
 
 	umem      []byte
-	first     uint64 // first byte of the queue's sending frames
-	bytes     uint64 // of all of them
+	first     uint64 // offset in the UMEM of the queue's sending frames
+	bytes     uint64 // length of all sending frames
 	frameSize uint64
 	shift     uint // log2 of frameSize
-	mtu       int  // longest frame, Ethernet header included
+	mtu       int  // length of the longest frame, Ethernet header included
 	zeroCopy  bool
 
-	free      []uint32 // frames that are free, last in first out; length is RingSize
+	free      []uint32 // stack of free frames; its length is RingSize
 	freeCount int
 	next      uint32 // tx index to write next
 	published uint32 // tx producer as last stored
 	reaped    uint32 // completion consumer as last stored
-	backlog   bool   // published frames wait for a kick
-	large     []byte // where a frame of several pieces is gathered first; nil: none are sent
+	backlog   bool   // published frames wait for a system call
+	large     []byte // buffer in which a frame of several pieces is gathered; nil: none are sent
 }
 
-// Send gathers into UMEM frames and writes their descriptors; Flush publishes
-// them. The tx ring has a slot for every frame, so frames are all that can run
-// out.
+// Send gathers frames into UMEM frames and writes their descriptors; Flush publishes
+// them. The tx ring has a slot for every UMEM frame, so only the frames can run out.
 //
-// A copy faults where a guest has truncated its memory. All copies come before take,
-// which alone changes what the queue owns: a fault leaves the queue as it was.
+// A copy faults if a guest has truncated its memory. All copies come before take,
+// which alone changes the queue's state. So a fault leaves the queue as it was.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	q.reap()
 	n, count := 0, 0
@@ -64,7 +64,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			n++
 			continue
 		}
-		if length == 0 { // the kernel swallows such a descriptor, and its frame
+		if length == 0 { // the kernel loses the UMEM frame of an empty descriptor
 			f.Drop = packet.DropRuntFrame
 			n++
 			continue
@@ -93,15 +93,13 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor is the address in the UMEM of the frame that goes into slot number i of those
-// to come.
+// frameFor returns the UMEM address of the frame for the i-th slot from next on.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
 
-// gatherPieces gathers one frame longer than one of the UMEM's into the slots from
-// number count on. It returns how many slots the frame fills, 0 where the free frames do
-// not suffice.
+// gatherPieces gathers a frame longer than a UMEM frame into the slots from number
+// count on. It returns the number of slots, 0 if there are not enough free frames.
 func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count int) int {
 	pieces := (length + int(q.frameSize) - 1) / int(q.frameSize)
 	if pieces > q.freeCount-count || length > len(q.large) {
@@ -122,7 +120,8 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take takes the frames of the next count slots, which are written, off the free list.
+// take removes the frames of the next count slots from the free list. The slots are
+// already written.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -132,33 +131,33 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven marks the frames that left the free list last.
+// markGiven marks the last count frames that left the free list as given.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
 	}
 }
 
-// reap makes the frames that the kernel is done with free.
+// reap frees the frames that the kernel has completed.
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // the latter is the kernel's mistake: leave the frames given
+		return // more than the ring's size is a bug of the kernel: leave the frames given
 	}
 	q.markDone(done)
 	q.publishReaped(done)
 }
 
-// markDone marks the completed frames up to index done as free. An address that
-// is not of a frame given is the kernel's mistake, and ignored: what matters is
-// that no frame becomes free twice.
+// markDone marks the completed frames up to index done as free. It ignores the
+// address of a frame that was not given, which is a bug of the kernel. No frame must
+// become free twice.
 func (q *txQueue) markDone(done uint32) {
 	for i := q.reaped; i != done; i++ {
-		offset := *q.completion.at(i) - q.first // once: kernel memory
+		offset := *q.completion.at(i) - q.first // read once: kernel memory
 		if offset >= q.bytes {
 			continue
 		}
-		frame := uint32(offset >> q.shift) // completions may carry an offset into the frame
+		frame := uint32(offset >> q.shift) // a completion may carry an offset within the frame
 		if q.marks[frame] != markGiven {
 			continue
 		}
@@ -173,10 +172,10 @@ func (q *txQueue) publishReaped(done uint32) {
 	q.completion.consumer.Store(done) // pairs with the kernel's acquire of completion.consumer
 }
 
-// Flush publishes and wakes the kernel where it waits for that. In copy mode
-// the system call does the sending, some frames at a time, and is repeated
-// until all are gone; what the device does not take now goes with a later Flush
-// or before the worker sleeps.
+// Flush publishes the written frames and wakes the kernel if it waits for that. In
+// copy mode the system call itself sends some frames at a time, so Flush repeats it
+// until all are sent. Frames that the device does not take now are sent by a later
+// Flush, or before the worker sleeps.
 func (q *txQueue) Flush() {
 	if q.next == q.published && !q.backlog {
 		return
@@ -188,16 +187,16 @@ func (q *txQueue) Flush() {
 	}
 	if q.zeroCopy {
 		errno := kickTx(q.fd)
-		q.backlog = errno != 0 // EBUSY, EAGAIN: ask again
+		q.backlog = errno != 0 // after EBUSY or EAGAIN, kick again later
 		return
 	}
 	q.kickCopy()
 }
 
-// Postpone publishes, and leaves the system call to a later call where few frames
-// wait for it.
+// Postpone publishes the written frames. It leaves the system call to a later Flush
+// or Postpone while fewer than maxPostponed frames wait for it.
 func (q *txQueue) Postpone() bool {
-	if q.next-q.tx.consumer.Load() >= patience { // pairs with the kernel's release of tx.consumer
+	if q.next-q.tx.consumer.Load() >= maxPostponed { // pairs with the kernel's release of tx.consumer
 		q.Flush()
 		return false
 	}
@@ -222,7 +221,7 @@ func (q *txQueue) kickCopy() {
 		}
 		switch errno {
 		case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS:
-		default: // ENETDOWN, ENXIO: not before the device is up again
+		default: // ENETDOWN, ENXIO: the device must come up first
 			return
 		}
 		if now == consumed {
@@ -234,22 +233,23 @@ func (q *txQueue) kickCopy() {
 	}
 }
 
-// MTU is the device's when control set it up, with the Ethernet header.
+// MTU returns the length of the device's longest frame at set-up, with the Ethernet
+// header.
 func (q *txQueue) MTU() int { return q.mtu }
 
-// Offloads: checksums are finished while the frame is copied into the UMEM, in the
-// same pass. Large frames are cut before: no driver segments what comes from
-// AF_XDP.
+// Offloads returns TakesPartial: checksums are finished while the frame is copied
+// into the UMEM. Large frames must be cut before, because no driver segments frames
+// from AF_XDP.
 func (q *txQueue) Offloads() packet.Offloads { return packet.TakesPartial }
 
-// Close unmaps the rings. The socket is the device's.
+// Close unmaps the rings. The device owns the socket.
 func (q *txQueue) Close() {
 	q.tx.unmap()
 	q.completion.unmap()
 }
 
-// recoverFrames takes up where the last owner stopped, wherever that was. See
-// the package comment.
+// recoverFrames continues where the last owner stopped, at whatever point that was.
+// See the package comment.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

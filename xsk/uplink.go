@@ -11,8 +11,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Uplink is a set-up uplink as control holds it. Control owns; one goroutine at
-// a time.
+// Uplink is control's side of an uplink that is set up. Control owns it; one
+// goroutine at a time may use it.
 type Uplink struct {
 	spec         spec
 	ifindex      int
@@ -20,34 +20,35 @@ type Uplink struct {
 	deviceQueues int
 	mode         string
 	refused      []Refusal
-	settings     []setting // of the device, as they were
+	settings     []setting // old values of the device's changed settings
 	steered      bool
-	busy         int // binds that found their queue busy, during set-up
+	busy         int // number of binds that found their queue busy during set-up
 
 	region    *shm.Region
-	sockets   []int // one a queue
+	sockets   []int // socket of each queue
 	endpoints *ebpf.Map
 	sockmap   *ebpf.Map
 	link      link.Link
 }
 
-// Spec is what Open needs besides the descriptors.
+// Spec returns the specification that Open needs besides the descriptors.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// FDs are the descriptors Open needs: the memory, and one socket a queue. The
-// uplink owns them: send duplicates.
+// FDs returns the descriptors that Open needs: the memory, and one socket a queue.
+// The uplink still owns them, so send duplicates.
 func (u *Uplink) FDs() []int { return append([]int{u.region.FD()}, u.sockets...) }
 
-// MTU of the device when it was set up, in bytes without Ethernet header.
+// MTU returns the device's MTU at set-up, or as of the last SetMTU, in bytes without
+// the Ethernet header.
 func (u *Uplink) MTU() int { return u.spec.MTU }
 
-// Index is the device's ifindex.
+// Index returns the device's ifindex.
 func (u *Uplink) Index() int { return u.ifindex }
 
-// SetEndpoints says which datagrams the program takes from now on: those to
-// these local addresses and UDP ports, which must be the switch's own tunnel
-// endpoints on this host. An unspecified address stands for no endpoint. New
-// ones are added before old ones go; on an error the old ones stay.
+// SetEndpoints sets the datagrams that the program takes from now on: those to these
+// local addresses and UDP ports, which must be the switch's own tunnel endpoints on
+// this host. An unspecified address stands for no endpoint. New endpoints are added
+// before old ones are removed; after an error the old ones stay.
 func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	want := make(map[endpointKey]bool)
 	for _, e := range endpoints {
@@ -66,8 +67,8 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	// A full map takes no new ones before old ones have gone: then the order is
-	// the other way round.
+	// A full map has no room for new endpoints until old ones are removed, so then
+	// the old ones are removed first.
 	stale := func() error {
 		for k := range have {
 			if !want[k] {
@@ -91,7 +92,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 	return stale()
 }
 
-// currentEndpoints reads the program's map.
+// currentEndpoints returns the keys of the program's map.
 func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	have := make(map[endpointKey]bool)
 	var k endpointKey
@@ -106,24 +107,24 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	return have, nil
 }
 
-// Close takes the program off the device and closes control's descriptors. The
-// program goes before the sockets: some drivers hang the other way round. The
-// engine should have closed its own before, or its queues fall silent. Settings of
-// the device that Setup changed become what they were.
+// Close detaches the program, closes control's descriptors and restores the settings
+// that Setup changed. It detaches the program before it closes the sockets, because
+// some drivers hang in the other order. The engine should have closed its descriptors
+// before; otherwise its queues receive nothing more.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
 	u.restoreSettings()
 }
 
-// Release closes control's descriptors and leaves the program attached for as
-// long as somebody else holds its link: control goes, the engine goes on.
+// Release closes control's descriptors. The program stays attached as long as another
+// process holds its link. Control calls it when it ends and the engine continues.
 func (u *Uplink) Release() {
 	u.closeProgram()
 	u.closeSockets()
 }
 
-// snapshot is what outlives the process that set the uplink up, in JSON.
+// snapshot is the state, in JSON, that outlives the process that set the uplink up.
 type snapshot struct {
 	Spec         spec      `json:"spec"`
 	Index        int       `json:"ifindex"`
@@ -135,9 +136,9 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns what Restore needs in another process: a text, and the
-// descriptors (those of FDs, then the program's two maps and its link), which
-// the uplink goes on owning. Whoever keeps duplicates keeps the program
+// Snapshot returns the state that Restore needs in another process: a text and the
+// descriptors (those of FDs, then the program's two maps and its link). The uplink
+// still owns the descriptors. A process that keeps duplicates keeps the program
 // attached.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
@@ -151,8 +152,8 @@ func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	return blob, append(u.FDs(), u.endpoints.FD(), u.sockmap.FD(), fd.FD()), err
 }
 
-// Restore takes an uplink over from what Snapshot gave, without touching the
-// device. It owns the descriptors, also when it fails.
+// Restore takes over an uplink from the results of Snapshot, without any change to
+// the device. It owns the descriptors, also when it fails.
 func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u := &Uplink{}
 	s, err := parseSnapshot(blob, fds)
@@ -164,8 +165,8 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
-	// Each of these owns its descriptor from here on, also when it fails; so all
-	// are made before the first error is looked at.
+	// Each constructor owns its descriptor, also when it fails. So all of them are
+	// called before the first error is checked.
 	var errs [4]error
 	u.region, errs[0] = shm.Open(fds[0])
 	u.endpoints, errs[1] = ebpf.NewMapFromFD(fds[n])

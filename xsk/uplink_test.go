@@ -22,7 +22,7 @@ import (
 	"weft/port"
 )
 
-// rig is a host with an uplink and its peer on the underlay.
+// rig is a host with an uplink, and its peer on the underlay.
 type rig struct {
 	t          *testing.T
 	host, peer *testnet.Namespace
@@ -39,7 +39,7 @@ const (
 var ownEndpoints = []netip.AddrPort{
 	netip.MustParseAddrPort("10.1.0.1:4789"),
 	netip.MustParseAddrPort("[fd00::1]:4789"),
-	{}, // stands for none
+	{}, // an unspecified address stands for no endpoint
 }
 
 func newRig(t *testing.T, queues int) *rig {
@@ -100,7 +100,7 @@ func (r *rig) setup(cfg Config) *Uplink {
 	return u
 }
 
-// listen opens a UDP socket of the kernel's.
+// listen opens a UDP socket of the kernel in namespace n.
 func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -115,7 +115,7 @@ func (r *rig) listen(n *testnet.Namespace, addr string) *net.UDPConn {
 	return conn
 }
 
-// dial opens a UDP socket of the peer's to an address.
+// dial opens a UDP socket of the peer to addr.
 func (r *rig) dial(addr string) *net.UDPConn {
 	r.t.Helper()
 	var conn *net.UDPConn
@@ -157,8 +157,8 @@ func duplicates(t testing.TB, fds []int) []int {
 	return out
 }
 
-// recv collects whole frames from all queues until want have come or a while
-// has passed without one.
+// recv returns whole frames from all queues. It ends when want frames have come or
+// none came for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -182,7 +182,7 @@ func recv(t testing.TB, d port.Device, want int) [][]byte {
 	return got
 }
 
-// waiting collects what is there now.
+// waiting returns the frames that are there now.
 func waiting(t testing.TB, d port.Device) (got [][]byte) {
 	t.Helper()
 	for {
@@ -199,7 +199,7 @@ func waiting(t testing.TB, d port.Device) (got [][]byte) {
 	}
 }
 
-// udpPayload takes a frame apart as far as the tests need it.
+// udpPayload returns the UDP payload of a frame.
 func udpPayload(frame []byte) []byte {
 	if binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
 		return frame[14+40+8:]
@@ -247,7 +247,7 @@ func TestDatagramsForOwnEndpointsArrive(t *testing.T) {
 					t.Fatalf("%d receive and %d transmit queues", len(d.Rx()), len(d.Tx()))
 				}
 				for _, to := range []string{hostAddr + ":4789", "[" + hostAddr6 + "]:4789"} {
-					for i := range 8 { // several flows, for several queues
+					for i := range 8 { // eight flows spread over the queues
 						conn := r.dial(to)
 						for _, size := range []int{0, 1, 8, 150 - i, 1000, 1452} {
 							want := pattern(size, i)
@@ -279,7 +279,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := readOne(t, other); string(got) != "other port" {
 				t.Errorf("%q", got)
 			}
-			// Own endpoint, in fragments: the kernel puts them together.
+			// Fragments to an own endpoint go to the kernel, which reassembles them.
 			own := r.listen(r.host, hostAddr+":4789")
 			write(t, r.dial(hostAddr+":4789"), pattern(5000, 1))
 			if got := readOne(t, own); !bytes.Equal(got, pattern(5000, 1)) {
@@ -289,7 +289,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := waiting(t, d); len(got) != 0 {
 				t.Errorf("the switch took %x", got[0])
 			}
-			// Endpoints that are taken back are the kernel's again.
+			// Datagrams to removed endpoints go to the kernel again.
 			if err := u.SetEndpoints(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +301,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 	}
 }
 
-// tcp has the peer send a megabyte to the host over the underlay.
+// tcp makes the peer send a megabyte to the host over the underlay.
 func (r *rig) tcp() {
 	r.t.Helper()
 	var l net.Listener
@@ -333,7 +333,7 @@ func (r *rig) tcp() {
 	}
 }
 
-// outbound makes a frame from host to the peer's UDP port with a zero checksum.
+// outbound returns a frame from the host to the peer's UDP port with a zero checksum.
 func (r *rig) outbound(payload []byte, to uint16) []byte {
 	f := append(append(append([]byte{}, r.peerMAC...), r.hostMAC...), 0x08, 0x00)
 	ip := make([]byte, 20)
@@ -353,7 +353,7 @@ func (r *rig) outbound(payload []byte, to uint16) []byte {
 	return append(append(append(f, ip...), udp...), payload...)
 }
 
-// fill makes a batch of frames, each a header and spans in memory that stays
+// fill adds frames to a batch, each with a header and spans in memory that stays
 // until the process ends.
 func fill(t testing.TB, b *packet.Batch, frames [][]byte) {
 	t.Helper()
@@ -389,8 +389,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			_ = at.SetReadBuffer(4 << 20)
 			b := new(packet.Batch)
 			tx := d.Tx()[0]
-			// More than the frames there are, and more a flush than copy mode sends
-			// on one system call.
+			// Send more frames than the UMEM has, and in each flush more than copy
+			// mode sends in one system call.
 			sent := 0
 			for round := range 10 {
 				var want [][]byte
@@ -417,7 +417,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			if tx.MTU() != 1514 {
 				t.Errorf("MTU %d", tx.MTU())
 			}
-			// A link that is down takes nothing, and frames run out by name.
+			// With the link down nothing is sent, and Send takes no more frames once
+			// all are in use.
 			r.host.Exec("ip", "link", "set", "up0", "down")
 			took, n := 0, 0
 			for range 20 {
@@ -429,7 +430,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				t.Errorf("%d frames taken with the link down, %d in the end", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
-			tx.Flush() // with nothing new: takes up the rest
+			tx.Flush() // without new frames: sends the backlog
 			d.allFree(t)
 			postpones(t, tx, b, order[:])
 			d.allFree(t)
@@ -437,8 +438,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 	}
 }
 
-// postpones puts flushes of full batches off: the kernel hears of the frames once
-// patience of them wait, or with the next flush.
+// postpones postpones the flushes of full batches and checks when the kernel is
+// called: when maxPostponed frames wait, or at the next flush.
 func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	t.Helper()
 	q := tx.(*txQueue)
@@ -459,7 +460,7 @@ func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	}
 }
 
-// allFree waits until the kernel is done with every frame sent.
+// allFree waits until the kernel has completed every frame sent.
 func (d *device) allFree(t *testing.T) {
 	t.Helper()
 	for i, q := range d.Tx() {
@@ -480,7 +481,7 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	d := open(t, r.setup(Config{}))
 	rx := d.Rx()[0]
 	if rx.Polled() || rx.Arm() {
-		t.Fatal("nothing waits, and looking costs nothing")
+		t.Fatal("Arm reports frames, or Polled is true, without a frame")
 	}
 	readable := func(ms int) bool {
 		p := []unix.PollFd{{Fd: int32(rx.WaitFD()), Events: unix.POLLIN}}
@@ -488,11 +489,11 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 		return n == 1 && p[0].Revents&unix.POLLIN != 0
 	}
 	if readable(0) {
-		t.Fatal("readable with nothing there")
+		t.Fatal("the descriptor is readable without a frame")
 	}
 	write(t, r.dial(hostAddr+":4789"), []byte("wake"))
 	if !readable(30_000) || !rx.Arm() {
-		t.Fatal("not woken")
+		t.Fatal("the frame did not make the descriptor readable")
 	}
 	rx.Disarm()
 	rx.Woken()
@@ -501,8 +502,8 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// While the worker is awake nobody waits on the socket: the kernel would look
-// for whom to wake with every frame sent.
+// While the worker is awake, no epoll set waits on the socket: the kernel would
+// search the waiters for every frame sent.
 func TestNobodyWaitsWhileAwake(t *testing.T) {
 	r := newRig(t, 1)
 	rx := open(t, r.setup(Config{})).Rx()[0]
@@ -518,7 +519,7 @@ func TestNobodyWaitsWhileAwake(t *testing.T) {
 			t.Error("the socket is waited on while the worker is awake")
 		}
 		rx.Arm()
-		rx.Arm() // again: nothing
+		rx.Arm() // a second Arm has no effect
 		if !waits() {
 			t.Error("the socket is not waited on while the worker sleeps")
 		}
@@ -559,7 +560,7 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
 		t.Errorf("notes: %v", notes)
 	}
-	// The queues stay usable as far as they go, and take no harm.
+	// The queues stay usable as far as possible and are not damaged.
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
@@ -615,7 +616,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := duplicates(t, fds)
-	u.Release() // control is gone; the engine holds duplicates
+	u.Release() // control ends; the engine holds duplicates
 
 	write(t, r.dial(hostAddr+":4789"), []byte("between"))
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "between" {
@@ -639,7 +640,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 	if got := recv(t, d, 1); len(got) != 1 || string(udpPayload(got[0])) != "after" {
 		t.Fatalf("%d frames after", len(got))
 	}
-	// Closed means detached, whoever still has descriptors.
+	// Close detaches the program even if other processes hold descriptors.
 	second.Close()
 	if out := r.host.Exec("ip", "link", "show", "up0"); strings.Contains(out, "xdp") {
 		t.Errorf("still attached: %s", out)
@@ -648,7 +649,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
-	u, err = r.trySetup(Config{}) // at once
+	u, err = r.trySetup(Config{}) // right after the engine closed its sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -735,8 +736,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 			r.host.Exec(strings.Fields(c.after)...)
 		}
 	}
-	// A program of someone else, be it our own twin, is neither replaced nor
-	// disturbed.
+	// Another's program, even a copy of this one, is neither replaced nor disturbed.
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
@@ -758,7 +758,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// TestErrnosHaveWords: what this machine does not refuse.
+// Every errno that this machine does not produce has its words too.
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {
@@ -862,7 +862,7 @@ func TestNothingIsLeaked(t *testing.T) {
 		}
 		u.Status()
 		d.Close()
-		d.Close() // again is nothing
+		d.Close() // a second Close has no effect
 		u.Close()
 	}
 	cycle(ModeCopy)
@@ -887,7 +887,7 @@ func descriptors(t testing.TB) int {
 	return len(all)
 }
 
-// reexec makes a command that runs this test binary in a role.
+// reexec returns a command that runs this test binary in a role.
 func reexec(t *testing.T, role string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()

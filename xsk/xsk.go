@@ -1,41 +1,39 @@
-// Package xsk is the uplink: AF_XDP sockets on the queues of a NIC that stays
-// the kernel's. Control sets it up (Setup: memory, sockets, XDP program); the
+// Package xsk is the uplink: AF_XDP sockets on the queues of a NIC that the kernel
+// still owns. Control sets the uplink up (Setup: memory, sockets, XDP program). The
 // engine opens the queues (Open) and moves frames.
 //
 // # Memory
 //
-// One memfd holds the UMEM of all queues and, behind it, a record for each. A
-// queue has 2*RingSize frames of its own: the first half only ever receives,
-// the second half only ever sends, so that the two directions of a queue can be
-// different workers' and each list of free frames has one owner. The rings are
-// kernel memory, mapped through the socket.
+// One memfd holds the UMEM of all queues and, behind it, a record for each queue. A
+// queue has 2*RingSize frames of its own. The first half only receives and the second
+// half only sends. So different workers can own the two directions of a queue, and
+// each list of free frames has one owner. The rings are kernel memory, mapped through
+// the socket.
 //
-// # Who owns a frame, and what is left when the engine is killed
+// # Who owns a frame, and what a killed engine leaves behind
 //
-// Receiving frames need no list. Set-up puts RingSize frames on the fill ring;
-// from then on each lies in the fill ring, with the kernel, or in the rx ring.
-// What the engine lends to a pass stays in the rx ring until Release, which
-// first publishes the frames on the fill ring and then lets go of them on the
-// rx ring. So
+// Receiving frames need no list. Set-up puts RingSize frames on the fill ring. From
+// then on each frame is in the fill ring, with the kernel, or in the rx ring. Frames
+// that the engine has lent to a pass stay in the rx ring until Release, which first
+// publishes them on the fill ring and then consumes them on the rx ring. So
 //
 //	fill.producer - rx.consumer == RingSize
 //
-// holds whenever no Release is in progress; after a kill in the middle of one
-// the difference is larger by the frames released, and Open corrects the rx
-// consumer. The record has one word, the rx index up to which frames were lent:
-// Open throws these away instead of passing them on a second time, for one of
-// them may be what killed the engine.
+// holds whenever no Release is in progress. If the engine is killed inside a Release,
+// the difference is larger by the released frames, and Open corrects the rx consumer.
+// The record has one word, the rx index up to which frames were lent. Open discards
+// these frames instead of passing them on a second time, because one of them may have
+// killed the engine.
 //
-// Sending frames have one byte each in the record, free or given. Send writes
-// the slots of the tx ring, then the index up to which it wrote (sent), then
-// the marks; Flush publishes. Frames between the ring's producer and sent are
-// given by mark and unknown to the kernel: Open marks them free again.
-// Completions are marked free before the ring's consumer moves, which is
-// harmless to do twice, and none is used before it has moved.
+// Each sending frame has one byte in the record: free or given. Send writes the slots
+// of the tx ring, then the index up to which it wrote (sent), then the marks; Flush
+// publishes. Frames between the ring's producer and sent are marked given but unknown
+// to the kernel: Open marks them free again. Completed frames are marked free before
+// the ring's consumer moves. Marking them twice is harmless, and no completed frame
+// is used before the consumer has moved.
 //
-// A process that is killed has made all stores before a point of its program
-// and none after it, so order in the program, kept by atomics, is all this
-// needs.
+// A killed process has executed all stores before some point of its program and none
+// after it. So it is enough to keep the program's order of stores, which atomics do.
 package xsk
 
 import (
@@ -49,40 +47,43 @@ import (
 
 // Limits.
 const (
-	// MaxQueues is the number of a NIC's queues an uplink can serve.
+	// MaxQueues is the number of queues of a NIC that an uplink can serve. Tunnel
+	// traffic on further queues goes to the kernel.
 	MaxQueues = 64
-	// MaxEndpoints is the number of tunnel endpoints of one uplink.
+	// MaxEndpoints is the number of tunnel endpoints of one uplink. SetEndpoints
+	// refuses more.
 	MaxEndpoints = 1024
-	// DefaultFrameSize is one page; 2048 halves the memory and the MTU.
+	// DefaultFrameSize is one page in bytes. 2048 halves the memory and the largest
+	// MTU.
 	DefaultFrameSize = 4096
-	// DefaultRingSize is the number of entries of each of a queue's four rings,
-	// and of frames each way: at 10 Gbit/s of full frames, 1.6 ms of traffic.
+	// DefaultRingSize is the number of entries of each of a queue's four rings, and
+	// of frames in each direction: 1.6 ms of traffic at 10 Gbit/s of full frames.
 	DefaultRingSize = 2048
 	minRingSize     = 64
 	maxRingSize     = 8192
-	// kernelHeadroom is what the kernel keeps free before a received frame
-	// (XDP_PACKET_HEADROOM).
+	// kernelHeadroom is the number of bytes that the kernel keeps free before a
+	// received frame (XDP_PACKET_HEADROOM).
 	kernelHeadroom = 256
 	ethernetLen    = 14
 	vlanLen        = 4
 )
 
-// spec is what control tells the engine of an uplink, in JSON. Its descriptors
-// are the memfd and one socket a queue.
+// spec is control's description of an uplink for the engine, in JSON. The memfd and
+// one socket a queue come as descriptors.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`
-	// TxQueues is the number of queues that can send, the first of them: a NIC
-	// may have fewer transmit queues than receive queues.
+	// TxQueues is the number of queues that can send, counted from queue 0. A NIC may
+	// have fewer transmit queues than receive queues.
 	TxQueues  int  `json:"tx_queues"`
 	FrameSize int  `json:"frame_size"`
 	RingSize  int  `json:"ring_size"`
-	MTU       int  `json:"mtu"` // of the device
+	MTU       int  `json:"mtu"` // MTU of the device in bytes, without the Ethernet header
 	ZeroCopy  bool `json:"zero_copy"`
-	// Pieces: a frame may lie in several of the UMEM's (XDP_USE_SG), which takes an
-	// MTU of up to maxPiecesMTU.
+	// Pieces: a frame may span several UMEM frames (XDP_USE_SG). The MTU may then be
+	// up to maxPiecesMTU.
 	Pieces bool `json:"pieces,omitempty"`
-	// BusyPoll: the device is served in our system calls, in µs; 0: not.
+	// BusyPoll is the time of a busy poll in µs; 0: no busy polling.
 	BusyPoll int `json:"busy_poll,omitempty"`
 }
 
@@ -94,7 +95,7 @@ func parseSpec(text []byte, fds []int) (spec, error) {
 	return s, s.check(len(fds))
 }
 
-// check refuses what cannot be opened with so many descriptors.
+// check returns an error if a spec with fds descriptors cannot be opened.
 func (s *spec) check(fds int) error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("af_xdp on %s: %s", s.Dev, fmt.Sprintf(format, args...))
@@ -123,14 +124,14 @@ func checkSizes(frame, ring int) error {
 	return nil
 }
 
-// maxPiecesMTU is the largest MTU with frames in several pieces, as jumbo frames
-// have it; maxPieces is enough for that with frames of 2048 bytes.
+// maxPiecesMTU is the largest MTU for frames in several pieces, the usual MTU of
+// jumbo frames. maxPieces UMEM frames of 2048 bytes hold such a frame.
 const (
 	maxPiecesMTU = 9216
 	maxPieces    = 8
 )
 
-// maxMTU is the largest MTU of the uplink's device.
+// maxMTU returns the largest MTU of the uplink's device.
 func (s *spec) maxMTU() int {
 	if s.Pieces {
 		return maxPiecesMTU
@@ -138,16 +139,16 @@ func (s *spec) maxMTU() int {
 	return maxMTU(s.FrameSize)
 }
 
-// maxMTU is the largest MTU whose frames, with a VLAN tag, fit one UMEM frame
-// as the kernel fills it.
+// maxMTU returns the largest MTU whose frames, with a VLAN tag, fit into one UMEM
+// frame behind the kernel's headroom.
 func maxMTU(frameSize int) int { return frameSize - kernelHeadroom - ethernetLen - vlanLen }
 
-// record is the part of a queue's record that is not the marks. Each direction
-// has a cache line of its own. Pointer-free, zero at first.
+// record is the part of a queue's record in front of the marks. Each direction has a
+// cache line of its own. It holds no pointers and starts as zeros.
 type record struct {
-	lent atomic.Uint32 // rx index up to which frames were lent; Rx owner writes
+	lent atomic.Uint32 // rx index up to which frames were lent; the Rx owner writes
 	_    [60]byte
-	sent atomic.Uint32 // tx index up to which slots were written; Tx owner writes
+	sent atomic.Uint32 // tx index up to which slots were written; the Tx owner writes
 	_    [60]byte
 }
 
@@ -160,14 +161,15 @@ const (
 // queueMemory is one queue's part of the region.
 type queueMemory struct {
 	record *record
-	marks  []uint8 // one a sending frame; Tx owner writes
-	rx, tx uint64  // first byte of receiving and of sending frames in the UMEM
+	marks  []uint8 // one mark for each sending frame; the Tx owner writes
+	rx, tx uint64  // offsets in the UMEM of the receiving and the sending frames
 }
 
-// umemBytes is the size of the UMEM, which is the front of the region.
+// umemBytes returns the size in bytes of the UMEM, which is the front of the region.
 func (s *spec) umemBytes() int { return s.Queues * 2 * s.RingSize * s.FrameSize }
 
-// carve lays the region out; mem nil only measures.
+// carve returns the queues' parts of the region and its size in bytes. With mem nil
+// it only computes the size.
 func (s *spec) carve(mem []byte) (queues []queueMemory, size int) {
 	l := &shm.Layout{Mem: mem, Off: s.umemBytes()}
 	half := uint64(s.RingSize) * uint64(s.FrameSize)
