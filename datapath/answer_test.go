@@ -37,8 +37,8 @@ func askedFor(dst net.HardwareAddr, tag bool, next layers.EthernetType) []gopack
 	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{Priority: 1, VLANIdentifier: 5, Type: next}}
 }
 
-// Answers are what the host itself would say, in the question's VLAN; the question
-// goes no further, and nothing is allocated.
+// The answer is the one that the host itself would give, in the question's VLAN. The
+// question goes no further, and nothing is allocated.
 func TestNeighboursAreAnswered(t *testing.T) {
 	broadcast := net.HardwareAddr{255, 255, 255, 255, 255, 255}
 	group := net.HardwareAddr{0x33, 0x33, 0xff, 0, 0, 9}
@@ -63,7 +63,7 @@ func TestNeighboursAreAnswered(t *testing.T) {
 		r.drops(nil)
 		got := r.tx(1).TakeAll()
 		if len(got) != 2 {
-			t.Fatalf("%d answers", len(got))
+			t.Fatalf("%d answers, want one for each question", len(got))
 		}
 		for _, f := range got {
 			p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
@@ -96,7 +96,7 @@ func checkAdvert(t *testing.T, f []byte, target, to net.IP) {
 		nd.Options[0].Type != layers.ICMPv6OptTargetAddress || !bytes.Equal(nd.Options[0].Data, asked) {
 		t.Errorf("%+v %+v", ip, nd)
 	}
-	// gopacket's own sum over the same bytes.
+	// gopacket computes the checksum over the same bytes.
 	icmp.SetNetworkLayerForChecksum(ip)
 	have := icmp.Checksum
 	again := frameOf(t, icmp, gopacket.Payload(icmp.Payload))
@@ -112,6 +112,6 @@ func TestAnsweringAllocatesNothing(t *testing.T) {
 		writeARPReply(h, &k, askedU)
 		writeAdvert(h, &k, askedU)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations an answer, want 0", n)
 	}
 }

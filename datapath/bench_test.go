@@ -13,8 +13,8 @@ import (
 	"weft/tunnel"
 )
 
-// BenchmarkPass is the whole pass between queues in memory: what vhost and XDP
-// rings cost comes on top. One operation is one frame.
+// BenchmarkPass measures a whole pass between queues in memory, without the cost of
+// vhost or XDP rings. One operation is one frame.
 func BenchmarkPass(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -60,14 +60,14 @@ func benchmarkPass(b *testing.B, flows int, actions []flowtable.Action) {
 		r.turn()
 	}
 	b.StopTimer()
-	// On a busy machine the wall clock counts what others did.
+	// On a busy machine the wall clock also counts other processes.
 	b.ReportMetric(float64(threadNS(b)-before)/float64(b.N), "cpu-ns/op")
 	if n := r.sh.Counters.Drops; n != [packet.DropReasons]uint64{} {
 		b.Logf("drops %v", n)
 	}
 }
 
-// threadNS is the processor time of this thread.
+// threadNS returns the processor time of this thread in ns.
 func threadNS(b *testing.B) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {

@@ -18,7 +18,7 @@ func (r *rig) tap(index uint32, t Tap) {
 	r.command(AppendTap(nil, index, &t))
 }
 
-// captures returns what the ring has; voids are left out.
+// captures returns the records in the ring, without voided ones.
 func (r *rig) captures() (all []Capture) {
 	r.t.Helper()
 	ring := shm.NewConsumer(r.sh.Captures)
@@ -35,7 +35,7 @@ func (r *rig) captures() (all []Capture) {
 	return all
 }
 
-// seen is what a test compares of a capture.
+// seen is the part of a capture that tests compare.
 type seen struct {
 	kind    CaptureKind
 	port    uint32
@@ -61,8 +61,8 @@ func (r *rig) mustSee(got []Capture, want []seen) {
 	}
 }
 
-// A port's tap sees what it receives, as it came, and what it sends, as it goes,
-// each with what became of it.
+// A port's tap shows the frames that the port receives, as they came, and those that
+// it sends, as they leave, each with its verdict.
 func TestTapOfPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -97,7 +97,7 @@ func TestTapOfPort(t *testing.T) {
 	r.mustSee(r.captures(), nil)
 }
 
-// A frame that misses is seen once, when it is known what becomes of it.
+// A tap shows a frame that misses once, when its verdict is known.
 func TestTapOfMiss(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: 1, Limit: 4})
@@ -125,7 +125,7 @@ func TestTapOfMiss(t *testing.T) {
 		}
 	}
 	r.equal("counted", r.sh.Taps[0].Written, 3)
-	// The limit: one more, and no more.
+	// The tap's limit allows one more frame, and no further one.
 	r.inject(1, a, a)
 	r.turn()
 	r.equal("beyond the limit", uint64(len(r.captures())), 1)
@@ -163,7 +163,7 @@ func TestTapOfDrops(t *testing.T) {
 	}
 }
 
-// A trace tells which cache knew the frame, what the flow is and what it does.
+// A trace shows which cache knew the frame, its megaflow and the actions.
 func TestTapOfTrace(t *testing.T) {
 	r := twoPorts(t)
 	actions := []flowtable.Action{{Op: flowtable.OpSetEthSrc, U64: 9}, output(2)}
@@ -190,7 +190,7 @@ func TestTapOfTrace(t *testing.T) {
 	r.equal("megaflow hits", r.sh.Counters.MegaflowHits, 2)
 	r.equal("masks", uint64(got[0].Masks), 1)
 
-	// One that misses is traced once control has answered.
+	// A frame that misses is traced once control has answered.
 	r.tap(3, Tap{Kind: TapTrace, Limit: 1})
 	r.inject(1, ethernet(0xc, 100, 1))
 	r.turn()
@@ -204,8 +204,8 @@ func TestTapOfTrace(t *testing.T) {
 	}
 }
 
-// A tunnel's frames are seen with the outer headers on the uplink and without
-// them on the vxlan port, on both ways.
+// A tunnel's frames are shown with the outer headers on the uplink and without them
+// on the vxlan port, in both directions.
 func TestTapOfTunnel(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -231,7 +231,8 @@ func TestTapOfTunnel(t *testing.T) {
 		{CaptureIn, vxlanPort, VerdictSent, packet.DropNone, []uint32{2}, f},
 	})
 
-	// What misses out of a tunnel was seen once with it, and is once without it.
+	// A frame that came out of a tunnel and misses is shown once with its outer
+	// headers and once without.
 	inner := ethernet(0xd, 300, 0)
 	missed := append(bytes.Clone(wire[:len(wire)-len(f)]), inner...)
 	r.inject(uplinkPort, missed)
@@ -244,7 +245,7 @@ func TestTapOfTunnel(t *testing.T) {
 	})
 }
 
-// The neighbour that a tunnel waits for is a verdict of its own.
+// A frame that waits for its tunnel's neighbour has a verdict of its own.
 func TestTapOfNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -255,7 +256,7 @@ func TestTapOfNeighbour(t *testing.T) {
 	r.mustSee(r.captures(), []seen{{CaptureIn, 1, VerdictNeighbour, packet.DropNone, nil, f}})
 }
 
-// A ring that nobody reads costs no frame, and what it does not take is counted.
+// A full ring that nobody reads drops no frame; the tap counts its lost records.
 func TestTapFull(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 2; no++ {
@@ -280,7 +281,7 @@ func TestTapFull(t *testing.T) {
 	r.equal("in the ring", uint64(len(r.captures())), c.Written)
 }
 
-// Memory that fails under a tap fails as it would without one.
+// A memory fault while a tap copies has the same effect as a fault without a tap.
 func TestTapOfFault(t *testing.T) {
 	for _, tap := range []Tap{{Kind: TapPort, Port: 1}, {Kind: TapPort, Port: 3}, {Kind: TapDrops}, {Kind: TapTrace}} {
 		r := guardedRig(t)
@@ -291,7 +292,7 @@ func TestTapOfFault(t *testing.T) {
 			r.inject(1, ethernet(0xa, 1000, i))
 			r.inject(2, ethernet(0xa, 1000, i))
 		}
-		// Port 1 is received whole, and truncated before anything else.
+		// The memory of port 1 is truncated right after its frames are received.
 		r.w.queues.at(0).rx = &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
 		for range 3 {
 			r.turn()
@@ -323,8 +324,8 @@ func TestBadTaps(t *testing.T) {
 	}
 }
 
-// tapAll sets taps on all ports and on drops; checkTaps compares what they saw
-// with the counters and with what ports sent.
+// tapAll sets taps on all ports and on drops. checkTaps compares the captures with
+// the counters and with the frames that the ports sent.
 func (r *rig) tapAll() {
 	for no := range uint32(oraclePorts) {
 		r.tap(no, Tap{Kind: TapPort, Port: no})
@@ -355,7 +356,7 @@ func (r *rig) checkTaps(sent [][][]byte) {
 	}
 }
 
-// The ring's reader survives whatever bytes a record has.
+// ParseCapture survives any bytes in a record.
 func FuzzParseCapture(f *testing.F) {
 	r := newRig(f, testSizes)
 	rng := rand.New(rand.NewSource(1))
@@ -378,8 +379,8 @@ func FuzzParseCapture(f *testing.F) {
 	})
 }
 
-// Segments that become one large frame are seen each for itself and then as one;
-// a large frame that is cut is seen whole.
+// Segments that merge into one large frame are shown one by one and then as one
+// frame. A large frame that is cut is shown whole.
 func TestTapOfLargeFrames(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), toTunnel(77))

@@ -9,8 +9,7 @@ import (
 	"weft/port/porttest"
 )
 
-// Whatever control says, the worker lives on, loses no held slot, and accounts
-// for every frame.
+// The worker survives any commands, loses no held slot, and accounts for every frame.
 func FuzzCommands(f *testing.F) {
 	key, mask := flowtable.Key{}, flowtable.Key{}
 	for _, msg := range [][]byte{
@@ -48,10 +47,10 @@ func FuzzCommands(f *testing.F) {
 			}
 		}
 		if waiting != r.w.held.count || waiting+len(r.w.held.free) != sizes.Held {
-			t.Fatalf("%d waiting, %d counted, %d free", waiting, r.w.held.count, len(r.w.held.free))
+			t.Fatalf("held slots: %d waiting, %d counted, %d free", waiting, r.w.held.count, len(r.w.held.free))
 		}
 		if r.w.batch.N != 0 || r.rx(1).Lent() != 0 {
-			t.Fatal("a batch is left in hand")
+			t.Fatal("the batch is not empty after the pass")
 		}
 		if total := r.total() + uint64(waiting); total < 7 {
 			t.Fatalf("%d frames accounted for", total)
@@ -59,7 +58,7 @@ func FuzzCommands(f *testing.F) {
 	})
 }
 
-// A worker on hold leaves its queues alone; then nothing is lost.
+// A worker on hold does not visit its queues; afterwards no frame is lost.
 func TestHold(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -67,16 +66,16 @@ func TestHold(t *testing.T) {
 	r.inject(1, ethernet(0xa, 300, 1))
 	r.turn()
 	if n := r.sh.Ports[1].RxPackets; n != 0 {
-		t.Fatalf("%d frames received on hold", n)
+		t.Fatalf("%d frames received on hold, want 0", n)
 	}
 	r.command(AppendCommand(nil, CmdHold, 0, nil))
 	r.turn()
 	if n := r.sh.Ports[1].RxPackets; n != 1 {
-		t.Fatalf("%d frames received after it", n)
+		t.Fatalf("%d frames received after the hold, want all", n)
 	}
 }
 
-// An action list cut off in the middle of a record has no such record.
+// A truncated last record of an action list is ignored.
 func TestReadActions(t *testing.T) {
 	list := []flowtable.Action{output(7), {Op: flowtable.OpPushVLAN, U16: 0x8100, U32: 5, U64: 1 << 60}}
 	body := appendActions(nil, list)
@@ -92,6 +91,6 @@ func TestReadActions(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	if n := testing.AllocsPerRun(100, func() { readActions(body, room[:0]) }); n != 0 {
-		t.Fatalf("%v allocations", n)
+		t.Fatalf("%v allocations, want 0", n)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"weft/packet"
 )
 
-// What is sent to the controller is seen by those who capture it, at a limited
-// rate; what nobody sees and no port gets is dropped by the flow.
+// Captures of ControllerPort show frames sent to the controller, at a limited rate. A
+// frame that no capture shows and no port gets is dropped as DropFlow.
 func TestController(t *testing.T) {
 	r := twoPorts(t)
 	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
@@ -29,7 +29,7 @@ func TestController(t *testing.T) {
 		t.Fatalf("%d of %d frames seen, want a burst of %d", len(got), frames, controllerBurst)
 	}
 	if r.w.controllerDue < r.w.now {
-		t.Error("a burst left nothing on the account")
+		t.Error("the burst did not move controllerDue")
 	}
 	for i := range got {
 		if no := number(got[i].Data); no != uint32(i) || got[i].Data[11] != 7 || got[i].Port != ControllerPort {
@@ -37,7 +37,7 @@ func TestController(t *testing.T) {
 		}
 	}
 	if sum := uint64(len(got)) + r.sh.Counters.Drops[packet.DropFlow]; sum != 1+frames {
-		t.Errorf("%d seen or dropped, want %d", sum, 1+frames)
+		t.Errorf("%d frames shown or dropped, want %d", sum, 1+frames)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestControllerRate(t *testing.T) {
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})
 	r.turn()
 	r.inject(2, ethernet(0xb, 60, 0))
-	r.turn() // a batch to show frames of
+	r.turn() // without a batch there are no frames to show
 	r.w.batch.N = 1
 	r.w.now = 1 << 50
 	show := func() (n int) {
@@ -58,17 +58,17 @@ func TestControllerRate(t *testing.T) {
 		return n
 	}
 	if n := show(); n != controllerBurst {
-		t.Errorf("%d at once, want %d", n, controllerBurst)
+		t.Errorf("%d frames shown at once, want %d", n, controllerBurst)
 	}
 	r.w.now += 5 * controllerIntervalNS
 	if n := show(); n != 5 {
-		t.Errorf("%d after the time of 5, want 5", n)
+		t.Errorf("%d frames shown after 5 intervals, want 5", n)
 	}
 	r.w.batch.Reset()
 	r.w.taps.count = 0
 }
 
-// max_len bounds what is shown of a frame, not what is told of its length.
+// max_len bounds the bytes shown of a frame, but not its reported length.
 func TestControllerMaxLen(t *testing.T) {
 	r := twoPorts(t)
 	r.tap(0, Tap{Kind: TapPort, Port: ControllerPort})

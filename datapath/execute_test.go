@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	oraclePorts = 5 // 1 to 4 are there, output to 5 finds none
+	oraclePorts = 5 // ports 1 to 4 exist; an output to port 5 finds none
 	smallMTU    = 400
 )
 
-// checkAgainstTwin sends frames that seed draws, along flows that it draws,
-// through a worker, and compares all outputs and counters with the twin's.
+// checkAgainstTwin draws flows and frames from seed, sends the frames through a
+// worker, and compares all outputs and counters with the twin's.
 func checkAgainstTwin(t *testing.T, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	r := newRig(t, testSizes)
 	for no := uint32(1); no < oraclePorts; no++ {
-		// Spans not so short that they end a batch early: then ports would take turns.
+		// Spans are long enough not to end a batch early, which would make ports take
+		// turns.
 		o := porttest.Options{Slots: 4096, Header: []int{64, 128, packet.MaxHeader}[rng.Intn(3)] + 60, Span: 24 + rng.Intn(300)}
 		if no == 4 {
 			o.MTU = smallMTU
@@ -41,7 +42,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 		}
 	}
 	if seed%2 == 1 {
-		r.tapAll() // taps change nothing
+		r.tapAll() // taps must not change any result
 	}
 	r.turn()
 
@@ -124,8 +125,8 @@ func FuzzAgainstTwin(f *testing.F) {
 	f.Fuzz(checkAgainstTwin)
 }
 
-// Frames that a list sends at once do not overtake those that wait for the end
-// of the batch.
+// Frames that an action list sends at once do not overtake frames that wait for the
+// end of the batch.
 func TestOrderOnAPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -163,11 +164,11 @@ func TestOrderOnAPort(t *testing.T) {
 		}
 	}
 	if n := r.tx(2).Flushes.Load(); n != 1 {
-		t.Fatalf("%d flushes in one batch", n)
+		t.Fatalf("%d flushes in one batch, want 1", n)
 	}
 }
 
-// One Send a port and batch for a known flow, however many frames.
+// For a known flow there is one Send for each port and batch, however many frames.
 func TestOneSendABatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -180,7 +181,7 @@ func TestOneSendABatch(t *testing.T) {
 	r.equal("sends", r.tx(2).Sends.Load(), 1)
 	r.equal("frames", r.tx(2).Packets.Load(), packet.BatchSize)
 	if r.rx(1).Lent() != 0 {
-		t.Fatal("buffers were not given back")
+		t.Fatal("the buffers were not released")
 	}
 }
 
@@ -200,7 +201,7 @@ func TestFullOutput(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropTxFull: 7})
 }
 
-// Malformed frames are dropped under their reasons, in the middle of a run too.
+// Malformed frames are dropped under their reasons, also in the middle of a run.
 func TestMalformed(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -220,8 +221,7 @@ func TestMalformed(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadIPv4: 1, packet.DropRuntFrame: 1})
 }
 
-// Every stage of a known flow, rewrites and outputs of all kinds, allocates
-// nothing.
+// No stage of a known flow allocates, with rewrites and outputs of all kinds.
 func TestAllocatesNothing(t *testing.T) {
 	r := newRig(t, testSizes)
 	rng := rand.New(rand.NewSource(1))
@@ -238,7 +238,7 @@ func TestAllocatesNothing(t *testing.T) {
 	r.turn()
 	r.rx(1).Replay(1 << 40)
 	if n := testing.AllocsPerRun(200, r.turn); n != 0 {
-		t.Fatalf("%v allocations a pass", n)
+		t.Fatalf("%v allocations a pass, want 0", n)
 	}
 	if r.sh.Counters.Frames < 32*200 {
 		t.Fatalf("only %d frames passed", r.sh.Counters.Frames)

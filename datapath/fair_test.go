@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// attacked is a worker with known flows on port 1, frames that miss on port 3,
-// and as many masks as there may be, all of which they go through.
+// attacked returns a worker with known flows on port 1, frames that miss on port 3,
+// and masks masks, all of which these frames try.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -32,21 +32,21 @@ func attacked(t testing.TB, masks int) *rig {
 		r.turn()
 	}
 	for range 4 {
-		r.turn() // the established flows are cached
+		r.turn() // puts the known flows into the exact-match cache
 	}
 	return r
 }
 
-// answer is control that refuses a megaflow to each frame.
+// answer acts as a control that installs no megaflow for any miss.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
 	}
 }
 
-// TestCostlyQueuesAreLeftOut: while another queue has frames, one whose frames
-// all miss gets a share of visits; alone, it is visited all the time.
-func TestCostlyQueuesAreLeftOut(t *testing.T) {
+// While another queue has frames, a queue whose frames all miss gets only a share of
+// visits. Alone, it is visited in every pass.
+func TestCostlyQueuesAreSkipped(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
 		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
@@ -56,9 +56,9 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 	r.w.fixed = r.w.now
 	slow := r.visits(3, 3000, nil)
 	if q := r.w.queues.at(2); q.port != 3 || q.debtNS == 0 {
-		t.Errorf("port %d owes %d ns", q.port, q.debtNS)
+		t.Errorf("port %d has a debt of %d ns", q.port, q.debtNS)
 	}
-	// A visit owes about 150 µs, and a sixteenth of 60 ms is paid off.
+	// A visit adds a debt of about 150 µs, and a sixteenth of 60 ms is paid off.
 	if slow < 15 || slow > 60 {
 		t.Errorf("the queue that misses was visited in %d of 3000 passes", slow)
 	}
@@ -72,7 +72,8 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	// The others may be back at once. What is paid off meanwhile is less than a visit.
+	// The other queues may soon have frames again. The debt paid off meanwhile is
+	// less than a visit's.
 	if n := r.sh.Ports[3].RxPackets - before; n > packet.BatchSize {
 		t.Errorf("%d frames of the queue that misses while the others are away", n)
 	}
@@ -83,12 +84,13 @@ func TestCostlyQueuesAreLeftOut(t *testing.T) {
 	}
 	alone := r.visits(3, 100, nil)
 	if alone != 100 {
-		t.Errorf("alone it was visited in %d of 100 passes", alone)
+		t.Errorf("the queue that misses, alone, was visited in %d of 100 passes", alone)
 	}
 }
 
-// visits is in how many of so many passes a port had frames taken; before is called at
-// the beginning of each. Passes take 20 µs, however long they do here.
+// visits returns the number of passes in which frames of a port were received. It
+// calls before at the beginning of each pass. A pass takes 20 µs by the worker's
+// clock.
 func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	for i := range passes {
 		if before != nil {
@@ -105,15 +107,14 @@ func (r *rig) visits(port uint32, passes int, before func(i int)) (times int) {
 	return times
 }
 
-// TestWaitsAsLongAsOthersWereThere: a frame of others now and then keeps no queue
-// that misses waiting.
+// A frame of another queue now and then does not make a queue wait whose frames miss.
 func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 	r := attacked(t, 128)
 	for i := range 200 {
 		r.inject(3, ethernet(0x0a0000000000+uint64(i), 60, uint32(i)))
 	}
 	r.rx(3).Replay(1 << 50)
-	r.w.fixed = r.w.now + maxAwayNS // whoever was there before is forgotten
+	r.w.fixed = r.w.now + maxAwayNS // long enough for the worker to forget earlier frames
 	for range 20 {
 		r.w.fixed += maxAwayNS
 		r.turn()
@@ -125,12 +126,12 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 		}
 	})
 	if visited < 900 || visited > 990 {
-		t.Errorf("visited in %d of 1000 passes, with one frame of others in 50", visited)
+		t.Errorf("visited in %d of 1000 passes with a frame of another queue in every 50th, want 900 to 990", visited)
 	}
 }
 
-// A queue whose large frames stand for very many small ones is left out likewise, and
-// one of ordinary large frames is not.
+// A queue is also skipped if its large frames stand for very many small segments. A
+// queue of ordinary large frames is not.
 func TestSmallSegmentsAreCharged(t *testing.T) {
 	for size, most := range map[int]int{40: 10, 1448: 200} {
 		r := newRig(t, testSizes)
@@ -162,8 +163,8 @@ func TestSmallSegmentsAreCharged(t *testing.T) {
 	}
 }
 
-// TestOrdinaryQueuesOweNothing: what the caches know costs no queue anything,
-// and a connection that is new is no reason to leave a queue out.
+// Frames that the caches know add no debt to their queue, and a new connection does
+// not make the worker skip a queue.
 func TestOrdinaryQueuesOweNothing(t *testing.T) {
 	r := attacked(t, 8)
 	r.rx(1).Replay(1 << 50)
@@ -172,22 +173,22 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	for range 2 { // what has gathered, were it more than a batch
+	for range 2 { // twice, in case more than a batch has gathered
 		r.w.fixed = r.w.now + gatherNS
 		r.turn()
 		r.answer()
 	}
 	if q := r.w.queues.at(0); q.debtNS != 0 {
-		t.Errorf("a queue of known flows owes %d ns", q.debtNS)
+		t.Errorf("a queue of known flows has a debt of %d ns, want 0", q.debtNS)
 	}
 	if n := r.sh.Ports[3].RxPackets; n != 64 {
-		t.Errorf("%d of 64 frames were received", n)
+		t.Errorf("%d frames received, want 64", n)
 	}
 }
 
-// BenchmarkUnderAttack is processor time a frame of known flows, without and
-// with another port's frames that go through all masks and miss; and what that
-// would be if no queue owed anything.
+// BenchmarkUnderAttack measures processor time for a frame of known flows: without an
+// attack, with frames of another port that try all masks and miss, and with such
+// frames if no queue had debts.
 func BenchmarkUnderAttack(b *testing.B) {
 	for _, masks := range []int{1, 16, 128} {
 		for _, attack := range []string{"none", "bounded", "unbounded"} {
@@ -220,7 +221,7 @@ func benchmarkUnderAttack(b *testing.B, masks int, attack string) {
 			r.turn()
 		}
 		spent += threadNS(b) - before
-		r.answer() // control's time is another core's
+		r.answer() // control runs on another core, so its time does not count
 	}
 	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 	b.ReportMetric(float64(r.sh.Ports[3].RxPackets-other)/float64(b.N), "attack/op")

@@ -19,7 +19,7 @@ func guardedRig(t *testing.T) *rig {
 	return r
 }
 
-// total is what became of all frames: sent by anyone, or dropped.
+// total returns the number of frames that were sent or dropped.
 func (r *rig) total() uint64 {
 	n := uint64(0)
 	for i := range r.sh.Ports {
@@ -39,7 +39,7 @@ func (r *rig) mustFault(no uint32, word string) {
 	}
 }
 
-// A receive queue that says it is broken is taken out; nothing else stops.
+// A receive queue that reports a fault is detached; all other queues continue.
 func TestBrokenQueue(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 2, 0xa, output(3))
@@ -55,18 +55,18 @@ func TestBrokenQueue(t *testing.T) {
 	r.turn()
 	r.equal("polls of a broken queue", r.rx(1).Recvs.Load(), recvs)
 	if _, ok := r.upcall(); ok {
-		t.Fatal("told twice")
+		t.Fatal("the fault was reported twice")
 	}
 }
 
-// A guest's memory goes away while its frames are in hand: the batch is lost, and
-// counted, and only that port goes.
+// A guest's memory goes away while its frames are in hand. The batch is lost and
+// counted, and only that port is detached.
 func TestFaultOfReceiver(t *testing.T) {
 	r := guardedRig(t)
 	r.install(0, 1, 0xa, output(2))
 	r.install(1, 2, 0xa, output(3))
 	for i := range uint32(5) {
-		r.inject(1, ethernet(0xa, 1000, i)) // beyond the private header, in spans
+		r.inject(1, ethernet(0xa, 1000, i)) // long enough to have spans beyond the private header
 		r.inject(2, ethernet(0xa, 1000, i))
 	}
 	r.rx(1).Truncate()
@@ -79,7 +79,7 @@ func TestFaultOfReceiver(t *testing.T) {
 	r.equal("queues", uint64(r.w.queues.count), 2)
 }
 
-// The same in mid-send, where the address tells whose memory it was.
+// A fault inside Send is charged to the port whose memory the address lies in.
 func TestFaultWhileSending(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -94,7 +94,8 @@ func TestFaultWhileSending(t *testing.T) {
 			r.install(0, 1, 0xa, output(2))
 			r.install(1, 1, 0xb, output(3))
 			r.install(2, 3, 0xb, output(1))
-			// Port 1 is received whole, and truncated before it is sent.
+			// Port 1 is received whole; its memory is truncated before the frames are
+			// sent.
 			rx := &hookedRx{Rx: r.rx(1)}
 			r.w.queues.at(0).rx = rx
 			rx.hook = func() { c.truncate(r) }
@@ -106,13 +107,13 @@ func TestFaultWhileSending(t *testing.T) {
 			r.turn()
 			r.equal("frames accounted for", r.total(), 5)
 			if r.sh.Counters.Drops[packet.DropPortFault] == 0 {
-				t.Fatal("nothing was lost")
+				t.Fatal("no frame was dropped: the test is void")
 			}
 			if c.blamed == 2 {
 				r.equal("buffers lent", uint64(r.rx(1).Lent()), 0)
 				r.equal("polled queues", uint64(r.w.queues.count), 2)
 			}
-			// The others go on, and the blamed port is no output any more.
+			// The other ports continue, and the failed port is no output any more.
 			before := r.sh.Ports[3].RxPackets
 			r.inject(3, ethernet(0xb, 60, 9))
 			r.turn()
@@ -136,7 +137,7 @@ func (h *hookedRx) Recv(b *packet.Batch) int {
 	return n
 }
 
-// Held frames, copied from memory that goes away, take no slot with them.
+// A fault while a frame is copied into a held slot loses no slot.
 func TestFaultWhileHolding(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: r.rx(1).Truncate}
@@ -149,7 +150,7 @@ func TestFaultWhileHolding(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// A port that fails while another worker may want its lock leaves it open.
+// A port that fails leaves its lock open, because another worker may want it.
 func TestFaultUnlocks(t *testing.T) {
 	r := guardedRig(t)
 	lock := new(TxLock)
@@ -160,12 +161,12 @@ func TestFaultUnlocks(t *testing.T) {
 	r.turn()
 	r.mustFault(2, "memory failed")
 	if !lock.held.CompareAndSwap(0, 1) {
-		t.Fatal("still locked")
+		t.Fatal("the failed port left its lock locked")
 	}
 }
 
-// A mistake of a back end costs its port, not the engine; one outside of every
-// queue is not hidden.
+// A panic in a back end detaches its port and does not end the engine. A panic
+// outside of all queues is not caught.
 func TestMistakes(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: func() { panic("a mistake, printed by this test on purpose") }}
@@ -175,7 +176,7 @@ func TestMistakes(t *testing.T) {
 	r.mustFault(1, "a mistake")
 	defer func() {
 		if recover() == nil {
-			t.Fatal("hidden")
+			t.Fatal("the panic outside of all queues was caught")
 		}
 	}()
 	func() {
@@ -184,8 +185,8 @@ func TestMistakes(t *testing.T) {
 	}()
 }
 
-// A fault that finds the upcall ring full is told once there is room.
-func TestFaultToldLater(t *testing.T) {
+// A fault that finds the upcall ring full is reported once there is room.
+func TestFaultIsReportedLater(t *testing.T) {
 	r := guardedRig(t)
 	for r.w.upcalls.Push(make([]byte, 1000)) {
 	}

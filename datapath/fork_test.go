@@ -10,7 +10,7 @@ import (
 	"weft/port/porttest"
 )
 
-// underTags puts n tags before what follows the addresses of an Ethernet header.
+// underTags inserts n VLAN tags behind the addresses of an Ethernet header.
 func underTags(f []byte, n int) []byte {
 	out := append([]byte{}, f[:12]...)
 	for i := range n {
@@ -20,8 +20,9 @@ func underTags(f []byte, n int) []byte {
 	return append(out, f[12:]...)
 }
 
-// popsAndForks has a megaflow pop a tag of what port 1 sends, look it up again under 9,
-// and then send it to port 2; what is found under 9 goes to port 3.
+// popsAndForks returns a rig whose first megaflow pops a tag of port 1's frames,
+// looks them up again under recirc_id 9, and then sends them to port 2. The megaflow
+// for 9 sends to port 3.
 func popsAndForks(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := range uint32(3) {
@@ -32,9 +33,9 @@ func popsAndForks(t *testing.T) *rig {
 	return r
 }
 
-// Actions behind a further look-up get the frame as it was before, whatever that
-// found in it: here an IP header under tags that were too many, which says that the
-// frame is shorter, or wants headers pulled up.
+// Actions behind a second look-up get the frame as it was before. The second look-up
+// may find an IP header under tags that were too many before; the header may shorten
+// the frame or need more bytes in the private header.
 func TestForkLeavesTheFrameAlone(t *testing.T) {
 	padded := append(bigUDP(0x0a000001, 0x0a000002, 1, 2, 300), bytes.Repeat([]byte{0xee}, 400)...)
 	solicitation := make([]byte, 14+40+130)
@@ -49,21 +50,21 @@ func TestForkLeavesTheFrameAlone(t *testing.T) {
 			r.inject(1, underTags(f, 3))
 			r.turn()
 			want := underTags(f, 2)
-			want[15] = 2 // the first of three tags is gone
+			want[15] = 2 // the first of three tags is popped
 			want[19] = 3
 			if got := r.tx(2).Take(); !bytes.Equal(got, want) {
 				t.Errorf("behind the look-up: %d bytes, want %d:\n% x\n% x", len(got), len(want), got, want)
 			}
 			if r.tx(3).Take() == nil {
-				t.Error("nothing was found under 9")
+				t.Error("port 3 got no frame: the look-up under recirc_id 9 found nothing")
 			}
 			r.drops(nil)
 		})
 	}
 }
 
-// A look-up behind a rewrite can find that a frame ends before the checksum that its
-// sender left to do: such a frame is dropped, and neither port is harmed.
+// A second look-up may find that a frame ends before its unfinished checksum. Such a
+// frame is dropped, and neither port fails.
 func TestChecksumBehindTheEnd(t *testing.T) {
 	f := append(udp(0x0a000001, 0x0a000002, 1, 2), bytes.Repeat([]byte{0xee}, 60)...)
 	r := newRig(t, testSizes)

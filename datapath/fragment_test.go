@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// fragmentsOf cuts an IPv4 frame into pieces of n payload bytes.
+// fragmentsOf cuts an IPv4 frame into fragments of n payload bytes.
 func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 	payload := f[34:]
 	for at := 0; at < len(payload); at += n {
@@ -30,7 +30,7 @@ func fragmentsOf(f []byte, n int, id uint16) (all [][]byte) {
 	return all
 }
 
-// bigUDP is a datagram with n bytes of payload.
+// bigUDP returns a UDP datagram with n bytes of payload.
 func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	f := append(udp(src, dst, sport, dport)[:42], bytes.Repeat([]byte{7}, n)...)
 	packet.IPv4(f[14:]).SetTotalLen(28 + n)
@@ -44,8 +44,8 @@ func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	return f
 }
 
-// reassembled is the datagram that fragments make, with its headers as the first
-// has them.
+// reassembled returns the datagram that the fragments make, with the headers of the
+// first one.
 func reassembled(t *testing.T, all [][]byte) []byte {
 	t.Helper()
 	var payload []byte
@@ -60,8 +60,8 @@ func reassembled(t *testing.T, all [][]byte) []byte {
 	return append(append([]byte(nil), all[0][:34]...), payload...)
 }
 
-// Fragments in any order are tracked by the ports that only the first has, go on
-// as they came, and are counted once.
+// Fragments in any order are tracked by the ports in the first one, are sent on as
+// they came, and are counted once.
 func TestFragments(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))
@@ -87,7 +87,7 @@ func TestFragments(t *testing.T) {
 	r.equal("packets behind", r.sh.Cache.Flows[4].Packets, 4)
 	r.equal("held", uint64(r.w.held.count), 0)
 	r.equal("datagrams", uint64(r.w.fragments.Count), 0)
-	// Of a connection that may not begin there.
+	// Fragments of a connection that must not begin on this port are dropped.
 	for _, f := range fragmentsOf(bigUDP(0x0a000009, 0x0a000001, 2, 1, 3000), 1000, 9) {
 		r.inject(2, f)
 	}
@@ -95,8 +95,8 @@ func TestFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropFlow: 4})
 }
 
-// A datagram that begins a connection, and is translated: addresses in all
-// pieces, ports and checksum in the first.
+// A fragmented datagram begins a connection and is translated: the addresses change
+// in all fragments, ports and checksum in the first one.
 func TestFragmentsThroughNAT(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -122,8 +122,8 @@ func TestFragmentsThroughNAT(t *testing.T) {
 	r.drops(nil)
 }
 
-// Overlapping fragments end their datagram, what comes later of it included;
-// those that lack the rest are dropped in time.
+// Overlapping fragments end their datagram, and its later fragments are dropped too.
+// Incomplete datagrams are dropped in time.
 func TestBadFragments(t *testing.T) {
 	r := firewall(t)
 	pieces := fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 9)
@@ -144,7 +144,8 @@ func TestBadFragments(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadFragment: 6, packet.DropHeldExpired: 2})
 }
 
-// A datagram whose pieces miss behind tracking goes on once control has answered.
+// A datagram whose fragments miss behind tracking is sent on once control has
+// answered.
 func TestFragmentsThatMiss(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))

@@ -8,9 +8,9 @@ import (
 	"weft/port/porttest"
 )
 
-// The memory of a receiver of fragments fails after another datagram was sent on in the
-// same pass. The number of that one is free again: a datagram that gets it waits for all
-// of its fragments, and all frames are accounted for.
+// The memory of a receiver of fragments fails after another datagram was sent on in
+// the same pass. The number of the sent datagram is free again: the next datagram
+// with that number waits for all its fragments, and all frames are accounted for.
 func TestFaultWhileSendingFragments(t *testing.T) {
 	panicOnFault(t)
 	r := firewall(t)
@@ -28,7 +28,7 @@ func TestFaultWhileSendingFragments(t *testing.T) {
 	r.equal("sent", r.sh.Ports[2].TxPackets, uint64(len(quick)))
 	r.tx(2).TakeAll()
 
-	r.inject(1, quick[:2]...) // the same number, and no whole
+	r.inject(1, quick[:2]...) // the datagram gets the same number and is incomplete
 	r.turn()
 	r.turn()
 	r.equal("sent of a part", uint64(len(r.tx(2).TakeAll())), 0)

@@ -12,10 +12,10 @@ import (
 	"weft/port/porttest"
 )
 
-// The plain way is the slow twin of fused connections: two workers see the same
-// frames, commands and times, one of which never fuses.
+// The plain way is the slow twin of fused connections: two workers get the same
+// frames, commands and times, and one of them never fuses.
 
-// tcp is a segment of IPv4 with its checksums.
+// tcp returns a TCP segment over IPv4 with its checksums.
 func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, payload int) []byte {
 	f := make([]byte, 14+20+20+payload)
 	copy(f, udp(src, dst, 0, 0)[:34])
@@ -34,8 +34,8 @@ func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, pay
 	return f
 }
 
-// setTTL changes a frame's TTL, and notes in its identification which half that is
-// of and, by a sum, which addresses and ports it comes with.
+// setTTL changes a frame's TTL. It writes a hash of the addresses and ports into the
+// frame's identification, and in bit 0 whether the TTL is 128 or more.
 func setTTL(f []byte, ttl byte) []byte {
 	ip := packet.IPv4(f[14:])
 	ip[8] = ttl
@@ -48,7 +48,7 @@ func setTTL(f []byte, ttl byte) []byte {
 type twins struct {
 	t     *testing.T
 	rng   *rand.Rand
-	rigs  [2]*rig // that fuses, that does not
+	rigs  [2]*rig // the first one fuses, the second one does not
 	slots map[uint32]bool
 }
 
@@ -56,7 +56,7 @@ func newTwins(t *testing.T, seed int64) *twins {
 	w := &twins{t: t, rng: rand.New(rand.NewSource(seed)), slots: map[uint32]bool{}}
 	for i := range w.rigs {
 		r := newRig(t, testSizes)
-		r.w.config.Fused = 1 << 6 // small, so that entries are replaced
+		r.w.config.Fused = 1 << 6 // few pairs, so that pairs are replaced
 		if err := r.w.setConnections(ctTable(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -75,8 +75,8 @@ func (w *twins) each(f func(r *rig)) {
 	}
 }
 
-// install puts one of several megaflows into a slot, on in_port, recirc_id, and
-// bits of ct_state, ct_mark and TTL.
+// install installs a megaflow that matches in_port, recirc_id and bits of ct_state,
+// ct_mark and TTL.
 func (w *twins) install(slot uint32, key, mask flowtable.Key, actions []flowtable.Action) {
 	w.each(func(r *rig) {
 		if w.slots[slot] {
@@ -94,11 +94,11 @@ func (w *twins) remove(slot uint32) {
 	}
 }
 
-// change installs or removes something.
+// change installs or removes a random megaflow.
 func (w *twins) change() {
 	inPort := uint32(w.rng.Intn(2) + 1)
 	other := 3 - inPort
-	half := w.rng.Intn(2) // of the TTLs
+	half := w.rng.Intn(2) // half of the TTLs
 	ttl, ttlMask := uint64(half)<<47, uint64(1)<<47
 	slot := inPort*100 + uint32(half)
 	if w.rng.Intn(6) == 0 {
@@ -109,13 +109,13 @@ func (w *twins) change() {
 	key[flowtable.WIP], mask[flowtable.WIP] = ttl, ttlMask
 	nat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTNAT}
 	switch kind := w.rng.Intn(6); kind {
-	case 0: // track, with or without translating, and look up again
+	case 0: // track, with or without translation, and look up again
 		list := []flowtable.Action{{Op: flowtable.OpCT, U16: 5}}
 		if w.rng.Intn(2) == 0 {
 			list = nat.AppendTo(nil)
 		}
 		w.install(slot, key, mask, append(list, flowtable.Action{Op: flowtable.OpRecirc, U32: 9}))
-	case 1: // commit and translate in one
+	case 1: // commit and translate in one action
 		q := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
 			Lo: [2]uint64{0, 0xc0000200}, Hi: [2]uint64{0, 0xc0000203}, Mark: uint32(w.rng.Intn(4)), MarkMask: 3}
 		w.install(slot, key, mask, append(q.AppendTo(nil), output(other)))
@@ -135,11 +135,11 @@ func (w *twins) change() {
 			list = append(q.AppendTo(nil), output(other))
 		case w.rng.Intn(3) == 0:
 			list = []flowtable.Action{{Op: flowtable.OpSetTTL, U32: uint32(w.rng.Intn(200) + 1)}, output(other)}
-		case w.rng.Intn(4) == 0: // changes the mark of what is established
+		case w.rng.Intn(4) == 0: // changes the mark of established connections
 			q := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit, Mark: uint32(w.rng.Intn(4)), MarkMask: 3}
 			list = append(q.AppendTo(nil), output(other))
 		}
-		if kind == 3 { // one mark only
+		if kind == 3 { // matches one mark only
 			mask[flowtable.WCT] |= 3 << 32
 			key[flowtable.WCT] |= uint64(w.rng.Intn(4)) << 32
 			slot += uint32(key[flowtable.WCT]>>32)*1000 + 1000
@@ -148,8 +148,8 @@ func (w *twins) change() {
 	}
 }
 
-// frame is one of few connections, at any stage of its life; where it is calm, a
-// datagram like most others, so that whole batches are fused.
+// frame returns a frame of one of few connections, at any stage of its life. With
+// calm, most frames are plain datagrams, so that whole batches are fused.
 func (w *twins) frame(inPort uint32, calm bool) []byte {
 	inside, outside := uint32(0x0a000001+w.rng.Intn(2)), uint32(0x0a000101)
 	a, b := uint16(1000+w.rng.Intn(3)), uint16(80)
@@ -166,7 +166,7 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	if w.rng.Intn(3) == 0 {
 		return setTTL(udp(inside, outside, a, b), ttl)
 	}
-	// Sequence numbers are the same on both sides and hardly move.
+	// Sequence numbers are equal on both sides and hardly change.
 	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x11, 0x04}[w.rng.Intn(10)]
 	seq, ack := uint32(101), uint32(101)
 	if flags&2 != 0 {
@@ -178,7 +178,8 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	return setTTL(tcp(inside, outside, a, b, flags, seq, ack, w.rng.Intn(3)), ttl)
 }
 
-// compare fails unless both sent the same, counted the same and track the same.
+// compare fails unless both workers sent the same frames, have the same counts and
+// track the same connections.
 func (w *twins) compare(step int) {
 	w.t.Helper()
 	for no := uint32(1); no <= 2; no++ {
@@ -186,9 +187,9 @@ func (w *twins) compare(step int) {
 		for i, r := range w.rigs {
 			sent[i] = map[string][]string{}
 			for _, f := range r.tx(no).TakeAll() {
-				// Of frames that do not go by the same megaflow, or come from different
-				// ends and leave as if from one, the plain way turns the order round
-				// itself.
+				// The plain way itself may reorder frames that match different
+				// megaflows, or that come from different senders and are translated
+				// to one address.
 				connection := string(f[18:20]) + string(f[23:24]) + string(f[26:38])
 				sent[i][connection] = append(sent[i][connection], string(f))
 			}
@@ -265,7 +266,7 @@ func tryFused(t *testing.T, seed int64, steps int) *twins {
 			clock += uint64(w.rng.Intn(60)) * 1_000_000_000
 		}
 		clock += 300_000
-		if w.rng.Intn(40) == 0 { // end one connection
+		if w.rng.Intn(40) == 0 { // ends one connection
 			n := uint32(w.rng.Intn(4))
 			w.each(func(r *rig) {
 				r.w.tracks.tracker.Each(clock, func(e *conntrack.Entry) bool {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The bucket of a gap is the first whose limit is above it, searched one by one.
+// The bucket of a gap is the first one whose limit is above the gap, as a linear
+// search finds it.
 func TestGapBuckets(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 200_000 {
@@ -18,7 +19,7 @@ func TestGapBuckets(t *testing.T) {
 			want++
 		}
 		got := GapBucket(ns)
-		if got != want && GapLimit(got) != GapLimit(want) { // the first limits are equal
+		if got != want && GapLimit(got) != GapLimit(want) { // the first buckets have equal limits
 			t.Fatalf("%d ns: bucket %d below %d ns, want %d below %d ns", ns, got, GapLimit(got), want, GapLimit(want))
 		}
 	}

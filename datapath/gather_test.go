@@ -7,8 +7,8 @@ import (
 	"weft/port/porttest"
 )
 
-// gathering is a worker with two ports whose frames go to the third, and a clock that
-// the test sets.
+// gathering returns a worker with two ports whose frames go to a third one, and a
+// clock that the test sets.
 func gathering(t *testing.T) *rig {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -22,8 +22,8 @@ func gathering(t *testing.T) *rig {
 	return r
 }
 
-// gatheringPasses turns the loop n times, stepNS apart, with one frame more of port 2 before
-// each, and returns in how many passes frames of that were taken.
+// gatheringPasses runs n passes stepNS apart and injects one frame into port 2 before
+// each. It returns the number of passes in which frames of port 2 were received.
 func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	for range n {
 		r.inject(2, ethernet(0xa, 60, 0))
@@ -37,9 +37,9 @@ func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	return visits
 }
 
-// TestFewFramesGather: a queue with a frame in each pass is visited once in gatherNS
-// while another one fills each batch, and in each pass otherwise; no frame is lost or
-// waits longer.
+// While another queue fills each batch, a queue with one frame in each pass is
+// visited once in gatherNS; otherwise it is visited in each pass. No frame is lost or
+// waits longer than that.
 func TestFewFramesGather(t *testing.T) {
 	r := gathering(t)
 	const step = gatherNS / 5
@@ -60,7 +60,7 @@ func TestFewFramesGather(t *testing.T) {
 		t.Errorf("visited in %d of 10 passes that take as long as it gathers", n)
 	}
 	r.rx(1).Replay(0)
-	r.gatheringPasses(64, step) // what is left of the other's
+	r.gatheringPasses(64, step) // drains the other queue
 	if n := r.gatheringPasses(20, step); n != 20 {
 		t.Errorf("visited in %d of 20 passes after the other queue has ended", n)
 	}
@@ -68,8 +68,7 @@ func TestFewFramesGather(t *testing.T) {
 	r.drops(nil)
 }
 
-// TestFirstFrameWaitsForNothing: a queue that was empty is visited in each pass,
-// whatever others have.
+// An empty queue is visited in each pass, however many frames other queues have.
 func TestFirstFrameWaitsForNothing(t *testing.T) {
 	r := gathering(t)
 	for range packet.BatchSize {
@@ -81,9 +80,9 @@ func TestFirstFrameWaitsForNothing(t *testing.T) {
 		r.turn()
 	}
 	if n := r.gatheringPasses(1, 1000); n != 1 {
-		t.Error("the first frame had to wait")
+		t.Error("the first frame was not received in its pass")
 	}
 	if n := r.gatheringPasses(1, 1000); n != 0 {
-		t.Error("the second one had not")
+		t.Error("the second frame did not gather")
 	}
 }

@@ -13,7 +13,7 @@ func closeFDs(fds ...int) {
 	}
 }
 
-// panicOnFault is what Run does for its goroutine.
+// panicOnFault turns memory faults of the test's goroutine into panics, as Run does.
 func panicOnFault(t *testing.T) {
 	old := debug.SetPanicOnFault(true)
 	t.Cleanup(func() { debug.SetPanicOnFault(old) })

@@ -16,8 +16,8 @@ import (
 
 const hugePool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
-// hugePages adds pages to the machine's pool until the test ends, and returns how to take
-// them back before.
+// hugePages adds pages to the machine's pool of huge pages until the test ends.
+// takeBack removes them earlier.
 func hugePages(t *testing.T, pages int) (takeBack func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -43,9 +43,9 @@ func hugePages(t *testing.T, pages int) (takeBack func()) {
 	return takeBack
 }
 
-// A guest's huge pages go away under the worker: its file is cut off, or its pages are
-// given back and the pool has none left. Only its port fails, whether the worker reads
-// from it or writes to it.
+// A guest's huge pages go away under the worker: its file is truncated, or its pages
+// are released and the pool has none left. Only the guest's port fails, whether the
+// worker reads from it or writes to it.
 func TestFaultOfHugePages(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -81,7 +81,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				r.w.queues.at(0).debtNS = 1 << 40 // the worker does not look into the ring before it writes
+				r.w.queues.at(0).debtNS = 1 << 40 // the debt keeps the worker from reading the guest's ring before it writes
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)

@@ -8,7 +8,7 @@ import (
 	"weft/port/porttest"
 )
 
-// watchingRx and watchingTx note what the worker says that it is at while it calls
+// watchingRx and watchingTx record the InHand that the worker shows while it calls
 // them.
 type watchingRx struct {
 	port.Rx
@@ -38,8 +38,8 @@ func (q *watchingTx) Flush() { q.calls["Flush"] = *q.hand; q.Tx.Flush() }
 
 func (q *watchingTx) Postpone() bool { q.calls["Flush"] = *q.hand; return q.Tx.Postpone() }
 
-// Whatever queue the worker calls, shared memory names its port and number, and
-// nothing of it afterwards.
+// While the worker calls a queue, InHand names its port and number. Afterwards it
+// names no queue.
 func TestInHandNamesTheQueue(t *testing.T) {
 	for _, lock := range []*TxLock{nil, new(TxLock)} {
 		r := newRig(t, testSizes)
@@ -58,7 +58,7 @@ func TestInHandNamesTheQueue(t *testing.T) {
 		in.RxQueues[0].Inject(ethernet(0xa, 100, 1))
 		r.turn()
 		r.w.config.SpinUS = 0
-		r.w.stopping.Store(true) // a worker that is to end arms its queues and does not wait
+		r.w.stopping.Store(true) // a worker that is about to end arms its queues but does not wait
 		for range 2 {
 			r.turn()
 		}
@@ -85,7 +85,8 @@ func TestInHandNamesTheQueue(t *testing.T) {
 	}
 }
 
-// Two visits of one queue differ, so that a pass over many queues shows progress.
+// Two visits of one queue have different numbers, so that a pass over many queues
+// shows progress.
 func TestVisitsDiffer(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -97,7 +98,7 @@ func TestVisitsDiffer(t *testing.T) {
 	}
 }
 
-// A worker that sleeps says so, and that it is awake again.
+// InHand shows that a worker sleeps, and that it is awake again.
 func TestAsleepIsShown(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)

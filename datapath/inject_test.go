@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// A frame of control's own is sent whole, as its actions leave it, and takes
-// nothing of what others need.
+// A frame that control injects is sent whole, as its actions leave it, and keeps no
+// held slot.
 func TestInject(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1)}
@@ -29,7 +29,8 @@ func TestInject(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 	r.drops(nil)
 
-	// What makes no sense is refused; what cannot be held is counted.
+	// Invalid commands are refused; a frame that cannot be held is counted as
+	// dropped.
 	short := AppendInject(nil, 1, []flowtable.Action{output(2)}, nil)
 	r.command(short[:len(short)-1])
 	r.command(AppendInject(nil, 5000, nil, frames[0]))

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Workers keep their processors of the runtime. As in the engine there are more of
-// them, or two busy workers on two cores would leave the tests none.
+// Workers never yield their Go processors. As in the engine, there must be more
+// processors than workers; otherwise two busy workers on two cores would leave none
+// to the tests.
 func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	os.Exit(m.Run())

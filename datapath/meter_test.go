@@ -12,13 +12,13 @@ import (
 	"weft/port/porttest"
 )
 
-// slowMeter is a bucket that fills and is drawn from.
+// slowMeter is a token bucket that is filled by time and emptied by frames.
 type slowMeter struct {
-	rate, depth, tokens float64 // units a ns; units
+	rate, depth, tokens float64 // rate in units a ns; depth and tokens in units
 	atNS                uint64
 }
 
-// take tells whether n units pass, and whether it is too close to call.
+// take reports whether n units pass, and whether rounding may decide it either way.
 func (s *slowMeter) take(nowNS uint64, n float64) (pass, close bool) {
 	s.tokens = min(s.depth, s.tokens+s.rate*float64(nowNS-s.atNS))
 	s.atNS = nowNS
@@ -32,7 +32,7 @@ func meterFrame(r *rig, size int) *packet.Frame {
 	f, _ := b.Next()
 	b.Commit(f, min(size, packet.MaxHeader))
 	if size > packet.MaxHeader {
-		b.AddSpan(f, 1, uint32(size-packet.MaxHeader)) // only its length is looked at
+		b.AddSpan(f, 1, uint32(size-packet.MaxHeader)) // meters read only the length
 	}
 	return f
 }
@@ -77,8 +77,8 @@ func TestMeterIsATokenBucket(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreNotShutOut: one larger than the bucket passes while there is
-// room for one of its segments, and is paid for in full.
+// A frame larger than the bucket passes while there is room for one of its segments,
+// and all its segments are charged.
 func TestLargeFramesAreNotShutOut(t *testing.T) {
 	r := newRig(t, testSizes)
 	m := NewMeter(true, 1000, 2)
@@ -94,7 +94,7 @@ func TestLargeFramesAreNotShutOut(t *testing.T) {
 	if !r.w.meter(f, 0) || r.w.meter(f, 0) {
 		t.Error("the first large frame must pass, the second must not")
 	}
-	r.w.now += 8_999_999 // ms short of what it owes
+	r.w.now += 8_999_999 // one ns before its debt is paid
 	if r.w.meter(f, 0) {
 		t.Error("passed before it was paid for")
 	}
@@ -114,7 +114,7 @@ func TestMetersInActions(t *testing.T) {
 	r.addPort(2, porttest.Options{}, false)
 	m := NewMeter(true, 1, 3)
 	r.command(AppendMeter(nil, 5, &m))
-	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused
+	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused: the slot is beyond the last one
 	meter := flowtable.Action{Op: flowtable.OpMeter, U32: 5, U64: uint64(packet.DropMeter)}
 	r.install(1, 1, 2, output(2), meter, output(2))
 	r.turn()
@@ -132,8 +132,8 @@ func TestMetersInActions(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropMeter: 2})
 }
 
-// TestWorkersShareMeters: several workers at one instant pass what one bucket
-// holds, no more and no less.
+// Several workers at one instant together pass exactly the frames that one bucket
+// holds.
 func TestWorkersShareMeters(t *testing.T) {
 	const workers, depth, each = 4, 1000, 700
 	first := newRig(t, testSizes)

@@ -13,8 +13,8 @@ import (
 
 const largeHeaders = 14 + 20 + 20
 
-// large is a large TCP frame of n bytes of payload, its checksum complete: what
-// its sender leaves to do is size's and partial's business.
+// large returns a TCP frame with n bytes of payload and a complete checksum. Callers
+// add unfinished offloads.
 func large(dst uint64, n int) []byte {
 	f := make([]byte, largeHeaders+n)
 	packet.Ethernet(f).SetDst(dst)
@@ -30,7 +30,7 @@ func large(dst uint64, n int) []byte {
 	return f
 }
 
-// undo makes f's checksum one that is to be finished.
+// undo returns f with an unfinished checksum, and the offload that describes it.
 func undo(f []byte, size int) ([]byte, packet.Offload) {
 	f = bytes.Clone(f)
 	binary.BigEndian.PutUint16(f[50:], packet.SumIPv4(0x0a000001, 0x0a000002, packet.ProtoTCP, len(f)-34))
@@ -41,7 +41,7 @@ func undo(f []byte, size int) ([]byte, packet.Offload) {
 	return f, o
 }
 
-// twinCut is the slow twin of cutting.
+// twinCut is the slow twin of cutting a large frame.
 func twinCut(f []byte, size int) (list [][]byte) {
 	payload := f[largeHeaders:]
 	for at := 0; at < len(payload); at += size {
@@ -71,15 +71,15 @@ func sameFrames(t *testing.T, what string, got, want [][]byte) {
 	}
 }
 
-// withOffloads adds port 5, which takes all undone, to a rig with a tunnel.
+// withOffloads returns a rig with a tunnel and port 5, which takes all offloads.
 func withOffloads(t *testing.T) *rig {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.addPort(5, porttest.Options{SlotBytes: packet.MaxFrameLen, MTU: 1514, Takes: packet.TakesAll}, false)
 	return r
 }
 
-// A large frame goes uncut to a port that takes it, cut to others, and through a
-// tunnel cut to the underlay's size, all from one frame.
+// One large frame goes uncut to a port that takes it, cut to other ports, and through
+// a tunnel cut to the underlay's MTU.
 func TestLargeFrameToManyPorts(t *testing.T) {
 	const size, n, outer = 1460, 60000, 50
 	r := withOffloads(t)
@@ -87,7 +87,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	f := large(0xa, n)
 	undone, o := undo(f, size)
 	r.rx(1).InjectUndone(undone, o)
-	r.inject(1, ethernet(0xa, 100, 7)) // stays behind it
+	r.inject(1, ethernet(0xa, 100, 7)) // must stay behind the large frame
 	r.turn()
 
 	got, left := r.tx(5).TakeUndone()
@@ -97,7 +97,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	want := twinCut(f, size)
 	after := [][]byte{ethernet(0xa, 100, 7)}
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), append(want, after...))
-	fits := 1514 - outer - largeHeaders // less than the MSS: the stream is cut smaller
+	fits := 1514 - outer - largeHeaders // less than the MSS, so the segments are smaller
 	want = twinCut(f, fits)
 	wire := r.tx(uplinkPort).TakeAll()
 	var inner [][]byte
@@ -114,7 +114,8 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	r.equal("sent by vxlan", r.sh.Ports[vxlanPort].TxPackets, uint64(len(wire)))
 	r.drops(nil)
 
-	// Back: one large frame a batch to a port that takes them, what came to others.
+	// On the way back, a port that takes large frames gets one for each batch; other
+	// ports get the frames as they came.
 	r.install(1, vxlanPort, 0xa, output(5))
 	r.tx(5).TakeAll()
 	for len(wire) > 0 {
@@ -123,13 +124,14 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 		r.turn()
 		merged := inner[:k]
 		if len(wire) == k {
-			merged = inner[:k-1] // the last is no TCP
+			merged = inner[:k-1] // the last frame is no TCP
 		}
 		got, left := r.tx(5).TakeUndone()
 		if left.GSO != packet.GSOTCPv4 || int(left.Size) != fits {
 			t.Fatalf("%d bytes came back with %+v", len(got), left)
 		}
-		// Cut again it is what came, identification and flags included.
+		// Cutting the large frame again gives the original frames, identification and
+		// flags included.
 		r.w.batch.Reset()
 		var again [][]byte
 		at := 0x1234 + len(want) + 1 - len(wire)
@@ -142,10 +144,10 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 		sameFrames(t, "back", again, merged)
 		wire, inner = wire[k:], inner[k:]
 	}
-	r.equal("flow", r.w.cache.Flow(1).Packets, uint64(len(want)+1)) // counted as they came
+	r.equal("flow", r.w.cache.Flow(1).Packets, uint64(len(want)+1)) // counts the frames before they merge
 }
 
-// A large frame that misses waits whole, and is cut when it goes.
+// A large frame that misses is held whole, and is cut when it is sent.
 func TestLargeFrameMisses(t *testing.T) {
 	r := withOffloads(t)
 	f := large(0xa, 65000)
@@ -160,7 +162,7 @@ func TestLargeFrameMisses(t *testing.T) {
 	if got, left := r.tx(5).TakeUndone(); !bytes.Equal(got, undone) || left != o {
 		t.Fatalf("port 5: %d bytes with %+v", len(got), left)
 	}
-	// The same by way of an execution, without a lookup.
+	// CmdExecute, which has no look-up, does the same.
 	undone, o = undo(large(0xb, 3000), 1000)
 	r.rx(1).InjectUndone(undone, o)
 	r.turn()
@@ -170,8 +172,8 @@ func TestLargeFrameMisses(t *testing.T) {
 	r.drops(nil)
 }
 
-// A checksum that is left is finished for a port that wants it so, once, and left
-// to one that does not.
+// An unfinished checksum is finished once for a port that needs it, and left to a
+// port that takes it.
 func TestPartialChecksum(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5), output(2), output(2))
@@ -195,7 +197,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.drops(nil)
 }
 
-// Lies about a frame drop it, and only it.
+// A false description of a frame's offload drops that frame, and only that frame.
 func TestBadOffload(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5))
@@ -206,7 +208,7 @@ func TestBadOffload(t *testing.T) {
 		{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6},
 		{GSO: packet.GSOTCPv4, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16},
 		{Flags: packet.OffloadPartial, CsumStart: 60000, CsumOffset: 16},
-		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // 2,946 segments
+		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // would be 2,946 segments
 	} {
 		r.rx(1).InjectUndone(undone, bad)
 	}
@@ -216,7 +218,7 @@ func TestBadOffload(t *testing.T) {
 	r.equal("sent", r.sh.Ports[5].TxPackets, 1)
 }
 
-// Segments that find no room are each counted as dropped.
+// Each segment that finds no room is counted as dropped.
 func TestLargeFrameToFullPort(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(2))

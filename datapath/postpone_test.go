@@ -7,10 +7,11 @@ import (
 	"weft/port/porttest"
 )
 
-// patientRig has a port 2 that puts every flush off.
+// patientRig returns a rig whose port 2 postpones every flush.
 func patientRig(t *testing.T) *rig { return patientRigOver(t, porttest.Options{}) }
 
-// patientRigOver is one whose port 1, from which frames come, has options.
+// patientRigOver returns a patientRig whose port 1, where the frames come from, has
+// options.
 func patientRigOver(t *testing.T, source porttest.Options) *rig {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -28,8 +29,8 @@ func (r *rig) injectMany(n int) {
 	}
 }
 
-// A full batch may wait for the next one, for a pass; one that is not full for
-// nothing.
+// A full batch may wait for the next one for a pass. A batch that is not full does
+// not wait.
 func TestAFullBatchMayWait(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(2*packet.BatchSize - 1)
@@ -45,10 +46,10 @@ func TestAFullBatchMayWait(t *testing.T) {
 	r.equal("flushes", r.tx(2).Flushes.Load(), 2)
 }
 
-// A guest's buffers go back behind the frames that came in them, of two batches at most
-// and whatever ports they went to: those that an engine has given back when it dies,
-// its successor cannot receive again.
-func TestABatchIsGivenBackBehindItsFrames(t *testing.T) {
+// A guest's buffers are released behind the frames that came in them, at most two
+// batches at a time, whatever ports the frames went to. The next engine cannot
+// receive a released buffer's frame again.
+func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
 	r.tx(3).Patient.Store(true)
@@ -71,9 +72,10 @@ func TestABatchIsGivenBackBehindItsFrames(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
 }
 
-// In a stream of full batches buffers may go back late: until a batch is not full, the
-// next does not come in time, the port goes or the worker sleeps.
-func TestBuffersGoBackLateInAStream(t *testing.T) {
+// In a stream of full batches, buffers may be released late: until a batch is not
+// full, the next batch does not come in time, the port is removed, or the worker
+// sleeps.
+func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 	r := patientRig(t)
 	r.rx(1).Retains.Store(true)
 	for name, end := range map[string]func(){
@@ -86,7 +88,7 @@ func TestBuffersGoBackLateInAStream(t *testing.T) {
 			r.turn()
 		},
 		"sleep": func() {
-			r.injectMany(1) // which keeps it awake
+			r.injectMany(1) // one frame, which keeps the worker awake
 			r.w.sleep()
 			r.equal("buffers out", uint64(r.rx(1).Lent()), 1)
 			r.turn()
@@ -107,8 +109,8 @@ func TestBuffersGoBackLateInAStream(t *testing.T) {
 	}
 }
 
-// A batch whose frames went to many ports waits for none of them.
-func TestABatchToManyPortsIsGivenBackAtOnce(t *testing.T) {
+// A batch whose frames went to more than maxKeptFor ports is released at once.
+func TestABatchToManyPortsIsReleasedAtOnce(t *testing.T) {
 	r := patientRig(t)
 	const ports = maxKeptFor + 1
 	for i := range uint32(ports) {
@@ -128,8 +130,8 @@ func TestABatchToManyPortsIsGivenBackAtOnce(t *testing.T) {
 	r.equal("frames out", out, packet.BatchSize)
 }
 
-// A port that goes, and a worker that ends, leave no guest without its buffers.
-func TestBuffersGoBackBeforeTheirPort(t *testing.T) {
+// Removing a port, or ending a worker, releases all of a guest's buffers.
+func TestBuffersAreReleasedBeforeTheirPort(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(packet.BatchSize)
 	r.turn()
@@ -140,8 +142,9 @@ func TestBuffersGoBackBeforeTheirPort(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// Frames of one port do not wait for as long as others keep the worker busy.
-func TestOwedFlushesWaitForNobodyElse(t *testing.T) {
+// A postponed flush of one port does not wait until other ports leave the worker
+// idle.
+func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
 	r.addPort(4, porttest.Options{}, false)
@@ -156,7 +159,7 @@ func TestOwedFlushesWaitForNobodyElse(t *testing.T) {
 	r.equal("others", r.tx(4).Packets.Load(), 2*packet.BatchSize)
 }
 
-// What waits goes before its port does, and a trace's batches do not wait.
+// Postponed frames are flushed before their port is removed.
 func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(packet.BatchSize)
@@ -170,7 +173,7 @@ func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 	}
 }
 
-// failingTx faults in the next flush, if it is told to.
+// failingTx faults in the next flush if armed is set.
 type failingTx struct {
 	*porttest.Tx
 	armed bool
@@ -180,18 +183,18 @@ type failingTx struct {
 func (t *failingTx) Flush() {
 	if t.armed {
 		t.armed = false
-		panic(cutOff{})
+		panic(goneMemory{})
 	}
 	t.Tx.Flush()
 }
 
-// cutOff is what an access to memory that is gone panics with.
-type cutOff struct{}
+// goneMemory is the panic value of an access to memory that is gone.
+type goneMemory struct{}
 
-func (cutOff) Error() string { return "memory is gone" }
-func (cutOff) Addr() uintptr { return 0x1000 }
+func (goneMemory) Error() string { return "memory is gone" }
+func (goneMemory) Addr() uintptr { return 0x1000 }
 
-// failing gives the rig a port 2 that puts every flush off, and can fail.
+// failing adds a port 2 that postpones every flush and can fail.
 func (r *rig) failing() *failingTx {
 	r.t.Helper()
 	d := porttest.New(1, porttest.Options{})
@@ -204,7 +207,7 @@ func (r *rig) failing() *failingTx {
 	return tx
 }
 
-// failingRig is patientRig with a port 2 that can fail.
+// failingRig returns a patientRig whose port 2 can fail.
 func failingRig(t *testing.T) (*rig, *failingTx) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -215,8 +218,8 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// What a port owed that failed in the flush that made up for it, the next port of its
-// number does not: it gets on the list of those that owe.
+// A port that failed in a postponed flush owes no flush any more. The next port with
+// its number can owe a flush again.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -224,7 +227,7 @@ func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	tx.armed = true
-	r.rx(1).Break() // and its batch is forgotten
+	r.rx(1).Break() // discards the batch of port 1
 	r.turn()
 	if r.w.ports[2].tx != nil {
 		t.Fatal("the port has not failed")
@@ -241,7 +244,8 @@ func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// Nothing that a worker owes stays behind where a port fails while it ends.
+// If a port fails while the worker ends, the other ports are flushed and all buffers
+// released.
 func TestAPortFailsAtTheEnd(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -261,7 +265,7 @@ func TestAPortFailsAtTheEnd(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()+r.rx(4).Lent()), 0)
 }
 
-// A command is executed once, whatever fails in the pass that it holds up.
+// CmdHold is executed once, even if memory fails in its pass.
 func TestHoldIsExecutedOnce(t *testing.T) {
 	r, tx := failingRig(t)
 	r.injectMany(packet.BatchSize)
@@ -278,8 +282,8 @@ func TestHoldIsExecutedOnce(t *testing.T) {
 	}
 }
 
-// A ring that holds little more than a batch is given it back at once, for its guest
-// has nothing else to go on with.
+// A ring that holds little more than a batch is released at once, because its guest
+// has no other buffers to go on with.
 func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r := patientRigOver(t, porttest.Options{Slots: packet.BatchSize})
 	for range 3 {
@@ -289,7 +293,8 @@ func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), 3*packet.BatchSize)
 }
 
-// What nobody can receive again is shown before it is given back, in its own pass.
+// Frames of a queue without Keeper, which no engine can receive again, are flushed
+// and released in their own pass.
 func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -304,8 +309,9 @@ func TestNothingIsPostponedThatCannotComeAgain(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// A queue that breaks ends the pass, and the worker may sleep behind it.
-func TestBuffersGoBackWhenAnotherQueueBreaks(t *testing.T) {
+// A queue that breaks ends the pass, and the worker may sleep after it; the buffers
+// of other queues are released before.
+func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
 	r.install(1, 3, 0xa, output(2))
@@ -320,8 +326,8 @@ func TestBuffersGoBackWhenAnotherQueueBreaks(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// A batch whose frames were shown with another queue's does not count as one that
-// waits: the queue's next may.
+// Once another queue's flush has published a kept batch, the batch is released, and
+// the queue's next batch may be kept.
 func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -329,7 +335,7 @@ func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.tx(2).Flush()
-	r.w.ports[2].owedIn = 0 // as it is when the queue says that nothing is left
+	r.w.ports[2].owedIn = 0 // as after a flush of another queue's batch
 	r.injectMany(packet.BatchSize)
 	r.turn()
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)

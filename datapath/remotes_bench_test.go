@@ -9,9 +9,9 @@ import (
 	"weft/port/porttest"
 )
 
-// BenchmarkRemotes is the pass into tunnels to so many remotes, each frame to
-// another one than the frame before: a flow and a template for each. One operation
-// is one frame.
+// BenchmarkRemotes measures the pass into tunnels to many remotes. Each frame goes to
+// another remote than the frame before, with a flow and a template of its own. One
+// operation is one frame.
 func BenchmarkRemotes(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) { benchmarkRemotes(b, remotes) })

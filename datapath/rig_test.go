@@ -15,8 +15,8 @@ var testSizes = Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// rig is a worker with the other ends of everything it has: control's rings and
-// ports in memory. Unless Run is called, the test turns the loop itself.
+// rig is a worker with the other ends of its connections: control's rings, and ports
+// in memory. Unless a test calls Run, it runs each pass itself.
 type rig struct {
 	t        testing.TB
 	w        *Worker
@@ -60,14 +60,14 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	return r
 }
 
-// turn is one turn of the loop, with its guard.
+// turn runs one pass, with the guard against faults.
 func (r *rig) turn() {
 	defer r.w.recoverFault()
 	r.w.finish()
 	r.w.pass()
 }
 
-// addPort gives the worker a port of one queue each way, before Run.
+// addPort gives the worker a port with one queue in each direction, before Run.
 func (r *rig) addPort(no uint32, o porttest.Options, uplink bool) *porttest.Device {
 	r.t.Helper()
 	d := porttest.New(1, o)
@@ -97,7 +97,7 @@ func (r *rig) command(msg []byte) {
 	}
 }
 
-// install adds a megaflow on in_port and dl_dst.
+// install installs a megaflow that matches in_port and dl_dst.
 func (r *rig) install(slot, inPort uint32, dst uint64, actions ...flowtable.Action) {
 	r.t.Helper()
 	key := flowtable.Key{flowtable.WPort: uint64(inPort) << 32, flowtable.WEthDst: dst << 16}
@@ -128,7 +128,7 @@ func (r *rig) mustUpcall(op UpcallOp) Upcall {
 	return up
 }
 
-// drops compares the drop counters; what is not named must be 0.
+// drops compares the drop counters with want; reasons that are not in want must be 0.
 func (r *rig) drops(want map[packet.DropReason]uint64) {
 	r.t.Helper()
 	for why := range packet.DropReason(packet.DropReasons) {
@@ -147,7 +147,7 @@ func (r *rig) equal(what string, got, want uint64) {
 
 func output(to uint32) flowtable.Action { return flowtable.Action{Op: flowtable.OpOutput, U32: to} }
 
-// ethernet is a frame of n bytes without IP, its payload numbered.
+// ethernet returns a frame of n bytes without IP; its payload contains number.
 func ethernet(dst uint64, n int, number uint32) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(dst)

@@ -11,7 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// run starts the worker's loop; it ends with the test, before the rig does.
+// run starts the worker's loop and stops it when the test ends, before the rig is
+// closed.
 func (r *rig) run(spinUS int) {
 	r.t.Helper()
 	r.w.config.SpinUS = spinUS
@@ -26,12 +27,12 @@ func await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }
 
-// awaitSleep waits until the loop has stopped turning.
+// awaitSleep waits until the worker sleeps.
 func (r *rig) awaitSleep() {
 	r.t.Helper()
 	was := r.sh.Counters.HeartbeatNS
@@ -44,10 +45,10 @@ func (r *rig) awaitSleep() {
 	})
 }
 
-const forever = 1 << 40 // µs of spinning
+const forever = 1 << 40 // in µs
 
-// The worker sleeps when nothing comes, and anything wakes it: a frame, a tap's
-// frame, a command, a port, the end.
+// An idle worker sleeps. A frame, a tap's frame, a command, a port and Stop each wake
+// it.
 func TestSleepAndWake(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -77,7 +78,7 @@ func TestSleepAndWake(t *testing.T) {
 	r.awaitSleep()
 }
 
-// A sleeping worker turns its loop a few times a second, not a million times.
+// A sleeping worker makes a few passes a second, not a million.
 func TestIdleIsIdle(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -87,7 +88,8 @@ func TestIdleIsIdle(t *testing.T) {
 	c := r.sh.Counters
 	before := *c
 	time.Sleep(2 * maxSleepMS * time.Millisecond)
-	// By the worker's own clock: this goroutine may wake late.
+	// The time is taken from the worker's own clock, because this goroutine may wake
+	// late.
 	now := *c
 	turns := (now.HeartbeatNS-before.HeartbeatNS)/(maxSleepMS*1_000_000) + 3
 	if passes, sleeps := now.IdlePasses-before.IdlePasses, now.Sleeps-before.Sleeps; sleeps > turns || passes > 500*turns {
@@ -102,18 +104,18 @@ func TestArmSeesFrames(t *testing.T) {
 	r.addPort(1, porttest.Options{}, false)
 	r.inject(1, ethernet(0xa, 60, 0))
 	if r.w.armAll() {
-		t.Fatal("armed over a waiting frame")
+		t.Fatal("Arm did not see the waiting frame")
 	}
-	r.w.sleep() // would last half a second, and count
+	r.w.sleep() // a sleep would last half a second, and would be counted
 	r.equal("sleeps", r.sh.Counters.Sleeps, 0)
 	if r.rx(1).Arm(); r.rx(1).Lent() != 1 {
 		t.Fatal("the frame is gone")
 	}
 }
 
-// A worker with a few polled queues looks into each in every pass that finds
-// nothing, now and then while there are frames from elsewhere, and when whoever is
-// behind it was given one, which may be answered.
+// A worker with few polled queues reads each of them in every pass that finds no
+// frame, now and then while other queues have frames, and after it has delivered
+// frames to a local process, which may have answered.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -148,7 +150,7 @@ func TestFewPolledQueues(t *testing.T) {
 	r.equal("reads after that", r.rx(2).Recvs.Load(), recvs+3)
 }
 
-// Many polled queues are read only when they are readable.
+// Many polled queues are read only when epoll reports them readable.
 func TestPolledQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -167,15 +169,15 @@ func TestPolledQueue(t *testing.T) {
 		r.inject(2, ethernet(0xa, 60, i))
 	}
 	r.w.waiter.nextReady = 0
-	for range 4 { // full batches keep it ready; one empty read ends that
+	for range 4 { // full batches leave the queue ready; one empty read ends that
 		r.turn()
 	}
 	r.equal("sent", r.sh.Ports[1].TxPackets, 3*packet.BatchSize)
 	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
 }
 
-// A million frames over several flows, some rewritten and some tunneled: nothing
-// is allocated and the collector does not run.
+// While a million frames pass over several flows, some rewritten and some tunnelled,
+// nothing is allocated and the garbage collector does not run.
 func TestMillionFrames(t *testing.T) {
 	const frames = 1_000_000
 	r := withTunnel(t, 2)
@@ -192,7 +194,7 @@ func TestMillionFrames(t *testing.T) {
 	r.turn()
 	r.run(forever)
 	await(t, "the first frames", func() bool { return r.rx(1).Lent() == 0 })
-	time.Sleep(time.Millisecond) // makes this goroutine's timer
+	time.Sleep(time.Millisecond) // allocates this goroutine's timer before the test counts
 
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -204,11 +206,11 @@ func TestMillionFrames(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.NumGC - before.NumGC; n != 0 {
-		t.Errorf("%d collections", n)
+		t.Errorf("%d garbage collections, want 0", n)
 	}
-	// The runtime may start a thread meanwhile, half a dozen objects each.
+	// The runtime may start threads meanwhile, each with half a dozen objects.
 	if n := after.Mallocs - before.Mallocs; n > 100 {
-		t.Errorf("%d allocations", n)
+		t.Errorf("%d allocations, want at most 100", n)
 	}
 	await(t, "the last frame", func() bool { return r.sh.Counters.Frames == received+frames })
 	await(t, "the last pass", func() bool { return r.sh.Ports[2].TxPackets == r.tx(2).Packets.Load() })
@@ -223,8 +225,8 @@ func TestMillionFrames(t *testing.T) {
 	r.drops(nil)
 }
 
-// Once RemovePort returns, the worker uses nothing of the port: its memory can be
-// unmapped at once, under load, as often as one likes.
+// When RemovePort returns, the worker uses no memory of the port, which can be
+// unmapped at once, under load, any number of times.
 func TestPortsComeAndGo(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -245,7 +247,7 @@ func TestPortsComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := r.w.AddPort(PortQueues{Port: 3, Rx: d.Rx(), Tx: d.Tx()[0]}); err == nil {
-			t.Fatal("added twice")
+			t.Fatal("a port was added twice without an error")
 		}
 		await(t, "a frame", func() bool { return d.TxQueues[0].Packets.Load() > 0 })
 		r.w.RemovePort(3)
@@ -254,17 +256,17 @@ func TestPortsComeAndGo(t *testing.T) {
 	if up, ok := r.upcall(); ok && up.Op == UpFault {
 		t.Fatalf("fault: %s", up.Reason)
 	}
-	r.w.RemovePort(3) // of no consequence
+	r.w.RemovePort(3) // a port that is not there: no effect
 	r.w.RemovePort(port.MaxPorts)
 	if err := r.w.AddPort(PortQueues{Port: port.MaxPorts}); err == nil {
-		t.Fatal("added a port beyond all")
+		t.Fatal("a port beyond the last number was added without an error")
 	}
 	if err := r.w.AddPort(PortQueues{Port: 0}); err == nil {
-		t.Fatal("added port 0")
+		t.Fatal("port 0 was added without an error")
 	}
 }
 
-// Two workers that share a transmit queue lose and mix up nothing.
+// Two workers that share a transmit queue lose no frame and damage none.
 func TestSharedTx(t *testing.T) {
 	const frames = 100_000
 	shared, lock := porttest.NewTx(porttest.Options{}), new(TxLock)

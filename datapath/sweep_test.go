@@ -17,8 +17,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Connections of one batch whose second megaflows differ go each by its own, and no
-// further once that is gone.
+// Connections of one batch with different second megaflows each follow their own,
+// until that megaflow is removed.
 func TestPairsInOneBatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {
@@ -35,7 +35,7 @@ func TestPairsInOneBatch(t *testing.T) {
 	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
 	r.megaflow(10, 1, 9, mask, conntrack.New, append(commit.AppendTo(nil), output(2))...)
 	r.megaflow(12, 2, 9, mask, conntrack.Established, output(1))
-	for i := range uint32(2) { // by source port
+	for i := range uint32(2) { // one megaflow for each source port
 		key := flowtable.Key{flowtable.WPort: 1<<32 | 9, flowtable.WL4: uint64(1000+i) << 48, flowtable.WCT: conntrack.Established << 24}
 		bits := flowtable.Key{flowtable.WPort: ^uint64(0), flowtable.WL4: 0xffff << 48, flowtable.WCT: mask << 24}
 		r.command(AppendInstall(nil, 20+i, &key, &bits, []flowtable.Action{output(2 + i)}))
@@ -48,7 +48,7 @@ func TestPairsInOneBatch(t *testing.T) {
 		r.inject(2, back[i])
 		r.turn()
 	}
-	for range 3 { // by then fused, and the queue's frames are sought so
+	for range 3 { // the connections become fused, and the queue seeks hints first
 		r.inject(1, out[0], out[1], out[0], out[0])
 		r.turn()
 	}
@@ -78,7 +78,7 @@ func TestPairsInOneBatch(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{})
 }
 
-// Datagrams of IPv6 leave by the run, batch after batch, as those of IPv4 do.
+// IPv6 datagrams are sent in runs, batch after batch, as IPv4 ones are.
 func TestSweepSendsBothFamilies(t *testing.T) {
 	ends := []layers.UDPPort{1000, 80}
 	frame := func(v6 bool, from int) []byte {
@@ -99,7 +99,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		r.turn()
 		r.inject(2, back)
 		r.turn()
-		for range 2 { // the first is fused, from the second on they are sought so
+		for range 2 { // the first batch is fused; later batches are swept
 			r.inject(1, out, out, out, out)
 			r.turn()
 		}
@@ -107,7 +107,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		for turn := range 4 {
 			before := r.w.fused.hits
 			r.inject(1, out, out, out, out)
-			r.w.receive(r.w.queues.at(0)) // the next queue's batch would clear what is left
+			r.w.receive(r.w.queues.at(0)) // not turn: the next queue's batch would clear found
 			if r.w.fused.found != 0 || r.w.fused.hits-before != 4 {
 				t.Errorf("IPv6 %t, turn %d: %#x are left, %d by a hint", v6, turn, r.w.fused.found, r.w.fused.hits-before)
 			}
@@ -119,8 +119,8 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 	}
 }
 
-// What the tracker gets from the keys finds the connections that it finds from the
-// frames, whatever stands before the addresses and ports; fragments are not sought.
+// The keys lead the tracker to the same connections as the frames do, whatever
+// headers precede the addresses and ports. Fragments are not sought.
 func TestSeekLive(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {
@@ -141,8 +141,8 @@ func TestSeekLive(t *testing.T) {
 			slices.Insert(slices.Clone(f), 12, 0x81, 0, 0, 5),
 			slices.Insert(slices.Clone(f), 12, 0x88, 0xa8, 0, 5, 0x81, 0, 0, 6))
 	}
-	for i, f := range frames { // each its own connection
-		f[len(f)-1]++ // no checksum is looked at
+	for i, f := range frames { // each frame has its own connection
+		f[len(f)-1]++ // nobody verifies the checksum
 		at := bytes.Index(f, []byte{1000 >> 8, 1000 & 0xff, 0, 80})
 		binary.BigEndian.PutUint16(f[at:], uint16(2000+i))
 	}

@@ -13,10 +13,11 @@ import (
 	"weft/tunnel"
 )
 
-// fits is the IP packet that fits the tunnel, once the tag is gone.
+// fits is the length of the longest IP packet that fits the tunnel once the tag is
+// removed.
 const fits = 1514 - 50 - 14
 
-// tooLong is a frame of n bytes of payload to 0xa, of the layers given.
+// tooLong returns a frame to 0xa with the given layers and n bytes of payload.
 func tooLong(t *testing.T, n int, l ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -31,8 +32,8 @@ func ethernetTo(next layers.EthernetType) *layers.Ethernet {
 	return &layers.Ethernet{DstMAC: []byte{0, 0, 0, 0, 0, 0xa}, SrcMAC: []byte{2, 0, 0, 0, 0, 1}, EthernetType: next}
 }
 
-// The sender of a frame too long for its tunnel is told so, in its own terms,
-// whatever actions had made of the frame.
+// The sender of a frame too long for its tunnel gets an ICMP error that quotes the
+// frame as it was sent, whatever actions have changed.
 func TestTooBigIsAnswered(t *testing.T) {
 	rewrites := []flowtable.Action{
 		{Op: flowtable.OpPopVLAN}, {Op: flowtable.OpSetEthSrc, U64: 0x020000000077}, {Op: flowtable.OpSetIPv4Src, U32: 0x01010101},
@@ -107,7 +108,7 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	if f[l3]>>4 == 6 {
 		l4 = 40
 	}
-	clear(want[l4+6 : l4+8]) // the UDP checksum was mended, TCP's likewise
+	clear(want[l4+6 : l4+8]) // the rewrites updated the UDP or TCP checksum
 	clear(want[l4+16 : l4+18])
 	quote = bytes.Clone(quote)
 	clear(quote[l4+6 : l4+8])
@@ -117,7 +118,8 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	}
 }
 
-// Nobody is told who must not be: no DF, an ICMP error, many at once, no host.
+// There is no answer without DF, to an ICMP error, beyond the rate limit, or to an
+// address that is no host's.
 func TestTooBigIsNotAnswered(t *testing.T) {
 	ip := layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolTCP, Flags: layers.IPv4DontFragment,
 		SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
@@ -150,7 +152,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	}
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
-	r.w.fixed = r.w.clock() // however long this takes: answers come back with time
+	r.w.fixed = r.w.clock() // a fixed clock, because time allows further answers
 	for range 4 {
 		for range packet.BatchSize {
 			r.inject(1, make4(func(*layers.IPv4, *layers.Ethernet) {}))
@@ -160,7 +162,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	if n := len(r.tx(1).TakeAll()); n != answerBurst {
 		t.Errorf("%d answers to %d frames at once", n, 4*packet.BatchSize)
 	}
-	// A large frame of datagrams cannot be cut to fit.
+	// A large UDP frame cannot be cut to fit.
 	r = withOffloads(t)
 	r.install(0, 1, 0xa, toTunnel(77))
 	ip.Protocol = layers.IPProtocolUDP

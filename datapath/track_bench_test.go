@@ -14,18 +14,19 @@ import (
 	"weft/port/porttest"
 )
 
-// flowRx hands out datagrams of UDP, each of another flow, without end.
+// flowRx receives an endless series of UDP datagrams, one for each flow in turn.
 type flowRx struct {
 	port.Rx
 	frame  []byte
-	flows  int // then from the start again
+	flows  int // number of flows; then the series starts again
 	step   int
 	at     int
 	answer bool
 	quiet  bool
 }
 
-// Flow i of a flowRx, as its first side sends it: addresses from 10.0.0.1 on.
+// flowEnds returns the source of flow i as its first side sends it: addresses from
+// 10.0.0.1 on.
 func flowEnds(i int) (src uint32, sport uint16) {
 	return 0x0a000001 + uint32(i>>12), 1024 + uint16(i&0xfff)
 }
@@ -35,7 +36,7 @@ func newFlowRx(flows int, answer bool, to uint32) *flowRx {
 	if r.frame = udp(0, to, 0, 80); answer {
 		r.frame = udp(to, 0, 80, 0)
 	}
-	binary.BigEndian.PutUint16(r.frame[40:], 0) // no checksum: ports may change
+	binary.BigEndian.PutUint16(r.frame[40:], 0) // no checksum, so that ports may change
 	return r
 }
 
@@ -64,9 +65,9 @@ func (r *flowRx) Recv(b *packet.Batch) int {
 
 func (r *flowRx) Release() {}
 
-// trackedRig is a rig whose ports 1 and 2 let each other's frames through: without
-// tracking ("without"), or by a first look-up, tracking and a second one, fused or
-// not; with "nat" the first port's addresses become 192.0.2.1 and those above it.
+// trackedRig returns a rig whose ports 1 and 2 exchange frames. how selects the way:
+// "without" tracking; or a first look-up, tracking and a second look-up, fused or
+// not; "nat" also translates the first port's addresses to 192.0.2.1 and up.
 func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *flowRx) {
 	b.Helper()
 	r = newRig(b, testSizes)
@@ -110,7 +111,7 @@ func trackedRig(b *testing.B, how string, connections int) (r *rig, out, back *f
 	return r, out, back
 }
 
-// ctTableOf is a table for n connections and as many again.
+// ctTableOf returns a connection table with room for 2n connections.
 func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	b.Helper()
 	sizes := conntrack.Sizes{Connections: 1 << 12}
@@ -129,8 +130,8 @@ func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// turnUntil turns r until n frames more have been received, and returns the
-// thread's nanoseconds a frame.
+// turnUntil runs passes until n more frames have been received. It returns the
+// thread's nanoseconds for each frame.
 func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	start, before := r.sh.Counters.Frames, threadNS(b)
 	for r.sh.Counters.Frames-start < n {
@@ -139,9 +140,9 @@ func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	return float64(threadNS(b)-before) / float64(r.sh.Counters.Frames-start)
 }
 
-// BenchmarkTrackedPass is BenchmarkPass for established connections of UDP in both
-// directions, or with nat in the original one: without ct, through ct and a further
-// look-up the plain way, and fused. One operation is one frame.
+// BenchmarkTrackedPass is BenchmarkPass for established UDP connections in both
+// directions, or with nat in the original direction: without ct, through ct and a
+// second look-up the plain way, and fused. One operation is one frame.
 func BenchmarkTrackedPass(b *testing.B) {
 	for _, how := range []string{"without", "plain", "fused", "fused-nat"} {
 		for _, connections := range []int{1, 1000, 10_000, 1_000_000} {
@@ -169,7 +170,7 @@ func BenchmarkTrackedPass(b *testing.B) {
 	}
 }
 
-// answerAll has each of the connections answered by its address in the table.
+// answerAll sends an answer for each connection, to its address in the table.
 func answerAll(r *rig, connections int) {
 	frame := udp(0x0a010001, 0, 80, 0)
 	binary.BigEndian.PutUint16(frame[40:], 0)
@@ -202,10 +203,10 @@ func (r *rig) noDrops(b *testing.B) {
 	}
 }
 
-// BenchmarkNewPass is the pass of frames that each begin a connection, 1,000,000 of
-// them or, of a table that is full, as many as there are frames, for each of which the
-// oldest makes way; and the longest pass, without the time for which the thread had no
-// core.
+// BenchmarkNewPass measures the pass of frames that each begin a connection: up to
+// 1,000,000 of them, or with a full table, where each one evicts the oldest
+// connection. It also reports the longest pass, without the time for which the thread
+// had no core.
 func BenchmarkNewPass(b *testing.B) {
 	for _, how := range []string{"fused", "fused-nat", "full"} {
 		b.Run(how, func(b *testing.B) {

@@ -9,7 +9,8 @@ import (
 	"weft/port/porttest"
 )
 
-// A queue whose frames find no translation of their address owes for the search.
+// A queue is charged for the searches of frames that find no translation of their
+// address.
 func TestNATSearchesAreCharged(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -41,8 +42,8 @@ func TestNATSearchesAreCharged(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNATExhausted: 1})
 }
 
-// Connections that begin through a tunnel count for their zone, also where the frame
-// was held for control; others count for their port.
+// A connection that begins through a tunnel counts against its zone, even if the
+// frame was held for control. Other connections count against their port.
 func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	r := firewall(t)
 	shares := func() (list []conntrack.Share) {
@@ -55,7 +56,7 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	w := r.w
-	w.rxInUse = nil // as for resumed frames
+	w.rxInUse = nil // as it is for resumed frames
 	w.keys[1].Tunnel()[1] = 1
 	if got := w.tunnelled([]uint8{0, 1}); got != 1<<1 {
 		t.Errorf("tunnelled: %b", got)
@@ -66,7 +67,7 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	}
 }
 
-// Frames that came through a tunnel count against their VNI, others against their port.
+// Frames from a tunnel count against their VNI, others against their port.
 func TestSenders(t *testing.T) {
 	var none, five, seven [flowtable.TunnelWords]uint64
 	five[0], five[1], seven[0], seven[1] = 5, 1, 7, 1

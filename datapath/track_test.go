@@ -10,7 +10,7 @@ import (
 	"weft/port/porttest"
 )
 
-// ctTable is a small table of connections.
+// ctTable returns a small connection table.
 func ctTable(t testing.TB) *conntrack.Table {
 	t.Helper()
 	var measure shm.Layout
@@ -26,8 +26,8 @@ func ctTable(t testing.TB) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// firewall is a rig of ports 1 and 2 whose megaflows let connections begin from
-// port 1 alone, with mark 7.
+// firewall returns a rig of ports 1 and 2 where connections, with mark 7, can begin
+// only from port 1.
 func firewall(t testing.TB) *rig {
 	r := newRig(t, testSizes)
 	r.w.config.Fused = 1 << 10
@@ -47,7 +47,7 @@ func firewall(t testing.TB) *rig {
 	return r
 }
 
-// megaflow installs one on in_port, recirc_id and ct_state.
+// megaflow installs a megaflow that matches in_port, recirc_id and ct_state.
 func (r *rig) megaflow(slot, inPort, recirc uint32, stateMask, state uint64, actions ...flowtable.Action) {
 	r.t.Helper()
 	key := flowtable.Key{flowtable.WPort: uint64(inPort)<<32 | uint64(recirc), flowtable.WCT: state << 24}
@@ -55,7 +55,7 @@ func (r *rig) megaflow(slot, inPort, recirc uint32, stateMask, state uint64, act
 	r.command(AppendInstall(nil, slot, &key, &mask, actions))
 }
 
-// udp is a datagram of IPv4 with its checksums.
+// udp returns a UDP datagram over IPv4 with its checksums.
 func udp(src, dst uint32, sport, dport uint16) []byte {
 	f := make([]byte, 14+20+8+10)
 	packet.Ethernet(f).SetType(packet.EtherTypeIPv4)
@@ -88,7 +88,7 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("answers", r.sh.Ports[1].TxPackets, 2)
 	r.inject(1, out)
 	r.turn()
-	// Every megaflow has counted its own.
+	// Every megaflow has counted its own frames.
 	for slot, want := range []uint64{3, 4, 2, 1, 2, 2} {
 		r.equal("packets of a megaflow", r.sh.Cache.Flows[slot].Packets, want)
 	}
@@ -103,8 +103,8 @@ func TestStatefulFirewall(t *testing.T) {
 	r.equal("connections", uint64(n), 1)
 }
 
-// A miss behind a ct action is told with the ct_* fields, and the frame resumes
-// there.
+// The upcall of a miss behind a ct action has the ct_* fields, and the frame resumes
+// at that look-up.
 func TestMissBehindTracking(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
@@ -121,7 +121,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.turn()
 	r.equal("sent", r.sh.Ports[2].TxPackets, 1)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
-	// The same by itself, without a megaflow.
+	// The actions of CmdExecute, without a megaflow, have the same effect.
 	r.command(AppendCommand(nil, CmdRemove, 2, nil))
 	r.inject(1, udp(0x0a000001, 0x0a000003, 1, 2))
 	r.turn()
@@ -130,7 +130,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.turn()
 	r.equal("sent", r.sh.Ports[2].TxPackets, 2)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 2)
-	// And a frame that misses before and behind.
+	// A frame can miss both before and behind tracking.
 	r.command(AppendCommand(nil, CmdRemove, 0, nil))
 	r.inject(1, udp(0x0a000001, 0x0a000004, 1, 2))
 	r.turn()
@@ -145,7 +145,7 @@ func TestMissBehindTracking(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// What follows a further look-up goes on with the frame as it was.
+// Actions behind a second look-up continue with the frame as it was before.
 func TestActionsBehindRecirculation(t *testing.T) {
 	r := firewall(t)
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -169,7 +169,7 @@ func TestActionsBehindRecirculation(t *testing.T) {
 	}
 }
 
-// A frame cannot be looked up for ever.
+// The number of look-ups of a frame is limited.
 func TestRecirculationEnds(t *testing.T) {
 	r := firewall(t)
 	r.command(AppendCommand(nil, CmdRemove, 0, nil))
@@ -185,7 +185,7 @@ func TestRecirculationEnds(t *testing.T) {
 	r.equal("sent by those within", r.sh.Ports[2].TxPackets, maxForks)
 }
 
-// Connections are ended as control says.
+// CmdEndConnections ends exactly the named connections.
 func TestEndConnections(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))

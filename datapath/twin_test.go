@@ -8,10 +8,10 @@ import (
 	"weft/packet"
 )
 
-// The slow twin of execute: one flat frame, one action after the other, every
-// header found anew and every checksum computed anew each time.
+// The slow twin of execute handles one flat frame and one action at a time. It parses
+// every header and computes every checksum anew each time.
 
-// twinResult is what became of one frame.
+// twinResult is the expected result for one frame.
 type twinResult struct {
 	outputs []twinOutput
 	drop    packet.DropReason
@@ -122,7 +122,7 @@ func twinTagged(f []byte) bool {
 	return t == 0x8100 || t == 0x88a8
 }
 
-// twinParse finds IP behind any number of tags, and TCP or UDP right behind it.
+// twinParse finds IP behind any number of tags, and TCP or UDP directly behind IP.
 func twinParse(f []byte) (l3, l4 int, v6 bool, proto byte) {
 	at := 12
 	for t := binary.BigEndian.Uint16(f[at:]); t == 0x8100 || t == 0x88a8; t = binary.BigEndian.Uint16(f[at:]) {
@@ -162,8 +162,7 @@ func twinFold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// twinChecksums computes the checksums of IP, TCP and UDP; a UDP checksum of 0
-// stays.
+// twinChecksums computes the checksums of IP, TCP and UDP. A UDP checksum of 0 stays.
 func twinChecksums(f []byte) {
 	l3, l4, v6, proto := twinParse(f)
 	if l3 == 0 {
@@ -194,7 +193,8 @@ func twinChecksums(f []byte) {
 	binary.BigEndian.PutUint16(f[at:], sum)
 }
 
-// randomFrame is a well-formed frame to dst: tags, IP or none, TCP, UDP or none.
+// randomFrame returns a well-formed frame to dst with random tags, IP or none, and
+// TCP, UDP or none.
 func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	f := make([]byte, 12, maxLen)
 	packet.Ethernet(append(f, 0, 0, 0, 0)).SetDst(dst)
@@ -221,7 +221,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 		l4 = make([]byte, 8)
 		rng.Read(l4[:4])
 		binary.BigEndian.PutUint16(l4[4:], uint16(8+len(payload)))
-		l4[7] = byte(rng.Intn(2)) // 0: no checksum; the twin computes the others
+		l4[7] = byte(rng.Intn(2)) // 0 means no checksum; the twin computes any other
 	}
 	l4 = append(l4, payload...)
 	if kind&2 == 0 {
@@ -238,7 +238,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(l4)))
 		ip[6] = proto
 		if l4[6]|l4[7] == 0 && proto == packet.ProtoUDP {
-			l4[7] = 1 // IPv6 has no UDP without a checksum
+			l4[7] = 1 // UDP over IPv6 needs a checksum
 		}
 		f = append(append(binary.BigEndian.AppendUint16(f, 0x86dd), ip...), l4...)
 	}
@@ -246,7 +246,7 @@ func randomFrame(rng *rand.Rand, dst uint64, maxLen int) []byte {
 	return f
 }
 
-// randomActions is a list of up to 8 actions, outputs to ports 1 to ports.
+// randomActions returns up to 8 random actions with outputs to ports 1 to ports.
 func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 	ops := []flowtable.Op{
 		flowtable.OpOutput, flowtable.OpOutput, flowtable.OpOutput, flowtable.OpPushVLAN, flowtable.OpPopVLAN, flowtable.OpSetVLAN,

@@ -20,8 +20,9 @@ func twoPorts(t *testing.T) *rig {
 	return r
 }
 
-// What misses is held whole, told with its key, and goes on where the flow that
-// control installs says, in the order in which control resumes it.
+// A frame that misses is held whole and its key is sent to control. It resumes with
+// the megaflow that control installs, in the order in which control resumes the
+// frames.
 func TestMissAndRetry(t *testing.T) {
 	r := twoPorts(t)
 	frames := [][]byte{ethernet(0xa, 60, 0), ethernet(0xa, packet.MaxFrameLen, 1), ethernet(0xa, 1500, 2)}
@@ -57,7 +58,7 @@ func TestMissAndRetry(t *testing.T) {
 		}
 	}
 	r.equal("misses", r.sh.Counters.Misses, 3)
-	r.equal("frames", r.sh.Counters.Frames, 3) // a resumed one is no new one
+	r.equal("frames", r.sh.Counters.Frames, 3) // a resumed frame is not counted again
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 3)
 	r.equal("commands", r.sh.Counters.Commands, 4)
 	r.drops(nil)
@@ -76,9 +77,9 @@ func TestMissAgain(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropMissAgain: 1})
 	r.equal("of the port", r.sh.Ports[1].RxDrops[packet.DropMissAgain], 1)
 	if _, ok := r.upcall(); ok {
-		t.Fatal("told twice")
+		t.Fatal("control got a second upcall")
 	}
-	// The slot is free: commands about it make no sense.
+	// The slot is free, so commands about it are refused.
 	r.command(AppendCommand(nil, CmdRetry, up.Arg, nil))
 	r.command(AppendExecute(nil, up.Arg, []flowtable.Action{output(2)}))
 	r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
@@ -108,11 +109,11 @@ func TestExecuteAndDropHeld(t *testing.T) {
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(testSizes.Held))
 }
 
-// Retries that fill more than a batch, one slot named twice, and a frame of many
-// ports: each is resumed once.
+// Each frame is resumed once, with retries that fill more than a batch, one slot
+// named twice, and a frame for many ports.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
-	each := uint32(testSizes.Held) * 5 / 16 // within the share of both
+	each := uint32(testSizes.Held) * 5 / 16 // within the quotas of both ports
 	var slots []uint32
 	for no := uint32(1); no <= 2; no++ {
 		for i := range each {
@@ -131,7 +132,7 @@ func TestManyRetries(t *testing.T) {
 	}
 	r.command(AppendCommand(nil, CmdRetry, slots[0], nil))
 	r.turn()
-	r.turn() // beyond maxCommandsPerPass
+	r.turn() // for the commands beyond maxCommandsPerPass
 	for no := uint32(1); no <= 2; no++ {
 		got := r.tx(no).TakeAll()
 		if len(got) != int(each) {
@@ -146,8 +147,8 @@ func TestManyRetries(t *testing.T) {
 	r.equal("refused", r.sh.Counters.CommandsRefused, 1)
 }
 
-// The pool is bounded: a frame too long, and ports that take more than they
-// leave; there is room for one more port.
+// A frame that is too long is not held, and a port cannot hold more frames than are
+// left free, so that there is room for another port.
 func TestHeldBounds(t *testing.T) {
 	r := twoPorts(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -177,7 +178,7 @@ func TestUpcallRingFull(t *testing.T) {
 	r := newRig(t, sizes)
 	r.addPort(1, porttest.Options{}, false)
 	r.addPort(2, porttest.Options{}, false)
-	fits := sizes.UpcallRing / 176 // length 4, header 8, key 160, padded to 8
+	fits := sizes.UpcallRing / 176 // length 4, header 8, key 160 bytes, padded to a multiple of 8
 	for range 1 + 2*fits/packet.BatchSize {
 		for no := uint32(1); no <= 2; no++ {
 			for range packet.BatchSize {
@@ -192,7 +193,7 @@ func TestUpcallRingFull(t *testing.T) {
 		}
 	}
 	if r.sh.Counters.Drops[packet.DropMissRingFull] == 0 || r.sh.Counters.Misses > uint64(fits) {
-		t.Fatalf("%d misses told, %d dropped", r.sh.Counters.Misses, r.sh.Counters.Drops[packet.DropMissRingFull])
+		t.Fatalf("%d misses sent to control, %d dropped", r.sh.Counters.Misses, r.sh.Counters.Drops[packet.DropMissRingFull])
 	}
 	r.turn()
 	r.equal("free slots", uint64(len(r.w.held.free)), uint64(sizes.Held))
@@ -213,7 +214,7 @@ func TestHeldExpires(t *testing.T) {
 	r.equal("held", uint64(r.w.held.count), 0)
 }
 
-// A worker that takes over a region finds the frames that were held in it.
+// A new worker over a region finds the frames that an earlier worker held.
 func TestHeldSurvivesTheWorker(t *testing.T) {
 	r := twoPorts(t)
 	r.inject(1, ethernet(0xa, 60, 7))
@@ -257,7 +258,8 @@ func TestBadCommands(t *testing.T) {
 	}
 	r.turn()
 	r.equal("refused", r.sh.Counters.CommandsRefused, uint64(len(bad)))
-	// A slot in use, and one that is not there: refused, and nothing changes.
+	// An install into a slot in use, or into one beyond the cache, is refused and
+	// changes nothing.
 	r.install(0, 1, 0xa, output(2))
 	r.install(0, 1, 0xb, output(1))
 	r.install(1<<30, 1, 0xc, output(1))
@@ -273,8 +275,8 @@ const uplinkPort, vxlanPort = 3, 4
 // loopback is the address of a VTEP that is its own remote.
 var loopback = netip.MustParseAddr("192.0.2.1")
 
-// withTunnel adds an uplink, a vxlan port whose remote is ourselves, and template
-// 1 in the state given.
+// withTunnel returns a rig with an uplink, a vxlan port whose remote is the rig
+// itself, and template 1 in the given state.
 func withTunnel(t *testing.T, state uint32) *rig {
 	t.Helper()
 	r := twoPorts(t)
@@ -299,8 +301,8 @@ func toTunnel(vni uint64) flowtable.Action {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: vxlanPort, U32: 1, U64: vni}
 }
 
-// A frame goes out through the tunnel, in between other outputs, and comes back
-// as it was; both ports count it on both ways.
+// A frame that is sent through the tunnel between other outputs comes back unchanged,
+// and uplink and vxlan port count it in both directions.
 func TestTunnelThereAndBack(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	const outer = 14 + 20 + 8 + 8
@@ -356,7 +358,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("vxlan bytes", r.sh.Ports[vxlanPort].RxBytes, uint64(octets))
 	r.drops(nil)
 
-	// Another VNI is nobody's, and what is no VXLAN has nothing to do here.
+	// A frame of an unknown VNI and a frame that is no VXLAN are dropped under their
+	// reasons.
 	wire[0][outer-2] = 78
 	r.inject(uplinkPort, wire[0], ethernet(0xa, 60, 0))
 	r.turn()
@@ -364,8 +367,8 @@ func TestTunnelThereAndBack(t *testing.T) {
 	r.equal("of the uplink", r.sh.Ports[uplinkPort].RxDrops[packet.DropNoTunnelPort], 1)
 }
 
-// A miss behind a tunnel: key and held frame have the tunnel words, and retry
-// finds the flow that matches them.
+// After a miss behind a tunnel, the key and the held frame have the tunnel words, and
+// a retry finds the flow that matches them.
 func TestTunnelMiss(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
@@ -388,8 +391,8 @@ func TestTunnelMiss(t *testing.T) {
 	}
 }
 
-// Frames wait for a neighbour, a bounded number of them, each as it was at the
-// tunnel; the flow's other outputs do not wait, and do not happen twice.
+// A bounded number of frames wait for a neighbour, each as it was at the tunnel
+// action. The flow's other outputs do not wait and are not repeated.
 func TestNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.install(0, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 8}, toTunnel(77), flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 9}, output(2))
@@ -413,7 +416,8 @@ func TestNeighbour(t *testing.T) {
 	r.equal("sent twice", r.sh.Ports[2].TxPackets, 2)
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 2)
 
-	// Still pending when retried: no neighbour. Failed: dropped under its reason.
+	// A retried frame is dropped as DropNoNeighbour if the template is still pending,
+	// and under its own reason if the template has failed.
 	tmpl.State = tunnel.TemplatePending
 	r.command(AppendTemplate(nil, 1, &tmpl))
 	r.turn()
@@ -430,7 +434,7 @@ func TestNeighbour(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNoNeighbour: 1, packet.DropNoRoute: 1})
 }
 
-// The first frame of a flow misses, and then waits for its neighbour.
+// The first frame of a flow misses and then waits for its neighbour.
 func TestMissThenNeighbour(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	r.inject(1, ethernet(0xa, 100, 0))
