@@ -19,8 +19,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// bystanders are two guests between which checked frames circulate, whatever a
-// third one does.
+// bystanders are two guests between which checked frames circulate while a third
+// guest attacks.
 type bystanders struct {
 	load     *vhosttest.Load
 	received atomic.Uint64
@@ -55,7 +55,7 @@ func newBystanders(t *testing.T, d *lab.Daemon, dir string) *bystanders {
 		}
 		return nil
 	})
-	// Only now: frames from one port to another that is not up are lost.
+	// The flow is added last, because frames to a port that is not up are lost.
 	d.Weft("add-flow", "in_port=a,actions=output:b")
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	go b.run()
@@ -94,7 +94,7 @@ func (b *bystanders) run() {
 	}
 }
 
-// goOn waits until frames have come that were sent after it was called.
+// goOn waits until frames arrive that were sent after the call.
 func (b *bystanders) goOn(t *testing.T) {
 	t.Helper()
 	for from, end := b.received.Load(), time.Now().Add(settle); b.received.Load() < from+1000; time.Sleep(100 * time.Microsecond) {
@@ -107,7 +107,7 @@ func (b *bystanders) goOn(t *testing.T) {
 	}
 }
 
-// hostile is the guest that misbehaves: what it sends comes back to it.
+// hostile is the attacking guest. The switch returns its frames to it.
 type hostile struct {
 	*vhosttest.Guest
 	front *vhosttest.FrontEnd
@@ -138,7 +138,7 @@ func (h *hostile) close() {
 	h.Close()
 }
 
-// echo waits until a frame has gone to the switch and come back.
+// echo waits until the switch has returned a frame.
 func (h *hostile) echo(t *testing.T) {
 	t.Helper()
 	h.send()
@@ -158,8 +158,8 @@ func (h *hostile) send() {
 	h.Tx[0].Publish()
 }
 
-// closed waits for the switch to end the connection; again is done meanwhile, if
-// it is not nil.
+// closed waits until the switch closes the connection. It calls again, if not nil,
+// meanwhile.
 func (h *hostile) closed(t *testing.T, what string, again func()) {
 	t.Helper()
 	for end := time.Now().Add(settle); ; {
@@ -177,7 +177,8 @@ func (h *hostile) closed(t *testing.T, what string, again func()) {
 	}
 }
 
-// misdeed is one that is not a ring's. harmless: the guest stays attached.
+// misdeed is an attack on something other than a ring. harmless means that the guest
+// stays attached.
 type misdeed struct {
 	name     string
 	harmless bool
@@ -230,7 +231,7 @@ func misdeeds() []misdeed {
 			send(t, h, vhosttest.SetVringAddr, addr)
 		}},
 		{"a ring moves while it is in use", false, func(t *testing.T, h *hostile) {
-			v := h.Rx[0].Vring() // over the other ring, whose descriptors have the other direction
+			v := h.Rx[0].Vring() // place the ring over the other one, whose descriptors have the other direction
 			addr := vhosttest.Pair(1, 0)
 			for _, a := range []uint64{v.Desc, v.Used, v.Avail, 0} {
 				addr = append(addr, vhosttest.Number(a)...)
@@ -265,9 +266,9 @@ func misdeeds() []misdeed {
 	}
 }
 
-// Whatever a guest does to its rings, its memory or its messages: its port is
-// stopped with one line in the log, nothing of it is left in the two processes,
-// and two other guests notice nothing.
+// A guest attacks its rings, its memory or the vhost-user messages. The switch stops
+// its port with one line in the log and keeps nothing of it in the two processes. Two
+// other guests are not affected.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -276,7 +277,7 @@ func TestAttacks(t *testing.T) {
 	d.Weft("add-port", "stalls", "type=vhost-user", "path="+socket+"2")
 	d.Weft("add-flow", "in_port=bad,actions=in_port")
 	b := newBystanders(t, d, l.Dir)
-	// The first frames of a flow may be overtaken, and are part of no attack.
+	// The first frames of a flow may be reordered, which is not the attack's fault.
 	b.goOn(t)
 	b.goOn(t)
 	first := b.totals.Load()
@@ -300,7 +301,7 @@ func TestAttacks(t *testing.T) {
 					attack.Do(h.Tx[0])
 				} else {
 					attack.Do(h.Rx[0])
-					again = h.send // comes back into the spoilt ring, as soon as that is looked at
+					again = h.send // the switch returns a frame into the corrupt ring and notices
 				}
 				b.goOn(t)
 				h.closed(t, fmt.Sprintf("%s, transmit %v, features %#x", attack.Name, transmit, layout), again)
@@ -346,7 +347,7 @@ func TestAttacks(t *testing.T) {
 	t.Logf("%d stops; %d frames of the others in the meantime", stopped, b.received.Load())
 }
 
-// newStalled is a front end that stops in the middle of its first message.
+// newStalled returns a front end that stops in the middle of its first message.
 func newStalled(t *testing.T, socket string) *hostile {
 	t.Helper()
 	f, err := vhosttest.Dial(socket)

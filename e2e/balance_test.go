@@ -8,9 +8,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// backends is how many servers share the virtual address, balancedCalls how many
-// connections are made to it: that one of three gets none of 60 happens once in
-// 10^10 runs.
+// backends is the number of servers behind the virtual address. balancedCalls is the
+// number of connections made to it. One of three servers gets none of 60 connections
+// once in 10^10 runs.
 const (
 	backends      = 3
 	balancedCalls = 60
@@ -19,8 +19,8 @@ const (
 
 func backendIP(i int) string { return fmt.Sprint("10.0.0.1", i) }
 
-// backend answers every connection with its number and the caller's address, and
-// then each line with its number and the line.
+// backend answers every connection with its own number and the caller's address, and
+// each further line with its number and the line.
 func backend(host *lab.Host, i int) {
 	host.Start("python3", "-c", fmt.Sprintf(`
 import socketserver
@@ -35,10 +35,10 @@ Server((%q, 8080), Echo).serve_forever()
 `, i, i, backendIP(i)))
 }
 
-// A virtual address in front of three servers: a select group chooses one for
-// each connection by a hash of its addresses and ports, ct() translates to it and
-// back, and the connection stays there, also while others come, the megaflows are
-// made anew, and the group no longer has the server.
+// A virtual address stands for three servers. A select group chooses a server for
+// each connection by a hash of addresses and ports. ct() translates the address in
+// both directions. A connection keeps its server while others come, while the
+// megaflows are rebuilt, and after the group loses the server.
 func TestConntrackBalanced(t *testing.T) {
 	l := newLab(t)
 	weft, client := l.Host("host").Weftd(), l.Host("client")
@@ -69,7 +69,7 @@ func TestConntrackBalanced(t *testing.T) {
 	for _, f := range append(flows, "table=0,priority=1,actions=drop") {
 		weft.Weft("add-flow", f)
 	}
-	for i := 1; i <= backends; i++ { // each for itself, until it listens
+	for i := 1; i <= backends; i++ { // wait for each server until it listens
 		weft.Weft("mod-group", "group_id=1,type=select"+bucket(i))
 		eventually(t, func() error {
 			got, err := caller(client, virtualIP, 80)
@@ -85,8 +85,8 @@ func TestConntrackBalanced(t *testing.T) {
 	})
 }
 
-// balanced makes connections one after the other and keeps them all, has each
-// answer, calls change, and has each answer again.
+// balanced makes the connections one after the other and keeps them open. It checks
+// an answer on each, calls change, and checks an answer on each again.
 func balanced(t *testing.T, weft *lab.Daemon, client *lab.Host, change func()) {
 	t.Helper()
 	p := client.Start("python3", "-u", "-c", fmt.Sprintf(`
@@ -130,7 +130,7 @@ print("stayed")
 			t.Errorf("backend %d has no connection: %v", i+1, spread)
 		}
 		total += n
-		// The connections are marked with the server they were given.
+		// The mark of each connection is its server.
 		if marked := strings.Count(weft.Weft("dump-conntrack", "zone=7", "", "ct_nw_src="+backendIP(i+1)), fmt.Sprintf(",mark=%d,", i+1)); marked < n {
 			t.Errorf("backend %d has %d connections, of which %d are marked", i+1, n, marked)
 		}

@@ -8,7 +8,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// traffic is what the tests look at of weft bench client --json.
+// traffic has the fields of weft bench client --json that the tests read.
 type traffic struct {
 	Sent     struct{ Frames, Bytes uint64 }
 	Received struct{ Frames, Bytes uint64 }
@@ -20,7 +20,7 @@ type traffic struct {
 	}
 }
 
-// measured runs weft bench client somewhere; its server may need a moment.
+// measured runs weft bench client in a guest. It retries while the server starts.
 func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffic {
 	t.Helper()
 	var got traffic
@@ -34,8 +34,8 @@ func measured(t *testing.T, where lab.Guest, weft string, args ...string) traffi
 	return got
 }
 
-// The bench as both guests of the switch: what is sent arrives, and of ten flows
-// the one that a rule drops is what is lost.
+// The bench plays both guests of the switch. All frames sent arrive, except those of
+// one of ten flows, which a rule drops.
 func TestBenchOnPorts(t *testing.T) {
 	l := newLab(t)
 	host := l.Host("host")
@@ -48,7 +48,7 @@ func TestBenchOnPorts(t *testing.T) {
 	d.Weft("add-flow", "in_port=b,actions=output:a")
 	host.Spawn(weft, "bench", "server", "--listen", control, "--raw", b)
 
-	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // fewer than a ring takes: none is lost if the server is late
+	args := []string{control, "--raw", a, "--size", "imix", "--flows", "10", "--rate", "4000", "-k", "480", "-P", "2"} // 480 frames fit into a ring, so a late server loses none
 	got := measured(t, host, weft, args...)
 	const bytes = 960 / 12 * (7*64 + 4*590 + 1514)
 	if got.Sent.Frames != 960 || got.Sent.Bytes != bytes || got.Received != got.Sent || got.Latency.Count != 960 || got.Latency.ClockError != 0 {
@@ -64,26 +64,26 @@ func TestBenchOnPorts(t *testing.T) {
 	}
 	d.Weft("add-flow", "priority=40000,in_port=a,udp,tp_src=1027,actions=drop")
 	got = measured(t, host, weft, control, "--raw", a, "--flows", "10", "--rate", "4000", "-k", "1000")
-	// The change has flows miss anew, and their frames arrive behind others'.
+	// The flow change makes frames miss again, and these arrive behind later ones.
 	if st := got.Streams[0]; got.Received.Frames != 900 || st.Lost != 100 || st.Duplicates != 0 {
 		t.Errorf("with a flow dropped: %+v", got)
 	}
 }
 
-// benchInGuest measures from inside a virtual machine, whose server is told to over
-// vsock and over the network.
+// benchInGuest measures from inside a virtual machine. The server gets its orders
+// over vsock and over the network.
 func benchInGuest(t *testing.T, s *site, vm *lab.VM) {
 	weft := s.weft.Binary("weft")
 	vm.Spawn("weft", "bench", "server", "--listen", "vsock:5210", "--listen", ":5210", "--orders")
 	s.remote.Spawn(weft, "bench", "server")
 	count := []string{remoteIP, "-u", "-l", "600", "--rate", "2000", "-k", "500"}
 	for name, got := range map[string]traffic{
-		"vsock":   measured(t, vm, "weft", append(count, "--from", "vsock:1:5210")...), // 1: the machine itself
+		"vsock":   measured(t, vm, "weft", append(count, "--from", "vsock:1:5210")...), // CID 1 is the machine itself
 		"network": measured(t, s.remote, weft, append(count, "--from", vmIP)...),
 		"reverse": measured(t, s.remote, weft, append(count, "--from", vmIP, "-R")...),
 	} {
 		if got.Sent.Frames != 500 || got.Received != got.Sent || got.Latency.Count != 500 ||
-			got.Latency.ClockError <= 0 || got.Latency.P50 > 10e6 { // clocks of two machines, compared
+			got.Latency.ClockError <= 0 || got.Latency.P50 > 10e6 { // compare the clocks of two machines
 			t.Errorf("ordered over %s: %+v", name, got)
 		}
 	}

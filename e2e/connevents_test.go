@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// A monitor of connections tells how one of TCP begins, is answered, and ends, also
-// of the engine after the one it began with; one of another zone tells nothing of it.
+// A monitor of connections reports the start, the answer and the end of a TCP
+// connection, also after another engine takes over. A monitor of another zone does
+// not report it.
 func TestMonitorConnections(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -31,7 +32,7 @@ func TestMonitorConnections(t *testing.T) {
 	if regexp.MustCompile("connection").MatchString(other.Output()) {
 		t.Errorf("of zone 6:\n%s", other.Output())
 	}
-	// Whoever watches goes on with the engine that takes over.
+	// The monitor continues with the next engine.
 	told := len(all.Output())
 	s.weft.KillEngine()
 	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")

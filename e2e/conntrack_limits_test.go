@@ -9,9 +9,9 @@ import (
 	"weft/api"
 )
 
-// The limit of the whole table, by command: what was never answered makes room, of the
-// zone that has most of it; what was answered stays, and so do other zones; where all
-// were answered, nothing begins.
+// A command sets the limit of the whole table. At the limit, an unanswered connection
+// of the zone with the most of them is evicted. Answered connections and other zones
+// stay. If all connections are answered, no new one begins.
 func TestConntrackTableLimit(t *testing.T) {
 	const limit = 12
 	s := newTracked(t, `
@@ -29,7 +29,7 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 			}
 		}
 	}
-	// has fails unless so many connections of a zone come to be there.
+	// has fails unless the zone reaches n connections.
 	has := func(zone, n int) {
 		t.Helper()
 		want := fmt.Sprintf("zone=%d,limit=0,count=%d\n", zone, n)
@@ -50,9 +50,9 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-maxconns: %q", out)
 	}
 
-	begin(3000, 1, 53) // by itself, for a first frame may come behind those that follow
+	begin(3000, 1, 53) // sent alone, because a first frame may arrive behind later ones
 	has(1, 1)
-	begin(3001, 3, 53) // two of them answered
+	begin(3001, 3, 53) // two of these are answered
 	has(1, 4)
 	for port := range 2 {
 		if err := outside.Send(craftUDP(t, outsideMAC, insideMAC, "192.0.2.2", "10.0.0.1", 53, 3000+port)); err != nil {
@@ -75,13 +75,14 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("ct-get-nconns: %q", out)
 	}
 	out := s.weft.Weft("dump-conntrack", "zone=2")
-	for port := 4000 + 50 - (limit - 4); port < 4050; port++ { // the youngest
+	for port := 4000 + 50 - (limit - 4); port < 4050; port++ { // the newest connections
 		if !strings.Contains(out, fmt.Sprintf("sport=%d,", port)) {
 			t.Errorf("the oldest did not go first: no %d in\n%s", port, out)
 		}
 	}
 
-	// Zone 1 outgrows the other, and pays for its own; what was answered stays.
+	// Zone 1 outgrows the other zone and loses its own connections; answered ones
+	// stay.
 	begin(5000, 50, 53)
 	eventually(t, func() error {
 		if n := evicted(); n != 100-(limit-4) {
@@ -94,7 +95,8 @@ table=0,in_port=1,udp,tp_dst=54,actions=ct(commit,zone=2)
 		t.Errorf("zone 1, of which 3000 and 3001 were answered:\n%s", out)
 	}
 
-	// One connection goes, of a zone and by its tuple; then a zone; then all.
+	// flush-conntrack deletes one connection by zone and tuple, then a zone, then
+	// all.
 	s.weft.Weft("flush-conntrack", "zone=1", "ct_nw_src=10.0.0.1,ct_nw_dst=192.0.2.2,ct_nw_proto=17,ct_tp_src=3000,ct_tp_dst=53")
 	left := s.weft.Weft("dump-conntrack", "zone=1")
 	if n := strings.Count(out, "\n"); strings.Contains(left, "sport=3000,") || !strings.Contains(left, "sport=3001,") || strings.Count(left, "\n") != n-1 {

@@ -10,7 +10,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// craftIP is a datagram of the protocol from inside to outside, or back.
+// craftIP returns a datagram of the protocol from inside to outside, or in the other
+// direction if back is set.
 func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	src, dst := insideMAC, outsideMAC
@@ -29,7 +30,7 @@ func craftIP(t *testing.T, back bool, proto layers.IPProtocol, rest ...gopacket.
 	return serialize(t, append([]gopacket.SerializableLayer{frame, ip}, rest...)...)
 }
 
-// sends has frames go, from inside or, those of outside's address, from outside.
+// sends sends frames from inside, or from outside if they have outside's address.
 func (s *tracked) sends(frames ...[]byte) {
 	s.t.Helper()
 	for _, f := range frames {
@@ -43,7 +44,7 @@ func (s *tracked) sends(frames ...[]byte) {
 	}
 }
 
-// counts fails unless the flow with the text comes to have counted so many frames.
+// counts fails unless the flow with the text reaches the packet count.
 func (s *tracked) counts(text string, want uint64) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -54,8 +55,8 @@ func (s *tracked) counts(text string, want uint64) {
 	})
 }
 
-// Mark and label are set bit by bit, each command leaving the others' bits, and
-// matched by the bits that a flow names.
+// Commands set single bits of mark and label and leave the other bits. Flows match
+// the bits that they name.
 func TestConntrackMasks(t *testing.T) {
 	const upper, lower = "0x50000000000000000000000000000000/0xf0000000000000000000000000000000", "0x6/0xf"
 	s := newTracked(t, `
@@ -87,9 +88,9 @@ table=1,priority=1,cookie=0x33,udp,ct_state=+est,actions=drop
 	s.counts("cookie=0x32", 1)
 }
 
-// The rest of what a flow may ask of a tracked frame: whether it was translated, and
-// whose original direction it is of; protocols without ports, and SCTP; and segments
-// out of the window, which count as invalid unless that is not checked.
+// Flows match whether a frame was translated, and the original direction of its
+// connection. Protocols without ports and SCTP are tracked. Segments outside of the
+// window are invalid, unless the check is off.
 func TestConntrackStates(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -125,13 +126,14 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(serialize(t, six, ip, udp))
 	s.counts("cookie=0x21", 1)
 
-	experiment := gopacket.Payload(strings.Repeat("x", 30)) // RFC 3692: 253
+	experiment := gopacket.Payload(strings.Repeat("x", 30)) // protocol 253 is for experiments (RFC 3692)
 	s.sends(craftIP(t, false, 253, experiment))
 	s.dumped(`253,orig=\(src=10\.0\.0\.1,dst=192\.0\.2\.2,sport=0,dport=0\),reply=\(src=192\.0\.2\.2,dst=10\.0\.0\.1,sport=0,dport=0\),zone=3`)
 	s.sends(craftIP(t, true, 253, experiment))
 	s.counts("cookie=0x31", 1)
 
-	// RFC 9260 section 3.3.2: INIT, and its answer with the tag that was asked for.
+	// SCTP opens with INIT and INIT ACK, which has the requested tag (RFC 9260
+	// section 3.3.2).
 	opening := func(kind layers.SCTPChunkType, tag uint32) *layers.SCTPInit {
 		return &layers.SCTPInit{SCTPChunk: layers.SCTPChunk{Type: kind}, InitiateTag: tag, AdvertisedReceiverWindowCredit: 65536, OutboundStreams: 1, InboundStreams: 1, InitialTSN: 1}
 	}
@@ -160,7 +162,7 @@ table=5,cookie=0x52,tcp,ct_state=-inv,actions=drop
 	s.sends(far(1 << 30))
 	s.counts("cookie=0x51", 1)
 	s.weft.Weft("ct-disable-tcp-seq-chk")
-	s.sends(far(1 << 30)) // and from here on it goes on
+	s.sends(far(1 << 30)) // the window continues from here
 	s.counts("cookie=0x52", 4)
 	s.weft.Weft("ct-enable-tcp-seq-chk")
 	s.sends(far(1 << 31))

@@ -14,8 +14,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// tracked is the layout of the tests of connection tracking: two guests of one
-// switch, whose addresses each test chooses.
+// tracked is the layout for tests of connection tracking: two guests of one switch,
+// whose addresses each test chooses.
 type tracked struct {
 	t               *testing.T
 	weft            *lab.Daemon
@@ -27,9 +27,9 @@ const (
 	outsideMAC = "02:00:00:00:00:02"
 )
 
-// newTracked has inside at 10.0.0.1 and fd00::1, outside at 192.0.2.2 and
-// 2001:db8::2, each with a route to the other's network, and both believing that
-// 192.0.2.1, 192.0.2.9, 2001:db8::1 and 2001:db8::9 are the other. flows are added.
+// newTracked makes inside with 10.0.0.1 and fd00::1, and outside with 192.0.2.2 and
+// 2001:db8::2. Each has a route to the other's network. Each takes 192.0.2.1,
+// 192.0.2.9, 2001:db8::1 and 2001:db8::9 for the other guest. newTracked adds flows.
 func newTracked(t *testing.T, flows string) *tracked {
 	t.Helper()
 	l := newLab(t)
@@ -45,7 +45,8 @@ func newTracked(t *testing.T, flows string) *tracked {
 	return s
 }
 
-// configure gives the guests' devices what goes with them when they are made anew.
+// configure sets routes and neighbours again after the guests' devices were made
+// anew.
 func (s *tracked) configure() {
 	s.t.Helper()
 	s.inside.Run("ip", "address", "add", "fd00::1/64", "dev", "eth0", "nodad")
@@ -62,8 +63,8 @@ func (s *tracked) configure() {
 	}
 }
 
-// serve answers every TCP connection to host on port with the address it comes
-// from, and then with what it is sent.
+// serve answers every TCP connection to host on port with the caller's address and
+// then with every byte received.
 func serve(t *testing.T, host *lab.Host, address string, port int) {
 	t.Helper()
 	host.Start("python3", "-c", fmt.Sprintf(`
@@ -82,7 +83,8 @@ while True:
 `, address, port, address))
 }
 
-// caller is what serve says of whoever connects from host to address and port.
+// caller connects from host to address and port and returns the address that serve
+// sees.
 func caller(host *lab.Host, address string, port int) (string, error) {
 	out, err := host.Try("python3", "-c", fmt.Sprintf(`
 import socket
@@ -93,7 +95,7 @@ c.close()
 	return strings.TrimSpace(out), err
 }
 
-// calls fails unless host reaches the server, which sees it as from.
+// calls fails unless host reaches the server and the server sees the address from.
 func (s *tracked) calls(host *lab.Host, address string, port int, from string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -127,7 +129,7 @@ func (s *tracked) dumped(pattern string, args ...string) {
 	})
 }
 
-// The stateful firewall of ovs-actions(7), as it is written there.
+// The stateful firewall in ovs-actions(7) works as written.
 func TestConntrackFirewall(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=1,action=drop
@@ -157,7 +159,8 @@ table=1,in_port=2,ip,ct_state=+trk+est,action=1
 	}
 }
 
-// iperf has a second of TCP from one guest to another; it fails if nothing goes.
+// iperf sends TCP from one guest to another for a second. It fails if nothing
+// arrives.
 func iperf(from, to *lab.Host, address string) error {
 	f, err := lab.Iperf(from, to, address, 1)
 	if err == nil && f.String() == "" {
@@ -178,8 +181,8 @@ table=2,in_port=2,ipv6,ct_state=+est,actions=1
 table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 `
 
-// Source translation: the server sees the switch's address, answers find their
-// way, and errors about datagrams come back translated inside.
+// Source translation: the server sees the switch's address, answers return to the
+// client, and ICMP errors reach inside translated back.
 func TestConntrackSNAT(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -212,8 +215,8 @@ except ConnectionRefusedError:
 	}
 }
 
-// A stateful firewall in front of a tunnel: what a guest begins passes both ways
-// through VXLAN, what the other side begins does not; the outer header is never
+// A stateful firewall precedes a tunnel. Connections that the guest begins pass VXLAN
+// in both directions; connections of the other side do not. The outer header is never
 // tracked.
 func TestConntrackOverTunnel(t *testing.T) {
 	s := newSite(t)
@@ -240,8 +243,8 @@ func TestConntrackOverTunnel(t *testing.T) {
 	}
 }
 
-// With alg=ftp the data connection that a control connection announces may pass;
-// without, it may not.
+// alg=ftp lets the data connection pass that a control connection announces. Without
+// it the data connection is refused.
 func TestConntrackFTP(t *testing.T) {
 	for _, alg := range []string{",alg=ftp", ""} {
 		s := newTracked(t, `
@@ -294,9 +297,9 @@ print(socket.create_connection(("192.0.2.2", port), timeout=2).recv(10).decode()
 	}
 }
 
-// Behind source translation the server calls the address that the client has
-// announced: the switch's, in its place. Several transfers a connection, over IPv4
-// and IPv6, each with an announcement that grows or shrinks.
+// Behind source translation, the address that the client announces becomes the
+// switch's, and the server connects to it. Each connection makes several transfers,
+// over IPv4 and IPv6, whose announcements grow or shrink.
 func TestConntrackFTPThroughSNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -366,7 +369,7 @@ for i in range(6):
 	}
 }
 
-// Datagrams in fragments, both ways and through NAT.
+// Fragmented datagrams pass in both directions and through NAT.
 func TestConntrackFragments(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	ping(t, s.inside, "192.0.2.2", 3, "-s", "4000")
@@ -398,8 +401,8 @@ print("same")
 	})
 }
 
-// Destination translation, and both at once for a guest that calls its own
-// service (hairpin).
+// Destination translation works, and also together with source translation for a
+// guest that calls its own service (hairpin).
 func TestConntrackDNAT(t *testing.T) {
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -424,7 +427,7 @@ table=4,ip,ct_state=+est,actions=set_field:02:00:00:00:00:01->eth_dst,in_port
 	s.calls(s.inside, "192.0.2.9", 80, "192.0.2.9")
 }
 
-// craftUDP is a small datagram.
+// craftUDP returns a small UDP datagram.
 func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort int) []byte {
 	t.Helper()
 	frame := crafted(layers.EthernetTypeIPv4)
@@ -436,7 +439,8 @@ func craftUDP(t *testing.T, srcMAC, dstMAC, src, dst string, srcPort, dstPort in
 	return serialize(t, frame, ip, udp, gopacket.Payload("weft"))
 }
 
-// echoes keeps one TCP connection and has it echo n lines, one each 50 ms.
+// echoes starts a process with one TCP connection that echoes n lines at intervals of
+// 50 ms.
 func echoes(host *lab.Host, address string, port, n int) *lab.Process {
 	return host.Start("python3", "-c", fmt.Sprintf(`
 import socket, time
@@ -451,8 +455,7 @@ print("done")
 `, address, port, n))
 }
 
-// Connections through NAT survive the death of either process, and a restart of
-// both.
+// Connections through NAT survive the death of either process and a restart of both.
 func TestConntrackSurvivesKills(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
@@ -465,7 +468,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	s.weft.Control().Kill()
 	s.weft.Start()
 	time.Sleep(time.Second)
-	s.weft.Stop() // in good order: the engine ends too, and the taps
+	s.weft.Stop() // orderly: the engine and the taps end, too
 	s.weft.Start()
 	s.inside.Address("eth0", "10.0.0.1/24")
 	s.outside.Address("eth0", "192.0.2.2/24")
@@ -475,7 +478,7 @@ func TestConntrackSurvivesKills(t *testing.T) {
 	}
 }
 
-// Limits, timeouts and the rest of ovs-dpctl's verbs.
+// The limits, timeouts and other settings of ovs-dpctl's verbs take effect.
 func TestConntrackSettings(t *testing.T) {
 	s := newTracked(t, snatFlows)
 	s.weft.Weft("ct-set-limits", "default=5", "zone=5,limit=2", "zone=7,limit=0")

@@ -73,7 +73,7 @@ func TestDemo(t *testing.T) {
 	noneLeft(t, cmd.Process.Pid)
 }
 
-// Ctrl-C in the middle cleans up too.
+// The demonstration cleans up if Ctrl-C interrupts it.
 func TestDemoInterrupted(t *testing.T) {
 	cmd, output := startDemo(t)
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

@@ -8,7 +8,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// uplinkState waits for the uplink to be in a state, with words in its detail.
+// uplinkState waits until the uplink is in a state with the words in its detail.
 func uplinkState(t *testing.T, s *site, state, words string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -20,8 +20,8 @@ func uplinkState(t *testing.T, s *site, state, words string) {
 	})
 }
 
-// The uplink's device goes and comes back under its name: the port is failed
-// meanwhile, says why, and is picked up again by itself.
+// The uplink's device is removed and added again under the same name. Meanwhile the
+// port is failed and says why. It resumes by itself.
 func TestUplinkDeviceRemoved(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -36,7 +36,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 		s.peer.Address("u0", peerIP+"/24")
 		s.peer.NoOffloads("u0")
 		uplinkState(t, s, "up", "")
-		// Linux's vxlan device went with the device it was on.
+		// Linux's vxlan device disappeared with its underlying device.
 		s.peer.Try("ip", "link", "delete", fmt.Sprint("vx", siteVNI))
 		s.peer.Run("ip", "link", "add", fmt.Sprint("vx", siteVNI), "type", "vxlan", "id", fmt.Sprint(siteVNI),
 			"local", peerIP, "remote", hostIP, "dstport", "4789", "dev", "u0")
@@ -46,7 +46,7 @@ func TestUplinkDeviceRemoved(t *testing.T) {
 	}
 }
 
-// Link down and up, from this side and from the other, shown and counted.
+// The port shows and counts a link that goes down and up, from either end.
 func TestUplinkLinkFlap(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -62,8 +62,8 @@ func TestUplinkLinkFlap(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// A larger MTU is used, a smaller one kept to, without a new program: that would
-// take the links of some cards down.
+// The uplink uses a larger MTU and keeps to a smaller one without a new XDP program,
+// which would reset the link of some cards.
 func TestUplinkMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -85,7 +85,7 @@ func TestUplinkMTU(t *testing.T) {
 	for _, h := range []*lab.Host{s.peer, s.host} {
 		h.Run("ip", "link", "set", "u0", "mtu", fmt.Sprint(underlayMTU))
 	}
-	s.guest.Run("ip", "route", "flush", "cache") // what it learnt of the path
+	s.guest.Run("ip", "route", "flush", "cache") // drop the learned path MTU
 	reach(t, s.guest, remoteIP, big...)
 	if now := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(now, strings.SplitN(program, "\n", 2)[0]) {
 		t.Errorf("another XDP program than %s:\n%s", program, now)
@@ -93,8 +93,8 @@ func TestUplinkMTU(t *testing.T) {
 	uplinkState(t, s, "up", "")
 }
 
-// The program is held by a link of its own kind: another tool does not take it
-// off by mistake.
+// A BPF link holds the XDP program, so that another tool does not detach it by
+// mistake.
 func TestUplinkProgramStays(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -104,7 +104,7 @@ func TestUplinkProgramStays(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// An underlay of jumbo frames: frames in several buffers.
+// An underlay with jumbo frames uses several buffers for a frame.
 func TestJumboUnderlay(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {

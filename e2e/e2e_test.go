@@ -1,5 +1,5 @@
-// Package e2e tests the switch as it is used: the programs of the tree, in
-// network namespaces and with a virtual machine, against Linux's own VXLAN.
+// Package e2e tests the whole switch: the programs of the tree, in network namespaces
+// and with a virtual machine, against Linux's own VXLAN.
 package e2e
 
 import (
@@ -15,11 +15,10 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is how long something that happens at once may take on a machine with
-// much else to do.
+// settle is the time to wait for an immediate effect on a busy machine.
 const settle = 30 * time.Second
 
-// silence is how long a test waits for what must not come.
+// silence is the time to wait for a frame that must not arrive.
 const silence = 250 * time.Millisecond
 
 func newLab(t *testing.T) *lab.Lab {
@@ -56,7 +55,7 @@ const (
 	guestMAC    = "02:00:00:00:00:01"
 )
 
-// newUnderlay is a site without a weftd: two hosts, the peer's VXLAN, remote.
+// newUnderlay makes a site without a weftd: two hosts, the peer's VXLAN, and remote.
 func newUnderlay(t *testing.T) *site {
 	t.Helper()
 	l := newLab(t)
@@ -70,8 +69,8 @@ func newUnderlay(t *testing.T) *site {
 	return s
 }
 
-// newSite is the whole site, with ports uplink, overlay and guest, and a flow
-// each way between the latter two.
+// newSite makes the whole site with ports uplink, overlay and guest, and a flow in
+// each direction between overlay and guest.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := newUnderlay(t)
@@ -84,8 +83,9 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// readdress gives the guest its address again after both processes of the
-// switch were gone: its tap, which nobody held, is a new one.
+// readdress gives the guest its address again after both processes of the switch
+// ended. Without a holder the kernel removed the tap, and the next weftd made a new
+// one.
 func (s *site) readdress() {
 	s.t.Helper()
 	eventually(s.t, func() error { _, err := s.guest.Try("ip", "link", "show", "eth0"); return err })
@@ -94,7 +94,7 @@ func (s *site) readdress() {
 	}
 }
 
-// reach fails the test unless to answers a ping of from.
+// reach fails the test unless `to` answers a ping of from.
 func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	t.Helper()
 	if err := lab.WaitPing(from, to, settle, args...); err != nil {
@@ -102,7 +102,7 @@ func reach(t *testing.T, from lab.Guest, to string, args ...string) {
 	}
 }
 
-// ping fails the test unless every one of count pings is answered, however late.
+// ping fails the test unless each of count pings is answered, at any time.
 func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	t.Helper()
 	p, err := lab.Ping(from, to, count, append([]string{"-W", "10"}, args...)...)
@@ -114,7 +114,7 @@ func ping(t *testing.T, from lab.Guest, to string, count int, args ...string) {
 	}
 }
 
-// flood fails the test unless iperf3 gets something through.
+// flood fails the test unless iperf3 transfers some data.
 func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	t.Helper()
 	f, err := lab.Iperf(from, to, addr, 2, args...)
@@ -127,8 +127,8 @@ func flood(t *testing.T, from, to lab.Guest, addr string, args ...string) {
 	}
 }
 
-// eventually waits for f to hold and fails the test with its last words if that
-// does not come about.
+// eventually waits until f returns nil. After the limit it fails the test with the
+// last error of f.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	var err error
@@ -179,7 +179,7 @@ func portOf(t *testing.T, d *lab.Daemon, name string) api.Port {
 	return api.Port{}
 }
 
-// drops sums a drop reason over the workers.
+// drops returns the count of a drop reason, summed over the workers.
 func drops(d *lab.Daemon, reason string) uint64 {
 	var n uint64
 	for _, w := range show(d).Workers {

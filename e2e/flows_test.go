@@ -13,8 +13,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// dump-flows counts what was sent, frame for frame and byte for byte, and all
-// that was forwarded arrives.
+// dump-flows counts every frame and byte sent, and all forwarded frames arrive.
 func TestCountsAreExact(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -25,7 +24,7 @@ func TestCountsAreExact(t *testing.T) {
 
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	const count = 1000
-	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // by port
+	sizes := map[int]int{1001: 100, 1002: 64, 1003: 1514} // frame size by UDP port
 	sent := 0
 	counted := func(more int) {
 		t.Helper()
@@ -50,10 +49,11 @@ func TestCountsAreExact(t *testing.T) {
 			})
 		}
 	}
-	// A port may have so many frames wait for control; then it knows what to do.
+	// 100 frames are within a port's share of frames held for control. Afterwards the
+	// flow is cached.
 	counted(100)
 	counted(count - 100)
-	// Nothing comes late: the counts stay.
+	// The counters stay as they are: no frame is late.
 	time.Sleep(500 * time.Millisecond)
 	if frames, _ := packets(t, s.weft, "tp_dst=1001"); frames != count {
 		t.Errorf("the count went on to %d", frames)
@@ -66,7 +66,7 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// send sends frames no faster than a tap's queue and a socket's buffer bear.
+// send sends frames no faster than a tap's queue and a socket's buffer allow.
 func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	t.Helper()
 	for i := range count {
@@ -79,8 +79,9 @@ func send(t *testing.T, r *lab.Raw, frame []byte, count int) {
 	}
 }
 
-// received counts the crafted frames that come to a socket, of UDP destination
-// ports from first to last: want of them are waited for, and then any further one.
+// received counts the crafted frames that arrive at a socket with UDP destination
+// ports from first to last. It waits for want frames, and then briefly for excess
+// ones.
 func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	t.Helper()
 	head := udpFrame(t, first, 100)[:14]
@@ -105,8 +106,8 @@ func received(t *testing.T, r *lab.Raw, first, last, want int) int {
 	}
 }
 
-// On an empty table nothing is forwarded; actions=normal makes a learning
-// switch of three taps.
+// An empty table forwards nothing. actions=normal makes a learning switch of three
+// taps.
 func TestLearningSwitch(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -127,14 +128,14 @@ func TestLearningSwitch(t *testing.T) {
 			}
 		}
 	}
-	// What goes between two learnt addresses, the third does not see.
+	// The third guest does not see frames between two learned addresses.
 	third := guests[2].Raw("eth0")
 	ping(t, guests[0], "10.0.0.2", 5)
 	unicast := []byte{2, 0, 0, 0, 0}
 	if f, err := third.Match(500*time.Millisecond, func(f []byte) bool { return bytes.HasPrefix(f, unicast) && f[5] != 3 }); err == nil {
 		t.Errorf("the third guest saw %x", f[:34])
 	}
-	// An unknown destination goes to all but the sender.
+	// A frame to an unknown destination goes to all ports except the sender's.
 	second := guests[1].Raw("eth0")
 	frame := udpFrame(t, 9, 80)
 	if err := guests[0].Raw("eth0").Send(frame); err != nil {
@@ -145,12 +146,12 @@ func TestLearningSwitch(t *testing.T) {
 			t.Errorf("unknown destination: %v", err)
 		}
 	}
-	// An address that moves is followed: frames to it now come out at g1.
+	// The switch follows an address that moves: frames to it now leave at g1.
 	if err := guests[2].Raw("eth0").Send(udpFrameFrom(t, craftedDstMAC, 10)); err != nil {
 		t.Fatal(err)
 	}
 	first, port := guests[0].Raw("eth0"), 100
-	eventually(t, func() error { // control hears of the address a moment later
+	eventually(t, func() error { // control learns the address a moment later
 		port++
 		again := udpFrame(t, port, 80)
 		if err := first.Send(again); err != nil {
@@ -164,7 +165,7 @@ func TestLearningSwitch(t *testing.T) {
 		}
 		return nil
 	})
-	// Learnt addresses are shown; one that was forgotten is unknown at once.
+	// fdb-show lists learned addresses. A flushed address is unknown at once.
 	var learnt []api.MAC
 	d.WeftJSON(&learnt, "fdb-show")
 	if !slices.ContainsFunc(learnt, func(m api.MAC) bool { return m.MAC == "02:00:00:00:00:01" && m.Port == "g1" }) {
@@ -183,7 +184,7 @@ func TestLearningSwitch(t *testing.T) {
 	flood(t, guests[0], guests[1], "10.0.0.2")
 }
 
-// A flow that changes, or goes, counts at once for frames that were cached.
+// A changed or deleted flow affects cached frames at once.
 func TestFlowsChangeUnderTraffic(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -207,7 +208,7 @@ func TestFlowsChangeUnderTraffic(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// Tags and addresses are rewritten on the way.
+// Actions rewrite tags and addresses.
 func TestActionsOnTheWire(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frontend is a guest's end of vhost-user reduced to what an attack needs: a
-// piece of memory with a ring for each direction, and the messages that make
-// them known. Layout of messages: QEMU's docs/interop/vhost-user.rst.
+// frontend is the part of a vhost-user front end that an attack needs: memory with a
+// ring for each direction, and the messages that set it up. The layout of messages is
+// in QEMU's docs/interop/vhost-user.rst.
 type frontend struct {
 	t          *testing.T
 	conn       *net.UnixConn
 	mem        []byte
 	memFD      int
-	kick, call [2]int // eventfds of receive and transmit ring
+	kick, call [2]int // eventfds of the receive and the transmit ring
 }
 
-// vhost-user requests.
+// Requests of vhost-user.
 const (
 	reqGetFeatures  = 1
 	reqSetFeatures  = 2
@@ -48,7 +48,7 @@ const (
 	guestBase    = 0x10000 // guest physical address of the memory
 	processBase  = 0x7f0000000000
 	ringSize     = 64
-	ringDistance = 0x4000 // of the two rings; descriptors, avail and used lie in it:
+	ringDistance = 0x4000 // distance of the two rings; each has these offsets for avail and used:
 	availOff     = 0x1000
 	usedOff      = 0x2000
 )
@@ -86,10 +86,10 @@ func newFrontend(t *testing.T, socket string) *frontend {
 	return f
 }
 
-// send sends a message with descriptors.
+// send sends a message with file descriptors.
 func (f *frontend) send(request uint32, payload []byte, fds ...int) {
 	f.t.Helper()
-	msg := le32(request, 1, uint32(len(payload))) // 1: version
+	msg := le32(request, 1, uint32(len(payload))) // flags 1: protocol version
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
@@ -111,7 +111,7 @@ func (f *frontend) ask(request uint32) uint64 {
 	return binary.LittleEndian.Uint64(reply[12:])
 }
 
-// attach negotiates and gives the switch memory and rings.
+// attach negotiates and sends memory and rings to the switch.
 func (f *frontend) attach() {
 	f.t.Helper()
 	f.send(reqSetOwner, nil)
@@ -162,8 +162,8 @@ func le64(values ...uint64) []byte {
 	return b
 }
 
-// A guest whose descriptors point outside its memory, or whose rings make no
-// sense, is detached with a log line; the others go on.
+// The switch detaches a guest whose descriptors point outside its memory or whose
+// rings are corrupt, and logs a line. Other guests continue.
 func TestHostileGuest(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

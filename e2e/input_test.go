@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// What is wrong is refused whole: exit code 2, one line with the offending
-// word, and nothing changes.
+// Wrong input is refused as a whole: exit code 2, one line with the wrong word, and
+// nothing changes.
 func TestBadInput(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -26,7 +26,7 @@ func TestBadInput(t *testing.T) {
 	}
 	before := d.Weft("dump-flows") + fmt.Sprint(len(show(d).Ports))
 	for _, c := range []struct {
-		word string // must be in the message
+		word string // word that the message must contain
 		args []string
 	}{
 		{"nw_sorc", []string{"add-flow", "ip,nw_sorc=1.2.3.4,actions=drop"}},
@@ -64,7 +64,7 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("weft %s: %q does not name %q", line, stderr, c.word)
 		}
 	}
-	strip := func(dump string) string { // durations go on
+	strip := func(dump string) string { // remove durations, which change
 		var kept []string
 		for _, word := range strings.Split(dump, ", ") {
 			if !strings.HasPrefix(word, "duration=") && !strings.Contains(word, "idle_age") {
@@ -78,7 +78,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// What is right and cannot be done fails with one line and an exit code.
+// A right request that cannot be fulfilled fails with one line and an exit code.
 func TestClearFailures(t *testing.T) {
 	l := newLab(t)
 	h := l.Host("host")
@@ -101,7 +101,7 @@ func TestClearFailures(t *testing.T) {
 	}
 
 	weftd := d.Binary("weftd")
-	open := filepath.Join(l.Dir, "open") // to everybody
+	open := filepath.Join(l.Dir, "open") // a directory that everybody may write
 	if err := os.Mkdir(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +127,11 @@ func TestClearFailures(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// The one that was there first is unharmed.
+	// The first daemon still works.
 	d.Weft("show")
 }
 
-// Malformed frames are dropped and counted under their reasons, by port.
+// Malformed frames are dropped and counted by port under their reasons.
 func TestMalformedFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -180,22 +180,24 @@ func portDrops(t *testing.T, s *site, port, reason string) uint64 {
 	return portOf(t, s.weft, port).Stats.RxDrops[reason]
 }
 
-// What comes to the tunnel's port and is no valid VXLAN is counted as that.
+// Datagrams to the tunnel's UDP port that are no valid VXLAN are dropped under their
+// reasons.
 func TestMalformedTunnelFrames(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	wire := s.peer.Raw("u0")
-	// A good frame off the wire, turned round, is the one to spoil.
+	// capture takes a good frame off the wire and swaps its addresses. Each case
+	// corrupts a copy.
 	good := capture(t, s)
 	const count = 3
 	for _, c := range []struct {
 		reason string
 		change func(f []byte) []byte
 	}{
-		{"bad-vxlan", func(f []byte) []byte { f[42] = 0; return f }},            // no valid VNI
+		{"bad-vxlan", func(f []byte) []byte { f[42] = 0; return f }},            // VNI flag clear
 		{"no-tunnel-port", func(f []byte) []byte { f[46] ^= 0x40; return f }},   // another VNI
-		{"bad-outer", func(f []byte) []byte { f[38], f[39] = 0, 7; return f }},  // UDP length below a header
-		{"runt-frame", func(f []byte) []byte { return cutInner(f[:50+8], 58) }}, // 8 bytes of an inner frame
+		{"bad-outer", func(f []byte) []byte { f[38], f[39] = 0, 7; return f }},  // UDP length shorter than its header
+		{"runt-frame", func(f []byte) []byte { return cutInner(f[:50+8], 58) }}, // inner frame of 8 bytes
 	} {
 		before := drops(s.weft, c.reason)
 		frame := c.change(append([]byte{}, good...))
@@ -214,7 +216,7 @@ func TestMalformedTunnelFrames(t *testing.T) {
 	ping(t, s.guest, remoteIP, 3)
 }
 
-// capture is a frame from the peer's VXLAN to the host, as it is on the wire.
+// capture returns a VXLAN frame from the peer to the host as it is on the wire.
 func capture(t *testing.T, s *site) []byte {
 	t.Helper()
 
@@ -236,7 +238,7 @@ func capture(t *testing.T, s *site) []byte {
 	return f
 }
 
-// cutInner shortens the outer lengths to a frame of n bytes.
+// cutInner truncates a frame to n bytes and adjusts the outer lengths.
 func cutInner(f []byte, n int) []byte {
 	binary.BigEndian.PutUint16(f[16:], uint16(n-14))
 	binary.BigEndian.PutUint16(f[38:], uint16(n-34))
@@ -245,8 +247,8 @@ func cutInner(f []byte, n int) []byte {
 	return f
 }
 
-// With nothing to do the daemon sleeps. The figure is for the reader: a busy
-// machine is no place to assert it.
+// An idle daemon sleeps. The test only logs the CPU time, because a busy machine
+// disturbs it.
 func TestIdle(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -263,7 +265,8 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// cpuTicks is the time a process has run, in user and kernel mode (proc(5)).
+// cpuTicks returns the CPU time of a process in user and kernel mode, in ticks
+// (proc(5)).
 func cpuTicks(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

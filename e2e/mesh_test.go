@@ -12,8 +12,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// mesh is five hosts of weft on one segment, each with a tunnel of three VNIs to all
-// others, and a guest in each VNI. The addresses are the same in every VNI.
+// mesh is five weft hosts on one segment. Each host has a tunnel of three VNIs to all
+// others and a guest in each VNI. The guests' addresses are the same in every VNI.
 //
 //	guest v-i: VNI 100+v, 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type mesh struct {
@@ -62,13 +62,13 @@ func (m *mesh) vtep(i int) string    { return fmt.Sprint("172.16.0.", i+1) }
 func (m *mesh) address(i int) string { return fmt.Sprint("10.0.0.", i+1) }
 func (m *mesh) mac(i int) string     { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 
-// attach gives guest i of a VNI to host at.
+// attach attaches guest i of VNI v to host at.
 func (m *mesh) attach(v, i, at int) {
 	m.weft[at].Tap(m.guests[v][i], m.mac(i), m.address(i)+"/24", guestMTU, fmt.Sprint("vni=", 100+v))
 }
 
-// announce has a guest say where it is, as hypervisors do for what they have moved
-// (RFC 5227 section 3).
+// announce makes a guest announce its address by gratuitous ARP, as hypervisors do
+// for a migrated machine (RFC 5227 section 3).
 func (m *mesh) announce(v, i int) {
 	m.t.Helper()
 	src, _ := net.ParseMAC(m.mac(i))
@@ -97,7 +97,7 @@ func TestMesh(t *testing.T) {
 				t.Errorf("%s reached another VNI: %+v, %v", from, p, err)
 			}
 		}
-		// Unless a flow names the port.
+		// A flow that names the port of another VNI does cross.
 		m.weft[0].Weft("add-flow", "priority=40000,in_port=g0-0,arp,arp_tpa=10.0.0.99,actions=output:g1-0")
 		wire := m.guests[1][0].Raw("eth0")
 		m.guests[0][0].Try("ping", "-c", "1", "-W", "1", "10.0.0.99")
@@ -111,8 +111,8 @@ func TestMesh(t *testing.T) {
 	t.Run("guests move", m.moves)
 }
 
-// answered: what asks for a known address is answered here and goes to no other
-// host; the answer is the host's own.
+// answered checks that the host answers ARP requests for known addresses itself and
+// sends them to no other host.
 func (m *mesh) answered(t *testing.T) {
 	asker, other := m.guests[0][0], m.guests[0][2].Raw("eth0")
 	asker.Run("ip", "neighbour", "flush", "dev", "eth0")
@@ -128,9 +128,8 @@ func (m *mesh) answered(t *testing.T) {
 	}
 }
 
-// moves: guest 1 goes from host to host while two others ping it. What is sent
-// until its first frame has told the others, and they reach it, is lost, and up to
-// three pings more of each.
+// moves moves guest 1 from host to host while two others ping it. Pings are lost
+// until the guest's announcement has reached the others; each may lose three more.
 func (m *mesh) moves(t *testing.T) {
 	const interval = 20 * time.Millisecond
 	const count = 150
@@ -165,7 +164,7 @@ func (m *mesh) moves(t *testing.T) {
 			t.Errorf("pinger %d: %d of %d pings lost, at most %d of %d may be", i, sent-received, sent, allowed, count)
 		}
 	}
-	for v := range meshVNIs { // the others' guests of the same addresses are where they were
+	for v := range meshVNIs { // guests of other VNIs with the same addresses have not moved
 		reach(t, m.guests[v][2], m.address(1))
 	}
 }

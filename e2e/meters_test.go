@@ -11,8 +11,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// twoGuests is a weftd with guests 10.0.0.1, port 1, and 10.0.0.2, port 2, and a
-// flow from the second to the first.
+// twoGuests makes a weftd with guests 10.0.0.1 on port 1 and 10.0.0.2 on port 2, and
+// a flow from the second to the first.
 func twoGuests(t *testing.T) (d *lab.Daemon, a, b *lab.Host) {
 	t.Helper()
 	l := newLab(t)
@@ -23,8 +23,7 @@ func twoGuests(t *testing.T) (d *lab.Daemon, a, b *lab.Host) {
 	return d, a, b
 }
 
-// meterStats is meter-stats of one meter; what it took in is what it let through
-// and dropped, frame for frame.
+// meterStats returns the statistics of one meter, which has one band.
 func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	t.Helper()
 	var list []api.Meter
@@ -35,9 +34,9 @@ func meterStats(t *testing.T, d *lab.Daemon, meter int) api.Meter {
 	return list[0]
 }
 
-// A meter of frames a second lets a burst through, and then what its rate has
-// earned since; the rest is dropped and counted, by the meter, its band, the port
-// and the reason, and the flow has counted all of them.
+// A meter of packets a second passes a burst and then the frames that its rate has
+// earned. It drops the rest and counts the drops by meter, band, port and reason. The
+// flow counts all frames.
 func TestMeterOfFrames(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const rate, burst, count = 10, 30, 300
@@ -75,7 +74,7 @@ func TestMeterOfFrames(t *testing.T) {
 		t.Errorf("meter-stats shows\n%s", text)
 	}
 
-	// Another rate from now on; and without the meter, no flow that names it.
+	// mod-meter changes the rate. Deleting the meter deletes the flows that name it.
 	d.Weft("mod-meter", "meter=1 pktps bands=type=drop rate=1000000")
 	before := meterStats(t, d, 1).Bands[0].Packets
 	send(t, a.Raw("eth0"), udpFrame(t, 4002, 120), 50)
@@ -88,8 +87,8 @@ func TestMeterOfFrames(t *testing.T) {
 	}
 }
 
-// A meter of kilobits a second bounds what iperf3 gets through to its burst and
-// rate, byte for byte; pings beside it, which the meter does not see, all come back.
+// A meter of kilobits a second limits iperf3 to its burst and rate, exact to the
+// byte. Pings that bypass the meter are all answered.
 func TestMeterOfBits(t *testing.T) {
 	d, a, b := twoGuests(t)
 	const kilobits, burst = 4000, 400
@@ -108,7 +107,8 @@ func TestMeterOfBits(t *testing.T) {
 	if most := uint64((burst+kilobits*elapsed.Seconds())*1000/8) + guestMTU; passed > most || passed < burst*1000/8 {
 		t.Errorf("%d bytes passed in %v, want %d to %d", passed, elapsed, burst*1000/8, most)
 	}
-	// A switch that has not had the core for a while leaves some to the tap's queue.
+	// A switch without a core for a while leaves frames to the tap's queue, which may
+	// overflow.
 	lost, err := strconv.Atoi(strings.TrimSpace(a.Run("cat", "/sys/class/net/eth0/statistics/tx_dropped")))
 	if err != nil || m.Bands[0].Packets == 0 || int(m.Packets) < f.Datagrams-lost {
 		t.Errorf("iperf3 sent %d datagrams, the tap dropped %d (%v), the meter: %+v", f.Datagrams, lost, err, m)

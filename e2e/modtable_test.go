@@ -8,9 +8,9 @@ import (
 	"weft/api"
 )
 
-// A table at its limit refuses the next flow, and says why; with eviction the
-// least important flow makes room, its traffic ceases at once, the monitor tells
-// why, and the flow's counts go with it. The limit outlives control.
+// A full table refuses the next flow and says why. With eviction, the least important
+// flow is evicted: its traffic stops at once, the monitor reports the reason, and its
+// counters are gone. The limit outlives control.
 func TestTableLimit(t *testing.T) {
 	d, a, b := twoGuests(t)
 	source, sink := a.Raw("eth0"), b.Raw("eth0")
@@ -47,7 +47,7 @@ func TestTableLimit(t *testing.T) {
 		}
 		return nil
 	})
-	// What is left is what matters most; the evicted flow's frames find none.
+	// The most important flows remain. No flow matches the frames of the evicted one.
 	send(t, source, udpFrame(t, 5001, 100), 20)
 	send(t, source, udpFrame(t, 5004, 100), 20)
 	if n := received(t, sink, 5001, 5004, 20); n != 20 {

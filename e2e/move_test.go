@@ -10,8 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// A virtual machine moves between two switches while it is pinged and sends over
-// TCP. The guest that it talks to stays.
+// A virtual machine migrates between two switches while pings and a TCP connection
+// run. Its peer guest stays.
 //
 //	guest ──tap── weftd a ── AF_XDP u0 ══veth══ u0 ── weftd b
 //	                 └── machine, before               └── after

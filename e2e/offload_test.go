@@ -14,8 +14,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// checksumErrors are what a guest's kernel counts of datagrams whose checksum it
-// found wrong, in IPv4 and IPv6, and of IP headers it did not understand.
+// checksumErrors returns the number of datagrams with a wrong checksum, in IPv4 and
+// IPv6, and of IP headers with errors that a guest's kernel has counted.
 func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	t.Helper()
 	read := func(path string) string {
@@ -25,7 +25,7 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 		}
 		return out
 	}
-	// /proc/net/snmp has a line of names and one of values for each protocol.
+	// /proc/net/snmp has a line of names and a line of values for each protocol.
 	lines := strings.Split(read("/proc/net/snmp"), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
@@ -49,15 +49,15 @@ func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	return total
 }
 
-// Large frames and unfinished checksums of a tap's kernel cross the overlay to
-// Linux's own vxlan device and back, and another tap that has none of that; every
-// receiver finds every checksum right.
+// Large frames and unfinished checksums of a tap cross the overlay to Linux's own
+// vxlan device and back. They also cross to a tap without offloads. Every receiver
+// finds every checksum right.
 func TestOffloads(t *testing.T) {
 	offloads(t, newSite(t))
 }
 
-// The same through a packet socket, where Linux's device need not finish anything
-// before the wire: large frames and unfinished checksums come as they are.
+// The same works through a packet socket. Linux's device need not finish anything
+// before the wire, so large frames and unfinished checksums arrive as they are.
 func TestOffloadsPacket(t *testing.T) {
 	s := newUnderlay(t)
 	s.peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on")
@@ -84,7 +84,7 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // what bridges do while they come up
+		before[g.Name] = checksumErrors(t, g, "cat") // errors of frames that bridges send while they start
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)
@@ -117,7 +117,7 @@ func offloads(t *testing.T, s *site) {
 	}
 }
 
-// A guest whose frames do not fit the tunnel learns what does.
+// A guest whose frames do not fit into the tunnel learns the path MTU.
 func TestPathMTU(t *testing.T) {
 	s := newUnderlay(t)
 	for _, h := range []*lab.Host{s.host, s.peer} {
@@ -153,8 +153,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// Datagrams that an application hands over as one (UDP_SEGMENT) arrive one by one
-// and whole, at a guest of Linux's and at one that takes them joined.
+// Datagrams that an application sends as one (UDP_SEGMENT) arrive separately and
+// unchanged, at a guest of Linux and at one that takes them joined.
 func TestUDPSegmentation(t *testing.T) {
 	s := newSite(t)
 	second := s.lab.Host("second")
@@ -175,7 +175,7 @@ func TestUDPSegmentation(t *testing.T) {
 		t.Logf("the guest sent %d frames of %d bytes in all: its kernel cuts by itself", p.RxPackets, p.RxBytes)
 	}
 	for _, g := range []*lab.Host{s.guest, s.remote, second} {
-		if n := checksumErrors(t, g, "cat"); n > 2 { // see offloads
+		if n := checksumErrors(t, g, "cat"); n > 2 { // as in offloads
 			t.Errorf("%s found %d wrong checksums or headers", g, n)
 		}
 	}

@@ -8,16 +8,16 @@ import (
 	"weft/e2e/lab"
 )
 
-// fabric is an overlay of five hosts on one segment: three of weft, two of
-// Linux's own VXLAN with bridge fdb append. Every host has a list of all others
-// and replicates to them what is for all; where addresses are, all learn.
+// fabric is an overlay of five hosts on one segment: three of weft, two of Linux's
+// own VXLAN with bridge fdb append. Every host has a list of all others and
+// replicates broadcasts to them. All hosts learn the places of addresses.
 //
 //	guest i: 10.0.0.i, 02:00:00:00:00:0i     host i: 172.16.0.i
 type fabric struct {
 	t      *testing.T
 	lab    *lab.Lab
 	hosts  []*lab.Host
-	weft   []*lab.Daemon // nil for a host of Linux's
+	weft   []*lab.Daemon // nil for a Linux host
 	guests []*lab.Host
 }
 
@@ -61,7 +61,7 @@ func newFabric(t *testing.T) *fabric {
 func (f *fabric) vtep(i int) string    { return fmt.Sprint("172.16.0.", i) }
 func (f *fabric) address(i int) string { return fmt.Sprint("10.0.0.", i) }
 
-// others are the addresses of all hosts but i.
+// others returns the addresses of all hosts except i.
 func (f *fabric) others(i int) (list []string) {
 	for j := 1; j <= fabricHosts; j++ {
 		if j != i {
@@ -71,7 +71,7 @@ func (f *fabric) others(i int) (list []string) {
 	return list
 }
 
-// linux lays host i out with guest i.
+// linux sets up host i with guest i and Linux's VXLAN.
 func (f *fabric) linux(i int) {
 	h, vx := f.hosts[i-1], fmt.Sprint("vx", siteVNI)
 	h.LinuxVTEP(f.guests[i-1], f.address(i)+"/24", siteVNI, guestMTU, "u0", f.vtep(i), f.others(i)[0])
@@ -80,12 +80,13 @@ func (f *fabric) linux(i int) {
 	}
 }
 
-// attach gives guest g, of a host of weft's, to host i.
+// attach attaches guest g to host i, a host of weft.
 func (f *fabric) attach(g, i int) {
 	f.weft[i-1].Tap(f.guests[g-1], fmt.Sprintf("02:00:00:00:00:%02x", g), f.address(g)+"/24", guestMTU)
 }
 
-// All reach all, by replication and then by what was learnt.
+// Every guest reaches every other, first by replication and then by learned
+// addresses.
 func TestOverlayOfFiveHosts(t *testing.T) {
 	f := newFabric(t)
 	for i, g := range f.guests {
@@ -128,7 +129,7 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 				f.weft[i].TryWeft("del-port", f.guests[1].Name)
 			}
 			f.attach(2, to)
-			reach(t, f.guests[1], f.address(5)) // its first frame tells all
+			reach(t, f.guests[1], f.address(5)) // the first frame teaches all hosts the new place
 			for _, from := range []int{1, 3, 4, 5} {
 				reach(t, f.guests[from-1], f.address(2))
 			}
@@ -136,14 +137,14 @@ func TestOverlayOfFiveHosts(t *testing.T) {
 	})
 }
 
-// arrived is what the overlay port of host i has received.
+// arrived returns the number of frames that the overlay port of host i has received.
 func (f *fabric) arrived(i int) uint64 {
 	f.t.Helper()
 	return portOf(f.t, f.weft[i-1], "overlay").Stats.RxPackets
 }
 
-// Two overlays with VNIs of their own on the same hosts do not meet, whatever
-// the addresses in them.
+// Two overlays with different VNIs on the same hosts are isolated, whatever addresses
+// they use.
 func TestOverlaysAreIsolated(t *testing.T) {
 	f := newFabric(t)
 	other := siteVNI + 1

@@ -15,15 +15,15 @@ import (
 	"weft/e2e/lab"
 )
 
-// What ovs-ofctl and a switch of Open vSwitch said to the commands of
-// testdata/ovs/*.play is recorded there; weft is to say the same. A line that begins
-// with $ is a command, without the bridge; the lines behind it are its answer. What
-// is refused has the answer "refused". A line that begins with < puts text into the
-// file that the command reads. "# differs: REASON" before a command says that weft
-// answers otherwise, on purpose: its own answer follows behind "weft:".
+// The files testdata/ovs/*.play record commands and the answers of ovs-ofctl and a
+// switch of Open vSwitch. weft must give the same answers. A line that begins with $
+// is a command without the bridge; the lines below are its answer. The answer of a
+// refused command is "refused". A line that begins with < adds text to the file that
+// the command reads. "# differs: REASON" before a command means that weft's answer
+// differs on purpose; it follows behind "weft:".
 //
-// To record anew, with a bridge br0 of datapath_type=dummy and of dummy ports 1 to 4
-// that stands on its own:
+// To record again, use a bridge br0 with datapath_type=dummy, dummy ports 1 to 4 and
+// no controller:
 //
 //	go test ./e2e -run TestAsOVS -record-ovs unix:DIR/br0.mgmt
 var recordOVS = flag.String("record-ovs", "", "record what the switch of this connection answers")
@@ -31,7 +31,7 @@ var recordOVS = flag.String("record-ovs", "", "record what the switch of this co
 // play is one recording.
 type play struct {
 	file    string
-	version string // of OpenFlow, in which groups, meters and some actions differ
+	version string // version of OpenFlow; groups, meters and some actions depend on it
 	steps   []playStep
 }
 
@@ -113,7 +113,7 @@ func readPlay(t *testing.T, file string) *play {
 	return p
 }
 
-// words splits a command as a shell would, for single quotes.
+// words splits a command like a shell; it supports single quotes.
 func (s *playStep) words() (words []string) {
 	for i, part := range strings.Split(s.command, "'") {
 		if i%2 == 1 {
@@ -125,7 +125,7 @@ func (s *playStep) words() (words []string) {
 	return words
 }
 
-// run plays the commands to weft.
+// run runs the commands with weft and compares the answers.
 func (p *play) run(t *testing.T, d *lab.Daemon) {
 	for i := range p.steps {
 		s := &p.steps[i]
@@ -171,8 +171,8 @@ var (
 	header  = regexp.MustCompile(`^(NXST_|OFPST_|OFPT_)\w+ reply( \(\w+\.\w+\))? \(xid=\w+\):`)
 )
 
-// normalized are the lines of an answer without what passes with time, in an order
-// of their own where the switch has none.
+// normalized returns the lines of an answer without times, sorted if the switch gives
+// them no order.
 func normalized(out string, failed bool) []string {
 	if failed {
 		return []string{"refused"}
@@ -188,11 +188,11 @@ func normalized(out string, failed bool) []string {
 	return lines
 }
 
-// Traces: the same ports get the frame in the same order. How the actions are written
-// is each switch's own. The megaflow has the same fields, or a comment that begins
-// with "# megaflow" says why it has not.
+// Traces of both switches send the frame to the same ports in the same order. The
+// actions may be written differently. The megaflows have the same fields, or a
+// comment that begins with "# megaflow" says why not.
 
-// traced are the lines of a trace that tell what comes of the frame.
+// traced returns the lines of a trace that show the result for the frame.
 func traced(out string) (lines []string) {
 	for _, line := range strings.Split(out, "\n") {
 		if strings.HasPrefix(line, "Megaflow:") || strings.HasPrefix(line, "Datapath actions:") {
@@ -207,10 +207,11 @@ var (
 	portWord  = regexp.MustCompile(`^\d+$`)
 )
 
-// localPort is the port of the recorded switch's own interface, which weft has none of.
+// localPort is the number of the recorded switch's own interface. weft has no such
+// port.
 const localPort = "100"
 
-// sentTo are the ports among a data path's actions.
+// sentTo returns the ports among datapath actions.
 func sentTo(lines []string) (ports []string) {
 	_, actions, _ := strings.Cut(lines[len(lines)-1], ": ")
 	for bracketed.MatchString(actions) {
@@ -224,7 +225,8 @@ func sentTo(lines []string) (ports []string) {
 	return ports
 }
 
-// lookedAt are the fields of a megaflow, but for what Open vSwitch always has in it.
+// lookedAt returns the fields of a megaflow, without the fields that Open vSwitch
+// always includes.
 func lookedAt(lines []string) (fields []string) {
 	_, megaflow, _ := strings.Cut(lines[0], ": ")
 	for _, field := range strings.Split(megaflow, ",") {
@@ -236,7 +238,7 @@ func lookedAt(lines []string) (fields []string) {
 	return fields
 }
 
-// says tells whether a comment begins so.
+// says reports whether one of the step's comments begins with word.
 func (s *playStep) says(word string) bool {
 	return slices.ContainsFunc(s.comments, func(c string) bool { return strings.HasPrefix(c, word) })
 }
@@ -247,7 +249,7 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 		t.Fatalf("weft %s: %q beside %q", s.command, got, s.answer)
 	}
 	ours, theirs := sentTo(got), sentTo(s.answer)
-	if s.says("# order") { // a flood's
+	if s.says("# order") { // a flood has no order
 		slices.Sort(theirs)
 	}
 	if !slices.Equal(ours, theirs) {
@@ -259,9 +261,9 @@ func (s *playStep) compareTraces(t *testing.T, got []string) {
 	}
 }
 
-// Recording
+// Recording.
 
-// record plays the commands to ovs-ofctl.
+// record runs the commands with ovs-ofctl and writes the answers.
 func (p *play) record(t *testing.T) {
 	for _, clear := range []string{"del-flows", "del-groups", "del-meters"} {
 		if out, err := p.ofctl(clear); err != nil && !(p.version == "OpenFlow10" && clear != "del-flows") {
@@ -285,7 +287,7 @@ func (p *play) record(t *testing.T) {
 	}
 }
 
-// ofctl puts the switch behind the verb.
+// ofctl runs ovs-ofctl with the switch's name behind the verb.
 func (p *play) ofctl(words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)

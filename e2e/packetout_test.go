@@ -10,8 +10,8 @@ import (
 	"weft/api"
 )
 
-// A frame of the operator's goes where its actions, or the tables, send it; it
-// counts for the flows and teaches normal, and no port has received it.
+// packet-out sends a frame by its actions or through the tables. The frame counts for
+// the flows, and normal learns from it, but no port counts it as received.
 func TestPacketOut(t *testing.T) {
 	s := newSite(t)
 	tap, remote := s.guest.Raw("eth0"), s.remote.Raw("eth0")
@@ -58,14 +58,14 @@ func TestPacketOut(t *testing.T) {
 		t.Errorf("of a port without flows: %+v", sent)
 	}
 
-	// Connections go on behind tracking, as frames from ports do.
+	// The frame continues after connection tracking like a frame from a port.
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,ct_state=-trk,actions=ct(table=7)")
 	s.weft.Weft("add-flow", "table=7,ct_state=+new+trk,udp,actions=ct(commit),output:overlay")
 	three := udpFrame(t, 2003, 100)
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=TABLE")
 	arrives("remote, tracked", is(three))
 
-	// learn and normal learn of it.
+	// The actions learn and normal learn from the frame.
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "table=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),normal")
 	s.weft.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(three)+",actions=resubmit(,1)")
@@ -82,7 +82,7 @@ func TestPacketOut(t *testing.T) {
 	}
 }
 
-// What flows send to the controller is shown to whoever captures there.
+// A capture of the controller shows the frames that flows send to it.
 func TestCaptureController(t *testing.T) {
 	l := newLab(t)
 	d := l.Host("host").Weftd()
@@ -92,7 +92,7 @@ func TestCaptureController(t *testing.T) {
 	frame := udpFrame(t, 1003, 300)
 	d.Weft("packet-out", "in_port=guest,packet="+hex.EncodeToString(frame)+",actions=TABLE")
 	out := finished(t, p)
-	_, value, _ := strings.Cut(out, "\n") // behind what it says of itself
+	_, value, _ := strings.Cut(out, "\n") // skip the first line, which describes the capture
 	var f api.Captured
 	if err := json.NewDecoder(strings.NewReader(value)).Decode(&f); err != nil {
 		t.Fatalf("%v in %s", err, out)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// pingGap is the time between two pings of an outage's measurement.
+// pingGap is the interval of the pings that measure an outage.
 const pingGap = 50 * time.Millisecond
 
-// steadyPings counts the answers to pings that ran in the background, one each
-// pingGap, and says how long the switch was away.
+// steadyPings counts the answers to background pings, one each pingGap, and returns
+// the length of the switch's outage.
 func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	t.Helper()
 	_, rest, ok := strings.Cut(output, "packets transmitted, ")
@@ -25,8 +25,8 @@ func steadyPings(t *testing.T, output string, sent int) (outage time.Duration) {
 	return time.Duration(sent-received) * pingGap
 }
 
-// With control killed, known flows keep forwarding; it takes up where it was,
-// and counts go on.
+// Known flows forward while control is dead. The next control continues with all
+// state, and the counters continue.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -51,7 +51,7 @@ func TestKillControl(t *testing.T) {
 	steady := s.guest.Start("ping", "-n", "-q", "-i", "0.05", "-W", "10", "-c", strconv.Itoa(pings), remoteIP)
 	time.Sleep(500 * time.Millisecond)
 	s.weft.Control().Kill()
-	send(t, tap, frame, count) // while there is no control
+	send(t, tap, frame, count) // control is dead
 	time.Sleep(500 * time.Millisecond)
 	if n := received(t, remote, 1001, 1001, 2*count); n != 2*count {
 		t.Errorf("%d frames arrived with control dead, want %d", n, 2*count)
@@ -71,13 +71,13 @@ func TestKillControl(t *testing.T) {
 	if out := steadyPings(t, steady.Output(), pings); out != 0 {
 		t.Errorf("pings were lost for %v while control was away", out)
 	}
-	// It is in charge again: new flows and new ports work.
+	// The new control works: it accepts new flows and ports.
 	s.weft.Weft("del-flows", "in_port=guest")
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	reach(t, s.guest, remoteIP)
 }
 
-// The engine's death is repaired by control; connections live on.
+// Control replaces a dead engine, and connections survive.
 func TestKillEngine(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")
@@ -114,7 +114,7 @@ func TestKillEngine(t *testing.T) {
 	if err := tcp.Wait(60 * time.Second); err != nil {
 		t.Errorf("the TCP connection did not live on: %v\n%s", err, tcp.Output())
 	}
-	// Counts go on from where they were.
+	// The counters continue.
 	send(t, tap, frame, count)
 	eventually(t, func() error {
 		if got, _ := packets(t, s.weft, "tp_dst=1001"); got != 2*count {
@@ -122,7 +122,7 @@ func TestKillEngine(t *testing.T) {
 		}
 		return nil
 	})
-	// And again: repaired not only once.
+	// The replacement works repeatedly.
 	for range 3 {
 		s.weft.KillEngine()
 		time.Sleep(200 * time.Millisecond)

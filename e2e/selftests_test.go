@@ -14,11 +14,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// What Linux's own selftests ask of its VXLAN forwarding (tools/testing/selftests/
-// net/forwarding: vxlan_bridge_1d.sh, vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh),
-// case by case, of weft beside Linux's vxlan device. Those of them that are about
-// the bridge's own configuration (vxlan_bridge_1q.sh's VLAN to VNI mapping,
-// vxlan_fdb_veto.sh, q-in-vni) have no counterpart here.
+// The cases of Linux's own selftests of VXLAN forwarding
+// (tools/testing/selftests/net/forwarding: vxlan_bridge_1d.sh,
+// vxlan_bridge_1d_port_8472.sh, vxlan_reserved.sh) hold for weft next to Linux's
+// vxlan device. Cases about the bridge's own configuration (the VLAN to VNI mapping
+// of vxlan_bridge_1q.sh, vxlan_fdb_veto.sh, q-in-vni) do not apply here.
 func TestLinuxForwardingCases(t *testing.T) {
 	s := newSite(t)
 	c := &forwarding{site: s, wire: s.peer.Raw("u0"), guestWire: s.guest.Raw("eth0"), port: 4789}
@@ -47,11 +47,11 @@ type forwarding struct {
 	port            int
 }
 
-// others are remotes that nobody has: what is replicated to them is seen on the
-// wire, where their neighbours are known.
+// others are remotes without a host. Their neighbours are configured, so that the
+// wire shows frames replicated to them.
 var others = []string{"172.16.0.3", "172.16.0.4"}
 
-// overlay makes the overlay port anew, under normal, with options.
+// overlay adds the overlay port again with options, under action normal.
 func (c *forwarding) overlay(options ...string) {
 	c.t.Helper()
 	c.weft.TryWeft("del-port", "overlay")
@@ -64,8 +64,8 @@ func (c *forwarding) overlay(options ...string) {
 		"remote=" + strings.Join(append([]string{peerIP}, others...), ",")}, options...)...)
 }
 
-// to waits for a datagram of the tunnel to a remote whose inner frame match takes,
-// and returns the outer IP header.
+// to waits for a tunnel datagram to a remote whose inner frame satisfies match, and
+// returns the outer IP header.
 func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match func(inner []byte) bool) ([]byte, bool) {
 	ip := net.ParseIP(remote).To4()
 	f, err := c.wire.Match(limit, func(f []byte) bool {
@@ -78,7 +78,8 @@ func (c *forwarding) to(t *testing.T, limit time.Duration, remote string, match 
 	return f[14:], true
 }
 
-// own is a frame of the guest's to mac, known by its number.
+// own returns a frame from the guest to mac with a number in it, and a function that
+// recognizes the frame.
 func own(t *testing.T, mac string, number int) ([]byte, func([]byte) bool) {
 	frame := udpFrameFrom(t, guestMAC, number)
 	dst, err := net.ParseMAC(mac)
@@ -94,7 +95,7 @@ func (c *forwarding) remoteMAC() string {
 	return strings.TrimSpace(out)
 }
 
-// flood: what is for nobody known goes to every remote once.
+// flood: a frame to an unknown address goes to every remote once.
 func (c *forwarding) flood(t *testing.T) {
 	for n, mac := range []string{"02:00:00:00:0e:01", "ff:ff:ff:ff:ff:ff"} {
 		frame, same := own(t, mac, 7200+n)
@@ -109,7 +110,7 @@ func (c *forwarding) flood(t *testing.T) {
 	}
 }
 
-// unicast: what is for an address that was learnt goes to its VTEP alone.
+// unicast: a frame to a learned address goes to its VTEP only.
 func (c *forwarding) unicast(t *testing.T) {
 	ping(t, c.remote, guestIP, 1)
 	frame, same := own(t, c.remoteMAC(), 7210)
@@ -124,15 +125,15 @@ func (c *forwarding) unicast(t *testing.T) {
 	}
 }
 
-// icmp is what one ping looks like inside.
+// icmp reports whether an inner frame is a ping.
 func icmp(inner []byte) bool {
 	return len(inner) > 34 && inner[12] == 8 && inner[13] == 0 && inner[23] == 1
 }
 
-// outerOf pings with further arguments and returns the outer IP header.
+// outerOf pings with further arguments and returns the outer IP header of a ping.
 func (c *forwarding) outerOf(t *testing.T, args ...string) []byte {
 	t.Helper()
-	wire := c.peer.Raw("u0") // nothing from before
+	wire := c.peer.Raw("u0") // a new socket, without earlier frames
 	ping(t, c.guest, remoteIP, 1, args...)
 	was := c.wire
 	c.wire = wire
@@ -171,7 +172,7 @@ func (c *forwarding) tos(t *testing.T) {
 	}
 }
 
-// ecnEncap: the outer ECN field is the inner one (RFC 6040 section 4.1), whatever
+// ecnEncap: the outer ECN field equals the inner one (RFC 6040 section 4.1), whatever
 // the TOS.
 func (c *forwarding) ecnEncap(t *testing.T) {
 	for _, option := range []string{"tos=0", "tos=inherit"} {
@@ -185,7 +186,7 @@ func (c *forwarding) ecnEncap(t *testing.T) {
 	}
 }
 
-// encapsulated is a datagram of the peer's to the guest, with an outer TOS and a
+// encapsulated returns a datagram from the peer to the guest with an outer TOS and a
 // VXLAN header.
 func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner []byte) []byte {
 	mac := func(h *lab.Host) net.HardwareAddr {
@@ -202,7 +203,8 @@ func (c *forwarding) encapsulated(t *testing.T, tos byte, header uint64, inner [
 		gopacket.Payload(append(binary.BigEndian.AppendUint64(nil, header), inner...)))
 }
 
-// innerWithTOS is a small datagram for the guest, known by its number.
+// innerWithTOS returns a small datagram to the guest with a number that identifies
+// it.
 func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 	dst, _ := net.ParseMAC(guestMAC)
 	eth := crafted(layers.EthernetTypeIPv4)
@@ -215,7 +217,7 @@ func innerWithTOS(t *testing.T, tos byte, number int) []byte {
 }
 
 // arrives sends a datagram to the switch and returns the inner IP header that the
-// guest gets, nil if it gets none.
+// guest receives, or nil.
 func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte, number int) []byte {
 	if err := c.wire.Send(datagram); err != nil {
 		t.Fatal(err)
@@ -231,10 +233,10 @@ func (c *forwarding) arrives(t *testing.T, limit time.Duration, datagram []byte,
 
 const plainHeader = 0x08<<56 | siteVNI<<8
 
-// ecnDecap: the table of INET_ECN_decapsulate and RFC 6040 section 4.2.
+// ecnDecap: decapsulation follows RFC 6040 section 4.2 and INET_ECN_decapsulate.
 func (c *forwarding) ecnDecap(t *testing.T) {
 	const drop = 0xff
-	want := [4][4]byte{ // inner, then outer: Not-ECT, ECT(1), ECT(0), CE
+	want := [4][4]byte{ // rows: inner, columns: outer; order Not-ECT, ECT(1), ECT(0), CE
 		0: {0, 0, 0, drop}, 1: {1, 1, 1, 3}, 2: {2, 1, 2, 3}, 3: {3, 3, 3, 3},
 	}
 	before := drops(c.weft, "bad-ecn")
@@ -263,7 +265,8 @@ func (c *forwarding) ecnDecap(t *testing.T) {
 	}
 }
 
-// reserved: bits that RFC 7348 reserves are ignored, or refused, as reserved= says.
+// reserved: the option reserved= selects whether bits reserved by RFC 7348 are
+// ignored or make a frame invalid.
 func (c *forwarding) reserved(t *testing.T) {
 	number := 7400
 	for _, v := range []struct {
@@ -288,7 +291,8 @@ func (c *forwarding) reserved(t *testing.T) {
 	}
 }
 
-// learning: with it off, what is for an address that has sent goes to all still.
+// learning: without learning, a frame to an address that has sent frames still goes
+// to all remotes.
 func (c *forwarding) learning(t *testing.T) {
 	c.overlay("learning=off")
 	reach(t, c.remote, guestIP)
@@ -303,8 +307,8 @@ func (c *forwarding) learning(t *testing.T) {
 	}
 }
 
-// multicast: what is for all goes to the group, once, from either side; what is
-// known goes to its VTEP.
+// multicast: either side sends a broadcast to the group once, and a frame to a known
+// address to its VTEP.
 func (c *forwarding) multicast(t *testing.T) {
 	const group = "239.1.1.1"
 	vx := fmt.Sprint("vx", siteVNI)
@@ -313,7 +317,7 @@ func (c *forwarding) multicast(t *testing.T) {
 	c.peer.Run("ip", "link", "set", vx, "mtu", fmt.Sprint(guestMTU), "master", fmt.Sprint("br", siteVNI), "up")
 	c.weft.Weft("del-port", "overlay")
 	c.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+group, "dev=u0")
-	for _, h := range []*lab.Host{c.guest, c.remote} { // each asks for the other, over the group
+	for _, h := range []*lab.Host{c.guest, c.remote} { // each asks for the other by ARP over the group
 		h.Run("ip", "neighbour", "flush", "dev", "eth0")
 	}
 	reach(t, c.remote, guestIP)
@@ -355,7 +359,7 @@ func (c *forwarding) otherPort(t *testing.T) {
 	ping(t, c.guest, remoteIP, 2)
 }
 
-// external: one device of Linux's for all VNIs and remotes, which routes tell it.
+// external: one Linux device serves all VNIs and remotes, which its routes select.
 func (c *forwarding) external(t *testing.T) {
 	c.port = 4789
 	c.overlay()
@@ -369,7 +373,7 @@ func (c *forwarding) external(t *testing.T) {
 	ping(t, c.guest, "10.0.0.50", 3)
 }
 
-// vteps: two addresses of one host are the ends of two tunnels of one VNI.
+// vteps: two addresses of one host are the ends of two tunnels with one VNI.
 func (c *forwarding) vteps(t *testing.T) {
 	c.host.Address("u0", "172.16.0.11/24")
 	c.weft.Weft("del-port", "overlay")
@@ -395,8 +399,8 @@ func (c *forwarding) vteps(t *testing.T) {
 	}
 }
 
-// busyPolling: the same uplink, served in the worker's system calls; what it set on
-// the device is put back.
+// busyPolling: the uplink works if the worker's system calls poll the device, and the
+// device's settings are restored afterwards.
 func (c *forwarding) busyPolling(t *testing.T) {
 	c.weft.Weft("del-port", "uplink")
 	c.weft.Weft("add-port", "uplink", "type=af_xdp", "dev=u0", "busy_poll=50")

@@ -13,9 +13,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// A guest that is bound to its addresses talks over IPv4 and IPv6 with the kernel's own
-// ARP, neighbour discovery and duplicate address detection; with any other address its
-// kernel reaches nobody, and every refused frame is counted.
+// A guest that is bound to its addresses talks over IPv4 and IPv6 with the kernel's
+// own ARP, neighbour discovery and duplicate address detection. With any other
+// address it reaches nobody, and every refused frame is counted.
 func TestBoundGuest(t *testing.T) {
 	l := newLab(t)
 	host, good, other := l.Host("host"), l.Host("good"), l.Host("other")
@@ -56,7 +56,8 @@ func TestBoundGuest(t *testing.T) {
 	good.Run("ip", "address", "add", "fd00::9/64", "dev", "eth0", "nodad")
 	silent("another IPv6 source", "fd00::2", "-I", "fd00::9")
 	good.Run("ip", "address", "del", "fd00::9/64", "dev", "eth0")
-	// Its kernel answers questions for the other address too: nobody hears it.
+	// The guest's kernel answers ARP requests for the other address, but nobody
+	// receives the answers.
 	if p, err := lab.Ping(other, "10.0.0.9", 2); err != nil || p.Received != 0 {
 		t.Errorf("an address that is not bound answers: %+v, %v", p, err)
 	}
@@ -82,15 +83,15 @@ func spoofed(t *testing.T, d *lab.Daemon, port string) uint64 {
 	return portOf(t, d, port).Stats.RxDrops["spoofed"]
 }
 
-// etherFrame is a small frame for nobody's protocol.
+// etherFrame returns a small frame with an unused EtherType.
 func etherFrame(dst, src string, size int) []byte {
 	d, _ := net.ParseMAC(dst)
 	s, _ := net.ParseMAC(src)
 	return append(append(append(d, s...), 0x88, 0xb5), make([]byte, size-14)...)
 }
 
-// Attack 6: a guest of VNI 5 sends with the address of a guest of VNI 7. A port without
-// a VNI reaches the guest of VNI 7 as before, and the one of VNI 5 hears nothing of it.
+// Attack 6: a guest of VNI 5 sends with the MAC address of a guest of VNI 7. A port
+// without a VNI still reaches the guest of VNI 7, and the attacker receives nothing.
 func TestAddressOfAnotherVNI(t *testing.T) {
 	l := newLab(t)
 	host, trunk, victim, thief := l.Host("host"), l.Host("trunk"), l.Host("victim"), l.Host("thief")
@@ -155,8 +156,9 @@ func limitRow(t *testing.T, d *lab.Daemon, name, holder string) (row api.Limit) 
 	return row
 }
 
-// Attack 10: one guest invents sources as fast as it can. Frames between two others
-// never reach it, and the table keeps their addresses; two workers learn at once.
+// Attack 10: a guest invents source addresses as fast as possible. Frames between two
+// other guests never reach it, and the table keeps their addresses. Two workers learn
+// at the same time.
 func TestInventedSources(t *testing.T) {
 	l := newLab(t)
 	host, one, two, thief := l.Host("host"), l.Host("one"), l.Host("two"), l.Host("thief")
@@ -188,7 +190,7 @@ func TestInventedSources(t *testing.T) {
 	ping(t, one, "10.0.0.2", 50)
 	close(stop)
 	<-ended
-	// The guests' frames are ICMP; none may have come to the attacker.
+	// The guests' frames are ICMP; the attacker must not receive any.
 	if _, err := x.Match(silence, func(f []byte) bool {
 		return len(f) > 34 && f[12] == 8 && f[13] == 0 && bytes.Equal(f[26:29], []byte{10, 0, 0})
 	}); err == nil {
@@ -212,8 +214,8 @@ func TestInventedSources(t *testing.T) {
 	t.Logf("%d frames sent, %d addresses learnt, %d refused", sent, row.Used, row.Refused)
 }
 
-// A bound guest's established connection, whose frames are looked up once, lets no
-// frame of another sender pass: neither of the guest nor of another port.
+// A bound guest's established connection, whose frames need one lookup only, passes
+// no frame of another sender, neither from the guest itself nor from another port.
 func TestBoundConnection(t *testing.T) {
 	l := newLab(t)
 	host, good, other, third := l.Host("host"), l.Host("good"), l.Host("other"), l.Host("third")
@@ -253,7 +255,7 @@ func TestBoundConnection(t *testing.T) {
 		carry(o, g, back)
 	}
 	stolen := bytes.Clone(there)
-	stolen[11]++ // its source MAC address, in the same connection
+	stolen[11]++ // change the source MAC address within the connection
 	for range 10 {
 		if err := g.Send(stolen); err != nil {
 			t.Fatal(err)

@@ -19,8 +19,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// background starts the client and waits until it has printed ready, which it
-// does once what it asks for is in force.
+// background starts the client and waits for the output ready, which the client
+// prints once its request is in force.
 func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.Process {
 	t.Helper()
 	p := d.Host.Start(append([]string{d.Binary("weft"), "--socket", d.Socket}, args...)...)
@@ -33,7 +33,7 @@ func background(t *testing.T, d *lab.Daemon, ready string, args ...string) *lab.
 	return p
 }
 
-// finished waits for a command in the background to end by itself.
+// finished waits for the end of a background command and returns its output.
 func finished(t *testing.T, p *lab.Process) string {
 	t.Helper()
 	if err := p.Wait(settle); err != nil {
@@ -42,7 +42,7 @@ func finished(t *testing.T, p *lab.Process) string {
 	return p.Output()
 }
 
-// trace says of a made-up frame what then happens to a real one.
+// trace predicts for a made-up frame the treatment of a real one.
 func TestTrace(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("del-flows")
@@ -77,7 +77,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// A live trace tells of the frame that missed, and of those behind it.
+// A live trace shows the frame that missed and the following ones.
 func TestTraceLive(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "waiting", "trace", "--live", "-c", "2", "udp,tp_dst=1003", "--json")
@@ -102,8 +102,8 @@ func TestTraceLive(t *testing.T) {
 	}
 }
 
-// A capture is a file that another program reads: every frame of the port, both
-// ways, with what became of it, and what an uplink's tunnel has around it.
+// Another program reads a capture. The capture has every frame of the port in both
+// directions with its verdict, and the tunnel headers on an uplink.
 func TestCapture(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1002,actions=drop")
@@ -140,7 +140,7 @@ func TestCapture(t *testing.T) {
 		{"drops", "guest", []string{"300  port guest: dropped: flow-drop"}},
 	}
 	for i, c := range captures {
-		eventually(t, func() error { // frames are shown a moment after they have gone
+		eventually(t, func() error { // the capture shows frames a moment after they passed
 			if n := shown(file(c.file)); n < len(c.want) {
 				return fmt.Errorf("%d frames in the capture of %s, want %d", n, c.file, len(c.want))
 			}
@@ -162,13 +162,13 @@ func TestCapture(t *testing.T) {
 			t.Errorf("capture of %s: no interface %s in\n%s", c.file, c.port, text)
 		}
 	}
-	// Nobody captures any more, and the frames go on.
+	// Frames still pass after the capture.
 	reach(t, s.guest, remoteIP)
 }
 
-// shown counts the crafted frames in a pcapng file so far.
+// shown returns the number of crafted frames in a pcapng file so far.
 func shown(name string) (n int) {
-	const enhancedPacket = 6 // section 4.3 of the pcapng draft
+	const enhancedPacket = 6 // block type of section 4.3 of the pcapng draft
 	text, _ := os.ReadFile(name)
 	addresses := append(net.ParseIP(craftedSrcIP).To4(), net.ParseIP(craftedDstIP).To4()...)
 	for len(text) >= 8 {
@@ -184,7 +184,7 @@ func shown(name string) (n int) {
 	return n
 }
 
-// A capture sees no frame twice and none is lost, while the engine dies under it.
+// A capture misses no frame and repeats none while the engine is killed.
 func TestCaptureThroughEngineDeath(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "capturing", "capture", "guest", "-c", "9")
@@ -198,14 +198,14 @@ func TestCaptureThroughEngineDeath(t *testing.T) {
 	})
 	s.weft.KillEngine()
 	reach(t, s.guest, remoteIP)
-	ping(t, s.guest, remoteIP, 3) // more than what the guests' kernels say of their own accord
+	ping(t, s.guest, remoteIP, 3) // more than the frames that the guests' kernels send on their own
 	if out := finished(t, p); !strings.Contains(out, "icmp") || !strings.Contains(out, "9 frames captured, 0 lost") {
 		t.Error(out)
 	}
 }
 
-// replace-flows leaves what stays alone, counts included; diff-flows tells what
-// it would do; a file with a wrong line changes nothing.
+// replace-flows keeps unchanged flows and their counters. diff-flows shows the
+// changes that replace-flows would make. A file with a wrong line changes nothing.
 func TestReplaceAndDiffFlows(t *testing.T) {
 	s := newSite(t)
 	send(t, s.guest.Raw("eth0"), udpFrame(t, 1001, 100), 10)
@@ -244,8 +244,8 @@ func TestReplaceAndDiffFlows(t *testing.T) {
 	}
 }
 
-// A monitor tells of flows as they come, change, time out and go, with their last
-// counts, and of ports.
+// A monitor reports ports, and flows when they are added, changed, expired and
+// deleted, with their last counters.
 func TestMonitor(t *testing.T) {
 	s := newSite(t)
 	p := background(t, s.weft, "monitoring", "monitor")
@@ -277,7 +277,7 @@ func TestMonitor(t *testing.T) {
 	finished(t, p)
 }
 
-// metricsOf is what the daemon tells Prometheus over its socket.
+// metricsOf returns the metrics that the daemon serves to Prometheus over its socket.
 func metricsOf(t *testing.T, d *lab.Daemon) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -295,7 +295,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 	return string(text)
 }
 
-// top shows what is under way, and metrics count it.
+// top shows the present traffic, and metrics count it.
 func TestTop(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -12,8 +12,8 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 is newSite over an IPv6 underlay; the peer's vxlan device has
-// further options, and the overlay port, too.
+// newSite6 is newSite over an IPv6 underlay. overlay and device are further options
+// of the overlay port and of the peer's vxlan device.
 func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)
@@ -26,7 +26,7 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	s.host.Address("u0", hostIP6+"/64")
 	s.peer.Address("u0", peerIP6+"/64")
 	s.peer.LinuxVTEP(s.remote, remoteIP+"/24", siteVNI, guestMTU, "u0", peerIP6, hostIP6)
-	if len(device) > 0 { // the device's flags are settled when it is made
+	if len(device) > 0 { // flags of a vxlan device cannot change after its creation
 		vx := fmt.Sprint("vx", siteVNI)
 		s.peer.Run("ip", "link", "delete", vx)
 		s.peer.Run(append([]string{"ip", "link", "add", vx, "type", "vxlan", "id", fmt.Sprint(siteVNI),
@@ -42,8 +42,8 @@ func newSite6(t *testing.T, overlay []string, device ...string) *site {
 	return s
 }
 
-// Linux's VTEP as it is by default drops VXLAN over IPv6 without a UDP checksum:
-// the switch sends one.
+// Linux's VTEP by default drops VXLAN over IPv6 without a UDP checksum. The switch
+// sends one.
 func TestUnderlay6(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6})
 	reach(t, s.guest, remoteIP)
@@ -55,10 +55,10 @@ func TestUnderlay6(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 	flood(t, s.remote, s.guest, guestIP)
 	flood(t, s.guest, s.remote, remoteIP, "-u", "-b", "50M")
-	ping(t, s.host, peerIP6, 2) // the kernel's own
+	ping(t, s.host, peerIP6, 2) // the host's own traffic
 }
 
-// The remote by flow, and a checksum of 0 where the other side takes it.
+// Flows choose the remote, and a checksum of 0 passes if the other side accepts it.
 func TestUnderlay6ByFlow(t *testing.T) {
 	s := newSite6(t, []string{"vni=flow", "remote=flow", "udp_csum=off"}, "udp6zerocsumrx")
 	s.weft.Weft("del-flows")
@@ -69,8 +69,8 @@ func TestUnderlay6ByFlow(t *testing.T) {
 	flood(t, s.guest, s.remote, remoteIP)
 }
 
-// Without a checksum that Linux drops nothing arrives, which is what makes the
-// tests above mean something.
+// Nothing arrives without a checksum that Linux requires. This shows that the tests
+// above can fail.
 func TestUnderlay6ZeroChecksum(t *testing.T) {
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6, "udp_csum=off"})
 	if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -78,7 +78,7 @@ func TestUnderlay6ZeroChecksum(t *testing.T) {
 	}
 }
 
-// Settings of the outer header over IPv4, as they are on the wire.
+// Options of the overlay port set the outer header over IPv4.
 func TestOuterSettings(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -89,7 +89,7 @@ func TestOuterSettings(t *testing.T) {
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
 	wire := s.peer.Raw("u0")
-	reach(t, s.guest, remoteIP) // Linux verifies a checksum that is there
+	reach(t, s.guest, remoteIP) // Linux verifies a checksum that is present
 	ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 	f, err := wire.Match(settle, func(f []byte) bool {
 		return len(f) > 42 && f[12] == 8 && f[13] == 0 && f[23] == 17 && f[36] == 4789>>8 && f[37] == 4789&0xff

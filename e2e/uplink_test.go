@@ -10,14 +10,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// The kernel keeps what is its own on the uplink: while the switch runs, when
-// it is killed with all its processes, and when it is there again.
+// The kernel keeps its own traffic on the uplink while the switch runs, after all
+// processes of the switch are killed, and after the switch restarts.
 func TestKernelTrafficOnUplink(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	kernelTraffic(t, s, "the switch runs")
 
-	// A TCP connection to the host, and pings of it, across the switch's death.
+	// A TCP connection to the host and pings of the host survive the switch's death.
 	s.host.ServeIperf("5190")
 	tcp := s.peer.Start("iperf3", "-c", hostIP, "-p", "5190", "-t", "4", "-b", "50M", "--connect-timeout", "10000")
 	pings := s.peer.Start("ping", "-n", "-i", "0.05", "-W", "10", "-c", "80", hostIP)
@@ -52,12 +52,12 @@ func kernelTraffic(t *testing.T, s *site, when string) {
 	if err != nil || f.BitsPerSecond < 1e6 {
 		t.Errorf("TCP to the host while %s: %v, %v", when, f, err)
 	}
-	// ARP is the kernel's too.
+	// ARP belongs to the kernel as well.
 	s.peer.Run("ip", "neighbour", "flush", "dev", "u0")
 	ping(t, s.peer, hostIP, 1)
 }
 
-// A daemon that is asked to end takes its XDP program with it, and its ports.
+// A daemon that is asked to end removes its XDP program and its ports.
 func TestCleanExit(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -74,7 +74,7 @@ func TestCleanExit(t *testing.T) {
 	reach(t, s.guest, remoteIP)
 }
 
-// del-port gives the uplink back, and add-port takes it again at once.
+// del-port releases the uplink, and add-port can take it again at once.
 func TestUplinkComesAndGoes(t *testing.T) {
 	s := newSite(t)
 	for range 3 {
@@ -110,7 +110,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	})
 }
 
-// oneLine checks that a message is one line and no stack trace.
+// oneLine returns an error unless the message is one line without a stack trace.
 func oneLine(message string) error {
 	trimmed := strings.TrimSuffix(message, "\n")
 	if trimmed == "" || strings.Contains(trimmed, "\n") || strings.Contains(trimmed, "goroutine ") {

@@ -8,10 +8,10 @@ import (
 	"weft/e2e/lab"
 )
 
-// Tags are pushed and the TTL taken down before encapsulation, and taken off behind
-// it: of small frames, of large ones and of those with an unfinished checksum. The
-// guests' kernels check every checksum. dec_ttl with push_vlan needs a match of ip or
-// ipv6, as in Open vSwitch.
+// The switch pushes tags and decrements the TTL before encapsulation, and pops the
+// tags behind the tunnel: for small frames, large ones, and frames with an unfinished
+// checksum. The guests' kernels check every checksum. dec_ttl with push_vlan needs a
+// match of ip or ipv6, as in Open vSwitch.
 //
 //	one ──tap── weftd a ── u0 ══veth══ u0 ── weftd b ──tap── two
 func TestVLANWithTTLIntoVXLAN(t *testing.T) {
@@ -24,8 +24,8 @@ func TestVLANWithTTLIntoVXLAN(t *testing.T) {
 	}
 }
 
-// vlanCase is what a switch does on the way out, how its peer knows the frames, and
-// what that does.
+// vlanCase has the actions before encapsulation, and the match and actions of the
+// peer.
 type vlanCase struct{ push, match, pop string }
 
 func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
@@ -51,7 +51,8 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 			d.Weft("add-flow", "priority=10,in_port="+name+","+ip+",actions="+c.push+",output:overlay")
 			d.Weft("add-flow", "priority=10,in_port=overlay,"+c.match+","+ip+",actions="+c.pop+",output:"+name)
 		}
-		// Neighbour discovery takes no hop: its hop limit is 255.
+		// Neighbour discovery requires a hop limit of 255, so its TTL is not
+		// decremented.
 		for _, words := range []string{"arp", "icmp6,icmp_type=135", "icmp6,icmp_type=136"} {
 			d.Weft("add-flow", "priority=20,in_port="+name+","+words+",actions="+without(c.push, "dec_ttl")+",output:overlay")
 			d.Weft("add-flow", "priority=20,in_port=overlay,"+c.match+","+words+",actions="+without(c.pop, "dec_ttl")+",output:"+name)
@@ -89,7 +90,7 @@ func vlanIntoVXLAN(t *testing.T, uplink string, c vlanCase) {
 	}
 }
 
-// without is a list of actions without one of them.
+// without returns a list of actions with one action removed.
 func without(actions, action string) string {
 	return strings.Trim(strings.ReplaceAll(","+actions+",", ","+action+",", ","), ",")
 }

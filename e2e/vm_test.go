@@ -40,7 +40,7 @@ func newVM(t *testing.T, s *site, serve bool) (*lab.VM, func() *lab.VM) {
 	return boot(), boot
 }
 
-// talk has the machine talk to both other guests.
+// talk checks traffic between the machine and both other guests.
 func talk(t *testing.T, s *site, vm *lab.VM) {
 	t.Helper()
 	reach(t, vm, remoteIP)
@@ -50,9 +50,9 @@ func talk(t *testing.T, s *site, vm *lab.VM) {
 	ping(t, s.guest, vmIP, 5, "-s", "1472", "-M", "do")
 }
 
-// A virtual machine through vhost-user, the switch serving the socket: traffic
-// both ways, an inner tag of its own kernel, and both of the switch's processes
-// killed under it.
+// A virtual machine uses vhost-user on the switch's socket: traffic in both
+// directions, an inner tag of its own kernel, and the death of each process of the
+// switch.
 func TestVM(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
@@ -85,15 +85,15 @@ func TestVM(t *testing.T) {
 		s.weft.Control().Kill()
 		s.weft.KillEngine()
 		time.Sleep(200 * time.Millisecond)
-		s.weft.Start() // QEMU connects again, once a second
+		s.weft.Start() // QEMU reconnects once a second
 		s.readdress()
 		reach(t, vm, remoteIP)
 	})
 	talk(t, s, vm)
 }
 
-// vmOutage pings from the machine while something happens, and says how long it
-// was cut off. A TCP connection of the machine must live through it.
+// vmOutage pings from the machine while happens runs and returns the length of the
+// outage. A TCP connection of the machine must survive.
 func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	t.Helper()
 	const pings = 100
@@ -125,8 +125,8 @@ func vmOutage(t *testing.T, s *site, vm *lab.VM, happens func()) time.Duration {
 	return outage
 }
 
-// A machine with two queue pairs, both in use: QEMU tells of its memory once for
-// each. The second pair is turned on by the guest, later.
+// A machine uses two queue pairs. QEMU sends its memory table once for each. The
+// guest enables the second pair later.
 func TestVMQueues(t *testing.T) {
 	s := newSite(t)
 	if !lab.Have("qemu-system-x86_64") {
@@ -141,7 +141,7 @@ func TestVMQueues(t *testing.T) {
 	talk(t, s, vm)
 	vm.Run("ethtool", "-L", "eth0", "combined", "2")
 	talk(t, s, vm)
-	// A queue each of many connections, in both directions.
+	// Eight connections in both directions use all queues.
 	flood(t, vm, s.guest, guestIP, "-P", "8")
 	flood(t, s.guest, vm, vmIP, "-P", "8")
 	for _, name := range []string{"tx0", "tx1"} {
@@ -160,7 +160,7 @@ func TestVMQueues(t *testing.T) {
 	}
 }
 
-// queuePackets is the driver's own count of a queue.
+// queuePackets returns the driver's packet counter of a queue.
 func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	t.Helper()
 	stats := vm.Run("ethtool", "-S", "eth0")
@@ -175,8 +175,8 @@ func queuePackets(t *testing.T, vm *lab.VM, queue string) (n int) {
 	return 0
 }
 
-// QEMU serving the socket, the switch the client; the guest reboots, and goes
-// and comes back.
+// QEMU serves the socket and the switch is the client. The guest reboots, and the
+// machine ends and returns.
 func TestVMComesAndGoes(t *testing.T) {
 	s := newSite(t)
 	vm, boot := newVM(t, s, true)
@@ -187,7 +187,7 @@ func TestVMComesAndGoes(t *testing.T) {
 	talk(t, s, vm)
 
 	vm.Kill()
-	reach(t, s.guest, remoteIP) // the others do not notice
+	reach(t, s.guest, remoteIP) // the other guests are not affected
 	eventually(t, func() error {
 		if p := portOf(t, s.weft, "vm"); p.State == "up" {
 			return fmt.Errorf("port vm is %s (%s) without a machine", p.State, p.Detail)
@@ -199,8 +199,9 @@ func TestVMComesAndGoes(t *testing.T) {
 	flood(t, vm, s.remote, remoteIP)
 }
 
-// Two machines on one switch: guest memory to guest memory, an inner tag of
-// their own kernels, and one that stands still while the other goes on.
+// Two machines on one switch: frames go from guest memory to guest memory, with an
+// inner tag of their own kernels. A machine that stands still does not stop the
+// other.
 func TestTwoMachines(t *testing.T) {
 	s := newSite(t)
 	vm, _ := newVM(t, s, false)
@@ -214,7 +215,7 @@ func TestTwoMachines(t *testing.T) {
 	was := portOf(t, s.weft, "vm").Stats
 	flood(t, vm, other, otherIP)
 	flood(t, s.guest, other, otherIP)
-	flood(t, s.remote, other, otherIP) // coalesced out of the tunnel
+	flood(t, s.remote, other, otherIP) // frames from the tunnel are coalesced
 	now := portOf(t, s.weft, "vm").Stats
 	if n, bytes := now.RxPackets-was.RxPackets, now.RxBytes-was.RxBytes; bytes < 4000*n {
 		t.Errorf("the machine sent %d frames of %d bytes in all: no large ones", n, bytes)
@@ -234,7 +235,7 @@ func TestTwoMachines(t *testing.T) {
 	ping(t, vm, "10.5.0.2", 5, "-s", "1472", "-M", "do")
 
 	other.Pause()
-	for range 5 { // its queue fills
+	for range 5 { // fill its queue
 		lab.Ping(s.guest, otherIP, 1)
 	}
 	ping(t, vm, remoteIP, 5)

@@ -10,7 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// A guest of weft and one behind Linux's own vxlan device reach each other.
+// A guest of weft and a guest behind Linux's own vxlan device reach each other.
 func TestLinuxVXLAN(t *testing.T) {
 	s := newSite(t)
 	up := portOf(t, s.weft, "uplink")
@@ -25,7 +25,7 @@ func TestLinuxVXLAN(t *testing.T) {
 		ping(t, s.guest, remoteIP, 3, "-s", "0")
 		ping(t, s.remote, guestIP, 3, "-s", "0")
 	})
-	t.Run("largest", func(t *testing.T) { // 1472 + 8 + 20 is the guests' MTU
+	t.Run("largest", func(t *testing.T) { // 1472 + 8 + 20 bytes is the guests' MTU
 		ping(t, s.guest, remoteIP, 3, "-s", "1472", "-M", "do")
 		ping(t, s.remote, guestIP, 3, "-s", "1472", "-M", "do")
 	})
@@ -53,8 +53,8 @@ func TestLinuxVXLAN(t *testing.T) {
 	})
 }
 
-// taggedFrames sends frames with an inner VLAN tag through the overlay, both
-// ways; they arrive byte for byte, up to the largest.
+// taggedFrames sends frames with an inner VLAN tag through the overlay in both
+// directions. They arrive unchanged, up to the largest size.
 func taggedFrames(t *testing.T, s *site) {
 	a, b := s.guest.Raw("eth0"), s.remote.Raw("eth0")
 	for _, way := range []struct {
@@ -76,7 +76,8 @@ func taggedFrames(t *testing.T, s *site) {
 	}
 }
 
-// Frames of another VNI reach nobody, either way, and are counted as such.
+// Frames with another VNI reach nobody, in either direction, and have their own drop
+// counter.
 func TestWrongVNI(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -85,7 +86,8 @@ func TestWrongVNI(t *testing.T) {
 	s.weft.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI+1), "remote="+peerIP)
 	s.weft.Weft("add-flow", "in_port=guest,actions=output:overlay")
 	s.weft.Weft("add-flow", "in_port=overlay,actions=output:guest")
-	// An old neighbour entry would be enough to ping by.
+	// The guests still have neighbour entries from the first ping, so that these pings
+	// need no ARP.
 	before := drops(s.weft, "no-tunnel-port")
 	for _, way := range []struct {
 		from *lab.Host
@@ -103,8 +105,7 @@ func TestWrongVNI(t *testing.T) {
 	}
 }
 
-// Where the tunnel leads is said by flows, and what came through one is matched
-// by where it came from.
+// Flows choose the tunnel's remote and VNI, and match received frames by them.
 func TestTunnelOfFlows(t *testing.T) {
 	s := newUnderlay(t)
 	s.weft = s.host.Weftd()
@@ -117,7 +118,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	ping(t, s.remote, guestIP, 3)
 	flood(t, s.guest, s.remote, remoteIP)
 
-	// The same with another VNI in the flow reaches nobody.
+	// A flow with another VNI reaches nobody.
 	s.weft.Weft("add-flow", fmt.Sprintf("in_port=guest,actions=set_field:%d->tun_id,set_field:%s->tun_dst,output:overlay", siteVNI+1, peerIP))
 	eventually(t, func() error {
 		if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
@@ -127,7 +128,7 @@ func TestTunnelOfFlows(t *testing.T) {
 	})
 }
 
-// Two weftds and the wire between them: AF_XDP or a packet socket at each end.
+// Two weftds are connected by a wire, with AF_XDP or a packet socket at each end.
 //
 //	ga ──tap── weftd a ── AF_XDP u0 ══veth══ u0 AF_XDP ── weftd b ──tap── gb
 func TestWeftToWeft(t *testing.T) {
@@ -147,7 +148,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 		remote, mac, addr string
 	}{{a, ga, "172.16.0.2", "02:00:00:00:00:0a", "10.0.0.1/24"}, {b, gb, "172.16.0.1", "02:00:00:00:00:0b", "10.0.0.2/24"}} {
 		if uplinks[i] == "af_packet" && uplinks[1-i] == "af_xdp" {
-			end.host.NoOffloads("u0") // a card would finish the checksums; a veth hands them on as they are
+			end.host.NoOffloads("u0") // a card would finish the checksums; a veth passes them on unfinished
 		}
 		d := end.host.Weftd()
 		d.Weft("add-port", "uplink", "type="+uplinks[i], "dev=u0")
@@ -161,8 +162,7 @@ func weftToWeft(t *testing.T, uplinks [2]string) {
 	flood(t, gb, ga, "10.0.0.1", "-u", "-b", "50M")
 }
 
-// The outer header is what RFC 7348 section 5 asks for: seen on the wire, by
-// another than the peer's kernel.
+// The outer header on the wire conforms to RFC 7348 section 5.
 func TestOuterHeader(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -215,7 +215,7 @@ func checkOuter(t *testing.T, f []byte, innerLen int) {
 	}
 }
 
-// sum16 is the ones' complement sum of RFC 1071, not complemented.
+// sum16 returns the ones' complement sum of RFC 1071, not inverted.
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -227,9 +227,8 @@ func sum16(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// The kernel's neighbour table decides where a tunnel's frames go, and weft
-// makes the kernel look: the first frame towards a peer nobody has talked to
-// yet arrives.
+// The kernel's neighbour table directs a tunnel's frames. weft makes the kernel
+// resolve a neighbour, so that the first frame to a new peer arrives.
 func TestUnresolvedNeighbour(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
@@ -242,7 +241,7 @@ func TestUnresolvedNeighbour(t *testing.T) {
 	if _, err := got.Match(settle, func(f []byte) bool { return bytes.Equal(f, frame) }); err != nil {
 		t.Errorf("the frame that found no neighbour: %v", err)
 	}
-	// A peer that moves to another address of its link is followed.
+	// The tunnel follows a peer whose MAC address changes.
 	s.peer.Run("ip", "link", "set", "u0", "address", "02:00:00:00:99:99")
 	time.Sleep(100 * time.Millisecond)
 	reach(t, s.peer, hostIP)

@@ -15,8 +15,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// workerThread is the thread of the engine that may run on the first worker's core
-// alone.
+// workerThread returns the engine's thread that is pinned to the first worker's core.
 func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	t.Helper()
 	now := show(d)
@@ -36,13 +35,13 @@ func workerThread(t *testing.T, d *lab.Daemon) (tid int) {
 	return 0
 }
 
-// halt stops one thread as a debugger does, until its process ends or the test does.
+// halt stops one thread as a debugger does, until its process or the test ends.
 func halt(t *testing.T, tid int) {
 	t.Helper()
 	halted, done := make(chan error), make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	go func() {
-		runtime.LockOSThread() // the tracer; it ends with the goroutine
+		runtime.LockOSThread() // this thread is the tracer; it ends with its goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -55,9 +54,8 @@ func halt(t *testing.T, tid int) {
 	}
 }
 
-// A worker that stands still is replaced with its engine: the port that it had in
-// hand says why it is out and comes back by itself, and requests are answered
-// meanwhile.
+// The engine of a hung worker is replaced. The port that the worker served says why
+// it is down and recovers by itself. The daemon answers requests meanwhile.
 func TestHungWorker(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
