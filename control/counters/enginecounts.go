@@ -7,10 +7,10 @@ import (
 	"weft/internal/shm"
 )
 
-// The counters of workers and ports are arrays of 64-bit words that the workers add to
-// and control sums, word by word.
+// The counters of workers and ports are arrays of 64-bit words. The workers increase
+// them, and control sums them word by word.
 
-// AddPort adds (sign 1) or takes away (sign -1) from, word by word.
+// AddPort adds from to to, word by word (sign 1), or subtracts it (sign -1).
 func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
 	Add(shm.Words(to), shm.Words(from), sign)
 }
@@ -21,7 +21,8 @@ func Add(to, from []uint64, sign int64) {
 	}
 }
 
-// Fold adds what an engine counted: it is dead, and its memory goes.
+// Fold adds the counters of a dead engine to the region, before the engine's memory
+// is released.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for number := range sh.Ports {

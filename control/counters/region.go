@@ -1,13 +1,13 @@
-// Package counters is the memory in which control keeps what was counted: by rules, by
-// engines that are dead, and how much of each megaflow's statistics has been credited
-// to rules. The engine keeps the memory while control is away, so that a control
-// process that is killed takes nothing with it.
+// Package counters is the memory in which control keeps counters: those of rules and
+// of dead engines, and how much of each megaflow's statistics has been credited to
+// rules. The engine keeps the memory while there is no control process, so the
+// counters survive a killed control process.
 //
-// A credit changes several counts. A journal of their next values makes it one step:
-// the process that opens the region next finishes a credit that was begun.
+// A credit changes several counters. A journal of their next values makes it atomic:
+// the next process that opens the region finishes a credit that was interrupted.
 //
-// A Region has no lock of its own: it is guarded by the pipeline's lock, held for
-// writing, and its rows of tunnels by the lock of the underlay's templates.
+// A Region has no lock of its own. The pipeline's lock, held for writing, guards it;
+// the lock of the underlay's templates guards the rows of tunnels.
 package counters
 
 import (
@@ -26,55 +26,55 @@ const (
 	magic   = 0x7765_6674_6374_7273 // "weftctrs"
 	version = 1
 
-	// MaxRules is the number of flows.
+	// MaxRules is the number of flows. Further flows are refused.
 	MaxRules = 1 << 20
-	// MaxPlaces is the number of rule slots in the region: one change may replace all
-	// flows, and those that go keep theirs until no megaflow counts for them.
+	// MaxPlaces is the number of rule slots in the region. One change may replace all
+	// flows, and removed flows keep their slots until no megaflow counts for them.
 	MaxPlaces = 2 * MaxRules
-	// maxJournal is the number of rules that one credit changes in one step;
-	// translations that touch more are credited in several.
+	// maxJournal is the number of rules that one credit changes atomically. A
+	// translation with more rules is credited in several steps.
 	maxJournal = 512
-	// SlotRules is the number of rules noted with a megaflow slot. A megaflow of
-	// more, removed and not yet credited when control dies, loses what it
-	// counted since the last second.
+	// SlotRules is the number of rules stored for a megaflow slot. A megaflow with
+	// more rules loses its counts of the last second if it is removed and control
+	// dies before it is credited.
 	SlotRules = 9
 )
 
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is above every megaflow slot that was ever used, so that the next
-	// control process need not touch the memory of the others.
+	// Slots is higher than every megaflow slot ever used, so that the next control
+	// process need not touch the memory of the other slots.
 	Slots uint64
 }
 
-// Rule has the statistics of one rule; its index is the rule's place.
+// Rule has the statistics of one rule. Its index is the rule's slot.
 type Rule struct {
 	Packets, Bytes        uint64
 	CreatedNS, ModifiedNS uint64 // CLOCK_MONOTONIC
-	UsedNS                uint64 // CLOCK_MONOTONIC, 0: never
-	// IdleTimeout and HardTimeout are the rule's in seconds, which fin_timeout may
-	// have shortened; 0: as in its text.
+	UsedNS                uint64 // CLOCK_MONOTONIC; 0: never
+	// IdleTimeout and HardTimeout are the rule's timeouts in seconds after
+	// fin_timeout has shortened them; 0: as in the rule's text.
 	IdleTimeout, HardTimeout uint16
 	_                        [20]byte
 }
 
-// Slot says how much of a megaflow's statistics, summed over the workers, has been
-// credited, and to which places.
+// Slot stores how much of a megaflow's statistics, summed over the workers, has been
+// credited, and to which rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // 0: nothing to credit; above slotRules: not all are noted
-	// Generation is flowtable.Flow.Generation while this use of the slot is
-	// installed, in every worker. Statistics under another are not its own.
+	RuleCount      uint32 // 0: nothing to credit; more than SlotRules: not all rules are stored
+	// Generation is flowtable.Flow.Generation of this use of the slot, in every
+	// worker. Statistics of another generation belong to another megaflow.
 	Generation uint32
 	Rules      [SlotRules]uint32
 	_          [4]byte
 }
 
 type journal struct {
-	State          atomic.Uint64 // 1: what follows is whole and to be carried out
-	Slot           uint64        // flowtable.NoSlot: none
-	Packets, Bytes uint64        // of the slot
+	State          atomic.Uint64 // 1: the journal is complete and must be applied
+	Slot           uint64        // flowtable.NoSlot: no megaflow slot
+	Packets, Bytes uint64        // next values of the slot
 	Count          uint64
 	Entries        [maxJournal]journalEntry
 }
@@ -84,15 +84,15 @@ type journalEntry struct {
 	Packets, Bytes, UsedNS uint64
 }
 
-// Region is the region, laid out. See the package's comment for its locks.
+// Region is the mapped memory. See the package comment for its locks.
 type Region struct {
 	region  *shm.Region
 	header  *header
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Ports and workers hold what dead engines counted; unsigned arithmetic
-	// wraps, so that a port's counts start at 0 when its number is used again.
+	// Ports and Workers have the counters of dead engines. Unsigned arithmetic wraps,
+	// so a port's counters start at 0 when its number is used again.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
@@ -113,7 +113,7 @@ func carve(l *shm.Layout, megaflows int) *Region {
 	return c
 }
 
-// New makes an empty region for caches of that many megaflow slots.
+// New makes an empty region for caches of megaflows slots.
 func New(megaflows int) (*Region, error) {
 	var l shm.Layout
 	carve(&l, megaflows)
@@ -127,8 +127,8 @@ func New(megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// Open opens a region that an earlier control process made, and
-// finishes the credit in the middle of which it died. It owns fd.
+// Open opens a region that an earlier control process made, and finishes an
+// interrupted credit. It takes ownership of fd.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {
@@ -152,7 +152,7 @@ func Open(fd, megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// replay carries out the journal, if it is whole. Doing so twice is harmless.
+// replay applies the journal if it is complete. Applying it twice is harmless.
 func (c *Region) replay() {
 	j := c.journal
 	if j.State.Load() != 1 {
@@ -170,9 +170,9 @@ func (c *Region) replay() {
 	j.State.Store(0)
 }
 
-// Credit adds packets and bytes to each of rules (slots; as often as they are
-// listed) and, with slot not flowtable.NoSlot, to what megaflow slot has been
-// credited for. usedNS is the time of the last of them.
+// Credit adds packets and bytes to each rule slot in rules, once for each time that
+// it is listed. Unless slot is flowtable.NoSlot, it also adds them to the credited
+// statistics of this megaflow slot. usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)
@@ -187,7 +187,8 @@ func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint
 	c.commit()
 }
 
-// enter adds one rule's part to the journal, to its entry if it has one.
+// enter adds one rule's packets and bytes to the journal. A rule that is in the
+// journal already keeps its entry.
 func (c *Region) enter(rule uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	for i := range j.Entries[:j.Count] {
@@ -213,8 +214,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin notes that slot's statistics start at 0 and count for rules, once it is
-// installed under generation. It must not be in any worker yet.
+// Begin records that the statistics of slot start at 0 and count for rules once it is
+// installed under generation. No worker may have the slot yet.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -223,24 +224,24 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign notes the rules that slot counts for from now on. All that it has
-// counted must have been credited.
+// Assign records the rules for which slot counts from now on. Everything counted
+// before must have been credited.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
 	atomic.StoreUint32(&s.RuleCount, uint32(len(rules)))
 }
 
-// End notes that slot is free.
+// End records that slot is free.
 func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount, 0) }
 
-// FD is the descriptor of the region, for the engine to keep.
+// FD returns the descriptor of the region, which the engine keeps.
 func (c *Region) FD() int { return c.region.FD() }
 
-// UsedSlots is above every megaflow slot that was ever used.
+// UsedSlots returns a number above every megaflow slot ever used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
-// Forget empties the rows of megaflows and tunnels: no worker has any.
+// Forget clears the rows of megaflows and tunnels. No worker may have any.
 func (c *Region) Forget() {
 	clear(c.Slots[:c.header.Slots])
 	clear(c.Tunnels)

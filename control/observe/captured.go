@@ -26,8 +26,8 @@ var captureCaches = map[datapath.CaptureCache]string{
 	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
 }
 
-// Captured describes a frame for a client, without its loss and its megaflow. wall is
-// the time at which CLOCK_MONOTONIC was 0.
+// Captured converts a frame for a client, without its loss and its megaflow. wall is
+// the wall-clock time at which CLOCK_MONOTONIC was 0.
 func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
@@ -58,7 +58,7 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 	return c
 }
 
-// PortWord is the port's name, or its number if it is gone.
+// PortWord returns the port's name, or its number if the port no longer exists.
 func PortWord(names openflow.Names, no uint32) string {
 	if name, ok := names.PortName(no); ok {
 		return name
@@ -69,7 +69,7 @@ func PortWord(names openflow.Names, no uint32) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// Parts of a key's words, as package flowtable lays them out.
+// Masks of parts of a key's words, as laid out in package flowtable.
 const (
 	keyVLAN      = 0xffff
 	keyProto     = 0xff << 56
@@ -80,7 +80,7 @@ const (
 	keyIPv6Label = 0xffffffff
 )
 
-// FrameMatch is a match of all fields that a frame has.
+// FrameMatch returns a match of all fields that a frame has.
 func FrameMatch(k *flowtable.Key) *openflow.Match {
 	var mask flowtable.Key
 	for i, word := range k {
@@ -106,22 +106,22 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	return &m
 }
 
-// Summary describes a captured frame in the words of a match: addresses and ports. A
-// malformed frame has none.
+// Summary returns the addresses and ports of a captured frame in the words of a
+// match, or "" for a malformed frame.
 func Summary(f *datapath.Capture, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()
 	copy(header[:], f.Data)
 	n := min(f.Len, len(header))
 	if n < f.Len {
-		b.AddSpan(frame, 1, uint32(f.Len-n)) // never read: no header reaches into it
+		b.AddSpan(frame, 1, uint32(f.Len-n)) // never read, because no header reaches this span
 	}
 	b.Commit(frame, n)
 	var key flowtable.Key
 	if flowtable.Extract(&b, frame, &key) != packet.DropNone {
 		return ""
 	}
-	// Addresses and ports only; the port is shown elsewhere.
+	// The input port is shown elsewhere.
 	key[flowtable.WPort] = 0
 	key[flowtable.WIP] &= keyProto | keyVLAN2
 	key[flowtable.WL4] &^= keyIPv6Label

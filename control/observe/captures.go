@@ -14,40 +14,40 @@ import (
 	"weft/internal/shm"
 )
 
-// Captures ask the workers to show frames (datapath/capture.go) and pass them on to the
-// clients that asked. Without a client the workers have no tap, and nobody reads their
-// rings.
+// Captures make the workers copy frames (datapath/capture.go) and pass the copies on
+// to clients. Without a client the workers have no tap, and nobody reads their
+// capture rings.
 
 const (
-	// captureInterval is the time between two looks at the capture rings while there is
-	// a session.
+	// captureInterval is the interval at which the capture rings are polled while
+	// there is a session.
 	captureInterval = 2 * time.Millisecond
-	// captureBacklog bounds the frames that wait for a client; further frames are lost
-	// and counted.
+	// captureBacklog bounds the frames that wait for a client. Further frames are
+	// lost and counted.
 	captureBacklog = 4096
-	// captureBacklogBytes bounds the bytes of those frames; further frames are lost, and
-	// counted.
+	// captureBacklogBytes bounds the bytes of the frames that wait for a client.
+	// Further frames are lost and counted.
 	captureBacklogBytes = 16 << 20
-	// captureChunk is the number of frames taken from a ring before the workers are
-	// released.
+	// captureChunk is the number of frames taken from a ring before the hold on the
+	// workers is released.
 	captureChunk = 256
-	// mostChunks is the number of chunks in a full ring: no frame takes less than 64
-	// bytes of it.
+	// mostChunks is the number of chunks in a full ring. A frame takes at least 64
+	// bytes.
 	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
-// Captures are the sessions of all taps. mu is taken before the engine is held.
+// Captures has the sessions of all taps. mu is taken before Engine.Hold.
 type Captures struct {
 	engine  Engine
 	log     *slog.Logger
-	lost    atomic.Uint64 // frames, of all sessions that have ended
-	refused atomic.Uint64 // sessions, for want of a tap
+	lost    atomic.Uint64 // frames lost by all sessions that have ended
+	refused atomic.Uint64 // sessions refused because no tap was free
 
 	mu       sync.Mutex
 	sessions [datapath.MaxTaps]*Session
 	active   int
 	reading  bool
-	workers  Workers // whose rings are read
+	workers  Workers // workers whose rings are read
 	rings    []*shm.Consumer
 }
 
@@ -60,11 +60,11 @@ type Session struct {
 	tap    datapath.Tap
 	index  uint32
 	frames chan datapath.Capture
-	bytes  atomic.Int64  // of the frames in the channel
-	lost   atomic.Uint64 // frames, for want of room in the channel
+	bytes  atomic.Int64  // bytes of the frames in the channel
+	lost   atomic.Uint64 // frames lost because the channel was full
 }
 
-// offer queues a frame for the client, or counts it as lost.
+// offer queues a frame for the client, or counts the frame as lost.
 func (s *Session) offer(f datapath.Capture) {
 	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
 		select {
@@ -77,7 +77,7 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin sets a tap in all workers, until End. The tap is in force when it returns.
+// Begin sets a tap in all workers, until End. The tap is active when Begin returns.
 func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,18 +91,18 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // the next engine is told by follow
+	_ = c.workers.WaitApplied() // on an error the engine has died; follow sends the tap to the next one
 	c.sessions[index] = s
 	c.active++
-	if !c.reading { // or the reader has not yet seen that there was none
+	if !c.reading { // a reader may still run that has not noticed that there was no session
 		c.reading = true
 		go c.read()
 	}
 	return s, nil
 }
 
-// End takes the tap away. Frames that the workers have still shown of it are thrown
-// away before another session can have its number.
+// End removes the session's tap. It discards the frames that the workers still copied
+// for it before another session can get its number.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,12 +115,12 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		for n := 0; n < mostChunks && c.drain(i); n++ { // others' frames may come as fast
+		for n := 0; n < mostChunks && c.drain(i); n++ { // frames of other taps may come as fast as they are drained
 		}
 	}
 }
 
-// Disarm takes away the taps that an earlier control process has left set.
+// Disarm removes the taps that an earlier control process has left set.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxTaps) {
 		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
@@ -140,8 +140,9 @@ func (c *Captures) read() {
 	}
 }
 
-// turn takes a chunk of each ring. more says that there may be more, which waits
-// until others had their chance at the locks: it may never end.
+// turn takes a chunk from each ring. again is false if there is no session left. more
+// means that a ring may have more frames; they wait for the next turn, so that others
+// can take the locks in between.
 func (c *Captures) turn() (again, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,8 +159,8 @@ func (c *Captures) turn() (again, more bool) {
 	return true, more
 }
 
-// follow turns to the present engine's workers and sends them all taps. Caller holds mu
-// and w.
+// follow switches to the present engine's workers and sends them all taps. The caller
+// holds mu and w.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -175,8 +176,8 @@ func (c *Captures) follow(w Workers) {
 	}
 }
 
-// drain passes on what worker i shows, captureChunk frames at most, and reports
-// whether there may be more.
+// drain passes on at most captureChunk frames of worker i, and reports whether there
+// may be more.
 func (c *Captures) drain(i int) bool {
 	ring := c.rings[i]
 	defer ring.Release()
@@ -200,8 +201,8 @@ func (c *Captures) drain(i int) bool {
 	return true
 }
 
-// lostOf is the number of frames that session s has not seen. Caller holds mu and
-// c.workers.
+// lostOf returns the number of frames that session s has lost. The caller holds mu
+// and c.workers.
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
@@ -210,9 +211,10 @@ func (c *Captures) lostOf(s *Session) uint64 {
 	return n
 }
 
-// Run calls each with every frame that tap sees and the number of frames lost so far,
-// and idle when there is none for the moment, until ctx ends, either fails, or limit
-// frames, unless 0, were seen. ready is called once the tap is in force.
+// Run calls each with every frame that tap selects and the number of frames lost so
+// far. It calls idle when there is no frame for the moment, and ready once the tap is
+// active. It ends when ctx ends, when a callback fails, or after limit frames (0: no
+// limit).
 func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, each func(f *datapath.Capture, lost uint64) error) error {
 	s, err := c.Begin(tap)
 	if err != nil {
@@ -244,8 +246,8 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 	return idle()
 }
 
-// Counts returns the number of sessions, and the number of frames that they and all
-// earlier ones have lost.
+// Counts returns the number of sessions, and the number of frames lost by these and
+// all earlier sessions.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +273,7 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source: the taps.
+// LimitRows is a limits.Source for the taps.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,24 +12,25 @@ import (
 )
 
 const (
-	// eventInterval is the time between two looks at the ring of connection events
-	// while there is a follower, eventChunk the most events taken at a look: 50,000 a
-	// second. Events that come faster fill the ring, where they are lost and counted.
+	// eventInterval is the interval at which the ring of connection events is polled
+	// while there is a follower. eventChunk is the number of events taken at each
+	// poll: 50,000 a second. Faster events fill the ring; further ones are lost and
+	// counted.
 	eventInterval = 10 * time.Millisecond
 	eventChunk    = 500
 )
 
-// ConnectionEvents passes the workers' events of connections on to monitors. mu is taken
-// before the engine is held.
+// ConnectionEvents passes the workers' connection events on to monitors. mu is taken
+// before Engine.Hold.
 type ConnectionEvents struct {
 	engine Engine
 
 	mu      sync.Mutex
 	all     map[*ConnectionFollower]struct{}
 	reading bool
-	workers Workers // whose ring is read
+	workers Workers // workers whose ring is read
 	ring    *shm.Consumer
-	lost    uint64 // the ring's count, as last seen
+	lost    uint64 // the ring's count of lost events at the last poll
 }
 
 func NewConnectionEvents(engine Engine) *ConnectionEvents {
@@ -39,8 +40,8 @@ func NewConnectionEvents(engine Engine) *ConnectionEvents {
 // ConnectionFollower is one monitor that follows connections.
 type ConnectionFollower struct {
 	to    *Monitor
-	kinds uint8   // see conntrack.Memory.Watch
-	zone  *uint16 // nil: all
+	kinds uint8   // kinds of events, see conntrack.Memory.Watch
+	zone  *uint16 // nil: all zones
 }
 
 func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
@@ -50,12 +51,12 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	if len(c.all) == 1 { // events that an earlier reader has left are of no interest
+	if len(c.all) == 1 { // skip the events that an earlier reader has left
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
 	}
-	if !c.reading { // or the reader has not yet seen that there was none
+	if !c.reading { // a reader may still run that has not noticed that there was no follower
 		c.reading = true
 		go c.read()
 	}
@@ -72,7 +73,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow turns to the present engine's table. Caller holds mu and w.
+// follow switches to the present engine's connection table. The caller holds mu and
+// w.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -84,8 +86,8 @@ func (c *ConnectionEvents) follow(w Workers) {
 	}
 }
 
-// watch asks the workers for the events that any follower wants. Caller holds mu and
-// c.workers.
+// watch asks the workers for the kinds of events that any follower wants. The caller
+// holds mu and c.workers.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
 	for f := range c.all {
@@ -108,7 +110,7 @@ func (c *ConnectionEvents) release() {
 	}
 }
 
-// read passes events on until nobody follows.
+// read passes events on until there is no follower.
 func (c *ConnectionEvents) read() {
 	for c.turn() {
 		time.Sleep(eventInterval)
@@ -145,7 +147,7 @@ func (c *ConnectionEvents) turn() (again bool) {
 }
 
 func (c *ConnectionEvents) pass(e *conntrack.Event) {
-	var out *api.Event // made once somebody wants it
+	var out *api.Event // made when the first follower wants it
 	for f := range c.all {
 		if f.kinds>>e.Kind&1 == 0 || f.zone != nil && *f.zone != e.Entry.Orig.Zone {
 			continue
@@ -162,8 +164,8 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	}
 }
 
-// FollowConnections makes a follower of the zone and the kinds of events (with commas
-// between) that a client names; empty: all.
+// FollowConnections makes a follower of one zone and of some kinds of events, which
+// are separated by commas. Empty strings mean all zones and all kinds.
 func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{to: to, kinds: conntrack.AllEvents}
 	if zone != "" {
@@ -186,7 +188,7 @@ func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, er
 	return f, nil
 }
 
-// Connection is e for a client; line is its text.
+// Connection converts e for a client; line is its text.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,

@@ -9,34 +9,36 @@ import (
 	"weft/openflow"
 )
 
-// monitorBacklog bounds the events that wait for a client; further events are lost, and
-// the client is told how many.
+// monitorBacklog bounds the events that wait for a client. Further events are lost,
+// and the client gets their number.
 const monitorBacklog = 1 << 16
 
-// Monitors are the clients that follow the flow tables. mu is a leaf.
+// Monitors are the clients that follow the flow tables. No other lock is taken while
+// mu is held.
 type Monitors struct {
-	count atomic.Int32 // of all; without any, changes cost nothing
+	count atomic.Int32 // number of monitors; if it is 0, changes of flows cost nothing
 	mu    sync.Mutex
 	all   map[*Monitor]struct{}
 }
 
 // Monitor is one client that follows flows, ports or connections.
 type Monitor struct {
-	filter openflow.FlowMod // selects the flows
+	filter openflow.FlowMod // selects flows
 	events chan *api.Event
 	lost   atomic.Uint64
 }
 
-// NewMonitor makes a monitor of the flows that filter selects. It is told of flows once
-// it is added to Monitors, of connections once a ConnectionFollower has it.
+// NewMonitor makes a monitor of the flows that filter selects. It gets events of
+// flows once it is added to Monitors, and events of connections through a
+// ConnectionFollower.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
 	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
 }
 
-// Events has the events, in order.
+// Events returns the channel of events, in order.
 func (m *Monitor) Events() <-chan *api.Event { return m.events }
 
-// TakeLost returns the number of events lost since it was last asked.
+// TakeLost returns the number of events lost since the last call.
 func (m *Monitor) TakeLost() uint64 { return m.lost.Swap(0) }
 
 func (m *Monitors) Add(who *Monitor) {
@@ -56,15 +58,15 @@ func (m *Monitors) Remove(who *Monitor) {
 	m.count.Store(int32(len(m.all)))
 }
 
-// Count is the number of monitors.
+// Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event of a flow to the monitors whose filter selects the rule.
-// describe is called once at most. Caller holds the lock of the rules.
+// TellFlow sends an event of a flow to the monitors whose filter selects the rule. It
+// calls describe at most once. The caller holds the lock of the rules.
 func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var e *api.Event // made once a monitor wants it
+	var e *api.Event // made when the first monitor wants it
 	for to := range m.all {
 		if !to.wants(r) {
 			continue

@@ -6,12 +6,13 @@ import (
 	"weft/api"
 )
 
-// PortStates are the states of the ports that one client knows. The zero value knows
+// PortStates are the port states that one client has been sent. The zero value has
 // none.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update notes the ports as they are now and calls send, unless it is nil, with the
-// differences. initial marks those that are new to the client.
+// Update stores the present ports, and calls send, unless it is nil, with the
+// differences. Ports that are new to the client are sent as initial if initial is
+// true.
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {
@@ -30,7 +31,7 @@ func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event)
 		case initial:
 			emit(api.EventInitial, s)
 		default:
-			if was { // its number is another's now
+			if was { // the number now belongs to another port
 				emit(api.EventDeleted, old)
 			}
 			emit(api.EventAdded, s)

@@ -7,18 +7,20 @@ import (
 	"weft/openflow"
 )
 
-// Tracer translates a frame without counting it or learning from it. Its tables do not
-// change from one call to the next.
+// Tracer translates a frame without counting it or learning from it. Its tables do
+// not change between calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
 }
 
-// maxTracked bounds how often a traced frame is looked up again behind tracking.
+// maxTracked bounds how often a traced frame is looked up again after connection
+// tracking.
 const maxTracked = 16
 
-// Trace follows a frame that does not exist through the tables. flow has its fields,
-// with the ports of view; ctNext is the ct_state that each tracking finds, "" for a new
-// connection. names shows ports in the answer, nil: by number.
+// Trace follows a hypothetical frame through the tables. flow has its fields, and
+// view has the ports to which flow refers. ctNext is the ct_state that every tracking
+// returns; "" stands for a new connection. names shows ports by name in the answer;
+// nil: by number.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
@@ -48,14 +50,14 @@ func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.
 type trace struct {
 	tables  Tracer
 	names   openflow.Names
-	ctState uint64 // that each tracking finds
-	left    int    // look-ups behind tracking
+	ctState uint64 // ct_state that every tracking returns
+	left    int    // number of look-ups after tracking that are left
 }
 
-// follow traces a key, and the keys that tracking makes of it.
+// follow traces a key, and the keys that tracking makes from it.
 func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
-	var tracked []flowtable.Key // of ct actions that name a table, as they were then
+	var tracked []flowtable.Key // keys of the ct actions that name a table, as they were at the action
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
 		out.Steps = append(out.Steps, traceStep(&s, c.names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {
@@ -84,7 +86,7 @@ func (c *trace) follow(key *flowtable.Key) api.Trace {
 	return out
 }
 
-// traceStep puts a step into words.
+// traceStep converts a step for the API.
 func traceStep(s *openflow.TraceStep, names openflow.Names) api.TraceStep {
 	step := api.TraceStep{Depth: s.Depth, Table: s.Table, Note: s.Note}
 	switch {

@@ -12,20 +12,20 @@ import (
 	"weft/internal/clock"
 )
 
-// connectionsFile has the connections from the daemon's stop to its next start.
+// connectionsFile has the connections between the daemon's stop and its next start.
 const connectionsFile = "connections"
 
-// bootID identifies one run of the machine.
+// bootID identifies one boot of the machine.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // two runs look the same; all but the longest connections have expired
+		return "" // Two boots then look the same; all but the longest connections have expired by then.
 	}
 	return strings.TrimSpace(string(id))
 }
 
-// SaveConnections writes the connections for the next start. No engine may use the
-// table any more.
+// SaveConnections writes the connections for the next start. The caller guarantees
+// that no engine uses the table any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -38,10 +38,11 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	return err
 }
 
-// LoadConnections enters the connections of the last stop into the table and removes
-// their file: after a later crash they would look younger than they are. No engine
-// may use the table yet. It returns the number of connections entered, also beside an
-// error, and false if the last stop saved none.
+// LoadConnections adds the connections of the last stop to the table and removes
+// their file, because after a later crash they would look younger than they are. The
+// caller guarantees that no engine uses the table yet. It returns the number of
+// connections added, also together with an error. saved is false if the last stop
+// saved none.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

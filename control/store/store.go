@@ -1,11 +1,11 @@
-// Package store is the state on disk: ports, flows, groups, meters and settings of
-// tables that were made through the API, and the connections between a stop and the
-// next start.
+// Package store keeps the switch's state on disk: ports, flows, groups, meters and
+// settings of tables that were made through the API, and the connections between a
+// stop and the next start.
 //
-// It owns the state directory, by a lock file, and the state file in it. Its lock is
-// the file's own: one transaction writes at a time, and waits for the disk. Callers
-// are the start of the daemon, the changes of ports and those of the pipeline; they
-// hold the change lock and no lock that a frame waits for.
+// It owns the state directory, through a lock file, and the state file in it. The
+// state file has its own lock: one transaction writes at a time, and waits for the
+// disk. The start of the daemon, changes of ports and changes of the pipeline call
+// the store. They hold the change lock and no lock for which a frame waits.
 package store
 
 import (
@@ -29,45 +29,46 @@ import (
 	"weft/internal/safepath"
 )
 
-// layoutVersion is the version of the state file's layout; another is refused.
+// layoutVersion is the version of the state file's layout. A file of another version
+// is refused.
 const layoutVersion = 1
 
 var (
 	bucketMeta   = []byte("meta")
 	bucketPorts  = []byte("ports")  // port number, 32 bits big endian -> Port in JSON
-	bucketNames  = []byte("names")  // port number, 32 bits big endian -> name of its last port
+	bucketNames  = []byte("names")  // port number, 32 bits big endian -> name of the last port with it
 	bucketGroups = []byte("groups") // group number, 32 bits big endian -> group text
-	bucketMeters = []byte("meters") // meter number, the same
+	bucketMeters = []byte("meters") // meter number, 32 bits big endian -> meter text
 	bucketFlows  = []byte("flows")  // counter slot, 32 bits big endian -> age 64 bits, flow text
-	bucketTables = []byte("tables") // flow table, the same -> settings
+	bucketTables = []byte("tables") // table number, 32 bits big endian -> settings
 	keyVersion   = []byte("version")
 )
 
-// Port is a port as it was asked for.
+// Port is a port as the client requested it.
 type Port struct {
 	Number  uint32   `json:"number"`
 	Name    string   `json:"name"`
 	Options []string `json:"options"`
 }
 
-// Flow is a flow as text. Slot is its place in the counter region, Age
-// grows with every flow added: the order in which they are added again.
+// Flow is a flow as text. Slot is its slot in the counter region. Age increases with
+// every flow added; a restart adds the flows in this order.
 type Flow struct {
 	Slot uint32
 	Age  uint64
 	Text string
 }
 
-// Store is an open state directory. Every change of its file is one transaction, on
-// the disk before the method returns.
+// Store is an open state directory. Every change of its state file is one
+// transaction, which is on the disk when the method returns.
 type Store struct {
 	dir  *os.Root
 	db   *bbolt.DB
-	lock *os.File // flock of the state directory
+	lock *os.File // flock of the state directory's lock file
 }
 
-// Open locks the state directory, making it if need be, and opens its
-// state file. The error is one line for the operator.
+// Open locks the state directory, which it makes if it does not exist, and opens the
+// state file. An error is one line for the operator.
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -100,8 +101,9 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// openDir opens the state directory, which nobody else may change: what is in it is
-// believed. The root stays with the directory if its path leads elsewhere later.
+// openDir opens the state directory. It refuses one that other users can change,
+// because its content is trusted. The root stays with the directory even if its path
+// leads elsewhere later.
 func openDir(dir string) (*os.Root, error) {
 	f, err := safepath.Private(dir)
 	if err != nil {
@@ -111,16 +113,16 @@ func openDir(dir string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// stateMapBytes is how much of the state file is mapped at once. When it grows
-// beyond that in the middle of a transaction, all that was written so far in it
-// is copied once more.
+// stateMapBytes is the part of the state file that is mapped at once. If the file
+// grows beyond it during a transaction, everything written in the transaction is
+// copied once more.
 const stateMapBytes = 1 << 30
 
-// lockPatience is how long a daemon that was just killed may take to be gone.
+// lockPatience is how long Open waits for a daemon that was just killed to exit.
 const lockPatience = time.Second
 
-// lockDir takes the directory for this process alone; the kernel gives it back
-// when the process ends, however it ends.
+// lockDir locks the directory for this process. The kernel releases the lock when the
+// process ends, also if it is killed.
 func lockDir(root *os.Root, dir string) (*os.File, error) {
 	f, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -176,7 +178,7 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort adds the port, and remembers whose its number is.
+// SavePort adds the port, and stores which port name has its number.
 func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -194,8 +196,8 @@ func (s *Store) DeletePort(no uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
 }
 
-// ChangeFlows deletes and saves flows, both by rising slot, in one transaction:
-// in another order a large change takes time that grows with its square.
+// ChangeFlows deletes and saves flows in one transaction. Both lists are in ascending
+// order of slots; in another order the time of a large change grows with its square.
 func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)
@@ -225,8 +227,8 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables saves what groups and meters there are now, by number, and
-// deletes flows, in one transaction.
+// ChangeTables replaces all groups and meters, by number, and deletes flows, in one
+// transaction.
 func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
@@ -239,7 +241,7 @@ func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) 
 	})
 }
 
-// SaveTableConfigs saves the settings of flow tables, by number.
+// SaveTableConfigs saves the settings of flow tables, by table number.
 func (s *Store) SaveTableConfigs(texts map[uint32]string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return replaceBucket(tx, bucketTables, texts) })
 }
@@ -260,14 +262,14 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	return nil
 }
 
-// State is all that a state file holds: ports by number, flows by age.
+// State is the content of a state file: ports by number, flows by age.
 type State struct {
 	Ports  []Port
 	Flows  []Flow
 	Groups []string
 	Meters []string
-	Tables map[uint32]string // settings
-	Names  map[uint32]string // of the last port with each number, deleted ones too
+	Tables map[uint32]string // settings by table number
+	Names  map[uint32]string // name of the last port with each number, also of deleted ports
 }
 
 func (s *Store) Load() (State, error) {

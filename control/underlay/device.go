@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceState is what the kernel says of a device.
+// DeviceState is the state of a network device in the kernel.
 type DeviceState struct {
 	Index, MTU  int
 	up, carrier bool
 }
 
-// Device asks the kernel about a device: the events of the subscription may be behind
-// what the caller has just done. ok is false if there is no such device.
+// Device asks the kernel about a device. Callers use it instead of the mirror because
+// the subscription's events may lag behind their own changes. ok is false if there is
+// no such device.
 func (k *Kernel) Device(name string) (s DeviceState, ok bool, err error) {
 	l, err := k.handle.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -30,7 +31,7 @@ func (k *Kernel) Device(name string) (s DeviceState, ok bool, err error) {
 	}, true, nil
 }
 
-// Trouble is why device dev does not forward, empty if it does.
+// Trouble returns the reason why device dev does not forward, or "" if it does.
 func (s DeviceState) Trouble(dev string) string {
 	switch {
 	case !s.up:

@@ -6,22 +6,22 @@ import (
 	"weft/tunnel"
 )
 
-// Encap is what a vxlan port's options set of its tunnels' outer headers. The zero
-// value is a port's without such options.
+// Encap are the encap options of a vxlan port: they set fields of the outer headers.
+// The zero value stands for a port without options.
 type Encap struct {
-	// Checksum of the outer UDP header is on, off, or empty: over IPv6 only, where
-	// Linux by default drops a datagram without one.
+	// Checksum of the outer UDP header is "on", "off" or "". "" means on over IPv6
+	// only, where Linux by default drops a datagram without a checksum.
 	Checksum string
-	TTL, TOS uint8 // TTL 0: 64, or 1 to a multicast group, the defaults of Linux
-	// InheritTTL and InheritTOS copy them from the inner header.
+	TTL, TOS uint8 // TTL 0: 64, or 1 to a multicast group, as in Linux
+	// InheritTTL and InheritTOS copy the fields from the inner header.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool
-	Dev                    string // reaches a multicast group
-	// PortBase and PortRange are those of tunnel.Params.
+	Dev                    string // device through which a multicast group is reached
+	// PortBase and PortRange are as in tunnel.Params.
 	PortBase, PortRange uint16
 }
 
-// params are the parameters of a template that the port decides.
+// params returns the parameters of a template that depend on the port's options.
 func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
 	ttl := o.TTL
 	if ttl == 0 && remote.IsMulticast() {

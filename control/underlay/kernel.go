@@ -1,13 +1,13 @@
-// Package underlay is the network that tunnels cross, as the kernel has it: routes,
-// links, addresses, neighbours and next hops, multicast groups, and the templates of
-// tunnels' outer headers that follow them.
+// Package underlay follows the network that tunnels cross, as the kernel sees it:
+// routes, links, addresses, neighbours, next hops and multicast groups. It makes the
+// templates of tunnels' outer headers from them.
 //
 // Kernel owns the mirror of links, addresses and neighbours, under Kernel.mu.
 // Templates owns the templates that the workers have, under Templates.mu, which is
 // taken before Kernel.mu. Both are taken inside the pipeline's lock and outside the
-// lock of the command rings. Translation of misses calls Template; the ports call
-// SetPorts and DropPort; the sweep calls MarkUsed; upcalls call Wait; a new engine is
-// sent everything by Replay.
+// lock of the command rings. The translation of misses calls Template; the ports call
+// SetPorts and DropPort; the sweep calls MarkUsed; upcalls call Wait; a new engine
+// gets all templates through Replay.
 package underlay
 
 import (
@@ -26,42 +26,43 @@ import (
 	"weft/control/loop"
 )
 
-// Kernel is the kernel's view of the network namespace that it was opened in. Links,
-// addresses and neighbours are mirrored and followed by subscription; routes are asked
-// for. Nothing here is the switch's own: it does what the kernel would do.
+// Kernel is the kernel's state of the network namespace in which it was opened.
+// Subscriptions keep links, addresses and neighbours mirrored; routes are queried.
+// The switch decides nothing itself: it sends as the kernel would.
 type Kernel struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
-	solicitor int // UDP socket for IPv6 probes, -1: no IPv6 here
+	solicitor int // UDP socket for IPv6 probes; -1: no IPv6 in this namespace
 
 	mu    sync.Mutex
-	links map[int]link // by index
-	// addresses are by the index of their link: either may be heard of first.
+	links map[int]link // key: index
+	// addresses has the key of their link's index. The events of an address and of
+	// its link may come in either order.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
-	routeEvents atomic.Uint32 // one more whenever routes may have changed
+	routeEvents atomic.Uint32 // number of events that may have changed routes
 	changed     chan struct{} // a link, an address, a neighbour or a route has changed
-	// Moved says that a link or an address has changed. Its receiver is the ports'.
+	// Moved signals that a link or an address has changed. The ports receive it.
 	Moved   chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
 }
 
-// link is a device of the kernel's.
+// link is a network device.
 type link struct {
 	name string
 	mac  [6]byte
-	mtu  int // bytes of an IP packet
+	mtu  int // largest IP packet in bytes
 	up   bool
 }
 
-// subscriptionBuffer is the size of a netlink socket's buffer in bytes. Where
-// it overflows, everything is read anew.
+// subscriptionBuffer is the size of a netlink socket's buffer in bytes. If it
+// overflows, the whole state is read again.
 const subscriptionBuffer = 1 << 20
 
-// Open opens the namespace of the calling thread and follows it until Close.
+// Open opens the network namespace of the calling thread and follows it until Close.
 func Open(log *slog.Logger) (*Kernel, error) {
 	namespace, err := netns.Get()
 	if err != nil {
@@ -108,8 +109,8 @@ func (k *Kernel) release() {
 	}
 }
 
-// events are the subscriptions; stop ends them. broken is written when one of
-// them lost messages.
+// events are the netlink subscriptions; closing stop ends them. broken receives a
+// value when a subscription has lost messages.
 type events struct {
 	links      chan netlink.LinkUpdate
 	addresses  chan netlink.AddrUpdate
@@ -153,7 +154,8 @@ func (k *Kernel) subscribe() (*events, error) {
 	return e, nil
 }
 
-// follow applies events until close. When one is lost, it starts over.
+// follow applies events until Close. If an event is lost, it subscribes and reads
+// everything again.
 func (k *Kernel) follow(e *events) {
 	defer k.stopped.Done()
 	for {
@@ -185,7 +187,7 @@ func (k *Kernel) follow(e *events) {
 	}
 }
 
-// drain empties the channels until their senders have gone.
+// drain discards events until all senders have ended.
 func (e *events) drain() {
 	go func() {
 		for range e.links {
@@ -205,7 +207,7 @@ func (e *events) drain() {
 	}()
 }
 
-// apply handles events one by one; it reports true if some were lost.
+// apply applies events one by one until one is lost; it then returns true.
 func (k *Kernel) apply(e *events) (lost bool) {
 	for {
 		select {
@@ -242,7 +244,7 @@ func (k *Kernel) apply(e *events) (lost bool) {
 	}
 }
 
-// read takes everything there is in place of what was known.
+// read replaces the mirror by the kernel's present state.
 func (k *Kernel) read() error {
 	links, err := k.handle.LinkList()
 	if err != nil {
@@ -318,7 +320,8 @@ func (k *Kernel) setAddress(index int, ip net.IP, present bool) {
 	k.addresses[index] = kept
 }
 
-// AddressesOf are those of the link of that name; the caller does not change them.
+// AddressesOf returns the addresses of the link of that name. The caller must not
+// change the slice.
 func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -330,29 +333,29 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop is what an outer header needs to know of the way to a remote.
+// hop is the path to a remote, as far as an outer header needs it.
 type hop struct {
 	device         string
 	local, next    netip.Addr
 	srcMAC, dstMAC [6]byte
-	mtu, routeMTU  int // of the IP packet, in bytes; the route's own, 0: none
+	mtu, routeMTU  int // largest IP packet in bytes; routeMTU is the route's own setting, 0: none
 	index          int
 	state          hopState
-	why            string // for the operator, where it is not hopReady
+	why            string // reason for the operator if the state is not hopReady
 }
 
 type hopState uint8
 
 const (
 	hopNoRoute hopState = iota
-	hopPending          // the next hop's neighbour is not known yet
-	hopFailed           // it did not answer
+	hopPending          // the neighbour of the next hop is not known yet
+	hopFailed           // the neighbour did not answer
 	hopReady
-	hopStale // ready, but the kernel wants to hear that it is in use
+	hopStale // ready, but the kernel needs a notice that the neighbour is in use
 )
 
-// resolve asks the kernel for the way from local (invalid: choose) to remote,
-// through a device if one is named.
+// resolve asks the kernel for the path from local to remote. If local is invalid the
+// kernel chooses it. If device is not empty the path uses this device.
 func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {
@@ -389,7 +392,7 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	return k.neighbourOf(h, r.MTU)
 }
 
-// neighbourOf completes the hop with its device and neighbour.
+// neighbourOf adds device and neighbour to the hop.
 func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 	k.mu.Lock()
 	defer k.mu.Unlock()

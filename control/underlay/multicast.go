@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vxlan port whose remote is a multicast group of the underlay sends broadcast and
-// unknown frames there, once (RFC 7348 section 4.2). The kernel joins the group and
-// speaks IGMP or MLD; the XDP program takes the group's datagrams like those for the
-// host's own addresses.
+// A vxlan port whose remote is a multicast group of the underlay sends each broadcast
+// and unknown frame to the group once (RFC 7348 section 4.2). The kernel joins the
+// group and speaks IGMP or MLD. The XDP program receives the group's datagrams like
+// datagrams to the host's own addresses.
 
-// Membership of a group on a device, by a socket that nothing is read from.
+// Membership is the membership of a group on a device. It is held by a socket that
+// nobody reads.
 type Membership struct {
-	fd, index int    // index of the device; 0: no member, and no socket
-	Trouble   string // why not
+	fd, index int    // index of the device; 0: not a member, and no socket
+	Trouble   string // why it is not a member
 }
 
-// Join makes it one of group on dev, as that is now, and reports whether anything
-// has changed.
+// Join makes it a member of group on the present device of name dev, and reports
+// whether anything has changed.
 func (m *Membership) Join(group netip.Addr, dev string) (changed bool) {
 	before := *m
 	i, err := net.InterfaceByName(dev)
@@ -69,8 +70,8 @@ func (m *Membership) Leave() {
 	*m = Membership{}
 }
 
-// multicastMAC is the Ethernet address of a group (RFC 1112 section 6.4, RFC 2464
-// section 7).
+// multicastMAC returns the Ethernet address of a group (RFC 1112 section 6.4, RFC
+// 2464 section 7).
 func multicastMAC(group netip.Addr) [6]byte {
 	if group.Is4() {
 		a := group.As4()

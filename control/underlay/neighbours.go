@@ -8,21 +8,21 @@ import (
 )
 
 type neighbourKey struct {
-	index int // of the link
+	index int // index of the link
 	addr  netip.Addr
 }
 
 // neighbour is an entry of the kernel's neighbour table (ARP, ND).
 type neighbour struct {
 	mac   [6]byte
-	state int // NUD_*, 0: no entry
+	state int // NUD_*; 0: no entry
 }
 
 func (n neighbour) hopState() hopState {
 	switch n.state {
 	case netlink.NUD_REACHABLE, netlink.NUD_PERMANENT, netlink.NUD_NOARP:
 		return hopReady
-	case netlink.NUD_DELAY, netlink.NUD_PROBE: // the kernel is at it, and uses the address meanwhile
+	case netlink.NUD_DELAY, netlink.NUD_PROBE: // the kernel probes the neighbour and still uses its address
 		return hopReady
 	case netlink.NUD_STALE:
 		return hopStale
@@ -53,13 +53,13 @@ func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 	k.neighbours[key] = entry
 }
 
-// discard is the port of probes that need a datagram (RFC 863).
+// discard is the UDP port of probes that need a datagram (RFC 863).
 const discard = 9
 
-// probe has the kernel resolve, or confirm, a neighbour, as if it had a frame
-// for it: NTF_USE starts its own state machine (RFC 4861 section 7.3 for ND).
-// On a link without a link-local address the kernel solicits only for a frame
-// that has a source address: there it is given one.
+// probe makes the kernel resolve or confirm a neighbour, as if it had a frame for it.
+// NTF_USE starts the kernel's own state machine (for ND: RFC 4861 section 7.3). On a
+// link without a link-local address the kernel sends solicitations only for a frame
+// with a source address; there probe sends a datagram.
 func (k *Kernel) probe(h *hop) error {
 	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}

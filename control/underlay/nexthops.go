@@ -12,23 +12,25 @@ import (
 	"weft/tunnel"
 )
 
-// A route of several next hops (ECMP): each next hop has a member, a template of its
-// own, and the template of the route spreads frames over its members. A connection
-// stays on its next hop, because the hash of the outer source port chooses it. A next
+// A route with several next hops (ECMP). Each next hop has a member with its own
+// template, and the route's template spreads frames over the members. The hash of the
+// outer source port chooses the member, so a connection stays on its next hop. A next
 // hop whose neighbour does not answer is left out as long as another one answers.
 
-// maxNextHops bounds the next hops of a route that are used; the rest are left out.
+// maxNextHops bounds the next hops of a route that are used. Further ones are
+// ignored.
 const maxNextHops = 64
 
 // nextHop is one next hop of a route.
 type nextHop struct {
-	index   int        // of the device
-	gateway netip.Addr // invalid: the remote itself
+	index   int        // index of the device
+	gateway netip.Addr // invalid: the remote is the next hop
 	weight  int
 }
 
-// nextHops asks the kernel for the next hops of the route to remote: none if the route
-// has only one. Next hops that the kernel knows to be dead are left out.
+// nextHops asks the kernel for the next hops of the route to remote. It returns none
+// if the route has only one, and leaves out next hops that the kernel knows to be
+// dead.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {
@@ -52,7 +54,8 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy is the hop to remote through next hop w; h is the hop that the kernel chose.
+// hopBy returns the hop to remote through next hop w; h is the hop that the kernel
+// chose.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
 	if !next.next.IsValid() {
@@ -61,7 +64,7 @@ func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	return k.neighbourOf(next, h.routeMTU)
 }
 
-// multicastHop completes the hop to a multicast group, which has no neighbour.
+// multicastHop completes the hop to a multicast group, which needs no neighbour.
 func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	if src, ok := netip.AddrFromSlice(r.Src); ok && !h.local.IsValid() {
 		h.local = src.Unmap()
@@ -76,9 +79,9 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops gives e a member for each next hop of now. It returns the members of
-// next hops that are gone, to be freed once the workers have the new template. Caller
-// holds mu.
+// followNextHops updates the members of e to the present next hops. It returns the
+// members of removed next hops, which the caller frees once the workers have the new
+// template. The caller holds mu.
 func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -108,9 +111,9 @@ func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	return gone
 }
 
-// spreadTemplate makes the template of a route of several next hops, and those of its
-// members. e is as ready as the best member, and stale as long as a member's neighbour
-// is to be asked for.
+// spreadTemplate builds the template of a route with several next hops, and the
+// templates of its members. e is as ready as its best member, and stale as long as
+// the neighbour of any member must be probed.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

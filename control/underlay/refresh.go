@@ -9,17 +9,17 @@ import (
 	"weft/tunnel"
 )
 
-// Times between two refreshes without an event of the kernel's.
+// Times between two refreshes without a kernel event.
 const (
-	// refreshAll is for all templates: path MTUs expire silently.
+	// refreshAll applies to all templates, because path MTUs expire without an event.
 	refreshAll = 10 * time.Second
-	// refreshStale is for those whose neighbour is stale, refreshAwaited while one is
-	// awaited.
+	// refreshStale applies to templates with a stale neighbour, and refreshAwaited
+	// while a neighbour is being resolved.
 	refreshStale   = time.Second
 	refreshAwaited = 100 * time.Millisecond
 )
 
-// Follow keeps the templates as the kernel has routes and neighbours, until ctx ends.
+// Follow updates the templates to the kernel's routes and neighbours until ctx ends.
 func (t *Templates) Follow(ctx context.Context) {
 	last := time.Now()
 	for {
@@ -44,15 +44,15 @@ func (t *Templates) Follow(ctx context.Context) {
 			last = began
 		}
 		// Kernel events come in bursts, and a host's routes may change all the time:
-		// at most a fifth of the time is spent here.
+		// this loop uses at most a fifth of a core.
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
 	}
 }
 
-// awaitsNeighbour tells whether a neighbour is awaited, so that refresh must come
-// again without an event.
+// awaitsNeighbour reports whether a neighbour is being resolved, so that refresh must
+// run again without an event.
 func (t *Templates) awaitsNeighbour() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,15 +64,16 @@ func (t *Templates) awaitsNeighbour() bool {
 	return false
 }
 
-// refresh asks the kernel again about all templates, or about those whose neighbour is
-// awaited or stale, and sends the workers the templates that have changed.
+// refresh asks the kernel again about all templates, or only about those whose
+// neighbour is stale or being resolved. It sends changed templates to the workers.
 func (t *Templates) refresh(all bool) {
 	for from, more := 0, true; more; from += refreshChunk {
 		more = t.refreshSome(from, all)
 	}
 }
 
-// refreshSome does so for refreshChunk templates, and reports whether there are more.
+// refreshSome refreshes refreshChunk templates from index from on, and reports
+// whether there are more.
 func (t *Templates) refreshSome(from int, all bool) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +105,7 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate makes the template of one next hop, which is resolved.
+// hopTemplate builds the template of a single next hop, which is already resolved.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -115,7 +116,8 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	return e.build(uplink, t.encaps[e.Port])
 }
 
-// setTemplate sends the workers the next template, if it is another one.
+// setTemplate sends the workers the new template if it differs from the one that they
+// have.
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
@@ -126,8 +128,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	}
 }
 
-// pursueNeighbour keeps the kernel asking for the neighbour as long as it is needed, and
-// gives up on the frames that wait for it after neighbourTimeout.
+// pursueNeighbour makes the kernel probe the neighbour again as long as it is needed.
+// After neighbourTimeout it drops the frames that wait for it.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:
@@ -158,7 +160,7 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 }
 
-// build makes the template of the entry's hop.
+// build makes the template from the entry's hop.
 func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:

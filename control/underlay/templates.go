@@ -12,66 +12,69 @@ import (
 	"weft/tunnel"
 )
 
-// Tunnel templates: one for each vxlan port, local and remote address that a
-// megaflow sends to. A change of the kernel's routes or neighbours changes the
-// template in the workers, never a megaflow.
+// Tunnel templates: there is one for each triple of vxlan port, local and remote
+// address to which a megaflow sends. A change of the kernel's routes or neighbours
+// changes a template in the workers, but no megaflow.
 const (
 	// neighbourTimeout is how long frames wait for a neighbour before they are
-	// dropped as DropNoNeighbour. Shorter than datapath.HeldTimeoutNS, so that
-	// the reason is that one.
+	// dropped as DropNoNeighbour. It is shorter than datapath.HeldTimeoutNS, so that
+	// frames are dropped with this reason.
 	neighbourTimeout = 1500 * time.Millisecond
-	// reprobe is the time between two probes of a neighbour that is awaited,
-	// has failed, or is stale, as long as it is needed.
+	// reprobe is the time between two probes of a neighbour that is being resolved,
+	// has failed or is stale, as long as it is needed.
 	reprobe = time.Second
 	// templateIdle is how long a template that no megaflow uses is kept.
 	templateIdle = 60 * time.Second
-	// refreshChunk is the number of templates that the kernel is asked about before
-	// mu is released: misses want it, with the pipeline's lock held.
+	// refreshChunk is the number of templates refreshed before mu is released: misses
+	// wait for mu while they hold the pipeline's lock.
 	refreshChunk = 64
-	// MaxTemplates is the number of tunnel templates.
+	// MaxTemplates is the number of tunnel templates. Further tunnels get no
+	// template, and their frames are dropped.
 	MaxTemplates = 16384
-	// ethernetBytes is the Ethernet header, which an MTU does not count.
+	// ethernetBytes is the size of the Ethernet header, which an MTU does not
+	// include.
 	ethernetBytes = 14
 )
 
-// Tunnel is what a template depends on besides the kernel.
+// Tunnel is the key of a template: everything except the kernel's state on which the
+// template depends.
 type Tunnel struct {
 	Port          uint32 // vxlan port
 	Local, Remote netip.Addr
 }
 
-// HeldFrame is a frame that waits in a worker for control.
+// HeldFrame is a frame that a worker holds until control sends a verdict.
 type HeldFrame struct {
 	Worker int
 	Slot   uint32
 }
 
-// Record is a template index in use, in memory that outlives the control process:
-// megaflows in the workers' caches name the index, so that the next control process
+// Record is a template index in use, in memory that outlives the control process.
+// Megaflows in the workers' caches refer to the index, so the next control process
 // must use it for the same tunnel.
 type Record struct {
-	Port          uint32   // vxlan port, 0: free
+	Port          uint32   // vxlan port; 0: free
 	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // IPv4 mapped into IPv6; Local all zero: chosen by the kernel
+	Local, Remote [16]byte // IPv4 is mapped into IPv6; Local all zero: the kernel chooses
 }
 
 type entry struct {
 	Tunnel
 	index    uint32
 	udpPort  uint16
-	template tunnel.Template // the one that the workers have
+	template tunnel.Template // template that the workers have
 	hop      hop
 	waiting  []HeldFrame
-	// askedAt is the time of the first probe without an answer; zero: the neighbour is
-	// known. failed: it did not answer within neighbourTimeout.
+	// askedAt is the time of the first unanswered probe; zero: the neighbour is
+	// known. failed is set if the neighbour did not answer within neighbourTimeout.
 	askedAt  time.Time
 	probedAt time.Time
 	usedAt   time.Time
 	failed   bool
 
-	// A route of several next hops (see nexthops.go): the next hops as they were at
-	// routeEvents (one more than Kernel.routeEvents), and a member for each. A member
-	// has nextHop and parent.
+	// Fields for a route with several next hops (see nexthops.go). nextHops were read
+	// when Kernel.routeEvents was routeEvents-1 (routeEvents 0: never), and members
+	// has an entry for each. A member has nextHop and parent.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -79,19 +82,19 @@ type entry struct {
 	parent      *entry
 }
 
-// maxWaiting bounds the frames that wait for one neighbour, as the kernel does
-// for its own (unres_qlen); further ones are dropped as DropNoNeighbour.
+// maxWaiting bounds the frames that wait for one neighbour, like the kernel's
+// unres_qlen. Further frames are dropped as DropNoNeighbour.
 const maxWaiting = 256
 
-// commandRings sends commands to an engine's workers; it waits for room in their rings
-// and drops what a dead engine does not take.
+// commandRings sends commands to an engine's workers. It waits for room in their
+// rings, and discards commands to a dead engine.
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
 }
 
-// Templates is the table of templates. mu is taken inside the pipeline's lock and
-// outside the lock of the command rings.
+// Templates is the table of tunnel templates. mu is taken inside the pipeline's lock
+// and outside the lock of the command rings.
 type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
@@ -99,7 +102,7 @@ type Templates struct {
 	mu      sync.Mutex
 	rings   commandRings
 	uplinks map[string]uint32 // device name -> datapath port
-	encaps  map[uint32]Encap  // settings by vxlan port
+	encaps  map[uint32]Encap  // encap options by vxlan port
 	byKey   map[Tunnel]*entry
 	byIndex []*entry // nil: free
 	records []Record // in the counter region
@@ -109,7 +112,7 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}}
 }
 
-// Restore takes up the indexes that an earlier control process allocated.
+// Restore takes over the indexes that an earlier control process allocated.
 func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +134,8 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for key, making it if need be.
+// Template returns the index of the template for key, and makes the template if there
+// is none.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
@@ -139,7 +143,7 @@ func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // by a flow, or of a port that is going
+	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // address set by a flow, or a port that is being removed
 		return 0, packet.DropNoRoute
 	}
 	now := time.Now()
@@ -180,8 +184,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends the verdict for the frames that wait for e, unless its neighbour
-// is still awaited.
+// releaseWaiting sends a verdict for the frames that wait for e, unless its neighbour
+// is still being resolved.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -192,7 +196,7 @@ func (t *Templates) releaseWaiting(e *entry) {
 	e.waiting = e.waiting[:0]
 }
 
-// verdict is the command for a frame held for e.
+// verdict returns the command for a frame held for e.
 func (e *entry) verdict(held uint32) []byte {
 	switch e.template.State {
 	case tunnel.TemplateReady, tunnel.TemplateSpread:
@@ -203,7 +207,7 @@ func (e *entry) verdict(held uint32) []byte {
 	return datapath.AppendDropHeld(nil, held, packet.DropNoNeighbour)
 }
 
-// Wait has a held frame wait for template index to be resolved.
+// Wait makes a held frame wait until template index is resolved.
 func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,9 +229,9 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.pursueNeighbour(e, time.Now())
 }
 
-// MarkUsed marks the templates that megaflows send to, by index, and frees the templates
-// that no megaflow has used for templateIdle. No translation may run meanwhile: the
-// caller holds the pipeline's lock for writing.
+// MarkUsed marks the templates to which megaflows send, by index, and frees templates
+// that no megaflow has used for templateIdle. The caller holds the pipeline's lock
+// for writing, so that no translation runs meanwhile.
 func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +248,7 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	}
 }
 
-// free frees e's index; frames that wait for it are dropped. Caller holds mu.
+// free frees e's index and drops the frames that wait for it. The caller holds mu.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
@@ -259,7 +263,7 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of vxlan port no. No megaflow uses them any more.
+// DropPort frees all templates of vxlan port no, which no megaflow uses any more.
 func (t *Templates) DropPort(no uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,8 +274,8 @@ func (t *Templates) DropPort(no uint32) {
 	}
 }
 
-// SetPorts replaces the uplink ports, by the names of their devices, and the encap
-// options of vxlan ports, by number.
+// SetPorts replaces the uplink ports, by device name, and the encap options of vxlan
+// ports, by number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
@@ -288,12 +292,13 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 		if e == nil {
 			continue
 		}
-		e.waiting = nil // held by the engine that died
+		e.waiting = nil // these frames were held by the engine that died
 		w.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	}
 }
 
-// Reset forgets all templates. No worker has any, and no frame waits.
+// Reset forgets all templates. The caller guarantees that no worker has one and no
+// frame waits.
 func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package usererr makes the errors that an operator or a client of the API reads:
-// one line that names the offending word and what was expected. It has no state.
+// Package usererr makes the errors that operators and clients of the API read: one
+// line that names the wrong word and what was expected. It has no state.
 package usererr
 
 import (
@@ -8,21 +8,21 @@ import (
 	"os"
 )
 
-// Error is wrong input. Nothing has changed.
+// Error reports wrong input. The request has changed nothing.
 type Error struct{ message string }
 
 func (e *Error) Error() string { return e.message }
 
-// Errorf makes an Error; its arguments are those of fmt.Sprintf.
+// Errorf makes an Error; the arguments are as in fmt.Sprintf.
 func Errorf(format string, args ...any) error {
 	return &Error{message: fmt.Sprintf(format, args...)}
 }
 
-// Mark makes an Error of a parser's error about the client's own words.
+// Mark makes an Error from a parser's error about the client's input.
 func Mark(err error) error { return &Error{message: err.Error()} }
 
-// Cause strips the path and the operation from an error of package os where the
-// caller's text already names them.
+// Cause strips the path and the operation from an error of package os, for callers
+// whose text already has them.
 func Cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {

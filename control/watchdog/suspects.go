@@ -6,47 +6,48 @@ import (
 	"time"
 )
 
-// What a port pays for a hang.
+// Penalties of a port that hangs engines.
 const (
-	// firstHold is for how long a port is kept from the engines after its first hang;
-	// each further one doubles it, up to mostHold.
+	// firstHold is how long a port is kept away from the engines after its first
+	// hang. Each further hang doubles the time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// HangsForGood is how many engines a port may hang before it stays out until the
-	// operator deletes and adds it. Only hangs that are no accident count: those in
-	// which it alone was in hand, and one for each other port that it was in hand with.
+	// HangsForGood is the number of hangs after which a port stays away until the
+	// operator deletes and adds it. A hang counts if only this port was in use; of
+	// the hangs together with another port one counts for each such port.
 	HangsForGood = 3
-	// forgetAfter is after how long a hang no longer counts.
+	// forgetAfter is the age at which a hang no longer counts.
 	forgetAfter = 10 * time.Minute
 )
 
-// Suspects remembers which ports were in hand when engines hung. Any goroutine may
-// call it.
+// Suspects records which ports were in use when engines hung. Any goroutine may call
+// its methods.
 type Suspects struct {
 	mu    sync.Mutex
 	ports map[uint32]*record
 }
 
 type record struct {
-	hangs   []pastHang // of the last forgetAfter, or since it is out for good
-	until   time.Time  // the port is held
+	hangs   []pastHang // hangs within forgetAfter, or all that made the hold permanent
+	until   time.Time  // end of the hold
 	forGood bool
 	reason  string
-	total   uint64 // hangs ever
+	total   uint64 // number of all hangs
 }
 
 type pastHang struct {
 	at      time.Time
-	partner uint32 // the other port in hand; 0: none
+	partner uint32 // the other port in use; 0: none
 }
 
-// NewSuspects knows of none.
+// NewSuspects returns Suspects without any hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame notes a hang and returns the ports that are held for it. foreign tells of a
-// port whether its memory and descriptors are another process's: where a guest and a
-// device of this machine's kernel were in hand, it is the guest. Two guests pay both,
-// for nobody can tell which memory a copy stands still in. text is for the operator.
+// Blame records a hang and returns the ports that are held for it. foreign reports
+// whether the memory and descriptors of a port belong to another process. If a guest
+// and a device of this machine's kernel were in use, only the guest is blamed. If two
+// guests were in use, both are blamed: nobody can tell in whose memory a copy hangs.
+// text is for the operator.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,14 +86,14 @@ func (r *record) note(past pastHang, text string) {
 	r.total++
 	r.reason = text
 	hold := mostHold
-	if n := len(r.hangs); n <= 6 { // beyond, the shift exceeds mostHold
+	if n := len(r.hangs); n <= 6 { // from 7 hangs on the shift would exceed mostHold
 		hold = min(firstHold<<(n-1), mostHold)
 	}
 	r.until = past.at.Add(hold)
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
 }
 
-// guilty counts the hangs that are no accident.
+// guilty returns the number of hangs that count towards HangsForGood.
 func (r *record) guilty() int {
 	partners, n := map[uint32]bool{}, 0
 	for _, h := range r.hangs {
@@ -106,8 +107,8 @@ func (r *record) guilty() int {
 	return n
 }
 
-// Held is the error for whoever would give a port to an engine while it is held, nil
-// once it no longer is.
+// Held returns an error while a port is held and must not be given to an engine, and
+// nil otherwise.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,14 +124,15 @@ func (s *Suspects) Held(port uint32, now time.Time) error {
 	return nil
 }
 
-// Forget is for a port that is deleted: its number may become another's.
+// Forget removes the record of a deleted port: its number may be used for another
+// port.
 func (s *Suspects) Forget(port uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports, port)
 }
 
-// Hangs is how many engines a port has hung since it was added.
+// Hangs returns how many engines a port has hung since it was added.
 func (s *Suspects) Hangs(port uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

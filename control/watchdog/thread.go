@@ -7,28 +7,28 @@ import (
 	"strconv"
 )
 
-// thread is what the kernel accounts to one thread, or to several in sum.
+// thread is the kernel's accounting of one thread, or the sum over several.
 type thread struct {
-	// state as in proc_pid_stat(5): R runs or waits for a core, D and S are blocked in
-	// the kernel, t and T are stopped.
+	// state is as in proc_pid_stat(5): R runs or waits for a core, D and S are
+	// blocked in the kernel, t and T are stopped.
 	state byte
-	// runNS is the time spent on a core, waitNS the time spent runnable without one.
-	// The present wait counts once it is over.
+	// runNS is the time spent on a core. waitNS is the time spent runnable without a
+	// core; a wait is added when it ends.
 	runNS, waitNS uint64
 }
 
-// runnable tells whether the thread runs or waits for a core, so that nobody can say
-// which from one look.
+// runnable reports whether the thread runs or waits for a core. A single look cannot
+// distinguish the two.
 func (t thread) runnable() bool { return t.state == 'R' }
 
-// readThread asks the kernel about a thread of a process.
+// readThread reads the accounting of a thread of a process.
 func readThread(pid int, tid uint64) (thread, error) {
 	dir := fmt.Sprintf("/proc/%d/task/%d/", pid, tid)
 	stat, err := os.ReadFile(dir + "stat")
 	if err != nil {
 		return thread{}, err
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain any bytes.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 || end+2 >= len(stat) {
 		return thread{}, fmt.Errorf("%sstat: %q", dir, stat)
@@ -44,9 +44,9 @@ func readThread(pid int, tid uint64) (thread, error) {
 	return t, nil
 }
 
-// readOthers sums up the threads of a process but for some, as the one thread that
-// serves control: a goroutine has no thread of its own. The state is R if any of them
-// is runnable, else S.
+// readOthers sums over the threads of a process for which but returns false. The
+// engine's server, which answers control, is watched this way, because a goroutine
+// has no thread of its own. The state is R if any of the threads is runnable, else S.
 func readOthers(pid int, but func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -60,7 +60,7 @@ func readOthers(pid int, but func(tid uint64) bool) (thread, error) {
 		}
 		t, err := readThread(pid, tid)
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		sum.runNS += t.runNS
 		sum.waitNS += t.waitNS

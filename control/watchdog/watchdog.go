@@ -1,13 +1,13 @@
-// Package watchdog finds out that an engine hangs, and who is to blame.
+// Package watchdog detects that an engine hangs, and which ports are to blame.
 //
-//	watchdog.go    looks at one engine, until it hangs or ends
-//	standstill.go  how long a thread made no progress, waiting for a core aside
-//	thread.go      what the kernel accounts to a thread
-//	suspects.go    which ports were in hand, and which of them pay for it
+//	watchdog.go    watches one engine until it hangs or ends
+//	standstill.go  measures how long a thread made no progress, except while it waited for a core
+//	thread.go      reads the kernel's accounting of a thread
+//	suspects.go    records the ports in use at a hang, and holds those to blame
 //
-// A worker says in shared memory what it is at (datapath.InHand) and when its pass
-// began; the watchdog compares, and asks the kernel about the thread only where
-// nothing has changed. The reasons are in docs/decisions/0029.
+// A worker writes into shared memory which queue it uses (datapath.InHand) and when
+// its pass began. The watchdog compares these values, and asks the kernel about the
+// thread only if nothing has changed. docs/decisions/0029 has the reasons.
 package watchdog
 
 import (
@@ -20,28 +20,30 @@ import (
 )
 
 const (
-	// WorkerLimit is how long a worker may stand still. Beyond, its engine is replaced.
+	// WorkerLimit is how long a worker may make no progress. Its engine is replaced
+	// after that.
 	WorkerLimit = 100 * time.Millisecond
-	// ServerLimit is the same for one request of control to an engine: opening and
-	// closing a large guest's memory takes its time.
+	// ServerLimit is how long one request of control to the engine may make no
+	// progress. It is longer because opening and closing a large guest's memory takes
+	// time.
 	ServerLimit = 2 * time.Second
-	// every is the time between two looks, idleEvery where all workers sleep and no
-	// request is under way.
+	// every is the interval between two looks; idleEvery is the interval while all
+	// workers sleep and no request is in progress.
 	every     = 20 * time.Millisecond
 	idleEvery = 100 * time.Millisecond
 )
 
-// Engine is what the watchdog looks at.
+// Engine is an engine to watch.
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns the request under way.
+	// Pending returns the request in progress.
 	Pending func() engine.Pending
 	// Gone is closed once the engine has ended.
 	Gone <-chan struct{}
 }
 
-// Watch looks at an engine until it ends, ok being false then, or until it hangs.
+// Watch watches an engine until it hangs (ok is true) or ends (ok is false).
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
 	timer := time.NewTimer(every)
@@ -77,14 +79,14 @@ func newWatch(e Engine) *watch {
 	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, others: readOthers}
 }
 
-// look is one look at a time of the watch's own clock.
+// look checks all workers and the server once, at atNS of the watch's own clock.
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	idle = true
 	longest := uint64(0)
 	for i, sh := range w.Workers {
 		at := read(sh.InHand)
 		if at.Thread == 0 {
-			continue // does not run yet: the request to start it is under way
+			continue // not running yet: the request to start it is in progress
 		}
 		ns, t := w.workers[i].observe(progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}, atNS,
 			func() (thread, error) { return w.thread(w.PID, at.Thread) })
@@ -94,8 +96,8 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		} else {
 			idle = false
 		}
-		// Where one hangs, others that wait for a queue of its follow; the first is to
-		// blame.
+		// If one worker hangs, workers that wait for a queue of its also make no
+		// progress. The one with the longest standstill is to blame.
 		if ns >= limit && ns > longest && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
@@ -135,7 +137,7 @@ func (w *watch) isWorker(tid uint64) bool {
 	return false
 }
 
-// read copies what the worker writes meanwhile.
+// read copies a value that the worker may be writing.
 func read(hand *datapath.InHand) datapath.InHand {
 	return datapath.InHand{
 		Visit: atomic.LoadUint64(&hand.Visit), Sending: atomic.LoadUint64(&hand.Sending),
@@ -143,9 +145,9 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand names the ports whose memory or descriptors the worker may be touching. A
-// flush touches the port flushed alone; sending copies from the port that the frames
-// came from.
+// inHand returns the ports whose memory or descriptors the worker may be using. A
+// flush uses only the flushed port. Sending also reads from the port on which the
+// frames were received.
 func inHand(at datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(at.Sending), datapath.Visit(at.Visit)
@@ -158,30 +160,30 @@ func inHand(at datapath.InHand) []Suspect {
 	return list
 }
 
-// NoWorker is Hang.Worker where the engine's server hangs, NoQueue is Suspect.Queue
-// where the whole port is meant.
+// NoWorker is Hang.Worker if the engine's server hangs. NoQueue is Suspect.Queue if
+// the whole port is meant.
 const (
 	NoWorker = -1
 	NoQueue  = -1
 )
 
-// Hang is an engine that stands still.
+// Hang describes an engine that hangs.
 type Hang struct {
 	Worker   int
-	Request  string // that the server does not answer
+	Request  string // request that the server does not answer
 	Standing time.Duration
-	State    byte      // of the thread, see proc_pid_stat(5)
+	State    byte      // state of the thread, see proc_pid_stat(5)
 	Suspects []Suspect // at most two
 }
 
-// Suspect is a queue that was in hand.
+// Suspect is a queue that was in use.
 type Suspect struct {
 	Port    uint32
 	Queue   int
-	Sending bool // a transmit queue
+	Sending bool // true: transmit queue
 }
 
-// Text names the hang in one line, ports by name.
+// Text describes the hang in one line, with the ports' names.
 func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {

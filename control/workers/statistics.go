@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 )
 
-// Statistics sums what the workers counted for a megaflow slot that is installed under
-// generation. Workers that have not installed it yet, and slots that were used again,
-// count nothing. usedNS is the time of the last hit.
+// Statistics sums the workers' counts for a megaflow slot installed under generation.
+// Workers that have not installed it yet, and slots that were used again, do not
+// count. usedNS is the time of the last hit.
 func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS uint64) {
 	for _, sh := range w.shared {
 		flow := &sh.Cache.Flows[slot]
@@ -20,7 +20,8 @@ func (w *Workers) Statistics(slot, generation uint32) (packets, bytes, usedNS ui
 	return packets, bytes, usedNS
 }
 
-// Generation is the generation of a megaflow slot, if all workers agree on it.
+// Generation returns the generation of a megaflow slot; same is false if the workers
+// differ.
 func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
 	first := atomic.LoadUint32(&w.shared[0].Cache.Flows[slot].Generation)
 	for _, sh := range w.shared[1:] {
@@ -31,7 +32,7 @@ func (w *Workers) Generation(slot uint32) (generation uint32, same bool) {
 	return first, true
 }
 
-// HeldBytes is the length of a frame that a worker holds for control.
+// HeldBytes returns the length of a frame that a worker holds for control.
 func (w *Workers) HeldBytes(worker int, slot uint32) uint64 {
 	held := w.shared[worker].Held
 	return uint64(atomic.LoadUint32(&held[slot%uint32(len(held))].Len))

@@ -1,7 +1,7 @@
-// Package workers is one engine's workers as control has them: their command rings, and
-// the memory that they share with control. Workers.mu guards the producing ends of the
-// rings. It is the innermost lock of control: every package may call this one, and it
-// calls none.
+// Package workers gives control access to one engine's workers: their command rings,
+// and the memory that they share with control. Workers.mu guards the producing ends
+// of the rings. It is the innermost lock of control: every package may call this one,
+// and this one calls no other.
 package workers
 
 import (
@@ -16,28 +16,28 @@ import (
 	"weft/internal/shm"
 )
 
-// Max bounds --workers: the counter region has as many blocks.
+// Max is the largest value of --workers. The counter region has that many blocks.
 const Max = 64
 
-// ErrGone says that the engine died before it applied a command. The next engine
-// is sent everything that control holds, so callers that changed tables ignore it.
+// ErrGone means that the engine died before it applied a command. The next engine
+// gets all of control's state, so callers that changed tables ignore the error.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
-// Workers are one engine's workers: the memory shared with them and the producing ends
-// of their command rings. They are replaced as a whole with the engine.
+// Workers are one engine's workers: the memory shared with them and the producing
+// ends of their command rings. A new engine gets new Workers.
 type Workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker
-	gone   atomic.Bool        // the engine has died: commands go nowhere
+	gone   atomic.Bool        // the engine has died, and commands are discarded
 
 	// mu guards the producers. It is the innermost lock.
 	mu       sync.Mutex
 	commands []*shm.Producer // index: worker
 }
 
-// New prepares the workers that an engine runs on mem. They are gone as soon as
-// that channel is closed, whatever delays their replacement: the replacement may need a
-// lock whose holder waits for these workers.
+// New returns the workers of an engine that runs on mem. They are marked gone as soon
+// as the channel gone is closed. This must not wait for their replacement, which may
+// need a lock whose holder waits for these workers.
 func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
@@ -50,12 +50,12 @@ func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	return w
 }
 
-// CommandRoom is the size in bytes of a command of few actions, which is encoded
-// without allocating.
+// CommandRoom is the size in bytes of a buffer for commands of few actions, which are
+// encoded without an allocation.
 const CommandRoom = 1 << 10
 
-// Push sends one command to worker i and waits where its ring is full. It reports
-// false if the engine was gone before.
+// Push sends one command to worker i. It waits while the ring is full, and returns
+// false if the engine has died before.
 func (w *Workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,8 +64,7 @@ func (w *Workers) Push(i int, msg []byte) bool {
 	return ok
 }
 
-// Queue is Push without the wake-up: the worker reads the command once its ring is
-// published.
+// Queue is Push without the wake-up. The worker reads the command after Publish.
 func (w *Workers) Queue(i int, msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +91,7 @@ func (w *Workers) Publish(i int) {
 	w.commands[i].Publish()
 }
 
-// PublishAll is publish for all workers.
+// PublishAll calls Publish for all workers.
 func (w *Workers) PublishAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,8 +100,8 @@ func (w *Workers) PublishAll() {
 	}
 }
 
-// QueueAll sends one command to all workers, which get all such commands in one order.
-// They read it once their rings are published.
+// QueueAll queues one command for all workers. All workers get such commands in the
+// same order, and read them after PublishAll.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +116,8 @@ func (w *Workers) Broadcast(msg []byte) {
 	w.PublishAll()
 }
 
-// WaitApplied waits until every command sent so far has taken effect, or the engine
-// is gone: ErrGone.
+// WaitApplied waits until the workers have applied every command sent so far. It
+// returns ErrGone if the engine has died.
 func (w *Workers) WaitApplied() error {
 	w.mu.Lock()
 	targets := make([]uint64, len(w.commands))
@@ -139,17 +138,17 @@ func (w *Workers) WaitApplied() error {
 	return nil
 }
 
-// Shared is the memory shared with each worker.
+// Shared returns the memory shared with each worker.
 func (w *Workers) Shared() []*datapath.Shared { return w.shared }
 
-// Connections is the connection table.
+// Connections returns the connection table.
 func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 
-// Memory is the engine's memory.
+// Memory returns the engine's memory.
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
-// Gone tells whether the engine has died: commands go nowhere.
+// Gone reports whether the engine has died; commands are then discarded.
 func (w *Workers) Gone() bool { return w.gone.Load() }
 
-// MarkGone says that the engine has died.
+// MarkGone marks the engine as dead.
 func (w *Workers) MarkGone() { w.gone.Store(true) }
