@@ -73,8 +73,8 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if want.connections != nil {
-		d.connected.Begin(want.connections)
-		defer d.connected.End(want.connections)
+		d.connections.Begin(want.connections)
+		defer d.connections.End(want.connections)
 	}
 	out := newStream(w)
 	if want.Flows {

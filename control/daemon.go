@@ -1,50 +1,44 @@
-// Package control is the control process: the API, the ports' life, the flow
-// tables and their translation, the way of tunnels after the kernel's routes
-// and neighbours, the state on disk, and the engine's supervision. It may
-// allocate, be upgraded and crash; the engine forwards meanwhile.
+// Package control is the control process. Daemon makes the packages under it, starts and
+// stops them, owns the lock of changes and answers the API (api_*.go); the state and the
+// work are theirs. The process may allocate, be upgraded and crash; the engine forwards
+// meanwhile.
 //
-// # Locks, in the order they are taken
+// # Packages and locks, in the order they are taken
 //
-//  1. Daemon.change: one change at a time. A change alters ports or flows,
-//     removes megaflows, or replaces the engine, and may wait for the disk, the
-//     kernel and the workers while it holds only this. The API's dumps take it
-//     too, so that they see no change half done.
-//  2. A driver's own lock (port_*.go): a port's device against what the guest
-//     or the kernel does to it.
-//  3. Daemon.mu: what translation reads: the pipeline, the view of the ports,
-//     the workers; and what statistics are credited to: rules, counters. Misses
-//     hold it for reading from translation to installation, so that a megaflow
-//     is from before a change, and revalidated by it, or from after it.
-//     Nothing is waited for under it but room in a command ring, and, for the
-//     setting of a tap, the workers. captures.mu and connectionEvents.mu come
-//     right before it.
-//  4. megaflows.mu (slots and the order of install and remove), tunnels.mu,
-//     underlay.mu, macs.mu.
-//  5. workers.mu: the command rings.
+// A package takes its locks before those of the packages that it imports, and
+// internal/archtest lists what each may import: the lock order is the order of imports.
+//
+//  1. The lock of changes, Daemon.change, handed to engines, ports and pipeline: one
+//     change at a time. A change alters ports or tables, removes megaflows, or replaces
+//     the engine, and may wait for the disk, the kernel and the workers while it holds
+//     only this. The API's dumps take it too, so that they see no change half done.
+//  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
+//     never held while another lock is taken.
+//  3. control/ports: a driver's own lock, for its device against what the guest or the
+//     kernel does to it.
+//  4. control/observe: the locks of captures and of connection events, right before the
+//     pipeline's. That of monitors is a leaf, taken inside the pipeline's.
+//  5. control/pipeline: Pipeline.mu, for what translation reads and statistics are
+//     credited to. Inside it, those of megaflows and of learnt addresses.
+//  6. control/underlay: Templates.mu, then Kernel.mu.
+//  7. control/workers: Workers.mu, for the command rings.
 //
 // Every wait for workers or for the engine ends when the watchdog kills the engine, for
-// which it takes no lock (hung.go). A request of the API waits no longer than package
-// patience lets it, whatever lock it needs; what it began goes on.
-//
-// engineMu guards only the pointer to the engine's client and is never held
-// while another is taken.
+// which it takes no lock (control/engines). A request of the API waits no longer than
+// control/patience lets it, whatever lock it needs; what it began goes on.
 package control
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
-	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"weft/conntrack"
 	"weft/control/access"
 	"weft/control/engines"
 	"weft/control/limits"
@@ -54,80 +48,33 @@ import (
 	"weft/control/ports"
 	"weft/control/store"
 	"weft/control/underlay"
-	"weft/control/workers"
-	"weft/datapath"
 	"weft/engine"
-	"weft/flowtable"
 	"weft/internal/cpu"
 )
 
-const noSlot = flowtable.NoSlot
-
-// Config is what the daemon is started with.
-type Config struct {
-	Socket      string // API, a path
-	SocketGroup string // members may use all of the API; "": none
-	// SocketReadGroup names the group whose members may look and not change; "": none.
-	SocketReadGroup string
-	StateDir        string
-	Workers         int   // 0: as many as Cores, or 1
-	Cores           []int // one worker each; nil: the last ones allowed
-	// VsockPort makes the API listen on vsock too; 0: not.
-	VsockPort uint32
-	// VsockAllow gives roles to CIDs, before access.DefaultCIDs.
-	VsockAllow map[uint32]access.Role
-	Metrics    string // TCP address of the Prometheus listener; "": none
-	// GuestMemoryGiB is what one guest may have mapped; 0: as the machine allows.
-	GuestMemoryGiB int
-	SpinUS         int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
-	Exe            string // the binary with the engine in it; "": this one
-	Log            *slog.Logger
-
-	sizes    datapath.Sizes   // of the workers' memory; zero: the default
-	launcher engines.Launcher // of engines; nil: processes
-}
-
-// DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
-const DefaultSpinUS = 50
-
-// stateStore is the state on disk: *store.Store, or a test's stand-in.
-type stateStore interface {
-	Load() (store.State, error)
-	SavePort(p store.Port) error
-	DeletePort(number uint32) error
-	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
-	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
-	SaveTableConfigs(texts map[uint32]string) error
-	SaveConnections(table *conntrack.Memory) error
-	LoadConnections(table *conntrack.Memory) (n int, saved bool, err error)
-	Close() error
-}
-
-// Daemon is a control process. See the package's comment for its locks.
+// Daemon is a control process: its packages and their order. See the package's comment
+// for the locks.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
-	store   stateStore
 	started time.Time
+	change  sync.Mutex // the lock of changes
 
-	change sync.Mutex
-
-	pipeline *pipeline.Pipeline
-	ports    *ports.Ports
-	engines  *engines.Engines
-
+	engines   *engines.Engines
+	ports     *ports.Ports
+	pipeline  *pipeline.Pipeline
 	templates *underlay.Templates
-	underlay  *underlay.Kernel
+	kernel    *underlay.Kernel
+	store     *store.Store
 
-	captures  *observe.Captures
-	monitors  observe.Monitors
-	connected *observe.ConnectionEvents
-	limits    limits.Registry
-	requests  *patience.Requests
+	captures    *observe.Captures
+	monitors    observe.Monitors
+	connections *observe.ConnectionEvents
 
 	servers  *access.Servers
-	stopping context.CancelFunc
-	done     sync.WaitGroup
+	requests *patience.Requests
+	limits   limits.Registry
+	done     sync.WaitGroup // goroutines that begin has started
 }
 
 // Run runs the daemon until ctx ends, and then takes it down in good order:
@@ -153,7 +100,6 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	runtime.SetDefaultGOMAXPROCS() // as many as cores are left
 	_ = cpu.ShortSlices()          // a matter of latency: guests wait for a dead engine's successor
 	running, stop := context.WithCancel(ctx)
-	d.stopping = stop
 	if err := d.begin(running); err != nil {
 		stop()
 		d.end()
@@ -199,80 +145,28 @@ func newDaemon(config Config) (*Daemon, error) {
 	}
 	d.pipeline = pipeline.New(pipeline.Setup{Change: &d.change, Store: d.store, Monitors: &d.monitors,
 		Sizes: config.sizes.Cache, Cores: config.Cores, Log: d.log})
-	if d.underlay, err = underlay.Open(d.log); err != nil {
+	if d.kernel, err = underlay.Open(d.log); err != nil {
 		d.store.Close()
 		return nil, err
 	}
-	d.templates = underlay.NewTemplates(d.underlay, d.log)
+	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	d.engines = engines.New(engines.Setup{Change: &d.change, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS},
 		Store: d.store, Pipeline: d.pipeline, Templates: d.templates, Log: d.log})
 	d.requests = patience.NewRequests(d.engines.Troubled)
 	d.ports = ports.New(ports.Setup{Change: &d.change, Store: d.store, Engine: d.engines, Pipeline: d.pipeline,
-		Templates: d.templates, Kernel: d.underlay, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
+		Templates: d.templates, Kernel: d.kernel, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.pipeline.Attach(d.ports, d.templates)
 	d.engines.Attach(d.ports)
 	d.captures = observe.NewCaptures(presentEngine{d.pipeline}, d.log)
-	d.connected = observe.NewConnectionEvents(presentEngine{d.pipeline})
+	d.connections = observe.NewConnectionEvents(presentEngine{d.pipeline})
 	d.registerLimits()
 	if err = d.listen(); err != nil {
-		d.underlay.Close()
+		d.kernel.Close()
 		d.store.Close()
 		return nil, err
 	}
 	return d, nil
-}
-
-// complete fills defaults in and refuses what cannot be.
-func (c *Config) complete() error {
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.sizes == (datapath.Sizes{}) {
-		c.sizes = datapath.DefaultSizes
-	}
-	if c.launcher == nil {
-		c.launcher = engines.Processes{}
-	}
-	if c.SpinUS == 0 {
-		c.SpinUS = DefaultSpinUS
-	}
-	if c.Exe == "" {
-		exe, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("own binary: %w", err)
-		}
-		c.Exe = exe
-	}
-	allowed, err := cpu.Allowed()
-	if err != nil {
-		return err
-	}
-	return c.chooseCores(allowed)
-}
-
-// chooseCores settles which cores are workers' ones.
-func (c *Config) chooseCores(allowed []int) error {
-	for _, core := range c.Cores {
-		if !slices.Contains(allowed, core) {
-			return inputf("cores: %d: this process may run on %v only", core, allowed)
-		}
-	}
-	switch {
-	case c.Workers < 0 || c.Workers > workers.Max:
-		return inputf("workers: %d: expected a number from 1 to %d", c.Workers, workers.Max)
-	case c.Workers != 0 && c.Cores != nil && c.Workers != len(c.Cores):
-		return inputf("workers: %d: expected as many as there are cores in the list, %d", c.Workers, len(c.Cores))
-	case c.Cores != nil:
-		c.Workers = len(c.Cores)
-		return nil
-	}
-	c.Workers = max(c.Workers, 1)
-	if c.Workers > len(allowed) {
-		return inputf("workers: %d: this process may run on %d cores only", c.Workers, len(allowed))
-	}
-	c.Cores = allowed[len(allowed)-c.Workers:]
-	return nil
 }
 
 // begin brings everything up: the engine (an old one, if it lives), ports,
@@ -304,7 +198,7 @@ func (d *Daemon) end() {
 	d.pipeline.EndUpcalls()
 	d.ports.Close()
 	d.engines.Stop()
-	d.underlay.Close()
+	d.kernel.Close()
 	if err := d.store.Close(); err != nil {
 		d.log.Error("state", "error", err)
 	}

@@ -225,7 +225,7 @@ func (f *fakes) die() {
 	f.d.done.Wait()
 	f.d.pipeline.EndUpcalls()
 	f.d.servers.Close()
-	f.d.underlay.Close()
+	f.d.kernel.Close()
 	if err := f.d.store.Close(); err != nil {
 		f.t.Fatal(err)
 	}

@@ -106,32 +106,32 @@ func New(s Setup) *Engines {
 }
 
 // Attach gives the engines the ports, before anything else.
-func (d *Engines) Attach(p *ports.Ports) { d.ports = p }
+func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
 
 // Current returns the client, nil while there is no engine.
-func (d *Engines) Current() Client {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.client
+func (es *Engines) Current() Client {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return es.client
 }
 
-func (d *Engines) setEngine(c Client) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.client = c
+func (es *Engines) setEngine(c Client) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.client = c
 }
 
 // Client is ports.Engine's: the present engine, nil while there is none.
-func (d *Engines) Client() ports.Client {
-	if c := d.Current(); c != nil {
+func (es *Engines) Client() ports.Client {
+	if c := es.Current(); c != nil {
 		return c
 	}
 	return nil
 }
 
 // PID is the process of the present engine, 0 while there is none.
-func (d *Engines) PID() int {
-	if c := d.Current(); c != nil {
+func (es *Engines) PID() int {
+	if c := es.Current(); c != nil {
 		return c.PID()
 	}
 	return 0
@@ -144,34 +144,34 @@ type Replaced struct {
 }
 
 // Replaced are the counts of now.
-func (d *Engines) Replaced() Replaced {
-	r := &d.replaced
-	return Replaced{All: d.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
+func (es *Engines) Replaced() Replaced {
+	r := &es.replaced
+	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
 // Stop ends the spare and the engine, and saves the connections. Caller holds change, and
 // has ended supervise.
-func (d *Engines) Stop() {
-	if d.spare != nil { // before the engine, whose place it would take
-		d.spare.Close()
-		d.spare = nil
+func (es *Engines) Stop() {
+	if es.spare != nil { // before the engine, whose place it would take
+		es.spare.Close()
+		es.spare = nil
 	}
-	c := d.Current()
+	c := es.Current()
 	if c == nil {
 		return
 	}
 	if err := c.Stop(); err != nil && !errors.Is(err, engine.ErrGone) {
-		d.log.Error("the engine does not stop, killing it", "error", err)
+		es.log.Error("the engine does not stop, killing it", "error", err)
 		if err := c.Kill(); err != nil {
-			d.log.Error("the engine cannot be killed", "error", err)
+			es.log.Error("the engine cannot be killed", "error", err)
 		}
 	}
 	c.Close()
-	if w := d.pipeline.Workers(); w != nil {
-		if err := d.store.SaveConnections(w.Connections()); err != nil {
-			d.log.Error("connections cannot be saved", "error", err)
+	if w := es.pipeline.Workers(); w != nil {
+		if err := es.store.SaveConnections(w.Connections()); err != nil {
+			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
 	// Its socket is in this process's directory, and nobody answers it now.
-	_ = os.Remove(filepath.Join(d.dir, engine.SocketName))
+	_ = os.Remove(filepath.Join(es.dir, engine.SocketName))
 }

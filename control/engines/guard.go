@@ -38,7 +38,7 @@ type guard struct {
 }
 
 // guardEngine kills the engine of w if it hangs.
-func (d *Engines) guardEngine(w *workers.Workers, client Client) *guard {
+func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
@@ -48,26 +48,26 @@ func (d *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 		if hung {
 			g.hang.Store(&h)
 			client.Condemn()
-			d.SetTrouble(h.Text(d.portNameNow) + "; weftd is replacing the engine")
+			es.SetTrouble(h.Text(es.portNameNow) + "; weftd is replacing the engine")
 		}
 	}()
 	return g
 }
 
 // SetTrouble says what keeps requests from being answered until the engine is replaced.
-func (d *Engines) SetTrouble(why string) { d.trouble.Store(&why) }
+func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
 
 // Troubled is what setTrouble said, "" once it is over.
-func (d *Engines) Troubled() string {
-	if why := d.trouble.Load(); why != nil {
+func (es *Engines) Troubled() string {
+	if why := es.trouble.Load(); why != nil {
 		return *why
 	}
 	return ""
 }
 
 // portNameNow is a port's name, or its number where it cannot be had without waiting.
-func (d *Engines) portNameNow(number uint32) string {
-	if view := d.pipeline.ViewNow(); view != nil {
+func (es *Engines) portNameNow(number uint32) string {
+	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
 			return name
 		}
@@ -77,15 +77,15 @@ func (d *Engines) portNameNow(number uint32) string {
 
 // endOld makes sure that an engine uses no ring any more and holds up no other one.
 // Caller holds change.
-func (d *Engines) endOld(old Client) error {
+func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
-	d.log.Error("the old engine's process stays, another takes its place all the same", "error", err)
-	if d.spare != nil { // it waits for the lock of the stuck one, whose parent reaps it
-		d.spare.Abandon()
-		d.spare = nil
+	es.log.Error("the old engine's process stays, another takes its place all the same", "error", err)
+	if es.spare != nil { // it waits for the lock of the stuck one, whose parent reaps it
+		es.spare.Abandon()
+		es.spare = nil
 	}
-	return engine.Disown(d.dir)
+	return engine.Disown(es.dir)
 }

@@ -39,9 +39,9 @@ type keptCounters struct {
 
 // inherit connects to the engine that serves the state directory, if there is
 // one, and takes over what it kept.
-func (d *Engines) inherit() (*inheritance, error) {
+func (es *Engines) inherit() (*inheritance, error) {
 	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
-	client, err := d.launcher.Connect(d.dir)
+	client, err := es.launcher.Connect(es.dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return in, nil
 	}
@@ -51,7 +51,7 @@ func (d *Engines) inherit() (*inheritance, error) {
 	in.client = client
 	kept, err := client.Recall()
 	if err != nil {
-		d.log.Warn("the running engine does not say what it has, replacing it", "error", err)
+		es.log.Warn("the running engine does not say what it has, replacing it", "error", err)
 		return in, nil
 	}
 	var start *engine.Kept
@@ -65,31 +65,31 @@ func (d *Engines) inherit() (*inheritance, error) {
 			in.attached[k.Request.Attach.Port] = true
 			k.CloseFDs()
 		case k.Request.Key == keepCounters:
-			build = d.inheritCounters(in, k)
+			build = es.inheritCounters(in, k)
 		default:
-			d.inheritPort(in, k)
+			es.inheritPort(in, k)
 		}
 	}
-	d.inheritMemory(in, start, build)
+	es.inheritMemory(in, start, build)
 	return in, nil
 }
 
-func (d *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build string) {
+func (es *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build string) {
 	var about keptCounters
 	if json.Unmarshal(k.Request.Blob, &about) != nil || len(k.FDs) != 1 {
 		k.CloseFDs()
 		return ""
 	}
-	c, err := counters.Open(k.FDs[0], d.start.Sizes.Cache.Megaflows)
+	c, err := counters.Open(k.FDs[0], es.start.Sizes.Cache.Megaflows)
 	if err != nil {
-		d.log.Warn("statistics begin anew", "error", err)
+		es.log.Warn("statistics begin anew", "error", err)
 		return ""
 	}
 	in.counters = c
 	return about.Build
 }
 
-func (d *Engines) inheritPort(in *inheritance, k *engine.Kept) {
+func (es *Engines) inheritPort(in *inheritance, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
 	n, err := strconv.ParseUint(number, 10, 32)
 	if !isPort || err != nil {
@@ -99,22 +99,22 @@ func (d *Engines) inheritPort(in *inheritance, k *engine.Kept) {
 	in.ports[uint32(n)] = k
 }
 
-func (d *Engines) inheritMemory(in *inheritance, start *engine.Kept, build string) {
+func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build string) {
 	if start == nil {
 		return
 	}
 	s := start.Request.Start
-	if in.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, d.start.Sizes) {
+	if in.counters == nil || build != buildID() || !reflect.DeepEqual(s.Sizes, es.start.Sizes) {
 		start.CloseFDs()
 		return
 	}
 	m, err := engine.OpenMemory(*s, start.FDs)
 	if err != nil {
-		d.log.Warn("the running engine's memory cannot be used, replacing it", "error", err)
+		es.log.Warn("the running engine's memory cannot be used, replacing it", "error", err)
 		return
 	}
 	in.memory = m
-	in.same = reflect.DeepEqual(*s, d.start)
+	in.same = reflect.DeepEqual(*s, es.start)
 }
 
 // buildID identifies this binary; empty if it does not say.

@@ -34,51 +34,51 @@ type Client interface {
 var _ Client = (*engine.Client)(nil)
 
 // launch brings up an engine: the spare, if there is one. Caller holds change.
-func (d *Engines) launch() (Client, error) {
-	if s := d.spare; s != nil {
-		d.spare = nil
+func (es *Engines) launch() (Client, error) {
+	if s := es.spare; s != nil {
+		es.spare = nil
 		client, err := s.Engage()
 		if err == nil {
 			return client, nil
 		}
-		d.log.Warn("the spare engine is of no use, starting another", "error", err)
+		es.log.Warn("the spare engine is of no use, starting another", "error", err)
 	}
-	return d.launcher.Spawn(d.exe, d.dir)
+	return es.launcher.Spawn(es.exe, es.dir)
 }
 
 // prepareSpare has an engine ready for the death of the present one.
-func (d *Engines) prepareSpare() {
-	d.change.Lock()
-	defer d.change.Unlock()
-	if d.spare != nil {
+func (es *Engines) prepareSpare() {
+	es.change.Lock()
+	defer es.change.Unlock()
+	if es.spare != nil {
 		return
 	}
 	var err error
-	if d.spare, err = d.launcher.Prepare(d.exe, d.dir, len(d.start.Cores)); err != nil {
-		d.log.Warn("no spare engine", "error", err)
+	if es.spare, err = es.launcher.Prepare(es.exe, es.dir, len(es.start.Cores)); err != nil {
+		es.log.Warn("no spare engine", "error", err)
 	}
 }
 
 // adoptEngine makes a fresh engine the present one and sends it all there is:
 // templates, terminations, megaflows, and then the ports. Caller holds change.
-func (d *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
-	d.guard = d.guardEngine(w, client) // first: what follows waits for the workers
+func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
+	es.guard = es.guardEngine(w, client) // first: what follows waits for the workers
 	// What comes in on the first port must find the last one there.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
-	d.templates.Replay(w, d.region.Tunnels)
-	d.ports.Terminate(w)
-	d.pipeline.Fill(w)
-	d.setEngine(client)
-	d.ports.AttachAll(resume)
-	d.receive(w)
-	if err := d.pipeline.AnswerUpcalls(); err != nil {
-		d.log.Error("upcalls", "error", err)
+	es.templates.Replay(w, es.region.Tunnels)
+	es.ports.Terminate(w)
+	es.pipeline.Fill(w)
+	es.setEngine(client)
+	es.ports.AttachAll(resume)
+	es.receive(w)
+	if err := es.pipeline.AnswerUpcalls(); err != nil {
+		es.log.Error("upcalls", "error", err)
 	}
 }
 
 // receive ends the hold that adoptEngine, of this process or of one before it,
 // has put on the workers.
-func (d *Engines) receive(w *workers.Workers) {
+func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.WaitApplied() // a dead engine's successor is told anew
 }
@@ -92,11 +92,11 @@ const (
 )
 
 // Supervise replaces the engine whenever it dies, until ctx ends.
-func (d *Engines) Supervise(ctx context.Context) {
+func (es *Engines) Supervise(ctx context.Context) {
 	pause, born := time.Duration(0), time.Now()
 	for {
-		client := d.Current()
-		d.prepareSpare()
+		client := es.Current()
+		es.prepareSpare()
 		ended := watch(client)
 		select {
 		case <-ctx.Done():
@@ -105,17 +105,17 @@ func (d *Engines) Supervise(ctx context.Context) {
 		case <-ended:
 		}
 		died := time.Now()
-		d.pipeline.Workers().MarkGone()
+		es.pipeline.Workers().MarkGone()
 		if ctx.Err() != nil {
 			return
 		}
-		hang := d.guard.hang.Load()
+		hang := es.guard.hang.Load()
 		if hang == nil {
-			d.log.Error("the engine has died, starting another", "pid", client.PID())
-			d.SetTrouble("the engine has died; weftd is starting another")
+			es.log.Error("the engine has died, starting another", "pid", client.PID())
+			es.SetTrouble("the engine has died; weftd is starting another")
 		}
-		d.replaced.count(hang)
-		d.restarts.Add(1)
+		es.replaced.count(hang)
+		es.restarts.Add(1)
 		if died.Sub(born) > soundAfter {
 			pause = 0
 		}
@@ -123,7 +123,7 @@ func (d *Engines) Supervise(ctx context.Context) {
 			return
 		}
 		pause = min(max(2*pause, leastRespawnPause), mostRespawnPause)
-		for !d.replaceDead(client, died) {
+		for !es.replaceDead(client, died) {
 			if !loop.Sleep(ctx, pause) {
 				return
 			}
@@ -167,29 +167,29 @@ func watch(client Client) (ended <-chan struct{}) {
 
 // replaceDead credits what the dead engine counted, starts another and sends it
 // everything. It reports false if none could be started.
-func (d *Engines) replaceDead(dead Client, died time.Time) bool {
-	d.change.Lock()
-	defer d.change.Unlock()
-	d.setEngine(nil)
-	if err := d.endOld(dead); err != nil { // it must not touch the devices any more
-		d.log.Error("the old engine", "error", err)
+func (es *Engines) replaceDead(dead Client, died time.Time) bool {
+	es.change.Lock()
+	defer es.change.Unlock()
+	es.setEngine(nil)
+	if err := es.endOld(dead); err != nil { // it must not touch the devices any more
+		es.log.Error("the old engine", "error", err)
 	}
-	if hang := d.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
-		d.ports.Blame(hang)
+	if hang := es.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
+		es.ports.Blame(hang)
 	}
-	client, w, err := d.spawn(d.pipeline.Workers().Memory())
+	client, w, err := es.spawn(es.pipeline.Workers().Memory())
 	if err != nil {
-		d.log.Error("no engine can be started, trying again", "error", err)
+		es.log.Error("no engine can be started, trying again", "error", err)
 		return false
 	}
 	forwarding := time.Since(died)
-	d.pipeline.EndUpcalls()
-	guard, old := d.guard, d.pipeline.Replace(w)
-	d.adoptEngine(client, w, true)
+	es.pipeline.EndUpcalls()
+	guard, old := es.guard, es.pipeline.Replace(w)
+	es.adoptEngine(client, w, true)
 	ports := time.Since(died)
 	<-guard.done
 	old.Memory().Close()
-	d.trouble.Store(nil)
-	d.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", d.pipeline.Counts().Megaflows)
+	es.trouble.Store(nil)
+	es.log.Info("engine replaced", "pid", client.PID(), "ms", ports.Milliseconds(), "workers_ms", forwarding.Milliseconds(), "megaflows", es.pipeline.Counts().Megaflows)
 	return true
 }

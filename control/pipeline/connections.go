@@ -22,43 +22,43 @@ const dumpChunk = 8192
 
 // EachConnection calls visit with all connections that filter chooses, with Pipeline.mu
 // held, and pause once in a while without, until that returns false.
-func (d *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
+func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
-		d.mu.RLock()
-		if d.workers == nil {
-			d.mu.RUnlock()
+		pl.mu.RLock()
+		if pl.workers == nil {
+			pl.mu.RUnlock()
 			return
 		}
-		more = d.workers.Connections().EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
+		more = pl.workers.Connections().EachIn(from, from+dumpChunk, clock.Monotonic(), func(e *conntrack.Entry) bool {
 			if filter.Match(e) {
 				visit(e)
 			}
 			return true
 		})
-		d.mu.RUnlock()
+		pl.mu.RUnlock()
 		more = pause() && more
 	}
 }
 
 // connections is the table, for settings. Caller holds mu.
-func (d *Pipeline) connections() (*conntrack.Memory, error) {
-	if d.workers == nil {
+func (pl *Pipeline) connections() (*conntrack.Memory, error) {
+	if pl.workers == nil {
 		return nil, workers.ErrGone
 	}
-	return d.workers.Connections(), nil
+	return pl.workers.Connections(), nil
 }
 
 // FlushConnections ends the connections that filter chooses, and returns how many
 // once they have ended. workers.ErrGone: none did if the engine had died before, and
 // some may have if it died meanwhile.
-func (d *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error) {
+func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
-	d.EachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	d.change.Lock() // settle must not outlive the workers
-	defer d.change.Unlock()
-	d.mu.RLock()
-	w := d.workers
-	d.mu.RUnlock()
+	pl.EachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
+	pl.change.Lock() // settle must not outlive the workers
+	defer pl.change.Unlock()
+	pl.mu.RLock()
+	w := pl.workers
+	pl.mu.RUnlock()
 	if w == nil || w.Gone() {
 		return 0, workers.ErrGone
 	}
@@ -74,7 +74,7 @@ func (d *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error)
 }
 
 // collectRecircs forgets the recirc_ids that no megaflow needs. Caller holds mu.
-func (d *Pipeline) collectRecircs(list []*megaflow) {
+func (pl *Pipeline) collectRecircs(list []*megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {
 		needed[m.key.Recirc()] = true
@@ -84,7 +84,7 @@ func (d *Pipeline) collectRecircs(list []*megaflow) {
 			}
 		}
 	}
-	d.recircs.Collect(func(id uint32) bool { return needed[id] })
+	pl.recircs.Collect(func(id uint32) bool { return needed[id] })
 }
 
 func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
@@ -95,10 +95,10 @@ func timeoutsJSON(t *conntrack.Timeouts) map[string]uint32 {
 	return m
 }
 
-func (d *Pipeline) ConntrackSettings() (api.Conntrack, error) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	m, err := d.connections()
+func (pl *Pipeline) ConntrackSettings() (api.Conntrack, error) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	m, err := pl.connections()
 	if err != nil {
 		return api.Conntrack{}, err
 	}
@@ -129,10 +129,10 @@ func (d *Pipeline) ConntrackSettings() (api.Conntrack, error) {
 	return s, nil
 }
 
-func (d *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	m, err := d.connections()
+func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	m, err := pl.connections()
 	if err != nil {
 		return err
 	}

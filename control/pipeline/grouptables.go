@@ -25,36 +25,36 @@ var meterCommands = map[string]openflow.MeterCommand{
 
 // ChangeGroups does all of a change or nothing. When it returns, no frame goes
 // by the old groups any more.
-func (d *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
+func (pl *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify, put or delete", c.Op)
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	var mods []openflow.GroupMod
 	var err error
 	if c.File {
-		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, d.view)
+		mods, err = openflow.ParseGroupMods(strings.NewReader(c.Text), command, pl.view)
 	} else {
 		mods = make([]openflow.GroupMod, 1)
-		mods[0], err = openflow.ParseGroupMod(c.Text, command, d.view)
+		mods[0], err = openflow.ParseGroupMod(c.Text, command, pl.view)
 	}
 	if err != nil {
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		return d.tables.ApplyGroups(mods, clock.Monotonic())
+	return pl.changeTable(len(mods), func() (openflow.Changes, error) {
+		return pl.tables.ApplyGroups(mods, clock.Monotonic())
 	})
 }
 
-func (d *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
+func (pl *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := meterCommands[c.Op]
 	if !ok {
 		return api.TableChanged{}, usererr.Errorf("op %q: expected add, modify or delete", c.Op)
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	var mods []openflow.MeterMod
 	var err error
 	if c.File {
@@ -66,10 +66,10 @@ func (d *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	if err != nil {
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	return d.changeTable(len(mods), func() (openflow.Changes, error) {
-		changes, changed, err := d.tables.ApplyMeters(mods, clock.Monotonic())
+	return pl.changeTable(len(mods), func() (openflow.Changes, error) {
+		changes, changed, err := pl.tables.ApplyMeters(mods, clock.Monotonic())
 		for _, m := range changed {
-			sendMeter(d.workers, m)
+			sendMeter(pl.workers, m)
 		}
 		return changes, err
 	})
@@ -77,23 +77,23 @@ func (d *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 
 // changeTable applies a change of groups or meters with the flows that go with
 // it, saves and revalidates. Caller holds change.
-func (d *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
-	d.mu.Lock()
-	d.pullAll()
+func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
+	pl.mu.Lock()
+	pl.pullAll()
 	changes, err := apply()
 	if err != nil {
-		d.mu.Unlock()
+		pl.mu.Unlock()
 		return api.TableChanged{}, usererr.Mark(err)
 	}
-	removed := d.removePlaces(changes.Removed)
-	d.mu.Unlock()
+	removed := pl.removePlaces(changes.Removed)
+	pl.mu.Unlock()
 
-	groups, meters := d.tableTexts()
-	err = d.store.ChangeTables(groups, meters, removed)
-	d.ports.UpdateLiveness()
-	d.revalidate(func(*megaflow) bool { return true })
-	d.tell(&changes)
-	d.releasePlaces(removed)
+	groups, meters := pl.tableTexts()
+	err = pl.store.ChangeTables(groups, meters, removed)
+	pl.ports.UpdateLiveness()
+	pl.revalidate(func(*megaflow) bool { return true })
+	pl.tell(&changes)
+	pl.releasePlaces(removed)
 	if err != nil {
 		return api.TableChanged{}, fmt.Errorf("the change is in force but could not be saved: %w", err)
 	}
@@ -101,12 +101,12 @@ func (d *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (a
 }
 
 // tableTexts is groups and meters as they are saved, by number. Caller holds change.
-func (d *Pipeline) tableTexts() (groups, meters map[uint32]string) {
+func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	groups, meters = map[uint32]string{}, map[uint32]string{}
-	for _, g := range d.tables.Groups(openflow.GroupAny) {
+	for _, g := range pl.tables.Groups(openflow.GroupAny) {
 		groups[g.ID] = openflow.FormatGroup(g, nil)
 	}
-	for _, m := range d.tables.Meters(openflow.MeterAll) {
+	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		meters[m.ID] = openflow.FormatMeter(m)
 	}
 	return groups, meters
@@ -114,33 +114,33 @@ func (d *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 
 // loadTables makes groups and meters as they were saved, before the flows that
 // name them. Nothing else runs yet.
-func (d *Pipeline) loadTables(groups, meters []string) {
+func (pl *Pipeline) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
 		if err == nil {
-			_, _, err = d.tables.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
+			_, _, err = pl.tables.ApplyMeters([]openflow.MeterMod{mod}, clock.Monotonic())
 		}
 		if err != nil {
-			d.log.Error("a saved meter is left out", "meter", text, "error", err)
+			pl.log.Error("a saved meter is left out", "meter", text, "error", err)
 		}
 	}
 	var mods []openflow.GroupMod
 	for _, text := range groups {
 		mod, err := openflow.ParseGroupMod(text, openflow.GroupAdd, nil)
 		if err != nil {
-			d.log.Error("a saved group is left out", "group", text, "error", err)
+			pl.log.Error("a saved group is left out", "group", text, "error", err)
 			continue
 		}
 		mods = append(mods, mod)
 	}
-	if _, err := d.tables.ApplyGroups(mods, clock.Monotonic()); err != nil {
-		d.log.Error("the saved groups are left out", "error", err)
+	if _, err := pl.tables.ApplyGroups(mods, clock.Monotonic()); err != nil {
+		pl.log.Error("the saved groups are left out", "error", err)
 	}
 }
 
 // sendMeters has workers that know of none meter.
-func (d *Pipeline) sendMeters(w *workers.Workers) {
-	for _, m := range d.tables.Meters(openflow.MeterAll) {
+func (pl *Pipeline) sendMeters(w *workers.Workers) {
+	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
 	}
 }
@@ -153,22 +153,22 @@ func sendMeter(w *workers.Workers, m *openflow.Meter) {
 	}
 }
 
-func (d *Pipeline) ListGroups(text string, words PortWords) ([]api.Group, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (pl *Pipeline) ListGroups(text string, words PortWords) ([]api.Group, error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
-	d.mu.Lock()
-	d.pullAll()
-	d.mu.Unlock()
-	list, now, flows := []api.Group{}, clock.Monotonic(), d.tables.GroupFlows()
-	groups := d.tables.Groups(mod.Group.ID)
-	d.inTurns(len(groups), func(i int) {
+	pl.mu.Lock()
+	pl.pullAll()
+	pl.mu.Unlock()
+	list, now, flows := []api.Group{}, clock.Monotonic(), pl.tables.GroupFlows()
+	groups := pl.tables.Groups(mod.Group.ID)
+	pl.inTurns(len(groups), func(i int) {
 		g := groups[i]
-		s := d.tables.GroupStats(g)
-		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, d.names(words)), DurationS: Seconds(now, s.CreatedNS),
+		s := pl.tables.GroupStats(g)
+		shown := api.Group{ID: g.ID, Type: g.Type.String(), Line: openflow.FormatGroup(g, pl.names(words)), DurationS: Seconds(now, s.CreatedNS),
 			Flows: flows[g.ID], Packets: s.Packets, Bytes: s.Bytes, Buckets: []api.BucketStats{}}
 		for _, b := range s.Buckets {
 			shown.Buckets = append(shown.Buckets, api.BucketStats{Packets: b.Packets, Bytes: b.Bytes})
@@ -178,22 +178,22 @@ func (d *Pipeline) ListGroups(text string, words PortWords) ([]api.Group, error)
 	return list, nil
 }
 
-func (d *Pipeline) ListMeters(text string) ([]api.Meter, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
-	list, now, flows := []api.Meter{}, clock.Monotonic(), d.tables.MeterFlows()
-	meters := d.tables.Meters(mod.Meter.ID)
-	d.inTurns(len(meters), func(i int) {
+	list, now, flows := []api.Meter{}, clock.Monotonic(), pl.tables.MeterFlows()
+	meters := pl.tables.Meters(mod.Meter.ID)
+	pl.inTurns(len(meters), func(i int) {
 		m := meters[i]
 		shown := api.Meter{ID: m.ID, Line: openflow.FormatMeter(m), Flows: flows[m.ID], DurationS: Seconds(now, m.CreatedNS)}
 		for i := range m.Bands {
 			var band api.MeterBand
 			var packets, bytes uint64
-			for _, sh := range d.workers.Shared() {
+			for _, sh := range pl.workers.Shared() {
 				c := &sh.Meters[m.Bands[i].Slot]
 				packets += atomic.LoadUint64(&c.Packets)
 				bytes += atomic.LoadUint64(&c.Bytes)

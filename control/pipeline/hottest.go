@@ -13,19 +13,19 @@ import (
 // hotCount is what a megaflow had counted at a moment.
 type hotCount struct{ packets, bytes uint64 }
 
-func (d *Pipeline) Sample() map[*megaflow]hotCount {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	list := d.megaflows.list()
+func (pl *Pipeline) Sample() map[*megaflow]hotCount {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	list := pl.megaflows.list()
 	counts := make(map[*megaflow]hotCount, len(list))
 	for _, m := range list {
-		packets, bytes, _ := d.workers.Statistics(m.slot, m.generation)
+		packets, bytes, _ := pl.workers.Statistics(m.slot, m.generation)
 		counts[m] = hotCount{packets, bytes}
 	}
 	return counts
 }
 
-func (d *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds float64) []api.Hot {
+func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds float64) []api.Hot {
 	type row struct {
 		m *megaflow
 		hotCount
@@ -40,12 +40,12 @@ func (d *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds 
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.m.slot, b.m.slot))
 	})
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
 	hot := []api.Hot{}
 	for _, r := range rows[:min(n, len(rows))] {
 		hot = append(hot, api.Hot{
-			Megaflow:    d.describeMegaflow(r.m, clock.Monotonic(), ByName),
+			Megaflow:    pl.describeMegaflow(r.m, clock.Monotonic(), ByName),
 			PacketsPerS: float64(r.packets) / seconds, BytesPerS: float64(r.bytes) / seconds,
 		})
 	}
@@ -53,15 +53,15 @@ func (d *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds 
 }
 
 // HitMegaflow is the match of the megaflow that a live trace has hit, "" if it is gone.
-func (d *Pipeline) HitMegaflow(f *datapath.Capture) string {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	d.megaflows.mu.Lock()
-	defer d.megaflows.mu.Unlock()
-	if int(f.Slot) >= len(d.megaflows.slots) {
+func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	pl.megaflows.mu.Lock()
+	defer pl.megaflows.mu.Unlock()
+	if int(f.Slot) >= len(pl.megaflows.slots) {
 		return ""
 	}
-	m := d.megaflows.slots[f.Slot]
+	m := pl.megaflows.slots[f.Slot]
 	if m == nil || !slices.Equal(m.actions[:min(len(m.actions), len(f.Actions))], f.Actions) {
 		return ""
 	}
@@ -71,5 +71,5 @@ func (d *Pipeline) HitMegaflow(f *datapath.Capture) string {
 		}
 	}
 	match := openflow.MatchOf(&m.key, m.mask())
-	return openflow.FormatMatch(&match, d.view)
+	return openflow.FormatMatch(&match, pl.view)
 }

@@ -34,13 +34,13 @@ type lesson struct {
 
 // learnFirst hands a frame over that is to be learnt from; it reports false if
 // there is nothing to learn from it, or no room.
-func (d *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
-	if !d.teaches(t) {
+func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
+	if !pl.teaches(t) {
 		return false
 	}
 	miss := *up
 	select {
-	case d.lessons <- lesson{t.Learned, w, held, &miss}:
+	case pl.lessons <- lesson{t.Learned, w, held, &miss}:
 		return true
 	default:
 		return false
@@ -48,68 +48,68 @@ func (d *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *d
 }
 
 // teaches tells whether the frame teaches flows that are not in the tables. Caller
-// holds d.mu.
-func (d *Pipeline) teaches(t *openflow.Translation) bool {
+// holds Pipeline.mu.
+func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
-		if !d.tables.Learnt(&t.Learned[i]) {
+		if !pl.tables.Learnt(&t.Learned[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// learnOn refreshes what frames taught that came until usedNS. Caller holds d.mu alone.
-func (d *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
+// learnOn refreshes what frames taught that came until usedNS. Caller holds Pipeline.mu alone.
+func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
-		missing = !d.tables.RefreshLearnt(&learned[i], usedNS) || missing
+		missing = !pl.tables.RefreshLearnt(&learned[i], usedNS) || missing
 	}
 	if !missing {
 		return
 	}
 	select {
-	case d.lessons <- lesson{flows: learned}:
+	case pl.lessons <- lesson{flows: learned}:
 	default: // its next frames say so again
 	}
 }
 
 // finish shortens the timeouts of flows that saw a connection end. Caller holds
-// d.mu alone.
-func (d *Pipeline) finish(list []openflow.Finished) {
+// Pipeline.mu alone.
+func (pl *Pipeline) finish(list []openflow.Finished) {
 	for i := range list {
 		f := &list[i]
 		if f.Rule.Removed || !f.ReduceTimeouts() {
 			continue
 		}
-		counts := &d.counters.Rules[d.places[f.Rule.Slot]]
+		counts := &pl.counters.Rules[pl.places[f.Rule.Slot]]
 		counts.IdleTimeout, counts.HardTimeout = f.Rule.IdleTimeout, f.Rule.HardTimeout
 	}
 }
 
 // learnFlows adds what is to be learnt until ctx ends, and spends as much time
 // on nothing as on that: each batch has megaflows translated anew.
-func (d *Pipeline) learnFlows(ctx context.Context) {
+func (pl *Pipeline) learnFlows(ctx context.Context) {
 	for {
 		var batch []lesson
 		select {
 		case <-ctx.Done():
 			return
-		case l := <-d.lessons:
+		case l := <-pl.lessons:
 			batch = append(batch, l)
 		}
 		for more := true; more && len(batch) < learnBatch; {
 			select {
-			case l := <-d.lessons:
+			case l := <-pl.lessons:
 				batch = append(batch, l)
 			default:
 				more = false
 			}
 		}
 		began := time.Now()
-		d.learnBatch(batch)
+		pl.learnBatch(batch)
 		for i := range batch {
 			if l := &batch[i]; l.workers != nil {
-				d.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
+				pl.answer(l.workers, l.held.Worker, []datapath.Upcall{*l.miss}, true)
 			}
 		}
 		if !loop.Sleep(ctx, time.Since(began)) {
@@ -120,30 +120,30 @@ func (d *Pipeline) learnFlows(ctx context.Context) {
 
 // learnBatch changes the tables; when it returns, no frame goes by the old rules
 // any more.
-func (d *Pipeline) learnBatch(batch []lesson) {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (pl *Pipeline) learnBatch(batch []lesson) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	var mods []openflow.FlowMod
 	for i := range batch {
 		mods = append(mods, batch[i].flows...)
 	}
-	d.mu.Lock()
-	d.pullAll()
-	changes, refused := d.tables.ApplyLearned(mods, clock.Monotonic())
-	d.unlearnt.Add(uint64(refused)) // their frames go their way
-	removed := d.enter(&changes)
-	d.mu.Unlock()
+	pl.mu.Lock()
+	pl.pullAll()
+	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
+	pl.unlearnt.Add(uint64(refused)) // their frames go their way
+	removed := pl.enter(&changes)
+	pl.mu.Unlock()
 	if len(removed) > 0 {
-		if err := d.store.ChangeFlows(nil, removed); err != nil {
-			d.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
+		if err := pl.store.ChangeFlows(nil, removed); err != nil {
+			pl.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
 		}
 	}
 	var tables openflow.TableSet
 	if changedTables(&changes, &tables); tables != (openflow.TableSet{}) {
-		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
 	}
-	d.tell(&changes)
-	d.releasePlaces(removed)
+	pl.tell(&changes)
+	pl.releasePlaces(removed)
 }
 
 // changedTables adds the tables of changed rules to set: megaflows that looked at

@@ -13,22 +13,22 @@ import (
 
 // tableLimitRows are the rows of the OpenFlow tables, which only the API fills: beyond
 // a limit a change is refused as a whole.
-func (d *Pipeline) tableLimitRows(emit func(limits.Row)) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
 	bands := 0
-	for _, m := range d.tables.Meters(openflow.MeterAll) {
+	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		bands += len(m.Bands)
 	}
 	for _, r := range []limits.Row{
-		{Name: "flows", Unit: "entries", Used: uint64(d.tables.Len()), Limit: counters.MaxRules},
-		{Name: "groups", Unit: "entries", Used: uint64(len(d.tables.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
+		{Name: "flows", Unit: "entries", Used: uint64(pl.tables.Len()), Limit: counters.MaxRules},
+		{Name: "groups", Unit: "entries", Used: uint64(len(pl.tables.Groups(openflow.GroupAny))), Limit: openflow.MaxGroups},
 		{Name: "meter_bands", Unit: "entries", Used: uint64(bands), Limit: openflow.MaxBands},
 	} {
 		r.Holder = limits.All()
 		emit(r)
 	}
-	used, refused := d.recircs.Shares(shareRow(emit, "recirculation_ids"))
+	used, refused := pl.recircs.Shares(shareRow(emit, "recirculation_ids"))
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 
@@ -41,21 +41,21 @@ func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use)
 }
 
 // learnedLimitRows are the rows of what frames teach.
-func (d *Pipeline) learnedLimitRows(emit func(limits.Row)) {
-	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(d.lessons)),
-		Limit: learnQueue, Refused: d.unlearnt.Load()})
+func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
+	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.lessons)),
+		Limit: learnQueue, Refused: pl.unlearnt.Load()})
 }
 
 // workerLimitRows are the rows of the memory shared with the workers: frames held for
 // control by port, and the table of connections.
-func (d *Pipeline) workerLimitRows(emit func(limits.Row)) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if d.workers == nil {
+func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	if pl.workers == nil {
 		return
 	}
-	d.heldLimitRows(emit)
-	m, err := d.connections()
+	pl.heldLimitRows(emit)
+	m, err := pl.connections()
 	if err != nil {
 		return
 	}
@@ -64,9 +64,9 @@ func (d *Pipeline) workerLimitRows(emit func(limits.Row)) {
 
 // heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so
 // a count may be off by the frames that come and go. Caller holds mu.
-func (d *Pipeline) heldLimitRows(emit func(limits.Row)) {
+func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
-	for _, sh := range d.workers.Shared() {
+	for _, sh := range pl.workers.Shared() {
 		slots += uint64(len(sh.Held))
 		for i := range sh.Held {
 			h := &sh.Held[i]
@@ -77,8 +77,8 @@ func (d *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		}
 	}
 	var refused uint64
-	for no := range d.view.byNo {
-		live, old := d.livePort(no), &d.counters.Ports[no]
+	for no := range pl.view.byNo {
+		live, old := pl.livePort(no), &pl.counters.Ports[no]
 		n := live.RxDrops[packet.DropHeldShare] + live.RxDrops[packet.DropHeldFull] +
 			old.RxDrops[packet.DropHeldShare] + old.RxDrops[packet.DropHeldFull]
 		refused += n

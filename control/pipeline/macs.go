@@ -18,14 +18,14 @@ import (
 // flushed.
 
 // ListMACs lists the learnt addresses by VLAN, address and VNI.
-func (d *Pipeline) ListMACs() []api.MAC {
-	entries, now := d.macs.entries(), clock.Monotonic()
+func (pl *Pipeline) ListMACs() []api.MAC {
+	entries, now := pl.macs.entries(), clock.Monotonic()
 	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
 		return cmp.Or(cmp.Compare(a.VLAN, b.VLAN), cmp.Compare(a.MAC, b.MAC), cmp.Compare(a.Segment, b.Segment))
 	})
-	d.mu.RLock()
-	view := d.view
-	d.mu.RUnlock()
+	pl.mu.RLock()
+	view := pl.view
+	pl.mu.RUnlock()
 	list := make([]api.MAC, 0, len(entries))
 	for _, e := range entries {
 		name, _ := view.PortName(e.Port)
@@ -49,23 +49,23 @@ func (d *Pipeline) ListMACs() []api.MAC {
 
 // FlushMACs forgets what was learnt on the port of that name, or on all. When it
 // returns, no frame goes by it any more.
-func (d *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	flush := d.macs.flushAll
+func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	flush := pl.macs.flushAll
 	if port != "" {
-		no, ok := d.view.PortByName(port) // changes under change alone
+		no, ok := pl.view.PortByName(port) // changes under change alone
 		if !ok {
-			return api.MACsFlushed{}, d.view.NoPort(port)
+			return api.MACsFlushed{}, pl.view.NoPort(port)
 		}
-		flush = func() int { return d.macs.flush(no) }
+		flush = func() int { return pl.macs.flush(no) }
 	}
-	d.mu.Lock()
-	d.pullAll() // frames that came before teach nothing afterwards
-	d.mu.Unlock()
+	pl.mu.Lock()
+	pl.pullAll() // frames that came before teach nothing afterwards
+	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
-		d.revalidate(usesMACs)
+		pl.revalidate(usesMACs)
 	}
 	return api.MACsFlushed{Flushed: n}, nil
 }
@@ -75,14 +75,14 @@ func (d *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
 
 // learn applies what normal has seen. Any lock but macs.mu may be held.
-func (d *Pipeline) learn(l openflow.Learn, nowNS uint64) {
-	if d.macs.learn(l, nowNS) {
-		d.macsChanged()
+func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
+	if pl.macs.learn(l, nowNS) {
+		pl.macsChanged()
 	}
 }
 
 // macsChanged has megaflows that depend on learnt addresses revalidated soon.
-func (d *Pipeline) macsChanged() { loop.Notify(d.macsStale) }
+func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }
 
 // macs guards the table of learnt addresses. mu is a leaf.
 type macs struct {

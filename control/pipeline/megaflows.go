@@ -234,18 +234,18 @@ func (f *megaflows) len() int {
 }
 
 // setMegaflow makes m, not admitted yet, the megaflow of a translation of key.
-func (d *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
+func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
-	d.setRules(m, t)
+	pl.setRules(m, t)
 }
 
 // setRules has m count for the rules of t from now on.
-func (d *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
+func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
 	m.places = make([]uint32, len(t.Rules))
 	for i, r := range t.Rules {
-		m.places[i] = d.places[r.Slot]
+		m.places[i] = pl.places[r.Slot]
 	}
 }
 
@@ -258,85 +258,85 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 }
 
 // install puts m into every worker's cache, once what is queued for the workers
-// is published. Caller holds d.mu for reading or alone: what was translated under
+// is published. Caller holds Pipeline.mu for reading or alone: what was translated under
 // it is installed under it, so that a change of the tables comes before the one
 // or after the other.
-func (d *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
-	f := d.megaflows
+func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
+	f := pl.megaflows
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	verdict := f.admit(m, key, mask)
 	if verdict == admitted {
-		d.installSlot(m)
+		pl.installSlot(m)
 	}
 	return verdict
 }
 
-// installSlot sends m, which has its slot. Caller holds megaflows.mu or d.mu
+// installSlot sends m, which has its slot. Caller holds megaflows.mu or Pipeline.mu
 // alone.
-func (d *Pipeline) installSlot(m *megaflow) {
-	m.generation = atomic.LoadUint32(&d.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
-	d.counters.Begin(m.slot, m.generation, m.places)
+func (pl *Pipeline) installSlot(m *megaflow) {
+	m.generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
+	pl.counters.Begin(m.slot, m.generation, m.places)
 	var room [workers.CommandRoom]byte
-	d.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
+	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
 // evict removes megaflows from all workers and returns once none of them can be
-// hit any more and their last frames are credited. Caller holds d.change, and
-// not d.mu.
-func (d *Pipeline) evict(list []*megaflow) {
+// hit any more and their last frames are credited. Caller holds the lock of changes, and
+// not Pipeline.mu.
+func (pl *Pipeline) evict(list []*megaflow) {
 	if len(list) == 0 {
 		return
 	}
-	f := d.megaflows
+	f := pl.megaflows
 	f.mu.Lock()
 	list = slices.DeleteFunc(list, func(m *megaflow) bool { return !f.forget(m) })
 	for _, m := range list {
-		d.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
+		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
-	_ = d.workers.WaitApplied() // a dead engine forwards nothing, and its counts still stand
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	_ = pl.workers.WaitApplied() // a dead engine forwards nothing, and its counts still stand
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range list {
-		d.pull(m)
-		d.counters.End(m.slot)
+		pl.pull(m)
+		pl.counters.End(m.slot)
 		f.release(m.slot)
 	}
 }
 
 // pull credits m's rules with what it counted since the last time. Caller holds
-// d.mu alone.
-func (d *Pipeline) pull(m *megaflow) {
-	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
-	credited := &d.counters.Slots[m.slot]
+// Pipeline.mu alone.
+func (pl *Pipeline) pull(m *megaflow) {
+	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
+	credited := &pl.counters.Slots[m.slot]
 	if packets == credited.Packets && bytes == credited.Bytes {
 		return
 	}
 	packets -= credited.Packets
 	bytes -= credited.Bytes
-	d.counters.Credit(m.slot, m.places, packets, bytes, usedNS)
+	pl.counters.Credit(m.slot, m.places, packets, bytes, usedNS)
 	for _, r := range m.rules {
 		r.Credit(packets, bytes, usedNS)
 	}
-	d.tables.CreditGroups(m.groups, packets, bytes)
+	pl.tables.CreditGroups(m.groups, packets, bytes)
 	m.usedNS = max(m.usedNS, usedNS)
 	if m.teaches == nil {
 		return
 	}
-	d.learnOn(m.teaches.learned, usedNS)
-	d.finish(m.teaches.finished)
+	pl.learnOn(m.teaches.learned, usedNS)
+	pl.finish(m.teaches.finished)
 	learn := m.teaches.learn
-	if _, exists := d.view.byNo[learn.Port]; learn.Valid && exists {
-		d.learn(learn, usedNS)
+	if _, exists := pl.view.byNo[learn.Port]; learn.Valid && exists {
+		pl.learn(learn, usedNS)
 	}
 }
 
-// pullAll credits all rules. Caller holds d.mu alone.
-func (d *Pipeline) pullAll() {
-	for _, m := range d.megaflows.list() {
-		d.pull(m)
+// pullAll credits all rules. Caller holds Pipeline.mu alone.
+func (pl *Pipeline) pullAll() {
+	for _, m := range pl.megaflows.list() {
+		pl.pull(m)
 	}
 }

@@ -13,27 +13,27 @@ import (
 // Settings of flow tables: a limit of their own, and eviction at it.
 
 // ModTable does all settings or none. It removes no flow.
-func (d *Pipeline) ModTable(mod api.ModTable) error {
+func (pl *Pipeline) ModTable(mod api.ModTable) error {
 	if mod.Table < -1 || mod.Table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = d.tables.Config(uint8(t)) // changes under change alone
+		configs[t], _ = pl.tables.Config(uint8(t)) // changes under change alone
 		if mod.Table == t || mod.Table == -1 {
 			if err := setTable(&configs[t], mod.Settings); err != nil {
 				return err
 			}
 		}
 	}
-	d.mu.Lock()
+	pl.mu.Lock()
 	for t := range configs {
-		d.tables.Configure(uint8(t), configs[t])
+		pl.tables.Configure(uint8(t), configs[t])
 	}
-	d.mu.Unlock()
-	if err := d.store.SaveTableConfigs(tableConfigTexts(&configs)); err != nil {
+	pl.mu.Unlock()
+	if err := pl.store.SaveTableConfigs(tableConfigTexts(&configs)); err != nil {
 		return fmt.Errorf("the change is in force but could not be saved: %w", err)
 	}
 	return nil
@@ -77,23 +77,23 @@ func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32
 }
 
 // loadTableConfigs makes the settings as they were saved.
-func (d *Pipeline) loadTableConfigs(texts map[uint32]string) {
+func (pl *Pipeline) loadTableConfigs(texts map[uint32]string) {
 	for t, text := range texts {
 		var c openflow.TableConfig
 		if err := setTable(&c, strings.Fields(text)); err != nil || t >= openflow.Tables {
-			d.log.Error("saved settings of a table are left out", "table", t, "settings", text, "error", err)
+			pl.log.Error("saved settings of a table are left out", "table", t, "settings", text, "error", err)
 			continue
 		}
-		d.tables.Configure(uint8(t), c)
+		pl.tables.Configure(uint8(t), c)
 	}
 }
 
-func (d *Pipeline) ListTables() []api.Table {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+func (pl *Pipeline) ListTables() []api.Table {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
 	list := []api.Table{}
 	for t := range openflow.Tables {
-		c, n := d.tables.Config(uint8(t))
+		c, n := pl.tables.Config(uint8(t))
 		if n > 0 || c != (openflow.TableConfig{}) {
 			list = append(list, api.Table{Table: t, Flows: n, Limit: c.Limit, Evict: c.Evict})
 		}

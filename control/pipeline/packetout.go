@@ -14,10 +14,10 @@ import (
 
 // PacketOut executes actions on a frame of the operator's. When it returns, a worker
 // has executed them.
-func (d *Pipeline) PacketOut(text string) (api.PacketSent, error) {
-	d.mu.RLock()
-	view := d.view
-	d.mu.RUnlock()
+func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
+	pl.mu.RLock()
+	view := pl.view
+	pl.mu.RUnlock()
 	out, err := openflow.ParsePacketOut(text, view)
 	if err != nil {
 		return api.PacketSent{}, usererr.Mark(err)
@@ -26,10 +26,10 @@ func (d *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 		return api.PacketSent{}, err
 	}
 	// As with a first frame: what it teaches is in the tables before it goes.
-	t, taught, err := d.inject(&out, true)
+	t, taught, err := pl.inject(&out, true)
 	if err == nil && taught {
-		d.learnBatch([]lesson{{flows: t.Learned}})
-		t, _, err = d.inject(&out, false)
+		pl.learnBatch([]lesson{{flows: t.Learned}})
+		t, _, err = pl.inject(&out, false)
 	}
 	if err != nil {
 		return api.PacketSent{}, err
@@ -63,12 +63,12 @@ func fillFlow(out *openflow.PacketOut) error {
 // inject translates the actions and has the first worker execute them; with
 // learnFirst, not if the frame teaches flows that are not in the tables. What has an
 // error has sent, counted and taught nothing.
-func (d *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
-	d.change.Lock() // settle must not outlive the workers
-	defer d.change.Unlock()
-	d.mu.RLock()
-	w, now := d.workers, clock.Monotonic()
-	t, err = d.tables.Execute(out.Actions, &out.Flow, d.env())
+func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
+	pl.change.Lock() // settle must not outlive the workers
+	defer pl.change.Unlock()
+	pl.mu.RLock()
+	w, now := pl.workers, clock.Monotonic()
+	t, err = pl.tables.Execute(out.Actions, &out.Flow, pl.env())
 	switch {
 	case err != nil:
 		err = usererr.Mark(err)
@@ -77,10 +77,10 @@ func (d *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.
 	case w.Gone():
 		err = workers.ErrGone
 	default:
-		taught = learnFirst && d.teaches(&t)
+		taught = learnFirst && pl.teaches(&t)
 	}
 	if err != nil || taught {
-		d.mu.RUnlock()
+		pl.mu.RUnlock()
 		return t, taught, err
 	}
 	inPort := uint32(out.Flow[flowtable.WPort] >> 32)
@@ -89,12 +89,12 @@ func (d *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.
 	}
 	places := make([]uint32, len(t.Rules))
 	for i, r := range t.Rules {
-		places[i] = d.places[r.Slot]
+		places[i] = pl.places[r.Slot]
 	}
 	if !w.Push(0, datapath.AppendInject(nil, inPort, t.Actions, out.Frame)) {
 		err = workers.ErrGone
 	}
-	d.mu.RUnlock()
+	pl.mu.RUnlock()
 	if err == nil {
 		err = w.WaitApplied()
 	}
@@ -102,8 +102,8 @@ func (d *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.
 		return t, false, err
 	}
 	if t.Learn.Valid {
-		d.learn(t.Learn, now)
+		pl.learn(t.Learn, now)
 	}
-	d.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, places, uint64(len(out.Frame))}}, now)
+	pl.creditExecuted([]executedFrame{{t.Rules, t.Groups, t.Finished, t.Learned, places, uint64(len(out.Frame))}}, now)
 	return t, false, nil
 }

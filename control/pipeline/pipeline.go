@@ -118,15 +118,15 @@ func New(s Setup) *Pipeline {
 }
 
 // Attach gives the pipeline its ports and its templates, before anything else.
-func (d *Pipeline) Attach(ports Ports, templates *underlay.Templates) {
-	d.ports, d.templates = ports, templates
+func (pl *Pipeline) Attach(ports Ports, templates *underlay.Templates) {
+	pl.ports, pl.templates = ports, templates
 }
 
 // Run keeps counts, timeouts and learnt flows current, until ctx ends.
-func (d *Pipeline) Run(ctx context.Context) {
+func (pl *Pipeline) Run(ctx context.Context) {
 	var done sync.WaitGroup
-	done.Go(func() { d.maintain(ctx) })
-	done.Go(func() { d.learnFlows(ctx) })
+	done.Go(func() { pl.maintain(ctx) })
+	done.Go(func() { pl.learnFlows(ctx) })
 	done.Wait()
 }
 
@@ -139,13 +139,13 @@ type Counts struct {
 }
 
 // Counts are those of now.
-func (d *Pipeline) Counts() Counts {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	c := Counts{Flows: d.tables.Len(), Megaflows: d.megaflows.len(), MACs: d.macs.len(), TableFlows: map[uint8]int{},
-		Refused: d.refusals.Load(), NotLearnt: d.unlearnt.Load()}
+func (pl *Pipeline) Counts() Counts {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	c := Counts{Flows: pl.tables.Len(), Megaflows: pl.megaflows.len(), MACs: pl.macs.len(), TableFlows: map[uint8]int{},
+		Refused: pl.refusals.Load(), NotLearnt: pl.unlearnt.Load()}
 	for table := range uint8(openflow.Tables) {
-		if _, flows := d.tables.Config(table); flows > 0 {
+		if _, flows := pl.tables.Config(table); flows > 0 {
 			c.TableFlows[table] = flows
 		}
 	}
@@ -153,14 +153,14 @@ func (d *Pipeline) Counts() Counts {
 }
 
 // WatchesPorts tells whether a group watches ports. Caller holds the change lock.
-func (d *Pipeline) WatchesPorts() bool { return d.tables.WatchesPorts() }
+func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
 // ReadConnections calls read with the connection table, for its counters; it reports
 // false if there is none.
-func (d *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	m, err := d.connections()
+func (pl *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	m, err := pl.connections()
 	if err == nil {
 		read(m)
 	}
@@ -169,10 +169,10 @@ func (d *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
 
 // LimitRows is a limits.Source: tables, caches, learning, addresses, and the memory
 // shared with the workers.
-func (d *Pipeline) LimitRows(emit func(limits.Row)) {
-	d.megaflows.limitRows(emit)
-	d.tableLimitRows(emit)
-	d.workerLimitRows(emit)
-	d.learnedLimitRows(emit)
-	d.macs.limitRows(emit)
+func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
+	pl.megaflows.limitRows(emit)
+	pl.tableLimitRows(emit)
+	pl.workerLimitRows(emit)
+	pl.learnedLimitRows(emit)
+	pl.macs.limitRows(emit)
 }

@@ -20,15 +20,15 @@ type ruleID struct {
 type flowSet map[ruleID]openflow.FlowMod
 
 // flowSetOf is the flows of a file, which may only add, and what was left out of them.
-func (d *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
-	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, d.view)
+func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
+	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
 	if err != nil {
 		return nil, nil, err
 	}
 	notes, set = notesOf(mods), flowSet{}
 	for _, m := range mods {
 		if m.Command != openflow.Add {
-			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, d.view))
+			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, pl.view))
 		}
 		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // of the adding, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
@@ -38,11 +38,11 @@ func (d *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err erro
 }
 
 // tableFlows are the flows of all tables. Caller holds change.
-func (d *Pipeline) tableFlows() flowSet {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+func (pl *Pipeline) tableFlows() flowSet {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
 	set := flowSet{}
-	for _, r := range d.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
+	for _, r := range pl.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll}) {
 		set[ruleID{r.Table, r.Priority, r.Match}] = r.FlowMod()
 	}
 	return set
@@ -51,15 +51,15 @@ func (d *Pipeline) tableFlows() flowSet {
 // replaceFlows makes the tables hold the flows of a file and no others: all of
 // it or nothing. Flows that stay as they are go on counting, and so do those of
 // which only actions or cookie change.
-func (d *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	want, notes, err := d.flowSetOf(text)
+func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	want, notes, err := pl.flowSetOf(text)
 	if err != nil {
 		return changed, err
 	}
 	changed.Notes = notes
-	have := d.tableFlows()
+	have := pl.tableFlows()
 	var mods []openflow.FlowMod
 	for id, old := range have {
 		if _, stays := want[id]; !stays {
@@ -81,7 +81,7 @@ func (d *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err erro
 		return changed, nil
 	}
 	slices.SortStableFunc(mods, compareMods)
-	changed.Flows, err = d.apply(mods)
+	changed.Flows, err = pl.apply(mods)
 	return changed, err
 }
 
@@ -112,17 +112,17 @@ func sameBut(a, b *openflow.FlowMod) bool {
 
 // DiffFlows compares the flows of two files or, with Second nil, those of the
 // tables with those of First, in lines for people.
-func (d *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	from, _, err := d.flowSetOf(c.First)
+func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	from, _, err := pl.flowSetOf(c.First)
 	if err != nil {
 		return api.FlowsDiffer{}, err
 	}
 	to := from
 	if c.Second == nil {
-		from = d.tableFlows()
-	} else if to, _, err = d.flowSetOf(*c.Second); err != nil {
+		from = pl.tableFlows()
+	} else if to, _, err = pl.flowSetOf(*c.Second); err != nil {
 		return api.FlowsDiffer{}, usererr.Errorf("second file: %v", err)
 	}
 	ids := make([]ruleID, 0, len(from))
@@ -134,15 +134,15 @@ func (d *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer,
 			ids = append(ids, id)
 		}
 	}
-	return api.FlowsDiffer{Lines: d.diffLines(ids, from, to, words)}, nil
+	return api.FlowsDiffer{Lines: pl.diffLines(ids, from, to, words)}, nil
 }
 
-func (d *Pipeline) diffLines(ids []ruleID, from, to flowSet, words PortWords) []string {
+func (pl *Pipeline) diffLines(ids []ruleID, from, to flowSet, words PortWords) []string {
 	slices.SortFunc(ids, func(a, b ruleID) int {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(b.priority, a.priority),
 			a.match.Compare(b.match))
 	})
-	lines, names := []string{}, d.names(words)
+	lines, names := []string{}, pl.names(words)
 	for _, id := range ids {
 		old, was := from[id]
 		m, is := to[id]

@@ -29,7 +29,7 @@ const (
 
 // maintain sweeps regularly and revalidates after addresses were learnt, until
 // ctx ends.
-func (d *Pipeline) maintain(ctx context.Context) {
+func (pl *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
@@ -37,12 +37,12 @@ func (d *Pipeline) maintain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.sweep()
-		case <-d.macsStale:
+			pl.sweep()
+		case <-pl.macsStale:
 			began := time.Now()
-			d.change.Lock()
-			d.revalidate(usesMACs)
-			d.change.Unlock()
+			pl.change.Lock()
+			pl.revalidate(usesMACs)
+			pl.change.Unlock()
 			// As much time for others as this took, at the least.
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
@@ -53,38 +53,38 @@ func (d *Pipeline) maintain(ctx context.Context) {
 
 // revalidate translates again every megaflow that pick chooses. Those that
 // would come out otherwise are removed; once it returns, no worker goes by
-// them. The others keep their statistics. Caller holds d.change, not d.mu.
-func (d *Pipeline) revalidate(pick func(*megaflow) bool) {
+// them. The others keep their statistics. Caller holds the lock of changes, not Pipeline.mu.
+func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
-	list := d.megaflows.list()
+	list := pl.megaflows.list()
 	for chunk := range slices.Chunk(list, translateChunk) {
-		stale = append(stale, d.revalidateChunk(chunk, pick)...)
+		stale = append(stale, pl.revalidateChunk(chunk, pick)...)
 	}
-	d.evict(stale)
+	pl.evict(stale)
 }
 
-func (d *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
+func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
 	// Alone, for the statistics: what was counted so far is the old rules'.
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	env := d.env()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	env := pl.env()
 	for _, m := range chunk {
 		if !pick(m) {
 			continue
 		}
-		if m.teaches != nil && d.macs.moved(&m.teaches.learn) {
+		if m.teaches != nil && pl.macs.moved(&m.teaches.learn) {
 			stale = append(stale, m)
 			continue
 		}
-		t := d.tables.Translate(&m.key, env)
+		t := pl.tables.Translate(&m.key, env)
 		if !slices.Equal(t.Actions, m.actions) || !within(&t.Mask, m.mask()) {
 			stale = append(stale, m)
 			continue
 		}
 		if !slices.Equal(t.Rules, m.rules) || !slices.Equal(t.Groups, m.groups) {
-			d.pull(m)
-			d.setRules(m, &t)
-			d.counters.Assign(m.slot, m.places)
+			pl.pull(m)
+			pl.setRules(m, &t)
+			pl.counters.Assign(m.slot, m.places)
 			continue
 		}
 		m.setEffects(&t)
@@ -115,39 +115,39 @@ func idleTime(used, limit int) time.Duration {
 
 // sweep credits what was counted, and removes what is idle or has timed out:
 // megaflows, rules, learnt addresses, templates.
-func (d *Pipeline) sweep() {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (pl *Pipeline) sweep() {
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	now := clock.Monotonic()
 	var idle []*megaflow
-	d.mu.Lock()
-	list := d.megaflows.list()
-	stays := d.megaflows.stays()
+	pl.mu.Lock()
+	list := pl.megaflows.list()
+	stays := pl.megaflows.stays()
 	for _, m := range list {
-		d.pull(m)
+		pl.pull(m)
 		if now-min(now, m.usedNS) > uint64(stays[m.owner]) {
 			idle = append(idle, m)
 		}
 	}
-	expired := d.tables.Expire(now)
-	places := d.removePlaces(expired)
-	aged := d.macs.expire(now)
-	d.templates.MarkUsed(templatesOf(list))
-	d.collectRecircs(list)
-	d.mu.Unlock()
+	expired := pl.tables.Expire(now)
+	places := pl.removePlaces(expired)
+	aged := pl.macs.expire(now)
+	pl.templates.MarkUsed(templatesOf(list))
+	pl.collectRecircs(list)
+	pl.mu.Unlock()
 
-	d.evict(idle)
+	pl.evict(idle)
 	if len(expired) > 0 {
-		if err := d.store.ChangeFlows(nil, places); err != nil {
-			d.log.Error("expired flows cannot be removed from the state", "error", err)
+		if err := pl.store.ChangeFlows(nil, places); err != nil {
+			pl.log.Error("expired flows cannot be removed from the state", "error", err)
 		}
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)
-		d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
-		d.tell(&openflow.Changes{Removed: expired})
-		d.releasePlaces(places)
+		pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) || aged && m.usedMACs })
+		pl.tell(&openflow.Changes{Removed: expired})
+		pl.releasePlaces(places)
 	} else if aged {
-		d.revalidate(func(m *megaflow) bool { return m.usedMACs })
+		pl.revalidate(func(m *megaflow) bool { return m.usedMACs })
 	}
 }
 

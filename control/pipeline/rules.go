@@ -67,47 +67,47 @@ func (b *ruleBook) release(places []uint32) {
 }
 
 // setPlace notes the place of r. Caller holds mu alone.
-func (d *Pipeline) setPlace(r *openflow.Rule, place uint32) {
-	for uint32(len(d.places)) <= r.Slot {
-		d.places = append(d.places, 0)
+func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
+	for uint32(len(pl.places)) <= r.Slot {
+		pl.places = append(pl.places, 0)
 	}
-	d.places[r.Slot] = place
+	pl.places[r.Slot] = place
 }
 
 // loadFlows fills the pipeline from the state file, and the rules' statistics
 // from the counter region, where an engine has kept that. Nothing else runs yet.
-func (d *Pipeline) loadFlows(flows []store.Flow, kept bool) {
+func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
 		if err != nil || f.Slot >= counters.MaxPlaces {
-			d.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
+			pl.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
 			continue
 		}
-		changes, err := d.tables.Apply([]openflow.FlowMod{mod}, now)
+		changes, err := pl.tables.Apply([]openflow.FlowMod{mod}, now)
 		if err != nil || len(changes.Added) != 1 {
-			d.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
+			pl.log.Error("a saved flow is refused and left out", "flow", f.Text, "error", err)
 			continue
 		}
 		r := changes.Added[0]
-		d.rules.restore(f.Slot, f.Age)
-		d.setPlace(r, f.Slot)
-		counts := &d.counters.Rules[f.Slot]
+		pl.rules.restore(f.Slot, f.Age)
+		pl.setPlace(r, f.Slot)
+		counts := &pl.counters.Rules[f.Slot]
 		if kept && counts.CreatedNS != 0 && counts.CreatedNS <= now {
 			r.CreatedNS, r.ModifiedNS, r.UsedNS = counts.CreatedNS, counts.ModifiedNS, counts.UsedNS
 			r.Packets, r.Bytes = counts.Packets, counts.Bytes
 			was := openflow.Finished{Rule: r, Idle: counts.IdleTimeout, Hard: counts.HardTimeout}
 			was.ReduceTimeouts()
 		} else {
-			d.note(r, f.Slot)
+			pl.note(r, f.Slot)
 		}
 	}
-	d.rules.restored()
+	pl.rules.restored()
 }
 
 // note writes r's statistics to the counter region.
-func (d *Pipeline) note(r *openflow.Rule, place uint32) {
-	d.counters.Rules[place] = counters.Rule{
+func (pl *Pipeline) note(r *openflow.Rule, place uint32) {
+	pl.counters.Rules[place] = counters.Rule{
 		Packets: r.Packets, Bytes: r.Bytes, CreatedNS: r.CreatedNS, ModifiedNS: r.ModifiedNS, UsedNS: r.UsedNS,
 		IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout,
 	}
@@ -136,21 +136,21 @@ func returnMemory() {
 
 // ChangeFlows parses and applies a change of the tables: all of it or nothing.
 // When it returns, no frame goes by the old rules any more.
-func (d *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
+func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
-		return d.replaceFlows(c.Text)
+		return pl.replaceFlows(c.Text)
 	}
 	command, ok := commands[c.Op]
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
-	mods, err := parseFlows(c, command, d.view)
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	mods, err := parseFlows(c, command, pl.view)
 	if err != nil {
 		return api.FlowsChanged{}, err
 	}
-	n, err := d.apply(mods)
+	n, err := pl.apply(mods)
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
@@ -191,44 +191,44 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 }
 
 // DeleteFlows deletes what match selects.
-func (d *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
+	pl.change.Lock()
+	defer pl.change.Unlock()
 	var mod openflow.FlowMod
 	var err error
 	if strict {
-		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, d.view)
+		mod, err = openflow.ParseFlowMod(match, openflow.DeleteStrict, pl.view)
 	} else {
-		mod, err = openflow.ParseFilter(match, d.view)
+		mod, err = openflow.ParseFilter(match, pl.view)
 		mod.Command = openflow.Delete
 	}
 	if err != nil {
 		return api.FlowsChanged{}, usererr.Mark(err)
 	}
 	mods := []openflow.FlowMod{mod}
-	n, err := d.apply(mods)
+	n, err := pl.apply(mods)
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
 // apply changes the tables, saves what has changed, and revalidates. Caller
 // holds change.
-func (d *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
-	d.mu.Lock()
-	d.pullAll() // what was counted so far counts under the old rules
-	changes, err := d.tables.Apply(mods, clock.Monotonic())
+func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
+	pl.mu.Lock()
+	pl.pullAll() // what was counted so far counts under the old rules
+	changes, err := pl.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
-		d.mu.Unlock()
+		pl.mu.Unlock()
 		return 0, usererr.Mark(err)
 	}
-	removed := d.enter(&changes)
-	d.mu.Unlock()
+	removed := pl.enter(&changes)
+	pl.mu.Unlock()
 
-	err = d.store.ChangeFlows(d.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
+	err = pl.store.ChangeFlows(pl.savedFlows(slices.Concat(changes.Added, changes.Modified)), removed)
 	var tables openflow.TableSet
 	changedTables(&changes, &tables)
-	d.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
-	d.tell(&changes)
-	d.releasePlaces(removed)
+	pl.revalidate(func(m *megaflow) bool { return m.tables.Meets(&tables) })
+	pl.tell(&changes)
+	pl.releasePlaces(removed)
 	if len(mods) >= largeChange {
 		time.AfterFunc(largeChangePause, returnMemory)
 	}
@@ -240,27 +240,27 @@ func (d *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 
 // enter gives the rules that a change has added places, and notes the counts of those
 // and of the modified ones. It returns what removePlaces does. Caller holds mu alone.
-func (d *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
-	removed = d.removePlaces(changes.Removed)
+func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
+	removed = pl.removePlaces(changes.Removed)
 	for _, r := range changes.Added {
-		d.setPlace(r, d.rules.take())
-		d.note(r, d.places[r.Slot])
+		pl.setPlace(r, pl.rules.take())
+		pl.note(r, pl.places[r.Slot])
 	}
 	for _, r := range changes.Modified {
-		d.note(r, d.places[r.Slot])
+		pl.note(r, pl.places[r.Slot])
 	}
 	return removed
 }
 
 // savedFlows are rules as they are saved, by place. Caller holds change: nothing
 // that is saved of a rule changes meanwhile.
-func (d *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
-	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(d.places[a.Slot], d.places[b.Slot]) })
+func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
+	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(pl.places[a.Slot], pl.places[b.Slot]) })
 	return func(yield func(store.Flow) bool) {
 		for _, r := range rules {
-			place := d.places[r.Slot]
+			place := pl.places[r.Slot]
 			mod := r.FlowMod()
-			if !yield(store.Flow{Slot: place, Age: d.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
+			if !yield(store.Flow{Slot: place, Age: pl.rules.ages[place], Text: openflow.FormatFlowMod(&mod, nil)}) {
 				return
 			}
 		}
@@ -269,23 +269,23 @@ func (d *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 
 // removePlaces are the places of removed rules, which stay taken until
 // releasePlaces: megaflows may still count for them.
-func (d *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
+func (pl *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
 	var places []uint32
 	for _, r := range removed {
-		places = append(places, d.places[r.Slot])
+		places = append(places, pl.places[r.Slot])
 	}
 	return places
 }
 
-func (d *Pipeline) releasePlaces(places []uint32) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.rules.release(places)
+func (pl *Pipeline) releasePlaces(places []uint32) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.rules.release(places)
 }
 
 // DumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
 // openflow.SortKeys where such are given.
-func (d *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]api.Flow, error) {
+func (pl *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {
 		key, err := openflow.ParseSortKey(text)
@@ -294,29 +294,29 @@ func (d *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]a
 		}
 		keys = append(keys, key)
 	}
-	d.change.Lock()
-	defer d.change.Unlock()
-	filter, err := openflow.ParseFilter(match, d.view)
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	filter, err := openflow.ParseFilter(match, pl.view)
 	if err != nil {
 		return nil, usererr.Mark(err)
 	}
-	return d.FlowsOf(&filter, keys, words), nil
+	return pl.FlowsOf(&filter, keys, words), nil
 }
 
 // FlowsOf describes the flows that filter selects. Caller holds change, not mu.
-func (d *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words PortWords) []api.Flow {
-	d.mu.Lock()
-	d.pullAll()
-	d.mu.Unlock()
-	rules := d.tables.Select(filter)
+func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words PortWords) []api.Flow {
+	pl.mu.Lock()
+	pl.pullAll()
+	pl.mu.Unlock()
+	rules := pl.tables.Select(filter)
 	if len(keys) > 0 {
-		d.mu.RLock()
+		pl.mu.RLock()
 		openflow.SortRules(rules, keys)
-		d.mu.RUnlock()
+		pl.mu.RUnlock()
 	}
 	now := clock.Monotonic()
 	flows := make([]api.Flow, len(rules))
-	d.inTurns(len(rules), func(i int) { flows[i] = d.flowOf(rules[i], now, words) })
+	pl.inTurns(len(rules), func(i int) { flows[i] = pl.flowOf(rules[i], now, words) })
 	return flows
 }
 
@@ -325,19 +325,19 @@ func (d *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, wo
 const describeChunk = 256
 
 // inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.
-func (d *Pipeline) inTurns(n int, each func(i int)) {
+func (pl *Pipeline) inTurns(n int, each func(i int)) {
 	for from := 0; from < n; from += describeChunk {
-		d.mu.RLock()
+		pl.mu.RLock()
 		for i := from; i < min(from+describeChunk, n); i++ {
 			each(i)
 		}
-		d.mu.RUnlock()
+		pl.mu.RUnlock()
 	}
 }
 
 // flowOf describes a rule. Caller holds mu.
-func (d *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flow {
-	names := d.names(words)
+func (pl *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flow {
+	names := pl.names(words)
 	return api.Flow{
 		Table: r.Table, Priority: int(r.Priority), Cookie: r.Cookie,
 		Match:     r.Match.Format(names),
@@ -352,19 +352,19 @@ func (d *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flo
 func Seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
 
 // DumpMegaflows lists what the workers' caches hold.
-func (d *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
-	d.change.Lock()
-	defer d.change.Unlock()
-	now, list := clock.Monotonic(), d.megaflows.list()
+func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
+	pl.change.Lock()
+	defer pl.change.Unlock()
+	now, list := clock.Monotonic(), pl.megaflows.list()
 	flows := make([]api.Megaflow, len(list))
-	d.inTurns(len(list), func(i int) { flows[i] = d.describeMegaflow(list[i], now, words) })
+	pl.inTurns(len(list), func(i int) { flows[i] = pl.describeMegaflow(list[i], now, words) })
 	return flows
 }
 
 // describeMegaflow tells what m is and has counted. Caller holds mu.
-func (d *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
-	names := d.names(words)
-	packets, bytes, usedNS := d.workers.Statistics(m.slot, m.generation)
+func (pl *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
+	names := pl.names(words)
+	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
 	match := openflow.MatchOf(&m.key, m.mask())
 	f := api.Megaflow{
 		Slot: m.slot, Packets: packets, Bytes: bytes,

@@ -14,22 +14,22 @@ import (
 // region, and those of the living one.
 
 // livePort sums the port's counters of the present engine. Caller holds mu.
-func (d *Pipeline) livePort(number uint32) datapath.PortCounters {
+func (pl *Pipeline) livePort(number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
-	if d.workers == nil {
+	if pl.workers == nil {
 		return sum
 	}
-	for _, sh := range d.workers.Shared() {
+	for _, sh := range pl.workers.Shared() {
 		counters.AddPort(&sum, &sh.Ports[number], 1)
 	}
 	return sum
 }
 
-func (d *Pipeline) PortStats(number uint32) api.PortStats {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	sum := d.livePort(number)
-	counters.AddPort(&sum, &d.counters.Ports[number], 1)
+func (pl *Pipeline) PortStats(number uint32) api.PortStats {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	sum := pl.livePort(number)
+	counters.AddPort(&sum, &pl.counters.Ports[number], 1)
 	return api.PortStats{
 		RxPackets: sum.RxPackets, RxBytes: sum.RxBytes, TxPackets: sum.TxPackets, TxBytes: sum.TxBytes,
 		RxDrops: dropsByName(&sum.RxDrops), TxDrops: sum.TxDrops,
@@ -46,17 +46,17 @@ func dropsByName(counts *[packet.DropReasons]uint64) map[string]uint64 {
 	return drops
 }
 
-func (d *Pipeline) WorkerStats() []api.Worker {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
+func (pl *Pipeline) WorkerStats() []api.Worker {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
 	var list []api.Worker
-	for i, sh := range d.workers.Shared() {
+	for i, sh := range pl.workers.Shared() {
 		var c datapath.Counters
 		counters.Add(shm.Words(&c), shm.Words(sh.Counters), 1)
 		heartbeat := c.HeartbeatNS
-		counters.Add(shm.Words(&c), shm.Words(&d.counters.Workers[i]), 1)
+		counters.Add(shm.Words(&c), shm.Words(&pl.counters.Workers[i]), 1)
 		list = append(list, api.Worker{
-			Core: d.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
+			Core: pl.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
 			Frames: c.Frames, ExactHits: c.ExactHits, MegaflowHits: c.MegaflowHits, MasksSearched: c.MasksSearched,
 			Misses: c.Misses, Commands: c.Commands, Syscalls: c.Syscalls, HeartbeatNS: heartbeat,
 			CommandsRefused: c.CommandsRefused, InstallsRefused: c.InstallsRefused, Batches: c.Batches,
@@ -67,11 +67,11 @@ func (d *Pipeline) WorkerStats() []api.Worker {
 }
 
 // ResetPort begins the statistics of a port at 0: its number is used again.
-func (d *Pipeline) ResetPort(number uint32) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	live := d.livePort(number)
-	base := &d.counters.Ports[number]
+func (pl *Pipeline) ResetPort(number uint32) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	live := pl.livePort(number)
+	base := &pl.counters.Ports[number]
 	*base = datapath.PortCounters{}
 	counters.AddPort(base, &live, -1)
 }

@@ -11,12 +11,12 @@ import (
 
 // tell sends monitors a change that is in force, once the last frames of removed flows
 // have been counted. Caller holds change.
-func (d *Pipeline) tell(c *openflow.Changes) {
-	if d.monitors.Count() == 0 {
+func (pl *Pipeline) tell(c *openflow.Changes) {
+	if pl.monitors.Count() == 0 {
 		return
 	}
 	now, list := time.Now(), slices.Concat(c.Removed, c.Modified, c.Added)
-	d.inTurns(len(list), func(i int) {
+	pl.inTurns(len(list), func(i int) {
 		event, r := api.EventAdded, list[i]
 		switch {
 		case i < len(c.Removed) && (r.Why == openflow.WhyIdle || r.Why == openflow.WhyHard):
@@ -26,6 +26,6 @@ func (d *Pipeline) tell(c *openflow.Changes) {
 		case i < len(c.Removed)+len(c.Modified):
 			event = api.EventModified
 		}
-		d.monitors.TellFlow(now, event, r, func() api.Flow { return d.flowOf(r, clock.Monotonic(), ByName) })
+		pl.monitors.TellFlow(now, event, r, func() api.Flow { return pl.flowOf(r, clock.Monotonic(), ByName) })
 	})
 }

@@ -27,12 +27,12 @@ type upcalls struct {
 	stopped sync.WaitGroup
 }
 
-func (d *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
+func (pl *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
 	fd, err := unix.FcntlInt(uintptr(w.Memory().UpcallEvent), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	u := &upcalls{d: d, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
+	u := &upcalls{d: pl, workers: w, event: os.NewFile(uintptr(fd), "upcalls"), stop: make(chan struct{})}
 	for i := range w.Shared() {
 		u.wake = append(u.wake, make(chan struct{}, 1))
 		u.stopped.Add(1)
@@ -42,7 +42,7 @@ func (d *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
 	return u, nil
 }
 
-// close ends the goroutines. Caller holds neither d.mu nor anything that a miss
+// close ends the goroutines. Caller holds neither Pipeline.mu nor anything that a miss
 // needs.
 func (u *upcalls) close() {
 	close(u.stop)
@@ -116,17 +116,17 @@ func (u *upcalls) take(worker int, msg []byte) {
 // installs the megaflows that come of it, and has the frames looked up again.
 // Where there is no room for a megaflow, its frame is executed by itself. learnt
 // says that the frames have been learnt from.
-func (d *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
+func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
 	}
-	a := answers{d: d, w: w, worker: worker, learnt: learnt}
-	d.mu.RLock()
-	if d.workers != w { // the engine has been replaced meanwhile
-		d.mu.RUnlock()
+	a := answers{d: pl, w: w, worker: worker, learnt: learnt}
+	pl.mu.RLock()
+	if pl.workers != w { // the engine has been replaced meanwhile
+		pl.mu.RUnlock()
 		return
 	}
-	a.generation, a.now, a.env = d.macs.generation(), clock.Monotonic(), d.env()
+	a.generation, a.now, a.env = pl.macs.generation(), clock.Monotonic(), pl.env()
 	for i := range misses {
 		a.miss(&misses[i])
 	}
@@ -134,11 +134,11 @@ func (d *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upca
 	if a.installed {
 		w.PublishAll()
 	}
-	d.mu.RUnlock()
-	d.refusals.Add(uint64(len(a.executed)))
-	d.creditExecuted(a.executed, a.now)
-	if a.usedMACs && d.macs.generation() != a.generation {
-		d.macsChanged() // by another miss, between this translation and its installation
+	pl.mu.RUnlock()
+	pl.refusals.Add(uint64(len(a.executed)))
+	pl.creditExecuted(a.executed, a.now)
+	if a.usedMACs && pl.macs.generation() != a.generation {
+		pl.macsChanged() // by another miss, between this translation and its installation
 	}
 }
 
@@ -199,19 +199,19 @@ func (a *answers) miss(up *datapath.Upcall) {
 
 // creditExecuted counts frames that no megaflow counted, and does what that would
 // have done with what they teach.
-func (d *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
+func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
 	for _, f := range frames {
-		d.counters.Credit(flowtable.NoSlot, f.places, 1, f.bytes, now)
+		pl.counters.Credit(flowtable.NoSlot, f.places, 1, f.bytes, now)
 		for _, r := range f.rules {
 			r.Credit(1, f.bytes, now)
 		}
-		d.tables.CreditGroups(f.groups, 1, f.bytes)
-		d.learnOn(f.learned, now)
-		d.finish(f.finished)
+		pl.tables.CreditGroups(f.groups, 1, f.bytes)
+		pl.learnOn(f.learned, now)
+		pl.finish(f.finished)
 	}
 }

@@ -51,8 +51,8 @@ type env struct {
 }
 
 // env is that of now. Caller holds mu.
-func (d *Pipeline) env() *env {
-	return &env{view: d.view, tunnels: d.templates, macs: d.macs, RecircTable: d.recircs}
+func (pl *Pipeline) env() *env {
+	return &env{view: pl.view, tunnels: pl.templates, macs: pl.macs, RecircTable: pl.recircs}
 }
 
 func (e *env) Port(no uint32) (openflow.PortInfo, bool) {
@@ -101,10 +101,10 @@ func (v *View) NoPort(name string) error {
 }
 
 // View is the present view of the ports, which does not change.
-func (d *Pipeline) View() *View {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.view
+func (pl *Pipeline) View() *View {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	return pl.view
 }
 
 // Tracer is observe.Tracer: the tables, held for tracing.
@@ -119,37 +119,37 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 
 // Tracing calls do with the tables, which do not change meanwhile, and with what shows
 // ports in words.
-func (d *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	do(&Tracer{d.tables, d.env()}, d.view, d.names(words))
+func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.names(words))
 }
 
 // SetView makes v the present view. Megaflows are as they were before: see Revalidate.
 // Caller holds the change lock.
-func (d *Pipeline) SetView(v *View) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.view = v
-	d.macs.declare(v.infos)
+func (pl *Pipeline) SetView(v *View) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.view = v
+	pl.macs.declare(v.infos)
 }
 
 // ViewNow is View for a caller that must not wait: nil if the lock is not free.
-func (d *Pipeline) ViewNow() *View {
-	if !d.mu.TryRLock() {
+func (pl *Pipeline) ViewNow() *View {
+	if !pl.mu.TryRLock() {
 		return nil
 	}
-	defer d.mu.RUnlock()
-	return d.view
+	defer pl.mu.RUnlock()
+	return pl.view
 }
 
 // PortsChanged translates all megaflows again, for a view with other ports. Caller holds
 // the change lock.
-func (d *Pipeline) PortsChanged() { d.revalidate(func(*megaflow) bool { return true }) }
+func (pl *Pipeline) PortsChanged() { pl.revalidate(func(*megaflow) bool { return true }) }
 
 // LivenessChanged translates the megaflows again that came out of ports being up or down.
 // Caller holds the change lock.
-func (d *Pipeline) LivenessChanged() { d.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
+func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
 
 // ForgetPort forgets the addresses of a port that is gone. Caller holds the change lock.
-func (d *Pipeline) ForgetPort(number uint32) { d.macs.forget(number) }
+func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.forget(number) }

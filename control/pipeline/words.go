@@ -13,9 +13,9 @@ const (
 )
 
 // names is what shows ports so. Caller holds mu.
-func (d *Pipeline) names(words PortWords) openflow.Names {
+func (pl *Pipeline) names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil
 	}
-	return d.view
+	return pl.view
 }

@@ -53,9 +53,9 @@ func parseEncap(values map[string]string) underlay.Encap {
 }
 
 // encaps are the settings of all vxlan ports by number. Caller holds change.
-func (d *Ports) encaps() map[uint32]underlay.Encap {
+func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
-	for no, p := range d.all {
+	for no, p := range ps.all {
 		if p.kind == kindVXLAN {
 			m[no] = parseEncap(p.values)
 		}

@@ -16,8 +16,8 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 
 // LimitRows is a limits.Source: the memory that guests have mapped into the engine, by
 // port and in all.
-func (d *Ports) LimitRows(emit func(limits.Row)) {
-	l, use := d.guests.Use()
+func (ps *Ports) LimitRows(emit func(limits.Row)) {
+	l, use := ps.guests.Use()
 	for _, u := range use {
 		if u.Port == 0 {
 			emit(limits.Row{Name: "guest_memory", Unit: "bytes", Holder: limits.All(), Used: u.Bytes, Limit: l.All, Refused: u.Refused})

@@ -78,10 +78,10 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 }
 
 // vxlanPorts makes ports p1 to pn, which need no device.
-func (d *Ports) vxlanPorts(t *testing.T, n int) {
+func (ps *Ports) vxlanPorts(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := d.Add(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
+		if _, err := ps.Add(fmt.Sprintf("p%d", i+1), []string{"type=vxlan", "vni=1", fmt.Sprint("remote=192.0.2.", i+1)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,40 +13,40 @@ const livenessInterval = 50 * time.Millisecond
 
 // watchPorts tells groups of ports that come and go until ctx ends. While none wants
 // to know it rests: each look takes time from whoever is on this core.
-func (d *Ports) watchPorts(ctx context.Context) {
+func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.watched:
+		case <-ps.watched:
 		}
 		if !loop.Sleep(ctx, livenessInterval) {
 			return
 		}
-		d.change.Lock()
-		if d.UpdateLiveness() {
-			d.pipeline.LivenessChanged()
+		ps.change.Lock()
+		if ps.UpdateLiveness() {
+			ps.pipeline.LivenessChanged()
 		}
-		d.change.Unlock()
+		ps.change.Unlock()
 	}
 }
 
 // UpdateLiveness is the pipeline's: it notes which ports are down, if a group watches
 // ports, and reports whether that has changed; watchPorts does so again before long.
 // Caller holds change.
-func (d *Ports) UpdateLiveness() (changed bool) {
-	if !d.pipeline.WatchesPorts() {
+func (ps *Ports) UpdateLiveness() (changed bool) {
+	if !ps.pipeline.WatchesPorts() {
 		return false
 	}
-	loop.Notify(d.watched)
-	for _, p := range d.all {
+	loop.Notify(ps.watched)
+	for _, p := range ps.all {
 		down := p.problem.Load() != nil || p.driver.status().state != StateUp
 		if down != p.info.Down {
 			p.info.Down, changed = down, true
 		}
 	}
 	if changed {
-		d.updateView()
+		ps.updateView()
 	}
 	return changed
 }

@@ -146,7 +146,7 @@ func (p *switchPort) fail(err error) {
 }
 
 // newPort makes a port, checked, without its device.
-func (d *Ports) newPort(saved store.Port) (*switchPort, error) {
+func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
 	}
@@ -166,47 +166,47 @@ func (d *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: kind, values: values,
-		log: d.log.With("port", saved.Name), engine: d.engine, held: d.Held, guests: d.guests,
+		log: ps.log.With("port", saved.Name), engine: ps.engine, held: ps.Held, guests: ps.guests,
 	})
 	return p, nil
 }
 
 // Add adds a port: all of it or nothing.
-func (d *Ports) Add(name string, options []string) (api.Port, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	number, err := d.freeNumber(name)
+func (ps *Ports) Add(name string, options []string) (api.Port, error) {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	number, err := ps.freeNumber(name)
 	if err != nil {
 		return api.Port{}, err
 	}
-	p, err := d.newPort(store.Port{Number: number, Name: name, Options: options})
+	p, err := ps.newPort(store.Port{Number: number, Name: name, Options: options})
 	if err != nil {
 		return api.Port{}, err
 	}
-	if err := d.conflict(p); err != nil {
+	if err := ps.conflict(p); err != nil {
 		return api.Port{}, err
 	}
 	if err := p.driver.open(nil); err != nil {
 		return api.Port{}, err
 	}
 	p.opened = true
-	d.enterPort(p)
+	ps.enterPort(p)
 	if err = p.driver.attach(false); err == nil {
-		err = d.store.SavePort(p.saved)
+		err = ps.store.SavePort(p.saved)
 	}
 	if err != nil {
-		d.leavePort(p)
+		ps.leavePort(p)
 		p.driver.close()
 		return api.Port{}, err
 	}
-	d.numbers[number] = name
-	d.log.Info("port added", "port", name, "number", number, "type", p.kind)
-	return d.describe(p), nil
+	ps.numbers[number] = name
+	ps.log.Info("port added", "port", name, "number", number, "type", p.kind)
+	return ps.describe(p), nil
 }
 
 // conflict refuses what another port has already.
-func (d *Ports) conflict(p *switchPort) error {
-	for _, o := range d.all {
+func (ps *Ports) conflict(p *switchPort) error {
+	for _, o := range ps.all {
 		if o.saved.Name == p.saved.Name {
 			return usererr.Errorf("port name %s: there is a port of that name; expected another, or del-port first", p.saved.Name)
 		}
@@ -233,14 +233,14 @@ var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindX
 // freeNumber is the number that the last port of this name had, so that flows
 // that name it go on meaning it; else one that no port ever had; else the lowest
 // that is free.
-func (d *Ports) freeNumber(name string) (uint32, error) {
+func (ps *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
-		if d.all[n] != nil {
+		if ps.all[n] != nil {
 			continue
 		}
 		free = n
-		switch last, used := d.numbers[n]; {
+		switch last, used := ps.numbers[n]; {
 		case !used:
 			fresh = n
 		case last == name:
@@ -257,65 +257,65 @@ func (d *Ports) freeNumber(name string) (uint32, error) {
 }
 
 // enterPort makes the port known to flows. Its statistics start at 0.
-func (d *Ports) enterPort(p *switchPort) {
-	d.all[p.saved.Number] = p
-	d.pipeline.ResetPort(p.saved.Number)
-	d.portsChanged()
+func (ps *Ports) enterPort(p *switchPort) {
+	ps.all[p.saved.Number] = p
+	ps.pipeline.ResetPort(p.saved.Number)
+	ps.portsChanged()
 }
 
 // leavePort takes the port out of flows' sight; when it returns, no worker
 // sends to it.
-func (d *Ports) leavePort(p *switchPort) {
-	delete(d.all, p.saved.Number)
-	d.updateView() // from now on nothing is learnt on it
-	d.pipeline.ForgetPort(p.saved.Number)
-	d.portsChanged()
-	d.templates.DropPort(p.saved.Number)
+func (ps *Ports) leavePort(p *switchPort) {
+	delete(ps.all, p.saved.Number)
+	ps.updateView() // from now on nothing is learnt on it
+	ps.pipeline.ForgetPort(p.saved.Number)
+	ps.portsChanged()
+	ps.templates.DropPort(p.saved.Number)
 }
 
 // portsChanged makes a new view of the ports and has everything follow it.
-func (d *Ports) portsChanged() {
-	d.updateView()
-	d.sendTerminations(d.pipeline.Workers())
-	d.SetTunnels()
-	d.updateEndpointsLocked()
-	loop.Notify(d.kernel.Moved) // what the devices are like now
-	d.pipeline.PortsChanged()
+func (ps *Ports) portsChanged() {
+	ps.updateView()
+	ps.sendTerminations(ps.pipeline.Workers())
+	ps.SetTunnels()
+	ps.updateEndpointsLocked()
+	loop.Notify(ps.kernel.Moved) // what the devices are like now
+	ps.pipeline.PortsChanged()
 }
 
-func (d *Ports) updateView() {
+func (ps *Ports) updateView() {
 	var infos []openflow.PortInfo
 	udpPort := map[uint32]uint16{}
-	for no, p := range d.all {
+	for no, p := range ps.all {
 		infos = append(infos, p.info)
 		if p.kind == kindVXLAN {
 			udpPort[no] = p.udpPort
 		}
 	}
 	slices.SortFunc(infos, func(a, b openflow.PortInfo) int { return int(a.No) - int(b.No) })
-	d.pipeline.SetView(pipeline.NewView(infos, udpPort))
+	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
 // Delete deletes a port. Flows that name it stay, with its number.
-func (d *Ports) Delete(name string) error {
-	d.change.Lock()
-	defer d.change.Unlock()
-	p := d.portByName(name)
+func (ps *Ports) Delete(name string) error {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	p := ps.portByName(name)
 	if p == nil {
-		return d.pipeline.View().NoPort(name)
+		return ps.pipeline.View().NoPort(name)
 	}
-	if err := d.store.DeletePort(p.saved.Number); err != nil {
+	if err := ps.store.DeletePort(p.saved.Number); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	d.leavePort(p)
+	ps.leavePort(p)
 	p.driver.close()
-	d.suspects.Forget(p.saved.Number)
-	d.log.Info("port deleted", "port", name, "number", p.saved.Number)
+	ps.suspects.Forget(p.saved.Number)
+	ps.log.Info("port deleted", "port", name, "number", p.saved.Number)
 	return nil
 }
 
-func (d *Ports) portByName(name string) *switchPort {
-	for _, p := range d.all {
+func (ps *Ports) portByName(name string) *switchPort {
+	for _, p := range ps.all {
 		if p.saved.Name == name {
 			return p
 		}
@@ -324,23 +324,23 @@ func (d *Ports) portByName(name string) *switchPort {
 }
 
 // List describes all ports by number, or the one named.
-func (d *Ports) List(name string) ([]api.Port, error) {
-	d.change.Lock()
-	defer d.change.Unlock()
+func (ps *Ports) List(name string) ([]api.Port, error) {
+	ps.change.Lock()
+	defer ps.change.Unlock()
 	list := []api.Port{}
-	for _, p := range d.all {
+	for _, p := range ps.all {
 		if name == "" || p.saved.Name == name {
-			list = append(list, d.describe(p))
+			list = append(list, ps.describe(p))
 		}
 	}
 	if name != "" && len(list) == 0 {
-		return nil, d.pipeline.View().NoPort(name)
+		return nil, ps.pipeline.View().NoPort(name)
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Number < list[j].Number })
 	return list, nil
 }
 
-func (d *Ports) describe(p *switchPort) api.Port {
+func (ps *Ports) describe(p *switchPort) api.Port {
 	s := portStatus{state: stateFailed}
 	if problem := p.problem.Load(); problem != nil {
 		s.detail = *problem
@@ -349,38 +349,38 @@ func (d *Ports) describe(p *switchPort) api.Port {
 	}
 	return api.Port{
 		Number: p.saved.Number, Name: p.saved.Name, Type: p.kind, Options: p.given,
-		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: d.pipeline.PortStats(p.saved.Number),
+		State: s.state, Detail: s.detail, Mode: s.mode, Reason: s.reason, Stats: ps.pipeline.PortStats(p.saved.Number),
 	}
 }
 
 // Fault is the pipeline's: it passes on that the workers have stopped using a port.
-func (d *Ports) Fault(number uint32, why string) {
-	d.change.Lock()
-	defer d.change.Unlock()
-	if p := d.all[number]; p != nil {
-		d.log.Error("port is broken", "port", p.saved.Name, "why", why)
+func (ps *Ports) Fault(number uint32, why string) {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	if p := ps.all[number]; p != nil {
+		ps.log.Error("port is broken", "port", p.saved.Name, "why", why)
 		if p.driver.fault(why) {
 			return
 		}
-		d.failPort(p, errors.New(why))
+		ps.failPort(p, errors.New(why))
 	}
 }
 
 // loadPort makes a port from the state file, with the device an earlier control
 // process had, if any. A port that cannot be set up stays, failed, and is tried
 // again. attached: the engine has it.
-func (d *Ports) loadPort(saved store.Port, kept *engine.Kept) {
-	p, err := d.newPort(saved)
+func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
+	p, err := ps.newPort(saved)
 	if err != nil {
-		d.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
+		ps.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
 		if kept != nil {
 			kept.CloseFDs()
 		}
 		return
 	}
-	d.all[saved.Number] = p
+	ps.all[saved.Number] = p
 	if err := p.driver.open(kept); err != nil {
-		d.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
+		ps.log.Error("port cannot be set up, trying again later", "port", saved.Name, "error", err)
 		p.fail(err)
 		return
 	}
@@ -388,16 +388,16 @@ func (d *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 }
 
 // attachPort gives a port's device to the engine; a failure is noted.
-func (d *Ports) attachPort(p *switchPort, resume bool) {
+func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
 	}
-	if err := d.Held(p.saved.Number); err != nil {
+	if err := ps.Held(p.saved.Number); err != nil {
 		p.fail(err)
 		return
 	}
 	if err := p.driver.attach(resume); err != nil {
-		d.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
+		ps.log.Error("port cannot be attached, trying again later", "port", p.saved.Name, "error", err)
 		p.fail(err)
 		return
 	}
@@ -408,21 +408,21 @@ func (d *Ports) attachPort(p *switchPort, resume bool) {
 const retryInterval = 2 * time.Second
 
 // retryPorts tries failed ports again, until ctx ends.
-func (d *Ports) retryPorts(ctx context.Context) {
+func (ps *Ports) retryPorts(ctx context.Context) {
 	for loop.Sleep(ctx, retryInterval) {
-		d.change.Lock()
-		for _, p := range d.all {
-			d.retryPort(p)
+		ps.change.Lock()
+		for _, p := range ps.all {
+			ps.retryPort(p)
 		}
-		d.change.Unlock()
+		ps.change.Unlock()
 	}
 }
 
-func (d *Ports) retryPort(p *switchPort) {
-	if p.problem.Load() == nil || d.engine.Client() == nil {
+func (ps *Ports) retryPort(p *switchPort) {
+	if p.problem.Load() == nil || ps.engine.Client() == nil {
 		return
 	}
-	if err := d.Held(p.saved.Number); err != nil {
+	if err := ps.Held(p.saved.Number); err != nil {
 		p.fail(err)
 		return
 	}
@@ -439,6 +439,6 @@ func (d *Ports) retryPort(p *switchPort) {
 		return
 	}
 	p.problem.Store(nil)
-	d.log.Info("port is set up now", "port", p.saved.Name)
-	d.portsChanged()
+	ps.log.Info("port is set up now", "port", p.saved.Name)
+	ps.portsChanged()
 }

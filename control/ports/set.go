@@ -93,25 +93,25 @@ func New(s Setup) *Ports {
 
 // Run has the ports follow their devices, tries failed ones again, and tells groups of
 // ports that come and go, until ctx ends.
-func (d *Ports) Run(ctx context.Context) {
-	loop.Notify(d.kernel.Moved) // devices may have changed since their ports were set up
-	loop.Notify(d.watched)      // groups of the saved state may watch ports
+func (ps *Ports) Run(ctx context.Context) {
+	loop.Notify(ps.kernel.Moved) // devices may have changed since their ports were set up
+	loop.Notify(ps.watched)      // groups of the saved state may watch ports
 	var done sync.WaitGroup
-	done.Go(func() { d.watchPorts(ctx) })
-	done.Go(func() { d.followAddresses(ctx) })
-	done.Go(func() { d.retryPorts(ctx) })
+	done.Go(func() { ps.watchPorts(ctx) })
+	done.Go(func() { ps.followAddresses(ctx) })
+	done.Go(func() { ps.retryPorts(ctx) })
 	done.Wait()
 }
 
 // followAddresses keeps the uplinks' endpoints as the kernel has addresses, until ctx
 // ends.
-func (d *Ports) followAddresses(ctx context.Context) {
+func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.kernel.Moved:
-			d.updateEndpoints()
+		case <-ps.kernel.Moved:
+			ps.updateEndpoints()
 		}
 	}
 }
@@ -121,63 +121,63 @@ func (d *Ports) followAddresses(ctx context.Context) {
 
 // Load makes the saved ports. names are the names of the last port with each number; kept
 // are the devices that an engine kept, by number, from which load takes those it uses.
-func (d *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
-	d.numbers = names
+func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
+	ps.numbers = names
 	for _, p := range saved {
-		d.loadPort(p, kept[p.Number])
+		ps.loadPort(p, kept[p.Number])
 		delete(kept, p.Number)
 	}
-	d.updateView()
-	d.UpdateLiveness() // before an old process's megaflows are compared with what groups say now
+	ps.updateView()
+	ps.UpdateLiveness() // before an old process's megaflows are compared with what groups say now
 }
 
 // SetTunnels gives the templates the uplinks and the encap options of now.
-func (d *Ports) SetTunnels() { d.templates.SetPorts(d.uplinks(), d.encaps()) }
+func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
 
 // TakeOver goes on with workers that an earlier control process has used: whatever rows
 // of terminations they have, and the ports in attached.
-func (d *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
+func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
-		d.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
+		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
 	}
-	d.sendTerminations(w)
-	d.updateEndpointsLocked()
-	for number, p := range d.all {
+	ps.sendTerminations(w)
+	ps.updateEndpointsLocked()
+	for number, p := range ps.all {
 		if !attached[number] {
-			d.attachPort(p, true)
+			ps.attachPort(p, true)
 		}
 	}
 }
 
 // Terminate sends new workers the terminations of all ports.
-func (d *Ports) Terminate(w *workers.Workers) {
-	d.terminated = map[uint32]tunnel.Termination{}
-	d.sendTerminations(w)
+func (ps *Ports) Terminate(w *workers.Workers) {
+	ps.terminated = map[uint32]tunnel.Termination{}
+	ps.sendTerminations(w)
 }
 
 // AttachAll gives all ports to a new engine. resume: another engine had them and was
 // killed.
-func (d *Ports) AttachAll(resume bool) {
-	d.SetTunnels()
-	d.updateEndpointsLocked()
-	for _, p := range d.all {
-		d.attachPort(p, resume)
+func (ps *Ports) AttachAll(resume bool) {
+	ps.SetTunnels()
+	ps.updateEndpointsLocked()
+	for _, p := range ps.all {
+		ps.attachPort(p, resume)
 	}
 }
 
 // Close closes all devices.
-func (d *Ports) Close() {
-	for _, p := range d.all {
+func (ps *Ports) Close() {
+	for _, p := range ps.all {
 		p.driver.close()
 	}
 }
 
 // Hangs counts the engines that hung on a port.
-func (d *Ports) Hangs(number uint32) uint64 { return d.suspects.Hangs(number) }
+func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
 // Fail closes a port's device, for a reason; it is tried again. Caller holds change.
-func (d *Ports) Fail(number uint32, why error) {
-	if p := d.all[number]; p != nil {
-		d.failPort(p, why)
+func (ps *Ports) Fail(number uint32, why error) {
+	if p := ps.all[number]; p != nil {
+		ps.failPort(p, why)
 	}
 }

@@ -22,33 +22,33 @@ type deviceFollower interface {
 
 // followDevices has the ports follow their devices, and sets up at once those
 // whose device has come back. Caller holds change.
-func (d *Ports) followDevices() {
-	for _, p := range d.all {
+func (ps *Ports) followDevices() {
+	for _, p := range ps.all {
 		f, ok := p.driver.(deviceFollower)
 		if !ok {
 			continue
 		}
 		if p.opened && p.problem.Load() == nil {
-			if err := f.follow(d.kernel); err != nil {
-				d.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
-				d.failPort(p, err)
+			if err := f.follow(ps.kernel); err != nil {
+				ps.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
+				ps.failPort(p, err)
 				p.lost = true
 			}
 		}
 		// Only once, for an attempt may cause further events; then at intervals.
-		if p.lost && f.present(d.kernel) {
+		if p.lost && f.present(ps.kernel) {
 			p.lost = false
-			d.retryPort(p)
+			ps.retryPort(p)
 		}
 	}
 }
 
 // failPort closes a port's device; it is tried again. Caller holds change.
-func (d *Ports) failPort(p *switchPort, why error) {
+func (ps *Ports) failPort(p *switchPort, why error) {
 	p.driver.close()
 	p.opened = false
 	p.fail(why)
-	d.SetTunnels()
+	ps.SetTunnels()
 }
 
 // device asks the kernel about the port's device, which was set up with that

@@ -160,19 +160,19 @@ var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
 // sendTerminations makes the workers' tables what the ports say. Caller holds
 // change.
-func (d *Ports) sendTerminations(w *workers.Workers) {
+func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
-		p := d.all[no]
+		p := ps.all[no]
 		switch {
 		case p != nil && p.kind == kindVXLAN:
 			t := p.termination()
-			if d.terminated[no] == t {
+			if ps.terminated[no] == t {
 				continue
 			}
-			d.terminated[no] = t
+			ps.terminated[no] = t
 			w.Broadcast(datapath.AppendTermination(nil, no, &t))
-		case d.terminated[no] != tunnel.Termination{}:
-			delete(d.terminated, no)
+		case ps.terminated[no] != tunnel.Termination{}:
+			delete(ps.terminated, no)
 			w.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemoveTermination, no, nil))
 		}
 	}
@@ -180,9 +180,9 @@ func (d *Ports) sendTerminations(w *workers.Workers) {
 
 // uplinks maps the devices of uplink ports to their numbers. Caller holds
 // change.
-func (d *Ports) uplinks() map[string]uint32 {
+func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
-	for no, p := range d.all {
+	for no, p := range ps.all {
 		if p.info.Kind == openflow.PortUplink && p.opened {
 			devices[p.values["dev"]] = no
 		}
@@ -191,16 +191,16 @@ func (d *Ports) uplinks() map[string]uint32 {
 }
 
 // updateEndpoints tells the uplinks which datagrams are for the switch.
-func (d *Ports) updateEndpoints() {
-	d.change.Lock()
-	defer d.change.Unlock()
-	d.followDevices()
-	d.updateEndpointsLocked()
+func (ps *Ports) updateEndpoints() {
+	ps.change.Lock()
+	defer ps.change.Unlock()
+	ps.followDevices()
+	ps.updateEndpointsLocked()
 }
 
-func (d *Ports) updateEndpointsLocked() {
-	endpoints := d.endpoints()
-	for _, p := range d.all {
+func (ps *Ports) updateEndpointsLocked() {
+	endpoints := ps.endpoints()
+	for _, p := range ps.all {
 		if p.opened {
 			p.driver.network(endpoints)
 		}
@@ -209,13 +209,13 @@ func (d *Ports) updateEndpointsLocked() {
 
 // endpoints are the local ends of all vxlan ports: the address a port names, or
 // else every address of every uplink's device. Sorted.
-func (d *Ports) endpoints() []netip.AddrPort {
+func (ps *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
-	for device := range d.uplinks() {
-		local = append(local, d.kernel.AddressesOf(device)...)
+	for device := range ps.uplinks() {
+		local = append(local, ps.kernel.AddressesOf(device)...)
 	}
 	set := map[netip.AddrPort]bool{}
-	for _, p := range d.all {
+	for _, p := range ps.all {
 		if p.kind != kindVXLAN {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 
 // controlMayImport is mayImport for control and the packages under it. A package
 // takes its locks before those of the packages that it imports: the rows are the lock
-// order of control. Rows stand in that order, the callers above the called.
+// order of control.
 var controlMayImport = map[string][]string{
 	"control": {
 		"control/access",
@@ -50,6 +50,39 @@ var controlMayImport = map[string][]string{
 	"control/workers/workertest": {"datapath", "flowtable", "packet", "internal/clock", "internal/shm"},
 	"control/loop":               {},
 	"control/usererr":            {},
+}
+
+// controlOrder has the packages of control from the callers to the called.
+var controlOrder = []string{
+	"control",
+	"control/access", "control/patience", // requests
+	"control/engines",
+	"control/ports",
+	"control/observe",
+	"control/pipeline",
+	"control/counters", "control/underlay", "control/store",
+	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",
+	"control/loop", "control/usererr",
+}
+
+// A package of control imports only packages of control that stand below it.
+func TestControlImportsPointDown(t *testing.T) {
+	for dir, list := range controlMayImport {
+		from := slices.Index(controlOrder, dir)
+		if from < 0 {
+			t.Errorf("controlOrder lacks %s", dir)
+		}
+		for _, target := range list {
+			if to := slices.Index(controlOrder, target); strings.HasPrefix(target, "control") && to <= from {
+				t.Errorf("%s may import %s, which stands above it in controlOrder", dir, target)
+			}
+		}
+	}
+	for _, dir := range controlOrder {
+		if controlMayImport[dir] == nil {
+			t.Errorf("controlOrder has %s, which has no row in controlMayImport", dir)
+		}
+	}
 }
 
 // A row of controlMayImport names packages that import each other in one direction,
