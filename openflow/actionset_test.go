@@ -2,8 +2,8 @@ package openflow
 
 import "testing"
 
-// A bucket and an action set that end with ct execute it; whatever else sends
-// goes before it.
+// A bucket and an action set that contain ct execute it, unless they also contain
+// another action that sends, which replaces it.
 func TestCTInActionSet(t *testing.T) {
 	for _, c := range []struct{ actions, want string }{
 		{"ct(commit,nat(dst=10.0.0.1:80),table=2)", "ct(commit,table=2,nat(dst=10.0.0.1:80))"},

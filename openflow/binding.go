@@ -10,31 +10,32 @@ import (
 	"weft/packet"
 )
 
-// Binding is what a port may send as. Nothing changes it once it is made.
+// Binding restricts the sender addresses of a port. It is immutable.
 type Binding struct {
-	Hosts []BoundHost // not empty, no MAC twice
+	Hosts []BoundHost // not empty; each MAC occurs once
 }
 
-// BoundHost is a MAC address and the IP addresses that frames from it may carry.
+// BoundHost is a MAC address with the IP addresses that its frames may carry.
 type BoundHost struct {
 	MAC uint64 // 48 bits, unicast
-	// Prefixes are the IP addresses, masked. None: any address.
+	// Prefixes are the allowed IP addresses, masked. Empty: any address.
 	Prefixes []netip.Prefix
-	// linkLocal is the address that IPv6 forms of the MAC (RFC 4291 appendix A).
+	// linkLocal is the IPv6 link-local address derived from the MAC (RFC 4291
+	// appendix A).
 	linkLocal netip.Prefix
 }
 
 const (
-	// MaxBoundMACs and MaxBoundPrefixes bound the lists of one port, which each miss
-	// of the port is compared with. A port with more is refused.
+	// MaxBoundMACs and MaxBoundPrefixes bound the lists of one port, which every miss
+	// of the port compares. A port with more is refused.
 	MaxBoundMACs     = 64
 	MaxBoundPrefixes = 256
 )
 
-// ParseBinding makes a binding of the options of a port: macs is MAC[,MAC...],
-// addresses is "MAC [IP|PREFIX]..."[,...]. Either may be empty; with both empty the
-// binding is nil, and the port may send as anything. wrong is the word that is not
-// understood, expected what stands there instead.
+// ParseBinding makes a binding from a port's options. macs is MAC[,MAC...], addresses
+// is "MAC [IP|PREFIX]..."[,...]. Either may be empty; if both are, the binding is nil
+// and the port may send with any address. If the options are invalid, wrong is the
+// invalid word and expected describes the valid ones.
 func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	b = &Binding{}
 	if macs != "" {
@@ -58,14 +59,15 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
-// NamesMAC tells whether an entry of addresses begins with the MAC address.
+// NamesMAC reports whether an entry of addresses begins with the MAC address.
 func NamesMAC(addresses, mac string) bool {
 	b, _, _ := ParseBinding("", addresses)
 	hw, err := net.ParseMAC(mac)
 	return b != nil && err == nil && b.host(etherValue(hw)) != nil
 }
 
-// addHost adds a MAC address and the prefixes behind it.
+// addHost adds a MAC address and its prefixes. It returns the expected form if the
+// words are invalid.
 func (b *Binding) addHost(words []string) (expected string) {
 	const form = "a unicast MAC address, then IP addresses or prefixes, as in 02:00:00:00:00:01 10.0.0.1 fd00::/64"
 	if len(words) == 0 {
@@ -98,7 +100,7 @@ func (b *Binding) addHost(words []string) (expected string) {
 	return ""
 }
 
-var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // as the message says
+var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // fails to compile if the limits differ from the message
 
 func etherValue(hw net.HardwareAddr) (v uint64) {
 	for _, b := range hw {
@@ -107,8 +109,8 @@ func etherValue(hw net.HardwareAddr) (v uint64) {
 	return v
 }
 
-// boundPrefix reads an address or a prefix. As ovn-nb(5) has it, an address with a
-// length and with host bits, 10.0.0.5/24, is that address alone.
+// boundPrefix parses an address or a prefix. Like ovn-nb(5), it takes a prefix with
+// host bits, such as 10.0.0.5/24, as that single address.
 func boundPrefix(word string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(word); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast()
@@ -123,7 +125,7 @@ func boundPrefix(word string) (netip.Prefix, bool) {
 	return p, true
 }
 
-// linkLocalOf is fe80::/64 with the MAC as a modified EUI-64.
+// linkLocalOf returns the address in fe80::/64 with the MAC as a modified EUI-64.
 func linkLocalOf(mac uint64) netip.Prefix {
 	id := mac>>24<<40 | 0xfffe<<24 | mac&0xffffff
 	return netip.PrefixFrom(valueAddr(Value128{0xfe80 << 48, id ^ 1<<57}, 128), 128)
@@ -138,16 +140,17 @@ func (b *Binding) host(mac uint64) *BoundHost {
 	return nil
 }
 
-// Checking a frame
+// Checking a frame.
 
-// DHCP's ports: a client without an address sends from one to the other (RFC 2131
-// section 4.1).
+// UDP ports of DHCP. A client without an address sends from dhcpClient to dhcpServer
+// (RFC 2131 section 4.1).
 const (
 	dhcpServer = 67
 	dhcpClient = 68
 )
 
-// Messages that hosts send from :: before they have an address (RFC 3590, RFC 4862).
+// ICMPv6 types that hosts send from :: before they have an address (RFC 3590, RFC
+// 4862).
 const (
 	mldReport   = 131
 	mldDone     = 132
@@ -157,9 +160,9 @@ const (
 // ipv4Any is 0.0.0.0/32.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit tells whether the frame is one that its port may send. A frame is checked when
-// it comes in: behind a ct action its addresses may be translated ones. While any port
-// is bound, every megaflow holds for one port.
+// admit reports whether the port may send the frame. It checks only frames in their
+// first look-up: behind a ct action addresses may be translated. While any port is
+// bound, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
@@ -184,7 +187,7 @@ type bindingCheck struct {
 	b *Binding
 }
 
-// spoofed names what the frame may not have; "" if it may be sent.
+// spoofed returns the text of the forbidden field, or "" if the frame may be sent.
 func (c *bindingCheck) spoofed() string {
 	host := c.mac(FEthSrc)
 	if host == nil {
@@ -205,9 +208,9 @@ func (c *bindingCheck) spoofed() string {
 	return ""
 }
 
-// arp checks the sender in ARP and reverse ARP. A probe (RFC 5227 section 2.1) asks for
-// an address that the sender is about to have. ARP that extraction does not understand
-// has a sender of 0 and so is none of the port's.
+// arp checks the sender in ARP and reverse ARP. A probe (RFC 5227 section 2.1) may
+// ask for an address that the sender will take. For ARP that the parser does not
+// understand the sender is 0, which no binding allows.
 func (c *bindingCheck) arp(reverse bool) string {
 	host := c.mac(FARPSha)
 	if host == nil {
@@ -224,7 +227,7 @@ func (c *bindingCheck) arp(reverse bool) string {
 	return ""
 }
 
-// asksDHCP tells whether the frame is a DHCP client's that has no address yet.
+// asksDHCP reports whether the frame is from a DHCP client without an address.
 func (c *bindingCheck) asksDHCP() bool {
 	x := c.x
 	return x.among(FIPSrc, ipv4Any) && x.has(FUDPSrc) &&
@@ -258,9 +261,10 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 	return ""
 }
 
-// neighbour checks what a solicitation or advertisement says of its sender. Hosts
-// discard those that come in fragments (RFC 6980), whose options cannot be seen here,
-// and those without a target, which extraction leaves out where options make no sense.
+// neighbour checks the sender's addresses in a solicitation or advertisement. It
+// refuses fragments, whose options are not visible here; hosts discard them too (RFC
+// 6980). It also refuses a message without a target, which the parser sets to 0 if
+// the options are invalid.
 func (c *bindingCheck) neighbour() string {
 	x := c.x
 	if x.read(whole(FIPFrag))[1] != 0 {
@@ -269,7 +273,7 @@ func (c *bindingCheck) neighbour() string {
 	if x.read(whole(FNDTarget)).isZero() {
 		return "neighbour discovery without a target"
 	}
-	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // duplicate address detection
+	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // a source of 0: duplicate address detection
 	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
 		link, own = FNDTll, true
 	}
@@ -283,7 +287,8 @@ func (c *bindingCheck) neighbour() string {
 	return ""
 }
 
-// hostOf is the host of a link-layer option, or of the frame if it has none.
+// hostOf returns the host of a link-layer option or, without the option, of the
+// frame's source.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	if c.x.read(whole(link)).isZero() {
 		return c.mac(FEthSrc)
@@ -291,7 +296,8 @@ func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	return c.mac(link)
 }
 
-// mac is the host whose MAC address the field has; nil: it is none of the port's.
+// mac returns the host with the MAC address in the field, or nil if the binding has
+// none.
 func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	const width = 48
 	v, most := whole(id).get(&c.x.flow)[1], 0
@@ -303,11 +309,11 @@ func (c *bindingCheck) mac(id FieldID) *BoundHost {
 		}
 		most = max(most, commonBits(Value128{h.MAC << 16}, Value128{v << 16}))
 	}
-	c.x.readPrefix(id, width, enough(most, width))
+	c.x.readPrefix(id, width, distinguishingBits(most, width))
 	return nil
 }
 
-// has tells whether the host may have the address in the field.
+// has reports whether the host may use the address in the field.
 func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
@@ -318,7 +324,8 @@ func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	return c.x.among(id, host.Prefixes)
 }
 
-// among tells whether the address in the field is in one of the prefixes of its family.
+// among reports whether the address in the field is in one of the prefixes of its
+// family.
 func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
 	width := int(fields[id].bits)
 	v := whole(id).get(&x.flow)
@@ -337,31 +344,32 @@ func (x *xlate) among(id FieldID, prefixes []netip.Prefix) bool {
 		x.readPrefix(id, width, match)
 		return true
 	}
-	x.readPrefix(id, width, enough(most, width))
+	x.readPrefix(id, width, distinguishingBits(most, width))
 	return false
 }
 
 func leftAligned(v Value128, width int) Value128 { return v.shl(uint(128 - width)) }
 
-// commonBits is the number of leading bits in which a and b agree.
+// commonBits returns the number of equal leading bits of a and b.
 func commonBits(a, b Value128) int {
 	d := Value128{a[0] ^ b[0], a[1] ^ b[1]}
 	return 128 - d.bitLen()
 }
 
-// enough is how many leading bits tell that an address is none of those with which it
-// shares at most common: in whole bytes, so that invented addresses take few masks, and
-// one megaflow drops all that begin alike.
-func enough(common, width int) int { return min(common/8*8+8, width) }
+// distinguishingBits returns the number of leading bits that prove that an address is none of
+// those with which it shares at most common bits. It rounds up to whole bytes:
+// made-up addresses then need few masks, and one megaflow drops all addresses with
+// the same leading bits.
+func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }
 
-// readPrefix looks at the n leading bits of a field of width bits.
+// readPrefix adds the n leading bits of a field of width bits to the mask.
 func (x *xlate) readPrefix(id FieldID, width, n int) {
 	if n > 0 {
 		x.read(Subfield{Field: id, Offset: uint8(width - n), Bits: uint8(n)})
 	}
 }
 
-// show is the field as a match has it.
+// show returns the field in the text of a match.
 func (c *bindingCheck) show(id FieldID) string {
 	f, v := &fields[id], whole(id).get(&c.x.flow)
 	name, text := f.name, valueAddr(v, uint(f.bits)).String()

@@ -16,12 +16,12 @@ func bindingOf(t *testing.T, macs, addresses string) *Binding {
 	t.Helper()
 	b, wrong, expected := ParseBinding(macs, addresses)
 	if expected != "" {
-		t.Fatalf("%s: expected %s", wrong, expected)
+		t.Fatalf("ParseBinding refuses %s: expected %s", wrong, expected)
 	}
 	return b
 }
 
-// slowSpoofed is binding.go as one reads its documentation, of whole fields.
+// slowSpoofed implements the documentation of binding.go by comparing whole fields.
 func slowSpoofed(b *Binding, f *Flow) bool {
 	get := func(id FieldID) Value128 { return whole(id).get(f) }
 	hostOf := func(id FieldID) *BoundHost { return b.host(get(id)[1]) }
@@ -108,7 +108,7 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		{"arp,arp_op=2,arp_spa=10.0.0.1,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.1,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.9,arp_sha=" + own + ",dl_src=" + own, no},
-		{"arp,dl_src=" + own, no}, // not understood: another hardware type, perhaps
+		{"arp,dl_src=" + own, no}, // ARP that the parser does not understand, such as another hardware type
 		{"rarp,arp_op=3,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"rarp,arp_op=3,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"ipv6,ipv6_src=fd00::1,dl_src=" + own, ok},
@@ -133,36 +133,36 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		k := keyOfText(t, "in_port=1,"+c.frame)
 		tr := p.Translate(&k, env)
 		if tr.Drop != c.want || c.want == ok && len(tr.Actions) != 1 {
-			t.Errorf("%s: %v %s, want %v", c.frame, tr.Drop, FormatDatapathActions(tr.Actions, nil), c.want)
+			t.Errorf("%s: drop %v, actions %s; want drop %v", c.frame, tr.Drop, FormatDatapathActions(tr.Actions, nil), c.want)
 		}
 		k[flowtable.WPort] = 4 << 32
 		if tr := p.Translate(&k, env); tr.Drop != ok || tr.Mask[flowtable.WEthSrc] != 0 {
-			t.Errorf("%s from a port that is not bound: %v, looks at %x", c.frame, tr.Drop, tr.Mask)
+			t.Errorf("%s from an unbound port: drop %v, mask %x", c.frame, tr.Drop, tr.Mask)
 		}
 	}
 }
 
-// A megaflow of a port that is not bound holds for no frame of one that is. Without
-// any bound port, translation looks at no source and no port.
+// A megaflow of an unbound port never matches a frame of a bound port. If no port is
+// bound, translation looks at neither source nor port.
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
 	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0 {
-		t.Errorf("nothing is bound: looks at %x", tr.Mask)
+		t.Errorf("no port is bound: mask is %x", tr.Mask)
 	}
 	env.ports[0].Binding = bindingOf(t, "", "00:00:00:00:00:01 10.0.0.2")
 	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
-		t.Errorf("looks at %x, drop %v", tr.Mask, tr.Drop)
+		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
-	// Behind a ct action the addresses may be others, and were checked before.
+	// Behind a ct action addresses may be translated; they were checked before.
 	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
 	k.SetRecirc(7)
 	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
-		t.Error("a frame was checked twice")
+		t.Error("the frame was checked again behind ct")
 	}
 }
 
-// Addresses made up at random on a bound port are dropped by few megaflows and masks.
+// Few megaflows and masks drop frames with random addresses on a bound port.
 func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=2")
 	env.ports[0].Binding = bindingOf(t, "", "02:00:00:00:00:01 10.0.0.1")
@@ -177,7 +177,7 @@ func TestSpoofedFramesTakeFewMegaflows(t *testing.T) {
 		flows[k], masks[tr.Mask] = true, true
 	}
 	if len(flows) > 6*256 || len(masks) > 6 {
-		t.Errorf("%d megaflows under %d masks", len(flows), len(masks))
+		t.Errorf("spoofed frames need too many megaflows: %d, with %d masks", len(flows), len(masks))
 	}
 }
 
@@ -210,11 +210,11 @@ func TestBindingRefused(t *testing.T) {
 		}
 	}
 	if b, _, expected := ParseBinding("", ""); b != nil || expected != "" {
-		t.Error("nothing given makes a binding")
+		t.Error("ParseBinding without addresses returns a binding")
 	}
 }
 
-// Whatever agrees with a megaflow of a bound port is spoofed or not as its first frame.
+// All frames that a megaflow of a bound port matches are spoofed, or none is.
 func TestBindingAgainstWholeFields(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	env, p := newEnv(), pipelineOf(t, "actions=2")
@@ -224,7 +224,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 		k := randomKey(r)
 		k[flowtable.WPort] = 1 << 32
 		switch r.IntN(8) {
-		case 0: // a source of no bits, as DHCP and duplicate address detection have
+		case 0: // a source of 0, as in DHCP and duplicate address detection
 			k[flowtable.WIPv4] &= 0xffffffff
 			k[flowtable.WIPv6Src], k[flowtable.WIPv6Src+1] = 0, 0
 		case 1:
@@ -246,7 +246,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 			copy(f[:], k[:])
 			want := slowSpoofed(b, &f)
 			if got := tr.Drop == packet.DropSpoofed; got != want {
-				t.Fatalf("%s spoofed: %v, want %v; looks at %x", frameText(&k), got, want, tr.Mask)
+				t.Fatalf("%s is spoofed: %v, want %v; mask %x", frameText(&k), got, want, tr.Mask)
 			}
 			verdicts[want]++
 			o := random()
@@ -257,7 +257,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 		}
 	}
 	if verdicts[true] < 1000 || verdicts[false] < 1000 {
-		t.Errorf("%v: one verdict is hardly tested", verdicts)
+		t.Errorf("one verdict is rarely tested: %v", verdicts)
 	}
 }
 

@@ -98,18 +98,18 @@ func (x *xlate) follow(word int, mask uint64) {
 }
 
 func (x *xlate) commitTTL() {
-	kept, baseKept := x.keep[frames]&ttlBits != 0, x.baseKeep[frames]&ttlBits != 0
+	kept, baseKept := x.keep[wIP]&ttlBits != 0, x.baseKeep[wIP]&ttlBits != 0
 	switch {
 	case kept && baseKept && x.decs >= x.baseDecs:
 		for range x.decs - x.baseDecs {
 			x.emit(flowtable.Action{Op: flowtable.OpDecTTL})
 		}
-	case !kept && !baseKept && (x.flow[frames]^x.base[frames])&ttlBits == 0:
+	case !kept && !baseKept && (x.flow[wIP]^x.base[wIP])&ttlBits == 0:
 	default:
 		ttl := x.read(whole(FIPTTL))
 		x.emit(flowtable.Action{Op: flowtable.OpSetTTL, U32: uint32(ttl[1])})
 	}
-	x.follow(frames, ttlBits)
+	x.follow(wIP, ttlBits)
 	x.baseDecs = x.decs
 }
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// docs/openflow.md has every field and every action by name, and the tests it names
-// are there.
+// docs/openflow.md names every field and every action, and the tests that it names
+// exist.
 func TestDocsAreTrue(t *testing.T) {
 	b, err := os.ReadFile("../docs/openflow.md")
 	if err != nil {
@@ -24,25 +24,25 @@ func TestDocsAreTrue(t *testing.T) {
 	row := regexp.MustCompile(`^(x*reg)\d+$`)
 	for id := FTunID; id < fieldCount; id++ {
 		for _, name := range []string{fields[id].name, fields[id].alias} {
-			if name != "" && !words[name] && !row.MatchString(name) { // registers from first to last
-				t.Errorf("no field %s", name)
+			if name != "" && !words[name] && !row.MatchString(name) { // registers are listed as ranges
+				t.Errorf("docs/openflow.md does not name the field %s", name)
 			}
 		}
 	}
 	for name := range actionWords {
 		if !words[name] {
-			t.Errorf("no action %s", name)
+			t.Errorf("docs/openflow.md does not name the action %s", name)
 		}
 	}
 	for _, name := range strings.Fields(actionsNotYet) {
 		if !words[name] && !strings.Contains(name, "mpls") && !strings.Contains(name, "nsh") && name != "nat" {
-			t.Errorf("action %s is left out without a word", name)
+			t.Errorf("docs/openflow.md does not name the unsupported action %s", name)
 		}
 	}
 	tests := testNames(t)
 	for _, name := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`").FindAllStringSubmatch(doc, -1) {
 		if !tests[name[1]] {
-			t.Errorf("no test %s", name[1])
+			t.Errorf("docs/openflow.md names the test %s, which does not exist", name[1])
 		}
 	}
 }

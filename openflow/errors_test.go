@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// wrongText is a text, the word that its error names, and a part of what it says
-// was expected.
+// wrongText is a text, the word that its error must name, and a part of the expected
+// text in the error.
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {
@@ -28,8 +28,8 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 	}
 }
 
-// TestMoreErrorsNameTheWord has the errors of flows that TestErrorsNameTheWord
-// leaves out.
+// TestMoreErrorsNameTheWord covers the errors of flows that TestErrorsNameTheWord
+// omits.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
 		{"mpls,actions=drop", "mpls", "weft supports"},
@@ -149,7 +149,7 @@ func TestMeterErrorsNameTheWord(t *testing.T) {
 		func(text string) error { _, err := ParseMeterMod(text, MeterDelete); return err })
 }
 
-// Errors that tables raise about what they have name it, too.
+// Errors that depend on the content of the tables also name the wrong word.
 func TestTableErrorsNameTheWord(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 2})
 	groups := func(text string, c GroupCommand) error {
@@ -194,13 +194,13 @@ func TestTableErrorsNameTheWord(t *testing.T) {
 		{meters(wide, MeterAdd), "meter 9: expected at most"},
 	} {
 		if tt.err == nil || !strings.HasPrefix(tt.err.Error(), tt.want) {
-			t.Errorf("%v, want %s", tt.err, tt.want)
+			t.Errorf("error %v, want %s", tt.err, tt.want)
 		}
 	}
 }
 
-// What nests in itself is refused at the second level, before what is within that is
-// read: a text may nest as deep as it is long.
+// An action that must not contain itself is refused at the second level, before its
+// inner text is parsed: a text may nest as deeply as it is long.
 func TestNestingIsRefusedFirst(t *testing.T) {
 	for text, expected := range map[string]string{
 		"write_actions(write_actions(nonsense))":                                        "no write_actions within another action",

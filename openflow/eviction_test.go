@@ -10,7 +10,7 @@ import (
 func TestEviction(t *testing.T) {
 	tests := []struct {
 		name, flows, add string
-		gone             string // in_port of the rule that went; "": the add fails
+		gone             string // in_port of the evicted rule; "": the add fails
 	}{
 		{"least important first", "importance=3,in_port=1|importance=1,in_port=2|importance=2,in_port=3", "importance=5,in_port=9", "2"},
 		{"timed first", "importance=1,in_port=1|importance=1,idle_timeout=9,in_port=2|importance=1,in_port=3", "importance=5,in_port=9", "2"},
@@ -33,7 +33,7 @@ func TestEviction(t *testing.T) {
 			continue
 		}
 		if err != nil || len(c.Removed) != 1 {
-			t.Errorf("%s: %+v, %v", tt.name, c, err)
+			t.Errorf("%s: unexpected changes %+v or error %v", tt.name, c, err)
 			continue
 		}
 		want := WhyEvicted
@@ -41,13 +41,13 @@ func TestEviction(t *testing.T) {
 			want = WhyDeleted
 		}
 		if got := c.Removed[0].Match.Format(nil); got != "in_port="+tt.gone || c.Removed[0].Why != want {
-			t.Errorf("%s: %s went (%v), want in_port=%s (%v)", tt.name, got, c.Removed[0].Why, tt.gone, want)
+			t.Errorf("%s: evicted %s (%v), want in_port=%s (%v)", tt.name, got, c.Removed[0].Why, tt.gone, want)
 		}
 	}
 }
 
-// TestEvictionInBundles: many evictions in one change, the one used longest ago
-// first; and all of it taken back when the change fails.
+// Many evictions in one change remove the rules unused for the longest time first. If
+// the change fails, all of them are undone.
 func TestEvictionInBundles(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 10})
 	for table := range uint8(Tables) {
@@ -61,14 +61,14 @@ func TestEvictionInBundles(t *testing.T) {
 	}
 	before := dump(p)
 	if _, err := p.Apply(append(slices.Clone(mods[:4]), mustMod(t, Add, "check_overlap,priority=32768,dl_src=00:00:00:00:00:01,actions=1")), 5); err == nil {
-		t.Fatal("an overlap was taken")
+		t.Fatal("a change with an overlapping flow was accepted")
 	}
 	if after := dump(p); !slices.Equal(before, after) {
 		t.Errorf("a failed change left\n%s\nwas\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
 	}
 	c, err := p.Apply(mods[:4], 5)
 	if err != nil || len(c.Removed) != 4 || p.Len() != 10 {
-		t.Fatalf("%v: %d removed, %d there", err, len(c.Removed), p.Len())
+		t.Fatalf("error %v, %d rules removed, %d left", err, len(c.Removed), p.Len())
 	}
 	for i, r := range c.Removed {
 		if want := fmt.Sprintf("in_port=%d", 9-i); r.Match.Format(nil) != want {

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// whatIsWrong are values that a field of a format does not have, and what the error
-// says of them.
+// whatIsWrong has invalid values for each format, with a part of the error.
 var whatIsWrong = map[format][]struct{ value, expected string }{
 	asPort:     {{"nosuch", "name of a port"}, {"70000", "0 to 65535"}, {`"nosuch"`, "name of a port"}},
 	asFrag:     {{"maybe", "not_later"}, {"1", "not_later"}},
@@ -23,8 +22,8 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asHex5:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 }
 
-// Whatever is wrong with the value of a field, the error names it and, where others
-// are read alike, the field.
+// The error of an invalid field value names the value and, if other fields have the
+// same format, the field.
 func TestErrorsOfEveryField(t *testing.T) {
 	check := func(text, word, expected, name string) {
 		t.Helper()
@@ -37,7 +36,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 	for id := FTunID; id < fieldCount; id++ {
 		f := &fields[id]
 		if len(whatIsWrong[f.format]) == 0 {
-			t.Errorf("%s: nothing is known to be wrong for it", f.name)
+			t.Errorf("%s: whatIsWrong has no invalid values for its format", f.name)
 		}
 		for _, name := range []string{f.name, f.alias} {
 			if name == "" {
@@ -45,7 +44,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 			}
 			named := f.name
 			if f.format == asPort || f.format == asFrag {
-				named = "" // these words are no other field's
+				named = "" // no other field has these keywords
 			}
 			for _, w := range whatIsWrong[f.format] {
 				said := named
@@ -66,18 +65,18 @@ func TestErrorsOfEveryField(t *testing.T) {
 			}
 		}
 	}
-	// What deletes and dumps alone take.
+	// Words that only deletes and dumps accept.
 	for text, want := range map[string]string{"out_port=nosuch": "nosuch", "out_group=x": "x", "out_group=-1": "-1"} {
 		_, err := ParseFilter(text, nil)
 		if pe, ok := err.(*ParseError); !ok || pe.Word != want {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: unexpected error %v", text, err)
 		}
 	}
 	check("out_group=5,actions=drop", "out_group", "match field", "")
 }
 
-// Only the VLAN aliases are told to use another VLAN field. Another field without an
-// NXM or OXM name gets an error that names the field itself.
+// Only the VLAN aliases get a hint to use another VLAN field. The error of another
+// field without an NXM or OXM name names the field itself.
 func TestErrorOfFieldWithoutOXM(t *testing.T) {
 	other := FTunSrc
 	was := fields[other].oxm

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// contexts are matches that meet prerequisites, one for each there is.
+// contexts has a match for each prerequisite.
 var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
 	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
 }
 
-// sample is a value of a field, and a mask of some of its bits.
+// sample returns a value of a field and a mask of some of its bits.
 func sample(f *field) (value, mask string) {
 	switch f.format {
 	case asEthernet:
@@ -30,8 +30,8 @@ func sample(f *field) (value, mask string) {
 	return "1", "1"
 }
 
-// fieldTexts are flows about each field: matched under each of its names, in each
-// context, with and without masks, and named in each action that takes one.
+// fieldTexts returns flows for each field: matches by each of its names, in each
+// context, with and without masks, and each action that takes a field.
 func fieldTexts(context string) (texts []string) {
 	add := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -71,15 +71,16 @@ func fieldTexts(context string) (texts []string) {
 	return texts
 }
 
-// otherFields are texts that Weft reads otherwise than the oracle, on purpose: a
-// label without IPv6 is left out, as other fields are; what is
-// tracked is written by ct alone, and read where it is.
+// otherFields matches texts that Weft deliberately reads in another way than
+// ovs-ofctl. A label without IPv6 is ignored, like other fields without
+// prerequisites. Only ct writes the fields of tracking.
 var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
-// fieldSample: one text in so many is compared, for each takes a process.
+// fieldSample: only every fieldSample-th text is compared, since each needs a
+// process.
 const fieldSample = 19
 
-// TestFieldListIsOVSs compares fields, prerequisites and actions with the oracle.
+// TestFieldListIsOVSs compares fields, prerequisites and actions with ovs-ofctl.
 func TestFieldListIsOVSs(t *testing.T) {
 	needOracle(t)
 	var some []string

@@ -118,7 +118,7 @@ const (
 	ttlAt, fragAt        = 40, 32
 	innerTCI             = 16
 	ecnBits              = 2
-	frames               = flowtable.WIP
+	wIP                  = flowtable.WIP
 	wTunIPv4             = flowtable.WTunIPv4
 	allVLAN              = 0xffff
 	vlanCFI              = flowtable.VLANPresent
@@ -151,20 +151,20 @@ var fields = [fieldCount]field{
 	FIPv6Src:    {name: "ipv6_src", oxm: []string{"NXM_NX_IPV6_SRC", "OXM_OF_IPV6_SRC"}, word: flowtable.WIPv6Src, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
 	FIPv6Dst:    {name: "ipv6_dst", oxm: []string{"NXM_NX_IPV6_DST", "OXM_OF_IPV6_DST"}, word: flowtable.WIPv6Dst, bits: 128, bytes: 16, format: asIPv6, maskable: true, needs: needIPv6},
 	FIPv6Label:  {name: "ipv6_label", oxm: []string{"NXM_NX_IPV6_LABEL", "OXM_OF_IPV6_FLABEL"}, word: flowtable.WL4, bits: 20, bytes: 4, format: asHex5, maskable: true, needs: needIPv6},
-	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: frames, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needIP},
-	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: frames, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
-	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: frames, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, needs: needIP},
-	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: frames, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
-	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: frames, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
-	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: frames, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
-	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: frames, shift: protoAt, bits: 16, kept: 8, bytes: 2, format: asDecimal, needs: needARP},
+	FIPProto:    {name: "nw_proto", alias: "ip_proto", oxm: []string{"NXM_OF_IP_PROTO", "OXM_OF_IP_PROTO"}, word: wIP, shift: protoAt, bits: 8, bytes: 1, format: asDecimal, readOnly: true, needs: needIP},
+	FNwTOS:      {name: "nw_tos", oxm: []string{"NXM_OF_IP_TOS"}, word: wIP, shift: tosAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
+	FIPDSCP:     {name: "ip_dscp", oxm: []string{"OXM_OF_IP_DSCP"}, word: wIP, shift: dscpAt, bits: 6, bytes: 1, format: asDecimal, needs: needIP},
+	FIPECN:      {name: "nw_ecn", alias: "ip_ecn", oxm: []string{"NXM_NX_IP_ECN", "OXM_OF_IP_ECN"}, word: wIP, shift: tosAt, bits: ecnBits, bytes: 1, format: asDecimal, needs: needIP},
+	FIPTTL:      {name: "nw_ttl", oxm: []string{"NXM_NX_IP_TTL"}, word: wIP, shift: ttlAt, bits: 8, bytes: 1, format: asDecimal, needs: needIP},
+	FIPFrag:     {name: "ip_frag", alias: "nw_frag", oxm: []string{"NXM_NX_IP_FRAG"}, word: wIP, shift: fragAt, bits: 2, bytes: 1, format: asFrag, maskable: true, readOnly: true, needs: needIP},
+	FARPOp:      {name: "arp_op", oxm: []string{"NXM_OF_ARP_OP", "OXM_OF_ARP_OP"}, word: wIP, shift: protoAt, bits: 16, kept: 8, bytes: 2, format: asDecimal, needs: needARP},
 	FARPSpa:     {name: "arp_spa", oxm: []string{"NXM_OF_ARP_SPA", "OXM_OF_ARP_SPA"}, word: flowtable.WIPv4, shift: 32, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
 	FARPTpa:     {name: "arp_tpa", oxm: []string{"NXM_OF_ARP_TPA", "OXM_OF_ARP_TPA"}, word: flowtable.WIPv4, bits: 32, bytes: 4, format: asIPv4, maskable: true, needs: needARP},
 	FARPSha:     {name: "arp_sha", oxm: []string{"NXM_NX_ARP_SHA", "OXM_OF_ARP_SHA"}, word: flowtable.WARPSha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
 	FARPTha:     {name: "arp_tha", oxm: []string{"NXM_NX_ARP_THA", "OXM_OF_ARP_THA"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needARP},
 	FTCPSrc:     {name: "tcp_src", alias: "tp_src", oxm: []string{"NXM_OF_TCP_SRC", "OXM_OF_TCP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
 	FTCPDst:     {name: "tcp_dst", alias: "tp_dst", oxm: []string{"NXM_OF_TCP_DST", "OXM_OF_TCP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needTCP},
-	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: frames, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, needs: needTCP},
+	FTCPFlags:   {name: "tcp_flags", oxm: []string{"NXM_NX_TCP_FLAGS", "OXM_OF_TCP_FLAGS"}, word: wIP, bits: 12, bytes: 2, format: asTCPFlags, maskable: true, readOnly: true, needs: needTCP},
 	FUDPSrc:     {name: "udp_src", oxm: []string{"NXM_OF_UDP_SRC", "OXM_OF_UDP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
 	FUDPDst:     {name: "udp_dst", oxm: []string{"NXM_OF_UDP_DST", "OXM_OF_UDP_DST"}, word: flowtable.WL4, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needUDP},
 	FSCTPSrc:    {name: "sctp_src", oxm: []string{"OXM_OF_SCTP_SRC"}, word: flowtable.WL4, shift: tpSrc, bits: 16, bytes: 2, format: asDecimal, maskable: true, needs: needSCTP},

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// The flow that has the action, and no other, is left at most what it says, from
-// the first FIN or RST on; ovs-actions(7), "The fin_timeout action".
+// From the first FIN or RST on, the flow with the action has at most the action's
+// timeouts, and other flows keep theirs (ovs-actions(7), "The fin_timeout action").
 func TestFinTimeout(t *testing.T) {
 	const second = 1_000_000_000
 	p := pipelineOf(t, "hard_timeout=100,actions=resubmit(,1)", "table=1,idle_timeout=60,tcp,actions=fin_timeout(idle_timeout=10,hard_timeout=20),2")
@@ -15,17 +15,17 @@ func TestFinTimeout(t *testing.T) {
 	}
 	for _, frame := range []string{"in_port=1,tcp,tcp_flags=syn|ack", "in_port=1,udp", "in_port=1,arp"} {
 		if tr := translate(frame); len(tr.Finished) != 0 {
-			t.Errorf("%s ends %+v", frame, tr.Finished)
+			t.Errorf("%s: unexpected Finished %+v", frame, tr.Finished)
 		}
 	}
 	var rule *Rule
 	for _, frame := range []string{"in_port=1,tcp,tcp_flags=fin|ack", "in_port=1,tcp,tcp_flags=rst"} {
 		tr := translate(frame)
 		if len(tr.Finished) != 1 || tr.Finished[0].Rule.Table != 1 {
-			t.Fatalf("%s ends %+v", frame, tr.Finished)
+			t.Fatalf("%s: unexpected Finished %+v", frame, tr.Finished)
 		}
 		if rule = tr.Finished[0].Rule; tr.Finished[0].ReduceTimeouts() != (frame[len(frame)-1] == 'k') {
-			t.Errorf("%s: timeouts %d and %d", frame, rule.IdleTimeout, rule.HardTimeout)
+			t.Errorf("%s: unexpected timeouts %d and %d", frame, rule.IdleTimeout, rule.HardTimeout)
 		}
 	}
 	if rule.IdleTimeout != 10 || rule.HardTimeout != 20 {
@@ -33,27 +33,27 @@ func TestFinTimeout(t *testing.T) {
 	}
 	rule.Credit(1, 60, 9*second)
 	if gone := p.Expire(18 * second); len(gone) != 0 {
-		t.Errorf("%d flows went early", len(gone))
+		t.Errorf("%d flows expired early", len(gone))
 	}
 	if gone := p.Expire(20 * second); len(gone) != 1 || gone[0].Why != WhyHard || gone[0] != rule {
-		t.Errorf("expired %v", gone)
+		t.Errorf("unexpected expired flows %v", gone)
 	}
 }
 
 func TestReducedTimeouts(t *testing.T) {
 	for _, c := range []struct{ was, limit, want uint16 }{{0, 0, 0}, {0, 5, 5}, {9, 0, 9}, {9, 5, 5}, {3, 5, 3}, {5, 5, 5}} {
 		if got := reduced(c.was, c.limit); got != c.want {
-			t.Errorf("%d, at most %d: %d, want %d", c.was, c.limit, got, c.want)
+			t.Errorf("timeout %d with limit %d gives %d, want %d", c.was, c.limit, got, c.want)
 		}
 	}
 }
 
-// A learnt flow begins with the fin_timeout that its learner says.
+// A learnt flow begins with the fin_timeout of its learn action.
 func TestLearntFinTimeout(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=1,idle_timeout=60,fin_idle_timeout=5,fin_hard_timeout=7,eth_dst=eth_src,output:in_port)")
 	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1)
 	if !p.Learnt(&tr.Learned[0]) {
-		t.Fatal("not learnt")
+		t.Fatal("no flow was learnt")
 	}
 	if got, want := FormatActions(tr.Learned[0].Actions, nil), "fin_timeout(idle_timeout=5,hard_timeout=7),output:1"; got != want {
 		t.Errorf("learnt %s, want %s", got, want)

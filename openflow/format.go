@@ -152,7 +152,7 @@ func FormatMatch(m *Match, names Names) string {
 	}
 	w.inPort()
 	w.vlan()
-	w.raw("vlan_tci1", frames, innerTCI, 16)
+	w.raw("vlan_tci1", wIP, innerTCI, 16)
 	w.field(FEthSrc)
 	w.field(FEthDst)
 	w.field(FEthType)
@@ -181,7 +181,7 @@ func (w *matchWriter) shorthand() {
 	if !known {
 		return
 	}
-	proto, protoKnown := w.exact(frames, 0xff<<protoAt)
+	proto, protoKnown := w.exact(wIP, 0xff<<protoAt)
 	proto >>= protoAt
 	best := -1
 	for i, s := range shorthands {
@@ -196,7 +196,7 @@ func (w *matchWriter) shorthand() {
 	w.WriteByte(',')
 	w.left[flowtable.WEthDst] &^= 0xffff
 	if shorthands[best].proto != 0 {
-		w.left[frames] &^= 0xff << protoAt
+		w.left[wIP] &^= 0xff << protoAt
 	}
 }
 
@@ -286,10 +286,10 @@ func (w *matchWriter) network() {
 	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPProto} {
 		w.field(id)
 	}
-	tos := w.left[frames] >> tosAt & tosDSCP
+	tos := w.left[wIP] >> tosAt & tosDSCP
 	if tos == tosDSCP {
-		w.left[frames] &^= tosDSCP << tosAt
-		w.add("nw_tos=%d", w.m.Value[frames]>>tosAt&tosDSCP)
+		w.left[wIP] &^= tosDSCP << tosAt
+		w.add("nw_tos=%d", w.m.Value[wIP]>>tosAt&tosDSCP)
 	}
 	w.field(FIPECN)
 	w.field(FNwTOS)
@@ -303,13 +303,13 @@ func (w *matchWriter) frag() {
 	for _, word := range fragWords {
 		if mask != 0 && word.v == v && word.mask == mask {
 			_, bits, _ := s.mask()
-			w.left[frames] &^= bits
+			w.left[wIP] &^= bits
 			w.add("nw_frag=%s", word.word)
 			return
 		}
 	}
 	w.field(FIPFrag)
-	w.raw("nw_frag_high", frames, fragAt+2, 6)
+	w.raw("nw_frag_high", wIP, fragAt+2, 6)
 }
 
 func (w *matchWriter) transport() {

@@ -7,8 +7,8 @@ import (
 	"weft/packet"
 )
 
-// TestDumpFlowsLines: lines as ovs-ofctl dump-flows of Open vSwitch 3.1 shows
-// the same flows (OpenFlow 1.5).
+// FormatRule returns the same lines as ovs-ofctl dump-flows of Open vSwitch 3.1
+// (OpenFlow 1.5).
 func TestDumpFlowsLines(t *testing.T) {
 	const second = 1_000_000_000
 	tests := []struct{ flow, line string }{
@@ -44,7 +44,7 @@ func TestDumpFlowsLines(t *testing.T) {
 	}
 	again, err := ParseFlowMod(want, Add, nil)
 	if err != nil || len(again.Actions) != 1 {
-		t.Errorf("a line of dump-flows is no flow: %v", err)
+		t.Errorf("ParseFlowMod refuses a line of dump-flows: %v", err)
 	}
 }
 
@@ -53,21 +53,21 @@ func TestFieldTable(t *testing.T) {
 		f := &fields[id]
 		switch {
 		case f.name == "" || fieldNames[f.name] != id:
-			t.Errorf("field %d: name %q is field %d", id, f.name, fieldNames[f.name])
+			t.Errorf("the name %[2]q of field %[1]d finds field %[3]d", id, f.name, fieldNames[f.name])
 		case f.bits == 0 || f.bytes == 0 || f.bits > 8*f.bytes:
-			t.Errorf("%s: %d bits of %d bytes", f.name, f.bits, f.bytes)
+			t.Errorf("%s has %d bits, which do not fit into its %d bytes", f.name, f.bits, f.bytes)
 		case f.bits <= 64 && int(f.shift)+int(f.keeps()) > 64, f.bits > 64 && (f.shift != 0 || f.bits != 128):
-			t.Errorf("%s: %d bits at %d cross a word", f.name, f.bits, f.shift)
+			t.Errorf("%s: %d bits from bit %d cross the end of the word", f.name, f.bits, f.shift)
 		}
 		for _, n := range f.oxm {
 			if got, ok := parseSubfield(n + "[]"); !ok || got != whole(id) {
-				t.Errorf("%s is %v, %v", n, got, ok)
+				t.Errorf("the OXM name %s finds field %v, %v", n, got, ok)
 			}
 		}
 	}
 }
 
-// FormatMatch writes every field. It would leave out a field that none of its lists has.
+// FormatMatch writes every field. It would omit a field that is in none of its lists.
 func TestEveryFieldIsShown(t *testing.T) {
 	for id := FTunID; id < fieldCount; id++ {
 		var m Match

@@ -216,12 +216,12 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	case flowtable.OpSetTpDst:
 		return fmt.Sprintf("set(tp(dst=%d))", a.U32)
 	}
-	return formatNear(a, low)
+	return formatARPAndND(a, low)
 }
 
-// formatNear does the work of formatDatapathAction for ARP, neighbour discovery, ICMP
+// formatARPAndND does the work of formatDatapathAction for ARP, neighbour discovery, ICMP
 // and the flow label.
-func formatNear(a *flowtable.Action, low uint64) string {
+func formatARPAndND(a *flowtable.Action, low uint64) string {
 	num := value64(uint64(a.U32))
 	switch a.Op {
 	case flowtable.OpSetARPOp:

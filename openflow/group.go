@@ -107,7 +107,7 @@ func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 		}
 	}
 	p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
-	b.settle()
+	b.mergeChanges()
 	return b.changes, nil
 }
 
@@ -292,25 +292,25 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 // hash. The megaflow matches all these fields, so every connection has its own.
 func (x *xlate) connection() uint64 {
 	eth := x.read(whole(FEthType))[1]
-	ends := func(src, dst FieldID) uint64 {
+	endpoints := func(src, dst FieldID) uint64 {
 		s, d := x.read(whole(src)), x.read(whole(dst))
 		return mix64(s[0]+mix64(s[1])) ^ mix64(d[0]+mix64(d[1]))
 	}
 	var h uint64
 	switch eth {
 	case ethIPv4:
-		h = ends(FIPSrc, FIPDst)
+		h = endpoints(FIPSrc, FIPDst)
 	case ethIPv6:
-		h = ends(FIPv6Src, FIPv6Dst)
+		h = endpoints(FIPv6Src, FIPv6Dst)
 	default:
 		x.look(flowtable.WEthSrc, vlanVID)
-		return mix64(ends(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID)
+		return mix64(endpoints(FEthSrc, FEthDst) + eth<<16 + x.flow[flowtable.WEthSrc]&vlanVID)
 	}
 	h += x.read(whole(FIPProto))[1]
 	if needPorts.met(x) {
-		x.look(frames, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
-		if x.flow[frames]>>fragAt&flowtable.FragAny == 0 { // all fragments must take the same path
-			h += ends(FTCPSrc, FTCPDst) * 3
+		x.look(wIP, (flowtable.FragAny|flowtable.FragLater)<<fragAt)
+		if x.flow[wIP]>>fragAt&flowtable.FragAny == 0 { // all fragments must take the same path
+			h += endpoints(FTCPSrc, FTCPDst) * 3
 		}
 	}
 	return mix64(h)

@@ -35,8 +35,8 @@ func actionsOf(p *Pipeline, env Env, t *testing.T, frame string) string {
 	return FormatDatapathActions(tr.Actions, nil)
 }
 
-// TestGroupText: what ovs-ofctl of Open vSwitch 3.1 takes, and how its
-// dump-groups shows it; "" is refused.
+// ParseGroupMod accepts the groups that ovs-ofctl of Open vSwitch 3.1 accepts, and
+// FormatGroup writes them like its dump-groups; "" means refused.
 func TestGroupText(t *testing.T) {
 	tests := []struct{ text, shown string }{
 		{"group_id=1,type=all,bucket=output:1,bucket=output:2", "group_id=1,type=all,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,actions=output:2"},
@@ -70,7 +70,7 @@ func TestGroupText(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Errorf("%s: %v", tt.text, err)
+			t.Errorf("ParseGroupMod refuses %s: %v", tt.text, err)
 			continue
 		}
 		shown := FormatGroup(&mod.Group, nil)
@@ -83,7 +83,7 @@ func TestGroupText(t *testing.T) {
 	}
 	mods, err := ParseGroupMods(strings.NewReader("# two\nadd group_id=1,type=all\n\ndelete group_id=all\ngroup_id=3,type=all,bucket=fly"), GroupAdd, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), `line 5: "fly"`) {
-		t.Errorf("a file: %v, %v", mods, err)
+		t.Errorf("parsing a file of groups: %v, %v", mods, err)
 	}
 }
 
@@ -91,14 +91,14 @@ func TestGroups(t *testing.T) {
 	p := NewPipeline(Limits{})
 	env := newEnv()
 	if _, err := p.Apply([]FlowMod{mustMod(t, Add, "actions=group:1")}, 1); err == nil || !strings.Contains(err.Error(), "group:1") {
-		t.Errorf("a flow to a group that is not there: %v", err)
+		t.Errorf("adding a flow with a missing group: unexpected error %v", err)
 	}
 	groups(t, p, GroupAdd, "group_id=1,type=all,bucket=mod_dl_dst:00:00:00:00:00:09,2,bucket=4,strip_vlan", "group_id=2,type=indirect,bucket=group:1",
 		"group_id=3,type=ff,bucket=watch_port:4,4,bucket=watch_group:4,2,bucket=watch_port:1,in_port", "group_id=4,type=select,bucket=watch_port:2,2")
 	apply(t, p, 1, Add, "in_port=1,actions=group:1,3", "in_port=2,actions=group:2", "in_port=3,actions=write_actions(group:3)")
 	frames := map[string]string{
 		"in_port=1,dl_dst=00:00:00:00:00:05": "set(eth(dst=00:00:00:00:00:09)),2,set(eth(dst=00:00:00:00:00:05)),4,3",
-		"in_port=2":                          "4", // not back to 2
+		"in_port=2":                          "4", // not back to port 2
 		"in_port=3":                          "4",
 	}
 	for frame, want := range frames {
@@ -117,11 +117,11 @@ func TestGroups(t *testing.T) {
 	before := len(p.Groups(GroupAny))
 	bad := []GroupMod{{Command: GroupDelete, Group: Group{ID: GroupAny}}, {Command: GroupModify, Group: Group{ID: 1}}}
 	if _, err := p.ApplyGroups(bad, 1); err == nil || len(p.Groups(GroupAny)) != before || p.Len() != 3 {
-		t.Errorf("a failed change: %v, %d groups", err, len(p.Groups(GroupAny)))
+		t.Errorf("after a failed change: error %v, %d groups", err, len(p.Groups(GroupAny)))
 	}
 	c := groups(t, p, GroupDelete, "group_id=3")
 	if len(c.Removed) != 1 || c.Removed[0].Why != WhyGroup || p.Len() != 2 {
-		t.Errorf("deleting a group: %+v", c)
+		t.Errorf("deleting a group: unexpected changes %+v", c)
 	}
 	groups(t, p, GroupModify, "group_id=1,type=all,bucket=1,bucket=2")
 	if got := actionsOf(p, env, t, "in_port=1,dl_dst=00:00:00:00:00:05"); got != "2,3" {
@@ -129,13 +129,13 @@ func TestGroups(t *testing.T) {
 	}
 	groups(t, p, GroupPut, "group_id=1,type=indirect,bucket=group:1")
 	if got := actionsOf(p, env, t, "in_port=1"); got != "drop(loop)" {
-		t.Errorf("a group of itself: %s", got)
+		t.Errorf("a group that contains itself: unexpected actions %s", got)
 	}
 }
 
-// TestSelectIsByWeightAndConnection: shares in proportion to weights, both
-// directions of a connection alike, and few connections moved by a bucket that
-// dies.
+// A select group uses its buckets in proportion to their weights, and the same bucket
+// for both directions of a connection. A failing bucket moves few connections of the
+// others.
 func TestSelectIsByWeightAndConnection(t *testing.T) {
 	p := NewPipeline(Limits{})
 	env := newEnv()
@@ -171,7 +171,7 @@ func TestSelectIsByWeightAndConnection(t *testing.T) {
 		}
 	}
 	if moved != count["1"] {
-		t.Errorf("%d connections moved, want those of the dead bucket, %d", moved, count["1"])
+		t.Errorf("%d connections moved, want only the %d of the failed bucket", moved, count["1"])
 	}
 }
 
@@ -193,12 +193,12 @@ func TestMeterText(t *testing.T) {
 		mod, err := ParseMeterMod(tt.text, MeterAdd)
 		if tt.shown == "" {
 			if err == nil {
-				t.Errorf("%s was taken", tt.text)
+				t.Errorf("ParseMeterMod accepts %s", tt.text)
 			}
 			continue
 		}
 		if err != nil {
-			t.Errorf("%s: %v", tt.text, err)
+			t.Errorf("ParseMeterMod refuses %s: %v", tt.text, err)
 			continue
 		}
 		if got := FormatMeter(&mod.Meter); got != tt.shown {
@@ -230,32 +230,32 @@ func meters(t *testing.T, p *Pipeline, command MeterCommand, texts ...string) (C
 func TestMeters(t *testing.T) {
 	p := NewPipeline(Limits{})
 	if _, err := p.Apply([]FlowMod{mustMod(t, Add, "actions=meter:1,2")}, 1); err == nil {
-		t.Error("a flow with a meter that is not there was taken")
+		t.Error("a flow with a missing meter was accepted")
 	}
 	_, changed := meters(t, p, MeterAdd, "meter=1,pktps,bands=type=drop,rate=5 type=drop,rate=7", "meter=2,kbps,band=type=drop,rate=5")
 	if len(changed) != 2 || changed[1].Bands[0].Slot != 2 {
-		t.Errorf("changed %+v", changed)
+		t.Errorf("unexpected changed meters %+v", changed)
 	}
 	apply(t, p, 1, Add, "in_port=1,actions=meter:1,2", "in_port=2,actions=meter:2,1")
 	if got := actionsOf(p, newEnv(), t, "in_port=1"); got != "meter(0),meter(1),2" {
-		t.Errorf("actions %s", got)
+		t.Errorf("unexpected actions %s", got)
 	}
 	if _, _, err := p.ApplyMeters([]MeterMod{{Command: MeterDelete, Meter: Meter{ID: 1}}, {Command: MeterModify, Meter: Meter{ID: 9}}}, 1); err == nil || p.Len() != 2 {
-		t.Errorf("a failed change: %v", err)
+		t.Errorf("unexpected error of the failing change: %v", err)
 	}
 	if c, _ := meters(t, p, MeterDelete, "meter=1"); len(c.Removed) != 1 || c.Removed[0].Why != WhyMeter {
-		t.Errorf("deleting a meter: %+v", c)
+		t.Errorf("deleting a meter: unexpected changes %+v", c)
 	}
 	if _, changed := meters(t, p, MeterAdd, "meter=3,kbps,band=type=drop,rate=5"); changed[0].Bands[0].Slot > 1 {
-		t.Errorf("slot %d, want one of those that are free", changed[0].Bands[0].Slot)
+		t.Errorf("slot %d, want one of the freed slots", changed[0].Bands[0].Slot)
 	}
 	if c, _ := meters(t, p, MeterDelete, "meter=all"); len(c.Removed) != 1 || len(p.Meters(MeterAll)) != 0 {
-		t.Errorf("deleting all: %+v", c)
+		t.Errorf("deleting all meters: unexpected changes %+v", c)
 	}
 }
 
-// Groups may watch each other in circles: a bucket is live if one of them leads to a
-// port that is up, and finding that out takes no longer than there are buckets.
+// Groups may watch each other in a circle. A bucket is live if one of them leads to a
+// port that is up. The check visits every group at most once.
 func TestGroupsThatWatchEachOther(t *testing.T) {
 	watches := func(id int, ports string, on ...int) string {
 		text := fmt.Sprintf("group_id=%d,type=ff", id)
@@ -266,7 +266,7 @@ func TestGroupsThatWatchEachOther(t *testing.T) {
 	}
 	env, up, down := newEnv(), ",bucket=watch_port:2,actions=2", ",bucket=watch_port:99,actions=2"
 	tests := []struct {
-		last string // of the circle
+		last string // text of the last group in the circle
 		want string
 	}{
 		{watches(3, down, 1, 2, 3), "drop(flow-drop)"},

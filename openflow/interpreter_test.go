@@ -10,11 +10,11 @@ import (
 	"weft/flowtable"
 )
 
-// This file has the slow twins: a linear search, an interpreter of the tables
-// that knows nothing of megaflows, and an execution of datapath actions, both
-// on a frame modelled as a struct.
+// This file has the slow twins: a linear search for rules, an interpreter of the
+// tables without megaflows, and an interpreter of datapath actions. Both interpreters
+// work on a frame that is modelled as a struct.
 
-// slowLookup is the rule of highest priority, found by looking at all.
+// slowLookup finds the rule of highest priority by checking all rules.
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	var best *Rule
 	for _, r := range p.rules {
@@ -25,10 +25,11 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	return best
 }
 
-// slowTag is a VLAN tag: its TCI with vlanCFI, and TPID, 0 as it came.
+// slowTag is a VLAN tag: its TCI with vlanCFI, and its TPID, 0 if unchanged since
+// arrival.
 type slowTag struct{ tci, tpid uint16 }
 
-// slowFrame is what both sides do their work on.
+// slowFrame is the frame that both interpreters change.
 type slowFrame struct {
 	dst, src               uint64
 	tags                   []slowTag
@@ -49,15 +50,15 @@ func frameOf(k *flowtable.Key) slowFrame {
 		target: whole(FNDTarget).get(&f)}
 	if tci := uint16(get(FVLANTCI)); tci&vlanCFI != 0 {
 		s.tags = append(s.tags, slowTag{tci: tci})
-		if tci := uint16(f[frames] >> innerTCI); tci&vlanCFI != 0 {
+		if tci := uint16(f[wIP] >> innerTCI); tci&vlanCFI != 0 {
 			s.tags = append(s.tags, slowTag{tci: tci})
 		}
 	}
 	return s
 }
 
-// shown is the frame as it is compared. A tag of the frame's own that comes back
-// after a clone comes back as 802.1Q: its TPID is not part of the key.
+// shown returns the frame in the form that is compared. A frame's own tag that a
+// clone restores becomes 802.1Q: its TPID is not part of the key.
 func (s slowFrame) shown() string {
 	s.tags = append([]slowTag(nil), s.tags...)
 	for i := range s.tags {
@@ -68,7 +69,7 @@ func (s slowFrame) shown() string {
 	return fmt.Sprint(s)
 }
 
-// runDatapath executes actions on the frame of k and lists what is sent.
+// runDatapath executes actions on the frame of k and returns the outputs.
 func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	f := frameOf(k)
 	for i, a := range actions {
@@ -133,18 +134,19 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	return sent
 }
 
-// interpreter runs the tables on one frame, plainly.
+// interpreter runs the tables on one frame without any optimization.
 type interpreter struct {
 	p       *Pipeline
 	env     *fakeEnv
-	f       Flow // VLAN tags of it are in tags, metadata and the like here
+	f       Flow // the frame with metadata and registers; its VLAN tags are in tags
 	tags    []slowTag
 	sent    []string
 	budget  int
-	written []Action // into the action set
+	written []Action // action set
 	learned []string
-	rule    *Rule // in execution
-	// finished are the flows that saw a connection end, with what they are left.
+	rule    *Rule // rule in execution
+	// finished are the flows that saw the end of a connection, with their new
+	// timeouts.
 	finished []Finished
 }
 
@@ -165,7 +167,7 @@ func (in *interpreter) sync() {
 		tci[i] = uint64(in.tags[i].tci)
 	}
 	in.f[flowtable.WEthSrc] = in.f[flowtable.WEthSrc]&^0xffff | tci[0]
-	in.f[frames] = in.f[frames]&^(0xffff<<innerTCI) | tci[1]<<innerTCI
+	in.f[wIP] = in.f[wIP]&^(0xffff<<innerTCI) | tci[1]<<innerTCI
 }
 
 // probe implements prober.
@@ -242,7 +244,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 	return 0, false
 }
 
-// learn notes the flow as text, for it is compared as text.
+// learn records the learnt flow as text, which is compared.
 func (in *interpreter) learn(spec *LearnSpec) {
 	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
 	var match Match
@@ -288,7 +290,7 @@ func (in *interpreter) learn(spec *LearnSpec) {
 	}
 }
 
-// learnedTexts are a translation's learnt flows as the interpreter notes them.
+// learnedTexts returns a translation's learnt flows in the interpreter's form.
 func learnedTexts(tr *Translation) (texts []string) {
 	for _, m := range tr.Learned {
 		m.Command, m.Flags, m.IdleTimeout, m.HardTimeout = Add, 0, 0, 0
@@ -297,13 +299,13 @@ func learnedTexts(tr *Translation) (texts []string) {
 	return texts
 }
 
-// group executes buckets, each on the frame as it came to the group.
+// group executes buckets, each on the frame as it was before the group.
 func (in *interpreter) group(id uint32) {
 	g := in.p.groups[id]
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
-	case GroupSelect: // which one is tested elsewhere
+	case GroupSelect: // another test checks which bucket is chosen
 		x, k := new(xlate), key(&in.f)
 		x.begin(in.p, &k, in.env, nil)
 		i := x.choose(g)
@@ -326,7 +328,7 @@ func (in *interpreter) runWritten() {
 	in.runSet(set)
 }
 
-// runSet executes a set, step by step as ovs-actions(7) lists them.
+// runSet executes an action set in the order of ovs-actions(7).
 func (in *interpreter) runSet(set []Action) {
 	last := func(kind ActionKind) (found []Action) {
 		for _, a := range set {
@@ -453,7 +455,7 @@ func (in *interpreter) output(no uint32) {
 	}
 }
 
-// segment is the VNI that a frame from port is in, plus one.
+// segment returns the VNI of a frame from port, plus one.
 func (in *interpreter) segment(from uint32) Segment {
 	switch p, _ := in.env.Port(from); {
 	case p.Kind == PortTunnel && p.FlowVNI:
@@ -482,7 +484,7 @@ func (in *interpreter) flood(from uint32, flags bool) {
 
 func (in *interpreter) send(no uint32) { in.sendIn(no, 0) }
 
-// sendIn sends to a port, in a segment that is not the flow's to choose.
+// sendIn sends to a port in a segment, whatever VNI the flow has set.
 func (in *interpreter) sendIn(no uint32, s Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
@@ -514,14 +516,14 @@ func (in *interpreter) sendIn(no uint32, s Segment) {
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
 }
 
-// checkTranslation compares a megaflow, executed on its frame and on frames
-// that agree with it, with the plain interpreter; each key after a change of the
-// tables. It returns the number of frames.
+// checkTranslation translates keys, each after a change of the tables. It executes
+// the megaflow on its own frame and on frames that it matches, and compares the
+// results with the interpreter. It returns the number of frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
-		// No two priorities alike, so that there is one right rule.
+		// Every rule has its own priority, so that one rule is right.
 		mod := rule.FlowMod()
 		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
 		del := rule.FlowMod()
@@ -549,7 +551,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
-				break // where exactly a loop is cut is not compared
+				break // the place where a loop is cut is not compared
 			}
 			want, got := strings.Join(in.sent, "\n"), strings.Join(runDatapath(&k, tr.Actions), "\n")
 			if got != want {
@@ -560,7 +562,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				t.Fatalf("seed %d, frame %x\nlearns\n%s\nwant\n%s\nflows:\n%s", seed, k, got, want, strings.Join(texts, "\n"))
 			}
 			if !slices.Equal(in.finished, tr.Finished) {
-				t.Fatalf("seed %d, frame %x\nends %+v, want %+v\nflows:\n%s", seed, k, tr.Finished, in.finished, strings.Join(texts, "\n"))
+				t.Fatalf("seed %d, frame %x\nFinished is %+v, want %+v\nflows:\n%s", seed, k, tr.Finished, in.finished, strings.Join(texts, "\n"))
 			}
 			o := randomKey(r)
 			for i := range o {
@@ -572,7 +574,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 	return compared
 }
 
-// changeTables deletes a rule, or adds one of those that it has deleted again.
+// changeTables deletes a rule, or adds a rule that it deleted before.
 func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []FlowMod {
 	t.Helper()
 	var mod FlowMod
@@ -593,14 +595,14 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []Flo
 	return gone
 }
 
-// realFrame tells whether a frame can have such a key: TCIs without vlanCFI are 0,
-// and so is an inner one without an outer; types and codes of ICMP have 8 bits.
+// realFrame reports whether a frame can have this key: a TCI without vlanCFI is 0, an
+// inner tag needs an outer one, and ICMP types and codes have 8 bits.
 func realFrame(k *flowtable.Key) bool {
-	proto := k[frames] >> protoAt
+	proto := k[wIP] >> protoAt
 	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {
 		return false
 	}
-	outer, inner := k[flowtable.WEthSrc]&0xffff, k[frames]>>innerTCI&0xffff
+	outer, inner := k[flowtable.WEthSrc]&0xffff, k[wIP]>>innerTCI&0xffff
 	return (outer == 0 || outer&vlanCFI != 0) && (inner == 0 || inner&vlanCFI != 0 && outer != 0)
 }
 

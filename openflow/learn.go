@@ -220,11 +220,11 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 		// Translation checked the limit too, but since then other frames may have
 		// taught flows.
 		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
-			b.takeBack(before)
+			b.undoSince(before)
 			refused++
 		}
 	}
-	b.settle()
+	b.mergeChanges()
 	return b.changes, refused
 }
 

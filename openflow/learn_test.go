@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// learnAll adds what a frame makes the tables learn.
+// learnAll adds the flows that a frame makes the tables learn.
 func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation {
 	t.Helper()
 	k := keyOfText(t, frame)
@@ -17,14 +17,14 @@ func learnAll(t *testing.T, p *Pipeline, frame string, nowNS uint64) Translation
 	return tr
 }
 
-// TestLearningSwitch is the one of ovs-actions(7) and the tutorial: addresses in
-// table 10, with timeouts that use restarts.
+// The learning switch of ovs-actions(7) and the tutorial: it learns addresses in
+// table 10, and use restarts their timeouts.
 func TestLearningSwitch(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=10,hard_timeout=9,NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]),resubmit(,1)",
 		"table=1,actions=resubmit(,10),resubmit(,2)", "table=2,reg0=0,actions=flood", "table=2,priority=9,reg0=1,actions=1", "table=2,priority=9,reg0=2,actions=2")
 	tr := learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 1)
 	if len(tr.Learned) != 1 || !p.Learnt(&tr.Learned[0]) {
-		t.Fatalf("learnt %+v", tr.Learned)
+		t.Fatalf("unexpected learnt flows %+v", tr.Learned)
 	}
 	back := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01", 1)
 	if got := FormatDatapathActions(back.Actions, nil); got != "1" {
@@ -32,19 +32,19 @@ func TestLearningSwitch(t *testing.T) {
 	}
 	const second = 1_000_000_000
 	if !p.RefreshLearnt(&tr.Learned[0], 5*second) {
-		t.Error("a learnt flow is not there to be refreshed")
+		t.Error("RefreshLearnt does not find the learnt flow")
 	}
 	if gone := p.Expire(10 * second); len(gone) != 1 {
 		t.Errorf("%d flows expired, want the one that was not refreshed", len(gone))
 	}
 	moved := learnAll(t, p, "in_port=2,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02", 11*second)
 	if p.Learnt(&tr.Learned[0]) || !p.Learnt(&moved.Learned[0]) {
-		t.Error("an address that moved is where it was")
+		t.Error("a moved address still has its old place")
 	}
 }
 
-// What output:FIELD teaches is what a flow can have: ports, and of the standard ones
-// those that Open vSwitch takes here.
+// output:FIELD learns only outputs that a flow may have: ordinary ports and the
+// reserved ports that Open vSwitch accepts here.
 func TestLearnOutput(t *testing.T) {
 	p := pipelineOf(t, "actions=learn(table=5,output:reg0)")
 	for value, want := range map[string]string{
@@ -64,7 +64,7 @@ func TestLearnOutput(t *testing.T) {
 			t.Errorf("%s: learnt %s, want %s", value, got, want)
 		}
 		if _, err := ParseFlowMod("table=5,actions="+got, Add, nil); err != nil {
-			t.Errorf("what was learnt cannot be added: %v", err)
+			t.Errorf("the learnt flow cannot be added: %v", err)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestLearnLimit(t *testing.T) {
 		}
 	}
 	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:01", 1).Actions, nil); got != "2" {
-		t.Errorf("what is learnt already goes to %s, want 2", got)
+		t.Errorf("a frame of a flow that is already learnt goes to %s, want 2", got)
 	}
 	apply(t, p, 1, Delete, "table=5,dl_dst=00:00:00:00:00:01")
 	if got := FormatDatapathActions(learnAll(t, p, "in_port=1,dl_src=00:00:00:00:00:09", 1).Actions, nil); got != "2" {
@@ -101,7 +101,7 @@ func TestDeleteLearned(t *testing.T) {
 	before := dump(p)
 	bad := []FlowMod{mustMod(t, Delete, "in_port=2"), mustMod(t, Add, "check_overlap,table=5,actions=1"), mustMod(t, Add, "check_overlap,table=5,ip,actions=1")}
 	if _, err := p.Apply(bad, 1); err == nil {
-		t.Fatal("an overlap was taken")
+		t.Fatal("a change with an overlapping flow was accepted")
 	}
 	if after := dump(p); len(after) != len(before) {
 		t.Errorf("a failed change left %d rules of %d", len(after), len(before))
@@ -110,16 +110,16 @@ func TestDeleteLearned(t *testing.T) {
 	if p.Len() != 2 || len(c.Removed) != 2 {
 		t.Errorf("no learner left: %d rules, %d removed; want 2 and 2", p.Len(), len(c.Removed))
 	}
-	// A learner that expires takes what it learnt along.
+	// When a rule with delete_learned expires, the flows that it learnt are removed.
 	apply(t, p, 1, Add, "hard_timeout=1,in_port=3,"+learner)
 	learnAll(t, p, "in_port=3,dl_src=00:00:00:00:00:02", 1)
 	if gone := p.Expire(5_000_000_000); len(gone) != 2 {
-		t.Errorf("%d rules went, want 2", len(gone))
+		t.Errorf("%d rules expired, want 2", len(gone))
 	}
 }
 
-// What there is no room for keeps the rest from nothing, and leaves no trace; what is
-// there already is left alone.
+// A flow that is refused does not affect the other flows and leaves no trace. A flow
+// that exists already is left alone.
 func TestApplyLearned(t *testing.T) {
 	p := NewPipeline(Limits{})
 	p.Configure(1, TableConfig{Limit: 2})
@@ -127,19 +127,19 @@ func TestApplyLearned(t *testing.T) {
 	apply(t, p, 1, Add, "table=1,in_port=1,actions=1", "table=2,idle_timeout=5,in_port=1,actions=1", "table=2,idle_timeout=9,in_port=2,actions=2")
 	var mods []FlowMod
 	for _, text := range []string{
-		"table=1,in_port=1,actions=1",                // there
-		"table=1,in_port=2,actions=group:7",          // of no group
-		"table=1,in_port=3,actions=3",                // has room
-		"table=1,in_port=4,actions=4",                // has none
-		"table=2,idle_timeout=5,in_port=5,actions=5", // evicts
-		"table=1,in_port=1,actions=9",                // modifies
-		"table=2,idle_timeout=5,in_port=6,actions=6", // evicts
+		"table=1,in_port=1,actions=1",                // exists already
+		"table=1,in_port=2,actions=group:7",          // its group does not exist
+		"table=1,in_port=3,actions=3",                // there is room for it
+		"table=1,in_port=4,actions=4",                // there is no room for it
+		"table=2,idle_timeout=5,in_port=5,actions=5", // evicts another
+		"table=1,in_port=1,actions=9",                // modifies the existing flow
+		"table=2,idle_timeout=5,in_port=6,actions=6", // evicts another
 	} {
 		mods = append(mods, mustMod(t, ModifyStrict, text))
 	}
 	c, refused := p.ApplyLearned(mods, 2)
 	if len(c.Added) != 3 || len(c.Modified) != 1 || len(c.Removed) != 2 || refused != 2 {
-		t.Errorf("%d added, %d modified, %d removed, %d refused", len(c.Added), len(c.Modified), len(c.Removed), refused)
+		t.Errorf("unexpected counts: %d added, %d modified, %d removed, %d refused", len(c.Added), len(c.Modified), len(c.Removed), refused)
 	}
 	want := []string{"in_port=1 9", "in_port=3 3", "in_port=5 5", "in_port=6 6"}
 	var got []string
@@ -154,6 +154,6 @@ func TestApplyLearned(t *testing.T) {
 	}
 	again, refused := p.ApplyLearned(mods[2:3], 3)
 	if len(again.Added)+len(again.Modified)+len(again.Removed)+refused != 0 {
-		t.Errorf("learnt twice: %+v", again)
+		t.Errorf("the same flows were learnt twice: %+v", again)
 	}
 }

@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// MACTable is the table of addresses that normal has learnt, of all segments, and of
-// those that ports have declared. What ports may take of it is in macshare.go, when an
-// address may change its place in macmove.go. The owner guards it: only Lookup, VTEP,
-// Neighbour, Moved, Announced, Generation and Len may run concurrently with each other.
+// MACTable is the table of addresses that normal has learnt in all segments and that
+// ports have declared. macquota.go has the quotas of ports, and macmove.go has the
+// rules for an address that moves. The owner guards the table: only Lookup, VTEP,
+// Neighbour, Moved, Announced, Generation and Len may run concurrently with each
+// other.
 type MACTable struct {
 	limit      int
 	ageNS      uint64
-	entries    map[macKey]*macEntry // chained by next over segments, the newest first
+	entries    map[macKey]*macEntry // next chains the entries of an address in several segments, newest first
 	count      int
 	ports      map[uint32]*macPort
-	segments   map[Segment]int // addresses by segment
+	segments   map[Segment]int // number of addresses by segment
 	declared   declarations
 	neighbours neighbours
 	generation uint64
@@ -24,8 +25,8 @@ type MACTable struct {
 // macKey is VLAN 16 | MAC 48.
 type macKey uint64
 
-// macPlace is where an address is: a port and, where that has several remotes, the
-// remote.
+// macPlace is the place of an address: a port and, if the port has several remotes,
+// the remote.
 type macPlace struct {
 	port   uint32
 	remote netip.Addr // Learn.Remote
@@ -35,25 +36,25 @@ type macEntry struct {
 	key     macKey
 	segment Segment
 	macPlace
-	tunnel       bool // the port is one
+	tunnel       bool // the port is a tunnel
 	announced    bool
 	seenNS       uint64
 	contest      contest
 	holder       *macHolder
 	next         *macEntry // the same address in another segment
-	older, newer *macEntry // in the holder's list
+	older, newer *macEntry // neighbours in the holder's list
 }
 
 const (
-	// DefaultMACAge is how long an address stays without being seen.
+	// DefaultMACAge is the time after which an unseen address expires.
 	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the number of addresses a table takes. At the limit the port that
-	// has most gives up its own.
+	// DefaultMACs is the maximum number of addresses in a table. At the limit the
+	// port with the most addresses loses one.
 	DefaultMACs = 8192
 )
 
-// NewMACTable holds at most limit addresses, each for age after it was last
-// seen; 0 stands for the default of either.
+// NewMACTable returns a table of at most limit addresses. An address expires age
+// after it was last seen. 0 selects the default of either.
 func NewMACTable(limit int, age time.Duration) *MACTable {
 	if limit == 0 {
 		limit = DefaultMACs
@@ -67,10 +68,11 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Lookup is Env.MAC: the address as a port has declared it; else as the segment knows
-// it, or as a port without a VNI has it. For the frames of such a port, it is the place
-// in the segment that has known the address longest: a frame in another segment takes
-// nothing from there. Lookup does not look at ages: an address stays until Expire.
+// Lookup implements Env.MAC. It returns the port that has declared the address.
+// Otherwise it returns the port where the segment, or a port without a VNI, has
+// learnt it. A port without a VNI reaches the segment that has known the address
+// longest, so that a frame in another segment cannot divert its frames. Lookup
+// ignores ages: an address stays until Expire.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
@@ -92,7 +94,7 @@ func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
 	return nil
 }
 
-// exact is the entry of the segment itself.
+// exact returns the entry of exactly this segment, or nil.
 func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 	e := t.entries[key]
 	for e != nil && e.segment != s {
@@ -103,11 +105,11 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// at tells whether l is of the place that e is of.
+// at reports whether l has the segment and place of e.
 func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved tells whether the address that l is of is known elsewhere now. A frame that
-// teaches l is to be learnt from at once when it comes again.
+// Moved reports whether the table has the address of l at another place. The next
+// frame that teaches l must then be learnt from at once.
 func (t *MACTable) Moved(l *Learn) bool {
 	if !l.Valid || t.declared.elsewhere(l) {
 		return false
@@ -116,13 +118,13 @@ func (t *MACTable) Moved(l *Learn) bool {
 	return e != nil && !e.at(l)
 }
 
-// Announced is Env.Announced.
+// Announced implements Env.Announced.
 func (t *MACTable) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
 	e := t.exact(s, keyOf(vlan, mac))
 	return e != nil && e.port == port && e.announced
 }
 
-// VTEP is Env.VTEP.
+// VTEP implements Env.VTEP.
 func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.remote
@@ -130,11 +132,11 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	return netip.Addr{}
 }
 
-// Learn notes that the address was seen at nowNS (CLOCK_MONOTONIC), and reports
-// whether that changes forwarding: it is new, has moved to another port or remote,
-// or says of an IP address that it is its own now. An l that is not valid changes
-// nothing, nor does one of another place that is older than what is known, nor one
-// that is refused, which is counted by its port.
+// Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
+// whether forwarding changes: the address is new, has moved to another port or
+// remote, or has announced another IP address. Learn ignores an l that is not valid,
+// and one of another place that is older than the known entry. It may also refuse l;
+// the port's counters count refusals.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
@@ -183,8 +185,9 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the counter of the reason why l is not learnt; nil: it is. e is the
-// address as the segment knows it, or the entry that it would be taken from, if any.
+// refuses returns the counter of the reason for refusing l, or nil if l is learnt. e
+// is the entry of the segment, or the entry of another segment that l displaces, or
+// nil.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declared.elsewhere(l):
@@ -201,7 +204,7 @@ func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uin
 	return nil
 }
 
-// learnIP learns what a host says of its IP address.
+// learnIP learns the IP address that a host announces.
 func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
@@ -218,9 +221,9 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS)
 }
 
-// displaced is an entry of another segment that a frame of segment s takes the address
-// from: a port without a VNI is in all of them, so an address that is there is in none
-// alone.
+// displaced returns the entry of another segment that an address seen in segment s
+// replaces, or nil. A port without a VNI is in all segments, so its address cannot
+// also be in a single one.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	if e := t.entries[key]; e != nil && e.segment != s && (s == 0 || e.segment == 0) {
 		return e
@@ -228,8 +231,8 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment has e, if there is one, be of the segment of l, and removes what that
-// makes untrue.
+// enterSegment moves e, unless nil, to the segment of l. It removes the entries of
+// the address that contradict this.
 func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -255,8 +258,8 @@ func (t *MACTable) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes what was not seen or said for the table's age, addresses and what
-// hosts have said of theirs, and returns the number of both.
+// Expire removes the addresses unseen and the announced IP addresses not repeated for
+// the table's age. It returns their number.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
@@ -274,8 +277,7 @@ func (t *MACTable) Expire(nowNS uint64) int {
 	return n
 }
 
-// Flush removes the addresses learnt on port and returns their number; FlushAll those
-// of all ports.
+// Flush removes the addresses learnt on port and returns their number.
 func (t *MACTable) Flush(port uint32) int {
 	p := t.ports[port]
 	if p == nil {
@@ -290,7 +292,7 @@ func (t *MACTable) Flush(port uint32) int {
 	return n
 }
 
-// FlushAll is with Flush.
+// FlushAll removes the addresses learnt on all ports and returns their number.
 func (t *MACTable) FlushAll() (n int) {
 	for port := range t.ports {
 		n += t.Flush(port)
@@ -298,13 +300,13 @@ func (t *MACTable) FlushAll() (n int) {
 	return n
 }
 
-// Forget is Flush for a port that is gone: its refusals go too.
+// Forget removes a port that no longer exists, with its addresses and counters.
 func (t *MACTable) Forget(port uint32) {
 	t.Flush(port)
 	delete(t.ports, port)
 }
 
-// Neighbour is Env.Neighbour, with segments as Lookup has them.
+// Neighbour implements Env.Neighbour. It treats segments like Lookup.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); ok {
 		return mac, ok
@@ -324,25 +326,26 @@ func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64,
 	return mac, ok
 }
 
-// Generation changes whenever a Lookup or Neighbour may answer otherwise than before.
+// Generation returns a number that changes whenever a result of Lookup or Neighbour
+// may change.
 func (t *MACTable) Generation() uint64 { return t.generation }
 
-// Len is the number of addresses.
+// Len returns the number of addresses.
 func (t *MACTable) Len() int { return t.count }
 
-// MACEntry is one address, for showing the table.
+// MACEntry is one address, for display.
 type MACEntry struct {
 	Segment  Segment
-	VLAN     uint16 // of a declared address 0: it is in all
+	VLAN     uint16 // 0 for a declared address, which is in all VLANs
 	MAC      uint64
 	Port     uint32
 	SeenNS   uint64     // CLOCK_MONOTONIC
-	Remote   netip.Addr // behind a tunnel with several; invalid otherwise
+	Remote   netip.Addr // for a tunnel with several remotes; otherwise invalid
 	Declared bool
 }
 
-// Entries lists the table: of each place the address seen longest ago first, then
-// what ports have declared.
+// Entries returns the table: the addresses of each place, least recently seen first,
+// then the declared addresses.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, t.count)
 	for _, p := range t.ports {

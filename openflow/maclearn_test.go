@@ -17,14 +17,14 @@ func TestMACTable(t *testing.T) {
 		t.Error("an invalid Learn was learnt")
 	}
 	if !tab.Learn(learnt(5, 1, 0xa), 0) || tab.Generation() == g {
-		t.Error("a new address changed nothing")
+		t.Error("Learn of a new address reports no change")
 	}
 	g = tab.Generation()
 	if tab.Learn(learnt(5, 1, 0xa), 1) || tab.Generation() != g {
-		t.Error("a known address changed something")
+		t.Error("Learn of a known address reports a change")
 	}
 	if !tab.Learn(learnt(5, 2, 0xa), 2) || tab.Generation() == g {
-		t.Error("a move was not told")
+		t.Error("Learn of a moved address reports no change")
 	}
 	if port, ok := tab.Lookup(0, 5, 0xa); !ok || port != 2 {
 		t.Errorf("Lookup is %d, %v; want 2", port, ok)
@@ -52,12 +52,13 @@ func TestMACTableMakesRoom(t *testing.T) {
 	tab.Learn(learnt(0, 1, 1), 3)
 	tab.Learn(learnt(0, 1, 3), 4)
 	if _, ok := tab.Lookup(0, 0, 2); ok || tab.Len() != 2 {
-		t.Errorf("the address seen longest ago is there: %v; %d addresses", ok, tab.Len())
+		t.Errorf("the least recently seen address is still known: %v; %d addresses", ok, tab.Len())
 	}
 }
 
-// TestMACTableAgainstAMap compares with a map that is searched for the port that has
-// most and its oldest address. Each address is silent when it moves.
+// TestMACTableAgainstAMap compares the table with a map that is searched for the port
+// with the most addresses and its oldest address. An address is always silent before
+// it moves.
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32
@@ -121,11 +122,11 @@ func TestMACTableAgainstAMap(t *testing.T) {
 		for m := range uint64(40) {
 			port, ok := tab.Lookup(0, 0, m)
 			if s, known := slow[m]; known != ok || s.port != port {
-				t.Fatalf("at %d: %d is at %d, %v; want %+v, %v", now/step, m, port, ok, s, known)
+				t.Fatalf("step %d: address %d is at port %d, %v; want %+v, %v", now/step, m, port, ok, s, known)
 			}
 		}
 		if got := len(tab.Entries()); got != tab.Len() || got != len(slow) {
-			t.Fatalf("at %d: %d entries, Len %d, want %d", now/step, got, tab.Len(), len(slow))
+			t.Fatalf("step %d: %d entries, Len %d, want %d", now/step, got, tab.Len(), len(slow))
 		}
 	}
 }

@@ -2,42 +2,43 @@ package openflow
 
 import "time"
 
-// When an address changes its place. Whoever sends from another's address would have
-// the other's frames; a virtual machine that has moved does the same, and once. So
+// Rules for an address that moves. A sender that uses another machine's address would
+// receive that machine's frames. A virtual machine that migrates looks the same, but
+// moves once. Therefore:
 //
-//   - an address that was silent for moveQuiet moves at once, within learnRate;
-//   - one that is not moves at once too, within movesRate of the port it moves to;
-//   - one that has moved maxMoves times within moveWindow stays where it was before as
-//     long as it is heard there, and goes back there with the first frame;
-//   - one that is alive behind a guest's port stays in its VNI, or in none. A machine
-//     without a VNI that moves to another host appears in a tunnel's: between a tunnel
-//     and a port without a VNI the rules above hold.
+//   - An address that was silent for moveQuiet moves at once, within learnRate.
+//   - An address that was not silent moves at once too, within movesRate of its new port.
+//   - An address that has moved maxMoves times within moveWindow stays at its first place
+//     as long as it is heard there. It returns there with the next frame from there.
+//   - An address that is alive behind a guest's port stays in its VNI, or without one.
+//     A machine without a VNI that migrates to another host appears in the VNI of a
+//     tunnel. Between a tunnel and a port without a VNI only the other rules apply.
 const (
-	moveQuiet  = 3 * time.Second // more than two sweeps of control, which notes hits
+	moveQuiet  = 3 * time.Second // longer than two sweeps of control, which record hits
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
-	// movesBurst addresses move to a port at once, and movesRate a second.
+	// movesBurst addresses may move to a port at once, and movesRate a second.
 	movesBurst = 64
 	movesRate  = 8
-	// vniQuiet is how long an address must be silent to be learnt in another VNI, where
-	// that takes it from where it is.
+	// vniQuiet is how long an address must be silent before it may move to another
+	// VNI.
 	vniQuiet = 30 * time.Second
 )
 
-// contest is what is remembered of an address's moves.
+// contest is the recent history of an address's moves.
 type contest struct {
-	home    macPlace // before the first of moves
-	moves   int      // away from home
-	movedNS uint64   // the last of moves
+	home    macPlace // place before the first of moves
+	moves   int      // number of moves away from home
+	movedNS uint64   // time of the last move
 }
 
-// silent tells whether e was not seen for a time.
+// silent reports whether e was not seen for a time of d.
 func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the counter of the reason why e does not move to where l was
-// seen, a place on p; nil: it does.
+// refusesMove returns the counter of the reason for refusing the move of e to l's
+// place on p, or nil if e moves.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {
@@ -61,8 +62,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses tells whether l would take the address from guests of another VNI, or of
-// none, where it is alive.
+// crosses reports whether l would take the address from a guest in another VNI, or in
+// none, where the address is alive.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// moveRig is a table, a clock and a victim's address.
+// moveRig has a table, a clock and the address of a victim.
 type moveRig struct {
 	t   *testing.T
 	tab *MACTable
@@ -16,7 +16,8 @@ func newMoveRig(t *testing.T) *moveRig {
 	return &moveRig{t, NewMACTable(0, 0), uint64(time.Hour)}
 }
 
-// heard is a frame from the address on the port; it returns where the address is then.
+// heard learns from a frame of the address on the port. It returns the port of the
+// address afterwards.
 func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 	m.now++
 	m.tab.Learn(Learn{Valid: true, Segment: s, Port: port, MAC: mac}, m.now)
@@ -35,35 +36,35 @@ func (m *moveRig) refused(port uint32) (r MACRefusals) {
 	return r
 }
 
-// A guest that has moved is followed with its first frame, and back again.
+// The first frame after a guest's migration moves its address, in both directions.
 func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
 	m.pass(time.Millisecond)
 	if at := m.heard(2, 5, 7); at != 2 {
-		t.Errorf("the address is at %d", at)
+		t.Errorf("after the migration the address is at port %d", at)
 	}
 	m.pass(time.Millisecond)
 	if at := m.heard(1, 5, 7); at != 1 {
-		t.Errorf("after it has come back, the address is at %d", at)
+		t.Errorf("after the migration back the address is at port %d", at)
 	}
 }
 
-// A machine without a VNI of its own moves to another host, and is behind a tunnel with
-// one from then on; and comes back.
+// A machine without a VNI migrates to another host and back. On the other host it is
+// behind a tunnel with a VNI. Its first frame moves its address each time.
 func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 0, 7)
 	m.pass(time.Millisecond)
 	m.tab.Learn(Learn{Valid: true, Segment: 9, Port: 41, MAC: 7, Tunnel: true}, m.now)
 	if no, _ := m.tab.Lookup(0, 0, 7); no != 41 || m.tab.Len() != 1 {
-		t.Errorf("gone to another host, the address is at %d", no)
+		t.Errorf("after the migration to another host the address is at port %d", no)
 	}
 	m.pass(time.Millisecond)
 	if at := m.heard(1, 0, 7); at != 1 || m.tab.Len() != 1 {
-		t.Errorf("back again, the address is at %d", at)
+		t.Errorf("after the migration back the address is at port %d", at)
 	}
-	// A remote thief is bounded as one of the same VNI.
+	// A thief behind a tunnel has the same limits as one in the same VNI.
 	stolen := 0
 	for range 100 {
 		m.pass(time.Millisecond)
@@ -74,11 +75,11 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 		m.heard(1, 0, 7)
 	}
 	if stolen >= maxMoves || m.refused(41).Moves == 0 {
-		t.Errorf("the address moved %d times more, %+v", stolen, m.refused(41))
+		t.Errorf("the address was stolen %d more times; refusals %+v", stolen, m.refused(41))
 	}
 }
 
-// An address that two ports send from stays with the one that had it.
+// An address that two ports use returns to its first port and stays there.
 func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -89,11 +90,11 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 			stolen++
 		}
 		if at := m.heard(1, 5, 7); at != 1 {
-			t.Fatalf("the address is at %d after its owner was heard", at)
+			t.Fatalf("the address is at port %d after a frame of its owner", at)
 		}
 	}
 	if got := m.refused(2).Moves; stolen != maxMoves || got != uint64(1000-stolen) || m.refused(1) != (MACRefusals{}) {
-		t.Errorf("moved %d times, want %d; refused %d times, the owner's port %+v", stolen, maxMoves, got, m.refused(1))
+		t.Errorf("the address was stolen %d times, want %d; refused %d times; refusals on the owner's port %+v", stolen, maxMoves, got, m.refused(1))
 	}
 	m.pass(moveQuiet)
 	if at := m.heard(2, 5, 7); at != 2 {
@@ -101,7 +102,7 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	}
 }
 
-// One port takes few addresses that are alive, and gets silent ones.
+// A port can take few live addresses from others, and any number of silent ones.
 func TestMovesOfAPortAreLimited(t *testing.T) {
 	m := newMoveRig(t)
 	const hosts = 1000
@@ -115,7 +116,7 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 		}
 	}
 	if stolen != movesBurst || m.refused(2).Moves != hosts-movesBurst {
-		t.Errorf("%d addresses moved, %+v", stolen, m.refused(2))
+		t.Errorf("%d addresses moved; refusals %+v", stolen, m.refused(2))
 	}
 	if at := m.heard(3, 5, hosts-1); at != 3 {
 		t.Error("another port's address does not move")
@@ -123,7 +124,7 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 	m.pass(moveQuiet)
 	for mac := range uint64(hosts) {
 		if at := m.heard(2, 5, mac); at != 2 {
-			t.Fatalf("address %d of a port that has failed is at %d", mac, at)
+			t.Fatalf("address %d of a failed port is at port %d", mac, at)
 		}
 	}
 }
@@ -135,17 +136,17 @@ func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m.heard(7, 7, 1)
 	m.heard(5, 5, 1)
 	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 7 {
-		t.Errorf("for a port without a VNI the address is at %d, %v", no, ok)
+		t.Errorf("for a port without a VNI the address is at port %d, %v", no, ok)
 	}
 	m.heard(9, 0, 2)
 	m.heard(5, 5, 2)
 	for _, s := range []Segment{0, 5, 7} {
 		if no, ok := m.tab.Lookup(s, 0, 2); !ok || no != 9 {
-			t.Errorf("the address of a port without a VNI is at %d, %v for %d", no, ok, s)
+			t.Errorf("the address of a port without a VNI is at port %d, %v for segment %d", no, ok, s)
 		}
 	}
 	if got := m.refused(5).OtherVNI; got != 1 {
-		t.Errorf("%d refusals", got)
+		t.Errorf("unexpected number of refusals: %d", got)
 	}
 	m.pass(vniQuiet)
 	if at := m.heard(5, 5, 2); at != 5 {
@@ -164,51 +165,52 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	before := m.tab.Generation()
 	m.tab.Declare(Declares(env.ports))
 	if m.tab.Generation() == before || m.tab.Len() != 0 {
-		t.Error("what another port has learnt of a declared address stays")
+		t.Error("an entry that another port has learnt for a declared address stays")
 	}
 	for _, vlan := range []uint16{0, 9} {
 		if no, ok := m.tab.Lookup(5, vlan, 1); !ok || no != 1 {
-			t.Errorf("VLAN %d: at %d, %v", vlan, no, ok)
+			t.Errorf("VLAN %d: the declared address is at port %d, %v", vlan, no, ok)
 		}
 	}
 	l := Learn{Valid: true, Segment: 5, Port: 3, MAC: 1}
 	if m.tab.Learn(l, m.now) || m.tab.Moved(&l) || m.refused(3).Declared != 1 {
-		t.Errorf("learnt elsewhere, or a reason to look again; %+v", m.refused(3))
+		t.Errorf("another port learnt the declared address, or Moved reports true; refusals %+v", m.refused(3))
 	}
-	l.Segment, l.Port = 0, 9 // a trunk
+	l.Segment, l.Port = 0, 9 // a trunk port, without a VNI
 	if m.tab.Learn(l, m.now) {
-		t.Error("a port without a VNI learnt it")
+		t.Error("a port without a VNI learnt the declared address")
 	}
 	if m.heard(7, 7, 1); m.refused(7) != (MACRefusals{}) {
-		t.Error("another VNI's same address is not learnt")
+		t.Error("the same address in another VNI is not learnt")
 	}
 	if no, ok := m.tab.Lookup(0, 0, 1); !ok || no != 1 {
-		t.Errorf("a port without a VNI finds it at %d, %v", no, ok)
+		t.Errorf("a port without a VNI finds the declared address at port %d, %v", no, ok)
 	}
 	m.tab.Expire(m.now + uint64(DefaultMACAge)*2)
 	if no, _ := m.tab.Lookup(5, 0, 1); no != 1 {
-		t.Error("it has aged")
+		t.Error("the declared address has expired")
 	}
-	// Its IP address is no other's; the port itself says so.
+	// No other port can announce its IP address; the port itself can.
 	said := Learn{Valid: true, Segment: 5, Port: 3, MAC: 8, IP: env.ports[0].Binding.Hosts[0].Prefixes[0].Addr()}
 	m.tab.Learn(said, m.now)
 	if _, ok := m.tab.Neighbour(5, 0, said.IP); ok {
-		t.Error("another port's word for the IP address is taken")
+		t.Error("another port's announcement of the declared IP address is learnt")
 	}
 	said.Port, said.MAC = 1, 1
 	m.tab.Learn(said, m.now)
 	if mac, ok := m.tab.Neighbour(5, 0, said.IP); !ok || mac != 1 {
-		t.Error("the port's own word is not taken")
+		t.Error("the port's own announcement is not learnt")
 	}
-	// Two ports share an address: it is where it was heard, of the two.
+	// Two ports declare the same address: it is at the port of the two that was heard
+	// last.
 	if _, ok := m.tab.Lookup(5, 0, 2); ok {
-		t.Error("a shared address is somewhere without being heard")
+		t.Error("a shared address has a place before it was heard")
 	}
 	if m.heard(2, 5, 2) != 2 || m.heard(4, 5, 2) != 4 || m.heard(3, 5, 2) != 4 {
-		t.Error("a shared address does not move among its ports, or does to others")
+		t.Error("a shared address does not move between its ports, or moves to another port")
 	}
 	m.tab.Declare(nil)
 	if at := m.heard(3, 5, 0xff); at != 3 {
-		t.Error("nothing is learnt any more")
+		t.Error("an undeclared address is not learnt")
 	}
 }

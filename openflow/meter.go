@@ -112,7 +112,7 @@ func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, change
 			}
 		}
 		p.takeOrphans(func(r *Rule) { b.remove(r, WhyDeleted) })
-		b.settle()
+		b.mergeChanges()
 	}
 	return b.changes, changed, nil
 }
@@ -146,7 +146,7 @@ func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
 	fresh := m.Meter
 	fresh.Bands = slices.Clone(m.Meter.Bands)
 	for i := range fresh.Bands {
-		slot, ok := t.take()
+		slot, ok := t.allocSlot()
 		if !ok {
 			return nil, fmt.Errorf("meter %d: expected at most %d bands in all meters", id, MaxBands)
 		}
@@ -156,7 +156,7 @@ func (t *meterTable) apply(m *MeterMod, gone map[uint32]bool) (*Meter, error) {
 	return &fresh, nil
 }
 
-func (t *meterTable) take() (uint32, bool) {
+func (t *meterTable) allocSlot() (uint32, bool) {
 	if n := len(t.free); n > 0 {
 		slot := t.free[n-1]
 		t.free = t.free[:n-1]

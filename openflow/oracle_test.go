@@ -13,14 +13,13 @@ import (
 	"testing"
 )
 
-// strictAbout finds what OpenFlow 1.5 refuses where an action set is given and 1.0
-// does not: prerequisites and values of the set's actions, prerequisites of a tag.
-// The text has been taken.
+// strictAbout matches errors about the actions and tags of an action set that
+// OpenFlow 1.5 reports and 1.0 does not. The text was accepted before.
 var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
-// oracle runs ovs-ofctl parse-flows on lines and returns whether it takes them
-// all, and what it prints. Text that it takes and that its own decoder then
-// refuses, as a switch would, counts as refused.
+// oracle runs ovs-ofctl parse-flows on lines. It returns whether all are accepted,
+// and the output. A text that ovs-ofctl accepts but its own decoder refuses, as a
+// switch would, counts as refused.
 func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -39,15 +38,15 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 		switch {
 		case sets && i == 0 && err == nil && undecoded:
 			return false, out
-		case sets && i == 0 && err == nil: // 1.0 leaves them out without a look
+		case sets && i == 0 && err == nil: // OpenFlow 1.0 ignores action sets
 		case err == nil && (!undecoded || sets && strictAbout.MatchString(stdout.String())):
 			return true, out
 		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
 			return false, out
-		case i == 1 && !sets: // only 1.1 has VLAN numbers without OFPVID_PRESENT in sets
+		case i == 1 && !sets: // only OpenFlow 1.1 has VLAN IDs without OFPVID_PRESENT in action sets
 			return false, out
 		}
-		// A flow may be of no single OpenFlow version's making and still be right.
+		// A flow can be valid although no single OpenFlow version can carry it.
 	}
 	return false, out
 }
@@ -59,8 +58,8 @@ func needOracle(t *testing.T) {
 	}
 }
 
-// beyond are the words of ovs-fields(7) and ovs-actions(7) that Weft does not
-// take: what it says of them is not compared.
+// beyond reports whether the error is about a word of ovs-fields(7) or ovs-actions(7)
+// that Weft does not support. These texts are not compared.
 func beyond(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
 }
@@ -74,7 +73,7 @@ func corpus(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 
-// deviations are texts that Weft reads otherwise than the oracle, on purpose.
+// deviations are texts that Weft deliberately reads in another way than ovs-ofctl.
 var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":                "the oracle matches arp_op=0",
 	"ip,ipv6_label=1,actions=drop":               "the oracle forgets to normalize the label",
@@ -83,25 +82,24 @@ var deviations = map[string]string{
 	"actions=set_field:*->reg0":                  "an action without effect",
 }
 
-// lowByte finds bytes of addresses that have a sign or 0x or are too large: the
-// oracle takes their low byte, Weft refuses them.
+// lowByte matches bytes of addresses that have a sign or 0x or are too large:
+// ovs-ofctl takes their low byte, Weft refuses them.
 var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
-// sloppyFlags finds numbers of tcp_flags with a rest that the oracle leaves out.
+// sloppyFlags matches numbers of tcp_flags followed by text that ovs-ofctl ignores.
 var sloppyFlags = regexp.MustCompile(`tcp_flags=([a-z+|-]*[+|-])?[0-9]+[a-z+|-]`)
 
-// openTable finds tables with a quote that is not closed: the oracle takes them as
-// table 0.
+// openTable matches tables with an unclosed quote: ovs-ofctl takes them as table 0.
 var openTable = regexp.MustCompile(`table="|resubmit\([^)]*"`)
 
-// TestAcceptsWhatOVSAccepts compares, text by text, with ovs-ofctl parse-flows.
+// TestAcceptsWhatOVSAccepts compares each text with ovs-ofctl parse-flows.
 func TestAcceptsWhatOVSAccepts(t *testing.T) {
 	needOracle(t)
 	compareWithOracle(t, corpus(t))
 }
 
-// compareWithOracle runs the oracle once on all texts that Weft takes, and on
-// each that it refuses.
+// compareWithOracle runs ovs-ofctl once on all texts that Weft accepts, and once on
+// each text that it refuses.
 func compareWithOracle(t *testing.T, texts []string) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -116,8 +114,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
 			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
-				// OpenFlow 1.0 cannot carry write_metadata before goto_table, 1.5 no
-				// value with bits outside of its mask: no answer.
+				// OpenFlow 1.0 cannot carry write_metadata before goto_table, and 1.5
+				// cannot carry values with bits outside their mask: no comparison.
 				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
@@ -137,8 +135,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 	wg.Wait()
 }
 
-// TestMatchTextIsOVSs compares how matches are shown, in the flow format that
-// loses nothing of them.
+// TestMatchTextIsOVSs compares the text of matches, in the flow format that can carry
+// all of them.
 func TestMatchTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	var texts, ours []string
@@ -157,7 +155,7 @@ func TestMatchTextIsOVSs(t *testing.T) {
 	compareShown(t, texts, ours)
 }
 
-// compareShown compares ours, match by match, with what the oracle shows of texts.
+// compareShown compares each match in ours with the output of ovs-ofctl for texts.
 func compareShown(t *testing.T, texts, ours []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -187,12 +185,12 @@ func compareShown(t *testing.T, texts, ours []string) {
 		n++
 	}
 	if n != len(texts) {
-		t.Errorf("ovs-ofctl shows %d flows of %d", n, len(texts))
+		t.Errorf("ovs-ofctl shows %d of %d flows", n, len(texts))
 	}
 }
 
-// notCompared has the names of fields whose texts are not compared with the oracle:
-// ovs-ofctl cannot send them to a switch. There are none today.
+// notCompared are fields whose texts are not compared, since ovs-ofctl cannot send
+// them to a switch. There are none today.
 var notCompared = []string{}
 
 // namesUncompared reports whether a text names a field of notCompared.
@@ -200,8 +198,8 @@ func namesUncompared(text string) bool {
 	return slices.ContainsFunc(notCompared, func(name string) bool { return strings.Contains(text, name) })
 }
 
-// TestGeneratedTextIsOVSs generates flows, some of them spoilt by one changed
-// character, and compares what is taken and how it is shown.
+// TestGeneratedTextIsOVSs generates flows, some with one changed character, and
+// compares which are accepted and how they are shown.
 func TestGeneratedTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	generateForOracle(t, 7)

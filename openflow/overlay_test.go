@@ -9,7 +9,7 @@ import (
 	"weft/flowtable"
 )
 
-// overlayEnv has a port 8 with three remotes.
+// overlayEnv returns a switch whose port 8 has three remotes.
 func overlayEnv() *fakeEnv {
 	env := newEnv()
 	var remotes []netip.Addr
@@ -20,7 +20,7 @@ func overlayEnv() *fakeEnv {
 	return env
 }
 
-// tunnelsOf counts the tunnel actions of a translation through port no.
+// tunnelsOf returns the templates of a translation's tunnel actions for port no.
 func tunnelsOf(t *Translation, no uint32) (templates []uint32) {
 	for _, a := range t.Actions {
 		if a.Op == flowtable.OpTunnel && uint32(a.U16) == no && a.U64 == 88 {
@@ -41,45 +41,46 @@ func TestReplication(t *testing.T) {
 	all := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff")
 	sent := tunnelsOf(&all, 8)
 	if len(sent) != 3 || sent[0] == sent[1] || sent[1] == sent[2] {
-		t.Fatalf("a broadcast takes templates %v, want three", sent)
+		t.Fatalf("a broadcast uses templates %v, want three", sent)
 	}
-	// An answer teaches where its sender is, and looks at that alone.
+	// The answer's frame teaches the place of its sender. Its megaflow matches only
+	// the fields needed for that.
 	answer := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
 	if got := answer.Learn.Remote.String(); got != "192.0.2.2" || answer.Learn.Port != 8 {
-		t.Errorf("learnt %+v", answer.Learn)
+		t.Errorf("unexpected Learn %+v", answer.Learn)
 	}
 	if got := FormatDatapathActions(answer.Actions, nil); got != "1" {
 		t.Errorf("the answer goes to %s, want 1", got)
 	}
 	known := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
 	if got := tunnelsOf(&known, 8); len(known.Actions) != 1 || len(got) != 1 || got[0] != sent[1] {
-		t.Errorf("a known address takes templates %v, want %d alone", got, sent[1])
+		t.Errorf("a frame to a known address uses templates %v, want only %d", got, sent[1])
 	}
-	// It moves to another remote of the same port.
+	// The address moves to another remote of the same port.
 	before := env.macs.Generation()
 	run("in_port=8,tun_id=88,tun_ipv6_src=2001:db8::3,tun_ipv6_dst=2001:db8::9,dl_src=00:00:00:00:00:02,dl_dst=00:00:00:00:00:01")
 	if env.macs.Generation() == before {
-		t.Error("a move from remote to remote changes no generation")
+		t.Error("a move between remotes does not change the generation")
 	}
 	moved := run("in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02")
 	if got := tunnelsOf(&moved, 8); len(got) != 1 || got[0] != sent[2] {
-		t.Errorf("after the move it takes templates %v, want %d", got, sent[2])
+		t.Errorf("after the move a frame to the address uses templates %v, want %d", got, sent[2])
 	}
-	// What came from a tunnel goes to none: neither back nor on.
+	// A frame from a tunnel goes to no tunnel, neither back nor on.
 	flood := run("in_port=8,tun_id=88,tun_src=192.0.2.2,tun_dst=192.0.2.9,dl_src=00:00:00:00:00:02,dl_dst=ff:ff:ff:ff:ff:ff")
 	for _, a := range flood.Actions {
 		if a.Op == flowtable.OpTunnel {
-			t.Errorf("what came from a tunnel goes into one: %s", FormatDatapathActions(flood.Actions, nil))
+			t.Errorf("a frame from a tunnel goes to a tunnel: %s", FormatDatapathActions(flood.Actions, nil))
 		}
 	}
-	// A flow's output goes to all remotes.
+	// An output of a flow goes to all remotes.
 	direct, k := pipelineOf(t, "actions=output:8"), keyOfText(t, "in_port=1")
 	if tr := direct.Translate(&k, env); !reflect.DeepEqual(tunnelsOf(&tr, 8), sent) {
-		t.Errorf("output takes templates %v, want %v", tunnelsOf(&tr, 8), sent)
+		t.Errorf("output uses templates %v, want %v", tunnelsOf(&tr, 8), sent)
 	}
 }
 
-// Whatever agrees with a megaflow of such a port comes out as it did.
+// All frames that a megaflow of such a port matches have the same outputs.
 func TestReplicationIsSound(t *testing.T) {
 	p, env := pipelineOf(t, "actions=normal"), overlayEnv()
 	for mac := range uint64(6) {
@@ -97,7 +98,7 @@ func TestReplicationIsSound(t *testing.T) {
 			other := p.Translate(&o, env)
 			other.Mask = got.Mask
 			if !reflect.DeepEqual(got, other) {
-				t.Fatalf("%x and %x agree on the mask %x and come out as\n%+v\n%+v", k, o, got.Mask, got, other)
+				t.Fatalf("%x and %x agree on the mask %x, but their translations are\n%+v\n%+v", k, o, got.Mask, got, other)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// outFrame is an Ethernet header of EtherType 0x0800 and nothing else.
+// outFrame is an Ethernet header with EtherType 0x0800 and no payload.
 const outFrame = "ffffffffffff0200000000010800"
 
 func TestParsePacketOut(t *testing.T) {
@@ -29,13 +29,13 @@ func TestParsePacketOut(t *testing.T) {
 			continue
 		}
 		if got := uint32(po.Flow[flowtable.WPort] >> 32); got != c.inPort {
-			t.Errorf("%s: in_port %d", c.text, got)
+			t.Errorf("%s: unexpected in_port %d", c.text, got)
 		}
 		if got := whole(FReg).get(&po.Flow)[1]; got != c.reg0 {
-			t.Errorf("%s: reg0 %d", c.text, got)
+			t.Errorf("%s: unexpected reg0 %d", c.text, got)
 		}
 		if got := FormatActions(po.Actions, nil); got != c.actions || len(po.Frame) != 14 {
-			t.Errorf("%s: %d bytes, %s", c.text, len(po.Frame), got)
+			t.Errorf("%s: unexpected frame of %d bytes or actions %s", c.text, len(po.Frame), got)
 		}
 	}
 }
@@ -70,14 +70,14 @@ func TestPacketOutErrors(t *testing.T) {
 			t.Errorf("%.200s: %v, which does not name %q", c.text, err, c.word)
 		}
 	}
-	// As a port by itself TABLE is for packet-out alone.
+	// Only packet-out accepts TABLE as a port of its own.
 	if _, err := ParseFlowMod("actions=TABLE", Add, nil); err == nil {
 		t.Error("a flow with output to TABLE was accepted")
 	}
 }
 
-// What the actions of a packet-out do, they do to that frame alone; TABLE is the
-// tables, as often as it is named.
+// The actions of a packet-out affect only its frame. TABLE runs the tables each time
+// that it is named.
 func TestExecute(t *testing.T) {
 	p := NewPipeline(Limits{})
 	var mods []FlowMod
@@ -96,7 +96,7 @@ func TestExecute(t *testing.T) {
 		{"in_port=1,packet=" + outFrame + ",actions=TABLE,TABLE,3", "2,2,3"},
 		{"in_port=1,reg0=9,packet=" + outFrame + ",actions=TABLE", "3"},
 		{"in_port=2,packet=" + outFrame + ",actions=load:9->NXM_NX_REG0[],clone(TABLE),resubmit(,4)", "3,4"},
-		{"packet=" + outFrame + ",actions=TABLE", "drop(table-miss)"}, // of port CONTROLLER
+		{"packet=" + outFrame + ",actions=TABLE", "drop(table-miss)"}, // in_port is CONTROLLER
 		{"in_port=2,packet=" + outFrame + ",actions=2,in_port", "2"},
 		{"packet=" + outFrame + ",actions=drop", "drop(flow-drop)"},
 	} {
@@ -121,8 +121,9 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TABLE's number in a field runs the tables as well, as in Open vSwitch, of which the
-// numbers have 16 bits; what so comes back to itself ends as a loop.
+// TABLE's number in a field runs the tables too, as in Open vSwitch, where port
+// numbers have 16 bits. If that returns to the same output, the translation ends as a
+// loop.
 func TestOutputOfAFieldToTheTables(t *testing.T) {
 	p := pipelineOf(t, "in_port=1,actions=output:2", "in_port=3,actions=load:0xfff9->reg0[0..15],output:reg0[0..15]",
 		"table=5,actions=load:0xfff9->reg0,output:reg0", "table=6,actions=load:0xfffffff9->reg0,output:reg0",
@@ -130,7 +131,7 @@ func TestOutputOfAFieldToTheTables(t *testing.T) {
 	for text, want := range map[string]string{
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,5)": "2",
 		"in_port=1,packet=" + outFrame + ",actions=resubmit(,6)": "drop(flow-drop)",
-		"in_port=1,packet=" + outFrame + ",actions=resubmit(,7)": "drop(flow-drop)", // the controller has an action of its own
+		"in_port=1,packet=" + outFrame + ",actions=resubmit(,7)": "drop(flow-drop)", // only the action controller sends to the controller
 		"in_port=3,packet=" + outFrame + ",actions=TABLE":        "drop(loop)",
 	} {
 		po, err := ParsePacketOut(text, nil)
@@ -144,7 +145,7 @@ func TestOutputOfAFieldToTheTables(t *testing.T) {
 	}
 	k := keyOfText(t, "in_port=3")
 	if tr := p.Translate(&k, newEnv()); tr.Drop != packet.DropLoop {
-		t.Errorf("a flow that sends to the tables from the first: %s", tr.Drop)
+		t.Errorf("a flow that runs the tables again: unexpected drop reason %s", tr.Drop)
 	}
 }
 

@@ -514,10 +514,10 @@ type location struct {
 }
 
 var locations = []location{
-	{FIPProto, frames, 0xff << protoAt, []prereq{needIP, needARP}},
-	{FNwTOS, frames, 0xff << tosAt, []prereq{needIP}},
-	{FIPTTL, frames, 0xff << ttlAt, []prereq{needIP}},
-	{FIPFrag, frames, 0xff << fragAt, []prereq{needIP}},
+	{FIPProto, wIP, 0xff << protoAt, []prereq{needIP, needARP}},
+	{FNwTOS, wIP, 0xff << tosAt, []prereq{needIP}},
+	{FIPTTL, wIP, 0xff << ttlAt, []prereq{needIP}},
+	{FIPFrag, wIP, 0xff << fragAt, []prereq{needIP}},
 	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []prereq{needIPv4, needARP}},
 	{FIPDst, flowtable.WIPv4, 0xffffffff, []prereq{needIPv4, needARP}},
 	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []prereq{needIPv6}},
@@ -527,7 +527,7 @@ var locations = []location{
 	{FIPv6Label, flowtable.WL4, 0xffffffff, []prereq{needIPv6}},
 	{FTCPSrc, flowtable.WL4, 0xffff << tpSrc, []prereq{needPorts, needICMP, needICMPv6}},
 	{FTCPDst, flowtable.WL4, 0xffff << tpDst, []prereq{needPorts, needICMP, needICMPv6}},
-	{FTCPFlags, frames, 0xffff, []prereq{needTCP}},
+	{FTCPFlags, wIP, 0xffff, []prereq{needTCP}},
 	{FARPSha, flowtable.WARPSha, ^uint64(0), []prereq{needARP, needNDSolicit}},
 	{FARPTha, flowtable.WARPTha, ^uint64(0), []prereq{needARP, needNDAdvert}},
 	{FNDTarget, flowtable.WNDTarget, ^uint64(0), []prereq{needND}},

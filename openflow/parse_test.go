@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestErrorsNameTheWord: each wrong text, the word its error names, and a part
-// of what it says was expected.
+// The error of each wrong text names the word and says what was expected.
 func TestErrorsNameTheWord(t *testing.T) {
 	tests := []struct{ text, word, expected string }{
 		{"nosuch=1,actions=drop", "nosuch", "match field such as"},
@@ -118,13 +117,13 @@ func TestFilterText(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mod.Command != Delete || mod.Table != 3 || mod.Cookie != 0xff || mod.CookieMask != ^uint64(0) || !mod.ByOutPort || mod.OutPort != PortLocal {
-		t.Errorf("filter is %+v", mod)
+		t.Errorf("unexpected filter %+v", mod)
 	}
 	if strict, err := ParseFlowMod("priority=3,ip", DeleteStrict, nil); err != nil || strict.Priority != 3 {
-		t.Errorf("strict delete: %+v, %v", strict, err)
+		t.Errorf("strict delete: unexpected result %+v, %v", strict, err)
 	}
 	if all, err := ParseFilter("", nil); err != nil || all.Table != TableAll || all.Match != (PackedMatch{}) {
-		t.Errorf("empty filter: %+v, %v", all, err)
+		t.Errorf("empty filter: unexpected result %+v, %v", all, err)
 	}
 }
 
@@ -147,21 +146,21 @@ func TestFileOfFlows(t *testing.T) {
 		t.Errorf("error %v, want %s...", err, want)
 	}
 	if _, err := ParseFlowMods("in_port=1\n"+strings.Repeat("x", maxLine+1), Add, nil); err == nil {
-		t.Error("an endless line was taken")
+		t.Error("a line longer than maxLine was accepted")
 	}
 }
 
 func TestNotesOnFieldsLeftOut(t *testing.T) {
 	mod, err := ParseFlowMod("nw_src=1.2.3.4,actions=drop", Add, nil)
 	if err != nil || mod.Match != (PackedMatch{}) {
-		t.Fatalf("%+v, %v; want a match of everything", mod.Match, err)
+		t.Fatalf("match %+v, error %v; want a match of everything", mod.Match, err)
 	}
 	if len(mod.Notes) != 1 || !strings.Contains(mod.Notes[0], "ip_src is ignored") {
-		t.Errorf("notes %q", mod.Notes)
+		t.Errorf("unexpected notes %q", mod.Notes)
 	}
 }
 
-// roundTrip checks that a flow's text means the flow.
+// roundTrip checks that parsing a flow's text gives the same flow.
 func roundTrip(t *testing.T, mod FlowMod, names Names) {
 	t.Helper()
 	mod.Notes = nil
@@ -171,7 +170,7 @@ func roundTrip(t *testing.T, mod FlowMod, names Names) {
 		t.Fatalf("%s: %v", text, err)
 	}
 	if len(again.Notes) > 0 {
-		t.Fatalf("%s: notes %q", text, again.Notes)
+		t.Fatalf("%s: unexpected notes %q", text, again.Notes)
 	}
 	if !reflect.DeepEqual(mod, again) {
 		t.Fatalf("%s\n was %+v\n now %+v", text, mod, again)

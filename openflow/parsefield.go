@@ -29,7 +29,7 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	case FDLVLANPCP, FVLANPCP:
 		setBits(m, flowtable.WEthSrc, vlanCFI|v[1]<<13&vlanPCP, vlanCFI|vlanPCP)
 	case FNwTOS:
-		setBits(m, frames, v[1]<<tosAt, tosDSCP<<tosAt)
+		setBits(m, wIP, v[1]<<tosAt, tosDSCP<<tosAt)
 	case FInPort, FInPortOXM:
 		setBits(m, flowtable.WPort, v[1]<<32, 0xffffffff<<32)
 	default:
@@ -58,7 +58,7 @@ func unsetField(m *Match, id FieldID) {
 			clearBits(m, flowtable.WEthSrc, vlanCFI)
 		}
 	case FNwTOS:
-		clearBits(m, frames, tosDSCP<<tosAt)
+		clearBits(m, wIP, tosDSCP<<tosAt)
 	case FInPort, FInPortOXM:
 		clearBits(m, flowtable.WPort, 0xffffffff<<32)
 	default:

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A file of comments took 30 times its size: room for a flow in each line.
+// A file of comments takes little memory. It once took 30 times its size: room for a
+// flow in each line.
 func TestCommentsTakeNoRoom(t *testing.T) {
 	text := strings.Repeat("# nothing\n", 1<<20)
 	var before, after runtime.MemStats
@@ -15,22 +16,22 @@ func TestCommentsTakeNoRoom(t *testing.T) {
 	mods, err := ParseFlowMods(text, Add, nil)
 	runtime.ReadMemStats(&after)
 	if err != nil || len(mods) != 0 {
-		t.Fatalf("%d flows, %v", len(mods), err)
+		t.Fatalf("parsed %d flows, error %v", len(mods), err)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(text)) {
-		t.Errorf("%d bytes of comments took %d", len(text), took)
+		t.Errorf("parsing %d bytes of comments allocated %d bytes", len(text), took)
 	}
 }
 
-// A file has as many flows as the tables hold, and not one more.
+// A file may have as many flows as the tables hold, and no more.
 func TestFileHasALimit(t *testing.T) {
 	text := strings.Repeat("action=1\n", maxFileFlows)
 	if mods, err := ParseFlowMods(text, Add, nil); err != nil || len(mods) != maxFileFlows {
-		t.Fatalf("%d flows, %v", len(mods), err)
+		t.Fatalf("parsed %d flows, error %v", len(mods), err)
 	}
 	var pe *ParseError
 	mods, err := ParseFlowMods(text+"\n# one more\naction=1\n", Add, nil)
 	if !errors.As(err, &pe) || pe.Line != maxFileFlows+3 || mods != nil {
-		t.Errorf("%d flows, %v", len(mods), err)
+		t.Errorf("parsed %d flows, error %v", len(mods), err)
 	}
 }

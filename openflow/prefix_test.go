@@ -24,8 +24,8 @@ func (s slowPrefixes) lookup(v Value128) (lengths [3]uint64) {
 	return lengths
 }
 
-// checkTrie adds and removes prefixes, and compares what the trie finds with the
-// twin: for a value, and for others with the same bits looked at.
+// checkTrie adds and removes prefixes. It compares the trie's results with the twin,
+// for a value and for other values with the same leading bits.
 func checkTrie(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 4))
 	width := pick(r, uint8(16), 32, 128)
@@ -65,11 +65,11 @@ func checkTrie(t *testing.T, seed uint64) {
 				t.Fatalf("seed %d: %x has prefixes %x, want %x", seed, v, got.lengths, want)
 			}
 			if got.looked > width {
-				t.Fatalf("seed %d: looked at %d bits of %d", seed, got.looked, width)
+				t.Fatalf("seed %d: the look-up used %d bits of a field of %d", seed, got.looked, width)
 			}
 			other := value().andNot(prefixMask(got.looked)).or(v.and(prefixMask(got.looked)))
 			if want := slow.lookup(other); got.lengths != want {
-				t.Fatalf("seed %d: %x and %x agree on %d bits, and have prefixes %x and %x", seed, v, other, got.looked, got.lengths, want)
+				t.Fatalf("seed %d: %x and %x agree on the %d bits looked at, but have prefixes %x and %x", seed, v, other, got.looked, got.lengths, want)
 			}
 		}
 	}
@@ -92,8 +92,8 @@ func FuzzTrie(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { checkTrie(t, seed) })
 }
 
-// TestPrefixesAreNotExact: what a frame that no rule with a prefix is for looks
-// at of its addresses and ports.
+// A frame that matches no rule with a prefix adds only a few bits of its addresses
+// and ports to the mask.
 func TestPrefixesAreNotExact(t *testing.T) {
 	tests := []struct{ name, flows, frame, mask string }{
 		{"far away", "priority=40000,ip,nw_src=10.0.0.0/24,actions=drop\nactions=2", "in_port=1,ip,nw_src=172.16.0.1", "ip,in_port=1,nw_src=172.0.0.0/8"},
@@ -117,8 +117,8 @@ func TestPrefixesAreNotExact(t *testing.T) {
 	}
 }
 
-// TestMasksOfPrefixesAreFew: frames that try all prefixes of a list of rules on
-// both addresses and ports make a bounded number of masks.
+// Frames that try all prefixes of a list of rules on both addresses and ports create
+// a bounded number of masks.
 func TestMasksOfPrefixesAreFew(t *testing.T) {
 	var flows []string
 	for n := 1; n <= 32; n++ {
@@ -144,9 +144,9 @@ func TestMasksOfPrefixesAreFew(t *testing.T) {
 		masks[p.Translate(&k, env).Mask] = true
 	}
 	if n := len(masks); n > 100 {
-		t.Errorf("%d masks, want 100 at most", n)
+		t.Errorf("%d masks, want at most 100", n)
 	} else if n < 10 {
-		t.Errorf("%d masks: the frames do not try", n)
+		t.Errorf("only %d masks: the frames do not vary enough", n)
 	} else {
 		t.Logf("%d masks", n)
 	}

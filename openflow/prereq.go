@@ -106,7 +106,7 @@ func (p prereq) met(q prober) bool {
 }
 
 func (p prereq) transportMet(q prober) bool {
-	proto, known := q.probe(frames, 0xff<<protoAt)
+	proto, known := q.probe(wIP, 0xff<<protoAt)
 	if !known || !notLater(q) {
 		return false
 	}
@@ -131,13 +131,13 @@ func (p prereq) icmpTypeMet(q prober) bool {
 }
 
 func hasProto(q prober, proto uint64) bool {
-	v, known := q.probe(frames, 0xff<<protoAt)
+	v, known := q.probe(wIP, 0xff<<protoAt)
 	return known && v>>protoAt == proto
 }
 
 // notLater reports whether q may have a transport header: it is not known to be a
 // later fragment.
 func notLater(q prober) bool {
-	v, _ := q.probe(frames, flowtable.FragLater<<fragAt)
+	v, _ := q.probe(wIP, flowtable.FragLater<<fragAt)
 	return v == 0
 }

@@ -12,7 +12,7 @@ import (
 	"weft/packet"
 )
 
-// fakeEnv is a switch of ordinary ports, tunnels and an uplink.
+// fakeEnv is a switch with ordinary ports, tunnels and an uplink.
 type fakeEnv struct {
 	ports []PortInfo
 	macs  *MACTable
@@ -55,7 +55,7 @@ func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool
 	return e.macs.Neighbour(s, vlan, ip)
 }
 
-// Tunnel numbers templates by a mix of all it is given.
+// Tunnel returns a template number that depends on all arguments.
 func (e *fakeEnv) Tunnel(no, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
 	h := no*31 + vni
 	for _, b := range remote.AsSlice() {
@@ -81,7 +81,7 @@ func (e *fakeEnv) PortName(no uint32) (string, bool) {
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// randomKey is a frame that makes sense, of few different values.
+// randomKey returns the key of a valid frame with few different values.
 func randomKey(r *rand.Rand) flowtable.Key {
 	var f Flow
 	put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
@@ -91,7 +91,7 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	if r.IntN(2) == 0 {
 		f[flowtable.WEthSrc] |= uint64(vlanCFI | r.IntN(3) | r.IntN(2)<<13)
 		if r.IntN(3) == 0 {
-			f[frames] |= uint64(vlanCFI|r.IntN(3)) << innerTCI
+			f[wIP] |= uint64(vlanCFI|r.IntN(3)) << innerTCI
 		}
 	}
 	if r.IntN(3) == 0 {
@@ -125,12 +125,12 @@ func randomKey(r *rand.Rand) flowtable.Key {
 	put(FIPFrag, uint64(pick(r, 0, 0, 0, 1, 3)))
 	proto := pick[uint64](r, protoTCP, protoTCP, protoUDP, protoICMP, protoICMPv6, protoSCTP)
 	put(FIPProto, proto)
-	if f[frames]>>fragAt&flowtable.FragLater != 0 {
+	if f[wIP]>>fragAt&flowtable.FragLater != 0 {
 		return key(&f)
 	}
 	src := uint64(pick(r, 80, 81, 443, 135, 136))
 	if proto == protoICMP || proto == protoICMPv6 {
-		src &= 0xff // a type
+		src &= 0xff // an ICMP type
 	}
 	put(FTCPSrc, src)
 	put(FTCPDst, uint64(pick(r, 80, 0, 22)))
@@ -153,7 +153,7 @@ func key(f *Flow) (k flowtable.Key) {
 	return k
 }
 
-// randomICMPv6 are words of a match of ICMPv6.
+// randomICMPv6 returns words of a match of ICMPv6.
 func randomICMPv6(r *rand.Rand) []string {
 	typ := pick(r, 80, 135, 136, 135, 136)
 	w := []string{fmt.Sprintf("%s=%d", pick(r, "icmp_type", "icmpv6_type"), typ)}
@@ -169,7 +169,7 @@ func randomICMPv6(r *rand.Rand) []string {
 	return w
 }
 
-// randomMatchText writes a match whose prerequisites are met.
+// randomMatchText returns a match whose prerequisites are met.
 func randomMatchText(r *rand.Rand) string {
 	var w []string
 	add := func(odds int, format string, args ...any) {
@@ -304,7 +304,7 @@ func randomActionsText(r *rand.Rand, table, depth int) string {
 	return strings.Join(w, ",")
 }
 
-// randomSet is instructions about the action set, most often none.
+// randomSet returns instructions on the action set, most often none.
 func randomSet(r *rand.Rand, table int) (w []string) {
 	if r.IntN(12) == 0 {
 		w = append(w, "clear_actions")
@@ -325,7 +325,7 @@ func randomSet(r *rand.Rand, table int) (w []string) {
 	return append(w, "write_actions("+strings.Join(set, ",")+")")
 }
 
-// randomFlowText is an add-flow of table 0 to 3.
+// randomFlowText returns an add-flow to one of the tables 0 to 3.
 func randomFlowText(r *rand.Rand) string {
 	table := r.IntN(4)
 	return fmt.Sprintf("table=%d,priority=%d,%s,actions=%s", table, r.IntN(5), randomMatchText(r), randomActionsText(r, table, 0))
@@ -336,7 +336,8 @@ group_id=2,type=select,bucket=weight:3,mod_nw_src:10.1.0.2,1,bucket=group:3,buck
 group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 `
 
-// randomPipeline has n random rules, and its text for error messages.
+// randomPipeline returns a pipeline with n random rules, and their text for failure
+// messages.
 func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	p := NewPipeline(Limits{})
 	var texts []string
@@ -351,7 +352,7 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 		text := randomFlowText(r)
 		mod, err := ParseFlowMod(text, Add, nil)
 		if err != nil {
-			continue // an action without its prerequisite
+			continue // an action whose prerequisite the match lacks
 		}
 		if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
 			panic(err)
@@ -361,8 +362,9 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	return p, texts
 }
 
-// The tables of the tests that compare with the plain interpreter have every field and
-// every kind of action, but for those of tracking and meters, which have their own.
+// The random tables of the tests that compare with the interpreter have every field
+// and every kind of action. Tracking and meters are excluded, since they have tests
+// of their own.
 func TestRandomTablesHaveEverything(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	names := map[string]bool{}
@@ -381,7 +383,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			names[name] = true
 		}
 		names["eth_type"] = names["eth_type"] || names["arp"]
-		names["nw_proto"] = names["nw_proto"] || names["tcp"] // as the words say them
+		names["nw_proto"] = names["nw_proto"] || names["tcp"] // shorthands contain these fields
 		mod, err := ParseFlowMod(text+",actions="+randomActionsText(r, 0, 0), Add, nil)
 		if err == nil {
 			note(mod.Actions)

@@ -10,7 +10,8 @@ import (
 	"weft/flowtable"
 )
 
-// segmentEnv has guests and a tunnel of two VNIs, and a guest of none.
+// segmentEnv returns a switch with guests and tunnels of two VNIs, and a guest
+// without a VNI.
 //
 //	11, 12: VNI 1    21, 22: VNI 2    31: none    41: VNI 1's tunnel    42: VNI 2's
 func segmentEnv() *fakeEnv {
@@ -23,7 +24,7 @@ func segmentEnv() *fakeEnv {
 	}}
 }
 
-// reached are the ports that a frame goes to.
+// reached returns the ports that a frame goes to.
 func reached(t *Translation) (ports []uint32) {
 	for _, a := range t.Actions {
 		switch a.Op {
@@ -52,15 +53,16 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 			}
 		}
 	}
-	// By name, a flow crosses.
+	// An output that names a port crosses segments.
 	k := keyOfText(t, "in_port=11")
 	tr := pipelineOf(t, "actions=output:22").Translate(&k, segmentEnv())
 	if got := reached(&tr); !slices.Equal(got, []uint32{22}) {
-		t.Errorf("by name: %v", got)
+		t.Errorf("an output that names the port reaches %v", got)
 	}
 }
 
-// The same addresses in two VNIs, and what a port of none makes of them.
+// Two VNIs learn the same addresses separately. A port without a VNI reaches the
+// place that was learnt first.
 func TestAddressesAreLearntBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(from, src, dst string) []uint32 {
@@ -79,24 +81,24 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
 		}
 	}
-	// What VNI 2 sends changes nothing of VNI 1's for a port of none, nor takes an
-	// address from there.
+	// A frame of VNI 2 does not change VNI 1's place for a port without a VNI, and
+	// takes no address from that port.
 	send("31", "5", "1")
 	if got := send("22", "5", "1"); !slices.Equal(got, []uint32{21, 31, 42}) {
-		t.Errorf("a frame from an address of elsewhere: %v", got)
+		t.Errorf("a frame with an address of another segment reaches %v", got)
 	}
 	for _, from := range []string{"11", "22"} {
 		if got := send(from, "8", "5"); !slices.Equal(got, []uint32{31}) {
-			t.Errorf("from %s to a port of no VNI, after VNI 2 has used its address: %v", from, got)
+			t.Errorf("a frame from %s to a port without a VNI, after VNI 2 has used its address, reaches %v", from, got)
 		}
 	}
 	send("12", "6", "1")
 	if got := send("31", "5", "6"); !slices.Equal(got, []uint32{12}) {
-		t.Errorf("from a port of no VNI: %v", got)
+		t.Errorf("a frame from a port without a VNI reaches %v", got)
 	}
 }
 
-// TestSegmentTable compares with a slow table: a list, searched from its end.
+// TestSegmentTable compares the table with a slow one: a list, searched from its end.
 func TestSegmentTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tab := NewMACTable(1000, 0)
@@ -108,7 +110,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 	var rows []row
 	for step := range uint64(5000) {
-		now := step * uint64(vniQuiet) // what was seen before is silent, and moves
+		now := step * uint64(vniQuiet) // addresses seen before this time are silent and may move
 		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
 		if rng.IntN(20) == 0 {
 			tab.Flush(r.port)
@@ -140,17 +142,17 @@ func TestSegmentTable(t *testing.T) {
 		}
 		want := append(own, none...)
 		if r.s == 0 {
-			want = any // the first: known longest
+			want = any // the first entry: known longest
 		}
 		port, ok := tab.Lookup(r.s, r.vlan, r.mac)
 		if ok != (len(want) > 0) || ok && port != want[0].port || tab.Len() != len(rows) || len(tab.Entries()) != len(rows) {
-			t.Fatalf("step %d: %+v is at %d, %v; want %+v; %d of %d", step, r, port, ok, want, tab.Len(), len(rows))
+			t.Fatalf("step %d: %+v is at port %d, %v; want %+v; %d addresses, %d in the slow table", step, r, port, ok, want, tab.Len(), len(rows))
 		}
 	}
 }
 
-// What was seen before a move is not learnt after it, and what teaches the old place
-// is known to.
+// An older sighting at another place is not learnt after a move. Moved reports true
+// for frames that teach the old place.
 func TestMovesAreLearntInOrder(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
@@ -158,22 +160,22 @@ func TestMovesAreLearntInOrder(t *testing.T) {
 	tab.Learn(at(2, 5), 20)
 	old, now := at(1, 5), at(2, 5)
 	if port, _ := tab.Lookup(5, 0, 1); tab.Learn(old, 15) || port != 2 || !tab.Moved(&old) || tab.Moved(&now) {
-		t.Errorf("the address is at %d", port)
+		t.Errorf("after an older sighting the address is at port %d", port)
 	}
 	if port, _ := tab.Lookup(5, 0, 1); !tab.Learn(old, 30) || port != 2 {
 		t.Error("a later move back was not learnt")
 	}
 	if tab.Learn(at(3, 0), 40) || tab.Shares()[2].Refused.OtherVNI != 1 {
-		t.Error("a port of no VNI took an address that is alive in one")
+		t.Error("a port without a VNI took an address that is alive in a VNI")
 	}
 	later := 30 + uint64(vniQuiet)
 	tab.Learn(at(3, 0), later)
 	if old.Port = 1; !tab.Moved(&old) || tab.Learn(old, later-1) {
-		t.Error("what was before the move to a port of no VNI")
+		t.Error("an older sighting was learnt after the move to a port without a VNI")
 	}
 }
 
-// Addresses made up in one VNI displace none of another.
+// Made-up addresses in one VNI displace none of another VNI.
 func TestSegmentsShareTheTable(t *testing.T) {
 	tab := NewMACTable(100, 0)
 	for mac := range uint64(40) {
@@ -183,13 +185,13 @@ func TestSegmentsShareTheTable(t *testing.T) {
 		tab.Learn(Learn{Valid: true, Segment: 2, MAC: mac, Port: 2}, 1+mac)
 	}
 	if _, ok := tab.Lookup(1, 0, 0); !ok || tab.Len() != 90 {
-		t.Errorf("the first address of the other VNI: %v; %d addresses", ok, tab.Len())
+		t.Errorf("the first address of the other VNI is known: %v; %d addresses", ok, tab.Len())
 	}
 	if tab.Learn(Learn{Valid: true, Segment: 3, MAC: 1, Port: 3}, 2000); tab.Len() != 91 {
-		t.Errorf("%d addresses", tab.Len())
+		t.Errorf("unexpected number of addresses: %d", tab.Len())
 	}
 	if _, ok := tab.Lookup(3, 0, 1); !ok {
-		t.Error("a VNI's first address found no room")
+		t.Error("a VNI's first address was refused")
 	}
 }
 
@@ -220,7 +222,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3"))
 	tr, got := run(arp("11", a, "1", "10.0.0.1", "10.0.0.2"))
 	if !slices.Equal(got, []uint32{0}) || tr.Actions[0].U64 != 0xb || !tr.UsedMACs {
-		t.Errorf("known by its own question: %s", FormatDatapathActions(tr.Actions, nil))
+		t.Errorf("a question made its own answer known: %s", FormatDatapathActions(tr.Actions, nil))
 	}
 	check("a probe", arp("11", a, "1", "0.0.0.0", "10.0.0.2"), flooded)
 	check("an announcement", arp("11", a, "1", "10.0.0.2", "10.0.0.2"), flooded)
@@ -250,12 +252,12 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	check("the host has gone", arp("11", a, "1", "10.0.0.1", "10.0.0.2"), flooded)
 	env.ports[5].NoLearning = true
 	if tr, _ := run(arp("41,tun_id=1,tun_src=192.0.2.1", b, "1", "10.0.0.2", "10.0.0.3")); tr.Learn.Valid {
-		t.Error("learnt where learning is off")
+		t.Error("a port with NoLearning learnt")
 	}
 }
 
-// A host is heard of and no longer says what its address is: whoever answers for it is
-// to look again, as if the host itself had not been heard of.
+// If a host is still heard but no longer announces its IP address, the announcement
+// expires, and answers for it must be translated again.
 func TestWhatHostsSaidExpires(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	host, ip := Learn{Valid: true, Segment: 1, MAC: 0xb, Port: 41}, netip.MustParseAddr("10.0.0.2")
@@ -265,9 +267,9 @@ func TestWhatHostsSaidExpires(t *testing.T) {
 	tab.Learn(host, uint64(DefaultMACAge))
 	was := tab.Generation()
 	if n := tab.Expire(uint64(DefaultMACAge) + 1); n != 1 || tab.Generation() == was || tab.Len() != 1 {
-		t.Errorf("%d expired, %d hosts left, the generation has changed: %v", n, tab.Len(), tab.Generation() != was)
+		t.Errorf("%d expired, %d addresses left; the generation has changed: %v", n, tab.Len(), tab.Generation() != was)
 	}
 	if mac, ok := tab.Neighbour(1, 0, ip); ok {
-		t.Errorf("%v is known to be %x", ip, mac)
+		t.Errorf("the announcement of %v did not expire: %x", ip, mac)
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// Fields that a rule does not match come last, whichever way it is sorted.
+// Rules that do not match the field come last in either order.
 func TestSortRules(t *testing.T) {
 	p := pipelineOf(t, "priority=5,tcp,tp_src=90,cookie=1,actions=1", "priority=7,tcp,tp_src=100,cookie=2,actions=1",
 		"priority=9,udp,tp_src=80,cookie=3,actions=1", "priority=1,ipv6,ipv6_src=fe80::2,cookie=4,actions=1",
 		"priority=1,ipv6,ipv6_src=fe80::1,cookie=5,actions=1")
 	for _, tt := range []struct {
 		keys []string
-		want []uint64 // cookies
+		want []uint64 // cookies in the expected order
 	}{
 		{nil, []uint64{3, 2, 1, 4, 5}},
 		{[]string{"priority"}, []uint64{4, 5, 1, 2, 3}},

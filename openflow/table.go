@@ -200,15 +200,15 @@ func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	start := b.mark()
 	for i := range mods {
 		if err := b.apply(&mods[i]); err != nil {
-			b.takeBack(start)
+			b.undoSince(start)
 			return Changes{}, &ApplyError{Index: i, Line: mods[i].Line, Err: err}
 		}
 	}
-	b.settle()
+	b.mergeChanges()
 	return b.changes, nil
 }
 
-// bundleMark is a point in a bundle to which takeBack can return.
+// bundleMark is a point in a bundle to which undoSince can return.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -216,8 +216,8 @@ func (b *bundle) mark() bundleMark {
 	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
 }
 
-// takeBack undoes all changes since m.
-func (b *bundle) takeBack(m bundleMark) {
+// undoSince undoes all changes since m.
+func (b *bundle) undoSince(m bundleMark) {
 	for _, undo := range slices.Backward(b.undo[m.undo:]) {
 		undo()
 	}
@@ -232,9 +232,9 @@ func (p *Pipeline) releaseSlots() {
 	p.leaving = p.leaving[:0]
 }
 
-// settle cleans up the lists of changes if one bundle changed the same rule more than
+// mergeChanges cleans up the lists of changes if one bundle changed the same rule more than
 // once.
-func (b *bundle) settle() {
+func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
 		b.p.generation++
@@ -312,7 +312,7 @@ func (b *bundle) add(m *FlowMod) error {
 	b.p.insert(r, b.p.takeSlot())
 	b.changes.Added = append(b.changes.Added, r)
 	b.undo = append(b.undo, func() {
-		b.p.take(r, WhyDeleted)
+		b.p.detach(r, WhyDeleted)
 		b.p.free = append(b.p.free, r.Slot)
 	})
 	return nil
@@ -353,7 +353,7 @@ func (p *Pipeline) setActions(r *Rule, actions []Action, cookie uint64) {
 }
 
 func (b *bundle) remove(r *Rule, why Why) {
-	b.p.take(r, why)
+	b.p.detach(r, why)
 	b.p.leaving = append(b.p.leaving, r.Slot)
 	b.changes.Removed = append(b.changes.Removed, r)
 	b.undo = append(b.undo, func() { b.p.insert(r, r.Slot) })
@@ -379,7 +379,7 @@ func (p *Pipeline) insert(r *Rule, slot uint32) {
 	p.noteLearners(r.Actions, 1)
 }
 
-func (p *Pipeline) take(r *Rule, why Why) {
+func (p *Pipeline) detach(r *Rule, why Why) {
 	r.Removed, r.Why = true, why
 	p.rules[r.Slot] = nil
 	p.tables[r.Table].remove(r)
@@ -397,7 +397,7 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	var gone []*Rule
 	p.releaseSlots()
 	take := func(r *Rule, why Why) {
-		p.take(r, why)
+		p.detach(r, why)
 		p.leaving = append(p.leaving, r.Slot)
 		gone = append(gone, r)
 	}

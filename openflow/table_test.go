@@ -31,7 +31,7 @@ func apply(t *testing.T, p *Pipeline, nowNS uint64, command Command, texts ...st
 	return c
 }
 
-// dump is the rules in Select's order, without statistics.
+// dump returns the rules in Select's order, without statistics.
 func dump(p *Pipeline) []string {
 	var lines []string
 	for _, r := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
@@ -54,7 +54,7 @@ func TestAddReplacesAndModifyKeeps(t *testing.T) {
 	p.Rule(0).Credit(7, 700, 9)
 	c := apply(t, p, 10, Add, "cookie=4,in_port=1,actions=4")
 	if len(c.Added) != 1 || len(c.Removed) != 1 || c.Added[0].Packets != 0 || c.Added[0].CreatedNS != 10 || !c.Removed[0].Removed {
-		t.Errorf("replacing: %+v", c)
+		t.Errorf("replacing a rule: unexpected changes %+v", c)
 	}
 	c.Added[0].Credit(3, 300, 12)
 	c = apply(t, p, 20, Modify, "in_port=1,actions=9")
@@ -62,7 +62,7 @@ func TestAddReplacesAndModifyKeeps(t *testing.T) {
 		t.Errorf("modifying changed %d, added %d; want 2, 0", len(c.Modified), len(c.Added))
 	}
 	if r := c.Modified[0]; r.CreatedNS == r.ModifiedNS || r.Cookie != 0 {
-		t.Errorf("modified rule %+v", r)
+		t.Errorf("unexpected modified rule %+v", r)
 	}
 	wantDump(t, p, "in_port=1 actions=output:9", "priority=5,in_port=1 actions=output:9")
 	apply(t, p, 30, ModifyStrict, "priority=5,in_port=1,cookie=3,actions=8")
@@ -127,7 +127,7 @@ func TestBundleIsAllOrNothing(t *testing.T) {
 	c, err := p.Apply([]FlowMod{mustMod(t, Add, "in_port=5,actions=1"), mustMod(t, Modify, "in_port=5,actions=2"),
 		mustMod(t, Delete, "in_port=5"), mustMod(t, Modify, "in_port=1,actions=5")}, 3)
 	if err != nil || len(c.Added) != 0 || len(c.Removed) != 0 || len(c.Modified) != 1 {
-		t.Errorf("what came and went in one bundle is told: %+v, %v", c, err)
+		t.Errorf("a rule added and deleted in one bundle is in the changes: %+v, %v", c, err)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestSlotsAreStableAndRest(t *testing.T) {
 		t.Error("a slot was used again within the change that freed it")
 	}
 	if p.Rule(99) != nil {
-		t.Error("a rule in a slot that never was")
+		t.Error("Rule returns a rule for an unused slot")
 	}
 }
 
@@ -179,8 +179,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestClassifierFindsWhatASearchFinds runs adds and deletes against a linear
-// search.
+// TestClassifierFindsWhatASearchFinds compares the classifier with a linear search
+// during adds and deletes.
 func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -233,7 +233,8 @@ func checkClassifier(t *testing.T, c *classifier) {
 	}
 }
 
-// TestOrderOfAddsDoesNotMatter: overlapping rules of one priority.
+// Of overlapping rules with one priority the same one wins, whatever the order of
+// adds.
 func TestOrderOfAddsDoesNotMatter(t *testing.T) {
 	flows := []string{"in_port=1,actions=1", "ip,actions=2", "dl_src=00:00:00:00:00:01,actions=3", "tcp,actions=4", "actions=5"}
 	k := keyOfText(t, "in_port=1,tcp,dl_src=00:00:00:00:00:01")

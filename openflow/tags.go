@@ -26,7 +26,7 @@ type tagStack struct {
 
 // frameTags returns the tags of a frame as it arrived.
 func frameTags(key *flowtable.Key) tagStack {
-	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[frames]>>innerTCI)
+	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[wIP]>>innerTCI)
 	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: allVLAN}, {tci: inner, own: 2, keep: allVLAN}}}
 }
 
@@ -76,7 +76,7 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 	case 1:
 		x.wc[flowtable.WEthSrc] |= uint64(bits)
 	case 2:
-		x.wc[frames] |= uint64(bits) << innerTCI
+		x.wc[wIP] |= uint64(bits) << innerTCI
 	}
 }
 
@@ -90,7 +90,7 @@ func (x *xlate) tagged() bool {
 // syncTags copies the two outer tags to the flow.
 func (x *xlate) syncTags() {
 	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
-	x.flow[frames] = x.flow[frames]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
+	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
 	x.dirty = true
 }
 

@@ -25,7 +25,7 @@ func (x *xlate) ct(c *CTSpec) {
 	x.tracks = true
 	x.sent = x.sent || !x.halted // tracking the connection is an effect, so the frame does not count as dropped
 	if c.NAT != nil {
-		x.forgetEnds()
+		x.forgetEndpoints()
 	}
 	if c.Table != TableAll {
 		x.resumeAt(c.Table)
@@ -100,9 +100,9 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEnds marks addresses and ports as the frame's own again, since NAT may change
+// forgetEndpoints marks addresses and ports as the frame's own again, since NAT may change
 // them. Earlier changes to them are already in the frame and must not be repeated.
-func (x *xlate) forgetEnds() {
+func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
 		x.baseKeep[word] |= mask

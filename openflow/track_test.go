@@ -10,7 +10,7 @@ import (
 	"weft/internal/share"
 )
 
-// recircEnv is fakeEnv with a table of recirc_ids.
+// recircEnv is a fakeEnv with a RecircTable.
 type recircEnv struct {
 	*fakeEnv
 	*RecircTable
@@ -37,8 +37,8 @@ table=5,ip,actions=clone(ct(commit,nat(src=192.0.2.1-192.0.2.9:80-90,random)),3)
 table=6,ip,actions=mod_nw_src:10.9.9.9,ct(commit,nat),3,mod_nw_dst:10.8.8.8,4
 `
 
-// The translation ends at ct and goes on where it was when the further look-up
-// misses: with registers and the tunnel's fields, and with what tracking found.
+// Translation ends at ct and continues when the look-up behind it misses, with the
+// registers, the tunnel fields and the result of tracking.
 func TestTranslationGoesOnBehindCT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(trackFlows), "\n")...), newRecircEnv()
 	k := frameKey(t, "in_port=1,tcp,nw_src=10.0.0.1,tp_dst=80")
@@ -48,12 +48,12 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 		t.Fatal(FormatDatapathActions(first.Actions, nil))
 	}
 	if first.Mask[flowtable.WPort]&0xffffffff != 0xffffffff {
-		t.Fatal("the megaflow does not ask for recirc_id 0")
+		t.Fatal("the megaflow does not match recirc_id 0")
 	}
 	id := first.Actions[2].U32
 	again := p.Translate(&k, env)
 	if !reflect.DeepEqual(first, again) || env.Len() != 1 {
-		t.Fatal("the same frame goes on elsewhere")
+		t.Fatal("the same frame gets another recirc_id")
 	}
 	for _, v := range []struct{ key, actions string }{
 		{"in_port=1,tcp,nw_src=10.0.0.1,ct_state=new|trk", "ct(commit,zone=5,mark=0x1/0xffffffff,label=0x30/0xf0),2"},
@@ -69,16 +69,16 @@ func TestTranslationGoesOnBehindCT(t *testing.T) {
 	}
 	k.SetRecirc(id + 1)
 	if got := p.Translate(&k, env); FormatDatapathActions(got.Actions, nil) != "drop(table-miss)" {
-		t.Error("an unknown recirc_id goes on")
+		t.Error("translation continues for an unknown recirc_id")
 	}
-	// Another table of ids, as of the next control process, has the same ones.
+	// A new RecircTable, as in a restarted control process, gives the same ids.
 	k.SetRecirc(0)
 	if other := p.Translate(&k, newRecircEnv()); !reflect.DeepEqual(other, first) {
-		t.Error("the next process has another recirc_id")
+		t.Error("a new table gives another recirc_id")
 	}
 }
 
-// What NAT may have changed is neither set again nor taken for known.
+// Fields that NAT may have changed are neither set again nor assumed to be known.
 func TestActionsBehindNAT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(strings.NewReplacer("table=0,", "table=8,", "table=5,", "table=0,in_port=5,", "table=6,", "table=0,in_port=6,").Replace(trackFlows)), "\n")...), newRecircEnv()
 	for _, v := range []struct{ key, actions string }{
@@ -92,7 +92,7 @@ func TestActionsBehindNAT(t *testing.T) {
 	}
 }
 
-// Megaflows with ct are sound too, before it and behind it.
+// Megaflows with ct are sound too, before and behind it.
 func TestTrackedMegaflowsAreSound(t *testing.T) {
 	matches := []string{"ct_state=+trk", "ct_state=+new", "ct_state=-trk", "ct_mark=1", "ct_mark=2/2", "ct_label=4/4", "ct_zone=1", "",
 		"ip,ct_state=+est,ct_nw_src=10.0.0.0/8", "ip,ct_state=+trk-inv,ct_tp_dst=80", "reg0=1", "tcp"}
@@ -146,23 +146,23 @@ func TestTrackedMegaflowsAreSound(t *testing.T) {
 	}
 }
 
-// Ids that nobody needs are forgotten, those in use are not.
+// Collect removes unused ids and keeps those in use.
 func TestRecircTableForgets(t *testing.T) {
 	r := NewRecircTable()
 	a, _ := r.Freeze(1, &Frozen{Table: 1})
 	b, _ := r.Freeze(1, &Frozen{Table: 2})
 	r.Collect(func(uint32) bool { return false })
 	if r.Len() != 2 {
-		t.Fatal("used just now, and forgotten")
+		t.Fatal("Collect removed an id that was just used")
 	}
 	r.Collect(func(id uint32) bool { return id == b })
 	if _, ok := r.Frozen(a); ok || r.Len() != 1 {
-		t.Fatal("not forgotten")
+		t.Fatal("Collect kept an unused id")
 	}
 }
 
-// A port whose frames make an id each leaves others half of them, and some to those
-// behind it; its ids that nobody needs are given back.
+// A port whose every frame makes an id leaves half of the ids to the others, and a
+// port after these still gets some. Collect frees the ids that nobody needs.
 func TestRecircIDsAreShared(t *testing.T) {
 	r := NewRecircTable()
 	frozen := func(i int) *Frozen {
@@ -177,11 +177,11 @@ func TestRecircIDsAreShared(t *testing.T) {
 		return n
 	}
 	if n := made(1, 0); n < MaxFrozen/3 || n > MaxFrozen/2 {
-		t.Errorf("one port has %d of %d", n, MaxFrozen)
+		t.Errorf("one port has %d of %d ids", n, MaxFrozen)
 	}
 	for port := uint32(2); port < 40; port++ {
 		if n := made(port, int(port)*MaxFrozen); n < 8 {
-			t.Errorf("port %d has %d", port, n)
+			t.Errorf("port %d has %d ids", port, n)
 		}
 	}
 	if _, ok := r.Freeze(50, frozen(0)); !ok {
@@ -189,21 +189,21 @@ func TestRecircIDsAreShared(t *testing.T) {
 	}
 	used, refused := r.Shares(func(port uint32, u share.Use) {
 		if u.Guarantee != 8 || u.Used != u.Limit || u.Refused == 0 {
-			t.Errorf("port %d: %+v", port, u)
+			t.Errorf("port %d: unexpected use %+v", port, u)
 		}
 	})
 	if used > MaxFrozen || refused == 0 {
-		t.Errorf("%d used, %d refused", used, refused)
+		t.Errorf("unexpected totals: %d used, %d refused", used, refused)
 	}
 	for range 2 {
 		r.Collect(func(uint32) bool { return false })
 	}
 	if n := made(7, 0); r.Len() != n || n < MaxFrozen/3 {
-		t.Errorf("%d of %d once the others' are gone", n, r.Len())
+		t.Errorf("after the others' ids are collected, the port has %d of %d ids", n, r.Len())
 	}
 }
 
-// ct's text is read back as it was written.
+// Parsing the text of a ct action gives the same action.
 func TestCTText(t *testing.T) {
 	for _, text := range []string{
 		"ct(commit,zone=5,nat(src=10.0.0.1-10.0.0.9:100-200,persistent,random),exec(set_field:0x5->ct_mark))",
@@ -212,7 +212,7 @@ func TestCTText(t *testing.T) {
 	} {
 		list, err := ParseActions(text, nil)
 		if err != nil || FormatActions(list, nil) != text {
-			t.Errorf("%s: %s, %v", text, FormatActions(list, nil), err)
+			t.Errorf("%s: parsed and formatted as %s, error %v", text, FormatActions(list, nil), err)
 		}
 	}
 }

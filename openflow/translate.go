@@ -173,7 +173,7 @@ func (x *xlate) begin(p *Pipeline, key *flowtable.Key, env Env, hook func(TraceS
 		x.keep[i] = ^uint64(0)
 	}
 	x.keep[flowtable.WEthSrc] &^= allVLAN // the tag stack tracks these bits
-	x.keep[frames] &^= allVLAN << innerTCI
+	x.keep[wIP] &^= allVLAN << innerTCI
 	x.tags = frameTags(key)
 	x.base, x.baseKeep, x.baseTags = x.flow, x.keep, x.tags
 }
@@ -241,7 +241,7 @@ func (x *xlate) note(text string) {
 
 // Looking at the frame
 
-// ttlBits are the bits of the TTL in Flow[frames].
+// ttlBits are the bits of the TTL in Flow[wIP].
 const ttlBits = 0xff << ttlAt
 
 // look adds the bits of mask in flow[word] to the megaflow's mask.
@@ -251,7 +251,7 @@ func (x *xlate) look(word int, mask uint64) {
 		if tci := mask & allVLAN; tci != 0 {
 			x.lookTag(x.tags.at(0), uint16(tci))
 		}
-	case frames:
+	case wIP:
 		if tci := mask >> innerTCI & allVLAN; tci != 0 {
 			x.lookTag(x.tags.at(1), uint16(tci))
 		}
@@ -518,9 +518,9 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	}
 	if dst.Field == FIPTTL {
 		if dst.Bits < 8 {
-			x.look(frames, ttlBits)
+			x.look(wIP, ttlBits)
 		}
-		x.keep[frames] &^= ttlBits
+		x.keep[wIP] &^= ttlBits
 	}
 	dst.put(&x.flow, v, mask)
 	word, hi, lo := dst.words(mask)
@@ -538,17 +538,17 @@ func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {
 		return true
 	}
-	ttl := x.flow[frames] >> ttlAt & 0xff
-	if x.keep[frames]&ttlBits != 0 {
+	ttl := x.flow[wIP] >> ttlAt & 0xff
+	if x.keep[wIP]&ttlBits != 0 {
 		was := ttl + uint64(x.decs)
 		top := uint64(1) << bits.Len64(was) >> 1 // 0 for 0
 		switch {
 		case ttl > 1 && top > uint64(x.decs)+1:
-			x.wc[frames] |= top << ttlAt
+			x.wc[wIP] |= top << ttlAt
 		case ttl <= 1 && x.decs == 0:
-			x.wc[frames] |= 0xfe << ttlAt
+			x.wc[wIP] |= 0xfe << ttlAt
 		default:
-			x.wc[frames] |= ttlBits
+			x.wc[wIP] |= ttlBits
 		}
 	}
 	if ttl <= 1 {
@@ -556,10 +556,10 @@ func (x *xlate) decTTL() bool {
 		x.note("the TTL has run out")
 		return false
 	}
-	if x.keep[frames]&ttlBits != 0 {
+	if x.keep[wIP]&ttlBits != 0 {
 		x.decs++
 	}
-	x.flow[frames] -= 1 << ttlAt
+	x.flow[wIP] -= 1 << ttlAt
 	x.dirty = true
 	return true
 }

@@ -12,8 +12,8 @@ import (
 	"weft/packet"
 )
 
-// agreeing returns a key that agrees with k on mask: between random bits, one
-// flipped bit, and another frame that makes sense.
+// agreeing returns a key that agrees with k on mask. The other bits are random, have
+// one bit flipped, or come from another valid frame.
 func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
 	var o flowtable.Key
 	switch r.IntN(3) {
@@ -33,8 +33,7 @@ func agreeing(r *rand.Rand, k, mask *flowtable.Key) flowtable.Key {
 	return o
 }
 
-// TestMegaflowsAreSound: every key that agrees with a translated one on the
-// mask has the same translation.
+// Every key that agrees with a translated key on the mask has the same translation.
 func TestMegaflowsAreSound(t *testing.T) {
 	rounds := 300
 	if testing.Short() {
@@ -100,7 +99,8 @@ func keyOfText(t *testing.T, text string) flowtable.Key {
 	return k
 }
 
-// TestTranslation: flows, a frame, and the megaflow they make of it.
+// TestTranslation compares the megaflows of given flows and frames with the expected
+// ones.
 func TestTranslation(t *testing.T) {
 	tests := []struct {
 		name, flows, frame, mask, actions string
@@ -234,7 +234,7 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	}
 	hairpin := run("in_port=1,dl_src=00:00:00:00:00:03,dl_dst=00:00:00:00:00:01")
 	if hairpin.Drop != packet.DropFlow {
-		t.Errorf("a frame for its own port: %v, want %v", hairpin.Drop, packet.DropFlow)
+		t.Errorf("a frame to an address behind its own port: drop %v, want %v", hairpin.Drop, packet.DropFlow)
 	}
 	if group := run("in_port=1,dl_src=01:00:00:00:00:03,dl_dst=00:00:00:00:00:01"); group.Learn.Valid {
 		t.Errorf("a group address was learnt: %+v", group.Learn)
@@ -254,10 +254,10 @@ func TestTranslationLimits(t *testing.T) {
 	k := keyOfText(t, "in_port=1")
 	tr := p.Translate(&k, newEnv())
 	if tr.Drop != packet.DropLoop || len(tr.Actions) > flowtable.MaxActions {
-		t.Errorf("resubmits without bound: drop %v, %d actions", tr.Drop, len(tr.Actions))
+		t.Errorf("endless resubmits: drop %v, %d actions", tr.Drop, len(tr.Actions))
 	}
 	if last := tr.Actions[len(tr.Actions)-1]; last.Op != flowtable.OpDrop || len(tr.Rules) > MaxResubmits+1 {
-		t.Errorf("ends in %v after %d rules", last, len(tr.Rules))
+		t.Errorf("the translation ends in %v after %d rules", last, len(tr.Rules))
 	}
 	tags := pipelineOf(t, "actions=2,"+strings.Repeat("push_vlan:0x8100,", MaxTags)+"2")
 	if tr := tags.Translate(&k, newEnv()); tr.Drop != packet.DropNoHeadroom {
@@ -286,7 +286,7 @@ func TestTraceTellsEachStep(t *testing.T) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
 	if plain := p.Translate(&k, newEnv()); !reflect.DeepEqual(plain, traced) {
-		t.Errorf("traced %+v, not traced %+v", traced, plain)
+		t.Errorf("Trace returns %+v, Translate %+v", traced, plain)
 	}
 }
 
@@ -303,8 +303,8 @@ func BenchmarkTranslate(b *testing.B) {
 	}
 }
 
-// TestTranslateIsForReaders runs translations side by side, for the race
-// detector, and checks that they do not mix.
+// TestTranslateIsForReaders runs translations concurrently, for the race detector,
+// and checks that their results are independent.
 func TestTranslateIsForReaders(t *testing.T) {
 	p := pipelineOf(t, "actions=mod_vlan_vid:3,flood,resubmit(,1)", "table=1,ip,actions=dec_ttl,2")
 	env := newEnv()

@@ -91,7 +91,7 @@ type macs struct {
 }
 
 // maxMACs bounds the learnt addresses; at the limit the port that has most gives up its
-// own, see openflow/macshare.go.
+// own, see openflow/macquota.go.
 const maxMACs = 65536
 
 func newMACs() *macs {

@@ -6,70 +6,73 @@ import (
 	"slices"
 )
 
-// What one port may take of the table, so that addresses made up on it push out none
-// of the others' and cost control a bounded part of its time:
+// Quotas. An attacker that makes up addresses on one port must not displace those of
+// other ports, and may cost control only a bounded part of its time:
 //
-//   - at most half of the table (PortLimit): then its own make room;
-//   - in a full table the port that has most makes room, so that no port with at most
-//     Guarantee addresses loses one;
-//   - of a port with several remotes, the remote that has most makes room;
-//   - learnRate new addresses a second by port, or by remote.
+//   - A port has at most half of the table (PortLimit). At that limit it loses its own
+//     addresses.
+//   - In a full table the port with the most addresses loses one. A port with at most
+//     Guarantee addresses therefore loses none.
+//   - On a port with several remotes, the remote with the most addresses loses one.
+//   - A place may add learnRate new addresses a second.
 const (
-	// macPorts is the number of ports that a guarantee is for, the most there are.
+	// macPorts is the maximum number of ports, which the guarantee is computed for.
 	macPorts = 1024
-	// learnBurst new addresses of one place are learnt at once, and learnRate a second.
-	// Further ones are not learnt until later frames; frames to them are flooded.
+	// A place may add learnBurst new addresses at once, and learnRate a second on
+	// average. Further addresses are learnt from later frames; until then frames to
+	// them are flooded.
 	learnBurst = 8192
 	learnRate  = 2000
-	// remotesRate is how many remotes at full rate a port's rate is for, all together.
+	// remotesRate is the rate of a port, as a multiple of the rate of one remote.
 	remotesRate = 4
-	// maxMACHolders is the number of remotes of a port that are told apart, the most
-	// that a port names. Further ones, which only a multicast group has, count as one.
+	// maxMACHolders bounds the remotes of a port that are told apart; a port names at
+	// most as many. Only a multicast group can have more; these count as one.
 	maxMACHolders = 256
 )
 
-// macPort is what the table knows of a port.
+// macPort is the table's state of a port.
 type macPort struct {
 	no      uint32
-	count   int // of its holders together
+	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
-	rate    bucket // of new addresses, of all remotes
+	rate    bucket // limits new addresses of all remotes together
 	moves   bucket
 	refused MACRefusals
 }
 
-// macHolder is the addresses behind one remote of a port, by when they were seen; of a
-// port without remotes, all of them.
+// macHolder lists the addresses behind one remote of a port, by the time they were
+// last seen. A port without remotes has one holder.
 type macHolder struct {
 	remote         netip.Addr
 	port           *macPort
 	count          int
 	oldest, newest *macEntry
-	rate           bucket // of new addresses
+	rate           bucket // limits new addresses
 }
 
-// MACRefusals counts what was not learnt of a port's frames, by reason.
+// MACRefusals counts refusals to learn from a port's frames, by reason.
 type MACRefusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
-	Moves    uint64 // the address is alive elsewhere, and moved too often
-	Rate     uint64 // more new addresses than learnRate
+	Moves    uint64 // the address is alive at another place and moved too often
+	Rate     uint64 // new addresses exceeded learnRate
 }
 
-// MACShare is a port's part of the table.
+// MACShare is a port's use of the table.
 type MACShare struct {
 	Port    uint32
 	Used    int
 	Refused MACRefusals
 }
 
-// Guarantee is the number of addresses that a port keeps whatever others learn.
+// Guarantee returns the number of addresses that a port keeps whatever other ports
+// learn.
 func (t *MACTable) Guarantee() int { return t.limit / macPorts }
 
-// PortLimit is the most addresses that one port has.
+// PortLimit returns the maximum number of addresses of one port.
 func (t *MACTable) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares lists the ports that have learnt anything, by number.
+// Shares returns the use of each port that has learnt an address, by port number.
 func (t *MACTable) Shares() []MACShare {
 	list := make([]MACShare, 0, len(t.ports))
 	for no, p := range t.ports {
@@ -90,7 +93,8 @@ func (t *MACTable) portOf(no uint32) *macPort {
 	return p
 }
 
-// holder is that of a remote. Empty ones make room where there are too many.
+// holder returns the holder of a remote. If there are too many holders, it removes an
+// empty one.
 func (p *macPort) holder(remote netip.Addr) *macHolder {
 	if h := p.holders[remote]; h != nil {
 		return h
@@ -111,12 +115,14 @@ func (p *macPort) holder(remote netip.Addr) *macHolder {
 	return h
 }
 
-// learns takes a new address from the rates of the place.
+// learns reports whether the rates of the place and its port allow a new address, and
+// counts it.
 func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 	return h.rate.take(nowNS) && p.rate.take(nowNS)
 }
 
-// heaviest is the holder that has most: of equals, the one that comes first.
+// heaviest returns the holder with the most addresses; among equals the one with the
+// lowest remote.
 func (p *macPort) heaviest() (most *macHolder) {
 	for _, h := range p.holders {
 		if most == nil || h.count > most.count || h.count == most.count && h.remote.Less(most.remote) {
@@ -126,7 +132,8 @@ func (p *macPort) heaviest() (most *macHolder) {
 	return most
 }
 
-// makeRoom removes an address if a new one of the port has no room.
+// makeRoom removes an address if the table or the port's quota has no room for a new
+// one of the port.
 func (t *MACTable) makeRoom(own *macPort) {
 	if own.count >= t.PortLimit() {
 		t.remove(own.heaviest().oldest)
@@ -144,7 +151,7 @@ func (t *MACTable) makeRoom(own *macPort) {
 	t.remove(most.heaviest().oldest)
 }
 
-// link makes e the newest of its place on p.
+// link appends e to the list of its place on p, as the most recently seen.
 func (t *MACTable) link(e *macEntry, p *macPort) {
 	h := p.holder(e.remote)
 	e.holder, e.older, e.newer = h, h.newest, nil
@@ -174,13 +181,13 @@ func (t *MACTable) unlink(e *macEntry) {
 	h.port.count--
 }
 
-// bucket is a rate: perSecond on average, burst at once.
+// bucket is a token bucket: perSecond on average, burst at once.
 type bucket struct {
 	perSecond, burst uint64
-	usedNS           uint64 // the time by which all that was taken is paid for
+	usedNS           uint64 // time at which the tokens taken so far are refilled
 }
 
-// take reports whether one more is within the rate at nowNS.
+// take takes a token at nowNS. It reports false if the rate is exceeded.
 func (b *bucket) take(nowNS uint64) bool {
 	step := 1_000_000_000 / b.perSecond
 	due := max(b.usedNS, nowNS) + step

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Attack 10: addresses made up on one port, or behind one remote, push out none of the
-// others', and are learnt at a bounded rate.
+// Attack 10: made-up addresses on one port, or behind one remote, do not displace
+// those of others, and are learnt at a bounded rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
 	tab := NewMACTable(limit, 0)
@@ -30,7 +30,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		for i := range uint64(victims) {
 			for _, mac := range []uint64{i, 100 + i} {
 				if _, ok := tab.Lookup(5, 0, mac); !ok {
-					t.Fatalf("%s: address %d is gone", when, mac)
+					t.Fatalf("%s: address %d was displaced", when, mac)
 				}
 			}
 		}
@@ -47,11 +47,11 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	}
 	for _, s := range tab.Shares() {
 		if s.Used > tab.PortLimit() {
-			t.Errorf("port %d has %d", s.Port, s.Used)
+			t.Errorf("port %d has %d addresses", s.Port, s.Used)
 		}
-		// 4 s at learnRate and a burst are learnt.
+		// At most 4 s of learnRate and one burst are learnt.
 		if want := 400_000 - 5*learnRate - learnBurst; s.Port != 1 && s.Refused.Rate < uint64(want) {
-			t.Errorf("port %d was refused %d, want %d", s.Port, s.Refused.Rate, want)
+			t.Errorf("port %d was refused %d addresses, want %d", s.Port, s.Refused.Rate, want)
 		}
 	}
 	learn(4, "", 777)
@@ -62,11 +62,11 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		}
 	}
 	if tab.Forget(2); tab.Shares()[1].Port == 2 {
-		t.Error("a port that is gone has a share")
+		t.Error("a forgotten port is still in Shares")
 	}
 }
 
-// Remotes that nobody has named take bounded memory.
+// Remotes that are not configured take a bounded amount of memory.
 func TestInventedRemotesAreOne(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	for i := range 10_000 {
@@ -81,7 +81,7 @@ func TestInventedRemotesAreOne(t *testing.T) {
 	}
 }
 
-// What hosts say of IP addresses has the same shares.
+// The same quotas apply to announced IP addresses.
 func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
 	n := newNeighbours(64)
 	ip := func(i int) neighbourKey {
@@ -96,10 +96,10 @@ func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
 	}
 	for i := range 10 {
 		if mac, ok := n.find(ip(i)); !ok || mac != 1 {
-			t.Errorf("%d: %v", i, ok)
+			t.Errorf("neighbour %d: known is %v", i, ok)
 		}
 	}
 	if len(n.entries) != 64 {
-		t.Errorf("%d entries", len(n.entries))
+		t.Errorf("unexpected number of entries: %d", len(n.entries))
 	}
 }
