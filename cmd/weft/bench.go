@@ -2,8 +2,8 @@ package main
 
 import "github.com/spf13/cobra"
 
-const benchHelp = `Measures: what a path carries, and where its time goes. make bench runs the
-comparisons with other switches.`
+const benchHelp = `Measures the throughput and latency of a path, and where its time goes. make bench
+runs the comparisons with other switches.`
 
 // benchVerb returns the verb bench, whose sub-verbs measure.
 func (c *command) benchVerb() *cobra.Command {

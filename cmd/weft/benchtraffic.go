@@ -14,13 +14,13 @@ import (
 	"weft/bench/traffic"
 )
 
-const benchServerHelp = `Answers weft bench client: several at a time, until Ctrl-C.
+const benchServerHelp = `Answers weft bench client, several clients at a time, until Ctrl-C.
 
-Data takes the way of the client's connection, on ports of the system's choice.
-With --raw LINK it serves raw frames too: on a device, or on a vhost-user port of
-a switch, named by the path of its socket, whose guest the server is then. With
---orders it may be a client itself, of whatever server a client with --from asks
-for; over vsock and unix sockets it always may.`
+Data takes the path of the client's connection, on ports that the system chooses.
+With --raw LINK the server also serves raw frames. LINK is a device, or the path of
+the socket of a switch's vhost-user port, whose guest the server then is.
+A client with --from asks the server to be a client itself. Over vsock and unix
+sockets the server always does so, over the network only with --orders.`
 
 func (c *command) benchServerVerb() *cobra.Command {
 	var listen []string
@@ -28,9 +28,9 @@ func (c *command) benchServerVerb() *cobra.Command {
 	server := &traffic.Server{}
 	verb := &cobra.Command{Use: "server", Short: "answer weft bench client", Long: benchServerHelp, Args: words(0, 0)}
 	verb.Flags().IntVarP(&port, "port", "p", traffic.DefaultPort, "TCP port to listen on")
-	verb.Flags().StringArrayVar(&listen, "listen", nil, "listen there instead: ADDRESS:PORT, unix:PATH or vsock:PORT; may be repeated")
+	verb.Flags().StringArrayVar(&listen, "listen", nil, "address to listen on instead: ADDRESS:PORT, unix:PATH or vsock:PORT; may be repeated")
 	verb.Flags().StringVar(&server.Link, "raw", "", "serve raw frames on this device, or vhost-user socket (with a slash)")
-	verb.Flags().BoolVar(&server.Orders, "orders", false, "be a client for whoever asks over the network")
+	verb.Flags().BoolVar(&server.Orders, "orders", false, "be a client if a peer asks over the network")
 	verb.RunE = func(cmd *cobra.Command, _ []string) error {
 		if server.Link != "" {
 			if err := traffic.CheckLink(server.Link); err != nil {
@@ -69,27 +69,28 @@ func serveTraffic(errs io.Writer, server *traffic.Server, listen []string) error
 	return nil
 }
 
-const benchClientHelp = `Measures against weft bench server at HOST: what arrives, at which rate, how late.
+const benchClientHelp = `Measures against weft bench server at HOST: amount, rate, loss and latency.
 
   weft bench client HOST                      one TCP stream, 10 s
   weft bench client HOST -u -b 1G -P 4        four UDP streams of 1 Gbit/s each
-  weft bench client HOST -u --size imix -b 0  datagrams as frames of mixed sizes, without limit
+  weft bench client HOST -u --size imix -b 0  UDP frames of mixed sizes, no rate limit
   weft bench client HOST -R                   the server sends
-  weft bench client HOST --rr                 a request, its response, the next
+  weft bench client HOST --rr                 requests and responses, one at a time
   weft bench client HOST --crr                a connection for each request
   weft bench client HOST --raw eth0 --rate 100000
-                                              raw frames, the server with --raw too
+                                              raw frames; the server needs --raw, too
   weft bench client HOST --raw /run/vm1.sock  as the guest of a vhost-user port
   weft bench client HOST --from vsock:3:5210  from the server in the guest of that CID
 
-HOST may be HOST:PORT, unix:PATH or vsock:CID:PORT; the last two carry raw frames'
-measurements, and orders (--from), not TCP and UDP. Raw frames are UDP between
-198.18.0.1 and .2; --flows varies their ports. Frame sizes are without checksum.
+HOST may be HOST:PORT, unix:PATH or vsock:CID:PORT. unix and vsock carry raw
+frames' measurements and the requests of --from, but no TCP and UDP streams. Raw
+frames are UDP between 198.18.0.1 and 198.18.0.2; --flows varies their ports. Frame
+sizes do not include the Ethernet checksum.
 
-Frames are numbered and stamped, so that loss, reordering and repetition are
-exact. The one-way latency is so where both ends are on one machine; otherwise the
-clocks are compared first, and the error is said. With a rate, requests are timed
-from when they were due.`
+Frames have numbers and times, so the counts of lost, reordered and duplicate frames
+are exact. The one-way latency is exact if both ends are on one machine. Otherwise
+the ends compare their clocks first, and the result shows the error. With a rate,
+the latency of a request counts from the time at which it was due.`
 
 type benchClient struct {
 	traffic.Client
@@ -112,18 +113,18 @@ func (c *command) benchClientVerb() *cobra.Command {
 	f.StringVarP(&b.bitrate, "bitrate", "b", "", "bits a second of each stream, with K, M or G; 0: no limit (default: 1M for UDP and raw streams)")
 	f.Float64Var(&b.spec.PerSecond, "rate", 0, "frames, blocks or requests a second of each stream; 0: no limit")
 	f.StringVarP(&b.length, "length", "l", "", "bytes of a block (TCP), datagram or request, with K or M")
-	f.StringVar(&b.size, "size", "", "bytes of a frame (UDP, raw): 64, 1514, 64:7,590:4,1514:1 or imix, which is that")
+	f.StringVar(&b.size, "size", "", "bytes of a frame (UDP, raw): 64, 1514, 64:7,590:4,1514:1 or imix (the same)")
 	f.IntVar(&b.spec.Response, "response", 0, "bytes of a response; 0: as long as the request")
-	f.IntVarP(&b.spec.Streams, "parallel", "P", 1, "streams")
+	f.IntVarP(&b.spec.Streams, "parallel", "P", 1, "number of streams")
 	f.Float64VarP(&b.spec.Seconds, "time", "t", 10, "seconds to measure")
-	f.Float64VarP(&b.spec.Warmup, "warmup", "O", 0, "seconds before that, which do not count")
-	f.Uint64VarP(&b.spec.Count, "count", "k", 0, "end each stream after so many blocks, frames or requests")
+	f.Float64VarP(&b.spec.Warmup, "warmup", "O", 0, "seconds of warm-up before the measurement")
+	f.Uint64VarP(&b.spec.Count, "count", "k", 0, "end each stream after this number of blocks, frames or requests")
 	f.BoolVarP(&b.spec.Reverse, "reverse", "R", false, "the server sends")
-	f.IntVar(&b.spec.Flows, "flows", 1, "UDP port pairs of raw frames")
+	f.IntVar(&b.spec.Flows, "flows", 1, "number of UDP port pairs of raw frames")
 	f.StringVarP(&b.buffer, "window", "w", "", "bytes of socket buffers, with K or M")
 	f.Float64VarP(&b.interval, "interval", "i", 1, "seconds between lines of progress; 0: none")
 	f.IntVarP(&b.port, "port", "p", traffic.DefaultPort, "the server's port")
-	f.StringVar(&b.From, "from", "", "have this server be the client, see HOST")
+	f.StringVar(&b.From, "from", "", "make this server the client; syntax as for HOST")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := b.read(cmd, args[0]); err != nil {
 			return err

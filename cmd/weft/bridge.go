@@ -55,7 +55,7 @@ func ofctlHabits(root *cobra.Command) {
 		if run == nil || !slices.Contains(ofctlVerbs, verb.Name()) {
 			continue
 		}
-		verb.Flags().VarP(protocols{}, "protocols", "O", "as ovs-ofctl has it; any OpenFlow version will do")
+		verb.Flags().VarP(protocols{}, "protocols", "O", "accepted for ovs-ofctl's sake; any OpenFlow version works")
 		verb.RunE = func(cmd *cobra.Command, args []string) error {
 			err := run(cmd, args)
 			var usage *usageError

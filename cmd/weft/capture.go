@@ -17,26 +17,26 @@ import (
 	"weft/internal/safepath"
 )
 
-const captureHelp = `Shows the frames that a port receives and sends or, for drops, those that are
-dropped, each with what became of it: where it was sent, or why it was dropped.
+const captureHelp = `Shows the frames that a port receives and sends, or with drops the dropped frames.
+Each frame has its verdict: its outputs, or the reason of the drop.
 
-Without -w it prints a line a frame; with -w it writes pcapng, which Wireshark
-opens: interfaces are ports, and the comment of a packet has the verdict. Frames
-are as they came in and as they go out: on an uplink with the tunnel's headers,
-on a vxlan port without. Nothing waits for a capture: frames that it could not
-take are counted, not shown. It ends with -c frames, or Ctrl-C.`
+Without -w it prints a line for each frame. With -w it writes pcapng for Wireshark:
+interfaces are ports, and the comment of a packet has the verdict. An uplink shows
+frames with the tunnel's headers, a vxlan port without. A capture never delays
+traffic: it counts the frames that it misses. It ends after -c frames, or with
+Ctrl-C.`
 
 func (c *command) captureVerb() *cobra.Command {
 	var file string
 	var r api.CaptureRequest
 	verb := &cobra.Command{
-		Use: "capture PORT|drops", Short: "show the frames of a port, or those dropped, as pcapng or a line each",
+		Use: "capture PORT|drops", Short: "show the frames of a port, or dropped frames, as pcapng or a line each",
 		Long: captureHelp, Args: words(1, 1),
 	}
 	verb.Flags().StringVarP(&file, "write", "w", "", "write pcapng to a file, or - for standard output")
-	verb.Flags().IntVarP(&r.Limit, "count", "c", 0, "end after that many frames")
-	verb.Flags().IntVarP(&r.Snap, "snap", "s", 0, "take no more than that many bytes of a frame")
-	verb.Flags().StringVar(&r.Port, "port", "", "with drops: only those of this port")
+	verb.Flags().IntVarP(&r.Limit, "count", "c", 0, "end after this number of frames")
+	verb.Flags().IntVarP(&r.Snap, "snap", "s", 0, "capture at most this number of bytes of a frame")
+	verb.Flags().StringVar(&r.Port, "port", "", "with drops: only this port's drops")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case r.Limit < 0 || r.Snap < 0:

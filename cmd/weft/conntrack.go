@@ -18,8 +18,8 @@ import (
 // arguments and output, and ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
 	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 4)}
-	more := dump.Flags().BoolP("more", "m", false, "with number and status")
-	statistics := dump.Flags().BoolP("statistics", "s", false, "with what is left of the timeout")
+	more := dump.Flags().BoolP("more", "m", false, "with number and status of each")
+	statistics := dump.Flags().BoolP("statistics", "s", false, "with the remaining timeout")
 	dump.RunE = func(_ *cobra.Command, args []string) error {
 		client, err := c.client()
 		if err != nil {
@@ -28,25 +28,25 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 		return client.Connections(c.out, api.DumpConntrack{Args: noDatapath(args), More: *more, Statistics: *statistics, JSON: c.json})
 	}
 	stats := &cobra.Command{Use: "ct-stats-show [zone=N]", Short: "print the number of connections by protocol", Args: words(0, 2)}
-	states := stats.Flags().BoolP("more", "m", false, "by state too")
+	states := stats.Flags().BoolP("more", "m", false, "also by state")
 	stats.RunE = func(_ *cobra.Command, args []string) error { return c.ctStats(args, *states) }
-	timeout := &cobra.Command{Use: "ct-timeout [zone=N] [NAME=SECONDS...]", Short: "print or set the timeouts of a zone, or of all others", Args: words(0, -1)}
-	reset := timeout.Flags().Bool("reset", false, "take the defaults again")
+	timeout := &cobra.Command{Use: "ct-timeout [zone=N] [NAME=SECONDS...]", Short: "print or set the timeouts of a zone, or of all zones without their own", Args: words(0, -1)}
+	reset := timeout.Flags().Bool("reset", false, "restore the defaults")
 	timeout.RunE = func(_ *cobra.Command, args []string) error { return c.ctTimeout(args, *reset) }
 	return []*cobra.Command{
 		dump, stats, timeout,
-		{Use: "flush-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "end connections: all, or those of a zone and of original and reply tuple", Args: words(0, 4), RunE: c.flushConntrack},
+		{Use: "flush-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone and an original and reply tuple", Args: words(0, 4), RunE: c.flushConntrack},
 		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
-		{Use: "ct-get-maxconns", Short: "print how many connections there can be", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
-		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: to the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
-		{Use: "ct-get-tcp-seq-chk", Short: "tell whether TCP sequence numbers are checked", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string {
+		{Use: "ct-get-maxconns", Short: "print the largest number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
+		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
+		{Use: "ct-get-tcp-seq-chk", Short: "print whether TCP sequence numbers are checked", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string {
 			return "TCP sequence checking: " + map[bool]string{true: "enabled", false: "disabled"}[s.SequenceChecks]
 		})},
 		{Use: "ct-enable-tcp-seq-chk", Short: "check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(true)},
 		{Use: "ct-disable-tcp-seq-chk", Short: "do not check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(false)},
-		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones; 0: not at all", Args: words(1, -1), RunE: c.ctSetLimits},
-		{Use: "ct-del-limits zone=N[,N...]", Short: "have the default limit apply to zones", Args: words(1, 2), RunE: c.ctDelLimits},
-		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print limits and counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
+		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones; 0: no limit", Args: words(1, -1), RunE: c.ctSetLimits},
+		{Use: "ct-del-limits zone=N[,N...]", Short: "remove the limits of zones; the default limit applies", Args: words(1, 2), RunE: c.ctDelLimits},
+		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print the limits and connection counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
 	}
 }
 

@@ -17,15 +17,15 @@ const exitDiffer = 2
 // errDiffer makes diff-flows end with exitDiffer and without a message.
 var errDiffer = errors.New("the flows differ")
 
-const diffHelp = `Prints the flows in which two files differ: - before those of the first, +
-before those of the second. With one file, those of the switch come first: what
-replace-flows would take away and add.
+const diffHelp = `Prints the differences between the flows of two files: "-" marks flows of the first
+file, "+" flows of the second. With one file, the switch's flows take the place of
+the first file: the output is what replace-flows would delete and add.
 
-Exit status: 0 if nothing differs, 2 if something does, 1 if it cannot be told.`
+Exit status: 0 if the flows are equal, 2 if they differ, 1 on an error.`
 
 func (c *command) diffVerb() *cobra.Command {
 	return c.showsPorts(&cobra.Command{
-		Use: "diff-flows FILE|- [FILE]", Short: "print how the flows of a file differ from the switch's, or another's",
+		Use: "diff-flows FILE|- [FILE]", Short: "print the differences between a file's flows and the switch's, or another file's",
 		Long: diffHelp, Args: words(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error { return c.diffFlows(args) },
 	})

@@ -8,9 +8,9 @@ import (
 )
 
 const dumpFlowsHelp = `Prints the flows that MATCH selects (fields, table, cookie=VALUE/MASK, out_port), or
-all, by table and falling priority, in ovs-ofctl's format, which the verbs that
-take flows read back. --sort and --rsort sort by priority or a field, and may be
-given several times; flows that do not match the field come last.`
+all flows, by table and descending priority. The format is ovs-ofctl's; the verbs
+that take flows can read it. --sort and --rsort sort by priority or by a field and
+may be repeated. Flows that do not match the field come last.`
 
 // sortFlag collects the values of --sort and --rsort in their order.
 type sortFlag struct {

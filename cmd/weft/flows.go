@@ -12,25 +12,25 @@ import (
 	"weft/api"
 )
 
-const addFlowHelp = `FLOW is ovs-ofctl's: settings and a match, then actions=ACTION[,ACTION...].
+const addFlowHelp = `FLOW has ovs-ofctl's syntax: settings and a match, then actions=ACTION[,ACTION...].
 
 Settings: table, priority, cookie, idle_timeout, hard_timeout, importance,
   send_flow_rem, check_overlap, reset_counts, no_packet_counts, no_byte_counts.
-Match: the fields of ovs-fields(7) but for MPLS, NSH, conj_id, packet_type and the
-  like; masks and prerequisites as it says.
-Actions, as ovs-actions(7) has them: a port, output, all, flood, local, in_port,
+Match: the fields of ovs-fields(7) except MPLS, NSH, conj_id, packet_type and a few
+  others, with its masks and prerequisites.
+Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port,
   normal, drop; set_field, load, move, the mod_ actions, push_vlan, strip_vlan,
   dec_ttl, set_tunnel; resubmit, goto_table, clone, write_actions, clear_actions,
   write_metadata; group, meter, ct, ct_clear, learn (with fin_idle_timeout and
   fin_hard_timeout), controller, note; and
-  fin_timeout(idle_timeout=N,hard_timeout=N): once a FIN or RST of TCP has passed,
-  the flow's timeouts are N seconds at most.
+  fin_timeout(idle_timeout=N,hard_timeout=N): after a FIN or RST of TCP the
+  flow's timeouts are at most N seconds.
 
-With - the lines of standard input are flows, all of which are added or none.`
+With - each line of standard input is a flow. If a line is wrong, no flow is added.`
 
 func (c *command) flowVerbs() []*cobra.Command {
 	add := &cobra.Command{
-		Use: "add-flow FLOW|-", Short: "add a flow, or replace that of the same match and priority", Long: addFlowHelp, Args: words(1, 1),
+		Use: "add-flow FLOW|-", Short: "add a flow, or replace the one with the same match and priority", Long: addFlowHelp, Args: words(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return c.changeBy("add", args[0]) },
 	}
 	addAll := &cobra.Command{
@@ -38,7 +38,7 @@ func (c *command) flowVerbs() []*cobra.Command {
 		RunE: c.fileVerb("add"),
 	}
 	replace := &cobra.Command{
-		Use: "replace-flows FILE|-", Short: "make the flows of a file all there are; those that stay go on counting", Args: words(1, 1),
+		Use: "replace-flows FILE|-", Short: "make the flows of a file the only flows; unchanged flows keep their counters", Args: words(1, 1),
 		RunE: c.fileVerb("replace"),
 	}
 	mod := &cobra.Command{
@@ -54,16 +54,16 @@ func (c *command) flowVerbs() []*cobra.Command {
 	delStrict := strictFlag(del)
 	del.RunE = func(_ *cobra.Command, args []string) error { return c.delFlows(args, *delStrict) }
 	for _, verb := range []*cobra.Command{add, addAll, replace, mod, del} {
-		verb.Flags().Bool("bundle", false, "as ovs-ofctl has it: everything or nothing, which weft's changes always are")
+		verb.Flags().Bool("bundle", false, "accepted for ovs-ofctl's sake: weft always applies all changes or none")
 	}
 	return []*cobra.Command{
 		add, addAll, replace, mod, del, c.diffVerb(), c.dumpFlowsVerb(),
 		{
-			Use: "dump-aggregate [MATCH]", Short: "print the sums over the flows a match selects", Args: words(0, 1),
+			Use: "dump-aggregate [MATCH]", Short: "print the summed counters of the flows a match selects", Args: words(0, 1),
 			RunE: c.dumpAggregate,
 		},
 		c.showsPorts(&cobra.Command{
-			Use: "dump-megaflows", Short: "print what the workers' caches hold, with statistics", Args: words(0, 0),
+			Use: "dump-megaflows", Short: "print the entries of the workers' caches, with statistics", Args: words(0, 0),
 			RunE: c.dumpMegaflows,
 		}),
 	}

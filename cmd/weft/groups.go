@@ -34,7 +34,7 @@ func (c *command) tableVerbs() []*cobra.Command {
 		}}
 	}
 	mod := verb("mod-group GROUP", "modify", "replace a group", 1, groups)
-	mayCreate := mod.Flags().Bool("may-create", false, "add the group if there is none")
+	mayCreate := mod.Flags().Bool("may-create", false, "add the group if it does not exist")
 	mod.RunE = func(_ *cobra.Command, args []string) error {
 		op := "modify"
 		if *mayCreate {
@@ -47,12 +47,12 @@ func (c *command) tableVerbs() []*cobra.Command {
 		file("add-groups FILE|-", "add the groups of a file, all or none", groups), mod,
 		verb("del-groups [group_id=N]", "delete", "delete a group, or all, and the flows that name it", 0, groups),
 		c.showsPorts(&cobra.Command{Use: "dump-groups [group_id=N]", Short: "print the groups", Args: words(0, 1), RunE: c.dumpGroups}),
-		{Use: "dump-group-stats [group_id=N]", Short: "print what groups and their buckets have counted", Args: words(0, 1), RunE: c.groupStats},
+		{Use: "dump-group-stats [group_id=N]", Short: "print the counters of groups and their buckets", Args: words(0, 1), RunE: c.groupStats},
 		verb("add-meter METER", "add", "add a meter: meter=N,kbps|pktps[,burst],bands=type=drop,rate=R[,burst_size=B]", 1, meters),
 		verb("mod-meter METER", "modify", "replace a meter", 1, meters),
 		verb("del-meters [meter=N]", "delete", "delete a meter, or all, and the flows that name it", 0, meters),
 		{Use: "dump-meters [meter=N]", Short: "print the meters", Args: words(0, 1), RunE: c.dumpMeters},
-		{Use: "meter-stats [meter=N]", Short: "print what meters have counted and dropped", Args: words(0, 1), RunE: c.meterStats},
+		{Use: "meter-stats [meter=N]", Short: "print the counters and drops of meters", Args: words(0, 1), RunE: c.meterStats},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // verb.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [VERB...]", Short: "print what a verb does, and its options", Args: cobra.ArbitraryArgs,
+		Use: "help [VERB...]", Short: "explain a verb and its options", Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			verb, rest, err := root.Find(args)
 			if err != nil {

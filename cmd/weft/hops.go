@@ -6,17 +6,16 @@ import (
 	"weft/bench/hops"
 )
 
-const hopsHelp = `Tells where a frame's time goes. It reads recordings of the kernel, function_graph
-traces or perf's call graphs (perf report --stdio, or what its browser prints),
-gives each function's own time to one hop of the frame's way, and prints a bar a
-hop; the hops add up to the recording's own total. Functions that the table of
-hops (bench/hops/hops.txt) does not have are named under "unknown". Without a
-RECORDING it shows those that come with it, of the path that Weft takes over.
+const hopsHelp = `Shows where a frame's time goes. It reads recordings of the kernel: function_graph
+traces, or perf's call graphs (perf report --stdio, or the output of its browser). It
+assigns each function's own time to one hop of the frame's path and prints a bar for
+each hop. The sum of the hops is the recording's total. Functions that the table of
+hops (bench/hops/hops.txt) lacks are listed under "unknown". Without a RECORDING it
+shows built-in recordings of the kernel path that Weft replaces.
 
---each has a bar for each outermost call instead of one for all.
---record FUNCTION,... -- COMMAND first records, with the kernel's function_graph,
-what runs below these functions while the command does, into the one RECORDING
-before the --.`
+--each prints a bar for each outermost call instead of one for all.
+--record FUNCTION,... RECORDING -- COMMAND runs COMMAND and first records the calls
+below these functions into RECORDING, with the kernel's function_graph tracer.`
 
 // hopsOptions are the options that make and show ledgers of hops.
 type hopsOptions struct {
@@ -29,11 +28,11 @@ type hopsOptions struct {
 func (c *command) benchHopsCommand() *cobra.Command {
 	var o hopsOptions
 	verb := &cobra.Command{
-		Use: "hops [RECORDING...]", Short: "tell where a frame's time goes, hop by hop", Long: hopsHelp, Args: cobra.ArbitraryArgs,
+		Use: "hops [RECORDING...]", Short: "show where a frame's time goes, hop by hop", Long: hopsHelp, Args: cobra.ArbitraryArgs,
 	}
-	verb.Flags().StringSliceVar(&o.record, "record", nil, "record below these functions first")
-	verb.Flags().IntVar(&o.top, "top", 0, "functions to print of each hop")
-	verb.Flags().BoolVar(&o.each, "each", false, "a bar for each outermost call")
+	verb.Flags().StringSliceVar(&o.record, "record", nil, "first record the calls below these functions")
+	verb.Flags().IntVar(&o.top, "top", 0, "number of functions to print for each hop")
+	verb.Flags().BoolVar(&o.each, "each", false, "print a bar for each outermost call")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		files, run := args, []string(nil)
 		if at := cmd.ArgsLenAtDash(); at >= 0 {

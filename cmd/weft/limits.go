@@ -9,17 +9,17 @@ import (
 	"weft/api"
 )
 
-const showLimitsHelp = `Prints the use of everything that ports, zones, VNIs and clients share.
+const showLimitsHelp = `Prints the use of every resource that ports, zones, VNIs and clients share.
 
-GUARANTEED is the part that others cannot take. LIMIT is the most that the holder may
-have at the moment. REFUSED counts requests for more since the daemon started, EVICTED
-entries of the holder that made room for others or for its own. With PORT, only the rows
-that this port holds.`
+GUARANTEED is the amount reserved for the holder. LIMIT is the largest amount that the
+holder may have now. REFUSED counts the holder's refused requests since the daemon
+started. EVICTED counts the holder's entries that were evicted for new ones, its own or
+others'. With PORT, only this port's rows are printed.`
 
 // showLimitsVerb returns the verb show limits.
 func (c *command) showLimitsVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "limits [PORT]", Short: "print what is shared, its use and its limits", Long: showLimitsHelp, Args: words(0, 1),
+		Use: "limits [PORT]", Short: "print shared resources, their use and limits", Long: showLimitsHelp, Args: words(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			client, err := c.client()
 			if err != nil {

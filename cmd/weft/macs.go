@@ -11,8 +11,8 @@ import (
 // are those of ovs-appctl(8).
 func (c *command) macVerbs() []*cobra.Command {
 	return []*cobra.Command{
-		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learnt", Args: words(0, 0), RunE: c.fdbShow}),
-		{Use: "fdb-flush [PORT]", Short: "forget the addresses learnt on a port, or on all", Args: words(0, 1), RunE: c.fdbFlush},
+		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learned", Args: words(0, 0), RunE: c.fdbShow}),
+		{Use: "fdb-flush [PORT]", Short: "delete the addresses learned on a port, or on all ports", Args: words(0, 1), RunE: c.fdbFlush},
 	}
 }
 

@@ -95,8 +95,8 @@ func (c *command) client() (*api.Client, error) {
 
 // showsPorts adds ovs-ofctl's options --names and --no-names to a verb.
 func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
-	verb.Flags().Bool("names", false, "ports by name, as weft shows them")
-	verb.Flags().BoolVar(&c.numbers, "no-names", false, "ports by number")
+	verb.Flags().Bool("names", false, "show ports by name (default)")
+	verb.Flags().BoolVar(&c.numbers, "no-names", false, "show ports by number")
 	verb.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("names") && cmd.Flags().Changed("no-names") {
 			return usagef("--names and --no-names: expected one of them")
@@ -109,7 +109,7 @@ func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weft",
-		Short:         "ports and flows of the weft switch",
+		Short:         "manage the ports and flows of the weft switch",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,7 +14,7 @@ func (c *command) modTableVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{
 			Use:   "mod-table TABLE|all evict|noevict|limit:N ...",
-			Short: "bound a flow table: how many flows it takes, and whether less important ones make room",
+			Short: "set the limit of a flow table, and whether a full table evicts less important flows",
 			Args:  words(2, 3), RunE: c.modTable,
 		},
 		{Use: "dump-tables", Short: "print the flow tables that have flows or settings", Args: words(0, 0), RunE: c.dumpTables},

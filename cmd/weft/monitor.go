@@ -8,12 +8,12 @@ import (
 	"weft/api"
 )
 
-const monitorHelp = `Prints changes of the flow tables (added, modified, deleted, expired, with the
-reason and the flow's last counts) and of the ports (added, deleted, and their
-state), as they happen, until Ctrl-C. MATCH selects flows as in dump-flows.
-With --connections, those of ct() that begin (new), change state or mark (update)
-or end (destroy, with the reason), up to 50,000 a second; --zone and --events
-choose among them.`
+const monitorHelp = `Prints changes as they happen, until Ctrl-C: of the flow tables (added, modified,
+deleted, expired, with the reason and the flow's last counters) and of the ports
+(added, deleted, and changes of state). MATCH selects flows as in dump-flows.
+With --connections it prints the connections of ct() that begin (new), change state
+or mark (update) or end (destroy, with the reason), up to 50,000 a second. --zone and
+--events select among them.`
 
 func (c *command) monitorVerb() *cobra.Command {
 	var r api.MonitorRequest
@@ -21,12 +21,12 @@ func (c *command) monitorVerb() *cobra.Command {
 		Use: "monitor [MATCH]", Short: "print changes of flows, ports and connections as they happen",
 		Long: monitorHelp, Args: words(0, 1),
 	}
-	verb.Flags().BoolVar(&r.Flows, "flows", false, "flows alone")
-	verb.Flags().BoolVar(&r.Ports, "ports", false, "ports alone")
-	verb.Flags().BoolVar(&r.Connections, "connections", false, "connections alone")
-	verb.Flags().StringVar(&r.Zone, "zone", "", "of connections, those of a zone")
-	verb.Flags().StringVar(&r.Events, "events", "", "of connections, new, update or destroy, with commas between")
-	verb.Flags().BoolVar(&r.Initial, "initial", false, "flows and ports that are there already, first")
+	verb.Flags().BoolVar(&r.Flows, "flows", false, "only flows")
+	verb.Flags().BoolVar(&r.Ports, "ports", false, "only ports")
+	verb.Flags().BoolVar(&r.Connections, "connections", false, "only connections")
+	verb.Flags().StringVar(&r.Zone, "zone", "", "only connections of this zone")
+	verb.Flags().StringVar(&r.Events, "events", "", "only these events of connections: new, update, destroy, separated by commas")
+	verb.Flags().BoolVar(&r.Initial, "initial", false, "print the present flows and ports first")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		r.Match = optional(args)
 		if r.Match != "" && (r.Ports || r.Connections) && !r.Flows {

@@ -19,9 +19,9 @@ const addPortHelp = `Adds a port. Options by type:
                   [reserved=ignore|refuse|gbp|gpe]
 
 A vhost-user or tap port may belong to a VNI: vni=N. It may be bound to addresses:
-addresses="MAC [IP|PREFIX]..."[,...], and of vhost-user mac=MAC[,MAC...]. A frame from
-any other sender is dropped as spoofed, in ARP and neighbour discovery too, and no other
-port learns these addresses. A MAC address without IP addresses may have any.`
+addresses="MAC [IP|PREFIX]..."[,...], and for vhost-user also mac=MAC[,MAC...]. Frames
+from any other sender are dropped as spoofed, also in ARP and neighbour discovery, and
+no other port learns these addresses. A MAC address without IP addresses may use any.`
 
 func (c *command) portVerbs() []*cobra.Command {
 	return []*cobra.Command{

@@ -11,11 +11,11 @@ import (
 	"weft/api"
 )
 
-const topHelp = `Shows what the switch does at the moment: workers (the share of the time they
-are busy, time a frame, frames a batch, what their caches answer), the busiest
-ports, drops by reason, and the hottest megaflows. All are rates over the interval.
-Ctrl-C ends it. Where the output is no terminal, one interval follows the other,
-and no line is cut.`
+const topHelp = `Shows the present activity of the switch: workers (share of busy time, time a frame,
+frames a batch, hits of their caches), the busiest ports, drops by reason, and the
+hottest megaflows. All numbers are rates over the interval. Ctrl-C ends it. If the
+output is no terminal, the intervals are printed one after the other and lines are
+not truncated.`
 
 const (
 	// topFlows is the number of megaflows requested.
@@ -29,7 +29,7 @@ func (c *command) topVerb() *cobra.Command {
 		Use: "top", Short: "watch workers, ports, drops and the hottest flows", Long: topHelp, Args: words(0, 0),
 	}
 	once := verb.Flags().Bool("once", false, "print one interval and end")
-	interval := verb.Flags().Duration("interval", time.Second, "time between two looks")
+	interval := verb.Flags().Duration("interval", time.Second, "time between two updates")
 	verb.RunE = func(*cobra.Command, []string) error {
 		if *interval < leastInterval || *interval > time.Minute {
 			return usagef("--interval %v: expected %v to %v", *interval, leastInterval, time.Minute)

@@ -10,27 +10,27 @@ import (
 	"weft/api"
 )
 
-const traceHelp = `Follows a frame through the tables and prints each table looked up, the flow
-that matched, each of its actions, the megaflow that comes of it and what the
-workers do with the frames it covers.
+const traceHelp = `Follows a frame through the tables. It prints each table looked up, the flow that
+matched, each of its actions, the resulting megaflow, and the datapath actions of that
+megaflow.
 
-FLOW is a match without masks, as in in_port=vm1,tcp,nw_dst=10.0.0.2,tp_dst=80;
-fields not named are 0. The frame is made up: nothing counts it, nothing is
-learnt from it. Behind a ct action that names a table it goes on as a frame of a
-new connection, or as --ct-next says.
+FLOW is a match without masks, for example in_port=vm1,tcp,nw_dst=10.0.0.2,tp_dst=80.
+Fields that are not named are 0. The frame is made up: it changes no counter, and
+nothing is learned from it. Behind a ct action that names a table it continues as a
+frame of a new connection, or in the state of --ct-next.
 
-With --live it waits for the next real frames that match (MATCH may have masks,
-and be left out) and prints which cache knew them, what was done to them, how
-long each stage of the pass took and what became of them.`
+With --live it waits for the next real frames that match. MATCH may have masks; without
+it all frames match. It prints the cache that found a frame, the executed actions, the
+time of each stage of the pass, and the verdict.`
 
 func (c *command) traceVerb() *cobra.Command {
 	verb := &cobra.Command{
-		Use: "trace FLOW | trace --live [MATCH]", Short: "follow a frame through the tables, or real ones through the workers",
+		Use: "trace FLOW | trace --live [MATCH]", Short: "follow a made-up frame through the tables, or real frames through the workers",
 		Long: traceHelp, Args: words(0, 1),
 	}
-	live := verb.Flags().Bool("live", false, "the next real frames that match")
+	live := verb.Flags().Bool("live", false, "show the next real frames that match")
 	ctNext := verb.Flags().String("ct-next", "", "the ct_state that tracking finds, as in +est+trk (default +new+trk)")
-	count := verb.Flags().IntP("count", "c", 1, "with --live: how many frames; 0: until Ctrl-C")
+	count := verb.Flags().IntP("count", "c", 1, "with --live: number of frames; 0: until Ctrl-C")
 	verb.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *count < 0:

@@ -79,7 +79,7 @@ func rootCommand() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{message: err.Error()} })
 	flags.register(root.Flags())
-	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags go before it")
+	root.Flags().StringVar(&file, "config", "", "configuration file, TOML; flags override it")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if file != "" {
 			fromFile, err := readSettings(file)

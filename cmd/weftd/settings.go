@@ -37,16 +37,16 @@ type settings struct {
 
 func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Socket, "socket", api.DefaultSocket, "where the API listens")
-	f.StringVar(&s.SocketGroup, "socket-group", "", "a group whose members may use all of the API, as root may")
-	f.StringVar(&s.SocketRead, "socket-read-group", "", "a group whose members may look and not change: no captures, which show payloads")
-	f.StringVar(&s.State, "state", defaultState, "where ports and flows are kept")
-	f.IntVar(&s.Workers, "workers", 0, "number of workers (default: as many as cores, or 1)")
+	f.StringVar(&s.SocketGroup, "socket-group", "", "group whose members may use the whole API, like root")
+	f.StringVar(&s.SocketRead, "socket-read-group", "", "group whose members may read but not change; no captures, which show payloads")
+	f.StringVar(&s.State, "state", defaultState, "directory of the stored ports and flows")
+	f.IntVar(&s.Workers, "workers", 0, "number of workers (default: one for each of --cores, or 1)")
 	f.StringVar(&s.Cores, "cores", "", "the workers' cores, as in 2,4-5 (default: the last ones)")
-	f.Uint32Var(&s.Vsock, "vsock", 0, "vsock port on which the API listens too, for the host of this machine (CID 2) alone")
-	f.StringVar(&s.VsockAllow, "vsock-allow", "", "what further CIDs may do over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
+	f.Uint32Var(&s.Vsock, "vsock", 0, "additional vsock port of the API, only for the host of this machine (CID 2)")
+	f.StringVar(&s.VsockAllow, "vsock-allow", "", "roles of further CIDs over vsock, as in 5=read,7=write,2=none; CID 1 is any process of this machine")
 	f.StringVar(&s.Metrics, "metrics", "", "address of a Prometheus listener, as in 127.0.0.1:9100")
-	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "memory that one guest may have, GiB (default: twice the machine's, at least 2048)")
-	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "how long a worker polls empty queues before it sleeps, µs")
+	f.IntVar(&s.GuestMemory, "guest-memory-gib", 0, "largest memory of one guest, GiB (default: twice the machine's, at least 2048)")
+	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
 // readSettings reads a configuration file. An unknown key is an error.
