@@ -30,10 +30,18 @@ const (
 	// matters.
 	maskCostNS = 15
 	missCostNS = 3000
-	// cutCostNS is the cost of a segment that a large frame is cut into, if the
-	// segment has less than smallSegment bytes of payload. Larger segments are free.
-	cutCostNS    = 70
-	smallSegment = 256
+	// cutCostNS is the approximate cost of a segment that a large frame is cut into.
+	// Each cutBytesPerNS bytes of its payload, which are summed and copied, cost
+	// another nanosecond.
+	cutCostNS     = 70
+	cutBytesPerNS = 4
+	// smallSegment is the payload from which segments are free of debt: every path
+	// of today carries them. They only count for maxCutNS.
+	smallSegment = 1024
+	// maxCutNS bounds the cost of the large frames that one visit cuts while other
+	// queues have frames: they wait for so long. 32 frames of 64 KiB cost seven times
+	// as much.
+	maxCutNS = 100_000
 	// freeMasks is the number of masks that a frame unknown to the exact-match cache
 	// may try without charge.
 	freeMasks = 8
@@ -53,18 +61,25 @@ const (
 
 // fairness is the account of a worker's queues.
 type fairness struct {
-	debtors   int    // number of queues with debt
-	repaidNS  uint64 // clock of the last payment
-	contended bool   // queues without debt had frames in the last pass, or may have some soon
-	skipped   int    // number of queues not visited in this pass because of their debt
-	others    int    // number of this pass's frames that came from queues without debt and cost nothing extra
-	passNS    uint64 // clock of the last pass
-	awayNS    uint64 // time for which contended stays set without frames of others
-	cuts      uint64 // running count of small segments that large frames stood for
+	debtors  int      // number of queues with debt
+	repaidNS uint64   // clock of the last payment
+	others   presence // queues without debt
+	uncut    presence // queues without debt whose frames are not cut
+	skipped  int      // number of queues not visited in this pass because of their debt
+	passNS   uint64   // clock of the last pass
+	smallNS  uint64   // running cost of the small segments that large frames stood for
+	cutNS    uint64   // running cost of all segments that large frames were cut into
+}
+
+// presence tells whether some queues wait for the worker.
+type presence struct {
+	waits  bool   // they had frames in the last pass, or may have some soon
+	frames int    // number of their frames in this pass
+	awayNS uint64 // time for which waits stays set without frames
 }
 
 // costs are the running counts that a batch is charged by, read before and after it.
-type costs struct{ masks, misses, cuts, nat uint64 }
+type costs struct{ masks, misses, smallNS, cutNS, nat uint64 }
 
 func (w *Worker) costs() costs {
 	c := w.sh.Counters
@@ -72,14 +87,36 @@ func (w *Worker) costs() costs {
 	if w.tracks.tracker != nil {
 		nat = w.tracks.tracker.NATTries()
 	}
-	return costs{c.MasksSearched, c.Misses, w.fair.cuts, nat}
+	return costs{c.MasksSearched, c.Misses, w.fair.smallNS, w.fair.cutNS, nat}
+}
+
+// cutCost returns the approximate cost of cutting bytes of payload into segments.
+func cutCost(segments, bytes int) uint64 {
+	return cutCostNS*uint64(segments) + uint64(bytes)/cutBytesPerNS
 }
 
 // noteCuts counts the small segments that f may have to be cut into.
 func (w *Worker) noteCuts(f *packet.Frame) {
 	if f.Offload.GSO != packet.GSONone && f.Offload.Size < smallSegment {
-		w.fair.cuts += uint64(f.SegmentCount())
+		w.fair.smallNS += cutCost(f.SegmentCount(), f.Len())
 	}
+}
+
+// limitVisit reserves part of the batch if the large frames of q must be cut and other
+// queues have frames. The frames that find no room wait at their sender.
+func (w *Worker) limitVisit(q *rxQueue) {
+	if q.most != 0 && w.fair.uncut.waits {
+		w.batch.Reserve(packet.BatchSize - int(q.most))
+	}
+}
+
+// mostOf returns the number of frames that the next visit may take, 0 for no limit: the
+// large frames of a visit of n frames cost cutNS.
+func mostOf(n int, cutNS uint64) uint8 {
+	if cutNS == 0 {
+		return 0
+	}
+	return uint8(min(max(uint64(n)*maxCutNS/cutNS, 1), packet.BatchSize))
 }
 
 // charge adds the cost of a batch of n frames to the debt of q. before are the counts
@@ -88,13 +125,17 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 	c := w.costs()
 	masks, misses := c.masks-before.masks, c.misses-before.misses
 	free := freeMasks * uint64(n)
-	cost := missCostNS*misses + cutCostNS*(c.cuts-before.cuts) + conntrack.NATTryNS*(c.nat-before.nat)
+	q.most = mostOf(n, c.cutNS-before.cutNS)
+	cost := missCostNS*misses + c.smallNS - before.smallNS + conntrack.NATTryNS*(c.nat-before.nat)
 	if masks > free {
 		cost += maskCostNS * (masks - free)
 	}
 	if q.debtNS == 0 {
 		if cost == 0 {
-			w.fair.others += n
+			w.fair.others.frames += n
+			if q.most == 0 {
+				w.fair.uncut.frames += n
+			}
 			return
 		}
 		w.fair.debtors++
@@ -104,32 +145,35 @@ func (w *Worker) charge(q *rxQueue, n int, before costs) {
 
 // skipDebtor reports whether q has too much debt to be visited in this pass.
 func (w *Worker) skipDebtor(q *rxQueue) bool {
-	if q.debtNS <= slackNS || !w.fair.contended || q.tunnel {
+	if q.debtNS <= slackNS || !w.fair.others.waits || q.tunnel {
 		return false
 	}
 	w.fair.skipped++
 	return true
 }
 
-// waitForOthers updates contended: it is set while queues without debt have frames,
-// and afterwards for as long as they had frames, up to maxAwayNS.
-func (f *fairness) waitForOthers(now uint64) {
-	took := now - f.passNS // duration of the pass before this one
-	f.passNS = now
-	if f.contended = f.others > 0; f.contended {
-		f.awayNS = min(f.awayNS+took, maxAwayNS)
+// endPass updates waits: it is set while the queues have frames, and afterwards for as
+// long as they had frames, up to maxAwayNS. took is the duration of the pass before this
+// one.
+func (p *presence) endPass(took uint64) {
+	p.waits = p.frames > 0
+	p.frames = 0
+	if p.waits {
+		p.awayNS = min(p.awayNS+took, maxAwayNS)
 		return
 	}
-	f.awayNS -= min(f.awayNS, took)
-	f.contended = f.awayNS > 0
+	p.awayNS -= min(p.awayNS, took)
+	p.waits = p.awayNS > 0
 }
 
-// payDebts ends a pass: it updates contended and reduces the debts by the share of
+// payDebts ends a pass: it updates who waits and reduces the debts by the share of
 // the time that has passed.
 func (w *Worker) payDebts() {
 	f := &w.fair
-	f.waitForOthers(w.now)
-	f.others, f.skipped = 0, 0
+	took := w.now - f.passNS
+	f.passNS, f.skipped = w.now, 0
+	f.others.endPass(took)
+	f.uncut.endPass(took)
 	if f.debtors == 0 {
 		f.repaidNS = w.now
 		return

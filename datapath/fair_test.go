@@ -133,7 +133,7 @@ func TestWaitsAsLongAsOthersWereThere(t *testing.T) {
 // A queue is also skipped if its large frames stand for very many small segments. A
 // queue of ordinary large frames is not.
 func TestSmallSegmentsAreCharged(t *testing.T) {
-	for size, most := range map[int]int{40: 10, 1448: 200} {
+	for size, most := range map[int]int{40: 20, 536: 100, 1448: 200} {
 		r := newRig(t, testSizes)
 		for no := uint32(1); no <= 3; no++ {
 			r.addPort(no, porttest.Options{Slots: 64, SlotBytes: packet.MaxFrameLen, MTU: 1514}, false)
@@ -159,6 +159,43 @@ func TestSmallSegmentsAreCharged(t *testing.T) {
 		}
 		if times > most || size > smallSegment && times != most {
 			t.Errorf("segments of %d bytes: visited %d times in 200 passes", size, times)
+		}
+	}
+}
+
+// TestLargeFramesAreTakenInPart cuts large frames while another queue has frames. A
+// visit then takes the frames that cost maxCutNS, and a full batch if nobody waits.
+func TestLargeFramesAreTakenInPart(t *testing.T) {
+	r := newRig(t, testSizes)
+	for no := uint32(1); no <= 3; no++ {
+		r.addPort(no, porttest.Options{Slots: 64, SlotBytes: packet.MaxFrameLen, MTU: 1514}, false)
+	}
+	r.install(0, 1, 0xa, output(2))
+	r.install(1, 3, 0xb, output(2))
+	r.tx(2).Discard.Store(true)
+	undone, o := undo(large(0xa, 60000), 1448)
+	r.rx(1).InjectUndone(undone, o)
+	r.inject(3, ethernet(0xb, 60, 1))
+	r.turn()
+	r.w.fixed = r.w.now
+	r.rx(1).Replay(1 << 50)
+	for _, others := range []bool{true, false} {
+		if others {
+			r.rx(3).Replay(1 << 50)
+		} else {
+			r.rx(3).Replay(0)
+		}
+		largest := uint64(0)
+		for i := range 40 {
+			r.w.fixed += 100_000
+			before := r.sh.Ports[1].RxPackets
+			r.turn()
+			if n := r.sh.Ports[1].RxPackets - before; i >= 20 { // what was before is forgotten
+				largest = max(largest, n)
+			}
+		}
+		if others && (largest < 1 || largest > 8) || !others && largest != packet.BatchSize {
+			t.Errorf("others wait: %v; a visit took up to %d large frames", others, largest)
 		}
 	}
 }

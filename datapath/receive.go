@@ -20,6 +20,7 @@ type rxQueue struct {
 	polled bool   // Recv costs a system call, so it is called only when ready is set
 	ready  bool   // frames may wait, see findReady; false once Recv has returned none
 	tunnel bool   // the port is an uplink: its frames are decapsulated
+	most   uint8  // number of frames that a visit takes while others have frames, see limitVisit; 0: a batch
 	debtNS uint64 // debt for expensive frames, see fair.go
 	nextNS uint64 // clock of the next visit, see gather.go
 	fuses  bool   // frames are first sought among the connections of zone, see fuse.go
@@ -85,6 +86,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	b := &w.batch
 	b.Reset()
 	b.Port = q.port
+	w.limitVisit(q)
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.beginTracks()
 	w.visit(q)

@@ -76,21 +76,26 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 // reports whether the port is full now.
 func (w *Worker) sendCut(p *txPort, over overlay, full bool) bool {
 	b := &w.segments
-	if p.takes&packet.TakesPartial == 0 {
+	if p.takes&packet.TakesPartial == 0 && !full {
 		for i := range b.Frames[:b.N] {
 			b.FinishChecksum(&b.Frames[i])
 		}
 	}
-	taken := 0
+	taken, bytes := 0, 0
 	if !full {
 		taken = p.tx.Send(b, inOrder[:b.N])
 	}
 	for i := range b.Frames[:b.N] {
+		bytes += b.Frames[i].Len()
 		why := b.Frames[i].Drop
 		if i >= taken {
 			why = packet.DropTxFull
 		}
 		w.count(p, over, b.Frames[i].Len(), why)
 	}
+	if full {
+		bytes = 0 // neither summed nor copied
+	}
+	w.fair.cutNS += cutCost(b.N, bytes)
 	return taken < b.N
 }

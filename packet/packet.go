@@ -107,11 +107,21 @@ type Batch struct {
 	Port uint32
 
 	spanUsed int
+	reserved int // number of frames that a receive queue leaves free
 	spans    [MaxSpans]Span
 }
 
 // Reset empties the batch. The frames keep stale bytes; Next clears the fields.
-func (b *Batch) Reset() { b.N, b.spanUsed = 0, 0 }
+func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
+
+// Reserve keeps n frames of the batch from receive queues that ask for Room, until
+// Reset.
+func (b *Batch) Reserve(n int) { b.reserved = n }
+
+// Room returns the number of frames that a receive queue may still add. Queues that
+// lend large frames ask for it; those that bound the bytes of a batch by themselves need
+// not.
+func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
 // Full reports whether the batch has no free frame.
 func (b *Batch) Full() bool { return b.N == BatchSize }

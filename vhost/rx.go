@@ -30,7 +30,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 	if n <= 0 {
 		return n
 	}
-	if n = min(n, packet.BatchSize-b.N); n == 0 {
+	if n = min(n, b.Room()); n == 0 {
 		return 0
 	}
 	if n = q.peek(n); n == 0 {

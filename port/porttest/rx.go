@@ -122,7 +122,7 @@ func (r *Rx) Recv(b *packet.Batch) int {
 		return r.replay(b, left)
 	}
 	n := 0
-	for in := r.injected.Load(); r.received < in && !b.Full(); n++ {
+	for in := r.injected.Load(); r.received < in && b.Room() > 0; n++ {
 		if !r.take(b, int(r.received%uint64(r.o.Slots))) {
 			break
 		}
@@ -134,7 +134,7 @@ func (r *Rx) Recv(b *packet.Batch) int {
 func (r *Rx) replay(b *packet.Batch, left int64) int {
 	n := 0
 	slots := min(r.injected.Load(), uint64(r.o.Slots))
-	for int64(n) < left && !b.Full() && r.take(b, int(r.received%slots)) {
+	for int64(n) < left && b.Room() > 0 && r.take(b, int(r.received%slots)) {
 		r.received++
 		n++
 	}
