@@ -254,7 +254,7 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
-	if n >= uint32(len(t.conns)) || t.conns[n].generation() != m.Ref.Generation {
+	if n >= uint32(len(t.conns)) || t.conns[n].generation() != m.Ref.Generation || !t.carries(n, p, m) {
 		return false
 	}
 	if req.Force && req.Commit && m.Dir == 1 && m.State&Related == 0 {
@@ -264,6 +264,18 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 		return false
 	}
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
+}
+
+// carries reports whether a frame that was tracked with result m still has the tuple of
+// connection n: its own of that direction, or the translated one if m says that the
+// frame was translated. It does not after another action has set an address or a port.
+func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
+	if m.State&(SNAT|DNAT) == 0 {
+		dir, ok := t.is(n, p)
+		return ok && dir == m.Dir
+	}
+	long := t.longOf(n, 1-m.Dir&1)
+	return p.tuple(&p.long) == t.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 }
 
 // unknown tracks a frame without a connection. It reports false if another worker has

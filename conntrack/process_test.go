@@ -230,6 +230,32 @@ func TestTwice(t *testing.T) {
 	}
 }
 
+// A frame whose tuple changed between two actions in one zone belongs to the connection
+// of its new tuple, whether the first action translated it or not.
+func TestRewrittenInBetween(t *testing.T) {
+	for _, v := range []struct{ guest, server, lo string }{
+		{guest, server, "192.0.2.1"},
+		{guest6, srv6, "2001:db8::1"},
+	} {
+		for _, req := range []Request{commit, natTo(NATSrc, v.lo, v.lo)} {
+			r := newRig(t, 64)
+			r.send(udpFrame(v.guest, v.server, 1), req)
+			first := r.metas[0].Ref
+			r.b.Frames[0].SetTpDst(4000)
+			m, _ := r.again(commit)
+			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
+				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
+			}
+			// The header as it was belongs to the first connection again.
+			r.b.Frames[0].SetTpDst(end(v.server).Port())
+			if m, _ = r.again(look); m.Ref != first && req.NAT.Kind == NATNone {
+				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
+			}
+			check(t, r.tr.Table)
+		}
+	}
+}
+
 // A connection expires as the policy of its zone says, found by the next frame or by
 // the sweep.
 func TestTimeouts(t *testing.T) {
