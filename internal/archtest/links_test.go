@@ -88,11 +88,11 @@ func linkError(path, target string) string {
 	return ""
 }
 
-// Every relative link in a Markdown file leads to an existing file, and its
-// fragment to a heading of that file.
-func TestLinksLeadSomewhere(t *testing.T) {
+// markdownFiles calls visit with the path from this package and the text of each
+// Markdown file of the repository.
+func markdownFiles(t *testing.T, visit func(path, name, text string)) {
+	t.Helper()
 	const root = "../.."
-	links := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -104,23 +104,51 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
+		if err == nil {
+			name, _ := filepath.Rel(root, path)
+			visit(path, name, string(text))
 		}
-		for _, target := range relativeLinks(string(text)) {
-			links++
-			if wrong := linkError(path, target); wrong != "" {
-				rel, _ := filepath.Rel(root, path)
-				t.Errorf("%s links to %s: %s", rel, target, wrong)
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Every relative link in a Markdown file leads to an existing file, and its
+// fragment to a heading of that file. A link has a text.
+func TestLinksLeadSomewhere(t *testing.T) {
+	links := 0
+	markdownFiles(t, func(path, name, text string) {
+		for _, target := range relativeLinks(text) {
+			links++
+			if wrong := linkError(path, target); wrong != "" {
+				t.Errorf("%s links to %s: %s", name, target, wrong)
+			}
+		}
+		if strings.Contains(codeSpan.ReplaceAllString(text, ""), "[](") {
+			t.Errorf("%s has a link without a text", name)
+		}
+	})
 	if links < 60 {
 		t.Errorf("found %d relative links, want at least 60", links)
+	}
+}
+
+// Every Go file that a Markdown file names in backquotes exists.
+func TestMarkdownNamesExistingFiles(t *testing.T) {
+	named := 0
+	markdownFiles(t, func(_, doc, text string) {
+		files, _ := codeNames(text)
+		for _, name := range files {
+			named++
+			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+				t.Errorf("%s names %s, which does not exist", doc, name)
+			}
+		}
+	})
+	if named < 100 {
+		t.Errorf("found %d names of Go files, want at least 100", named)
 	}
 }
 
