@@ -7,7 +7,7 @@ import (
 	"weft/openflow"
 )
 
-// The options that bind a guest's port to addresses: what it may send as.
+// Options that bind a guest's port to addresses: the port may send only from these.
 var (
 	boundMACs      = option{check: func(value string) string { return checkBinding(value, "") }}
 	boundAddresses = option{check: func(value string) string { return checkBinding("", value) }}
@@ -21,7 +21,7 @@ func checkBinding(macs, addresses string) (expected string) {
 	return expected
 }
 
-// macAddress checks the address of a tap's device.
+// macAddress checks the MAC address of a tap's device.
 func macAddress(value string) string {
 	if strings.ContainsAny(value, ", ") {
 		return "one unicast MAC address; addresses= binds a tap to several"
@@ -29,9 +29,9 @@ func macAddress(value string) string {
 	return checkBinding(value, "")
 }
 
-// fillBinding tells translation what a port may send as. Each value is checked for
-// itself; together they may name too many addresses. A tap is bound by addresses=, to
-// its device's own address too.
+// fillBinding stores in info the addresses from which a port may send. The values are
+// checked one by one; it returns an error if they name too many addresses together. A
+// tap is bound by addresses=, and then also to the address of its device.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {

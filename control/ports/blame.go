@@ -7,8 +7,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs why an engine is replaced, and keeps the ports to blame from the
-// next engines. Caller holds change.
+// Blame logs why an engine is replaced, and keeps the ports to blame away from the
+// next engines for a while. The caller holds the lock of changes.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	why := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", why)
@@ -19,12 +19,13 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 		}
 		held := ps.suspects.Held(number, time.Now())
 		ps.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
-		p.driver.fault(why) // a guest's session is ended; other devices stay open and wait
+		p.driver.fault(why) // ends a guest's session; other devices stay open and wait
 		p.fail(held)
 	}
 }
 
-// portNameOf is a port's name, or its number if there is none. Caller holds change.
+// portNameOf returns a port's name, or its number if there is no such port. The
+// caller holds the lock of changes.
 func (ps *Ports) portNameOf(number uint32) string {
 	if p := ps.all[number]; p != nil {
 		return p.saved.Name
@@ -32,12 +33,13 @@ func (ps *Ports) portNameOf(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// isForeign tells whether a port's memory and descriptors are another process's, so
-// that it decides how long an access takes. Caller holds change.
+// isForeign reports whether a port's memory and descriptors belong to another
+// process, which then decides how long an access takes. The caller holds the lock of
+// changes.
 func (ps *Ports) isForeign(number uint32) bool {
 	p := ps.all[number]
 	return p != nil && p.kind == kindVhost
 }
 
-// Held is why a port is kept from the engines, nil if it is not.
+// Held returns the reason why a port is kept away from the engines, or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }

@@ -7,7 +7,7 @@ import (
 	"weft/control/underlay"
 )
 
-// encapOptions are the rows of the vxlan port's option table.
+// encapOptions are the encap options of a vxlan port.
 var encapOptions = optionTable{
 	"udp_csum": {check: oneOf("on", "off")},
 	"ttl":      {check: either("inherit", numberIn(1, 255))},
@@ -16,7 +16,8 @@ var encapOptions = optionTable{
 	"src_port": {check: portRange},
 }
 
-// trafficClass checks a TOS byte without ECN bits, which are the inner frame's.
+// trafficClass checks a TOS byte. It must have no ECN bits, which come from the inner
+// frame.
 func trafficClass(value string) string {
 	if n, err := strconv.ParseUint(value, 0, 8); err != nil || n&3 != 0 {
 		return "a multiple of 4 from 0 to 252"
@@ -38,10 +39,10 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	if !ok || errA != nil || errZ != nil || a == 0 || z < a {
 		return 0, 0, false
 	}
-	return uint16(a), uint16(z - a + 1), true // at most 65535
+	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
 }
 
-// parseEncap reads a vxlan port's options, which are checked.
+// parseEncap parses a vxlan port's encap options, which have been checked.
 func parseEncap(values map[string]string) underlay.Encap {
 	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
 	o.InheritTTL, o.InheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
@@ -52,7 +53,8 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps are the settings of all vxlan ports by number. Caller holds change.
+// encaps returns the encap options of all vxlan ports by number. The caller holds the
+// lock of changes.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.all {

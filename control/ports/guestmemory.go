@@ -5,7 +5,8 @@ import (
 	"weft/vhost"
 )
 
-// guestMemoryLimits are the machine's, with the --guest-memory-gib of the daemon.
+// guestMemoryLimits returns the machine's limits, with --guest-memory-gib of the
+// daemon as the limit of one guest.
 func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	l := vhost.DefaultMemoryLimits()
 	if gib > 0 {
@@ -14,8 +15,8 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	return l
 }
 
-// LimitRows is a limits.Source: the memory that guests have mapped into the engine, by
-// port and in all.
+// LimitRows is a limits.Source for the memory that guests have mapped into the
+// engine, by port and in total.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
 	l, use := ps.guests.Use()
 	for _, u := range use {

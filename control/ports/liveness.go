@@ -7,12 +7,12 @@ import (
 	"weft/control/loop"
 )
 
-// livenessInterval is how long a port may have been down before groups that
-// watch it are told.
+// livenessInterval is the interval at which groups that watch ports are updated.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts tells groups of ports that come and go until ctx ends. While none wants
-// to know it rests: each look takes time from whoever is on this core.
+// watchPorts updates groups when a port that they watch goes down or up, until ctx
+// ends. While no group watches a port it sleeps: each look takes time from the core
+// on which it runs.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -31,9 +31,9 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// UpdateLiveness is the pipeline's: it notes which ports are down, if a group watches
-// ports, and reports whether that has changed; watchPorts does so again before long.
-// Caller holds change.
+// UpdateLiveness implements pipeline.Ports. If a group watches ports, it stores which
+// ports are down and reports whether that has changed; watchPorts then repeats this
+// at intervals. The caller holds the lock of changes.
 func (ps *Ports) UpdateLiveness() (changed bool) {
 	if !ps.pipeline.WatchesPorts() {
 		return false

@@ -13,22 +13,23 @@ import (
 	"weft/control/usererr"
 )
 
-// option is one row of a kind's table: what its value must be. check returns
-// what was expected, "" if the value is right.
+// option is one option of a kind of port. check returns what was expected of a wrong
+// value, and "" for a right one.
 type option struct {
 	required bool
-	value    string // default; "" if absent means absent
+	value    string // default; "": no default
 	check    func(string) (expected string)
 }
 
-// optionTable is a kind's options by name.
+// optionTable has a kind's options by name.
 type optionTable map[string]option
 
-// portName is what a port may be called: usable wherever a flow takes a port, so
-// it must not read as a number.
+// portName matches valid names of ports. A flow may use a name in place of a port
+// number, so a name must not look like a number.
 var portName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,62}$`)
 
-// reservedNames are the words that flows understand as reserved ports.
+// reservedNames are the words for reserved ports in flows, which no port may have as
+// its name.
 var reservedNames = []string{
 	"in_port", "table", "normal", "flood", "all", "controller", "local", "none", "any", "drop",
 }
@@ -45,9 +46,8 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions splits words KEY=VALUE and checks them against the table of the
-// kind that type= names. It returns the values with defaults filled in, and
-// those that were given.
+// parseOptions splits words KEY=VALUE and checks them against the option table of the
+// kind that type= names. values includes the defaults; given has only the words.
 func parseOptions(words []string) (kind string, values, given map[string]string, err error) {
 	given = map[string]string{}
 	for _, word := range words {
@@ -72,8 +72,8 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 	return kind, values, given, err
 }
 
-// check goes through words in the order given, so that the first wrong one is
-// the one named.
+// check checks the words in the given order, so that the error names the first wrong
+// word.
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
 	values := map[string]string{"type": kind}
 	for _, word := range words {
@@ -143,7 +143,7 @@ func numberIn(least, most int) func(string) string {
 	}
 }
 
-// either takes the word or what check takes.
+// either returns a check that accepts word, or any value that check accepts.
 func either(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {

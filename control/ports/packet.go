@@ -31,8 +31,8 @@ type packetPort struct {
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	down      string // why the device does not forward, empty if it does
-	problem   string // why the endpoints are not what they should be
+	down      string // why the device does not forward; "": it forwards
+	problem   string // why the endpoints could not be set; "": they are set
 }
 
 func (p *packetPort) open(kept *engine.Kept) error {
@@ -45,7 +45,7 @@ func (p *packetPort) open(kept *engine.Kept) error {
 		}
 		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
+	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
 	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues}); err != nil {
 		p.uplink = nil
 		return err
@@ -70,7 +70,8 @@ func (p *packetPort) attachLocked() error {
 	return p.portContext.attach(spec, p.uplink.FDs(), true)
 }
 
-// keepUplink has the engine keep the uplink as it is now. Caller holds mu.
+// keepUplink gives the engine the present state of the uplink to keep. The caller
+// holds mu.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {
@@ -81,7 +82,8 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// follow is deviceFollower's: the sockets outlive all but the device.
+// follow implements deviceFollower. The sockets survive every change except the loss
+// of the device.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,11 +97,11 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.MTU)
 	p.uplink.SetMTU(now.MTU)
-	_, _ = p.detach() // an engine that is gone has let go of it
+	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
 	return p.attachLocked()
 }
 
-// network has the sockets take the datagrams of these endpoints.
+// network sets the endpoints whose datagrams the sockets receive.
 func (p *packetPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +143,7 @@ func (p *packetPort) status() portStatus {
 func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = p.detach() // an engine that is gone has let go of it
+	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
 	p.forget()
 	if p.uplink != nil {
 		p.uplink.Close()

@@ -23,45 +23,46 @@ import (
 	"weft/vhost"
 )
 
-// portDriver is a port's device. Callers hold the lock of changes, but for fault,
-// network and status, which may come at any time: a driver has a lock of its
-// own.
+// portDriver controls a port's device. Callers hold the lock of changes, except for
+// fault, network and status, which may be called at any time. A driver has its own
+// lock.
 type portDriver interface {
-	// open makes the device or, with kept not nil, takes up the one that an
-	// earlier control process had; it owns kept's descriptors then.
+	// open makes the device. If kept is not nil, it takes over the device of an
+	// earlier control process, and takes ownership of kept's descriptors.
 	open(kept *engine.Kept) error
-	// attach gives the device to the engine, where it has something to give.
-	// resume: an engine had it and was killed.
+	// attach passes the device to the engine, if it is ready. resume means that an
+	// engine that had the device was killed.
 	attach(resume bool) error
-	// fault says that the workers have stopped using the device, and why. A
-	// driver that cannot mend it reports false: it is closed and opened anew.
+	// fault reports that the workers have stopped using the device, and why. It
+	// returns false if the driver cannot repair the device; the device is then closed
+	// and opened again.
 	fault(why string) (mended bool)
-	// network says that links, addresses or endpoints have changed.
+	// network reports that links, addresses or endpoints have changed.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
-	// close takes the device from the engine and undoes open.
+	// close takes the device from the engine and releases all that open made.
 	close()
 }
 
-// portStatus is what api.Port tells of a port's state.
+// portStatus has the fields of api.Port that describe a port's state.
 type portStatus struct{ state, detail, mode, reason string }
 
 // States of a port.
 const (
 	StateUp      = "up"
-	stateDown    = "down"    // the device is there and does not forward
-	stateWaiting = "waiting" // for a guest
-	stateFailed  = "failed"  // could not be set up, or broke; tried again
+	stateDown    = "down"    // the device exists but does not forward
+	stateWaiting = "waiting" // waits for a guest
+	stateFailed  = "failed"  // setting the port up failed, or its device broke; the port is tried again
 )
 
-// portKind is a row of portKinds: what a type of port is.
+// portKind describes a type of port.
 type portKind struct {
 	options optionTable
 	kind    openflow.PortKind
 	make    func(c portContext) portDriver
 }
 
-// portKinds is filled by the port_*.go files.
+// portKinds has the kinds by type word. The file of each kind adds its own.
 var portKinds = map[string]portKind{}
 
 func kindNames() []string {
@@ -73,23 +74,24 @@ func kindNames() []string {
 	return names
 }
 
-// portContext is what a driver knows of its port and the daemon.
+// portContext is a driver's access to its port and to the daemon.
 type portContext struct {
 	number uint32
 	name   string
 	kind   string
-	values map[string]string // options, defaults filled in
+	values map[string]string // options, with defaults
 	log    *slog.Logger
 	engine Engine
-	held   func(number uint32) error // why no engine gets the port, nil if one may
-	guests *vhost.MemoryPool         // what guests have mapped
+	held   func(number uint32) error // why the port is kept away from the engines; nil: it is not
+	guests *vhost.MemoryPool         // memory that guests have mapped
 }
 
-// keepKey is under which the engine keeps a port's device for the next control
-// process.
+// keepKey returns the key under which the engine keeps a port's device for the next
+// control process.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep has the engine keep what open needs to take the device up.
+// keep gives the engine the state and descriptors from which open can take the device
+// over.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -109,8 +111,8 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
 }
 
-// detach takes the port from the workers and returns its device's state. A port
-// that is not attached has none.
+// detach takes the port from the workers and returns its device's state; nil if the
+// port was not attached.
 func (c *portContext) detach() (json.RawMessage, error) {
 	client := c.engine.Client()
 	if client == nil {
@@ -119,25 +121,25 @@ func (c *portContext) detach() (json.RawMessage, error) {
 	return client.Detach(c.number)
 }
 
-// forget undoes keep.
+// forget makes the engine drop what keep gave it.
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
-		_ = client.Forget(keepKey(c.number)) // an engine that is gone has forgotten
+		_ = client.Forget(keepKey(c.number)) // an error means that the engine is gone, with all that it kept
 	}
 }
 
-// switchPort is a port. The lock of changes guards it; driver has a lock of its own.
+// switchPort is a port. The lock of changes guards it; driver has its own lock.
 type switchPort struct {
 	saved   store.Port
 	kind    string
 	given   map[string]string
 	values  map[string]string
 	info    openflow.PortInfo
-	udpPort uint16 // vxlan's outer destination port
+	udpPort uint16 // outer destination port of a vxlan port
 	driver  portDriver
-	problem atomic.Pointer[string] // why open or attach failed; nil: it did not
+	problem atomic.Pointer[string] // why open or attach failed; nil: no failure
 	opened  bool
-	lost    bool // the device went; change
+	lost    bool // the device has disappeared; guarded by the lock of changes
 }
 
 func (p *switchPort) fail(err error) {
@@ -145,7 +147,7 @@ func (p *switchPort) fail(err error) {
 	p.problem.Store(&text)
 }
 
-// newPort makes a port, checked, without its device.
+// newPort checks a port's options and makes the port, without its device.
 func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
@@ -171,7 +173,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	return p, nil
 }
 
-// Add adds a port: all of it or nothing.
+// Add adds a port. On an error nothing has changed.
 func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -204,7 +206,8 @@ func (ps *Ports) Add(name string, options []string) (api.Port, error) {
 	return ps.describe(p), nil
 }
 
-// conflict refuses what another port has already.
+// conflict returns an error if another port has the same name, or the same value of
+// an exclusive option.
 func (ps *Ports) conflict(p *switchPort) error {
 	for _, o := range ps.all {
 		if o.saved.Name == p.saved.Name {
@@ -227,12 +230,12 @@ func (ps *Ports) conflict(p *switchPort) error {
 	return nil
 }
 
-// exclusive are the options whose value only one port of a kind can have.
+// exclusive are the options whose value only one port of a kind may have.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}}
 
-// freeNumber is the number that the last port of this name had, so that flows
-// that name it go on meaning it; else one that no port ever had; else the lowest
-// that is free.
+// freeNumber returns a number for a new port. It prefers the number of the last port
+// of this name, so that flows with the name keep their meaning. Otherwise it takes a
+// number that no port ever had, or else the lowest free number.
 func (ps *Ports) freeNumber(name string) (uint32, error) {
 	fresh, free := uint32(0), uint32(0)
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
@@ -256,30 +259,30 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return fresh, nil
 }
 
-// enterPort makes the port known to flows. Its statistics start at 0.
+// enterPort makes the port visible to flows. Its statistics start at 0.
 func (ps *Ports) enterPort(p *switchPort) {
 	ps.all[p.saved.Number] = p
 	ps.pipeline.ResetPort(p.saved.Number)
 	ps.portsChanged()
 }
 
-// leavePort takes the port out of flows' sight; when it returns, no worker
-// sends to it.
+// leavePort hides the port from flows. When it returns, no worker sends to the port.
 func (ps *Ports) leavePort(p *switchPort) {
 	delete(ps.all, p.saved.Number)
-	ps.updateView() // from now on nothing is learnt on it
+	ps.updateView() // nothing is learnt on the port after this
 	ps.pipeline.ForgetPort(p.saved.Number)
 	ps.portsChanged()
 	ps.templates.DropPort(p.saved.Number)
 }
 
-// portsChanged makes a new view of the ports and has everything follow it.
+// portsChanged makes a new view of the ports and updates everything that depends on
+// it.
 func (ps *Ports) portsChanged() {
 	ps.updateView()
 	ps.sendTerminations(ps.pipeline.Workers())
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
-	loop.Notify(ps.kernel.Moved) // what the devices are like now
+	loop.Notify(ps.kernel.Moved) // makes followAddresses look at the devices
 	ps.pipeline.PortsChanged()
 }
 
@@ -296,7 +299,7 @@ func (ps *Ports) updateView() {
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// Delete deletes a port. Flows that name it stay, with its number.
+// Delete deletes a port. Flows that name it stay and keep its number.
 func (ps *Ports) Delete(name string) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -323,7 +326,7 @@ func (ps *Ports) portByName(name string) *switchPort {
 	return nil
 }
 
-// List describes all ports by number, or the one named.
+// List describes the port of that name, or all ports by number if name is empty.
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -353,7 +356,8 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 	}
 }
 
-// Fault is the pipeline's: it passes on that the workers have stopped using a port.
+// Fault implements pipeline.Ports: it tells the driver that the workers have stopped
+// using the port.
 func (ps *Ports) Fault(number uint32, why string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -366,9 +370,9 @@ func (ps *Ports) Fault(number uint32, why string) {
 	}
 }
 
-// loadPort makes a port from the state file, with the device an earlier control
-// process had, if any. A port that cannot be set up stays, failed, and is tried
-// again. attached: the engine has it.
+// loadPort makes a port from the state file, with the device that an earlier control
+// process had, if any. A port that cannot be set up stays, as failed, and is tried
+// again.
 func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
@@ -387,7 +391,8 @@ func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p.opened = true
 }
 
-// attachPort gives a port's device to the engine; a failure is noted.
+// attachPort passes a port's device to the engine. It stores a failure as the port's
+// problem.
 func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
@@ -401,13 +406,13 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // that an earlier engine had with it
+	p.problem.Store(nil) // clears a problem with an earlier engine
 }
 
-// retryInterval is the time between two attempts to set a failed port up.
+// retryInterval is the time between two attempts to set up a failed port.
 const retryInterval = 2 * time.Second
 
-// retryPorts tries failed ports again, until ctx ends.
+// retryPorts tries to set up failed ports again, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
 	for loop.Sleep(ctx, retryInterval) {
 		ps.change.Lock()
@@ -426,7 +431,7 @@ func (ps *Ports) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
-	resume := p.opened // an engine may have had the device, and positions of its rings
+	resume := p.opened // an engine may have had the device, with positions of its rings
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)

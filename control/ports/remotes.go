@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxRemotes bounds the list of a vxlan port: a frame for all is sent once to
-// each.
+// maxRemotes bounds the remotes of a vxlan port, because a broadcast frame is sent
+// once to each. A longer list is refused.
 const maxRemotes = 256
 
-// addresses checks a list of addresses, each once, with commas between.
+// addresses checks a list of addresses separated by commas, without duplicates.
 func addresses(value string) string {
 	seen := map[netip.Addr]bool{}
 	for word := range strings.SplitSeq(value, ",") {
@@ -28,7 +28,7 @@ func addresses(value string) string {
 	return ""
 }
 
-// remotes checks a list of addresses, or a multicast group alone.
+// remotes checks a list of unicast addresses, or a single multicast group.
 func remotes(value string) string {
 	if a, err := netip.ParseAddr(value); err == nil && a.IsMulticast() && a.Zone() == "" && !a.Is4In6() {
 		return ""
@@ -39,8 +39,9 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes reads a checked list: one is the port's remote, several, or a group,
-// are what it replicates to.
+// parseRemotes parses a checked list. A single unicast address is the port's remote.
+// Several addresses, or a group, are the destinations to which the port replicates
+// broadcast frames.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
 	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
@@ -52,8 +53,8 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	return netip.Addr{}, several
 }
 
-// groupOf is a vxlan port's multicast group, by its options; invalid if it has
-// none.
+// groupOf returns a vxlan port's multicast group, or an invalid address if its
+// options name none.
 func groupOf(values map[string]string) netip.Addr {
 	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {
 		return a

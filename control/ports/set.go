@@ -1,14 +1,15 @@
-// Package ports is the switch's ports: their kinds and options, their life from the
-// request that adds one to the one that deletes it, further attempts where a device fails,
-// and what follows the devices: the view of the ports that the pipeline has, liveness,
-// terminations and endpoints of tunnels, ports that are held because an engine hung on
-// them.
+// Package ports manages the switch's ports: their kinds and options, their life from
+// the request that adds one to the request that deletes it, and retries after a
+// device has failed. It also updates everything that depends on the devices: the
+// pipeline's view of the ports, liveness, terminations and endpoints of tunnels, and
+// the ports that are held because an engine hung on them.
 //
-// Ports owns the set of ports. The lock of changes guards it, which belongs to the whole
-// of control: a change of ports is a change of the pipeline too. Each driver has a lock of
-// its own, taken after that one, for its device against what the guest or the kernel does
-// to it. The handlers of the API and the loops of this package take the lock of changes;
-// the pipeline and the supervision of engines hold it when they call.
+// Ports owns the set of ports. The lock of changes guards it. This lock belongs to
+// the whole of control, because a change of ports is a change of the pipeline too.
+// Each driver has its own lock, taken after the lock of changes, which guards its
+// device against events of the guest or the kernel. The handlers of the API and the
+// loops of this package take the lock of changes; the pipeline and the supervision of
+// engines hold it when they call.
 package ports
 
 import (
@@ -29,7 +30,7 @@ import (
 	"weft/vhost"
 )
 
-// Client is the engine as the ports need it: engine.Client, or a test's stand-in.
+// Client is the engine as the ports use it: engine.Client, or a fake in tests.
 type Client interface {
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -37,19 +38,19 @@ type Client interface {
 	Forget(key string) error
 }
 
-// Engine gives the present engine.
+// Engine gives access to the present engine.
 type Engine interface {
-	// Client is nil while there is no engine.
+	// Client returns the engine's client, or nil while there is no engine.
 	Client() Client
 }
 
-// Store saves ports; it may wait for the disk.
+// Store saves ports. It may wait for the disk.
 type Store interface {
 	SavePort(p store.Port) error
 	DeletePort(number uint32) error
 }
 
-// Setup is what Ports are made of.
+// Setup has the dependencies and settings of Ports.
 type Setup struct {
 	Change    sync.Locker // the lock of changes
 	Store     Store
@@ -57,12 +58,12 @@ type Setup struct {
 	Pipeline  *pipeline.Pipeline
 	Templates *underlay.Templates
 	Kernel    *underlay.Kernel
-	// GuestMemoryGiB is the most that one guest may map; 0: the default.
+	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
 }
 
-// Ports are the switch's ports. See the package's comment for their locks.
+// Ports is the set of the switch's ports. See the package comment for its locks.
 type Ports struct {
 	change    sync.Locker
 	log       *slog.Logger
@@ -74,14 +75,15 @@ type Ports struct {
 	guests    *vhost.MemoryPool
 	suspects  *watchdog.Suspects
 
-	all     map[uint32]*switchPort // by number; change
-	numbers map[uint32]string      // last port's name by number, deleted ones too; change
-	// terminated are the rows of the workers' termination table, by index; change.
+	all     map[uint32]*switchPort // by number; guarded by the lock of changes
+	numbers map[uint32]string      // name of the last port with each number, also of deleted ports; guarded by the lock of changes
+	// terminated has the rows of the workers' termination table, by index; guarded by
+	// the lock of changes.
 	terminated map[uint32]tunnel.Termination
-	watched    chan struct{} // groups watch ports: see watchPorts
+	watched    chan struct{} // wakes watchPorts when groups watch ports
 }
 
-// New has no ports. Its goroutines begin with run.
+// New returns an empty set. Run starts its goroutines.
 func New(s Setup) *Ports {
 	return &Ports{
 		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline,
@@ -91,8 +93,8 @@ func New(s Setup) *Ports {
 	}
 }
 
-// Run has the ports follow their devices, tries failed ones again, and tells groups of
-// ports that come and go, until ctx ends.
+// Run follows the ports' devices, retries failed ports, and updates groups that watch
+// ports, until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
 	loop.Notify(ps.kernel.Moved) // devices may have changed since their ports were set up
 	loop.Notify(ps.watched)      // groups of the saved state may watch ports
@@ -103,7 +105,7 @@ func (ps *Ports) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// followAddresses keeps the uplinks' endpoints as the kernel has addresses, until ctx
+// followAddresses updates the uplinks' endpoints to the kernel's addresses, until ctx
 // ends.
 func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
@@ -116,11 +118,12 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// The steps of a start, and of the replacement of an engine. Caller holds the change
-// lock for all of them.
+// The steps of a start, and of the replacement of an engine. The caller holds the
+// lock of changes during all steps.
 
-// Load makes the saved ports. names are the names of the last port with each number; kept
-// are the devices that an engine kept, by number, from which load takes those it uses.
+// Load makes the saved ports. names has the name of the last port with each number.
+// kept has the devices that an engine kept, by number; Load removes those that it
+// uses.
 func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -128,14 +131,15 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint
 		delete(kept, p.Number)
 	}
 	ps.updateView()
-	ps.UpdateLiveness() // before an old process's megaflows are compared with what groups say now
+	ps.UpdateLiveness() // before the megaflows of an earlier process are compared with the present groups
 }
 
-// SetTunnels gives the templates the uplinks and the encap options of now.
+// SetTunnels gives the templates the present uplinks and encap options.
 func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
 
-// TakeOver goes on with workers that an earlier control process has used: whatever rows
-// of terminations they have, and the ports in attached.
+// TakeOver continues with workers that an earlier control process has used. It
+// assumes that they have every possible row of the termination table, and the ports
+// in attached.
 func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -149,14 +153,14 @@ func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	}
 }
 
-// Terminate sends new workers the terminations of all ports.
+// Terminate sends the terminations of all ports to new workers.
 func (ps *Ports) Terminate(w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
 	ps.sendTerminations(w)
 }
 
-// AttachAll gives all ports to a new engine. resume: another engine had them and was
-// killed.
+// AttachAll passes all ports to a new engine. resume means that another engine had
+// them and was killed.
 func (ps *Ports) AttachAll(resume bool) {
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
@@ -172,10 +176,11 @@ func (ps *Ports) Close() {
 	}
 }
 
-// Hangs counts the engines that hung on a port.
+// Hangs returns the number of engines that hung on a port.
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
-// Fail closes a port's device, for a reason; it is tried again. Caller holds change.
+// Fail closes a port's device and stores the reason; the port is tried again. The
+// caller holds the lock of changes.
 func (ps *Ports) Fail(number uint32, why error) {
 	if p := ps.all[number]; p != nil {
 		ps.failPort(p, why)

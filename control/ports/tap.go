@@ -20,22 +20,24 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			// The device's address. Alone it binds nothing: a bridge may be behind a tap.
+			// MAC address of the device. It does not bind the port, because a bridge
+			// may be behind a tap.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI,
-			// What the port may send as, mac= included.
+			// Addresses from which the port may send, in addition to mac=.
 			"addresses": boundAddresses,
-			// More than one makes the device with multi_queue.
+			// More than one queue makes the device with multi_queue.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
-			// Checksums and segmentation are left to whoever can do without them.
+			// With offloads, checksums and segmentation are left to receivers that
+			// can handle such frames.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
 	}
 }
 
-// tapPort is a tap: control's descriptors of it, which outlive the engine.
+// tapPort is a tap. Control holds its descriptors, so the device outlives the engine.
 type tapPort struct {
 	portContext
 	mu  sync.Mutex
@@ -60,9 +62,9 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		cfg.Dev = p.name
 	}
 	if mac := p.values["mac"]; mac != "" {
-		cfg.MAC, _ = net.ParseMAC(mac) // checked by the option table
+		cfg.MAC, _ = net.ParseMAC(mac) // valid: the option table has checked it
 	}
-	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // likewise; absent: 0
+	cfg.MTU, _ = strconv.Atoi(p.values["mtu"]) // valid if present; absent: 0
 	cfg.Queues, _ = strconv.Atoi(p.values["queues"])
 	p.tap, err = tap.Create(cfg)
 	return err
@@ -106,7 +108,7 @@ func (p *tapPort) status() portStatus {
 }
 
 func (p *tapPort) close() {
-	_, _ = p.detach() // an engine that is gone has let go of it
+	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
 	p.forget()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,20 +8,21 @@ import (
 	"weft/engine"
 )
 
-// An uplink's device is the kernel's: it goes down and up, is given another MTU,
-// is removed, and comes back under its name. Whoever is told of such an event
-// compares what is there with what the port was set up on.
+// An uplink's device belongs to the kernel: it may go down and up, get another MTU,
+// be removed, and come back under the same name. At such an event a port compares the
+// device with the one on which it was set up.
 
-// deviceFollower is a driver whose device may change under it.
+// deviceFollower is a driver whose device the kernel may change.
 type deviceFollower interface {
-	// follow compares; an error says that the port must be set up anew, and why.
+	// follow compares the device. An error is the reason why the port must be set up
+	// again.
 	follow(u *underlay.Kernel) error
-	// present tells whether there is a device to set the port up on.
+	// present reports whether there is a device on which the port can be set up.
 	present(u *underlay.Kernel) bool
 }
 
-// followDevices has the ports follow their devices, and sets up at once those
-// whose device has come back. Caller holds change.
+// followDevices calls follow for all ports, and sets up at once a port whose device
+// has come back. The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.all {
 		f, ok := p.driver.(deviceFollower)
@@ -35,7 +36,8 @@ func (ps *Ports) followDevices() {
 				p.lost = true
 			}
 		}
-		// Only once, for an attempt may cause further events; then at intervals.
+		// One attempt only, because an attempt may cause further events; retryPorts
+		// makes the others.
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			ps.retryPort(p)
@@ -43,7 +45,8 @@ func (ps *Ports) followDevices() {
 	}
 }
 
-// failPort closes a port's device; it is tried again. Caller holds change.
+// failPort closes a port's device; retryPorts sets the port up again. The caller
+// holds the lock of changes.
 func (ps *Ports) failPort(p *switchPort, why error) {
 	p.driver.close()
 	p.opened = false
@@ -51,9 +54,10 @@ func (ps *Ports) failPort(p *switchPort, why error) {
 	ps.SetTunnels()
 }
 
-// device asks the kernel about the port's device, which was set up with that
-// index; an error says that it is gone or another one. told is false where the
-// kernel does not tell: what is there goes on.
+// device asks the kernel about the port's device, which had this index when the port
+// was set up. It returns an error if the device is gone or is another one. told is
+// false if the kernel did not answer; the port then continues with the device that it
+// has.
 func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
 	now, there, err := u.Device(dev)
@@ -69,15 +73,15 @@ func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.Device
 	return now, true, nil
 }
 
-// present is deviceFollower's.
+// present implements deviceFollower.
 func (c *portContext) present(u *underlay.Kernel) bool {
 	_, there, err := u.Device(c.values["dev"])
 	return there && err == nil
 }
 
-// follow is deviceFollower's. A device that is down keeps its sockets; one with
-// another MTU keeps program and sockets, for a program that is attached anew
-// takes the links of some cards down for seconds.
+// follow implements deviceFollower. A device that is down keeps its sockets. A device
+// with another MTU keeps program and sockets, because attaching a program takes the
+// link of some cards down for seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
@@ -97,15 +101,16 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 		return err
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
-	_, _ = p.detach()                                                           // an engine that is gone has let go of it
-	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // the next engine is given it as it is
+	_, _ = p.detach()                                                           // an error means that the engine, and its use of the port, is gone
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone: the next engine gets the uplink as it is
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}
 	return nil
 }
 
-// noteLink keeps and counts the link's state. Caller holds mu.
+// noteLink stores the link's state and counts the times that it went down. The caller
+// holds mu.
 func (p *xdpPort) noteLink(now underlay.DeviceState) {
 	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {

@@ -22,12 +22,12 @@ func init() {
 		options: optionTable{
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,
-			// What the guest may send as.
+			// Addresses from which the guest may send.
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
 			"mode":      {value: "server", check: oneOf("client", "server")},
 			"queues":    {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
-			// The guest is told of it (VIRTIO_NET_F_MTU).
+			// The guest learns it through VIRTIO_NET_F_MTU.
 			"mtu":      {check: numberIn(68, 65535)},
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
@@ -35,24 +35,25 @@ func init() {
 	}
 }
 
-// vhostPort is a guest's port: the session with its front end, which outlives
-// the engine, and with what the engine keeps, control too.
+// vhostPort is a guest's port: the session with its front end. The session outlives
+// the engine, and, through the state that the engine keeps, also control.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping orders what the engine is told to keep: the last is the newest.
+	// keeping orders the snapshots that the engine gets, so that the last one is the
+	// newest.
 	keeping   sync.Mutex
-	forgotten bool // keeping guards it: the session is closed, nothing is kept any more
+	forgotten bool // the session is closed and no longer kept; guarded by keeping
 }
 
 func (p *vhostPort) open(kept *engine.Kept) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table
-	mtu, _ := strconv.Atoi(p.values["mtu"])       // likewise; absent: 0
+	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
+	mtu, _ := strconv.Atoi(p.values["mtu"])       // valid if present; absent: 0
 	cfg := vhost.Config{Path: p.values["path"], Client: p.values["mode"] == "client", Queues: queues,
 		MTU: mtu, NoOffloads: p.values["offloads"] == "off", Forget: p.forgetSnapshot, Logger: p.log}
 	backend := (*vhostBackend)(p)
@@ -80,8 +81,8 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// attach gives a device that runs to the engine. One that does not run yet
-// comes by vhostBackend.Start.
+// attach passes a running device to the engine. A device that starts later comes
+// through vhostBackend.Start.
 func (p *vhostPort) attach(resume bool) error {
 	p.mu.Lock()
 	s := p.session
@@ -98,7 +99,7 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepSnapshot has the engine keep the session as it is now.
+// keepSnapshot gives the engine the present state of the session to keep.
 func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -112,7 +113,7 @@ func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	}
 }
 
-// forgetSnapshot has the engine forget the session for good.
+// forgetSnapshot makes the engine drop the session's state for good.
 func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -126,8 +127,8 @@ func closeFDs(fds []int) {
 	}
 }
 
-// fault ends the connection of a guest whose device is broken, with a log line
-// of the session's.
+// fault ends the connection of a guest whose device is broken. The session logs one
+// line about it.
 func (p *vhostPort) fault(why string) bool {
 	p.mu.Lock()
 	s := p.session
@@ -168,13 +169,13 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // the session has done so, unless the engine took a device that it forgot
+	_, _ = p.detach() // needed only if the engine has a device that the session does not know of
 	p.forgetSnapshot()
 }
 
-// vhostBackend is the port as its session sees it: the way to the engine. An
-// engine that is away for the moment is no error: attach follows once there is
-// another.
+// vhostBackend implements vhost.Backend: the session reaches the engine through it.
+// While there is no engine it returns no error, because attach follows when the next
+// engine starts.
 type vhostBackend vhostPort
 
 func (b *vhostBackend) Start(spec []byte, fds []int) error {

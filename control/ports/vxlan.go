@@ -20,7 +20,7 @@ import (
 
 const kindVXLAN = "vxlan"
 
-// maxVNI is the largest VNI: it has 24 bits (RFC 7348 section 5).
+// maxVNI is the largest VNI, which has 24 bits (RFC 7348 section 5).
 const maxVNI = 1<<24 - 1
 
 func init() {
@@ -42,12 +42,12 @@ func init() {
 	}
 }
 
-// reservedBits are the values of reserved=, in the order of tunnel's Ext
-// constants; the first is the default.
+// reservedBits are the values of reserved=, in the order of the Ext constants of
+// package tunnel. The first is the default.
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// vxlanPort has no device: it is a row of the workers' termination table, and
-// what translation knows of it; and a member of its multicast group, if it has one.
+// vxlanPort has no device. It consists of a row of the workers' termination table and
+// its data for translation, and it is a member of its multicast group, if it has one.
 type vxlanPort struct {
 	portContext
 	mu         sync.Mutex
@@ -69,7 +69,7 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 		return usererr.Errorf("remote=%s: expected a vni of the port's own for several remotes", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
-		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // checked by the option table
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // valid: the option table has checked both addresses
 			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
@@ -81,8 +81,8 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// join has the kernel receive the port's group on its device, as long as there is
-// one.
+// join makes the kernel receive the port's multicast group on the port's device, if
+// the device exists.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
@@ -110,8 +110,8 @@ func (p *vxlanPort) close() {
 	p.membership.Leave()
 }
 
-// fillVXLAN tells translation of a vxlan port; it returns the outer destination
-// port. Values are checked.
+// fillVXLAN stores a vxlan port's options in info for translation, and returns the
+// outer destination port. The values have been checked.
 func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
 	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -128,10 +128,10 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 	return uint16(n)
 }
 
-// memberVNI is the option of a guest's port: the VNI it belongs to.
+// memberVNI is the option of a guest's port that names the VNI to which it belongs.
 var memberVNI = option{check: numberIn(0, maxVNI)}
 
-// fillMember tells translation to which VNI a port belongs.
+// fillMember stores in info the VNI to which a port belongs.
 func fillMember(info *openflow.PortInfo, values map[string]string) {
 	if info.InVNI = values["vni"] != ""; info.InVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -139,14 +139,14 @@ func fillMember(info *openflow.PortInfo, values map[string]string) {
 	}
 }
 
-// termination is the port's row of the workers' table.
+// termination returns the port's row of the workers' termination table.
 func (p *switchPort) termination() tunnel.Termination {
 	t := tunnel.Termination{Port: p.saved.Number, VNI: p.info.VNI, UDPPort: p.udpPort}
 	if p.info.FlowVNI {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // else datagrams are for the group or for it
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // otherwise datagrams may be to the group or to the local address
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {
@@ -155,11 +155,11 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// A vxlan port's index in the table of terminations is its number.
+// A vxlan port's number is its index in the termination table.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations makes the workers' tables what the ports say. Caller holds
-// change.
+// sendTerminations updates the workers' termination tables to the present ports. The
+// caller holds the lock of changes.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.all[no]
@@ -178,8 +178,8 @@ func (ps *Ports) sendTerminations(w *workers.Workers) {
 	}
 }
 
-// uplinks maps the devices of uplink ports to their numbers. Caller holds
-// change.
+// uplinks returns the numbers of the uplink ports by device name. The caller holds
+// the lock of changes.
 func (ps *Ports) uplinks() map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.all {
@@ -190,7 +190,7 @@ func (ps *Ports) uplinks() map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints tells the uplinks which datagrams are for the switch.
+// updateEndpoints tells the uplinks which datagrams belong to the switch.
 func (ps *Ports) updateEndpoints() {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -207,8 +207,8 @@ func (ps *Ports) updateEndpointsLocked() {
 	}
 }
 
-// endpoints are the local ends of all vxlan ports: the address a port names, or
-// else every address of every uplink's device. Sorted.
+// endpoints returns the sorted local addresses and UDP ports of all vxlan ports. A
+// port without a local address has every address of every uplink's device.
 func (ps *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks() {

@@ -23,7 +23,7 @@ func init() {
 			"queues":    {check: numberIn(1, xsk.MaxQueues)},
 			"channels":  {check: numberIn(1, xsk.MaxQueues)},
 			"rss":       {check: oneOf("served", "leave")},
-			"busy_poll": {check: numberIn(1, 10_000)}, // µs
+			"busy_poll": {check: numberIn(1, 10_000)}, // microseconds
 			"replace":   {check: oneOf("on", "off")},
 			"mode":      {value: xsk.ModeAuto, check: oneOf(xsk.ModeAuto, xsk.ModeZeroCopy, xsk.ModeCopy, xsk.ModeGeneric)},
 		},
@@ -31,15 +31,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink: sockets, memory and XDP program, which outlive the
-// engine.
+// xdpPort is an uplink with AF_XDP sockets, their memory and an XDP program, which
+// all outlive the engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	// linkTrouble is why the device does not forward, empty if it does; linkDowns
-	// counts how often it has ceased to.
+	// linkTrouble is why the device does not forward; "": it forwards. linkDowns
+	// counts how often it stopped forwarding.
 	linkTrouble string
 	linkDowns   int
 }
@@ -54,7 +54,7 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 		}
 		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // checked by the option table; absent: 0, all
+	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it; absent: 0, all queues
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
 	p.uplink, err = xsk.Setup(xsk.Config{
@@ -91,7 +91,7 @@ func (p *xdpPort) attachLocked() error {
 
 func (p *xdpPort) fault(string) bool { return false }
 
-// network has the XDP program take the datagrams of these endpoints.
+// network sets the endpoints whose datagrams the XDP program passes to the sockets.
 func (p *xdpPort) network(endpoints []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,16 +139,16 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// close has the engine close its sockets first, then takes the program off the
-// device: some drivers hang the other way round.
+// close makes the engine close its sockets first and then removes the program from
+// the device. Some drivers hang in the other order.
 func (p *xdpPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.uplink != nil {
-		// No datagram comes to the sockets any more: the kernel has them.
+		// From here on the kernel receives the datagrams.
 		_ = p.uplink.SetEndpoints(nil)
 	}
-	_, _ = p.detach() // an engine that is gone has let go of it
+	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
 	p.forget()
 	if p.uplink != nil {
 		p.uplink.Close()
