@@ -17,6 +17,7 @@ import (
 
 	"weft/api"
 	"weft/control/access"
+	"weft/control/observe"
 	"weft/control/patience"
 	"weft/control/pipeline"
 )
@@ -153,7 +154,7 @@ func touchesMany(pattern string) bool {
 
 // patientMetrics answers in time, if with an error.
 func (d *Daemon) patientMetrics() http.Handler {
-	return http.TimeoutHandler(d.metricsHandler(), patience.Short, "weftd is busy: the metrics are not there in time\n")
+	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }
 
 type notFound struct{ message string }

@@ -1,4 +1,4 @@
-package control
+package observe
 
 import (
 	"net/http"
@@ -10,20 +10,45 @@ import (
 	"weft/api"
 	"weft/conntrack"
 	"weft/control/limits"
-	"weft/control/pipeline"
-	"weft/control/ports"
 	"weft/internal/clock"
 )
 
-// metricsHandler answers in Prometheus's text format, from the counters as they
-// are at the moment.
-func (d *Daemon) metricsHandler() http.Handler {
+// Numbers are what the metrics show.
+type Numbers struct {
+	Show api.Show
+	// TableFlows are the flows of tables that have some, by table.
+	TableFlows map[uint8]int
+	// Refused are misses executed without a megaflow; NotLearnt flows of learn actions
+	// that found no room.
+	Refused, NotLearnt uint64
+	// Engines that were replaced, by reason.
+	Died, WorkerHung, ServerHung uint64
+	// Hangs are the engines that hung on a port, by its number.
+	Hangs map[uint32]uint64
+	// RequestsGivenUp are requests of the API that took too long.
+	RequestsGivenUp uint64
+	// Captures are sessions, CapturesLost the frames that all of them have lost.
+	Captures, Monitors int
+	CapturesLost       uint64
+	Connections        *ConnectionNumbers // nil: there is no table
+	Limits             []api.Limit
+}
+
+// ConnectionNumbers are those of the connection table.
+type ConnectionNumbers struct {
+	Now        int
+	EventsLost uint64
+	conntrack.Counters
+}
+
+// MetricsHandler answers in Prometheus's text format, with the numbers of the moment.
+func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{d})
+	registry.MustRegister(&collector{numbers})
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-type collector struct{ d *Daemon }
+type collector struct{ numbers func() *Numbers }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("weft_"+name, help, labels, nil)
@@ -69,7 +94,8 @@ var (
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	s, counts := c.d.show(), c.d.pipeline.Counts()
+	n := c.numbers()
+	s := &n.Show
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
@@ -78,43 +104,39 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(metricMegaflows, float64(s.Megaflows))
 	gauge(metricMACs, float64(s.MACs))
 	counter(out, metricRestarts, float64(s.Restarts))
-	r := c.d.engines.Replaced()
-	counter(out, metricReplaced, float64(r.Died), "died")
-	counter(out, metricReplaced, float64(r.WorkerHung), "worker_hung")
-	counter(out, metricReplaced, float64(r.ServerHung), "server_hung")
-	counter(out, metricGivenUp, float64(c.d.requests.GivenUp()))
-	counter(out, metricRefused, float64(counts.Refused))
-	counter(out, metricUnlearnt, float64(counts.NotLearnt))
+	counter(out, metricReplaced, float64(n.Died), "died")
+	counter(out, metricReplaced, float64(n.WorkerHung), "worker_hung")
+	counter(out, metricReplaced, float64(n.ServerHung), "server_hung")
+	counter(out, metricGivenUp, float64(n.RequestsGivenUp))
+	counter(out, metricRefused, float64(n.Refused))
+	counter(out, metricUnlearnt, float64(n.NotLearnt))
 	gauge(metricBuild, 1, s.Version)
 	gauge(metricUptime, s.UptimeS)
-	c.d.collectTools(out, counts.TableFlows)
-	limits.Collect(c.d.limitList(c.d.limits.Rows()), out)
+	gauge(metricTaps, float64(n.Captures))
+	counter(out, metricTapsLost, float64(n.CapturesLost))
+	gauge(metricMonitors, float64(n.Monitors))
+	collectConnections(n.Connections, out)
+	for table, flows := range n.TableFlows {
+		gauge(metricTable, float64(flows), strconv.Itoa(int(table)))
+	}
+	limits.Collect(n.Limits, out)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		gauge(metricPortInfo, 1, p.Name, p.Type, strconv.FormatUint(uint64(p.Number), 10), p.State, p.Mode)
-		gauge(metricPortUp, oneIf(p.State == ports.StateUp), p.Name, p.Type)
+		gauge(metricPortUp, oneIf(p.State == stateUp), p.Name, p.Type)
 		collectPort(out, p)
-		counter(out, metricHangs, float64(c.d.ports.Hangs(p.Number)), p.Name, p.Type)
+		counter(out, metricHangs, float64(n.Hangs[p.Number]), p.Name, p.Type)
 	}
 	now := clock.Monotonic()
 	for i := range s.Workers {
 		w := &s.Workers[i]
-		gauge(metricWorkerBeat, pipeline.Seconds(now, w.HeartbeatNS), strconv.Itoa(i), strconv.Itoa(w.Core))
+		gauge(metricWorkerBeat, float64(now-min(now, w.HeartbeatNS))/1e9, strconv.Itoa(i), strconv.Itoa(w.Core))
 		collectWorker(out, strconv.Itoa(i), &s.Workers[i])
 	}
 }
 
-// collectTools counts flows by table, and who looks on.
-func (d *Daemon) collectTools(out chan<- prometheus.Metric, tableFlows map[uint8]int) {
-	captures, lost := d.captures.Counts()
-	out <- prometheus.MustNewConstMetric(metricTaps, prometheus.GaugeValue, float64(captures))
-	counter(out, metricTapsLost, float64(lost))
-	out <- prometheus.MustNewConstMetric(metricMonitors, prometheus.GaugeValue, float64(d.monitors.Count()))
-	d.pipeline.ReadConnections(func(m *conntrack.Memory) { collectConnections(m, out) })
-	for table, flows := range tableFlows {
-		out <- prometheus.MustNewConstMetric(metricTable, prometheus.GaugeValue, float64(flows), strconv.Itoa(int(table)))
-	}
-}
+// stateUp is the state of a port that forwards.
+const stateUp = "up"
 
 func counter(out chan<- prometheus.Metric, desc *prometheus.Desc, v float64, labels ...string) {
 	out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
@@ -167,10 +189,12 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections counts connections.
-func collectConnections(m *conntrack.Memory, out chan<- prometheus.Metric) {
-	c := m.Counters()
-	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(m.Count()))
+// collectConnections counts connections; c is nil if there is no table.
+func collectConnections(c *ConnectionNumbers, out chan<- prometheus.Metric) {
+	if c == nil {
+		return
+	}
+	out <- prometheus.MustNewConstMetric(metricConnections, prometheus.GaugeValue, float64(c.Now))
 	counter(out, metricConnectionsCreated, float64(c.Created))
 	counter(out, metricConnectionsEnded, float64(c.Expired), "timeout")
 	counter(out, metricConnectionsEnded, float64(c.Evicted), "eviction")
@@ -178,7 +202,7 @@ func collectConnections(m *conntrack.Memory, out chan<- prometheus.Metric) {
 	counter(out, metricConnectionsEnded, float64(c.Replaced), "successor")
 	counter(out, metricConnectionsRefused, float64(c.RefusedLimit), "room")
 	counter(out, metricConnectionsRefused, float64(c.RefusedNAT), "translation")
-	counter(out, metricConnectionsLost, float64(m.EventsLost()))
+	counter(out, metricConnectionsLost, float64(c.EventsLost))
 }
 
 var (

@@ -1,0 +1,26 @@
+package control
+
+import (
+	"weft/conntrack"
+	"weft/control/observe"
+)
+
+// numbers are those of the metrics, as they are at the moment.
+func (d *Daemon) numbers() *observe.Numbers {
+	counts, replaced := d.pipeline.Counts(), d.engines.Replaced()
+	n := &observe.Numbers{
+		Show: d.show(), TableFlows: counts.TableFlows, Refused: counts.Refused, NotLearnt: counts.NotLearnt,
+		Died: replaced.Died, WorkerHung: replaced.WorkerHung, ServerHung: replaced.ServerHung,
+		Hangs: map[uint32]uint64{}, RequestsGivenUp: d.requests.GivenUp(),
+		Monitors: d.monitors.Count(), Limits: d.limitList(d.limits.Rows()),
+	}
+	n.Captures, n.CapturesLost = d.captures.Counts()
+	for i := range n.Show.Ports {
+		number := n.Show.Ports[i].Number
+		n.Hangs[number] = d.ports.Hangs(number)
+	}
+	d.pipeline.ReadConnections(func(m *conntrack.Memory) {
+		n.Connections = &observe.ConnectionNumbers{Now: m.Count(), EventsLost: m.EventsLost(), Counters: m.Counters()}
+	})
+	return n
+}
