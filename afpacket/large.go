@@ -48,7 +48,7 @@ func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	}
 	binary.LittleEndian.PutUint16(q.vnet[vnetOuterL4At:], f.OuterL4)
 	binary.LittleEndian.PutUint16(q.vnet[vnetInnerL3At:], f.L3)
-	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: tunnelVnetLen}
+	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: tunnelVnetLen}
 	return q.add(1, b, f, 0)
 }
 
@@ -88,7 +88,7 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, why packet
 		}
 		count++
 		for s := b.Segments(f); !s.Done(); {
-			if q.train.full(f, len(q.iov)) {
+			if q.train.full(f, len(q.Vectors)) {
 				if why = q.writeTrain(); why != packet.DropNone {
 					return count, partly(why, begun)
 				}
@@ -139,16 +139,16 @@ func (t *txTrain) full(f *packet.Frame, vectors int) bool {
 func (q *txQueue) addSegment(s *packet.Segmenter) bool {
 	t := &q.train
 	n, count := s.Write(t.headers[t.used:], t.spans, t.segments == 0) // only the first segment's outer header is sent
-	if n == 0 || t.vectors+1+count > len(q.iov) {
+	if n == 0 || t.vectors+1+count > len(q.Vectors) {
 		return false
 	}
 	header := t.headers[t.used+t.outer : t.used+n]
 	t.used += n
-	q.iov[t.vectors] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
+	q.Vectors[t.vectors] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
 	t.vectors++
 	t.total += len(header)
 	for _, span := range t.spans[:count] {
-		q.iov[t.vectors] = iovec.Vector{Base: span.Addr, Len: uintptr(span.Len)}
+		q.Vectors[t.vectors] = iovec.Vector{Base: span.Addr, Len: uintptr(span.Len)}
 		t.vectors++
 		t.total += int(span.Len)
 	}
@@ -173,9 +173,9 @@ func (q *txQueue) writeTrain() packet.DropReason {
 			q.finishLater(f)
 		}
 	}
-	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
-	q.iov[1] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(t.outer)}
-	return q.write(q.fd, t.vectors)
+	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
+	q.Vectors[1] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(t.outer)}
+	return q.write(q.FD, t.vectors)
 }
 
 // finishLater asks the kernel or the device to finish the outer checksum.

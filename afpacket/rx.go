@@ -11,16 +11,12 @@ import (
 
 // rxQueue reads from one packet socket. The worker owns it.
 type rxQueue struct {
-	fd      int
-	mem     []byte // vectors and virtio-net header, then the buffers
-	iov     []iovec.Vector
-	iovAt   uintptr
-	vnet    *[packet.VnetLen]byte
-	buffers uintptr // address of the first buffer
-	first   int     // index of the first lent buffer
-	lent    int     // number of buffers lent from first on, until Release
-	train   train   // train whose datagrams are not all received yet
-	fault   string
+	iovec.RxQueue // vectors and virtio-net header, then the buffers
+	vnet          *[packet.VnetLen]byte
+	buffers       uintptr // address of the first buffer
+	first         int     // index of the first lent buffer
+	lent          int     // number of buffers lent from first on, until Release
+	train         train   // train whose datagrams are not all received yet
 }
 
 // train is a large UDP datagram. nextOfTrain makes frames of it as far as the batch
@@ -43,20 +39,20 @@ const (
 )
 
 func newRx(fd int) (*rxQueue, error) {
-	mem, err := iovec.Map(vectorBytes + buffers*bufferLen)
-	if err != nil {
+	q := &rxQueue{}
+	var err error
+	if q.Queue, err = iovec.OpenQueue(fd, 2, vectorBytes+buffers*bufferLen); err != nil {
 		return nil, err
 	}
-	q := &rxQueue{fd: fd, mem: mem, iov: iovec.View(mem, 2), iovAt: iovec.Address(mem),
-		vnet: (*[packet.VnetLen]byte)(mem[vnetAt:]), buffers: iovec.Address(mem) + vectorBytes}
-	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
+	q.vnet, q.buffers = (*[packet.VnetLen]byte)(q.Mem[vnetAt:]), iovec.Address(q.Mem)+vectorBytes
+	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
 	return q, nil
 }
 
 // Recv reads one datagram or train a call until none waits. The spans are the queue's
 // buffers and are valid until Release.
 func (q *rxQueue) Recv(b *packet.Batch) int {
-	if q.fault != "" {
+	if q.Broken != "" {
 		return -1
 	}
 	was, read := b.N, 0
@@ -69,8 +65,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 			break
 		}
 		at := q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen
-		q.iov[1] = iovec.Vector{Base: at, Len: bufferLen}
-		got, errno := iovec.Readv(q.fd, q.iovAt, 2)
+		q.Vectors[1] = iovec.Vector{Base: at, Len: bufferLen}
+		got, errno := q.Read(2)
 		if errno != 0 {
 			if !q.goesOn(errno) && b.N == was {
 				return -1
@@ -92,9 +88,9 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	case unix.ENETDOWN: // reported once when the device goes down; it may come up again
 		return true
 	case unix.ENXIO, unix.ENODEV:
-		q.fault = "the device was removed"
+		q.Broken = "the device was removed"
 	default:
-		q.fault = errno.Error()
+		q.Broken = errno.Error()
 	}
 	return false
 }
@@ -214,24 +210,3 @@ func (q *rxQueue) Release() {
 // datagram waits. It returns true while a train is unfinished, because the rest of
 // the train does not wake the worker.
 func (q *rxQueue) Arm() bool { return q.train.left > 0 }
-
-// Disarm does nothing: Arm made no request.
-func (q *rxQueue) Disarm() {}
-
-// WaitFD returns the socket. Woken does nothing, because reading datagrams drains it.
-func (q *rxQueue) WaitFD() int { return q.fd }
-func (q *rxQueue) Woken()      {}
-
-// Polled returns true: a Recv that finds nothing costs a system call.
-func (q *rxQueue) Polled() bool { return true }
-
-// Fault returns the reason why Recv fails, or "".
-func (q *rxQueue) Fault() string { return q.fault }
-
-// Close unmaps the buffers. The device owns and closes the socket.
-func (q *rxQueue) Close() {
-	if q.mem != nil {
-		_ = unix.Munmap(q.mem)
-		q.mem, q.iov, q.vnet, q.fault = nil, nil, nil, "closed"
-	}
-}

@@ -14,16 +14,12 @@ import (
 // txQueue writes to one packet socket, and large frames in tunnels to the feeder. The
 // worker owns it.
 type txQueue struct {
-	fd     int
-	feeder int // -1 without a feeder
-	mtu    int // longest frame in bytes, Ethernet header included
-	trains bool
-	mem    []byte // vectors, virtio-net header, outer headers of a train, headers of segments
-	iov    []iovec.Vector
-	iovAt  uintptr
-	vnet   []byte
-	outer  []byte
-	train  txTrain
+	iovec.TxQueue     // vectors, virtio-net header, outer headers of a train, headers of segments
+	feeder        int // -1 without a feeder
+	trains        bool
+	vnet          []byte
+	outer         []byte
+	train         txTrain
 }
 
 // maxTrain is the longest UDP payload in bytes of a large datagram over IPv4 and over
@@ -32,13 +28,14 @@ const maxTrain = 65535 - packet.IPv6Len - packet.UDPLen
 
 func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	const vnetAt, outerAt, headersAt = iovec.Max * iovec.Size, iovec.Max*iovec.Size + tunnelVnetLen, iovec.Max*iovec.Size + 128
-	mem, err := iovec.Map(headersAt + trainHeaders)
-	if err != nil {
+	q := &txQueue{feeder: feeder, trains: s.Trains}
+	var err error
+	if q.Queue, err = iovec.OpenQueue(fd, iovec.Max, headersAt+trainHeaders); err != nil {
 		return nil, err
 	}
-	q := &txQueue{fd: fd, feeder: feeder, mtu: s.MTU + ethernetLen, trains: s.Trains, mem: mem,
-		iov: iovec.View(mem, iovec.Max), iovAt: iovec.Address(mem), vnet: mem[vnetAt:outerAt], outer: mem[outerAt : outerAt+maxOuter]}
-	q.train.headers, q.train.spans = mem[headersAt:], make([]packet.Span, iovec.Max)
+	q.Longest = s.MTU + ethernetLen
+	q.vnet, q.outer = q.Mem[vnetAt:outerAt], q.Mem[outerAt:outerAt+maxOuter]
+	q.train.headers, q.train.spans = q.Mem[headersAt:], make([]packet.Span, iovec.Max)
 	return q, nil
 }
 
@@ -49,7 +46,7 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		f := &b.Frames[order[n]]
-		if f.SegmentLen() > q.mtu {
+		if f.SegmentLen() > q.Longest {
 			f.Drop = packet.DropOversizeFrame
 			n++
 			continue
@@ -59,7 +56,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 		case f.Offload.GSO == packet.GSONone:
 			count, why = q.sendOrdinary(b, order[n:])
 		case f.OuterL3 == 0:
-			why = q.write(q.fd, q.gather(b, f))
+			why = q.write(q.FD, q.gather(b, f))
 		case q.passes(f):
 			why = q.write(q.feeder, q.gatherWhole(b, f))
 		default:
@@ -89,7 +86,7 @@ func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, why p
 	if count < 2 {
 		count, vectors = 1, q.gather(b, f)
 	}
-	return count, q.write(q.fd, vectors)
+	return count, q.write(q.FD, vectors)
 }
 
 // write sends the bytes of the first vectors. DropTxFull means that the kernel is out
@@ -98,8 +95,7 @@ func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
 	}
-	_, errno := iovec.Writev(fd, q.iovAt, vectors)
-	switch errno {
+	switch q.WriteTo(fd, vectors) {
 	case 0:
 		return packet.DropNone
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
@@ -114,7 +110,7 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 		b.FinishChecksum(f) // the virtio-net header leaves only one checksum undone
 	}
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
-	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
+	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
@@ -122,13 +118,13 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 // the number of vectors in use, or 0 if there are too few.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
-	if n+1+len(spans) > len(q.iov) || len(header) == 0 {
+	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {
 		return 0
 	}
-	q.iov[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
+	q.Vectors[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
 	n++
 	for _, s := range spans {
-		q.iov[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
+		q.Vectors[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
 		n++
 	}
 	return n
@@ -141,8 +137,8 @@ func (q *txQueue) gatherTrain(b *packet.Batch, order []uint8) (count, vectors in
 	outer := int(f.OuterL4) + packet.UDPLen
 	size := f.Len() - outer
 	total := 0
-	q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
-	q.iov[1] = iovec.Vector{Base: iovec.Address(q.outer), Len: uintptr(outer)}
+	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
+	q.Vectors[1] = iovec.Vector{Base: iovec.Address(q.outer), Len: uintptr(outer)}
 	vectors = 2
 	for _, i := range order {
 		g := &b.Frames[i]
@@ -217,15 +213,6 @@ func (q *txQueue) finishOuter(h []byte, f *packet.Frame, size, total int) {
 	binary.LittleEndian.PutUint16(q.vnet[4:], uint16(size))
 }
 
-// Flush does nothing: Send has already written the frames.
-func (q *txQueue) Flush() {}
-
-// Postpone returns false: there is nothing left to flush.
-func (q *txQueue) Postpone() bool { return false }
-
-// MTU returns the device's MTU at setup plus the Ethernet header, in bytes.
-func (q *txQueue) MTU() int { return q.mtu }
-
 // Offloads returns the set of offloads that frames given to Send may leave undone. It
 // includes large frames in tunnels, sent whole or as trains. On a kernel without
 // trains it is checksums and tunnels only.
@@ -234,12 +221,4 @@ func (q *txQueue) Offloads() packet.Offloads {
 		return packet.TakesPartial | packet.TakesTunnel
 	}
 	return packet.TakesAll | packet.TakesTunnel
-}
-
-// Close unmaps the vectors. The device owns and closes the socket.
-func (q *txQueue) Close() {
-	if q.mem != nil {
-		_ = unix.Munmap(q.mem)
-		q.mem, q.iov, q.vnet, q.outer, q.train.headers = nil, nil, nil, nil, nil
-	}
 }

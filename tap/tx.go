@@ -15,24 +15,21 @@ const maxVectors = iovec.Max
 
 // txQueue writes frames to one descriptor of a tap. The worker owns it.
 type txQueue struct {
-	fd    int
-	mtu   int    // longest frame in bytes, Ethernet header and one tag included
-	mem   []byte // vectors; outside of the Go heap
-	iov   []iovec.Vector
-	iovAt uintptr
+	iovec.TxQueue
 	vnet  *[packet.VnetLen]byte // nil if frames have no virtio-net header
 	takes packet.Offloads
 }
 
 func newTx(fd int, s spec) (*txQueue, error) {
 	const size = maxVectors*iovec.Size + packet.VnetLen
-	mem, err := iovec.Map(size)
-	if err != nil {
+	q := &txQueue{takes: s.Takes}
+	var err error
+	if q.Queue, err = iovec.OpenQueue(fd, maxVectors, size); err != nil {
 		return nil, err
 	}
-	q := &txQueue{fd: fd, mtu: s.MTU + overhead, mem: mem, iov: iovec.View(mem, maxVectors), iovAt: iovec.Address(mem), takes: s.Takes}
+	q.Longest = s.MTU + overhead
 	if s.Vnet {
-		q.vnet = (*[packet.VnetLen]byte)(mem[maxVectors*iovec.Size:])
+		q.vnet = (*[packet.VnetLen]byte)(q.Mem[maxVectors*iovec.Size:])
 	}
 	return q, nil
 }
@@ -42,7 +39,7 @@ func newTx(fd int, s spec) (*txQueue, error) {
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for taken, i := range order {
 		f := &b.Frames[i]
-		if f.SegmentLen() > q.mtu {
+		if f.SegmentLen() > q.Longest {
 			f.Drop = packet.DropOversizeFrame
 			continue
 		}
@@ -51,8 +48,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 			f.Drop = packet.DropTxFailed
 			continue
 		}
-		_, errno := iovec.Writev(q.fd, q.iovAt, n)
-		switch errno {
+		switch q.WriteTo(q.FD, n) {
 		case 0:
 		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
 			return taken
@@ -76,38 +72,20 @@ func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	n := 0
 	if q.vnet != nil {
 		f.EncodeVnet(q.vnet)
-		q.iov[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
+		q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet[:]), Len: packet.VnetLen}
 		n = 1
 	}
 	if len(header) > 0 {
-		q.iov[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
+		q.Vectors[n] = iovec.Vector{Base: iovec.Address(header), Len: uintptr(len(header))}
 		n++
 	}
 	for _, s := range spans {
-		q.iov[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
+		q.Vectors[n] = iovec.Vector{Base: s.Addr, Len: uintptr(s.Len)}
 		n++
 	}
 	return n
 }
 
-// Flush does nothing: Send has already written the frames.
-func (q *txQueue) Flush() {}
-
-// Postpone returns false: there is nothing left to flush.
-func (q *txQueue) Postpone() bool { return false }
-
-// MTU returns the device's MTU at creation plus the Ethernet header and one VLAN tag,
-// in bytes.
-func (q *txQueue) MTU() int { return q.mtu }
-
 // Offloads returns the set of offloads that frames given to Send may leave undone:
 // all that the kernel supports, or none without a virtio-net header.
 func (q *txQueue) Offloads() packet.Offloads { return q.takes }
-
-// Close unmaps the vectors. The device owns and closes the descriptor.
-func (q *txQueue) Close() {
-	if q.mem != nil {
-		_ = unix.Munmap(q.mem)
-		q.mem, q.iov, q.vnet = nil, nil, nil
-	}
-}
