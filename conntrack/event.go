@@ -141,8 +141,8 @@ const (
 	eventLongBytes = eventBytes + 64
 )
 
-// emitEvent writes an event of live connection n to the ring. The caller holds the table's
-// lock.
+// emitEvent writes an event of live connection n to the ring. The caller holds the
+// table's lock.
 func (t *Table) emitEvent(n uint32, kind EventKind, why Reason) {
 	c := &t.conns[n]
 	if !t.watched(kind, c.tuples[0].zone()) {

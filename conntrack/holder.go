@@ -139,8 +139,8 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictFromCrowdedZone ends the oldest unreplied connection of the zone with the most of
-// them, if holder h has it; otherwise it reports false. If one port serves many
+// evictFromCrowdedZone ends the oldest unreplied connection of the zone with the most
+// of them, if holder h has it; otherwise it reports false. If one port serves many
 // zones, a flooded zone thus loses its own connections.
 func (t *Table) evictFromCrowdedZone(h uint32) bool {
 	l := &t.zones[t.head.crowded%Zones].lists[listUnreplied]

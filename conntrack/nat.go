@@ -98,8 +98,8 @@ func (tr *Tracker) translation(p *probe, nat *NAT, now uint64) (reply probe, fla
 	return reply, connClash
 }
 
-// prefetchReplies prefetches, for all frames at once, the buckets of the reply tuples that
-// new connections will try first.
+// prefetchReplies prefetches, for all frames at once, the buckets of the reply tuples
+// that new connections will try first.
 func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	n := 0
 	for _, i := range frames {

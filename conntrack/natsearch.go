@@ -88,8 +88,8 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// heaviestOther returns the holder with the most of the tried translations, or nil if the
-// asker has about as many.
+// heaviestOther returns the holder with the most of the tried translations, or nil if
+// the asker has about as many.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -103,9 +103,9 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of the holder with the most of the tried translations
-// and returns its reply tuple. ok is false if there is no such holder. The caller
-// holds the table's lock.
+// evictForTranslation evicts a connection of the holder with the most of the tried
+// translations and returns its reply tuple. ok is false if there is no such holder.
+// The caller holds the table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()
 	if x == nil {

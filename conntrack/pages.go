@@ -62,8 +62,9 @@ func (p *pages) wake() {
 	unix.Write(p.event, one[:])
 }
 
-// requestPages wakes the goroutine up if the next records may soon lack pages. Nothing is
-// populated until there is a connection for every eighth page of the index.
+// requestPages wakes the goroutine up if the next records may soon lack pages.
+// Nothing is populated until there is a connection for every eighth page of the
+// index.
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.head.fresh
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||

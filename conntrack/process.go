@@ -110,8 +110,8 @@ func (tr *Tracker) track(b *packet.Batch, i int, m *Meta, req *Request, now uint
 	tr.unknown(b, f, p, m, req, now)
 }
 
-// beginsIfUnknown reports whether the frame begins a connection if it has none. create then
-// looks the connection up anyway.
+// beginsIfUnknown reports whether the frame begins a connection if it has none.
+// create then looks the connection up anyway.
 func (tr *Tracker) beginsIfUnknown(b *packet.Batch, f *packet.Frame, p *probe) bool {
 	var g newConn
 	return tr.head.expecting.Load() == 0 && tr.begin(b, f, p.proto(), &g)

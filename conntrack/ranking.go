@@ -86,9 +86,9 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the holder that must lose an entry so that i gets one: a holder of
-// the highest tier, or i itself if i is in that tier. It returns none if all counts
-// are 0.
+// holderToEvict returns the holder that must lose an entry so that i gets one: a
+// holder of the highest tier, or i itself if i is in that tier. It returns none if
+// all counts are 0.
 func (r *ranking) holderToEvict(all []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(all[h].count) == tierOf(all[i].count) {

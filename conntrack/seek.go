@@ -91,8 +91,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the buckets of frames, which are in lines, and then the records
-// of their likely connections.
+// prefetchLikely prefetches the buckets of frames, which are in lines, and then the
+// records of their likely connections.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {

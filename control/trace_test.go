@@ -30,7 +30,7 @@ func TestTrace(t *testing.T) {
 		}
 	}
 	want := []string{"tcp,in_port=p1", "mod_nw_tos:8", "resubmit(,3)", "tcp,nw_dst=10.0.0.0/8", "output:p3", "output:p1",
-		"not sent back to where it came from", "output:p2"}
+		"not sent back to its input port", "output:p2"}
 	if !slices.EqualFunc(words, want, strings.Contains) {
 		t.Errorf("steps %q, want %q", words, want)
 	}

@@ -102,7 +102,7 @@ func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool 
 	if !ok || behind.Kind != PortTunnel || behind.NoAnswers || !behind.takes(s) {
 		return false
 	}
-	x.note("the answer is known")
+	x.note("answered locally: the address is known")
 	x.emit(flowtable.Action{Op: flowtable.OpAnswer, U64: mac})
 	x.sent = x.sent || !x.halted
 	return true

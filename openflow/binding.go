@@ -203,7 +203,7 @@ func (c *bindingCheck) spoofed() string {
 	case ethType == ethIPv6:
 		return c.ipv6(host)
 	case packet.IsVLAN(uint16(ethType)) && len(host.Prefixes) > 0:
-		return "a third VLAN tag, behind which no address is seen"
+		return "a third VLAN tag, which hides the addresses"
 	}
 	return ""
 }
@@ -356,10 +356,10 @@ func commonBits(a, b Value128) int {
 	return 128 - d.bitLen()
 }
 
-// distinguishingBits returns the number of leading bits that prove that an address is none of
-// those with which it shares at most common bits. It rounds up to whole bytes:
-// made-up addresses then need few masks, and one megaflow drops all addresses with
-// the same leading bits.
+// distinguishingBits returns the number of leading bits that prove that an address is
+// none of those with which it shares at most common bits. It rounds up to whole
+// bytes: made-up addresses then need few masks, and one megaflow drops all addresses
+// with the same leading bits.
 func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }
 
 // readPrefix adds the n leading bits of a field of width bits to the mask.

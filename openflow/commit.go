@@ -129,7 +129,7 @@ func (x *xlate) output(no uint32) {
 	case PortController, PortNone:
 	default:
 		if no == x.inPort() {
-			x.note("not sent back to where it came from")
+			x.note("not sent back to its input port")
 			return
 		}
 		x.send(no)
@@ -142,7 +142,7 @@ func (x *xlate) send(no uint32) {
 	if !ok || port.Kind == PortUplink {
 		x.usedPorts = true
 		x.because(packet.DropNoPort)
-		x.note("no such port to send to")
+		x.note("the output port does not exist")
 		return
 	}
 	x.sendTo(&port)

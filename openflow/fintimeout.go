@@ -38,7 +38,7 @@ func (x *xlate) finTimeout(a *Action) {
 	fin, rst := x.read(finFlag), x.read(rstFlag)
 	if fin[1]|rst[1] != 0 {
 		x.finished = append(x.finished, Finished{x.rule, uint16(a.Value[0]), uint16(a.Value[1])})
-		x.note("FIN or RST: the flow's timeouts shrink")
+		x.note("FIN or RST: the flow gets its shorter timeouts")
 	}
 }
 

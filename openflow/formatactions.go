@@ -219,8 +219,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	return formatARPAndND(a, low)
 }
 
-// formatARPAndND does the work of formatDatapathAction for ARP, neighbour discovery, ICMP
-// and the flow label.
+// formatARPAndND does the work of formatDatapathAction for ARP, neighbour discovery,
+// ICMP and the flow label.
 func formatARPAndND(a *flowtable.Action, low uint64) string {
 	num := value64(uint64(a.U32))
 	switch a.Op {

@@ -178,7 +178,7 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 func (x *xlate) group(id uint32) {
 	g := x.p.groups[id]
 	if g == nil {
-		x.note("there is no such group")
+		x.note("the group does not exist")
 		return
 	}
 	if !x.descend() {

@@ -83,7 +83,7 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 		x.set(spec.Result, value64(bit), ones(1))
 	}
 	if !allowed {
-		x.note("not learnt: there are as many flows as limit allows")
+		x.note("not learnt: the limit of flows is reached")
 		return
 	}
 	if len(x.learned) == maxLearned {

@@ -188,7 +188,7 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 func (x *xlate) meter(id uint32) {
 	m := x.p.meters[id]
 	if m == nil {
-		x.note("there is no such meter")
+		x.note("the meter does not exist")
 		return
 	}
 	for i := range m.Bands {

@@ -78,7 +78,7 @@ func (x *xlate) normal() {
 		return
 	}
 	if no == in {
-		x.note("the destination is where the frame came from")
+		x.note("the destination is behind the input port")
 		return
 	}
 	x.usedPorts = true

@@ -232,8 +232,8 @@ func (p *Pipeline) releaseSlots() {
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges cleans up the lists of changes if one bundle changed the same rule more than
-// once.
+// mergeChanges cleans up the lists of changes if one bundle changed the same rule
+// more than once.
 func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {

@@ -100,8 +100,9 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints marks addresses and ports as the frame's own again, since NAT may change
-// them. Earlier changes to them are already in the frame and must not be repeated.
+// forgetEndpoints marks addresses and ports as the frame's own again, since NAT may
+// change them. Earlier changes to them are already in the frame and must not be
+// repeated.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -138,7 +139,7 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	x.emit(flowtable.Action{Op: flowtable.OpRecirc, U32: id})
 	x.sent = x.sent || !x.halted
-	x.note("goes on in another table once it is tracked")
+	x.note("continues in the next table after tracking")
 }
 
 // untrack clears the ct_* fields. From now on they do not come from the frame.

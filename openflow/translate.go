@@ -229,7 +229,7 @@ func (x *xlate) because(why packet.DropReason) {
 func (x *xlate) halt(why packet.DropReason) {
 	if !x.halted {
 		x.halted, x.drop = true, why
-		x.note("ends here: " + why.String())
+		x.note("the translation ends: " + why.String())
 	}
 }
 
@@ -383,7 +383,7 @@ func (x *xlate) resubmit(a *Action) {
 	rule := x.lookup(table)
 	x.flow[word], x.keep[word] = value, keep
 	if x.hook != nil {
-		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "as from another port"})
+		x.hook(TraceStep{Depth: x.depth, Table: table, Lookup: true, Rule: rule, Flow: x.flow, Note: "looked up with another in_port"})
 	}
 	if rule == nil {
 		return
@@ -553,7 +553,7 @@ func (x *xlate) decTTL() bool {
 	}
 	if ttl <= 1 {
 		x.because(packet.DropTTLExpired)
-		x.note("the TTL has run out")
+		x.note("the TTL has expired")
 		return false
 	}
 	if x.keep[wIP]&ttlBits != 0 {
