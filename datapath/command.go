@@ -167,6 +167,12 @@ func (w *Worker) runResumed() {
 // runHeld executes actions on the frame held in slot, without a look-up.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
+	w.performHeld(h, actions)
+}
+
+// performHeld executes actions, without a look-up, on the only frame of the batch, which
+// was held as h.
+func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
 	// The frame was valid when it was held, but actions since then may have changed
@@ -186,7 +192,9 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 		if w.taps.on {
 			w.tapHeld(h, actions)
 		}
-		w.perform(0, actions, 0, tailOf(actions))
+		if done := w.trackGiven(actions); w.live != 0 {
+			w.perform(0, actions, done, tailOf(actions))
+		}
 		w.recirculated()
 	}
 	w.finish()

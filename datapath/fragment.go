@@ -28,6 +28,11 @@ type fragments struct {
 	of        [packet.BatchSize]uint32 // number of the datagram of each assembled frame
 	first     [conntrack.MaxDatagrams]conntrack.Meta
 	tracked   [conntrack.MaxDatagrams]bool // first holds the result of the first fragment
+	// given are the actions of the frame in hand if control gave them. lists are the
+	// actions of held fragments that control gave, by slot; they are as many as slots
+	// at most. Other fragments get the actions of their megaflow.
+	given []flowtable.Action
+	lists map[uint32][]flowtable.Action
 }
 
 // trackFragments handles the fragments among the frames of a run and returns them. It
@@ -61,6 +66,12 @@ func (w *Worker) collect(i int) {
 	if why != packet.DropNone {
 		w.drop(f, why)
 		return
+	}
+	if r.given != nil {
+		if r.lists == nil {
+			r.lists = map[uint32][]flowtable.Action{}
+		}
+		r.lists[slot] = append([]flowtable.Action(nil), r.given...)
 	}
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
@@ -144,6 +155,11 @@ func (w *Worker) sendWhole() {
 			if h == nil || h.Track.Datagram != number+1 {
 				continue // dropped meanwhile
 			}
+			if actions, ok := r.lists[slot]; ok {
+				w.runResumed()
+				w.runGiven(slot, h, number, actions)
+				continue
+			}
 			w.resume(slot, h)
 			i := w.batch.N - 1
 			r.of[i] = number
@@ -160,6 +176,27 @@ func (w *Worker) sendWhole() {
 		r.whole = append(r.whole[:0], r.whole[1:]...)
 		r.Free(int(number))
 	}
+}
+
+// trackGiven tracks the only frame of the batch, or holds it, if it is a fragment and
+// actions, which control gave, begin with a ct action. It returns the number of actions
+// done.
+func (w *Worker) trackGiven(actions []flowtable.Action) (done int) {
+	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
+		return 0
+	}
+	done = w.readRequest(actions)
+	w.fragments.given = actions
+	w.trackFragments(0, 1)
+	w.fragments.given = nil
+	return done
+}
+
+// runGiven executes actions that control gave on a held fragment of a complete datagram.
+func (w *Worker) runGiven(slot uint32, h *HeldFrame, number uint32, actions []flowtable.Action) {
+	w.resume(slot, h)
+	w.fragments.of[0], w.fragments.assembled = number, 1
+	w.performHeld(h, actions)
 }
 
 // sweepFragments drops datagrams that have waited too long.

@@ -174,3 +174,51 @@ func TestFragmentsThatMiss(t *testing.T) {
 	r.drops(nil)
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
 }
+
+// Fragments that control sends through a ct action are held as those of a port are: they
+// are tracked as one datagram, and a lone or an overlapping one begins no connection.
+func TestInjectedFragments(t *testing.T) {
+	r := firewall(t)
+	commit := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit}
+	send := func(f []byte, list ...flowtable.Action) {
+		r.command(AppendInject(nil, 1, append(commit.AppendTo(nil), list...), f))
+		r.turn()
+	}
+	pieces := fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 9)
+	for _, i := range []int{0, 3, 1} {
+		send(pieces[i], output(2))
+	}
+	r.equal("sent too early", r.sh.Ports[2].TxPackets, 0)
+	r.equal("connections too early", uint64(r.w.tracks.tracker.Count()), 0)
+	send(pieces[2], output(2))
+	r.turn()
+	got := r.tx(2).TakeAll()
+	if len(got) != 4 || !bytes.Equal(reassembled(t, got), reassembled(t, pieces)) {
+		t.Fatalf("%d frames sent", len(got))
+	}
+	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
+
+	// Behind a look-up, and with fragments that came from a port.
+	pieces = fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 10)
+	for _, f := range pieces[:2] {
+		send(f, flowtable.Action{Op: flowtable.OpRecirc, U32: 9})
+	}
+	r.inject(1, pieces[2:]...)
+	r.turn()
+	if got := r.tx(2).TakeAll(); len(got) != 4 || !bytes.Equal(reassembled(t, got), reassembled(t, pieces)) {
+		t.Fatalf("%d frames sent of two senders", len(got))
+	}
+
+	pieces = fragmentsOf(bigUDP(0x0a000003, 0x0a000002, 1, 2, 3000), 1000, 11)
+	send(pieces[0], output(2))
+	send(fragmentsOf(bigUDP(0x0a000003, 0x0a000002, 1, 2, 3000), 984, 11)[1], output(2))
+	for _, f := range pieces[1:] {
+		send(f, output(2))
+	}
+	r.turn()
+	r.equal("sent of overlapping ones", uint64(len(r.tx(2).TakeAll())), 0)
+	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 1)
+	r.equal("held", uint64(r.w.held.count), 0)
+	r.equal("lists", uint64(len(r.w.fragments.lists)), 0)
+	r.drops(map[packet.DropReason]uint64{packet.DropBadFragment: 5})
+}

@@ -116,6 +116,7 @@ func (w *Worker) waiting(slot uint32) *HeldFrame {
 func (w *Worker) freeHeld(slot uint32) {
 	h := &w.sh.Held[slot]
 	h.State = HeldFree
+	delete(w.fragments.lists, slot)
 	w.held.tally(h, -1)
 	w.held.free = append(w.held.free, slot)
 }
