@@ -9,7 +9,7 @@
 // maclearn.go, translate.go, actionset.go, learn.go, commit.go.
 //
 // The owner of a Pipeline guards it, for example with a sync.RWMutex. Apply,
-// ApplyGroups, ApplyMeters, ApplyLearned, Configure, Expire, RefreshLearnt and the
-// Credit methods need exclusive access. All other methods, Translate above all, may
-// run concurrently with other readers.
+// ApplyGroups, ApplyMeters, ApplyLearned, Configure, Expire, RefreshLearnt,
+// Finished.ReduceTimeouts and the Credit methods need exclusive access. All other
+// methods, Translate above all, may run concurrently with other readers.
 package openflow

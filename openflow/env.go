@@ -66,7 +66,7 @@ type Names interface {
 }
 
 // Env is the rest of the switch as translation sees it. Control implements it. Only
-// Translate calls it, possibly concurrently.
+// translations call it, possibly concurrently.
 type Env interface {
 	Port(no uint32) (PortInfo, bool)
 	// Ports returns all ports in a stable order. The caller must not change the list.
