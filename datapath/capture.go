@@ -37,7 +37,7 @@ const (
 	TapNone  TapKind = iota
 	TapPort          // frames received on Port and sent to it
 	TapDrops         // frames dropped on Port, or on any port if Port is 0
-	TapTrace         // frames whose key matches
+	TapTrace         // frames whose key matches Key under Mask
 )
 
 // Tap says which frames a tap shows, and how many bytes of them.
@@ -76,7 +76,7 @@ func AppendTap(buf []byte, index uint32, t *Tap) []byte {
 // tapped is a record that waits for its verdict.
 type tapped struct {
 	record captureRecord
-	frame  uint8 // index in the batch
+	frame  uint8 // index of the frame in the batch
 }
 
 // sight is one view of a frame by a tap.
@@ -199,7 +199,7 @@ func (w *Worker) tapInner(i int) {
 	}
 	for at := range w.taps.pending[:w.taps.count] {
 		if p := &w.taps.pending[at]; int(p.frame) == i && p.record.kind() == CaptureIn && p.record.port() == f.InPort {
-			return // shown before an earlier look-up
+			return // the frame was shown before an earlier look-up
 		}
 	}
 	w.tapPort(i, f.InPort, CaptureIn, 0)
@@ -274,10 +274,10 @@ func (w *Worker) tapResult(p *txPort, i int, over uint16, why packet.DropReason)
 		to := p.no
 		if r.record.kind() == CaptureOut {
 			if no := r.record.port(); no != p.no && no != uint32(over) || r.record.verdict() != VerdictNone {
-				continue // the record belongs to another output
+				continue // the record belongs to another output of the frame
 			}
 		} else if over != 0 {
-			to = uint32(over) // the flow's output is the vxlan port
+			to = uint32(over) // the flow's output is the vxlan port, not the uplink
 		}
 		if why != packet.DropNone {
 			r.record.drop(why)
@@ -461,7 +461,7 @@ func (w *Worker) tapUndecided(r captureRecord, i int) {
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == w.batch.Frames[i].InPort { // otherwise the frame was still in its tunnel when it was shown
+		if r.port() == w.batch.Frames[i].InPort { // with another port, the frame was still in its tunnel when it was shown
 			w.sh.Taps[r[0]].Written--
 			r[0] = VoidTap
 		}

@@ -16,10 +16,10 @@ type CaptureKind uint8
 
 // Kinds of capture.
 const (
-	CaptureIn    CaptureKind = 1 + iota // received on Port
-	CaptureOut                          // sent to Port, or dropped there
-	CaptureDrop                         // dropped
-	CaptureTrace                        // looked up
+	CaptureIn    CaptureKind = 1 + iota // frame received on Port
+	CaptureOut                          // frame sent to Port, or dropped there
+	CaptureDrop                         // frame dropped
+	CaptureTrace                        // frame looked up
 )
 
 // CaptureCache is the table that answered a look-up.
@@ -27,23 +27,23 @@ type CaptureCache uint8
 
 // Tables that answer look-ups.
 const (
-	CacheNone     CaptureCache = iota // nothing: the frame was not looked up, or missed
-	CacheExact                        // the exact-match cache
-	CacheMegaflow                     // a search of the megaflows
-	CacheControl                      // control, for this frame alone
+	CacheNone     CaptureCache = iota // no table answered: the frame was not looked up, or missed
+	CacheExact                        // found in the exact-match cache
+	CacheMegaflow                     // found by a search of the megaflows
+	CacheControl                      // control gave the actions, for this frame alone
 )
 
 // CaptureVerdict is the fate of a frame, as far as the record knows it.
 type CaptureVerdict uint8
 
-// Verdicts.
+// Verdicts of a frame.
 const (
 	VerdictNone      CaptureVerdict = iota
-	VerdictSent                     // sent to at least one of Outputs
-	VerdictDropped                  // dropped for Reason
-	VerdictMissed                   // held until control answers the miss
-	VerdictNeighbour                // held until the tunnel's next hop is known
-	VerdictMerged                   // merged into the large frame before it
+	VerdictSent                     // frame sent to at least one of Outputs
+	VerdictDropped                  // frame dropped for Reason
+	VerdictMissed                   // frame held until control answers the miss
+	VerdictNeighbour                // frame held until the tunnel's next hop is resolved
+	VerdictMerged                   // frame merged into the large frame before it
 )
 
 // Stages of a pass, the index of Capture.StageNS.

@@ -77,7 +77,7 @@ func (w *Worker) outputRuns(first, limit int) int {
 		return first
 	}
 	flows := w.cache.Flows()
-	var p *txPort // port of the run before
+	var p *txPort // output port of the run before
 	alike := flowtable.ActionRef(0)
 	for i := first; i < limit; {
 		at := uint(i) % packet.BatchSize

@@ -62,7 +62,7 @@ const (
 // fairness is the account of a worker's queues.
 type fairness struct {
 	debtors  int      // number of queues with debt
-	repaidNS uint64   // clock of the last payment
+	repaidNS uint64   // clock of the last payment of debts
 	others   presence // queues without debt
 	uncut    presence // queues without debt whose frames are not cut
 	skipped  int      // number of queues not visited in this pass because of their debt

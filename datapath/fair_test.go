@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// attacked returns a worker with known flows on port 1, frames that miss on port 3,
-// and masks masks, all of which these frames try.
+// attacked returns a worker with known flows on port 1. Frames of port 3 miss, after
+// they have tried all of the given number of masks.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -210,7 +210,7 @@ func TestOrdinaryQueuesOweNothing(t *testing.T) {
 		r.turn()
 		r.answer()
 	}
-	for range 2 { // twice, in case more than a batch has gathered
+	for range 2 { // two passes, in case more than a batch has gathered
 		r.w.fixed = r.w.now + gatherNS
 		r.turn()
 		r.answer()

@@ -100,7 +100,7 @@ func (w *Worker) abandon(no uint32) {
 	}
 	for i := range b.Frames[:b.N] {
 		if pending>>i&1 != 0 {
-			continue // another port still sends it
+			continue // another port still sends the frame
 		}
 		if lost>>i&1 != 0 {
 			w.drop(&b.Frames[i], packet.DropPortFault)

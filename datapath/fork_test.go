@@ -50,7 +50,7 @@ func TestForkLeavesTheFrameAlone(t *testing.T) {
 			r.inject(1, underTags(f, 3))
 			r.turn()
 			want := underTags(f, 2)
-			want[15] = 2 // the first of three tags is popped
+			want[15] = 2 // popping the first of three tags leaves numbers 2 and 3
 			want[19] = 3
 			if got := r.tx(2).Take(); !bytes.Equal(got, want) {
 				t.Errorf("behind the look-up: %d bytes, want %d:\n% x\n% x", len(got), len(want), got, want)

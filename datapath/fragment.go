@@ -27,10 +27,10 @@ type fragments struct {
 	uncounted uint32                   // frames of assembled that were counted before they were held
 	of        [packet.BatchSize]uint32 // number of the datagram of each assembled frame
 	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // first holds the result of the first fragment
+	tracked   [conntrack.MaxDatagrams]bool // the first fragment was tracked, and first holds its result
 	// given are the actions of the frame in hand if control gave them. lists are the
-	// actions of held fragments that control gave, by slot; they are as many as slots
-	// at most. Other fragments get the actions of their megaflow.
+	// actions that control gave for held fragments; index: slot. There is at most one
+	// list for each slot. Other fragments get the actions of their megaflow.
 	given []flowtable.Action
 	lists map[uint32][]flowtable.Action
 }
@@ -129,7 +129,7 @@ func (w *Worker) trackAssembled(i int) {
 		if m.Drop == packet.DropNone {
 			t.tracker.TrackLater(&w.batch, f, m)
 		}
-	default: // the first fragment took another way
+	default: // the first fragment did not meet this ct action
 		*m = conntrack.Meta{State: conntrack.Tracked | conntrack.Invalid, Zone: t.request.Zone}
 	}
 	if m.State&(conntrack.SNAT|conntrack.DNAT) != 0 {
@@ -153,7 +153,7 @@ func (w *Worker) sendWhole() {
 		for _, slot := range r.slots {
 			h := w.waiting(slot)
 			if h == nil || h.Track.Datagram != number+1 {
-				continue // dropped meanwhile
+				continue // the fragment was dropped meanwhile
 			}
 			if actions, ok := r.lists[slot]; ok {
 				w.runResumed()

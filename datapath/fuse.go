@@ -33,8 +33,8 @@ import (
 // pair is two megaflows. Its serial names it until a newer pair, with a higher
 // serial, replaces it.
 type pair struct {
-	slot, generation     uint32 // megaflow that tracks
-	then, thenGeneration uint32 // megaflow behind tracking; slot itself if nothing is looked up there
+	slot, generation     uint32 // slot and generation of the megaflow with the ct action
+	then, thenGeneration uint32 // the same of the megaflow behind tracking; without one, the first again
 	serial               uint32
 	to                   uint32 // port, if one output is all that follows tracking; else 0
 	tunnels              bool   // actions of then contain a tunnel
@@ -68,7 +68,7 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 		t[w] = ^uint64(0)
 	}
 	k = t
-	k[flowtable.WPort] = 0xffffffff // recirc_id: the first megaflow sets it
+	k[flowtable.WPort] = 0xffffffff // recirc_id, which the first megaflow determines
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		k[w] = ^uint64(0)
 	}
@@ -78,15 +78,15 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 // fused is the hints of a worker, and the hints found for the batch in hand.
 type fused struct {
 	region *shm.Region
-	hints  []conntrack.Hints // index: number of the connection; the tags are serials
-	pairs  []pair            // index: low bits of the serial
-	recent []uint32          // serials, index: hash of the pair
+	hints  []conntrack.Hints // hints of the connections; index: number of the connection; their tags are serials
+	pairs  []pair            // pairs of megaflows; index: low bits of the serial
+	recent []uint32          // serials of recent pairs; index: hash of the pair
 	last   uint32            // serial of the newest pair
 
 	waiting uint32            // frames of the run in hand to execute behind the fused ones
 	wanted  uint32            // frames that get a hint after their second look-up
 	found   uint32            // frames with a hint, among those sought so far
-	settled conntrack.Settled // results for the frames sought last
+	settled conntrack.Settled // result of the last search for hints
 	agreed  agreement
 	hits    uint64                   // number of frames that took the fused way
 	serials [packet.BatchSize]uint32 // serial of each frame in found

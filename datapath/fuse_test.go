@@ -56,7 +56,7 @@ func newTwins(t *testing.T, seed int64) *twins {
 	w := &twins{t: t, rng: rand.New(rand.NewSource(seed)), slots: map[uint32]bool{}}
 	for i := range w.rigs {
 		r := newRig(t, testSizes)
-		r.w.config.Fused = 1 << 6 // few pairs, so that pairs are replaced
+		r.w.config.Fused = 1 << 6 // room for few pairs, so that pairs are replaced
 		if err := r.w.setConnections(ctTable(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func (w *twins) remove(slot uint32) {
 func (w *twins) change() {
 	inPort := uint32(w.rng.Intn(2) + 1)
 	other := 3 - inPort
-	half := w.rng.Intn(2) // half of the TTLs
+	half := w.rng.Intn(2) // lower or upper half of the TTLs
 	ttl, ttlMask := uint64(half)<<47, uint64(1)<<47
 	slot := inPort*100 + uint32(half)
 	if w.rng.Intn(6) == 0 {

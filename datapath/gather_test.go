@@ -60,7 +60,7 @@ func TestFewFramesGather(t *testing.T) {
 		t.Errorf("visited in %d of 10 passes that take as long as it gathers", n)
 	}
 	r.rx(1).Replay(0)
-	r.gatheringPasses(64, step) // drains the other queue
+	r.gatheringPasses(64, step) // drains the queue of the other port
 	if n := r.gatheringPasses(20, step); n != 20 {
 		t.Errorf("visited in %d of 20 passes after the other queue has ended", n)
 	}

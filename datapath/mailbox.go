@@ -29,7 +29,7 @@ type PortQueues struct {
 
 // mail is a request to the worker, which reads one between two passes.
 type mail struct {
-	add    *PortQueues // nil: remove
+	add    *PortQueues // queues to add; nil: remove the port in remove
 	remove uint32
 	err    error
 	read   atomic.Bool // err is set; pairs with post
@@ -94,16 +94,16 @@ func (w *Worker) takeMail() {
 func (w *Worker) addPort(q *PortQueues) error {
 	p := &w.ports[q.Port]
 	if p.tx != nil {
-		return fmt.Errorf("port %d is there already", q.Port)
+		return fmt.Errorf("port %d is already attached", q.Port)
 	}
 	for at := range w.queues.count {
 		if w.queues.at(at).port == q.Port {
-			return fmt.Errorf("port %d is there already", q.Port)
+			return fmt.Errorf("port %d is already attached", q.Port)
 		}
 	}
 	w.forgetFault(q.Port)
 	if w.queues.count+len(q.Rx) > maxQueues {
-		return fmt.Errorf("port %d: more than %d receive queues on one worker", q.Port, maxQueues)
+		return fmt.Errorf("port %d: the worker would have more than %d receive queues: use fewer queues or more workers", q.Port, maxQueues)
 	}
 	for i, rx := range q.Rx {
 		number := uint16(i)

@@ -21,7 +21,7 @@ import (
 // CommandOp is the operation of a command.
 type CommandOp uint32
 
-// Commands.
+// Operations of commands.
 const (
 	// CmdInstall installs a megaflow in slot Arg, which must be free. Body: key,
 	// mask, actions.
@@ -61,7 +61,7 @@ const (
 // UpcallOp is the operation of an upcall.
 type UpcallOp uint32
 
-// Upcalls.
+// Operations of upcalls.
 const (
 	// UpMiss: the frame held in slot Arg matched no megaflow. Body: its Key.
 	UpMiss UpcallOp = iota + 1
@@ -142,9 +142,9 @@ func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
 type Upcall struct {
 	Op       UpcallOp
 	Arg      uint32
-	Key      flowtable.Key // UpMiss
-	Template uint32        // UpNeighbour
-	Reason   string        // UpFault
+	Key      flowtable.Key // key of the frame; only for UpMiss
+	Template uint32        // index of the tunnel template; only for UpNeighbour
+	Reason   string        // reason of the fault; only for UpFault
 }
 
 // MissedOn returns the in-port of an UpMiss; ok is false for other upcalls.

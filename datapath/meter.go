@@ -22,7 +22,7 @@ type Meter struct {
 	Cost   uint64 // cost of a frame or of a bit, in 2^-16 ticks
 	Depth  uint64 // number of ticks that Due may lie ahead of the clock
 	Frames uint64 // 1: Cost is the cost of a frame; 0: of a bit
-	Due    uint64 // ticks, CLOCK_MONOTONIC; atomic
+	Due    uint64 // time in ticks of CLOCK_MONOTONIC; accessed atomically
 	// The counts cover all frames that met the meter; the Dropped ones, those that it
 	// dropped.
 	Packets, Bytes               uint64

@@ -94,7 +94,7 @@ func TestLargeFramesAreNotShutOut(t *testing.T) {
 	if !r.w.meter(f, 0) || r.w.meter(f, 0) {
 		t.Error("the first large frame must pass, the second must not")
 	}
-	r.w.now += 8_999_999 // one ns before its debt is paid
+	r.w.now += 8_999_999 // one ns before the bucket has room again
 	if r.w.meter(f, 0) {
 		t.Error("passed before it was paid for")
 	}

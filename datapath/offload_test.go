@@ -87,7 +87,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 	f := large(0xa, n)
 	undone, o := undo(f, size)
 	r.rx(1).InjectUndone(undone, o)
-	r.inject(1, ethernet(0xa, 100, 7)) // must stay behind the large frame
+	r.inject(1, ethernet(0xa, 100, 7)) // this frame must stay behind the large one
 	r.turn()
 
 	got, left := r.tx(5).TakeUndone()
@@ -208,7 +208,7 @@ func TestBadOffload(t *testing.T) {
 		{GSO: packet.GSOUDP, Size: 1000, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 6},
 		{GSO: packet.GSOTCPv4, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16},
 		{Flags: packet.OffloadPartial, CsumStart: 60000, CsumOffset: 16},
-		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // would be 2,946 segments
+		{GSO: packet.GSOTCPv4, Size: 1, Flags: packet.OffloadPartial, CsumStart: 34, CsumOffset: 16}, // the frame would be cut into 2,946 segments
 	} {
 		r.rx(1).InjectUndone(undone, bad)
 	}

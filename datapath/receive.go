@@ -14,7 +14,7 @@ type rxQueue struct {
 	rx     port.Rx
 	port   uint32
 	slot   uint16 // index in queueTable.slots, which epoll returns
-	number uint16 // number among the device's receive queues
+	number uint16 // number of the queue among the device's receive queues
 	waitFD int32
 	edge   bool   // waitFD is watched for edges, see port.EdgeWatched
 	polled bool   // Recv costs a system call, so it is called only when ready is set
@@ -101,7 +101,7 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 // after frames, read again in the next pass without waiting for findReady
+	q.ready = n > 0 // true after frames: the next pass reads again without waiting for findReady
 	if n == 0 {
 		// Recv may have discarded descriptors that made no frame.
 		w.flushAndRelease(q)

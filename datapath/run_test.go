@@ -45,7 +45,7 @@ func (r *rig) awaitSleep() {
 	})
 }
 
-const forever = 1 << 40 // in µs
+const forever = 1 << 40 // µs of spinning, so that the worker never sleeps
 
 // An idle worker sleeps. A frame, a tap's frame, a command, a port and Stop each wake
 // it.
@@ -256,7 +256,7 @@ func TestPortsComeAndGo(t *testing.T) {
 	if up, ok := r.upcall(); ok && up.Op == UpFault {
 		t.Fatalf("fault: %s", up.Reason)
 	}
-	r.w.RemovePort(3) // a port that is not there: no effect
+	r.w.RemovePort(3) // removing a port that is not there has no effect
 	r.w.RemovePort(port.MaxPorts)
 	if err := r.w.AddPort(PortQueues{Port: port.MaxPorts}); err == nil {
 		t.Fatal("a port beyond the last number was added without an error")

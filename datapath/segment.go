@@ -61,7 +61,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 		}
 		full = w.sendCut(p, over, full)
 	}
-	f.Offload.Size = size // another port may take longer segments
+	f.Offload.Size = size // restored, because another port may take longer segments
 	if w.taps.on {
 		why := packet.DropNone
 		if full {

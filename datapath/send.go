@@ -10,9 +10,9 @@ import (
 
 // txPort is a datapath port as an output. Worker owns.
 type txPort struct {
-	tx       port.Tx // nil: the port has no transmit queue
+	tx       port.Tx // transmit queue; nil: the port has none
 	takes    packet.Offloads
-	lock     *TxLock // nil: no other worker uses tx
+	lock     *TxLock // lock of tx; nil: no other worker uses tx
 	counters *PortCounters
 	no       uint32
 	number   uint16 // number of the queue among the device's transmit queues
@@ -122,7 +122,7 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		w.countSent(p, int(i), why)
 	}
 	for _, i := range order { // in a second loop: a frame may be in order twice
-		w.batch.Frames[i].Drop = packet.DropNone // another port may take the frame
+		w.batch.Frames[i].Drop = packet.DropNone // cleared, because another port may take the frame
 	}
 }
 

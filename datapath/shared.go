@@ -49,7 +49,7 @@ type Shared struct {
 	Counters *Counters
 	// InHand: the worker writes, control reads at any time.
 	InHand *InHand
-	Ports  []PortCounters // index: datapath port
+	Ports  []PortCounters // counters of each port; index: datapath port
 	// Commands: control produces, the worker consumes. Upcalls: the reverse.
 	Commands shm.RingMem
 	Upcalls  shm.RingMem
@@ -59,7 +59,7 @@ type Shared struct {
 	// Held frames: the worker owns them. Control may read the slot of a frame between
 	// the upcall and its answer.
 	Held      []HeldFrame
-	HeldBytes []byte // HeldBytes a slot
+	HeldBytes []byte // the frames' bytes, HeldBytes for each slot
 	// Templates: the worker owns them; commands change them.
 	Templates []tunnel.Template
 	// Meters: the worker owns them; commands change them, and control reads the
@@ -99,9 +99,9 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 // aligned words; control reads at any time. New fields go to the end.
 type Counters struct {
 	Passes        uint64 // passes that found at least one frame
-	IdlePasses    uint64 // number of times the worker slept
-	Sleeps        uint64 // times the worker slept
-	BusyNS        uint64 // time spent in passes that found frames
+	IdlePasses    uint64 // passes that found no frame
+	Sleeps        uint64 // number of times the worker slept
+	BusyNS        uint64 // time in ns spent in passes that found frames
 	Frames        uint64 // frames received
 	ExactHits     uint64 // frames found in the exact-match cache
 	MegaflowHits  uint64 // frames found by a search of the megaflows
@@ -155,10 +155,10 @@ type PortCounters struct {
 // Shared.HeldBytes[slot*HeldBytes:][:Len].
 type HeldFrame struct {
 	Len     uint32
-	State   uint32 // HeldFree, HeldWaiting
+	State   uint32 // HeldFree or HeldWaiting
 	InPort  uint32
 	_       uint32
-	SinceNS uint64 // CLOCK_MONOTONIC
+	SinceNS uint64 // CLOCK_MONOTONIC in ns when the frame was held
 	// Tunnel holds the tunnel words of the key of a decapsulated frame.
 	Tunnel [flowtable.TunnelWords]uint64
 	// Then is the OpTunnel that CmdRetry executes on a frame that waits for a

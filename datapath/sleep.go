@@ -155,7 +155,7 @@ func (w *Worker) sleep() {
 	}
 	w.rxInUse = nil
 	w.visited()
-	w.now = w.clock() // so that the sleep does not count as a gap between passes
+	w.now = w.clock() // so that the time asleep does not count as a gap between passes
 	if woken {
 		w.lastBusy = w.now
 	}

@@ -152,7 +152,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	}
 	r := withTunnel(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, toTunnel(77))
-	r.w.fixed = r.w.clock() // a fixed clock, because time allows further answers
+	r.w.fixed = r.w.clock() // stops the clock, because further answers are allowed with time
 	for range 4 {
 		for range packet.BatchSize {
 			r.inject(1, make4(func(*layers.IPv4, *layers.Ethernet) {}))

@@ -16,7 +16,7 @@ const maxRounds = 16
 // tracks is the connection tracking of the batch in hand. The sets have one bit a
 // frame and are empty when a batch begins.
 type tracks struct {
-	tracker *conntrack.Tracker // nil: nothing can be tracked
+	tracker *conntrack.Tracker // tracker of the shared connection table; nil: nothing can be tracked
 	plain   bool               // connections are not fused; tests compare with this
 	request conntrack.Request
 	order   [packet.BatchSize]uint8
@@ -47,7 +47,7 @@ type fork struct {
 	key     flowtable.Key
 	meta    conntrack.Meta
 	tracked uint32
-	others  uint32 // tracks.again, the sets of the other frames
+	others  uint32 // the set tracks.again without the frame of the fork
 	live    uint32
 }
 

@@ -18,7 +18,7 @@ import (
 type flowRx struct {
 	port.Rx
 	frame  []byte
-	flows  int // number of flows; then the series starts again
+	flows  int // number of flows after which the series starts again
 	step   int
 	at     int
 	answer bool

@@ -56,7 +56,7 @@ func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	w := r.w
-	w.rxInUse = nil // as it is for resumed frames
+	w.rxInUse = nil // no receive queue is in use while held frames are resumed
 	w.keys[1].Tunnel()[1] = 1
 	if got := w.tunnelled([]uint8{0, 1}); got != 1<<1 {
 		t.Errorf("tunnelled: %b", got)

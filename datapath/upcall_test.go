@@ -113,7 +113,7 @@ func TestExecuteAndDropHeld(t *testing.T) {
 // named twice, and a frame for many ports.
 func TestManyRetries(t *testing.T) {
 	r := twoPorts(t)
-	each := uint32(testSizes.Held) * 5 / 16 // within the quotas of both ports
+	each := uint32(testSizes.Held) * 5 / 16 // number of frames a port, within the quotas of both
 	var slots []uint32
 	for no := uint32(1); no <= 2; no++ {
 		for i := range each {
@@ -132,7 +132,7 @@ func TestManyRetries(t *testing.T) {
 	}
 	r.command(AppendCommand(nil, CmdRetry, slots[0], nil))
 	r.turn()
-	r.turn() // for the commands beyond maxCommandsPerPass
+	r.turn() // a second pass, for the commands beyond maxCommandsPerPass
 	for no := uint32(1); no <= 2; no++ {
 		got := r.tx(no).TakeAll()
 		if len(got) != int(each) {

@@ -121,7 +121,7 @@ type Worker struct {
 	cache        *flowtable.Cache
 	terminations *tunnel.Terminations
 
-	clockBase  uint64 // CLOCK_MONOTONIC at clockStart
+	clockBase  uint64 // CLOCK_MONOTONIC in ns at clockStart
 	clockStart time.Time
 	now        uint64 // clock of this pass, CLOCK_MONOTONIC in ns
 	turn       uint64 // number of this pass, from 1 on
@@ -150,7 +150,7 @@ type Worker struct {
 	touched    portList // ports that frames of the batch in hand went to
 	more       bool     // the batch in hand was full, so another one is about to come
 	owed       portList // ports whose flush was postponed, see flush
-	delivered  bool     // frames went to a port with local set since the last pass with frames
+	delivered  bool     // a frame went to a port with local set since the last pass with frames
 	queues     queueTable
 	fullPasses uint32 // number of passes in a row with a full batch, see gather.go
 	faults     int    // number of ports whose fault has not been reported to control
@@ -169,12 +169,12 @@ type Worker struct {
 
 	processor cpu.Processor
 	lastBusy  uint64 // clock of the last pass that had frames or commands
-	wasBusy   bool   // the last pass had frames
+	wasBusy   bool   // the last pass received frames
 	sweptHeld uint64 // clock of the last search for expired held frames
 	sweeping  bool   // some connections may expire
 
 	mail     atomic.Pointer[mail] // pairs with takeMail
-	mailing  sync.Mutex           // allows one request at a time
+	mailing  sync.Mutex           // mutex of post, which allows one request at a time
 	stopping atomic.Bool
 	ended    chan struct{} // closed once Run has returned
 }
@@ -294,7 +294,7 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		w.releaseAllQueues() // not inside the command: a memory fault would repeat the command
+		w.releaseAllQueues() // not while the command is executed, because a memory fault there would repeat the command
 	}
 	w.sweepHeld()
 	w.sweepFragments()

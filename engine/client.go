@@ -51,7 +51,7 @@ type Client struct {
 	pid   int
 	pidfd int // pidfd of pid, open until Close
 
-	mu      sync.Mutex // allows one request at a time
+	mu      sync.Mutex // mutex of call, which allows one request at a time
 	number  uint64     // number of the last request
 	replies chan received
 	gone    chan struct{}
@@ -176,7 +176,7 @@ func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
 	select {
-	case r := <-s.client.replies: // the greeting
+	case r := <-s.client.replies: // the engine's greeting
 		closeAll(r.fds)
 		return s.client, nil
 	case <-s.client.gone:
@@ -235,7 +235,7 @@ func (c *Client) read() {
 		}
 		select {
 		case c.replies <- r:
-		case <-time.After(requestTimeout): // no request waits for this reply
+		case <-time.After(requestTimeout): // no request waits for the reply
 			closeAll(r.fds)
 			return
 		}
@@ -458,7 +458,7 @@ func (c *Client) await() (received, error) {
 		return r, nil
 	case <-c.gone:
 		select {
-		case r := <-c.replies: // the engine answered before it went
+		case r := <-c.replies: // the engine answered before it ended
 			return r, nil
 		default:
 			return received{}, ErrGone

@@ -22,7 +22,7 @@ func TestGarbage(t *testing.T) {
 	}
 	limit := uint64(2 * maxGarbage)
 	if raceEnabled {
-		limit *= 5 // the race detector's own memory
+		limit *= 5 // the race detector needs memory of its own
 	}
 	if grown := residentBytes(t, c.PID()) - before; uint64(grown) > limit {
 		t.Fatalf("the engine has grown by %d MB", grown>>20)

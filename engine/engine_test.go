@@ -200,7 +200,7 @@ func TestLife(t *testing.T) {
 	if n, err := unix.Read(a, make([]byte, 1)); n != 0 {
 		t.Fatalf("the engine still has the detached port's socket: %d, %v", n, err)
 	}
-	if _, err := c.Detach(1); err == nil || !strings.Contains(err.Error(), "no port 1") {
+	if _, err := c.Detach(1); err == nil || !strings.Contains(err.Error(), "port 1 is not attached") {
 		t.Fatalf("second detach: %v", err)
 	}
 	if err := unix.Kill(c.PID(), unix.SIGKILL); err != nil {
@@ -342,14 +342,14 @@ func TestRefusals(t *testing.T) {
 	defer small.Close()
 	big := testSizes
 	big.Held *= 2
-	refused(c.Start(Start{Cores: []int{0}, Sizes: big}, small), "needed")
+	refused(c.Start(Start{Cores: []int{0}, Sizes: big}, small), "expected at least")
 	_, err = c.call(&Request{Op: OpStart, Start: &Start{Sizes: testSizes, Cores: []int{1023}}}, small.FDs())
 	refused(err, "pin to core 1023")
 
 	s, m := startEngine(t, c, 1)
-	refused(c.Start(s, m), "run already")
-	refused(c.Attach(Attach{Port: 0, Kind: "socket"}, fds), "port from 1")
-	refused(c.Attach(Attach{Port: port.MaxPorts, Kind: "socket"}, fds), "port from 1")
+	refused(c.Start(s, m), "already running")
+	refused(c.Attach(Attach{Port: 0, Kind: "socket"}, fds), "invalid port")
+	refused(c.Attach(Attach{Port: port.MaxPorts, Kind: "socket"}, fds), "invalid port")
 	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "pigeon"}, fds), `"pigeon"`)
 	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "broken"}, nil), "broken by the test")
 	refused(c.Attach(Attach{Port: 1, Name: "p", Kind: "socket"}, nil), "expected 1")

@@ -73,7 +73,7 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 	workers := len(s.Cores)
 	if len(fds) != 2*workers+2 {
 		closeAll(fds)
-		return nil, fmt.Errorf("%d descriptors for %d workers, expected %d", len(fds), workers, 2*workers+2)
+		return nil, fmt.Errorf("%d descriptors for %d workers: expected %d", len(fds), workers, 2*workers+2)
 	}
 	m := &Memory{CommandEvents: append([]int(nil), fds[workers:2*workers]...), UpcallEvent: fds[2*workers]}
 	if err := m.openTable(s, fds[2*workers+1]); err != nil {
@@ -84,7 +84,7 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 	for i, fd := range fds[:workers] {
 		r, err := shm.Open(fd)
 		if err == nil && len(r.Bytes()) < regionSize(s.Sizes) {
-			err = fmt.Errorf("region of %d bytes, %d needed", len(r.Bytes()), regionSize(s.Sizes))
+			err = fmt.Errorf("region of %d bytes: expected at least %d", len(r.Bytes()), regionSize(s.Sizes))
 			r.Close()
 		}
 		if err != nil {
@@ -149,7 +149,7 @@ func (m *Memory) openTable(s Start, fd int) error {
 	}
 	if !sizes.Valid() || len(r.Bytes()) < tableBytes(sizes) {
 		r.Close()
-		return fmt.Errorf("region of %d bytes for %d connections", len(r.Bytes()), sizes.Connections)
+		return fmt.Errorf("region of %d bytes is too small for %d connections", len(r.Bytes()), sizes.Connections)
 	}
 	m.setTable(r, sizes)
 	return nil

@@ -71,7 +71,7 @@ func (r *Request) port() uint32 {
 
 // Start is the configuration of the workers.
 type Start struct {
-	Cores []int          `json:"cores"` // core of each worker
+	Cores []int          `json:"cores"` // cores of the workers, one worker a core
 	Sizes datapath.Sizes `json:"sizes"`
 	// SpinUS is the time in µs for which a worker polls empty queues before it
 	// sleeps.
@@ -82,9 +82,9 @@ type Start struct {
 
 // Attach describes a device. Spec has the format of the device's back end.
 type Attach struct {
-	Port uint32          `json:"port"` // datapath port number
+	Port uint32          `json:"port"` // number of the datapath port
 	Name string          `json:"name"`
-	Kind string          `json:"kind"` // vhost-user, tap or af_xdp
+	Kind string          `json:"kind"` // kind of the device: vhost-user, tap or af_xdp
 	Spec json.RawMessage `json:"spec"`
 	// Tunnel marks an uplink, whose received frames are VXLAN and are decapsulated.
 	Tunnel bool `json:"tunnel,omitempty"`

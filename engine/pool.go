@@ -82,7 +82,7 @@ func (p *pool) startWorker(i, core, spinUS int) error {
 // add gives a device's queues to the workers.
 func (p *pool) add(no uint32, d port.Device, tunnel bool) error {
 	all := assign(no, len(p.workers), d.Rx(), d.Tx())
-	for i := range all { // complete before any worker uses a queue
+	for i := range all { // all places are set before any worker uses a queue
 		all[i].Tunnel = tunnel
 		place(i, p.memory.CommandEvents[i], &all[i])
 	}
@@ -127,7 +127,7 @@ func assign(no uint32, workers int, rx []port.Rx, tx []port.Tx) []datapath.PortQ
 	}
 	for i := range tx {
 		var lock *datapath.TxLock
-		if i+len(tx) < workers { // further workers use this queue
+		if i+len(tx) < workers { // more workers than transmit queues: this one is shared
 			lock = new(datapath.TxLock)
 		}
 		for k := i; k < workers; k += len(tx) {

@@ -44,9 +44,9 @@ type Opener func(spec []byte, fds []int) (port.Device, error)
 // connection owns everything except the workers.
 type server struct {
 	openers map[string]Opener
-	workers *pool // nil before OpStart
+	workers *pool // the running workers; nil before OpStart
 	start   *Kept
-	ports   []*attached // in the order of attachment
+	ports   []*attached // attached ports, in the order of attachment
 	kept    map[string]*Kept
 	keys    []string // keys of kept, in the order of their first OpKeep
 	garbage *collector
@@ -104,7 +104,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 			return fmt.Errorf("engine: connection to control: %w", err)
 		}
 	}
-	if o.Spare > 0 { // before any access to a disk, because guests wait
+	if o.Spare > 0 { // a spare serves before any access to a disk, because guests wait
 		c.take(conn, true)
 	}
 	if err := sign(lock); err != nil {
@@ -186,10 +186,10 @@ type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
 	stop     sync.Once
-	stopped  chan struct{} // closed by OpStop
+	stopped  chan struct{} // channel that OpStop closes
 	old      *net.UnixConn
 	replaced *atomic.Bool  // set when a newer connection replaces old
-	done     chan struct{} // closed when old is no longer served
+	done     chan struct{} // channel that is closed when old is no longer served
 }
 
 // take serves a connection from now on. With greet it first sends an empty Reply,
@@ -313,7 +313,7 @@ func (s *server) handle(req *Request, fds []int) Reply {
 func (s *server) startWorkers(req *Request, fds []int) error {
 	if s.workers != nil {
 		closeAll(fds)
-		return errors.New("start: the workers run already")
+		return errors.New("start: the workers are already running")
 	}
 	if req.Start == nil {
 		closeAll(fds)
@@ -337,7 +337,7 @@ func (s *server) attach(req *Request, fds []int) error {
 	a := req.Attach
 	if a == nil || a.Port == 0 || a.Port >= port.MaxPorts {
 		closeAll(fds)
-		return fmt.Errorf("attach: expected a port from 1 to %d", port.MaxPorts-1)
+		return fmt.Errorf("attach: invalid port: expected 1 to %d", port.MaxPorts-1)
 	}
 	if s.workers == nil {
 		closeAll(fds)
@@ -346,7 +346,7 @@ func (s *server) attach(req *Request, fds []int) error {
 	open := s.openers[a.Kind]
 	if open == nil {
 		closeAll(fds)
-		return fmt.Errorf("attach %s: no device kind %q", a.Name, a.Kind)
+		return fmt.Errorf("attach %s: unknown device kind %q", a.Name, a.Kind)
 	}
 	// The old device must release its memory before the port is opened again.
 	s.remove(a.Port)
@@ -373,7 +373,7 @@ func (s *server) attach(req *Request, fds []int) error {
 func (s *server) detach(no uint32) (json.RawMessage, error) {
 	state, was := s.remove(no)
 	if !was {
-		return nil, fmt.Errorf("detach: no port %d", no)
+		return nil, fmt.Errorf("detach: port %d is not attached", no)
 	}
 	return state, nil
 }

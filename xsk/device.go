@@ -35,7 +35,7 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, fmt.Errorf("af_xdp on %s: %w", s.Dev, err)
 	}
 	if _, need := s.carve(nil); need > len(d.region.Bytes()) {
-		err := fmt.Errorf("af_xdp on %s: memory of %d bytes where %d are needed", s.Dev, len(d.region.Bytes()), need)
+		err := fmt.Errorf("af_xdp on %s: memory of %d bytes: expected at least %d", s.Dev, len(d.region.Bytes()), need)
 		d.Close()
 		return nil, err
 	}

@@ -16,7 +16,7 @@ type netdev struct {
 	index  int
 	mtu    int
 	driver string // driver name as in ethtool -i; the link's type if the driver has none
-	rx, tx int    // number of queues in use
+	rx, tx int    // numbers of receive and transmit queues in use
 	frame  int    // size in bytes of a UMEM frame
 	// program is the id of the attached XDP program, 0 for none.
 	program uint32

@@ -262,7 +262,7 @@ func (m *model) send(n, cut int) {
 			m.kill()
 			return
 		}
-		m.tx.markDone(done) // all completions marked, none published
+		m.tx.markDone(done) // the engine dies with all completions marked and none published
 		m.kill()
 		return
 	}

@@ -61,15 +61,15 @@ func instructions(endpoints, sockets int) asm.Instructions {
 	var p asm.Instructions
 	p = append(p,
 		asm.Mov.Reg(asm.R6, asm.R1),
-		asm.LoadMem(asm.R2, asm.R6, 0, asm.Word), // xdp_md.data
-		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word), // xdp_md.data_end
+		asm.LoadMem(asm.R2, asm.R6, 0, asm.Word), // load xdp_md.data
+		asm.LoadMem(asm.R3, asm.R6, 4, asm.Word), // load xdp_md.data_end
 		asm.Mov.Imm(asm.R5, 0),
 		asm.StoreMem(asm.RFP, keyAt, asm.R5, asm.DWord),
 		asm.StoreMem(asm.RFP, keyPort, asm.R5, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
 		asm.Add.Imm(asm.R4, 14),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
-		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half), // EtherType
+		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half), // load the EtherType
 		asm.JEq.Imm(asm.R5, network16(0x0800), "ipv4"),
 		asm.JEq.Imm(asm.R5, network16(0x86dd), "ipv6"),
 		asm.Ja.Label("pass"),
@@ -80,16 +80,16 @@ func instructions(endpoints, sockets int) asm.Instructions {
 		asm.Mov.Reg(asm.R5, asm.R4).WithSymbol("udp"),
 		asm.Add.Imm(asm.R5, 8),
 		asm.JGT.Reg(asm.R5, asm.R3, "pass"),
-		asm.LoadMem(asm.R5, asm.R4, 2, asm.Half), // destination port
+		asm.LoadMem(asm.R5, asm.R4, 2, asm.Half), // load the destination port
 		asm.StoreMem(asm.RFP, keyPort, asm.R5, asm.Half),
 		asm.LoadMapPtr(asm.R1, endpoints),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, keyAt),
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, "pass"),
-		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // xdp_md.rx_queue_index
+		asm.LoadMem(asm.R2, asm.R6, 16, asm.Word), // load xdp_md.rx_queue_index
 		asm.LoadMapPtr(asm.R1, sockets),
-		asm.Mov.Imm(asm.R3, xdpPass), // verdict if the queue has no socket
+		asm.Mov.Imm(asm.R3, xdpPass), // the helper's verdict if the queue has no socket
 		asm.FnRedirectMap.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
@@ -108,14 +108,14 @@ func ipv4() asm.Instructions {
 		asm.And.Imm(asm.R5, network16(0x3fff)), // a fragment: more fragments follow, or the offset is not 0
 		asm.JNE.Imm(asm.R5, 0, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+9, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // 17: UDP
+		asm.JNE.Imm(asm.R5, 17, "pass"), // protocol 17: UDP
 		asm.Mov.Imm(asm.R5, 0),
 		asm.StoreMem(asm.RFP, keyAt+8, asm.R5, asm.Half),
 		asm.Mov.Imm(asm.R5, 0xffff), // IPv4-mapped prefix (RFC 4291 section 2.5.5.2)
 		asm.StoreMem(asm.RFP, keyAt+10, asm.R5, asm.Half),
-		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // destination address
+		asm.LoadMem(asm.R5, asm.R2, 14+16, asm.Word), // load the destination address
 		asm.StoreMem(asm.RFP, keyAt+12, asm.R5, asm.Word),
-		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte), // version, and header length in 32-bit words
+		asm.LoadMem(asm.R5, asm.R2, 14, asm.Byte), // load version and header length (in 32-bit words)
 		asm.Mov.Reg(asm.R0, asm.R5),
 		asm.RSh.Imm(asm.R0, 4),
 		asm.JNE.Imm(asm.R0, 4, "pass"),
@@ -140,11 +140,11 @@ func ipv6() asm.Instructions {
 		asm.RSh.Imm(asm.R5, 4),
 		asm.JNE.Imm(asm.R5, 6, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 14+6, asm.Byte),
-		asm.JNE.Imm(asm.R5, 17, "pass"), // 17: UDP
+		asm.JNE.Imm(asm.R5, 17, "pass"), // next header 17: UDP
 	}
 	for i := int16(0); i < 16; i += 4 {
 		p = append(p,
-			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // destination address
+			asm.LoadMem(asm.R5, asm.R2, 14+24+i, asm.Word), // load a word of the destination address
 			asm.StoreMem(asm.RFP, keyAt+i, asm.R5, asm.Word),
 		)
 	}
@@ -156,13 +156,13 @@ func ipv6() asm.Instructions {
 type program struct {
 	prog      *ebpf.Program
 	endpoints *ebpf.Map // key: endpointKey; the value is not used
-	sockets   *ebpf.Map // XSKMAP from queue number to socket
+	sockets   *ebpf.Map // map of type XSKMAP, from queue number to socket
 }
 
-// loadProgram loads the program and its maps for a device with queues queues. With
-// pieces, the program declares that it supports frames in several pieces; otherwise
-// the kernel does not run it on them. It sees only the first piece, which contains
-// all headers.
+// loadProgram loads the program and its maps for a device with the given number of
+// queues. With pieces, the program declares that it supports frames in several
+// pieces; otherwise the kernel does not run it on them. It sees only the first piece,
+// which contains all headers.
 func loadProgram(queues int, pieces bool) (*program, error) {
 	p := &program{}
 	var err error

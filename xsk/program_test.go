@@ -94,7 +94,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		switch verdict {
 		case xdpPass:
 			return false
-		case 4: // 4: XDP_REDIRECT
+		case 4: // result 4: XDP_REDIRECT
 			return true
 		}
 		panic(fmt.Sprintf("verdict %d", verdict))

@@ -39,8 +39,8 @@ func (e *RefusedError) Error() string {
 type step int
 
 const (
-	stepSocket step = iota // socket(AF_XDP)
-	stepMemory             // XDP_UMEM_REG
+	stepSocket step = iota // making the socket, socket(AF_XDP)
+	stepMemory             // registering the UMEM, XDP_UMEM_REG
 	stepRings              // setting ring sizes, XDP_MMAP_OFFSETS
 	stepLoad               // loading the XDP program and its maps
 	stepAttach             // attaching the program by a bpf_link
@@ -58,7 +58,7 @@ func explain(at step, mode string, n *netdev, queue int, err error) error {
 	switch is := func(e ...unix.Errno) bool { return isAny(err, e) }; {
 	case words != "":
 	case n.pieces() && (at == stepLoad && is(unix.EINVAL) || at == stepBind && is(unix.EINVAL, unix.EOPNOTSUPP)):
-		words = fmt.Sprintf("an MTU of %d needs frames in several buffers, which the kernel (Linux 6.6) or driver %s has not in this mode: ip link set dev %s mtu %d",
+		words = fmt.Sprintf("an MTU of %d needs frames in several buffers, which the kernel (before Linux 6.6) or driver %s does not support in this mode: ip link set dev %s mtu %d",
 			n.mtu, n.driver, n.name, maxMTU(n.frame))
 	case at == stepSocket && is(unix.EPERM, unix.EACCES):
 		words = "missing privilege: AF_XDP sockets need CAP_NET_RAW"
@@ -85,7 +85,7 @@ func explain(at step, mode string, n *netdev, queue int, err error) error {
 	case at == stepBind && is(unix.EOPNOTSUPP) && mode == ModeZeroCopy:
 		words = fmt.Sprintf("driver %s has no AF_XDP zero-copy, or not with this configuration of %s", n.driver, n.name)
 	case at == stepBind && is(unix.EBUSY):
-		words = fmt.Sprintf("queue %d of %s has an AF_XDP socket already, of another process", queue, n.name)
+		words = fmt.Sprintf("queue %d of %s has an AF_XDP socket already: another process uses it", queue, n.name)
 	case at == stepBind && is(unix.EINVAL) && mode == ModeZeroCopy:
 		words = fmt.Sprintf("driver %s refused zero-copy on queue %d: often the MTU (%d), or the frame or ring size", n.driver, queue, n.mtu)
 	case is(unix.ENODEV, unix.ENXIO):

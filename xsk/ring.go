@@ -10,7 +10,7 @@ import (
 	"weft/internal/shm"
 )
 
-// The layouts of include/uapi/linux/if_xdp.h.
+// Sizes of the kernel's structures in include/uapi/linux/if_xdp.h.
 var (
 	_ [16]byte  = [unsafe.Sizeof(unix.XDPDesc{})]byte{}
 	_ [128]byte = [unsafe.Sizeof(unix.XDPMmapOffsets{})]byte{}

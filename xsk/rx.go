@@ -27,8 +27,8 @@ type rxQueue struct {
 	frameSize uint64
 
 	next     uint32 // rx index to read next; ahead of the ring's consumer by the lent frames
-	seen     uint32 // rx producer as last loaded
-	released uint32 // rx consumer as last stored
+	seen     uint32 // rx producer index as last loaded
+	released uint32 // rx consumer index as last stored
 	filled   uint32 // fill index to write next; ahead of the ring's producer by the lent frames
 
 	// tx is the tx ring of the same queue. Arm only reads it, so that the last frames
@@ -61,7 +61,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	}
 	n := q.seen - q.next
 	if n == 0 && q.busyPoll {
-		kickRx(q.fd) // busy polling: serves the device now
+		kickRx(q.fd) // busy polling: the call serves the device now
 		q.seen = q.rx.producer.Load()
 		n = q.seen - q.next
 	}
@@ -69,7 +69,7 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return 0
 	}
 	if n > uint32(len(q.rx.slots)) {
-		return q.broken("the rx ring's producer ran ahead of its size")
+		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
 	// Stored before a frame is read, because reading it may kill the engine: see the
@@ -81,10 +81,10 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		d, ok := q.take()
 		switch {
 		case !ok:
-			return q.broken("the rx ring holds an address that is not the queue's")
+			return q.broken("the rx ring has an address outside of the queue's frames")
 		case q.pieces && d.Options&pieceFollows != 0:
 			if !q.appendPieces(b, d) {
-				return q.broken("the rx ring holds a frame that does not end")
+				return q.broken("the rx ring has a frame without a last piece")
 			}
 		default:
 			q.appendFrame(b, d.Addr, d.Len)
@@ -102,7 +102,7 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	if q.pieces { // the number of descriptors of the batch is not known in advance
 		q.record.lent.Store(q.next + 1)
 	}
-	d = *q.rx.at(q.next) // read once: kernel memory
+	d = *q.rx.at(q.next) // kernel memory is read once
 	offset := d.Addr & (q.frameSize - 1)
 	frame := d.Addr - offset
 	if frame-q.first >= q.bytes || uint64(d.Len) > q.frameSize-offset {
@@ -251,7 +251,7 @@ func (q *rxQueue) recoverIndexes() error {
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
 	out := q.filled - q.released
 	if out < size || out > 2*size {
-		return fmt.Errorf("%d frames are out where %d should be", out, size)
+		return fmt.Errorf("the rings account for %d receiving frames: expected %d", out, size)
 	}
 	q.next = q.filled - size
 	q.publishConsumed()
@@ -271,13 +271,13 @@ func (q *rxQueue) discardLent() error {
 		return nil
 	}
 	if lent > q.seen-q.next {
-		return fmt.Errorf("%d frames were lent of %d received", lent, q.seen-q.next)
+		return fmt.Errorf("the record says that %d frames were lent, but only %d were received", lent, q.seen-q.next)
 	}
 	for range lent {
 		d := *q.rx.at(q.next)
 		frame := d.Addr &^ (q.frameSize - 1)
 		if frame-q.first >= q.bytes {
-			return fmt.Errorf("the rx ring holds an address that is not the queue's")
+			return fmt.Errorf("the rx ring has an address outside of the queue's frames")
 		}
 		*q.fill.at(q.filled) = frame
 		q.filled++

@@ -28,7 +28,7 @@ const (
 	// the number of empty polls, and settingTimeout the time, after which they come
 	// back (Documentation/networking/napi.rst, "Software IRQ coalescing").
 	settingDefer   = "napi_defer_hard_irqs"
-	settingTimeout = "gro_flush_timeout" // in ns
+	settingTimeout = "gro_flush_timeout" // time in ns
 	deferPolls     = 2
 	flushTimeoutNS = 200_000
 )
@@ -59,7 +59,7 @@ func (u *Uplink) setChannels(n int) error {
 	return withSocket(func(fd int) error {
 		now, err := getChannels(fd, dev)
 		if err != nil {
-			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s does not tell its number of queues (%w): leave channels= out", dev, n, u.driver, err)
+			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s does not report its number of queues (%w): leave channels= out", dev, n, u.driver, err)
 		}
 		want, most := now, max(now.maxCombined, min(now.maxRx, now.maxTx))
 		if now.maxCombined > 0 {
@@ -74,7 +74,7 @@ func (u *Uplink) setChannels(n int) error {
 			return nil
 		}
 		if err := want.set(fd, dev); err != nil {
-			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s refused (%w): ethtool -L %s says more", dev, n, u.driver, err, dev)
+			return fmt.Errorf("af_xdp on %s: channels=%d: driver %s refused (%w): ethtool -L %s shows the reason", dev, n, u.driver, err, dev)
 		}
 		u.settings = append(u.settings, setting{settingChannels, []uint32{now.rxCount, now.txCount, now.combined}})
 		return nil
@@ -97,7 +97,7 @@ func (u *Uplink) steer() error {
 			err = setIndirection(fd, dev, table)
 		}
 		if err != nil {
-			return fmt.Errorf("af_xdp on %s: rss=served: driver %s cannot be told which queues get traffic (%w): serve all %d queues, or set channels=%d",
+			return fmt.Errorf("af_xdp on %s: rss=served: driver %s cannot steer traffic to queues (%w): serve all %d queues, or set channels=%d",
 				dev, u.driver, err, u.deviceQueues, served)
 		}
 		u.settings = append(u.settings, setting{settingRSS, was})

@@ -274,7 +274,7 @@ func (u *Uplink) openSocket(dev *netdev, mode string, queue int) (_ int, err err
 	}
 	addr := &unix.SockaddrXDP{Ifindex: uint32(dev.index), QueueID: uint32(queue)}
 	switch {
-	case queue > 0: // the flags of queue 0 apply to all
+	case queue > 0: // queue 0 sets the other flags for all queues
 		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(u.sockets[0])
 	case mode == ModeZeroCopy:
 		addr.Flags = unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY

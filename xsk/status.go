@@ -32,10 +32,10 @@ type QueueStatus struct {
 	// The kernel's counters since the socket was made (XDP_STATISTICS).
 	RxDropped     uint64 `json:"rx_dropped"`      // frames too long for a UMEM frame, or without a free one
 	RxRingFull    uint64 `json:"rx_ring_full"`    // frames dropped because the engine was too slow
-	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // times without a frame to receive into
+	RxFillEmpty   uint64 `json:"rx_fill_empty"`   // number of times without a frame to receive into
 	RxInvalid     uint64 `json:"rx_invalid"`      // bad addresses on the fill ring
 	TxInvalid     uint64 `json:"tx_invalid"`      // bad descriptors on the tx ring
-	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // kicks without a frame to send
+	TxRingEmpty   uint64 `json:"tx_ring_empty"`   // number of system calls without a frame to send
 	FramesSending int    `json:"frames_sending"`  // frames marked given: in the tx ring, with the kernel, or in the completion ring
 	Error         string `json:"error,omitempty"` // why the socket did not answer
 }

@@ -42,8 +42,8 @@ type txQueue struct {
 	free      []uint32 // stack of free frames; its length is RingSize
 	freeCount int
 	next      uint32 // tx index to write next
-	published uint32 // tx producer as last stored
-	reaped    uint32 // completion consumer as last stored
+	published uint32 // tx producer index as last stored
+	reaped    uint32 // completion consumer index as last stored
 	backlog   bool   // published frames wait for a system call
 	large     []byte // buffer in which a frame of several pieces is gathered; nil: none are sent
 }
@@ -142,7 +142,7 @@ func (q *txQueue) markGiven(count int) {
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // more than the ring's size is a bug of the kernel: leave the frames given
+		return // a count beyond the ring's size is a bug of the kernel: leave the frames given
 	}
 	q.markDone(done)
 	q.publishReaped(done)
@@ -153,7 +153,7 @@ func (q *txQueue) reap() {
 // become free twice.
 func (q *txQueue) markDone(done uint32) {
 	for i := q.reaped; i != done; i++ {
-		offset := *q.completion.at(i) - q.first // read once: kernel memory
+		offset := *q.completion.at(i) - q.first // kernel memory is read once
 		if offset >= q.bytes {
 			continue
 		}
@@ -257,12 +257,12 @@ func (q *txQueue) recoverFrames() error {
 	sent := q.record.sent.Load()
 	if pending := sent - q.published; int32(pending) > 0 {
 		if pending > size {
-			return fmt.Errorf("%d frames were to be sent of %d", pending, size)
+			return fmt.Errorf("the record says that %d frames were written, but the ring has only %d", pending, size)
 		}
 		for i := q.published; i != sent; i++ {
 			offset := q.tx.at(i).Addr - q.first
 			if offset >= q.bytes {
-				return fmt.Errorf("the tx ring holds an address that is not the queue's")
+				return fmt.Errorf("the tx ring has an address outside of the queue's frames")
 			}
 			q.marks[offset>>q.shift] = markFree
 		}
@@ -279,7 +279,7 @@ func (q *txQueue) recoverFrames() error {
 	}
 	out := q.published - q.reaped
 	if uint32(q.freeCount)+out != size {
-		return fmt.Errorf("%d frames are free and %d out, of %d", q.freeCount, out, size)
+		return fmt.Errorf("the record accounts for %d free frames and the rings for %d: expected %d together", q.freeCount, out, size)
 	}
 	q.backlog = q.tx.consumer.Load() != q.published
 	return nil

@@ -25,7 +25,7 @@ type Uplink struct {
 	busy         int // number of binds that found their queue busy during set-up
 
 	region    *shm.Region
-	sockets   []int // socket of each queue
+	sockets   []int // sockets of the queues; index: queue
 	endpoints *ebpf.Map
 	sockmap   *ebpf.Map
 	link      link.Link
@@ -61,7 +61,7 @@ func (u *Uplink) SetEndpoints(endpoints []netip.AddrPort) error {
 		}
 	}
 	if len(want) > MaxEndpoints {
-		return fmt.Errorf("af_xdp on %s: %d endpoints, at most %d are possible", u.spec.Dev, len(want), MaxEndpoints)
+		return fmt.Errorf("af_xdp on %s: %d endpoints: the limit is %d", u.spec.Dev, len(want), MaxEndpoints)
 	}
 	have, err := u.currentEndpoints()
 	if err != nil {
@@ -185,7 +185,7 @@ func parseSnapshot(blob []byte, fds []int) (snapshot, error) {
 		return s, err
 	}
 	if s.Spec.Queues < 1 || len(fds) != 1+s.Spec.Queues+3 {
-		return s, fmt.Errorf("%d descriptors for %d queues", len(fds), s.Spec.Queues)
+		return s, fmt.Errorf("%d descriptors do not fit %d queues", len(fds), s.Spec.Queues)
 	}
 	return s, s.Spec.check(1 + s.Spec.Queues)
 }

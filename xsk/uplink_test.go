@@ -430,7 +430,7 @@ func TestSentFramesReachThePeer(t *testing.T) {
 				t.Errorf("%d frames taken with the link down, %d in the end", took, n)
 			}
 			r.host.Exec("ip", "link", "set", "up0", "up")
-			tx.Flush() // without new frames: sends the backlog
+			tx.Flush() // without new frames, Flush sends the backlog
 			d.allFree(t)
 			postpones(t, tx, b, order[:])
 			d.allFree(t)
@@ -649,7 +649,7 @@ func TestControlIsTakenOverWithoutTouchingTheDevice(t *testing.T) {
 		t.Errorf("the engine's sockets still hold the queue: %v", err)
 	}
 	d.Close()
-	u, err = r.trySetup(Config{}) // right after the engine closed its sockets
+	u, err = r.trySetup(Config{}) // set up again right after the engine closed its sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -714,7 +714,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 		},
 		{cfg: Config{Channels: 3}, want: "channels=3: the device has at most 2 queues"},
 		{cfg: Config{Channels: 65}, want: "65 channels: expected 1 to 64"},
-		{cfg: Config{Queues: 1, Steer: true}, want: "rss=served: driver veth cannot be told which queues get traffic (operation not supported): serve all 2 queues, or set channels=1"},
+		{cfg: Config{Queues: 1, Steer: true}, want: "rss=served: driver veth cannot steer traffic to queues (operation not supported): serve all 2 queues, or set channels=1"},
 		{cfg: Config{Mode: ModeCopy, Queues: 1}, before: "ethtool -L up0 rx 1 tx 1", after: "ethtool -L up0 rx 2 tx 2",
 			want: "too few queues on up0 for XDP: a veth needs as many receive queues as its peer has transmit queues"},
 	} {
@@ -792,7 +792,7 @@ func TestErrnosHaveWords(t *testing.T) {
 		at    step
 		errno unix.Errno
 	}{{stepLoad, unix.EINVAL}, {stepBind, unix.EINVAL}, {stepBind, unix.EOPNOTSUPP}} {
-		const want = "an MTU of 9000 needs frames in several buffers, which the kernel (Linux 6.6) or driver ice has not in this mode: ip link set dev eth0 mtu 3822"
+		const want = "an MTU of 9000 needs frames in several buffers, which the kernel (before Linux 6.6) or driver ice does not support in this mode: ip link set dev eth0 mtu 3822"
 		if got := explain(c.at, ModeZeroCopy, jumbo, 1, c.errno); !strings.Contains(got.Error(), want) {
 			t.Errorf("step %d, %v: %q, want %q", c.at, c.errno, got, want)
 		}

@@ -45,7 +45,7 @@ import (
 	"weft/internal/shm"
 )
 
-// Limits.
+// Limits of an uplink.
 const (
 	// MaxQueues is the number of queues of a NIC that an uplink can serve. Tunnel
 	// traffic on further queues goes to the kernel.
