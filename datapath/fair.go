@@ -36,11 +36,11 @@ const (
 	cutCostNS     = 70
 	cutBytesPerNS = 4
 	// smallSegment is the payload from which segments are free of debt: every path
-	// of today carries them. They only count for maxCutNS.
+	// of today carries them. Such segments count only against maxCutNS.
 	smallSegment = 1024
 	// maxCutNS bounds the cost of the large frames that one visit cuts while other
-	// queues have frames: they wait for so long. 32 frames of 64 KiB cost seven times
-	// as much.
+	// queues have frames, and so the time for which those wait. A batch of 32 frames
+	// of 64 KiB costs seven times as much.
 	maxCutNS = 100_000
 	// freeMasks is the number of masks that a frame unknown to the exact-match cache
 	// may try without charge.
@@ -71,9 +71,9 @@ type fairness struct {
 	cutNS    uint64   // running cost of all segments that large frames were cut into
 }
 
-// presence tells whether some queues wait for the worker.
+// presence records whether queues of one kind have frames for the worker.
 type presence struct {
-	waits  bool   // they had frames in the last pass, or may have some soon
+	waits  bool   // the queues had frames in the last pass, or may have some soon
 	frames int    // number of their frames in this pass
 	awayNS uint64 // time for which waits stays set without frames
 }
