@@ -13,15 +13,16 @@ import (
 	"weft/internal/clock"
 )
 
-// The connection table lies in memory shared with the engine: control reads it,
-// writes its settings, and has worker 0 end connections.
+// The connection table is in memory shared with the engine. Control reads it and
+// writes its settings; worker 0 ends connections for control.
 
-// dumpChunk is the number of records read before others get a chance at
-// Pipeline.mu.
+// dumpChunk is the number of records read before Pipeline.mu is released for a
+// moment.
 const dumpChunk = 8192
 
-// EachConnection calls visit with all connections that filter chooses, with Pipeline.mu
-// held, and pause once in a while without, until that returns false.
+// EachConnection calls visit, with Pipeline.mu held, for each connection that filter
+// selects. Between chunks it calls pause without the lock, and stops when pause
+// returns false.
 func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		pl.mu.RLock()
@@ -40,7 +41,7 @@ func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntra
 	}
 }
 
-// connections is the table, for settings. Caller holds mu.
+// connections returns the connection table, for its settings. The caller holds mu.
 func (pl *Pipeline) connections() (*conntrack.Memory, error) {
 	if pl.workers == nil {
 		return nil, workers.ErrGone
@@ -48,13 +49,13 @@ func (pl *Pipeline) connections() (*conntrack.Memory, error) {
 	return pl.workers.Connections(), nil
 }
 
-// FlushConnections ends the connections that filter chooses, and returns how many
-// once they have ended. workers.ErrGone: none did if the engine had died before, and
-// some may have if it died meanwhile.
+// FlushConnections ends the connections that filter selects, and returns their number
+// once they have ended. workers.ErrGone means that the engine died: none were ended
+// if it died before, some may have been if it died meanwhile.
 func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	pl.EachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	pl.change.Lock() // settle must not outlive the workers
+	pl.change.Lock() // keeps the workers from being replaced meanwhile
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w := pl.workers
@@ -73,7 +74,7 @@ func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error
 	return len(refs), nil
 }
 
-// collectRecircs forgets the recirc_ids that no megaflow needs. Caller holds mu.
+// collectRecircs forgets the recirc_ids that no megaflow uses. The caller holds mu.
 func (pl *Pipeline) collectRecircs(list []*megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {
@@ -136,7 +137,7 @@ func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
 	if err != nil {
 		return err
 	}
-	// First all that can be refused.
+	// Everything that can be refused is checked before the first change.
 	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
 		return usererr.Errorf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())
 	}
@@ -161,8 +162,8 @@ func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
 	return nil
 }
 
-// setTimeouts changes the timeouts of a zone, or of all that have none of their
-// own.
+// setTimeouts changes the timeouts of one zone, or of all zones that have none of
+// their own.
 func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	if len(c.Timeouts) == 0 {
 		if c.TimeoutZone != nil && c.ClearTimeouts {
@@ -200,8 +201,8 @@ func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	return nil
 }
 
-// policyFor finds a policy for a zone with timeouts t: one that has them, the
-// zone's own if no other zone has that, or a free one.
+// policyFor finds a policy for a zone with timeouts t: one that already has them, the
+// zone's own if no other zone uses it, or a free one.
 func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
 	var users [conntrack.MaxPolicies]int
 	for n := range conntrack.Zones {

@@ -13,7 +13,7 @@ import (
 	"weft/openflow"
 )
 
-// Groups and meters: the tables beside those of flows.
+// Groups and meters: the tables besides the flow tables.
 
 var groupCommands = map[string]openflow.GroupCommand{
 	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
@@ -23,8 +23,8 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups does all of a change or nothing. When it returns, no frame goes
-// by the old groups any more.
+// ChangeGroups applies a whole change, or nothing on an error. When it returns, no
+// frame uses the old groups any more.
 func (pl *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
@@ -75,8 +75,8 @@ func (pl *Pipeline) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	})
 }
 
-// changeTable applies a change of groups or meters with the flows that go with
-// it, saves and revalidates. Caller holds change.
+// changeTable applies a change of groups or meters and of the flows that refer to
+// them, saves it and revalidates. The caller holds the lock of changes.
 func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (api.TableChanged, error) {
 	pl.mu.Lock()
 	pl.pullAll()
@@ -100,7 +100,8 @@ func (pl *Pipeline) changeTable(n int, apply func() (openflow.Changes, error)) (
 	return api.TableChanged{Changed: n, Flows: len(changes.Removed)}, nil
 }
 
-// tableTexts is groups and meters as they are saved, by number. Caller holds change.
+// tableTexts returns the saved form of groups and meters, by number. The caller holds
+// the lock of changes.
 func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	groups, meters = map[uint32]string{}, map[uint32]string{}
 	for _, g := range pl.tables.Groups(openflow.GroupAny) {
@@ -112,8 +113,8 @@ func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	return groups, meters
 }
 
-// loadTables makes groups and meters as they were saved, before the flows that
-// name them. Nothing else runs yet.
+// loadTables makes the saved groups and meters, before the flows that refer to them.
+// It runs at the start, when nothing else does.
 func (pl *Pipeline) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
@@ -138,7 +139,7 @@ func (pl *Pipeline) loadTables(groups, meters []string) {
 	}
 }
 
-// sendMeters has workers that know of none meter.
+// sendMeters sends all meters to workers that have none.
 func (pl *Pipeline) sendMeters(w *workers.Workers) {
 	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
@@ -200,7 +201,7 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 				band.Packets += atomic.LoadUint64(&c.DroppedPackets)
 				band.Bytes += atomic.LoadUint64(&c.DroppedBytes)
 			}
-			if i == 0 { // what a band drops does not come to the next
+			if i == 0 { // frames that a band drops do not reach the next band
 				shown.Packets, shown.Bytes = packets, bytes
 			}
 			shown.Bands = append(shown.Bands, band)
@@ -210,4 +211,4 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 	return list, nil
 }
 
-// Liveness of ports, for buckets that watch them
+// Liveness of ports, for buckets that watch them.

@@ -6,33 +6,34 @@ import (
 	"weft/control/workers"
 )
 
-// The steps of a start, and of the replacement of an engine. Caller holds the change
-// lock for all of them.
+// The steps of a start, and of the replacement of an engine. The caller holds the
+// lock of changes during all steps.
 
-// Load fills the tables from the state file and, if the region was kept, from it. Nothing
-// else runs yet.
+// Load fills the tables from the state file, and the statistics from the counter
+// region if an engine kept it. It runs at the start, when nothing else does.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, kept bool) {
 	pl.counters = region
 	pl.loadTables(saved.Groups, saved.Meters)
 	pl.loadFlows(saved.Flows, kept)
-	pl.loadTableConfigs(saved.Tables) // a limit may be below what a table had then
+	pl.loadTableConfigs(saved.Tables) // last, because a saved table may exceed its limit
 }
 
-// Inherit takes up the workers of an engine that an earlier control process has started.
+// Inherit takes over the workers of an engine that an earlier control process has
+// started.
 func (pl *Pipeline) Inherit(w *workers.Workers) {
 	pl.workers = w
 	pl.templates.Restore(w, pl.counters.Tunnels)
 }
 
-// Resume goes on with the inherited workers: their megaflows stay where the tables say
-// the same.
+// Resume continues with the inherited workers. Their megaflows stay if the tables
+// still give the same result.
 func (pl *Pipeline) Resume() {
 	pl.sendMeters(pl.workers)
 	pl.recoverMegaflows()
 }
 
-// Abandon credits what the inherited workers counted and forgets them: their engine has
-// ended.
+// Abandon credits the counts of the inherited workers and forgets the workers: their
+// engine has ended.
 func (pl *Pipeline) Abandon() {
 	pl.workers.MarkGone()
 	pl.recoverMegaflows()
@@ -42,16 +43,16 @@ func (pl *Pipeline) Abandon() {
 	pl.workers = nil
 }
 
-// ForgetSlots empties the region's rows of megaflows and tunnels: the next workers begin
-// with none.
+// ForgetSlots clears the region's rows of megaflows and tunnels: the next workers
+// start without any.
 func (pl *Pipeline) ForgetSlots() {
 	pl.counters.Forget()
 	pl.templates.Reset()
 }
 
-// Replace credits what the present workers counted and makes w the present ones: the
-// engine has died. Megaflows keep their slots, which are free in w. It returns the
-// workers from before.
+// Replace credits the counts of the present workers, whose engine has died, and makes
+// w the present ones. Megaflows keep their slots, which are free in w. It returns the
+// previous workers.
 func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -62,7 +63,7 @@ func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	return old
 }
 
-// Fill makes w, which have nothing, the present workers and sends them meters and
+// Fill makes the empty workers w the present ones, and sends them meters and
 // megaflows.
 func (pl *Pipeline) Fill(w *workers.Workers) {
 	pl.mu.Lock()
@@ -75,20 +76,21 @@ func (pl *Pipeline) Fill(w *workers.Workers) {
 	w.PublishAll()
 }
 
-// Workers is the workers of now, nil before the first engine.
+// Workers returns the present workers, or nil before the first engine.
 func (pl *Pipeline) Workers() *workers.Workers {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	return pl.workers
 }
 
-// AnswerUpcalls answers what the present workers tell from now on.
+// AnswerUpcalls starts to answer the upcalls of the present workers.
 func (pl *Pipeline) AnswerUpcalls() (err error) {
 	pl.upcalls, err = pl.startUpcalls(pl.workers)
 	return err
 }
 
-// EndUpcalls has nobody answer the workers any more. No lock but that of changes is held.
+// EndUpcalls stops answering upcalls. The caller holds no lock except the lock of
+// changes.
 func (pl *Pipeline) EndUpcalls() {
 	if pl.upcalls != nil {
 		pl.upcalls.close()
@@ -96,8 +98,9 @@ func (pl *Pipeline) EndUpcalls() {
 	}
 }
 
-// Hold returns the present workers, nil before the first engine. They are not replaced
-// and their memory stays mapped until release, which the caller calls once.
+// Hold returns the present workers, or nil before the first engine. Until release,
+// which the caller calls once, the workers are not replaced and their memory stays
+// mapped.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// hotCount is what a megaflow had counted at a moment.
+// hotCount has a megaflow's counts at one moment.
 type hotCount struct{ packets, bytes uint64 }
 
 func (pl *Pipeline) Sample() map[*megaflow]hotCount {
@@ -32,7 +32,7 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 	}
 	var rows []row
 	for m, c := range after {
-		was := before[m] // all 0 for one that is new
+		was := before[m] // 0 for a megaflow that is new
 		if c.packets > was.packets {
 			rows = append(rows, row{m, hotCount{c.packets - was.packets, c.bytes - min(was.bytes, c.bytes)}})
 		}
@@ -52,7 +52,8 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 	return hot
 }
 
-// HitMegaflow is the match of the megaflow that a live trace has hit, "" if it is gone.
+// HitMegaflow returns the match of the megaflow that a live trace has hit, or "" if
+// the megaflow is gone.
 func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -67,7 +68,7 @@ func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	}
 	for i := range m.key {
 		if f.Key[i]&m.mask()[i] != m.key[i] {
-			return "" // the slot is another's by now
+			return "" // the slot now belongs to another megaflow
 		}
 	}
 	match := openflow.MatchOf(&m.key, m.mask())

@@ -12,19 +12,20 @@ import (
 	"weft/openflow"
 )
 
-// Flows that learn actions make. The first frame waits until what it taught is
-// in the tables, so that an answer to it finds that; later ones refresh it by
-// the megaflow's statistics. Learnt flows are not saved.
+// Flows that learn actions add. The first frame waits until the flow that it teaches
+// is in the tables, so that an answer to the frame finds the flow. Later frames
+// refresh the flow through the megaflow's statistics. Learned flows are not saved.
 
 const (
-	// learnQueue bounds the frames and megaflows that wait to be learnt from.
-	// Beyond it a frame goes its way, and its megaflow teaches by its statistics.
+	// learnQueue bounds the lessons that wait. Beyond it a frame is forwarded at
+	// once, and the flow is learned later from its megaflow's statistics.
 	learnQueue = 1024
-	// learnBatch is the number of them that one revalidation answers.
+	// learnBatch is the number of lessons for which the megaflows are revalidated
+	// once.
 	learnBatch = 256
 )
 
-// lesson is what is to be learnt, and the frame that waits for it.
+// lesson has flows to learn, and the frame that waits for them.
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers.Workers // nil: no frame waits
@@ -32,8 +33,8 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// learnFirst hands a frame over that is to be learnt from; it reports false if
-// there is nothing to learn from it, or no room.
+// learnFirst queues a frame that teaches new flows. It returns false if the frame
+// teaches nothing new or the queue is full.
 func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !pl.teaches(t) {
 		return false
@@ -69,7 +70,7 @@ func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 	select {
 	case pl.lessons <- lesson{flows: learned}:
-	default: // its next frames say so again
+	default: // queue full: the megaflow's next frames teach the flow again
 	}
 }
 
@@ -86,8 +87,8 @@ func (pl *Pipeline) finish(list []openflow.Finished) {
 	}
 }
 
-// learnFlows adds what is to be learnt until ctx ends, and spends as much time
-// on nothing as on that: each batch has megaflows translated anew.
+// learnFlows adds learned flows until ctx ends. It is idle for as long as each batch
+// took, because each batch makes it translate megaflows again.
 func (pl *Pipeline) learnFlows(ctx context.Context) {
 	for {
 		var batch []lesson
@@ -118,7 +119,7 @@ func (pl *Pipeline) learnFlows(ctx context.Context) {
 	}
 }
 
-// learnBatch changes the tables; when it returns, no frame goes by the old rules
+// learnBatch adds the flows of a batch. When it returns, no frame uses the old rules
 // any more.
 func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.change.Lock()
@@ -130,7 +131,7 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
-	pl.unlearnt.Add(uint64(refused)) // their frames go their way
+	pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded all the same
 	removed := pl.enter(&changes)
 	pl.mu.Unlock()
 	if len(removed) > 0 {
@@ -146,8 +147,8 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.releasePlaces(removed)
 }
 
-// changedTables adds the tables of changed rules to set: megaflows that looked at
-// no other come out as before.
+// changedTables adds the tables of changed rules to set. Megaflows that looked up no
+// other table are translated to the same result as before.
 func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// tableLimitRows are the rows of the OpenFlow tables, which only the API fills: beyond
-// a limit a change is refused as a whole.
+// tableLimitRows emits the rows of the OpenFlow tables. Only the API fills these
+// tables; a change that exceeds a limit is refused as a whole.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -32,7 +32,7 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 
-// shareRow emits a row of what one port has of a resource.
+// shareRow returns a function that emits a row of one port's use of a resource.
 func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
 	return func(port uint32, u share.Use) {
 		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
@@ -40,14 +40,14 @@ func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use)
 	}
 }
 
-// learnedLimitRows are the rows of what frames teach.
+// learnedLimitRows emits the rows of state that frames create.
 func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.lessons)),
 		Limit: learnQueue, Refused: pl.unlearnt.Load()})
 }
 
-// workerLimitRows are the rows of the memory shared with the workers: frames held for
-// control by port, and the table of connections.
+// workerLimitRows emits the rows of the memory shared with the workers: frames held
+// for control, by port, and the connection table.
 func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -62,8 +62,8 @@ func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
 	trackingRows(m, emit)
 }
 
-// heldLimitRows counts the held frames by port. A worker writes the slots meanwhile, so
-// a count may be off by the frames that come and go. Caller holds mu.
+// heldLimitRows counts the held frames by port. The workers change the slots
+// meanwhile, so a count may be off by the frames of that moment. The caller holds mu.
 func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
 	for _, sh := range pl.workers.Shared() {
@@ -85,7 +85,7 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port holds at most as many of a worker's slots as it leaves free.
+		// A port may hold at most as many of a worker's slots as are free.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

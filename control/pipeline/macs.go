@@ -14,10 +14,10 @@ import (
 	"weft/openflow"
 )
 
-// Addresses that normal has learnt: the table and its lock, and how it is shown and
-// flushed.
+// MAC addresses that normal has learned: the table with its lock, its display and its
+// flush.
 
-// ListMACs lists the learnt addresses by VLAN, address and VNI.
+// ListMACs returns the learned addresses, sorted by VLAN, address and VNI.
 func (pl *Pipeline) ListMACs() []api.MAC {
 	entries, now := pl.macs.entries(), clock.Monotonic()
 	slices.SortFunc(entries, func(a, b openflow.MACEntry) int {
@@ -47,21 +47,21 @@ func (pl *Pipeline) ListMACs() []api.MAC {
 	return list
 }
 
-// FlushMACs forgets what was learnt on the port of that name, or on all. When it
-// returns, no frame goes by it any more.
+// FlushMACs forgets the addresses learned on the port of that name, or all if the
+// name is empty. When it returns, no frame uses them any more.
 func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
 	flush := pl.macs.flushAll
 	if port != "" {
-		no, ok := pl.view.PortByName(port) // changes under change alone
+		no, ok := pl.view.PortByName(port) // changes only under the lock of changes
 		if !ok {
 			return api.MACsFlushed{}, pl.view.NoPort(port)
 		}
 		flush = func() int { return pl.macs.flush(no) }
 	}
 	pl.mu.Lock()
-	pl.pullAll() // frames that came before teach nothing afterwards
+	pl.pullAll() // credits earlier frames now, so that they teach nothing after the flush
 	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
@@ -70,21 +70,24 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	return api.MACsFlushed{Flushed: n}, nil
 }
 
-// usesMACs tells whether a megaflow may come out otherwise when addresses are learnt
-// or forgotten.
+// usesMACs reports whether the translation of a megaflow may change when addresses
+// are learned or forgotten.
 func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
 
-// learn applies what normal has seen. Any lock but macs.mu may be held.
+// learn stores an address that normal has seen. The caller may hold any lock except
+// macs.mu.
 func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 	if pl.macs.learn(l, nowNS) {
 		pl.macsChanged()
 	}
 }
 
-// macsChanged has megaflows that depend on learnt addresses revalidated soon.
+// macsChanged makes maintain revalidate the megaflows that depend on learned
+// addresses.
 func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }
 
-// macs guards the table of learnt addresses. mu is a leaf.
+// macs guards the table of learned addresses. No other lock is taken while mu is
+// held.
 type macs struct {
 	mu    sync.RWMutex
 	table *openflow.MACTable
@@ -152,7 +155,7 @@ func (m *macs) flush(port uint32) int {
 	return m.table.Flush(port)
 }
 
-// forget flushes a port that is gone, declare replaces what ports are bound to.
+// forget flushes the addresses of a port that is gone.
 func (m *macs) forget(port uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,8 +168,9 @@ func (m *macs) declare(ports []openflow.PortInfo) {
 	m.table.Declare(openflow.Declares(ports))
 }
 
-// limitRows are the shares of the table, and the moves that ports were refused: of
-// addresses that are another port's, by declaration, by VNI, or by being alive there.
+// limitRows emits the ports' use of the table, and the moves refused to ports: of
+// addresses that belong to another port by declaration, by VNI, or because they are
+// in use there.
 func (m *macs) limitRows(emit func(limits.Row)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -13,32 +13,33 @@ import (
 	"weft/openflow"
 )
 
-// megaflow is one entry of the workers' caches: the same slot in each of them.
-// Key, mask and actions never change; the rest is guarded by Pipeline.mu.
+// megaflow is one entry of the workers' caches, with the same slot in each. Key, mask
+// and actions never change; Pipeline.mu guards the rest.
 type megaflow struct {
 	slot    uint32
-	owner   uint32 // port whose share it counts against
+	owner   uint32 // port whose quota it uses
 	key     flowtable.Key
-	use     *maskUse // its mask, which key is under; set by admission
+	use     *maskUse // mask of key; admit sets it
 	actions []flowtable.Action
 	madeNS  uint64
-	next    *megaflow // in megaflows.index
-	// generation is what Flow.Generation of its slot is in every worker while it
-	// is installed; it is one more once it is removed. Under another value the
-	// statistics are not its own.
+	next    *megaflow // next megaflow with the same hash in megaflows.index
+	// generation is Flow.Generation of its slot, in every worker, while the megaflow
+	// is installed. Removal increases Flow.Generation by one. Statistics under
+	// another generation belong to another megaflow.
 	generation uint32
 
-	rules     []*openflow.Rule // that its frames count for
-	places    []uint32         // of rules, in the counter region
-	teaches   *teaching        // nil: nothing
+	rules     []*openflow.Rule // rules for which its frames count
+	places    []uint32         // slots of rules in the counter region
+	teaches   *teaching        // nil: its frames teach nothing
 	groups    []openflow.GroupHit
-	tables    openflow.TableSet // looked up
+	tables    openflow.TableSet // tables looked up
 	usedMACs  bool
 	usedPorts bool
-	usedNS    uint64 // last hit credited, madeNS before any
+	usedNS    uint64 // time of the last credited hit, or madeNS before the first
 }
 
-// teaching is what a megaflow's frames change: normal, learn and fin_timeout.
+// teaching has the changes that a megaflow's frames cause through normal, learn and
+// fin_timeout.
 type teaching struct {
 	learn    openflow.Learn
 	learned  []openflow.FlowMod
@@ -47,28 +48,29 @@ type teaching struct {
 
 func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
 
-// megaflows is what the workers' caches hold. Slots are allocated here, the
-// same for all workers.
+// megaflows is the content of the workers' caches. It allocates the slots, which are
+// the same in all workers.
 type megaflows struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*megaflow          // index: slot; nil: free, or being removed
-	free  []uint32             // slots below len(slots) that can be used again
-	index map[uint64]*megaflow // by hash; megaflow.next leads to others of one hash
+	slots []*megaflow          // index: slot; nil: free or being removed
+	free  []uint32             // free slots below len(slots)
+	index map[uint64]*megaflow // key: hash; megaflow.next links megaflows of the same hash
 	seed  maphash.Seed
-	// masks in use, so that what a worker has no room for is not sent to it.
+	// masks has the masks in use. A worker gets no megaflow for whose mask it has no
+	// room.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	// Slots, masks but for the narrow ones, and actions, by the port that they count
-	// against.
+	// Quotas of slots, of masks except the narrow ones, and of actions, by the port
+	// that uses them.
 	flowShares, maskShares, actionShares *share.Ports
 }
 
 type maskUse struct {
 	mask      flowtable.Key
 	id, flows uint32
-	owner     uint32 // of its first megaflow
+	owner     uint32 // port of its first megaflow
 }
 
 func newMegaflows(limits flowtable.Sizes) *megaflows {
@@ -76,16 +78,16 @@ func newMegaflows(limits flowtable.Sizes) *megaflows {
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - narrowMasks), actionShares: share.New(mostActions(limits))}
 }
 
-// admission says what became of a translation.
+// admission is the result of admit.
 type admission uint8
 
 const (
-	admitted admission = iota // has a slot now, to be installed
-	present                   // was there already
-	refused                   // a limit is reached: slots, masks, actions
+	admitted admission = iota // has a new slot and must be installed
+	present                   // an equal megaflow exists
+	refused                   // the limit of slots, masks or actions is reached
 )
 
-// flowID finds a megaflow by what it matches.
+// flowID identifies a megaflow by its match.
 type flowID struct {
 	key  flowtable.Key
 	mask uint32
@@ -95,7 +97,8 @@ func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
 	return maphash.Comparable(f.seed, flowID{m.key, use.id})
 }
 
-// find returns the megaflow of that hash that matches what m does under use's mask.
+// find returns the megaflow with this hash that has the same match as m under use's
+// mask, or nil.
 func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	there := f.index[hash]
 	for there != nil && (there.use != use || there.key != m.key) {
@@ -104,8 +107,9 @@ func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	return there
 }
 
-// admit gives m, translated from key with what mask has looked at, a slot unless
-// an equal one is there or there is no room. Caller holds f.mu.
+// admit gives m a slot, unless an equal megaflow exists or a limit is reached. m is
+// the translation of key, and mask has the bits that the translation looked at. The
+// caller holds f.mu.
 func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	mask, use := f.fit(m.owner, mask)
 	for i := range key {
@@ -145,7 +149,7 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter indexes m, whose slot is its own, under a mask; use is nil for a new one.
+// enter indexes m, which has its slot, under a mask. use is nil if the mask is new.
 func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++
@@ -163,21 +167,21 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	f.flowShares.Add(m.owner, 1)
 }
 
-// adopt enters a megaflow that an earlier control process installed.
+// adopt indexes a megaflow that an earlier control process installed.
 func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
 	f.reserve(m.slot + 1)
 	f.enter(m, mask, f.masks[*mask])
 }
 
-// reserve makes all slots below n taken, to be adopted or released.
+// reserve marks all slots below n as taken. Each is later adopted or released.
 func (f *megaflows) reserve(n uint32) {
 	for uint32(len(f.slots)) < n {
 		f.slots = append(f.slots, nil)
 	}
 }
 
-// forget takes m out of the index, so that no miss finds it any more. Its slot
-// stays taken until release. It reports false if that was done already.
+// forget removes m from the index, so that no miss finds it. Its slot stays taken
+// until release. It returns false if m was removed before.
 func (f *megaflows) forget(m *megaflow) bool {
 	if f.slots[m.slot] != m {
 		return false
@@ -211,10 +215,10 @@ func (f *megaflows) unindex(m *megaflow) {
 	m.next = nil
 }
 
-// release makes a slot free: no worker has it installed any more.
+// release frees a slot, which no worker has installed any more.
 func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
 
-// list returns all megaflows by slot.
+// list returns all megaflows in the order of their slots.
 func (f *megaflows) list() []*megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,13 +237,13 @@ func (f *megaflows) len() int {
 	return f.flowShares.Count()
 }
 
-// setMegaflow makes m, not admitted yet, the megaflow of a translation of key.
+// setMegaflow fills m, which is not admitted yet, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
 	pl.setRules(m, t)
 }
 
-// setRules has m count for the rules of t from now on.
+// setRules makes m count for the rules of t from now on.
 func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
@@ -249,7 +253,8 @@ func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	}
 }
 
-// setEffects notes what depends on the tables and touches no counter.
+// setEffects copies the parts of a translation that depend on the tables and affect
+// no counter.
 func (m *megaflow) setEffects(t *openflow.Translation) {
 	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
@@ -295,7 +300,7 @@ func (pl *Pipeline) evict(list []*megaflow) {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
-	_ = pl.workers.WaitApplied() // a dead engine forwards nothing, and its counts still stand
+	_ = pl.workers.WaitApplied() // a dead engine forwards nothing, and its counts stay readable
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	f.mu.Lock()

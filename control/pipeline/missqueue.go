@@ -5,21 +5,21 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue has the ports of one worker take turns with their misses, so that one
-// on which every frame misses does not delay the first frames of the others: these
-// wait for the misses that are being answered, not for all that came before them.
+// missQueue answers the misses of one worker's ports in turn. A port on which every
+// frame misses then does not delay the first frames of other ports: these wait only
+// for the misses that are being answered, not for all that came before them.
 //
-// Misses stay in the ring until they and all before them are answered; those
-// answered out of order are marked there. So the next control process finds what
-// waits and nothing else. The worker's pool of held frames bounds them, and the
-// share of a port in it (datapath's DropHeldShare).
+// A message stays in the ring until it and all messages before it are answered.
+// Messages answered out of order are marked in the ring, so the next control process
+// finds exactly the unanswered ones. The worker's pool of held frames, and a port's
+// quota in it (DropHeldShare of package datapath), bound the number of misses.
 type missQueue struct {
 	ring  *shm.Consumer
-	taken fifo[takenUpcall] // in the ring's order
-	first uint64            // number of the first of them
+	taken fifo[takenUpcall] // messages read, in the ring's order
+	first uint64            // number of the first message in taken
 	ports map[uint32]*portMisses
-	turns fifo[*portMisses] // those with misses
-	batch []uint64          // numbers of what next has returned
+	turns fifo[*portMisses] // ports with misses
+	batch []uint64          // numbers of the misses that next returned
 }
 
 // takenUpcall is a message that was read; msg is nil once it is answered.
@@ -28,14 +28,15 @@ type takenUpcall struct {
 	behind shm.Mark
 }
 
-// portMisses are numbers of a port's misses.
+// portMisses has the numbers of a port's misses.
 type portMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, ports: map[uint32]*portMisses{}}
 }
 
-// take reads all there is in the ring, and gives what is no miss to other.
+// take reads all messages in the ring, queues the misses and passes other messages to
+// other.
 func (q *missQueue) take(other func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.taken.len())
@@ -59,7 +60,7 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// gateway appends up to n misses, one of each port in turn.
+// next appends up to n misses, one from each port in turn.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -67,13 +68,13 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 		if p.len() > 0 {
 			q.turns.push(p)
 		}
-		up, _ := datapath.ParseUpcall(q.taken.at(int(number - q.first)).msg) // MissedOn has looked at it
+		up, _ := datapath.ParseUpcall(q.taken.at(int(number - q.first)).msg) // valid: MissedOn has parsed it
 		misses, q.batch = append(misses, up), append(q.batch, number)
 	}
 	return misses
 }
 
-// answered notes that what next has returned is answered.
+// answered marks the misses that next returned as answered.
 func (q *missQueue) answered() {
 	for _, number := range q.batch {
 		t := q.taken.at(int(number - q.first))
@@ -92,7 +93,7 @@ func (q *missQueue) answered() {
 	}
 }
 
-// waiting tells whether misses are left for a further turn.
+// waiting reports whether misses are left.
 func (q *missQueue) waiting() bool { return q.turns.len() > 0 }
 
 // fifo is a queue in a slice.
@@ -104,8 +105,8 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// push makes room by moving what is left to the start, at most once for as many
-// as were taken.
+// push appends an item. To make room it moves the items to the start of the slice, at
+// most once for each time that as many were popped.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {
 		f.items = f.items[:copy(f.items, f.items[f.head:])]
@@ -114,7 +115,7 @@ func (f *fifo[T]) push(item T) {
 	f.items = append(f.items, item)
 }
 
-// pop takes the first item; there is one.
+// pop removes and returns the first item. The queue must not be empty.
 func (f *fifo[T]) pop() T {
 	item := f.items[f.head]
 	f.head++

@@ -10,9 +10,9 @@ import (
 	"weft/openflow"
 )
 
-// Settings of flow tables: a limit of their own, and eviction at it.
+// Settings of flow tables: the limit of a table, and eviction when it is reached.
 
-// ModTable does all settings or none. It removes no flow.
+// ModTable changes all given settings, or none on an error. It removes no flow.
 func (pl *Pipeline) ModTable(mod api.ModTable) error {
 	if mod.Table < -1 || mod.Table >= openflow.Tables {
 		return usererr.Errorf("table %d: expected a table from 0 to %d, or all", mod.Table, openflow.Tables-1)
@@ -21,7 +21,7 @@ func (pl *Pipeline) ModTable(mod api.ModTable) error {
 	defer pl.change.Unlock()
 	var configs [openflow.Tables]openflow.TableConfig
 	for t := range configs {
-		configs[t], _ = pl.tables.Config(uint8(t)) // changes under change alone
+		configs[t], _ = pl.tables.Config(uint8(t)) // changes only under the lock of changes
 		if mod.Table == t || mod.Table == -1 {
 			if err := setTable(&configs[t], mod.Settings); err != nil {
 				return err
@@ -60,8 +60,8 @@ func setTable(c *openflow.TableConfig, settings []string) error {
 	return nil
 }
 
-// tableConfigTexts are the settings of tables that have some, as setTable reads
-// them with blanks in between.
+// tableConfigTexts returns the settings of the tables that have some, by table, in
+// the words of setTable, separated by blanks.
 func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32]string {
 	texts := map[uint32]string{}
 	for t, c := range configs {
@@ -76,7 +76,7 @@ func tableConfigTexts(configs *[openflow.Tables]openflow.TableConfig) map[uint32
 	return texts
 }
 
-// loadTableConfigs makes the settings as they were saved.
+// loadTableConfigs applies the saved settings.
 func (pl *Pipeline) loadTableConfigs(texts map[uint32]string) {
 	for t, text := range texts {
 		var c openflow.TableConfig

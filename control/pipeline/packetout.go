@@ -12,8 +12,8 @@ import (
 	"weft/port"
 )
 
-// PacketOut executes actions on a frame of the operator's. When it returns, a worker
-// has executed them.
+// PacketOut executes actions on a frame that the operator sends. When it returns, a
+// worker has executed them.
 func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	pl.mu.RLock()
 	view := pl.view
@@ -25,7 +25,8 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err := fillFlow(&out); err != nil {
 		return api.PacketSent{}, err
 	}
-	// As with a first frame: what it teaches is in the tables before it goes.
+	// As with a first frame, the flows that it teaches are in the tables before it is
+	// sent.
 	t, taught, err := pl.inject(&out, true)
 	if err == nil && taught {
 		pl.learnBatch([]lesson{{flows: t.Learned}})
@@ -41,7 +42,7 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	return sent, nil
 }
 
-// fillFlow adds to the flow what the frame says.
+// fillFlow adds the frame's fields to the flow.
 func fillFlow(out *openflow.PacketOut) error {
 	var b packet.Batch
 	frame, header := b.Next()
@@ -60,11 +61,11 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject translates the actions and has the first worker execute them; with
-// learnFirst, not if the frame teaches flows that are not in the tables. What has an
-// error has sent, counted and taught nothing.
+// inject translates the actions and makes the first worker execute them. If
+// learnFirst is true and the frame teaches new flows, it only returns these flows. On
+// an error nothing was sent, counted or taught.
 func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
-	pl.change.Lock() // settle must not outlive the workers
+	pl.change.Lock() // keeps the workers from being replaced meanwhile
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()

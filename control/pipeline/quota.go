@@ -8,25 +8,25 @@ import (
 	"weft/internal/share"
 )
 
-// What one port may take of the workers' caches, so that frames made up on it
-// leave room for the flows of the others: its share (share.Ports) of masks, slots
-// and actions.
+// Quotas of one port in the workers' caches (share.Ports): masks, slots and actions.
+// They leave room for the flows of other ports, whatever frames a guest makes up.
 //
-// A flow whose mask finds no room is installed under a narrow mask that is kept
-// free for that: it then matches more bits than it would have to, which is sound,
-// and no frame is executed by control for want of a mask.
+// If a flow's mask exceeds the quota, the flow is installed under a narrow mask,
+// which is reserved for such flows. It then matches more bits than necessary. This is
+// correct, and control need not execute frames only because a mask is missing.
 
-// narrowMasks is the number of rows of masks kept for narrow ones.
+// narrowMasks is the number of masks reserved for narrow ones.
 const narrowMasks = 2
 
-// Bits that a connection's frames differ in, and few rules look at.
+// changing are the bits that differ between frames of one connection and that few
+// rules look at.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow is the mask kept free for one that has no room: all bits, but for those
-// that change within a connection unless it has one of them.
+// narrow returns the reserved mask for a flow whose mask has no room. It has all
+// bits, except those of changing unless mask has one of them.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -40,13 +40,13 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mostActions is how much of the action store is used: it may be in pieces, so that
-// what is left may have no room in a row.
+// mostActions returns how much of the action store is used. The rest is left free
+// because of fragmentation: free pieces may be too small for a flow's actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// stays are the times that ports' megaflows stay without a hit, by port: as short as
-// that one asks for which runs out first, what the port may have of slots and masks,
-// or actions.
+// stays returns how long the megaflows of each port stay without a hit. The time
+// follows the resource (slots, masks or actions) of which the port has the least
+// left.
 func (f *megaflows) stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,13 +59,14 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleOf is how long a port's megaflows stay for what the port has of p.
+// idleOf returns how long a port's megaflows stay without a hit, according to the
+// port's use of p.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit is the mask, of those that mask allows, that there is room for, and its use
-// if it has one.
+// fit returns the mask itself if there is room for it, or else the narrow mask, and
+// the mask's use, which is nil if it has none yet.
 func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
 	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use
@@ -75,11 +76,11 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 	return &fits, f.masks[fits]
 }
 
-// ownerOf is the port that a key counts for.
+// ownerOf returns the port whose quota a key uses.
 func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-// limitRows are the rows of slots, masks and actions. A port holds at most as much as
-// it leaves free, so its limit moves with the use of the others.
+// limitRows emits the rows of slots, masks and actions. A port may hold at most as
+// much as is free, so its limit depends on the use of the others.
 func (f *megaflows) limitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

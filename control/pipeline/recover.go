@@ -10,10 +10,10 @@ import (
 	"weft/openflow"
 )
 
-// recoverMegaflows takes up the workers' caches after control was away: what
-// they counted is credited, exactly where the counter region says how far that
-// had got; megaflows that still hold go on; the others are removed. Nothing
-// else runs yet. Caller holds change.
+// recoverMegaflows takes over the workers' caches after control was away. It credits
+// their counts, continuing exactly where the counter region says. Megaflows that are
+// still correct stay; the others are removed. It runs at the start, when nothing else
+// does. The caller holds the lock of changes.
 func (pl *Pipeline) recoverMegaflows() {
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.reserve(used)
@@ -29,21 +29,21 @@ func (pl *Pipeline) recoverMegaflows() {
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
-	_ = pl.workers.WaitApplied() // a dead engine's slots are forgotten as a whole
+	_ = pl.workers.WaitApplied() // slots of a dead engine are forgotten as a whole
 	for _, slot := range slices.Backward(stale) {
 		pl.creditRecovered(slot)
 		pl.counters.End(slot)
-		// A slot that some workers know another history of, because control died
-		// in the middle of telling them, is left unused.
+		// If the workers disagree about a slot, because control died while it sent
+		// commands, the slot is not used again.
 		if _, ok := pl.workers.Generation(slot); ok {
 			pl.megaflows.release(slot)
 		}
 	}
 }
 
-// recoverable are the slots below used, those last whose frames were looked up
-// before: what goes on under a recirc_id is known once the translation that ends
-// with it has been done again.
+// recoverable returns the slots below used. Slots with a recirc_id come last: their
+// translation is known only after the megaflow that ends with this recirc_id has been
+// translated again.
 func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
@@ -55,7 +55,7 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// A look-up behind a look-up behind a look-up may be known only in the next
+		// A slot behind two or more recirculations may be known only in a later
 		// round.
 		for len(later) > 0 {
 			before := len(later)
@@ -74,8 +74,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// creditRecovered credits the rules noted with slot with what it counted since
-// control last did.
+// creditRecovered credits the rules stored for slot with its counts since the last
+// credit.
 func (pl *Pipeline) creditRecovered(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
@@ -96,7 +96,7 @@ func (pl *Pipeline) creditRecovered(slot uint32) {
 	}
 }
 
-// ruleAt is the rule whose place that is.
+// ruleAt returns the rule of a slot in the counter region.
 func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	if pl.byPlace == nil {
 		pl.byPlace = map[uint32]*openflow.Rule{}
@@ -109,8 +109,8 @@ func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	return pl.byPlace[place]
 }
 
-// recoverSlot adopts what is installed in slot if it is what translation says
-// now; it reports false if it is not to stay.
+// recoverSlot adopts the megaflow in slot if translation now gives the same. It
+// returns false if the megaflow must be removed.
 func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -133,7 +133,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	for i := range m.key {
 		m.key[i] &= mask[i]
 	}
-	if s.RuleCount > counters.SlotRules { // not all were noted: credit those of now
+	if s.RuleCount > counters.SlotRules { // not all rules were stored: credit the present ones
 		t := t
 		pl.setRules(m, &t)
 		pl.pull(m)

@@ -9,17 +9,18 @@ import (
 	"weft/openflow"
 )
 
-// ruleID is what makes two flows versions of the same.
+// ruleID identifies a flow: two flows with the same ruleID are versions of one flow.
 type ruleID struct {
 	table    uint8
 	priority uint16
 	match    openflow.PackedMatch
 }
 
-// flowSet is flows by identity, the later of two of the same counting.
+// flowSet has flows by identity; of two with the same identity it has the later one.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf is the flows of a file, which may only add, and what was left out of them.
+// flowSetOf parses the flows of a file, which may only add flows. notes has the parts
+// that were left out.
 func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
 	if err != nil {
@@ -30,14 +31,14 @@ func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err err
 		if m.Command != openflow.Add {
 			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, pl.view))
 		}
-		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // of the adding, not of the flow
+		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // flags of the request, not of the flow
 		m.ModifyCookie, m.Notes = true, nil
 		set[ruleID{m.Table, m.Priority, m.Match}] = m
 	}
 	return set, notes, nil
 }
 
-// tableFlows are the flows of all tables. Caller holds change.
+// tableFlows returns the flows of all tables. The caller holds the lock of changes.
 func (pl *Pipeline) tableFlows() flowSet {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -48,9 +49,9 @@ func (pl *Pipeline) tableFlows() flowSet {
 	return set
 }
 
-// replaceFlows makes the tables hold the flows of a file and no others: all of
-// it or nothing. Flows that stay as they are go on counting, and so do those of
-// which only actions or cookie change.
+// replaceFlows replaces all flows by those of a file; on an error nothing has
+// changed. Unchanged flows keep their statistics, and so do flows of which only the
+// actions or the cookie change.
 func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -85,8 +86,7 @@ func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err err
 	return changed, err
 }
 
-// compareMods puts deletes first, for the room they make, and the rest in the
-// order of tables.
+// compareMods orders deletes first, because they make room, and the rest by table.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
 		if m.Command == openflow.DeleteStrict {
@@ -97,21 +97,21 @@ func compareMods(a, b openflow.FlowMod) int {
 	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Line, b.Line))
 }
 
-// sameFlow tells whether two flows of one identity are equal in all else, as
-// their texts tell.
+// sameFlow reports whether two flows with the same identity are equal in everything
+// else, by their texts.
 func sameFlow(a, b *openflow.FlowMod) bool {
 	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut is sameFlow but for what a modify can change.
+// sameBut is sameFlow without the parts that a modify can change.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil
 	return sameFlow(&x, &y)
 }
 
-// DiffFlows compares the flows of two files or, with Second nil, those of the
-// tables with those of First, in lines for people.
+// DiffFlows compares the flows of two files or, if Second is nil, the tables with
+// First. The result is lines of text for display.
 func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()

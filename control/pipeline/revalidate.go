@@ -13,21 +13,22 @@ import (
 )
 
 const (
-	// sweepInterval is the time between two sweeps: credits, timeouts, ageing.
+	// sweepInterval is the time between two sweeps, which credit statistics and apply
+	// timeouts and ageing.
 	sweepInterval = time.Second
-	// megaflowIdle is how long a megaflow stays without a hit while at most half of
-	// what its port may have is in use; leastIdle, once all is. See megaflows.stays.
+	// megaflowIdle is how long a megaflow stays without a hit while its port uses at
+	// most half of its quota, and leastIdle when it uses all. See megaflows.stays.
 	megaflowIdle = 10 * time.Second
 	leastIdle    = time.Second
-	// macPause is the least time between two revalidations because addresses
-	// were learnt, so that a guest that makes them up costs a bounded share.
+	// macPause is the minimum time between two revalidations because of learned
+	// addresses. It bounds the cost of a guest that makes addresses up.
 	macPause = 20 * time.Millisecond
-	// translateChunk is the number of megaflows translated before others get
-	// a chance at Pipeline.mu.
+	// translateChunk is the number of megaflows translated before Pipeline.mu is
+	// released for a moment.
 	translateChunk = 256
 )
 
-// maintain sweeps regularly and revalidates after addresses were learnt, until
+// maintain sweeps at intervals, and revalidates after addresses were learned, until
 // ctx ends.
 func (pl *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
@@ -43,7 +44,7 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.change.Lock()
 			pl.revalidate(usesMACs)
 			pl.change.Unlock()
-			// As much time for others as this took, at the least.
+			// Idle for at least twice the time that the revalidation took.
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
@@ -64,7 +65,7 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 }
 
 func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
-	// Alone, for the statistics: what was counted so far is the old rules'.
+	// For writing, because earlier counts must be credited to the old rules.
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	env := pl.env()
@@ -92,8 +93,8 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 	return stale
 }
 
-// within tells whether a has no bit that b has not: a megaflow of mask b is no
-// wider than a translation that looked at a allows.
+// within reports whether a has no bit that b lacks. A megaflow with mask b is then
+// correct for a translation that looked at a.
 func within(a, b *flowtable.Key) bool {
 	for i := range a {
 		if a[i]&^b[i] != 0 {
@@ -103,8 +104,8 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime is how long a megaflow stays without a hit while used of limit are in use:
-// under load, what is in use has the room.
+// idleTime returns how long a megaflow stays without a hit while used of limit are in
+// use. The time decreases with the load, so that active megaflows find room.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
@@ -113,8 +114,8 @@ func idleTime(used, limit int) time.Duration {
 	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// sweep credits what was counted, and removes what is idle or has timed out:
-// megaflows, rules, learnt addresses, templates.
+// sweep credits statistics, and removes idle or timed-out megaflows, rules, learned
+// addresses and templates.
 func (pl *Pipeline) sweep() {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -151,7 +152,7 @@ func (pl *Pipeline) sweep() {
 	}
 }
 
-// templatesOf are the indexes of the tunnel templates that megaflows send to.
+// templatesOf returns the indexes of the tunnel templates to which megaflows send.
 func templatesOf(list []*megaflow) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, m := range list {

@@ -18,16 +18,16 @@ import (
 	"weft/openflow"
 )
 
-// ruleBook gives rules their places: where their counts lie in the counter
-// region and their text in the state file, from the add to the delete and
-// across restarts. Guarded as Pipeline.rules.
+// ruleBook allocates the slots of rules. A slot has a rule's counts in the counter
+// region and its text in the state file, from its addition to its deletion and across
+// restarts. It is guarded like Pipeline.rules.
 type ruleBook struct {
-	ages    []uint64 // index: place
+	ages    []uint64 // index: slot
 	free    []uint32
 	nextAge uint64
 }
 
-// take returns a place for a new rule and notes its age.
+// take returns a slot for a new rule and stores the rule's age.
 func (b *ruleBook) take() uint32 {
 	b.nextAge++
 	if n := len(b.free); n > 0 {
@@ -40,7 +40,7 @@ func (b *ruleBook) take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// restore makes place taken, as it was saved.
+// restore marks a saved slot as taken.
 func (b *ruleBook) restore(place uint32, age uint64) {
 	for uint32(len(b.ages)) <= place {
 		b.ages = append(b.ages, 0)
@@ -49,7 +49,7 @@ func (b *ruleBook) restore(place uint32, age uint64) {
 	b.nextAge = max(b.nextAge, age)
 }
 
-// restored makes all places free that were not restored.
+// restored frees all slots that were not restored.
 func (b *ruleBook) restored() {
 	b.free = b.free[:0]
 	for place := len(b.ages) - 1; place >= 0; place-- {
@@ -66,7 +66,8 @@ func (b *ruleBook) release(places []uint32) {
 	}
 }
 
-// setPlace notes the place of r. Caller holds mu alone.
+// setPlace stores the slot of r in the counter region. The caller holds mu for
+// writing.
 func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
 	for uint32(len(pl.places)) <= r.Slot {
 		pl.places = append(pl.places, 0)
@@ -74,8 +75,8 @@ func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
 	pl.places[r.Slot] = place
 }
 
-// loadFlows fills the pipeline from the state file, and the rules' statistics
-// from the counter region, where an engine has kept that. Nothing else runs yet.
+// loadFlows fills the tables from the state file, and the rules' statistics from the
+// counter region if an engine kept it. It runs at the start, when nothing else does.
 func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
@@ -119,23 +120,23 @@ var commands = map[string]openflow.Command{
 }
 
 const (
-	// largeChange is the number of flows of a change after which memory is given
-	// back to the system: text, lists and pages of the state file take several
-	// times what stays. It costs one collection.
+	// largeChange is the number of flows of a change after which unused memory is
+	// returned to the system. The text, lists and pages of the state file take
+	// several times the memory that stays in use. It costs one garbage collection.
 	largeChange = 10_000
-	// largeChangePause lets the request end first.
+	// largeChangePause lets the request end before.
 	largeChangePause = time.Second
 )
 
-// returnMemory gives back what is not in use: pools are emptied by the second
-// collection only.
+// returnMemory returns unused memory to the system. It collects twice, because only
+// the second collection empties pools.
 func returnMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// ChangeFlows parses and applies a change of the tables: all of it or nothing.
-// When it returns, no frame goes by the old rules any more.
+// ChangeFlows parses and applies a change of the tables; on an error nothing has
+// changed. When it returns, no frame uses the old rules any more.
 func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return pl.replaceFlows(c.Text)
@@ -154,11 +155,11 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// maxNotes is how many notes a change is answered with; the rest say the same, most
-// likely.
+// maxNotes is the number of notes in an answer. Further notes most likely repeat
+// these.
 const maxNotes = 10
 
-// notesOf is what parsing has left out of the flows.
+// notesOf returns notes about the parts of flows that parsing left out.
 func notesOf(mods []openflow.FlowMod) []string {
 	var notes []string
 	for i := range mods {
@@ -190,7 +191,7 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 	return mods, nil
 }
 
-// DeleteFlows deletes what match selects.
+// DeleteFlows deletes the flows that match selects.
 func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -210,11 +211,11 @@ func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, er
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// apply changes the tables, saves what has changed, and revalidates. Caller
-// holds change.
+// apply changes the tables, saves the changes and revalidates. The caller holds the
+// lock of changes.
 func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	pl.mu.Lock()
-	pl.pullAll() // what was counted so far counts under the old rules
+	pl.pullAll() // credits earlier counts to the old rules
 	changes, err := pl.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
 		pl.mu.Unlock()
@@ -238,8 +239,9 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
 }
 
-// enter gives the rules that a change has added places, and notes the counts of those
-// and of the modified ones. It returns what removePlaces does. Caller holds mu alone.
+// enter gives slots to the added rules, and writes the statistics of added and
+// modified rules. It returns the result of removePlaces. The caller holds mu for
+// writing.
 func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
 	removed = pl.removePlaces(changes.Removed)
 	for _, r := range changes.Added {
@@ -252,8 +254,8 @@ func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
 	return removed
 }
 
-// savedFlows are rules as they are saved, by place. Caller holds change: nothing
-// that is saved of a rule changes meanwhile.
+// savedFlows returns the saved form of rules, by slot. The caller holds the lock of
+// changes, so a rule's saved parts do not change meanwhile.
 func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(pl.places[a.Slot], pl.places[b.Slot]) })
 	return func(yield func(store.Flow) bool) {
@@ -267,8 +269,8 @@ func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	}
 }
 
-// removePlaces are the places of removed rules, which stay taken until
-// releasePlaces: megaflows may still count for them.
+// removePlaces returns the slots of removed rules. They stay taken until
+// releasePlaces, because megaflows may still count for them.
 func (pl *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
 	var places []uint32
 	for _, r := range removed {
@@ -283,8 +285,8 @@ func (pl *Pipeline) releasePlaces(places []uint32) {
 	pl.rules.release(places)
 }
 
-// DumpFlows lists the flows a filter selects, statistics exact up to now, sorted by
-// openflow.SortKeys where such are given.
+// DumpFlows returns the flows that match selects, with exact statistics, sorted by
+// openflow.SortKeys if any are given.
 func (pl *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]api.Flow, error) {
 	var keys []openflow.SortKey
 	for _, text := range sort {
@@ -303,7 +305,8 @@ func (pl *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]
 	return pl.FlowsOf(&filter, keys, words), nil
 }
 
-// FlowsOf describes the flows that filter selects. Caller holds change, not mu.
+// FlowsOf describes the flows that filter selects. The caller holds the lock of
+// changes and not mu.
 func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words PortWords) []api.Flow {
 	pl.mu.Lock()
 	pl.pullAll()
@@ -320,11 +323,12 @@ func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, w
 	return flows
 }
 
-// describeChunk is the number of flows that are put into words before others get a
-// chance at Pipeline.mu: first frames do not wait for the end of a long list.
+// describeChunk is the number of flows described before Pipeline.mu is released for a
+// moment, so that first frames do not wait for a long list.
 const describeChunk = 256
 
-// inTurns calls each for 0 to n-1 with mu held for reading. Caller holds change, not mu.
+// inTurns calls each for 0 to n-1, with mu held for reading. The caller holds the
+// lock of changes and not mu.
 func (pl *Pipeline) inTurns(n int, each func(i int)) {
 	for from := 0; from < n; from += describeChunk {
 		pl.mu.RLock()
@@ -335,7 +339,7 @@ func (pl *Pipeline) inTurns(n int, each func(i int)) {
 	}
 }
 
-// flowOf describes a rule. Caller holds mu.
+// flowOf describes a rule. The caller holds mu.
 func (pl *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flow {
 	names := pl.names(words)
 	return api.Flow{
@@ -351,7 +355,7 @@ func (pl *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Fl
 
 func Seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
 
-// DumpMegaflows lists what the workers' caches hold.
+// DumpMegaflows returns the content of the workers' caches.
 func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -361,7 +365,7 @@ func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
 	return flows
 }
 
-// describeMegaflow tells what m is and has counted. Caller holds mu.
+// describeMegaflow describes m with its statistics. The caller holds mu.
 func (pl *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
 	names := pl.names(words)
 	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)

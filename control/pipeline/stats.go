@@ -10,10 +10,10 @@ import (
 	"weft/packet"
 )
 
-// The statistics of a port or a worker are the counts of dead engines, in the counter
-// region, and those of the living one.
+// The statistics of a port or a worker are the sum of the counts of dead engines, in
+// the counter region, and of the present engine.
 
-// livePort sums the port's counters of the present engine. Caller holds mu.
+// livePort sums the port's counters in the present engine. The caller holds mu.
 func (pl *Pipeline) livePort(number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if pl.workers == nil {
@@ -66,7 +66,7 @@ func (pl *Pipeline) WorkerStats() []api.Worker {
 	return list
 }
 
-// ResetPort begins the statistics of a port at 0: its number is used again.
+// ResetPort sets the statistics of a port to 0, because its number is used again.
 func (pl *Pipeline) ResetPort(number uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// tell sends monitors a change that is in force, once the last frames of removed flows
-// have been counted. Caller holds change.
+// tell sends a change to the monitors once it is in force and the last frames of
+// removed flows are counted. The caller holds the lock of changes.
 func (pl *Pipeline) tell(c *openflow.Changes) {
 	if pl.monitors.Count() == 0 {
 		return

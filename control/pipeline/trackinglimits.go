@@ -5,9 +5,8 @@ import (
 	"weft/control/limits"
 )
 
-// trackingRows are the rows of the table of connections and of those announced: by
-// port and, of what comes through tunnels, by zone. Zones with a limit have rows of
-// their own.
+// trackingRows emits the rows of tracked and of expected connections: by port, and
+// for connections through tunnels by zone. Zones with a limit have their own rows.
 func trackingRows(m *conntrack.Memory, emit func(limits.Row)) {
 	c := m.Counters()
 	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),

@@ -16,8 +16,8 @@ import (
 	"weft/openflow"
 )
 
-// upcalls reads what one engine's workers tell: one goroutine a worker, and one
-// that sleeps on the eventfd they share and wakes the others.
+// upcalls reads the upcalls of one engine's workers. It has a goroutine for each
+// worker, and one that sleeps on the workers' common eventfd and wakes the others.
 type upcalls struct {
 	d       *Pipeline
 	workers *workers.Workers
@@ -50,8 +50,8 @@ func (u *upcalls) close() {
 	u.stopped.Wait()
 }
 
-// watch wakes every worker's goroutine when the eventfd becomes readable. They
-// look for themselves whether it was for them.
+// watch wakes every worker's goroutine when the eventfd becomes readable. Each
+// goroutine then checks its own ring.
 func (u *upcalls) watch() {
 	var count [8]byte
 	for {
@@ -64,12 +64,12 @@ func (u *upcalls) watch() {
 	}
 }
 
-// missBatch bounds the misses that are answered together: under one lock, and
-// with one word to the worker. More would let the first of them wait.
+// missBatch bounds the misses that are answered together, under one lock and with one
+// wake-up of the worker. A larger batch would delay its first miss.
 const missBatch = 32
 
-// serve answers worker i's upcalls: misses in turns of their ports, all else as it
-// comes.
+// serve answers worker i's upcalls: misses with the ports in turn, all others in
+// order.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
@@ -97,7 +97,7 @@ func (u *upcalls) serve(i int) {
 	}
 }
 
-// take answers an upcall that is no miss.
+// take answers an upcall that is not a miss.
 func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
@@ -108,14 +108,14 @@ func (u *upcalls) take(worker int, msg []byte) {
 	case datapath.UpNeighbour:
 		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
-		go u.d.ports.Fault(up.Arg, up.Reason) // asks the engine, which asks the worker
+		go u.d.ports.Fault(up.Arg, up.Reason) // asynchronous, because it waits for the engine, which waits for the worker
 	}
 }
 
-// releaseWaiting translates the keys of frames of one worker that no megaflow matched,
-// installs the megaflows that come of it, and has the frames looked up again.
-// Where there is no room for a megaflow, its frame is executed by itself. learnt
-// says that the frames have been learnt from.
+// answer translates the keys of frames of one worker that no megaflow matched,
+// installs the resulting megaflows, and makes the worker look the frames up again. A
+// frame whose megaflow finds no room is executed alone. learnt means that the flows
+// that the frames teach are already learned.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
@@ -138,11 +138,11 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
 	if a.usedMACs && pl.macs.generation() != a.generation {
-		pl.macsChanged() // by another miss, between this translation and its installation
+		pl.macsChanged() // another miss learned an address between a translation and its installation
 	}
 }
 
-// answers is what answer knows.
+// answers is the state of one call of answer.
 type answers struct {
 	d          *Pipeline
 	w          *workers.Workers
@@ -157,7 +157,7 @@ type answers struct {
 	executed   []executedFrame
 }
 
-// executedFrame is a frame that no megaflow counts.
+// executedFrame is a frame that was executed alone and that no megaflow counts.
 type executedFrame struct {
 	rules    []*openflow.Rule
 	groups   []openflow.GroupHit
@@ -167,7 +167,7 @@ type executedFrame struct {
 	bytes    uint64
 }
 
-// miss answers one.
+// miss answers one miss.
 func (a *answers) miss(up *datapath.Upcall) {
 	d, held := a.d, underlay.HeldFrame{Worker: a.worker, Slot: up.Arg}
 	bytes := a.w.HeldBytes(held.Worker, held.Slot)
@@ -197,8 +197,8 @@ func (a *answers) miss(up *datapath.Upcall) {
 	a.usedMACs = a.usedMACs || t.UsedMACs
 }
 
-// creditExecuted counts frames that no megaflow counted, and does what that would
-// have done with what they teach.
+// creditExecuted counts frames that were executed alone, and learns from them what a
+// megaflow would have learned.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

@@ -11,17 +11,17 @@ import (
 	"weft/packet"
 )
 
-// View is the ports as translation sees them. Never changed once made.
+// View is the set of ports for translation. It never changes once it is made.
 type View struct {
-	infos   []openflow.PortInfo // by number
+	infos   []openflow.PortInfo // key: number
 	byNo    map[uint32]openflow.PortInfo
 	byName  map[string]uint32
 	udpPort map[uint32]uint16
-	bound   bool // some port has a Binding
+	bound   bool // at least one port has a Binding
 }
 
-// NewView makes the view of these ports, sorted by number. udpPort has the outer
-// destination ports of tunnels, by number.
+// NewView makes a view of ports, sorted by number. udpPort has the outer destination
+// ports of tunnels, by port number.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for _, info := range infos {
@@ -31,7 +31,7 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName and PortName are openflow.Names.
+// PortByName implements openflow.Names, as PortName does.
 func (v *View) PortByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return no, ok
@@ -42,7 +42,7 @@ func (v *View) PortName(no uint32) (string, bool) {
 	return info.Name, ok
 }
 
-// env is openflow.Env: the switch as one translation sees it.
+// env implements openflow.Env: the state of the switch for one translation.
 type env struct {
 	view    *View
 	tunnels *underlay.Templates
@@ -50,7 +50,7 @@ type env struct {
 	*openflow.RecircTable
 }
 
-// env is that of now. Caller holds mu.
+// env returns the present state for a translation. The caller holds mu.
 func (pl *Pipeline) env() *env {
 	return &env{view: pl.view, tunnels: pl.templates, macs: pl.macs, RecircTable: pl.recircs}
 }
@@ -84,7 +84,7 @@ func (e *env) Neighbour(s openflow.Segment, vlan uint16, ip netip.Addr) (uint64,
 	return e.macs.neighbour(s, vlan, ip)
 }
 
-// NoPort is the error of a client that names a port which does not exist.
+// NoPort returns the error for a client that names a port that does not exist.
 func (v *View) NoPort(name string) error {
 	var names []string
 	for _, info := range v.infos {
@@ -100,14 +100,14 @@ func (v *View) NoPort(name string) error {
 	return usererr.Errorf("%s: no such port; expected one of %v", name, names)
 }
 
-// View is the present view of the ports, which does not change.
+// View returns the present view of the ports.
 func (pl *Pipeline) View() *View {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	return pl.view
 }
 
-// Tracer is observe.Tracer: the tables, held for tracing.
+// Tracer implements observe.Tracer: the tables, locked for a trace.
 type Tracer struct {
 	tables *openflow.Pipeline
 	env    *env
@@ -117,16 +117,16 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	return t.tables.Trace(key, t.env, visit)
 }
 
-// Tracing calls do with the tables, which do not change meanwhile, and with what shows
-// ports in words.
+// Tracing calls do with the tables, which do not change meanwhile, and with the names
+// that show ports in the form of words.
 func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	do(&Tracer{pl.tables, pl.env()}, pl.view, pl.names(words))
 }
 
-// SetView makes v the present view. Megaflows are as they were before: see Revalidate.
-// Caller holds the change lock.
+// SetView makes v the present view. It does not revalidate megaflows; see
+// PortsChanged. The caller holds the lock of changes.
 func (pl *Pipeline) SetView(v *View) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -134,7 +134,8 @@ func (pl *Pipeline) SetView(v *View) {
 	pl.macs.declare(v.infos)
 }
 
-// ViewNow is View for a caller that must not wait: nil if the lock is not free.
+// ViewNow is View for callers that must not wait. It returns nil if the lock is
+// taken.
 func (pl *Pipeline) ViewNow() *View {
 	if !pl.mu.TryRLock() {
 		return nil
@@ -143,13 +144,14 @@ func (pl *Pipeline) ViewNow() *View {
 	return pl.view
 }
 
-// PortsChanged translates all megaflows again, for a view with other ports. Caller holds
-// the change lock.
+// PortsChanged revalidates all megaflows after a view with other ports. The caller
+// holds the lock of changes.
 func (pl *Pipeline) PortsChanged() { pl.revalidate(func(*megaflow) bool { return true }) }
 
-// LivenessChanged translates the megaflows again that came out of ports being up or down.
-// Caller holds the change lock.
+// LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
+// caller holds the lock of changes.
 func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
 
-// ForgetPort forgets the addresses of a port that is gone. Caller holds the change lock.
+// ForgetPort forgets the addresses of a port that is gone. The caller holds the lock
+// of changes.
 func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.forget(number) }

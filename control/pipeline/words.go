@@ -4,15 +4,15 @@ import (
 	"weft/openflow"
 )
 
-// PortWords says how ports are shown in matches and actions.
+// PortWords selects how ports are shown in matches and actions.
 type PortWords uint8
 
 const (
-	ByName PortWords = iota // where they have one
+	ByName PortWords = iota // by name if they have one
 	ByNumber
 )
 
-// names is what shows ports so. Caller holds mu.
+// names returns the names that show ports in this form. The caller holds mu.
 func (pl *Pipeline) names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil
