@@ -135,6 +135,25 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+// A code span in a row of a table ends in its row. Otherwise the table is broken.
+func TestTablesAreWhole(t *testing.T) {
+	rows := 0
+	markdownFiles(t, func(_, doc, text string) {
+		for _, line := range strings.Split(fencedBlock.ReplaceAllString(text, ""), "\n") {
+			if !strings.HasPrefix(line, "|") {
+				continue
+			}
+			rows++
+			if strings.Count(line, "`")%2 != 0 || !strings.HasSuffix(line, "|") {
+				t.Errorf("%s has an unfinished row of a table: %.80s", doc, line)
+			}
+		}
+	})
+	if rows < 300 {
+		t.Errorf("found %d rows of tables, want at least 300", rows)
+	}
+}
+
 // Every Go file that a Markdown file names in backquotes exists.
 func TestMarkdownNamesExistingFiles(t *testing.T) {
 	named := 0
