@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -13,10 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"weft/control/access"
 	"weft/control/engines"
+	"weft/control/engines/enginetest"
 	"weft/control/underlay"
 	"weft/control/workers/workertest"
 	"weft/datapath"
@@ -25,128 +23,6 @@ import (
 	"weft/internal/waitfor"
 )
 
-// fakeEngine stands for the engine process: workers with a real cache and real
-// rings, whose frames are keys that a test gives them.
-type fakeEngine struct {
-	mu       sync.Mutex
-	workers  []*workertest.Worker
-	start    *engine.Kept
-	attached map[uint32]engine.Kept
-	kept     map[string]engine.Kept
-	gone     chan struct{}
-	dead     bool
-	stuck    bool // Kill does not end it
-}
-
-func newFakeEngine() *fakeEngine {
-	return &fakeEngine{gone: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
-}
-
-func (e *fakeEngine) PID() int { return os.Getpid() }
-
-func (e *fakeEngine) Gone() <-chan struct{} { return e.gone }
-
-func (e *fakeEngine) Wait() { <-e.gone }
-
-func (e *fakeEngine) Start(s engine.Start, m *engine.Memory) error {
-	e.start = &engine.Kept{Request: engine.Request{Op: engine.OpStart, Start: &s}, FDs: duplicates(m.FDs())}
-	own, err := engine.OpenMemory(s, duplicates(m.FDs()))
-	if err != nil {
-		return err
-	}
-	for i := range own.Shared {
-		w := workertest.New(own.Shared[i], own.UpcallEvent, e.gone)
-		e.workers = append(e.workers, w)
-	}
-	return nil
-}
-
-func duplicates(fds []int) []int {
-	var dups []int
-	for _, fd := range fds {
-		dup, err := unix.Dup(fd)
-		if err != nil {
-			panic(err)
-		}
-		dups = append(dups, dup)
-	}
-	return dups
-}
-
-func (e *fakeEngine) Attach(a engine.Attach, fds []int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.dead {
-		return engine.ErrGone
-	}
-	e.attached[a.Port] = engine.Kept{Request: engine.Request{Op: engine.OpAttach, Attach: &a}}
-	return nil
-}
-
-func (e *fakeEngine) Detach(port uint32) (json.RawMessage, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.dead {
-		return nil, engine.ErrGone
-	}
-	delete(e.attached, port)
-	return nil, nil
-}
-
-func (e *fakeEngine) Keep(key string, blob json.RawMessage, fds []int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.dead {
-		return engine.ErrGone
-	}
-	e.kept[key] = engine.Kept{Request: engine.Request{Op: engine.OpKeep, Key: key, Blob: blob}, FDs: duplicates(fds)}
-	return nil
-}
-
-func (e *fakeEngine) Forget(key string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.kept, key)
-	return nil
-}
-
-func (e *fakeEngine) Recall() ([]engine.Kept, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := []engine.Kept{*e.start}
-	for _, k := range e.attached {
-		all = append(all, k)
-	}
-	for _, k := range e.kept {
-		all = append(all, k)
-	}
-	for i := range all {
-		all[i].FDs = duplicates(all[i].FDs)
-	}
-	return all, nil
-}
-
-func (e *fakeEngine) Stop() error { return e.Kill() }
-
-func (e *fakeEngine) Kill() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.dead {
-		e.dead = true
-		close(e.gone)
-	}
-	if e.stuck {
-		return engine.ErrStuck
-	}
-	return nil
-}
-
-func (e *fakeEngine) Close() error { return nil }
-
-func (e *fakeEngine) Condemn() { _ = e.Kill() }
-
-func (e *fakeEngine) Pending() engine.Pending { return engine.Pending{} }
-
 // fakes is a daemon over fake engines, and the engines it has started.
 type fakes struct {
 	t       testing.TB
@@ -154,13 +30,13 @@ type fakes struct {
 	d       *Daemon
 	stop    context.CancelFunc
 	mu      sync.Mutex
-	engines []*fakeEngine
+	engines []*enginetest.Engine
 	// launcher starts the engines. A test changes it while no engine is started.
 	launcher *fakeLauncher
 }
 
 // last is the engine started last, nil before any.
-func (f *fakes) last() *fakeEngine {
+func (f *fakes) last() *enginetest.Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.engines) == 0 {
@@ -232,7 +108,7 @@ func (f *fakes) die() {
 	f.d = nil
 }
 
-func (f *fakes) worker() *workertest.Worker { return f.last().workers[0] }
+func (f *fakes) worker() *workertest.Worker { return f.last().Workers[0] }
 
 // settle waits until no frame waits for control.
 func (f *fakes) settle() {
@@ -269,7 +145,7 @@ func (l *fakeLauncher) Spawn(string, string) (engines.Client, error) {
 }
 
 func (l *fakeLauncher) spawnFake() (engines.Client, error) {
-	e := newFakeEngine()
+	e := enginetest.New()
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
 	l.f.engines = append(l.f.engines, e)
@@ -280,7 +156,7 @@ func (l *fakeLauncher) Connect(string) (engines.Client, error) {
 	if l.connect != nil {
 		return l.connect()
 	}
-	if e := l.f.last(); e != nil && !e.dead {
+	if e := l.f.last(); e != nil && !e.HasEnded() {
 		return e, nil
 	}
 	return nil, fs.ErrNotExist

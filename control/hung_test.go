@@ -12,13 +12,14 @@ import (
 
 	"weft/api"
 	"weft/control/engines"
+	"weft/control/engines/enginetest"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
 
 // hangWith has the last engine's worker hang with queue 1 of a port in hand: it stands
 // for a thread of this process that is blocked in a system call. It returns the engine.
-func (f *fakes) hangWith(number uint32) *fakeEngine {
+func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -35,8 +36,8 @@ func (f *fakes) hangWith(number uint32) *fakeEngine {
 		runtime.UnlockOSThread()
 	}()
 	tid := <-thread
-	hung.workers[0].Stalled.Store(true)
-	hand := hung.workers[0].Shared.InHand
+	hung.Workers[0].Stalled.Store(true)
+	hand := hung.Workers[0].Shared.InHand
 	atomic.StoreUint64(&hand.Visit, 1<<32|uint64(number)<<16|1)
 	atomic.StoreUint64(&hand.Thread, uint64(tid))
 	return hung
@@ -52,7 +53,7 @@ func (f *fakes) port(name string) (p api.Port) {
 }
 
 // awaitReplacement waits until another engine than old has all ports.
-func (f *fakes) awaitReplacement(old *fakeEngine) {
+func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
 		f.d.change.Lock() // none is being started
@@ -113,9 +114,7 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := f.last()
-	old.mu.Lock()
-	old.stuck = true
-	old.mu.Unlock()
+	old.GetStuck()
 	_ = old.Kill()
 	f.awaitReplacement(old)
 	if _, err := os.Stat(lock); !os.IsNotExist(err) {

@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"weft/control/engines"
+	"weft/control/engines/enginetest"
 	"weft/engine"
 	"weft/internal/waitfor"
 )
 
 // dying is an engine that dies while it is sent what control holds.
-type dying struct{ *fakeEngine }
+type dying struct{ *enginetest.Engine }
 
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
-	err := e.fakeEngine.Start(s, m)
-	for _, w := range e.workers {
+	err := e.Engine.Start(s, m)
+	for _, w := range e.Workers {
 		w.Stalled.Store(true) // takes no command before it dies
 	}
 	time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
@@ -32,7 +33,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	f.launcher.spawn = func() (engines.Client, error) {
 		c, err := f.launcher.spawnFake()
 		if left--; left >= 0 && err == nil {
-			return dying{c.(*fakeEngine)}, nil
+			return dying{c.(*enginetest.Engine)}, nil
 		}
 		return c, err
 	}
@@ -50,11 +51,11 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 }
 
 // leaving is an engine that dies a moment after it has told what it has.
-type leaving struct{ *fakeEngine }
+type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
 	defer time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
-	return e.fakeEngine.Recall()
+	return e.Engine.Recall()
 }
 
 // The engine that another control process has left dies while it is taken over.
@@ -66,7 +67,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 	f.settle()
 	old := f.last()
 	f.die()
-	old.workers[0].Stalled.Store(true)
+	old.Workers[0].Stalled.Store(true)
 	f.launcher.connect = func() (engines.Client, error) { return leaving{old}, nil }
 	begun := make(chan struct{})
 	go func() {

@@ -78,7 +78,7 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 
 // tooling lists the packages, each with the packages below it, that compare Weft
 // with others or test it. The product never links them.
-var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest"}
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest"}
 
 // measuring lists the packages of bench that are product: weft bench client,
 // server and hops. The driver's side of vhost-user that they use is product too.

@@ -47,6 +47,7 @@ var controlMayImport = map[string][]string{
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
 	"control/workers":            {"conntrack", "datapath", "engine", "internal/shm"},
+	"control/engines/enginetest": {"control/workers/workertest", "engine"},
 	"control/workers/workertest": {"datapath", "flowtable", "packet", "internal/clock", "internal/shm"},
 	"control/loop":               {},
 	"control/usererr":            {},
@@ -56,7 +57,7 @@ var controlMayImport = map[string][]string{
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
-	"control/engines",
+	"control/engines", "control/engines/enginetest",
 	"control/ports",
 	"control/observe",
 	"control/pipeline",

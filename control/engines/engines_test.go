@@ -1,0 +1,220 @@
+package engines
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"weft/api"
+	"weft/control/engines/enginetest"
+	"weft/control/pipeline"
+	"weft/control/ports"
+	"weft/control/store"
+	"weft/control/underlay"
+	"weft/control/workers/workertest"
+	"weft/datapath"
+	"weft/engine"
+	"weft/flowtable"
+	"weft/internal/waitfor"
+	"weft/openflow"
+)
+
+// launcher starts engines of package enginetest.
+type launcher struct {
+	mu       sync.Mutex
+	started  []*enginetest.Engine
+	failures int // of the next calls of Spawn
+}
+
+func (l *launcher) Prepare(string, string, int) (*engine.Spare, error) { return nil, nil }
+
+func (l *launcher) Spawn(string, string) (Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failures > 0 {
+		l.failures--
+		return nil, fs.ErrPermission
+	}
+	e := enginetest.New()
+	l.started = append(l.started, e)
+	return e, nil
+}
+
+func (l *launcher) Connect(string) (Client, error) {
+	if e := l.last(); e != nil && !e.HasEnded() {
+		return e, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+// last is the engine started last, nil before any.
+func (l *launcher) last() *enginetest.Engine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.started) == 0 {
+		return nil
+	}
+	return l.started[len(l.started)-1]
+}
+
+type noMonitors struct{}
+
+func (noMonitors) Count() int                                                  { return 0 }
+func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
+
+// rig is engines with what they call, without a daemon.
+type rig struct {
+	t        *testing.T
+	change   sync.Mutex
+	launcher launcher
+	dir      string
+	disk     *store.Store
+	kernel   *underlay.Kernel
+	pipeline *pipeline.Pipeline
+	ports    *ports.Ports
+	engines  *Engines
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, dir: t.TempDir()}
+	r.begin()
+	t.Cleanup(func() {
+		r.stop()
+		r.done.Wait()
+		r.change.Lock()
+		defer r.change.Unlock()
+		r.pipeline.EndUpcalls()
+		r.ports.Close()
+		r.engines.Stop()
+		r.kernel.Close()
+		if err := r.disk.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, e := range r.launcher.started {
+			_ = e.Kill()
+		}
+	})
+	return r
+}
+
+func (r *rig) begin() {
+	r.t.Helper()
+	check := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	log, err := slog.New(slog.DiscardHandler), error(nil)
+	sizes := datapath.Sizes{
+		Cache: flowtable.Sizes{Megaflows: 64, Exact: 64, Masks: 8, Actions: 512},
+		Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
+	}
+	r.disk, err = store.Open(r.dir)
+	check(err)
+	r.kernel, err = underlay.Open(log)
+	check(err)
+	templates := underlay.NewTemplates(r.kernel, log)
+	r.pipeline = pipeline.New(pipeline.Setup{Change: &r.change, Store: r.disk, Monitors: noMonitors{},
+		Sizes: sizes.Cache, Cores: []int{0}, Log: log})
+	r.engines = New(Setup{Change: &r.change, Launcher: &r.launcher, Exe: "none", Dir: r.dir,
+		Start: engine.Start{Cores: []int{0}, Sizes: sizes}, Store: r.disk, Pipeline: r.pipeline, Templates: templates, Log: log})
+	r.ports = ports.New(ports.Setup{Change: &r.change, Store: r.disk, Engine: r.engines, Pipeline: r.pipeline,
+		Templates: templates, Kernel: r.kernel, Log: log})
+	r.pipeline.Attach(r.ports, templates)
+	r.engines.Attach(r.ports)
+	saved, err := r.disk.Load()
+	check(err)
+	r.change.Lock()
+	defer r.change.Unlock()
+	check(r.engines.Start(saved))
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.done.Go(func() { r.pipeline.Run(ctx) })
+	r.done.Go(func() { r.engines.Supervise(ctx) })
+}
+
+// die ends all but the engine, as SIGKILL would.
+func (r *rig) die() {
+	r.stop()
+	r.done.Wait()
+	r.pipeline.EndUpcalls()
+	r.kernel.Close()
+	if err := r.disk.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] }
+
+// frame has the worker learn a megaflow for a frame that is dropped.
+func (r *rig) frame() flowtable.Key {
+	r.t.Helper()
+	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
+		r.t.Fatal(err)
+	}
+	var key flowtable.Key
+	key[flowtable.WPort] = 1 << 32
+	r.worker().Frame(key, 100)
+	waitfor.True(r.t, "no frame waits", func() bool { return r.worker().Waiting() == 0 })
+	return key
+}
+
+// knows tells whether the last engine's worker has a megaflow for key.
+func (r *rig) knows(key flowtable.Key) (known bool) {
+	r.change.Lock() // no engine is being started
+	defer r.change.Unlock()
+	r.worker().On(func() { _, known = r.worker().Lookup(&key) })
+	return known
+}
+
+// A dead engine is replaced, after as many attempts as it takes; the next one has the
+// megaflows, and the counts of the dead one stand.
+func TestDeadEngineIsReplaced(t *testing.T) {
+	r := newRig(t)
+	key, first := r.frame(), r.launcher.last()
+	r.launcher.mu.Lock()
+	r.launcher.failures = 2
+	r.launcher.mu.Unlock()
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	waitfor.True(t, "another engine with the megaflow", func() bool { return r.launcher.last() != first && r.knows(key) })
+	if n := r.engines.Replaced(); n.All != 1 || n.Died != 1 || n.WorkerHung != 0 {
+		t.Errorf("replaced %+v", n)
+	}
+	if why := r.engines.Troubled(); why != "" {
+		t.Errorf("trouble that is over: %s", why)
+	}
+	flows, err := r.pipeline.DumpFlows("", pipeline.ByName)
+	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {
+		t.Errorf("flows %+v, %v; want one with one packet", flows, err)
+	}
+}
+
+// A living engine is taken over as it is: it forwards on, and its megaflows stay.
+func TestLivingEngineIsTakenOver(t *testing.T) {
+	r := newRig(t)
+	key, first := r.frame(), r.launcher.last()
+	installs := r.worker().Installs
+	r.die()
+	r.begin()
+	if r.launcher.last() != first || !r.knows(key) || r.engines.Current() != Client(first) {
+		t.Error("the living engine was not taken over with its megaflow")
+	}
+	r.worker().On(func() {
+		if r.worker().Installs != installs {
+			t.Errorf("%d megaflows were installed anew", r.worker().Installs-installs)
+		}
+	})
+	r.worker().Frame(key, 100)
+	flows, err := r.pipeline.DumpFlows("", pipeline.ByName)
+	if err != nil || len(flows) != 1 || flows[0].Packets != 2 {
+		t.Errorf("flows %+v, %v; want one with two packets", flows, err)
+	}
+}

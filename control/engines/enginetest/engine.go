@@ -1,0 +1,149 @@
+// Package enginetest has an engine without a process, for tests of control: its workers
+// are those of workertest, and it keeps what an engine keeps.
+package enginetest
+
+import (
+	"encoding/json"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"weft/control/workers/workertest"
+	"weft/engine"
+)
+
+// Engine is an engines.Client. Its process is the test's.
+type Engine struct {
+	mu       sync.Mutex
+	Workers  []*workertest.Worker
+	start    *engine.Kept
+	attached map[uint32]engine.Kept
+	kept     map[string]engine.Kept
+	gone     chan struct{}
+	dead     bool
+	stuck    bool // Kill does not end it
+}
+
+func New() *Engine {
+	return &Engine{gone: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
+}
+
+func (e *Engine) PID() int { return os.Getpid() }
+
+func (e *Engine) Gone() <-chan struct{} { return e.gone }
+
+func (e *Engine) Wait() { <-e.gone }
+
+func (e *Engine) Start(s engine.Start, m *engine.Memory) error {
+	e.start = &engine.Kept{Request: engine.Request{Op: engine.OpStart, Start: &s}, FDs: duplicates(m.FDs())}
+	own, err := engine.OpenMemory(s, duplicates(m.FDs()))
+	if err != nil {
+		return err
+	}
+	for i := range own.Shared {
+		w := workertest.New(own.Shared[i], own.UpcallEvent, e.gone)
+		e.Workers = append(e.Workers, w)
+	}
+	return nil
+}
+
+func duplicates(fds []int) []int {
+	var dups []int
+	for _, fd := range fds {
+		dup, err := unix.Dup(fd)
+		if err != nil {
+			panic(err)
+		}
+		dups = append(dups, dup)
+	}
+	return dups
+}
+
+func (e *Engine) Attach(a engine.Attach, fds []int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return engine.ErrGone
+	}
+	e.attached[a.Port] = engine.Kept{Request: engine.Request{Op: engine.OpAttach, Attach: &a}}
+	return nil
+}
+
+func (e *Engine) Detach(port uint32) (json.RawMessage, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return nil, engine.ErrGone
+	}
+	delete(e.attached, port)
+	return nil, nil
+}
+
+func (e *Engine) Keep(key string, blob json.RawMessage, fds []int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead {
+		return engine.ErrGone
+	}
+	e.kept[key] = engine.Kept{Request: engine.Request{Op: engine.OpKeep, Key: key, Blob: blob}, FDs: duplicates(fds)}
+	return nil
+}
+
+func (e *Engine) Forget(key string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.kept, key)
+	return nil
+}
+
+func (e *Engine) Recall() ([]engine.Kept, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := []engine.Kept{*e.start}
+	for _, k := range e.attached {
+		all = append(all, k)
+	}
+	for _, k := range e.kept {
+		all = append(all, k)
+	}
+	for i := range all {
+		all[i].FDs = duplicates(all[i].FDs)
+	}
+	return all, nil
+}
+
+func (e *Engine) Stop() error { return e.Kill() }
+
+func (e *Engine) Kill() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.dead {
+		e.dead = true
+		close(e.gone)
+	}
+	if e.stuck {
+		return engine.ErrStuck
+	}
+	return nil
+}
+
+func (e *Engine) Close() error { return nil }
+
+func (e *Engine) Condemn() { _ = e.Kill() }
+
+func (e *Engine) Pending() engine.Pending { return engine.Pending{} }
+
+// HasEnded tells whether the engine was killed.
+func (e *Engine) HasEnded() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dead
+}
+
+// GetStuck has further calls of Kill fail: the process does not end.
+func (e *Engine) GetStuck() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stuck = true
+}
