@@ -83,8 +83,8 @@ type ChangeConntrack struct {
 	Limits         []ZoneLimit `json:"limits,omitempty"`
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
 	// Timeouts are in seconds, by name. They apply to TimeoutZone, or to all zones
-	// without their own timeouts. ClearTimeouts restores the defaults; it excludes
-	// Timeouts.
+	// without their own timeouts. Without Timeouts, ClearTimeouts restores the
+	// defaults.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
