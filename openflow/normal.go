@@ -39,6 +39,10 @@ func (x *xlate) flood(withFlags bool) {
 // normal is a learning switch with one table of addresses for each segment and VLAN.
 func (x *xlate) normal() {
 	in := x.inPort()
+	if ofNoPort(in) {
+		x.normalOfNoPort()
+		return
+	}
 	from, ok := x.env.Port(in)
 	if !ok || from.Kind == PortUplink {
 		x.usedPorts = true
@@ -71,6 +75,12 @@ func (x *xlate) normal() {
 		}
 		return
 	}
+	x.normalTo(in, segment, vlan, dst)
+}
+
+// normalTo sends to the port that a unicast address was learned from, and floods if there
+// is none.
+func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.usedMACs = true
 	no, known := x.env.MAC(segment, vlan, dst)
 	if !known {
@@ -87,4 +97,20 @@ func (x *xlate) normal() {
 		return
 	}
 	x.flood(true)
+}
+
+// ofNoPort reports whether in_port says that a controller made the frame.
+func ofNoPort(in uint32) bool { return in == PortNone || in == PortController }
+
+// normalOfNoPort does the same as normal for a frame that a controller made: it may have
+// any source and a reserved destination, and teaches nothing. Open vSwitch does the same
+// (xlate_normal).
+func (x *xlate) normalOfNoPort() {
+	dst := x.read(whole(FEthDst))[1]
+	x.look(flowtable.WEthSrc, vlanVID)
+	if dst&multicastBit != 0 {
+		x.flood(true)
+		return
+	}
+	x.normalTo(x.inPort(), 0, uint16(x.flow[flowtable.WEthSrc]&vlanVID), dst)
 }

@@ -91,6 +91,9 @@ func TestExecute(t *testing.T) {
 	if _, err := p.Apply(mods, 0); err != nil {
 		t.Fatal(err)
 	}
+	env := newEnv()
+	env.macs.Learn(Learn{Valid: true, Port: 2, MAC: 0x020000000002}, 0)
+	const flooded = "1,2,4,tunnel(template=199659349,vni=55)"
 	for _, c := range []struct{ text, want string }{
 		{"in_port=1,packet=" + outFrame + ",actions=TABLE", "2"},
 		{"in_port=1,packet=" + outFrame + ",actions=TABLE,TABLE,3", "2,2,3"},
@@ -99,13 +102,26 @@ func TestExecute(t *testing.T) {
 		{"packet=" + outFrame + ",actions=TABLE", "drop(table-miss)"}, // in_port is CONTROLLER
 		{"in_port=2,packet=" + outFrame + ",actions=2,in_port", "2"},
 		{"packet=" + outFrame + ",actions=drop", "drop(flow-drop)"},
+		{"in_port=none,packet=" + outFrame + ",actions=normal", flooded},
+		{"in_port=controller,packet=" + outFrame + ",actions=normal", flooded},
+		{"packet=020000000009" + outFrame[12:] + ",actions=normal", flooded}, // unknown unicast
+		{"packet=020000000002" + outFrame[12:] + ",actions=normal", "2"},
+		{"packet=0180c2000000" + outFrame[12:] + ",actions=normal", flooded},
+		{"in_port=local,packet=" + outFrame + ",actions=normal", "drop(no-port)"},
+		{"in_port=77,packet=" + outFrame + ",actions=normal", "drop(no-port)"},
 	} {
 		po, err := ParsePacketOut(c.text, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
-		got, err := p.Execute(po.Actions, &po.Flow, newEnv())
+		for _, octet := range po.Frame[:6] { // the caller adds the frame's own fields
+			po.Flow[flowtable.WEthDst] = po.Flow[flowtable.WEthDst]<<8 | uint64(octet)<<16
+		}
+		got, err := p.Execute(po.Actions, &po.Flow, env)
+		if got.Learn.Valid {
+			t.Errorf("%s: taught the switch %+v", c.text, got.Learn)
+		}
 		if text := FormatDatapathActions(got.Actions, nil); err != nil || text != c.want {
 			t.Errorf("%s: %v, %s, want %s", c.text, err, text, c.want)
 		}
