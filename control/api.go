@@ -22,7 +22,7 @@ import (
 	"weft/control/pipeline"
 )
 
-// listen opens the API's sockets. Nobody is answered before serve.
+// listen opens the API's sockets. Requests are answered only after serve.
 func (d *Daemon) listen() error {
 	policy := access.Policy{UID: os.Geteuid(), WriteGroup: access.NoGroup, ReadGroup: access.NoGroup, CIDs: access.DefaultCIDs()}
 	maps.Copy(policy.CIDs, d.config.VsockAllow)
@@ -43,7 +43,7 @@ func (d *Daemon) listen() error {
 	return err
 }
 
-// lookupGroup sets to unless name is empty.
+// lookupGroup stores the group's number in to, unless name is empty.
 func lookupGroup(name string, to *int) error {
 	if name == "" {
 		return nil
@@ -56,17 +56,17 @@ func lookupGroup(name string, to *int) error {
 	return err
 }
 
-// serve answers requests from now on. Whoever reaches the metrics listener may look,
-// not change.
+// serve answers requests from now on. Every peer of the metrics listener may read the
+// metrics.
 func (d *Daemon) serve() {
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", d.patientMetrics())
 	d.servers.Serve(endOnPanic(d.handler()), endOnPanic(metrics))
 }
 
-// endOnPanic has a panic end the process. net/http would go on, with locks taken for
-// good and a change half done; the next control process finds the state whole, and the
-// engine forwards meanwhile.
+// endOnPanic returns a handler that ends the process on a panic. net/http would
+// continue, with locks that are never released and with a change half applied. The
+// next control process finds complete state, and the engine keeps forwarding.
 func endOnPanic(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer endWithPanic(r.Method + " " + r.URL.Path)
@@ -74,20 +74,21 @@ func endOnPanic(h http.Handler) http.Handler {
 	})
 }
 
-// endWithPanic, deferred, does so for one request.
+// endWithPanic, when deferred, ends the process if the request panics.
 func endWithPanic(request string) {
 	if v := recover(); v != nil {
 		endProcess(fmt.Sprintf("%s: %v\n\n%s", request, v, debug.Stack()))
 	}
 }
 
-// endProcess panics where nobody recovers. Tests replace it.
+// endProcess panics on a goroutine where nothing recovers. Tests replace it.
 var endProcess = func(why string) {
 	go panic(why)
 	select {}
 }
 
-// handler is the API; see package api for its paths.
+// handler returns the API's routes with their handlers; see package api for the
+// paths.
 func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(apiRoutes)
 	route := func(pattern string, answer func(r *http.Request) (any, error)) {
@@ -146,13 +147,13 @@ func (d *Daemon) handler() *access.Mux {
 	return mux
 }
 
-// touchesMany tells whether a request may touch as many things as there are flows or
-// connections.
+// touchesMany reports whether a request may touch all flows or all connections.
 func touchesMany(pattern string) bool {
 	return strings.Contains(pattern, "flows") || strings.Contains(pattern, "conntrack") || strings.Contains(pattern, "hottest")
 }
 
-// patientMetrics answers in time, if with an error.
+// patientMetrics returns a handler of metrics that answers in time, with an error if
+// necessary.
 func (d *Daemon) patientMetrics() http.Handler {
 	return http.TimeoutHandler(observe.MetricsHandler(d.numbers), patience.Short, "weftd is busy: the metrics are not there in time\n")
 }
@@ -171,8 +172,8 @@ func strictWord(word string) (bool, error) {
 	return false, inputf("strict=%s: expected true or false", word)
 }
 
-// body decodes a request's JSON, whole and without unknown fields. The routes' table
-// bounds its size.
+// body decodes a request's JSON completely, and refuses unknown fields. The table of
+// routes bounds its size.
 func body(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -182,7 +183,7 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
-// bodyError is the error of a request whose body could not be read.
+// bodyError returns the error for a request whose body could not be read.
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {
@@ -191,13 +192,13 @@ func bodyError(err error, expected string) error {
 	return inputf("body: %v; expected %s", err, expected)
 }
 
-// changeOf is a change of flows: JSON or, as plain text, a file.
+// changeOf parses a change of flows: JSON, or a file as plain text.
 func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	if r.Header.Get("Content-Type") != "text/plain" {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a length is not yet a body
+	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody))) // a client may announce a length and send less
 	if _, err = io.Copy(&text, r.Body); err != nil {
 		return c, bodyError(err, "a file of flows")
 	}
@@ -229,14 +230,14 @@ func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = writeJSON(w, result) // a client that has gone does not want it
+	_ = writeJSON(w, result) // an error means that the client has gone
 }
 
-// listChunk is the number of entries of a list that are JSON at once.
+// listChunk is the number of entries of a list that are encoded at once.
 const listChunk = 1024
 
-// writeJSON writes v as json.Encoder would, but of a long list a chunk at a time: the
-// text of a million flows takes hundreds of megabytes.
+// writeJSON writes v as json.Encoder does, but a long list in chunks: the text of a
+// million flows takes hundreds of megabytes.
 func writeJSON(w io.Writer, v any) error {
 	list := reflect.ValueOf(v)
 	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {
@@ -248,7 +249,7 @@ func writeJSON(w io.Writer, v any) error {
 			return err
 		}
 		if from > 0 {
-			text[0] = ',' // for the bracket that begins a list
+			text[0] = ',' // replaces the bracket that begins a list
 		}
 		if from+listChunk < list.Len() {
 			text = text[:len(text)-1]
@@ -262,7 +263,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 func (d *Daemon) show() api.Show {
-	ports, _ := d.ports.List("") // fails for a name only
+	ports, _ := d.ports.List("") // fails for an unknown name only
 	counts := d.pipeline.Counts()
 	s := api.Show{
 		Version: api.Version(), PID: os.Getpid(), StateDir: d.config.StateDir,

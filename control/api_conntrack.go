@@ -34,12 +34,13 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 	})
 }
 
-// pagerPatience is how long a client may not read on in a dump of connections, which
-// holds neither locks nor memory meanwhile: a person may be reading.
+// pagerPatience is how long a client may leave a dump of connections unread, because
+// a person may be reading it page by page. The dump holds neither locks nor memory
+// meanwhile.
 const pagerPatience = 5 * time.Minute
 
-// dumpConnections answers with a line a connection as ovs-dpctl dump-conntrack
-// prints it, or a line of JSON.
+// dumpConnections answers with a line for each connection, in the format of ovs-dpctl
+// dump-conntrack or in JSON.
 func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])
@@ -58,7 +59,7 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 		}
 		lines = append(append(lines, line...), '\n')
 	}, func() bool {
-		_ = control.SetWriteDeadline(time.Now().Add(pagerPatience)) // only a test has none
+		_ = control.SetWriteDeadline(time.Now().Add(pagerPatience)) // fails only in tests without deadlines
 		_, err := w.Write(lines)
 		lines = lines[:0]
 		return err == nil

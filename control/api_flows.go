@@ -18,7 +18,7 @@ func (d *Daemon) modTableRoutes(route func(pattern string, answer func(r *http.R
 	route("GET /v1/tables", func(*http.Request) (any, error) { return d.pipeline.ListTables(), nil })
 }
 
-// tableRoutes are the API's requests about them.
+// tableRoutes registers the requests about flows, groups and meters.
 func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
 	change := func(pattern string, do func(api.ChangeTable) (api.TableChanged, error)) {
 		route(pattern, func(r *http.Request) (any, error) {
@@ -37,7 +37,7 @@ func (d *Daemon) tableRoutes(route func(pattern string, answer func(r *http.Requ
 	route("GET /v1/meters", func(r *http.Request) (any, error) { return d.pipeline.ListMeters(r.URL.Query().Get("select")) })
 }
 
-// packetOutRoutes is the API's request that sends a frame.
+// packetOutRoutes registers the request that sends a frame.
 func (d *Daemon) packetOutRoutes(route func(pattern string, answer func(r *http.Request) (any, error))) {
 	route("POST /v1/packet-out", func(r *http.Request) (any, error) {
 		var out api.PacketOut

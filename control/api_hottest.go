@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// maxHot bounds the megaflows of an answer, maxHotInterval the time watched.
+	// maxHot bounds the megaflows of an answer, and maxHotInterval the time over
+	// which they are watched.
 	maxHot         = 1000
 	maxHotInterval = time.Minute
 )
 
-// hottest watches what megaflows count for a while. Nothing is put into words but
-// those that are asked for, however many there are.
+// hottest returns the megaflows with the highest rates over an interval. Only the
+// megaflows in the answer are described.
 func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberWord(q.Get("n"), "n")

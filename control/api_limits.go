@@ -8,11 +8,11 @@ import (
 	"weft/control/observe"
 )
 
-// registerLimits names every owner of a shared resource. To add one: write a function
-// of type limits.Source beside the resource, in its package if it has one (see
-// megaflows.limitRows), and register it here with one line. The function is called
-// without locks, at any time after newDaemon. A resource must not emit two rows of one
-// name for one holder: the metrics would fail, and TestLimitRowsAreUnique does.
+// registerLimits registers every owner of a shared resource. To add one, write a
+// function of type limits.Source beside the resource, in its package if it has one
+// (see megaflows.limitRows), and register it here. The function is called without
+// locks, at any time after newDaemon. A resource must not emit two rows of one name
+// for one holder: the metrics would fail. TestLimitRowsAreUnique checks this.
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
@@ -23,7 +23,7 @@ func (d *Daemon) limitRoutes(route func(pattern string, answer func(r *http.Requ
 	route("GET /v1/limits", func(r *http.Request) (any, error) { return d.listLimits(r.URL.Query().Get("port")) })
 }
 
-// listLimits lists all rows, or those that the named port holds.
+// listLimits returns all rows, or the rows of the named port.
 func (d *Daemon) listLimits(port string) ([]api.Limit, error) {
 	rows := d.limits.Rows()
 	if port == "" {

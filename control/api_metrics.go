@@ -5,7 +5,7 @@ import (
 	"weft/control/observe"
 )
 
-// numbers are those of the metrics, as they are at the moment.
+// numbers returns the present values of the metrics.
 func (d *Daemon) numbers() *observe.Numbers {
 	counts, replaced := d.pipeline.Counts(), d.engines.Replaced()
 	n := &observe.Numbers{

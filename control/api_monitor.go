@@ -12,15 +12,15 @@ import (
 	"weft/openflow"
 )
 
-// portInterval is the time between two looks at the ports' states.
+// portInterval is the interval at which a monitor polls the ports' states.
 const portInterval = 200 * time.Millisecond
 
-// monitoring is what a GET /v1/monitor asks for.
+// monitoring is a parsed GET /v1/monitor.
 type monitoring struct {
 	api.MonitorRequest
 	filter      openflow.FlowMod
 	to          *observe.Monitor
-	connections *observe.ConnectionFollower // nil: none
+	connections *observe.ConnectionFollower // nil: no connections
 }
 
 func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
@@ -96,9 +96,10 @@ func (d *Daemon) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	d.passOn(r, want, out, &ports)
 }
 
-// beginMonitor adds the client to the monitors of flows, and sends the flows of that
-// moment if it wants them: as a dump, which has a turn among the expensive requests and
-// a deadline as a whole. The client has been answered if it fails.
+// beginMonitor adds the client to the monitors of flows. If the client wants the
+// present flows, beginMonitor first sends them as a dump, which waits for a turn
+// among the expensive requests and has one deadline for the whole dump. If it fails,
+// it has answered the client.
 func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		d.enroll(want)
@@ -124,8 +125,8 @@ func (d *Daemon) beginMonitor(w http.ResponseWriter, r *http.Request, want *moni
 	return nil
 }
 
-// enroll adds the client to the monitors of flows, and returns the flows of that moment
-// if it wants them.
+// enroll adds the client to the monitors of flows. It returns the present flows if
+// the client wants them.
 func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	if !want.Flows {
 		return nil
@@ -139,7 +140,7 @@ func (d *Daemon) enroll(want *monitoring) (initial []api.Flow) {
 	return d.pipeline.FlowsOf(&want.filter, nil, pipeline.ByName)
 }
 
-// sendPorts sends the ports whose states the client does not know; send is as in
+// sendPorts sends the port states that the client does not know yet; send is as in
 // observe.PortStates.Update.
 func (d *Daemon) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := d.ports.List("")

@@ -5,15 +5,16 @@ import (
 	"weft/datapath"
 )
 
-// maxHottest bounds the requests for the hottest megaflows at once. Each holds the counts
-// of all megaflows, twice, for a minute at most.
+// maxHottest bounds the requests for the hottest megaflows in progress. Each holds
+// two copies of the counts of all megaflows for at most a minute. Further requests
+// are refused.
 const maxHottest = 16
 
-// apiRoutes is the table of the API's routes: the role that each needs, and what it
-// costs. A route without a row answers nobody.
+// apiRoutes is the table of the API's routes, with the role that each needs and its
+// cost. A route without a row is refused for every peer.
 //
-// Captures show payloads of guests' frames, so that they need the role that may change
-// everything. A live trace shows a reader headers as fields, and no bytes.
+// Captures show the payload of guests' frames and therefore need the role Write. A
+// live trace shows a reader only header fields.
 var apiRoutes = map[string]access.Route{
 	"GET /v1/show":                {Role: access.Read},
 	"GET /v1/limits":              {Role: access.Read},

@@ -10,8 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// toolRoutes are the API's requests for an operator who looks for something:
-// traces, captures, events.
+// toolRoutes registers the requests for diagnosis: traces, captures, events.
 func (d *Daemon) toolRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
 	d.captureRoutes(mux)
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return d.hottest(r) })

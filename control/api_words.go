@@ -6,8 +6,8 @@ import (
 	"weft/control/pipeline"
 )
 
-// worded answers requests in the words that they ask for: names=false has ports shown
-// by number.
+// worded returns a handler that shows ports as the request asks: with names=false by
+// number.
 func worded(answer func(*http.Request, pipeline.PortWords) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		switch word := r.URL.Query().Get("names"); word {

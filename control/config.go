@@ -13,34 +13,36 @@ import (
 	"weft/internal/cpu"
 )
 
-// Config is what the daemon is started with.
+// Config is the configuration of the daemon.
 type Config struct {
-	Socket      string // API, a path
-	SocketGroup string // members may use all of the API; "": none
-	// SocketReadGroup names the group whose members may look and not change; "": none.
+	Socket      string // path of the API's unix socket
+	SocketGroup string // group whose members have role Write; "": none
+	// SocketReadGroup is the group whose members have role Read; "": none.
 	SocketReadGroup string
 	StateDir        string
-	Workers         int   // 0: as many as Cores, or 1
-	Cores           []int // one worker each; nil: the last ones allowed
-	// VsockPort makes the API listen on vsock too; 0: not.
+	Workers         int   // number of workers; 0: one for each of Cores, or 1
+	Cores           []int // one worker on each; nil: the last allowed cores
+	// VsockPort is the vsock port of the API; 0: no vsock listener.
 	VsockPort uint32
-	// VsockAllow gives roles to CIDs, before access.DefaultCIDs.
+	// VsockAllow has roles by CID, which override access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
 	Metrics    string // TCP address of the Prometheus listener; "": none
-	// GuestMemoryGiB is what one guest may have mapped; 0: as the machine allows.
+	// GuestMemoryGiB is the memory that one guest may map, in GiB; 0: a limit that
+	// follows the machine.
 	GuestMemoryGiB int
-	SpinUS         int    // how long a worker polls empty queues, µs; 0: DefaultSpinUS
-	Exe            string // the binary with the engine in it; "": this one
+	SpinUS         int    // how long a worker polls empty queues, in microseconds; 0: DefaultSpinUS
+	Exe            string // path of the binary with the engine; "": this binary
 	Log            *slog.Logger
 
-	sizes    datapath.Sizes   // of the workers' memory; zero: the default
-	launcher engines.Launcher // of engines; nil: processes
+	sizes    datapath.Sizes   // sizes of the workers' memory; zero: the default
+	launcher engines.Launcher // starts engines; nil: as processes
 }
 
-// DefaultSpinUS keeps a worker awake over the gaps of traffic that is not idle.
+// DefaultSpinUS is long enough to keep a worker awake between the frames of moderate
+// traffic.
 const DefaultSpinUS = 50
 
-// complete fills defaults in and refuses what cannot be.
+// complete sets the defaults and returns an error for invalid values.
 func (c *Config) complete() error {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -68,7 +70,7 @@ func (c *Config) complete() error {
 	return c.chooseCores(allowed)
 }
 
-// chooseCores settles which cores are workers' ones.
+// chooseCores selects the workers' cores.
 func (c *Config) chooseCores(allowed []int) error {
 	for _, core := range c.Cores {
 		if !slices.Contains(allowed, core) {

@@ -1,31 +1,36 @@
 // Package control is the control process. Daemon makes the packages under it, starts and
-// stops them, owns the lock of changes and answers the API (api_*.go); the state and the
-// work are theirs. The process may allocate, be upgraded and crash; the engine forwards
-// meanwhile.
+// stops them, owns the lock of changes and answers the API (api_*.go). The packages have
+// the state and do the work. The process may allocate, be upgraded and crash, while the
+// engine keeps forwarding.
 //
 // # Packages and locks, in the order they are taken
 //
-// A package takes its locks before those of the packages that it imports, and
-// internal/archtest lists what each may import: the lock order is the order of imports.
+// A package takes its locks before those of the packages that it imports.
+// internal/archtest lists what each may import, so the order of imports is the order of
+// locks.
 //
-//  1. The lock of changes, Daemon.change, handed to engines, ports and pipeline: one
-//     change at a time. A change alters ports or tables, removes megaflows, or replaces
-//     the engine, and may wait for the disk, the kernel and the workers while it holds
-//     only this. The API's dumps take it too, so that they see no change half done.
+//  1. The lock of changes, Daemon.change, is handed to engines, ports and pipeline. It
+//     allows one change at a time. A change alters ports or tables, removes megaflows, or
+//     replaces the engine. It may wait for the disk, the kernel and the workers while it
+//     holds no other lock. The API's dumps take this lock too, so that they never see a
+//     change half applied.
 //  2. control/engines: Engines.mu guards only the pointer to the engine's client and is
 //     never held while another lock is taken.
-//  3. control/ports: a driver's own lock, for its device against what the guest or the
-//     kernel does to it.
-//  4. control/observe: the locks of captures and of connection events, right before the
-//     pipeline's. That of monitors is a leaf, taken inside the pipeline's.
-//  5. control/pipeline: Pipeline.mu, for what translation reads and statistics are
-//     credited to. Inside it, those of megaflows and of learnt addresses.
+//  3. control/ports: each driver's lock guards its device against events of the guest
+//     and the kernel.
+//  4. control/observe: the locks of captures and of connection events are taken right
+//     before the pipeline's lock. The lock of monitors is taken inside it, and no other
+//     lock is taken while it is held.
+//  5. control/pipeline: Pipeline.mu guards everything that translation reads and that
+//     statistics are credited to. The locks of megaflows and of learned addresses are
+//     taken inside it.
 //  6. control/underlay: Templates.mu, then Kernel.mu.
-//  7. control/workers: Workers.mu, for the command rings.
+//  7. control/workers: Workers.mu guards the command rings.
 //
 // Every wait for workers or for the engine ends when the watchdog kills the engine, for
-// which it takes no lock (control/engines). A request of the API waits no longer than
-// control/patience lets it, whatever lock it needs; what it began goes on.
+// which it takes no lock (control/engines). A request of the API waits at most as long as
+// control/patience allows, whatever lock it needs. The work of a request that was given
+// up continues in the background.
 package control
 
 import (
@@ -52,8 +57,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// Daemon is a control process: its packages and their order. See the package's comment
-// for the locks.
+// Daemon is a control process: its packages, in order. See the package comment for
+// the locks.
 type Daemon struct {
 	config  Config
 	log     *slog.Logger
@@ -74,31 +79,33 @@ type Daemon struct {
 	servers  *access.Servers
 	requests *patience.Requests
 	limits   limits.Registry
-	done     sync.WaitGroup // goroutines that begin has started
+	done     sync.WaitGroup // goroutines started by begin
 }
 
-// Run runs the daemon until ctx ends, and then takes it down in good order:
-// the engine stops, XDP programs are detached, sockets removed. ready, unless
-// nil, is called once the API answers. Errors are one line for the operator.
+// Run runs the daemon until ctx ends. It then stops in order: the engine ends, XDP
+// programs are detached, sockets are removed. It calls ready, unless nil, once the
+// API answers. An error is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
 		return err
 	}
-	// Before the first engine starts, which inherits it. Ports and front ends take
-	// descriptors, and 1,024 are too few for a host.
+	// Before the first engine starts, because the engine inherits the limit. Ports
+	// and front ends use descriptors, and the usual limit of 1,024 is too low for a
+	// host.
 	if n, err := access.RaiseDescriptors(); err != nil {
 		d.log.Warn("the limit of descriptors stays", "limit", n, "error", err)
 	}
-	// The workers' cores are theirs. The engine inherits this and does the same.
+	// Control leaves the workers' cores alone. The engine inherits this and does the
+	// same.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("all cores are workers', none is left for this process", "cores", d.config.Cores)
 	}
 	if err := cpu.Confine(d.config.Cores); err != nil {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
-	runtime.SetDefaultGOMAXPROCS() // as many as cores are left
-	_ = cpu.ShortSlices()          // a matter of latency: guests wait for a dead engine's successor
+	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that are left
+	_ = cpu.ShortSlices()          // reduces latency: guests wait for the engine that replaces a dead one
 	running, stop := context.WithCancel(ctx)
 	if err := d.begin(running); err != nil {
 		stop()
@@ -115,10 +122,11 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	return nil
 }
 
-// checkPrivileges refuses to start where the first port would fail anyway.
+// checkPrivileges returns an error if the process lacks the privileges that ports
+// need.
 func checkPrivileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // 32 capabilities each
+	var sets [2]unix.CapUserData // 32 capabilities in each
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("own capabilities: %w", err)
 	}
@@ -128,7 +136,8 @@ func checkPrivileges() error {
 	return nil
 }
 
-// newDaemon takes what only one daemon can have: state directory and sockets.
+// newDaemon makes a daemon and locks the resources that only one daemon can have: the
+// state directory and the sockets.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -169,8 +178,8 @@ func newDaemon(config Config) (*Daemon, error) {
 	return d, nil
 }
 
-// begin brings everything up: the engine (an old one, if it lives), ports,
-// flows, and then the goroutines that keep it all current.
+// begin starts everything: the engine (an existing one if it lives), ports, flows,
+// and then the goroutines that update them.
 func (d *Daemon) begin(ctx context.Context) error {
 	saved, err := d.store.Load()
 	if err != nil {
@@ -189,7 +198,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 	return nil
 }
 
-// end takes down what begin brought up, as far as it got.
+// end stops what begin has started, even if begin failed halfway.
 func (d *Daemon) end() {
 	d.servers.Close()
 	d.done.Wait()

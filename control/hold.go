@@ -5,7 +5,7 @@ import (
 	"weft/control/pipeline"
 )
 
-// presentEngine is observe.Engine over the pipeline.
+// presentEngine implements observe.Engine over the pipeline.
 type presentEngine struct{ pipeline *pipeline.Pipeline }
 
 func (e presentEngine) Hold() (observe.Workers, func()) {

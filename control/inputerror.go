@@ -2,7 +2,7 @@ package control
 
 import "weft/control/usererr"
 
-// InputError is wrong input.
+// InputError reports wrong input.
 type InputError = usererr.Error
 
 func asInput(err error) error { return usererr.Mark(err) }

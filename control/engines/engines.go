@@ -1,11 +1,12 @@
-// Package engines runs the engine: it takes over one that lives or starts one, keeps a
-// spare ready, replaces an engine that dies or hangs, and gives its successor what control
-// holds: workers, templates, terminations, meters, megaflows, ports.
+// Package engines runs the engine. It takes over a living engine or starts one, keeps
+// a spare ready, and replaces an engine that dies or hangs. A new engine gets all of
+// control's state: workers, templates, terminations, meters, megaflows and ports.
 //
-// Engines owns the present engine's client under Engines.mu, which is never held while
-// another lock is taken; the rest of its state is changed under the lock of changes, which
-// it takes for a whole replacement: no table and no port changes meanwhile. It calls the
-// ports and the pipeline; nobody under it calls it but the ports, which ask for the client.
+// Engines owns the client of the present engine under Engines.mu, which is never held
+// while another lock is taken. The rest of its state changes under the lock of
+// changes. A replacement holds that lock from begin to end, so no table and no port
+// changes meanwhile. Engines calls the ports and the pipeline. Of the packages below
+// it only the ports call it, for the client.
 package engines
 
 import (
@@ -24,16 +25,18 @@ import (
 	"weft/engine"
 )
 
-// Launcher starts engines and finds those that run. Dir is the state directory.
+// Launcher starts engines and finds running ones. dir is the state directory.
 type Launcher interface {
-	// Prepare starts a spare engine with room for some workers; nil, nil: none.
+	// Prepare starts a spare engine with room for workers workers. It returns nil,
+	// nil if there are no spares.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
-	// Connect finds the engine that serves dir; fs.ErrNotExist or ECONNREFUSED: none.
+	// Connect connects to the engine that serves dir. fs.ErrNotExist or ECONNREFUSED
+	// means that there is none.
 	Connect(dir string) (Client, error)
 }
 
-// Processes is the Launcher of engines in processes of their own.
+// Processes is the Launcher that starts each engine as a process.
 type Processes struct{}
 
 func (Processes) Prepare(exe, dir string, workers int) (*engine.Spare, error) {
@@ -62,11 +65,11 @@ type ConnectionStore interface {
 	SaveConnections(table *conntrack.Memory) error
 }
 
-// Setup is what Engines are made of.
+// Setup has the dependencies and settings of Engines.
 type Setup struct {
 	Change    sync.Locker // the lock of changes
 	Launcher  Launcher
-	Exe, Dir  string // the binary with the engine in it; the state directory
+	Exe, Dir  string // binary with the engine; state directory
 	Start     engine.Start
 	Store     ConnectionStore
 	Pipeline  *pipeline.Pipeline
@@ -74,8 +77,8 @@ type Setup struct {
 	Log       *slog.Logger
 }
 
-// Engines are the present engine, its spare and their successors. See the package's
-// comment for their locks.
+// Engines manages the present engine, its spare and their replacements. See the
+// package comment for its locks.
 type Engines struct {
 	change    sync.Locker
 	launcher  Launcher
@@ -87,28 +90,28 @@ type Engines struct {
 	templates *underlay.Templates
 	log       *slog.Logger
 
-	region *counters.Region // what was counted, for the engine to keep
-	spare  *engine.Spare    // nil: none; change
-	guard  *guard           // of the present engine; change, for writing
+	region *counters.Region // counters, which the engine keeps
+	spare  *engine.Spare    // nil: none; guarded by the lock of changes
+	guard  *guard           // guard of the present engine; the lock of changes is needed to write it
 
 	mu     sync.Mutex
-	client Client // nil: none; mu
+	client Client // nil: none; guarded by mu
 
-	restarts atomic.Uint64          // engines that died
-	trouble  atomic.Pointer[string] // why requests have to wait; nil: nothing is known
+	restarts atomic.Uint64          // number of engines that died
+	trouble  atomic.Pointer[string] // why requests have to wait; nil: no known reason
 	replaced replacements
 }
 
-// New has no engine. Nothing may be asked of it but Client before attach.
+// New returns Engines without an engine. Before Attach only Client may be called.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, exe: s.Exe, dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
 }
 
-// Attach gives the engines the ports, before anything else.
+// Attach sets the ports that the engines use.
 func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
 
-// Current returns the client, nil while there is no engine.
+// Current returns the client of the present engine, or nil if there is none.
 func (es *Engines) Current() Client {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -121,7 +124,8 @@ func (es *Engines) setEngine(c Client) {
 	es.client = c
 }
 
-// Client is ports.Engine's: the present engine, nil while there is none.
+// Client implements ports.Engine: it returns the present engine, or nil if there is
+// none.
 func (es *Engines) Client() ports.Client {
 	if c := es.Current(); c != nil {
 		return c
@@ -129,7 +133,7 @@ func (es *Engines) Client() ports.Client {
 	return nil
 }
 
-// PID is the process of the present engine, 0 while there is none.
+// PID returns the process id of the present engine, or 0 if there is none.
 func (es *Engines) PID() int {
 	if c := es.Current(); c != nil {
 		return c.PID()
@@ -137,22 +141,22 @@ func (es *Engines) PID() int {
 	return 0
 }
 
-// Replaced counts the engines that were replaced.
+// Replaced has the numbers of engines that were replaced.
 type Replaced struct {
-	All                          uint64 // that ended, whether or not another has started
-	Died, WorkerHung, ServerHung uint64 // by reason
+	All                          uint64 // engines that ended, even if no other has started yet
+	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 
-// Replaced are the counts of now.
+// Replaced returns the present numbers.
 func (es *Engines) Replaced() Replaced {
 	r := &es.replaced
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the spare and the engine, and saves the connections. Caller holds change, and
-// has ended supervise.
+// Stop ends the spare and the engine, and saves the connections. The caller holds the
+// lock of changes and has ended Supervise.
 func (es *Engines) Stop() {
-	if es.spare != nil { // before the engine, whose place it would take
+	if es.spare != nil { // first, because the spare would take the engine's place
 		es.spare.Close()
 		es.spare = nil
 	}
@@ -172,6 +176,7 @@ func (es *Engines) Stop() {
 			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
-	// Its socket is in this process's directory, and nobody answers it now.
+	// The engine's socket is in the state directory, and no process answers it any
+	// more.
 	_ = os.Remove(filepath.Join(es.dir, engine.SocketName))
 }

@@ -10,11 +10,12 @@ import (
 	"weft/engine"
 )
 
-// A hung engine is replaced in two steps. guardEngine kills it and takes no lock: so
-// whoever waits for it, perhaps with the lock of changes held, goes on. supervise then
-// replaces it like one that has died, and leaves the ports that are to blame out.
+// A hung engine is replaced in two steps. guardEngine kills the engine without taking
+// a lock, so whoever waits for the engine, perhaps with the lock of changes, can
+// continue. Supervise then replaces the engine as after a death, and leaves out the
+// ports to blame.
 
-// replacements counts the engines that were replaced, by reason.
+// replacements has the numbers of replaced engines, by reason.
 type replacements struct {
 	died, worker, server atomic.Uint64
 }
@@ -30,14 +31,14 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-// guard watches one engine for hanging. Its hang is why it killed the engine, nil if it
-// did not; done is closed once it no longer reads the engine's memory.
+// guard watches one engine for a hang. hang is set if the guard killed the engine.
+// done is closed once the guard no longer reads the engine's memory.
 type guard struct {
 	hang atomic.Pointer[watchdog.Hang]
 	done chan struct{}
 }
 
-// guardEngine kills the engine of w if it hangs.
+// guardEngine starts to watch the engine of w, and kills it if it hangs.
 func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
@@ -54,10 +55,10 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// SetTrouble says what keeps requests from being answered until the engine is replaced.
+// SetTrouble sets the reason why requests have to wait, until the engine is replaced.
 func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
 
-// Troubled is what setTrouble said, "" once it is over.
+// Troubled returns the reason set by SetTrouble, or "" if it no longer applies.
 func (es *Engines) Troubled() string {
 	if why := es.trouble.Load(); why != nil {
 		return *why
@@ -65,7 +66,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// portNameNow is a port's name, or its number where it cannot be had without waiting.
+// portNameNow returns a port's name, or its number if the name is not available
+// without waiting.
 func (es *Engines) portNameNow(number uint32) string {
 	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
@@ -75,15 +77,15 @@ func (es *Engines) portNameNow(number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// endOld makes sure that an engine uses no ring any more and holds up no other one.
-// Caller holds change.
+// endOld makes sure that an engine no longer uses any ring and does not block the
+// next one. The caller holds the lock of changes.
 func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
 	es.log.Error("the old engine's process stays, another takes its place all the same", "error", err)
-	if es.spare != nil { // it waits for the lock of the stuck one, whose parent reaps it
+	if es.spare != nil { // the spare waits for the lock of the stuck engine, whose parent reaps it
 		es.spare.Abandon()
 		es.spare = nil
 	}

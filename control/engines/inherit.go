@@ -16,29 +16,29 @@ import (
 	"weft/engine"
 )
 
-// keepCounters is under which the engine keeps the counter region for the next control
-// process.
+// keepCounters is the key under which the engine keeps the counter region for the
+// next control process.
 const keepCounters = "counters"
 
-// inheritance is what a living engine kept of an earlier control process.
+// inheritance is the state that a living engine kept from an earlier control process.
 type inheritance struct {
-	client   Client // nil: no engine lives
+	client   Client // nil: no living engine
 	memory   *engine.Memory
 	counters *counters.Region
-	ports    map[uint32]*engine.Kept // by number, devices
-	attached map[uint32]bool         // ports the engine forwards for
-	same     bool                    // the engine is as this process would start it
+	ports    map[uint32]*engine.Kept // devices by port number
+	attached map[uint32]bool         // ports for which the engine forwards
+	same     bool                    // the engine equals one that this process would start
 }
 
-// keptCounters is the blob of keepCounters.
+// keptCounters is the JSON stored with keepCounters.
 type keptCounters struct {
-	// Build is the binary of control and engine; another one's memory is not
-	// read, for its layout may be another.
+	// Build identifies the binary of control and engine. The memory of another build
+	// is not read, because its layout may differ.
 	Build string `json:"build"`
 }
 
-// inherit connects to the engine that serves the state directory, if there is
-// one, and takes over what it kept.
+// inherit connects to the engine that serves the state directory, if there is one,
+// and takes over the state that it kept.
 func (es *Engines) inherit() (*inheritance, error) {
 	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
 	client, err := es.launcher.Connect(es.dir)
@@ -117,7 +117,7 @@ func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build stri
 	in.same = reflect.DeepEqual(*s, es.start)
 }
 
-// buildID identifies this binary; empty if it does not say.
+// buildID returns the identity of this binary, or "" if it has none.
 var buildID = sync.OnceValue(readBuildID)
 
 func readBuildID() string {

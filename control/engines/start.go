@@ -12,9 +12,9 @@ import (
 	"weft/engine"
 )
 
-// Start brings up engine, ports and flows at the start of the daemon: on
-// an engine that lives, without touching what it forwards, else on a new one.
-// Caller holds change.
+// Start starts engine, ports and flows when the daemon starts. It continues with a
+// living engine without interrupting its forwarding, or else starts a new one. The
+// caller holds the lock of changes.
 func (es *Engines) Start(saved store.State) error {
 	in, err := es.inherit()
 	if err != nil {
@@ -35,7 +35,7 @@ func (es *Engines) Start(saved store.State) error {
 		es.pipeline.Inherit(w)
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
-	for number, k := range in.ports { // ports that were deleted while control died
+	for number, k := range in.ports { // devices of ports that were deleted before control died
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)
@@ -48,7 +48,7 @@ func (es *Engines) Start(saved store.State) error {
 	return es.replaceDifferent(in)
 }
 
-// takeOver goes on with the engine that lives.
+// takeOver continues with the living engine.
 func (es *Engines) takeOver(in *inheritance) error {
 	w := es.pipeline.Workers()
 	es.ports.SetTunnels()
@@ -64,8 +64,8 @@ func (es *Engines) takeOver(in *inheritance) error {
 	return nil
 }
 
-// replaceDifferent starts a new engine in place of one that is not as it should
-// be, or of none. Devices that were kept go on from where the old one was.
+// replaceDifferent starts a new engine in place of one with other settings, or of
+// none. Kept devices continue where the old engine stopped.
 func (es *Engines) replaceDifferent(in *inheritance) error {
 	if in.client != nil {
 		if err := es.endOld(in.client); err != nil {
@@ -73,7 +73,7 @@ func (es *Engines) replaceDifferent(in *inheritance) error {
 		}
 		in.client.Close()
 	}
-	if in.memory != nil { // what it counted
+	if in.memory != nil { // credits the counts of the old engine
 		es.pipeline.Workers().MarkGone()
 		<-es.guard.done
 		es.pipeline.Abandon()
@@ -93,8 +93,8 @@ func (es *Engines) replaceDifferent(in *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine with fresh memory, and the connections of old, if that
-// is not nil.
+// spawn starts an engine with new memory, and copies the connections of old unless
+// old is nil.
 func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := engine.NewMemory(es.start, old)
 	if err != nil {
@@ -123,7 +123,7 @@ func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	return client, workers.New(memory, client.Gone()), nil
 }
 
-// loadConnections takes up the connections that the last stop saved.
+// loadConnections loads the connections that the last stop saved.
 func (es *Engines) loadConnections(table *conntrack.Memory) {
 	n, saved, err := es.store.LoadConnections(table)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Client is engine.Client, or a test's stand-in.
+// Client is engine.Client, or a fake in tests.
 type Client interface {
 	PID() int
 	Gone() <-chan struct{}
@@ -33,7 +33,8 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch brings up an engine: the spare, if there is one. Caller holds change.
+// launch returns a running engine: the spare, if there is one. The caller holds the
+// lock of changes.
 func (es *Engines) launch() (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
@@ -46,7 +47,7 @@ func (es *Engines) launch() (Client, error) {
 	return es.launcher.Spawn(es.exe, es.dir)
 }
 
-// prepareSpare has an engine ready for the death of the present one.
+// prepareSpare prepares an engine to replace the present one when it dies.
 func (es *Engines) prepareSpare() {
 	es.change.Lock()
 	defer es.change.Unlock()
@@ -59,11 +60,12 @@ func (es *Engines) prepareSpare() {
 	}
 }
 
-// adoptEngine makes a fresh engine the present one and sends it all there is:
-// templates, terminations, megaflows, and then the ports. Caller holds change.
+// adoptEngine makes a fresh engine the present one and sends it all state: templates,
+// terminations, megaflows, and then the ports. The caller holds the lock of changes.
 func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
-	es.guard = es.guardEngine(w, client) // first: what follows waits for the workers
-	// What comes in on the first port must find the last one there.
+	es.guard = es.guardEngine(w, client) // first, because the next steps wait for the workers
+	// Frames received on the first port may be for the last one, so the workers hold
+	// until all ports are attached.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	es.templates.Replay(w, es.region.Tunnels)
 	es.ports.Terminate(w)
@@ -76,15 +78,14 @@ func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
 	}
 }
 
-// receive ends the hold that adoptEngine, of this process or of one before it,
+// receive ends the hold that adoptEngine, of this or of an earlier control process,
 // has put on the workers.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
-	_ = w.WaitApplied() // a dead engine's successor is told anew
+	_ = w.WaitApplied() // an error means that the engine has died; the next one gets all state again
 }
 
-// Times between two attempts to start an engine that does not start, or dies at
-// once.
+// Times between two attempts to start an engine that does not start or dies at once.
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
@@ -129,16 +130,16 @@ func (es *Engines) Supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		born = time.Now() // not later: on a busy machine the rest takes its time
+		born = time.Now() // taken here, because the steps below take long on a busy machine
 		release(client, ended)
 	}
 }
 
-// release closes the connection to an engine once its process has ended, which a stuck
-// one does at some later time.
+// release closes the connection to an engine once its process has ended, which takes
+// a stuck process some time.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
-		<-ended // and with it the use of what Close closes
+		<-ended // the process uses what Close closes until it has ended
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
@@ -150,31 +151,32 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch closes what it returns once an engine's process has ended, and has this
-// process run before all others from then on, until cpu.ShortSlices: guests are
-// waiting. The thread that waits for it does so from the start.
+// watch returns a channel that is closed once an engine's process has ended. From
+// then until cpu.ShortSlices this process has priority over all others, because
+// guests are waiting. The thread that waits for the process has this priority from
+// the start.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
 		defer close(c)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		_ = cpu.UrgentThread() // without the privilege all takes its turn
+		_ = cpu.UrgentThread() // without the privilege the thread runs at normal priority
 		client.Wait()
 		_ = cpu.Urgent()
 	}()
 	return c
 }
 
-// replaceDead credits what the dead engine counted, starts another and sends it
-// everything. It reports false if none could be started.
+// replaceDead credits the counts of the dead engine, starts another and sends it all
+// state. It returns false if no engine could be started.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	es.change.Lock()
 	defer es.change.Unlock()
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // it must not touch the devices any more
+	if err := es.endOld(dead); err != nil { // the dead engine must not touch the devices any more
 		es.log.Error("the old engine", "error", err)
 	}
-	if hang := es.guard.hang.Swap(nil); hang != nil { // once, however many starts fail
+	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail
 		es.ports.Blame(hang)
 	}
 	client, w, err := es.spawn(es.pipeline.Workers().Memory())

@@ -48,8 +48,8 @@ func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *
 	}
 }
 
-// teaches tells whether the frame teaches flows that are not in the tables. Caller
-// holds Pipeline.mu.
+// teaches reports whether the frame teaches flows that are not in the tables. The
+// caller holds Pipeline.mu.
 func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
 		if !pl.tables.Learnt(&t.Learned[i]) {
@@ -59,7 +59,8 @@ func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// learnOn refreshes what frames taught that came until usedNS. Caller holds Pipeline.mu alone.
+// learnOn refreshes the flows that frames up to usedNS have taught. The caller holds
+// Pipeline.mu for writing.
 func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -74,8 +75,8 @@ func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 }
 
-// finish shortens the timeouts of flows that saw a connection end. Caller holds
-// Pipeline.mu alone.
+// finish shortens the timeouts of flows that saw the end of a connection. The caller
+// holds Pipeline.mu for writing.
 func (pl *Pipeline) finish(list []openflow.Finished) {
 	for i := range list {
 		f := &list[i]

@@ -93,8 +93,8 @@ type macs struct {
 	table *openflow.MACTable
 }
 
-// maxMACs bounds the learnt addresses; at the limit the port that has most gives up its
-// own, see openflow/macquota.go.
+// maxMACs bounds the learned addresses. At the limit the port with the most addresses
+// loses one of its own, see openflow/macquota.go.
 const maxMACs = 65536
 
 func newMACs() *macs {

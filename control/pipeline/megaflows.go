@@ -262,10 +262,10 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 	}
 }
 
-// install puts m into every worker's cache, once what is queued for the workers
-// is published. Caller holds Pipeline.mu for reading or alone: what was translated under
-// it is installed under it, so that a change of the tables comes before the one
-// or after the other.
+// install puts m into every worker's cache; the workers get it when their rings are
+// published. The caller holds Pipeline.mu, for reading or writing, since the
+// translation, so a change of the tables comes before the translation or after the
+// installation.
 func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	f := pl.megaflows
 	f.mu.Lock()
@@ -277,8 +277,8 @@ func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	return verdict
 }
 
-// installSlot sends m, which has its slot. Caller holds megaflows.mu or Pipeline.mu
-// alone.
+// installSlot sends m, which has its slot. The caller holds megaflows.mu, or
+// Pipeline.mu for writing.
 func (pl *Pipeline) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
 	pl.counters.Begin(m.slot, m.generation, m.places)
@@ -286,8 +286,8 @@ func (pl *Pipeline) installSlot(m *megaflow) {
 	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
-// evict removes megaflows from all workers and returns once none of them can be
-// hit any more and their last frames are credited. Caller holds the lock of changes, and
+// evict removes megaflows from all workers. When it returns, none can be hit any
+// more, and their last frames are credited. The caller holds the lock of changes and
 // not Pipeline.mu.
 func (pl *Pipeline) evict(list []*megaflow) {
 	if len(list) == 0 {
@@ -312,8 +312,8 @@ func (pl *Pipeline) evict(list []*megaflow) {
 	}
 }
 
-// pull credits m's rules with what it counted since the last time. Caller holds
-// Pipeline.mu alone.
+// pull credits m's rules with its counts since the last pull. The caller holds
+// Pipeline.mu for writing.
 func (pl *Pipeline) pull(m *megaflow) {
 	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
 	credited := &pl.counters.Slots[m.slot]
@@ -339,7 +339,7 @@ func (pl *Pipeline) pull(m *megaflow) {
 	}
 }
 
-// pullAll credits all rules. Caller holds Pipeline.mu alone.
+// pullAll credits all rules. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pullAll() {
 	for _, m := range pl.megaflows.list() {
 		pl.pull(m)

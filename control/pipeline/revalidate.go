@@ -52,9 +52,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates again every megaflow that pick chooses. Those that
-// would come out otherwise are removed; once it returns, no worker goes by
-// them. The others keep their statistics. Caller holds the lock of changes, not Pipeline.mu.
+// revalidate translates again every megaflow that pick selects. It removes those
+// whose result has changed; when it returns, no worker uses them. The others keep
+// their statistics. The caller holds the lock of changes and not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := pl.megaflows.list()

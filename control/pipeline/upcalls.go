@@ -42,8 +42,8 @@ func (pl *Pipeline) startUpcalls(w *workers.Workers) (*upcalls, error) {
 	return u, nil
 }
 
-// close ends the goroutines. Caller holds neither Pipeline.mu nor anything that a miss
-// needs.
+// close ends the goroutines. The caller holds neither Pipeline.mu nor any other lock
+// that a miss takes.
 func (u *upcalls) close() {
 	close(u.stop)
 	u.event.Close() // ends watch
