@@ -16,7 +16,7 @@ import (
 // by is a request of a peer with that role.
 func by(role access.Role, method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
-	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}))
+	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
 
 // Who may only look is answered what changes nothing, and no more.

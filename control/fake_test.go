@@ -119,7 +119,7 @@ func (f *fakes) settle() {
 // byRoot is a request of root's, for handlers called without a connection.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
-	return r.WithContext(access.WithPeer(r.Context(), access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}))
+	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
 // fakeLauncher starts fake engines; the functions, unless nil, take the place of its own.

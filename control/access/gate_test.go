@@ -319,7 +319,7 @@ func TestScrapersThatDoNotRead(t *testing.T) {
 	h := work.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
 	stuck := make(chan struct{})
 	for i := range 2 * maxWork {
-		r, _ := http.NewRequestWithContext(WithPeer(t.Context(), Peer{Share: fmt.Sprint("192.0.2.", i)}), "GET", "/metrics", http.NoBody)
+		r, _ := http.NewRequestWithContext(WithConn(t.Context(), &Conn{Peer: Peer{Share: fmt.Sprint("192.0.2.", i)}}), "GET", "/metrics", http.NoBody)
 		go h.ServeHTTP(stuckWriter{http.Header{}, stuck}, r)
 	}
 	for range 2 * maxWork {

@@ -61,15 +61,14 @@ func NewMetricsServer(h http.Handler) *http.Server {
 	return s
 }
 
-// WithPeer returns a context for handlers that are called without a Listener; PeerOf
-// returns peer for it.
-func WithPeer(ctx context.Context, peer Peer) context.Context {
-	return context.WithValue(ctx, connKey{}, &Conn{Peer: peer})
+// WithConn returns a context of requests that come through conn, for PeerOf.
+func WithConn(ctx context.Context, conn *Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
 }
 
 func remember(ctx context.Context, c net.Conn) context.Context {
 	conn, _ := c.(*Conn)
-	return context.WithValue(ctx, connKey{}, conn)
+	return WithConn(ctx, conn)
 }
 
 // follow marks a connection as idle when it waits for a request or for the rest of a

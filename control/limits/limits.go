@@ -15,7 +15,7 @@ import (
 // Holder is a user of a resource.
 type Holder struct {
 	kind   Kind
-	number uint32 // number of a port, zone or VNI
+	number uint32 // number of a port or zone
 	text   string // name of a peer
 }
 
@@ -26,11 +26,10 @@ const (
 	KindAll Kind = iota
 	KindPort
 	KindZone
-	KindVNI
 	KindPeer
 )
 
-var kindNames = [...]string{"all", "port", "zone", "vni", "peer"}
+var kindNames = [...]string{"all", "port", "zone", "peer"}
 
 // All returns the holder that stands for all holders together.
 func All() Holder { return Holder{} }
@@ -40,9 +39,6 @@ func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} 
 
 // Zone returns the holder for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
-
-// VNI returns the holder for a VXLAN segment.
-func VNI(vni uint32) Holder { return Holder{kind: KindVNI, number: vni} }
 
 // Peer returns the holder for a client of the API, by access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }

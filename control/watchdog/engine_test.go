@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,7 +284,8 @@ func TestSoundWorkers(t *testing.T) {
 // hog takes a core away from all threads of the usual policy.
 func hog(t *testing.T, core int) (release func()) {
 	t.Helper()
-	began, stop, stopped := make(chan error), make(chan struct{}), make(chan struct{})
+	began, stopped := make(chan error), make(chan struct{})
+	var stop atomic.Bool
 	go func() {
 		defer close(stopped)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -295,19 +297,14 @@ func hog(t *testing.T, core int) (release func()) {
 		if err != nil {
 			return
 		}
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for !stop.Load() { // the loop spins on purpose
 		}
 	}()
 	if err := <-began; err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		close(stop)
+		stop.Store(true)
 		<-stopped
 	}
 }

@@ -44,11 +44,11 @@ func arguments(args []string) (seed uint64, n int, err error) {
 		return 0, 0, fmt.Errorf("usage: comments SEED [N]")
 	}
 	if seed, err = strconv.ParseUint(args[0], 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("SEED: %w", err)
+		return 0, 0, fmt.Errorf("seed: %w", err)
 	}
 	if len(args) == 2 {
 		if n, err = strconv.Atoi(args[1]); err != nil || n < 1 {
-			return 0, 0, fmt.Errorf("N: expected a number of comments, not %q", args[1])
+			return 0, 0, fmt.Errorf("expected a number of comments, not %q", args[1])
 		}
 	}
 	return seed, n, nil

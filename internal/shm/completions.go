@@ -13,29 +13,30 @@ import (
 
 // request is struct iocb of linux/aio_abi.h, little endian.
 type request struct {
-	data    uint64
-	key     uint32 // the kernel writes this field
-	rwFlags uint32
-	op      uint16
-	prio    int16
-	fd      uint32
-	buf     uint64
-	bytes   uint64
-	offset  int64
-	_       uint64
-	flags   uint32
-	result  uint32 // descriptor of the eventfd to signal
+	_      uint64 // data
+	_      uint32 // key
+	_      uint32 // flags of preadv2
+	op     uint16
+	_      int16 // priority
+	fd     uint32
+	_      uint64 // buffer
+	_      uint64 // length of the buffer
+	_      int64  // offset
+	_      uint64
+	flags  uint32
+	result uint32 // descriptor of the eventfd to signal
 }
 
 // completionRing is struct aio_ring of fs/aio.c, which the kernel maps at the
 // context's address. The kernel moves tail; user space moves head.
 type completionRing struct {
-	_, slots   uint32
+	_          uint32 // id
+	_          uint32 // number of slots
 	head, tail atomic.Uint32
 	magic      uint32
-	compat     uint32
+	_          uint32 // compatible features
 	incompat   uint32
-	headerLen  uint32
+	_          uint32 // length of the header
 }
 
 var (
