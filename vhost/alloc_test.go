@@ -10,7 +10,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestNoAllocation: nothing on the path of a frame allocates, fast or slow.
+// TestNoAllocation: no frame allocates memory, on the fast path or the slow one.
 func TestNoAllocation(t *testing.T) {
 	for i := range 2 * len(vhosttest.Layouts) {
 		layout := vhosttest.Layouts[i/2]

@@ -19,7 +19,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// guest makes a guest that is freed with the test.
+// guest makes a guest that is closed at the end of the test.
 func guest(t testing.TB, o vhosttest.Options) *vhosttest.Guest {
 	t.Helper()
 	g, err := vhosttest.New(o)
@@ -40,7 +40,8 @@ func open(t testing.TB, g *vhosttest.Guest, change func(*vhost.DeviceSpec)) *vho
 	return d
 }
 
-// random makes frame number i of a sequence that both ends can make.
+// random returns frame number i of a sequence that sender and receiver can both
+// compute.
 func random(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	frame := make([]byte, n)
@@ -58,7 +59,7 @@ var all = func() []uint8 {
 	return order
 }()
 
-// forward makes one pass: everything from one device to another.
+// forward makes one pass: it moves all frames from one device to another.
 func forward(t testing.TB, b *packet.Batch, from, to *vhost.Device) int {
 	t.Helper()
 	b.Reset()
@@ -92,8 +93,8 @@ var featureSets = map[string]uint64{
 	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
-// TestForward passes frames of all sizes through every layout of every feature
-// set and compares every byte, across the wrap of all indexes.
+// TestForward passes frames of all sizes through every layout of every feature set,
+// beyond the wrap of all indexes, and compares every byte.
 func TestForward(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -121,7 +122,7 @@ func TestForwardMerged(t *testing.T) {
 	}
 }
 
-// layouts are the features that tell a split ring from a packed one.
+// layouts has the feature that makes a ring packed instead of split.
 var layouts = map[string]uint64{"split": 0, "packed": vhost.FeatureRingPacked}
 
 func eachLayout(t *testing.T, run func(t *testing.T, features uint64)) {
@@ -161,8 +162,7 @@ func checkForward(t *testing.T, from, to *vhosttest.Guest, frames, longest int) 
 	}
 }
 
-// TestBatch fills batches and rings to the brim, and nothing is lost or changes
-// places.
+// TestBatch: full batches and full rings lose no frame and keep the order.
 func TestBatch(t *testing.T) { eachLayout(t, batches) }
 
 func batches(t *testing.T, layout uint64) {
@@ -198,8 +198,8 @@ func batches(t *testing.T, layout uint64) {
 	}
 }
 
-// TestNothingBeforePublish checks that the guest sees no used buffer before
-// Release and Flush, and then all at once.
+// TestNothingBeforePublish: the guest sees no used buffer before Release and Flush,
+// and then all of them.
 func TestNothingBeforePublish(t *testing.T) { eachLayout(t, nothingBeforePublish) }
 
 func nothingBeforePublish(t *testing.T, layout uint64) {
@@ -248,8 +248,8 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 	t.Fatalf("no vring %d in %+v", vring, s)
 }
 
-// TestResume kills a device in mid-pass and opens another over the same memory:
-// every frame arrives, once.
+// TestResume: if a device dies during a pass and another one opens the same memory,
+// every frame arrives exactly once.
 func TestResume(t *testing.T) { eachLayout(t, resumes) }
 
 func resumes(t *testing.T, layout uint64) {
@@ -263,7 +263,7 @@ func resumes(t *testing.T, layout uint64) {
 			t.Fatal("no buffer")
 		}
 		from.Tx[0].Publish()
-		if i%3 == 0 { // dies having gathered, without publishing
+		if i%3 == 0 { // dies after gathering, before publishing
 			b.Reset()
 			z.Tx()[0].Send(b, all[:a.Rx()[0].Recv(b)])
 			a.Close()
@@ -279,8 +279,8 @@ func resumes(t *testing.T, layout uint64) {
 	}
 }
 
-// TestResumeTorn kills devices in the middle of a publish, at every step of it,
-// before and after the guest has seen it and used the ring again.
+// TestResumeTorn kills devices at every step of a publish, before and after the guest
+// has seen it and used the ring again.
 func TestResumeTorn(t *testing.T) {
 	t.Run("record", func(t *testing.T) { resumesTorn(t, false) })
 	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true) })
@@ -292,7 +292,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 			o := vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked,
 				Seed: 29, Layout: layout, Inflight: inflight}
 			from := guest(t, o)
-			o.BufLen = 500 // two buffers a frame
+			o.BufLen = 500 // two buffers for each frame
 			to := guest(t, o)
 			resume := func(s *vhost.DeviceSpec) { s.Resume = true }
 			a, z := open(t, from, nil), open(t, to, nil)
@@ -322,7 +322,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				b.Reset()
 				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
-				if round%3 == 0 { // the guest goes on before the engine is back
+				if round%3 == 0 { // the guest continues before the engine is back
 					receive()
 				}
 				if n <= round%5 && round%2 == 0 {
@@ -347,7 +347,8 @@ func resumesTorn(t *testing.T, inflight bool) {
 	}
 }
 
-// TestRoom checks what happens when the guest has too few or too small buffers.
+// TestRoom: frames are kept or dropped correctly if the guest has too few or too
+// small buffers.
 func TestRoom(t *testing.T) {
 	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
 	small := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureVersion1, BufLen: 512})
@@ -372,7 +373,7 @@ func TestRoom(t *testing.T) {
 		}
 		b.Frames[i].Drop = packet.DropNone
 	}
-	// 1 buffer, 2 buffers, 1 buffer; the frame that needs 3 is not taken.
+	// Frames need 1, 2 and 1 buffers; the frame that needs 3 is not taken.
 	if n := m.Tx()[0].Send(b, all[:7]); n != 3 {
 		t.Fatalf("mergeable: %d taken", n)
 	}
@@ -396,7 +397,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestMTU drops what is longer than the guest's MTU, a tag included.
+// TestMTU: frames longer than the guest's MTU, with a VLAN tag, are dropped.
 func TestMTU(t *testing.T) {
 	from, to := guest(t, vhosttest.Options{BufLen: 4096}), guest(t, vhosttest.Options{BufLen: 4096})
 	a := open(t, from, nil)
@@ -414,7 +415,7 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestNotify checks calls and kicks under the flags and under the event index.
+// TestNotify checks calls and kicks, with flags and with the event index.
 func TestNotify(t *testing.T) {
 	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
@@ -428,7 +429,7 @@ func TestNotify(t *testing.T) {
 				from.Tx[0].Publish()
 			}
 			pass := func() { send(); forward(t, b, a, z) }
-			pass() // the first publish calls in any case
+			pass() // the first publish always calls
 			to.Rx[0].WaitCall(0)
 			to.Rx[0].Recv(nil)
 			to.Rx[0].WantCalls(true)
@@ -463,8 +464,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNotifyOnEmpty: a driver of old that wants no calls hears all the same when
-// nothing is left of what it has made available.
+// TestNotifyOnEmpty: a legacy driver that wants no calls gets one when none of its
+// available chains is left.
 func TestNotifyOnEmpty(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		o := vhosttest.Options{Interrupts: true}
@@ -484,7 +485,7 @@ func TestNotifyOnEmpty(t *testing.T) {
 			q.Publish()
 		}
 		send(1)
-		forward(t, b, a, z) // the first publish of a device calls in any case
+		forward(t, b, a, z) // the first publish of a device always calls
 		q.WaitCall(0)
 		send(packet.BatchSize + 8)
 		forward(t, b, a, z)
@@ -498,8 +499,8 @@ func TestNotifyOnEmpty(t *testing.T) {
 	}
 }
 
-// TestAttacks sets each attack on both rings. The device must break, with the
-// ring named, and give nothing of the attack's to the guest.
+// TestAttacks: each attack, on either ring, breaks the device with a fault that names
+// the ring, and the guest receives nothing from the attack.
 func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
 
 func attacks(t *testing.T, layout uint64) {
@@ -518,7 +519,7 @@ func attacks(t *testing.T, layout uint64) {
 				a, z := open(t, bad, nil), open(t, good, nil)
 				b := new(packet.Batch)
 				if transmit {
-					bad.Tx[0].Send(random(1, 100)) // a good frame before the bad
+					bad.Tx[0].Send(random(1, 100)) // a valid frame before the attack
 					bad.Tx[0].Publish()
 					forward(t, b, a, z)
 					attack.Do(bad.Tx[0])
@@ -559,8 +560,8 @@ func checkBroken(t *testing.T, d *vhost.Device, b *packet.Batch, transmit bool) 
 	}
 }
 
-// TestDisabled discards what comes from a disabled ring and offers no disabled
-// receive ring.
+// TestDisabled: frames from a disabled ring are discarded, and nobody can send to a
+// disabled receive ring.
 func TestDisabled(t *testing.T) {
 	g := guest(t, vhosttest.Options{Pairs: 2})
 	d := open(t, g, func(s *vhost.DeviceSpec) { s.Vrings[2].Enabled, s.Vrings[3].Enabled = false, false })
@@ -578,8 +579,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses lists specifications that Open must refuse, with what its
-// error must name.
+// TestOpenRefuses lists specifications that Open must refuse, and the words that its
+// error must contain.
 func TestOpenRefuses(t *testing.T) {
 	tests := map[string]func(*vhost.DeviceSpec){
 		"shorter than":      func(s *vhost.DeviceSpec) { s.Regions[0].Size += 4096 },
@@ -617,8 +618,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestTruncated takes the memory's file away under an open device: a load
-// faults, which the worker recovers from, and the next Open refuses.
+// TestTruncated truncates the memory's file under an open device. A load faults, the
+// worker recovers, and the next Open refuses the file.
 func TestTruncated(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a := open(t, bad, nil)
@@ -635,7 +636,7 @@ func TestTruncated(t *testing.T) {
 	if !faulted {
 		t.Fatal("no fault")
 	}
-	_ = a.State() // touches nothing
+	_ = a.State() // touches no guest memory
 	a.Close()
 	good.Tx[0].Send(random(1, 64))
 	good.Tx[0].Publish()
@@ -647,8 +648,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestWake: a broken receive ring of the guest wakes the worker that sleeps on
-// its transmit ring by the worker's own event, so that the fault is reported.
+// TestWake: if the guest's receive ring breaks, the worker that sleeps on its
+// transmit ring is woken by the worker's own event, so that the fault is reported.
 func TestWake(t *testing.T) {
 	features := uint64(vhost.FeatureVersion1)
 	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})

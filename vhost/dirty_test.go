@@ -14,9 +14,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-const logSize = 64 << 10 // covers 2 GiB
+const logSize = 64 << 10 // bytes: covers 2 GiB of guest memory
 
-// logFile makes the bitmap a front end hands over.
+// logFile makes a dirty log as a front end does.
 func logFile(t *testing.T) (fd int, bitmap []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("dirty", unix.MFD_CLOEXEC)
@@ -34,7 +34,7 @@ func logFile(t *testing.T) (fd int, bitmap []byte) {
 	return fd, bitmap
 }
 
-// pages is a guest's memory, to be compared page by page.
+// pages is a copy of a guest's memory, to compare page by page.
 type pages struct {
 	mem, before []byte
 }
@@ -45,7 +45,8 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check returns how many pages changed, having failed for each that is not marked.
+// check returns the number of changed pages. It fails the test for each changed page
+// that is not marked.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -61,8 +62,8 @@ func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	return changed
 }
 
-// TestDirtyLog compares guest memory before and after passes of the device: each
-// page that differs is marked, and few that do not.
+// TestDirtyLog: every page that passes of the device change is marked, and few others
+// are.
 func TestDirtyLog(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -100,8 +101,8 @@ func TestDirtyLog(t *testing.T) {
 	}
 }
 
-// TestSessionLog turns logging on and off while the device runs, as a front end
-// does at the start and at the end of a move, and announces the guest after it.
+// TestSessionLog turns logging on and off while the device runs, as a front end does
+// during a migration, and announces the guest afterwards.
 func TestSessionLog(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features, Pairs: 2})
@@ -162,11 +163,11 @@ func TestSessionLog(t *testing.T) {
 	}
 }
 
-// TestDirtyBytes: a chain may be as long as the guest's memory. The device marks
-// the pages that it wrote, so that the work of a frame follows the frame's length.
+// TestDirtyBytes: a chain may be as long as the guest's memory. The device marks only
+// the pages that it wrote, so the cost of a frame follows its length.
 func TestDirtyBytes(t *testing.T) {
 	const chain = 8
-	for name, features := range featureSets { // the used ring has 9 pages, a packed ring 16
+	for name, features := range featureSets { // the used ring takes 9 pages, a packed ring 16
 		t.Run(name, func(t *testing.T) {
 			o := vhosttest.Options{Num: 4096, BufLen: 512, Features: features}
 			from, to := guest(t, o), guest(t, o)
@@ -176,7 +177,7 @@ func TestDirtyBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			clear(bitmap) // the start marks the rings
+			clear(bitmap) // the start marked the rings
 			to.Rx[0].OfferLong(chain)
 			from.Tx[0].Send(random(1, 64))
 			from.Tx[0].Publish()
@@ -188,7 +189,7 @@ func TestDirtyBytes(t *testing.T) {
 			for _, v := range bitmap {
 				marked += bits.OnesCount8(v)
 			}
-			// The frame may begin in one page and end in the next; so may a used element.
+			// A frame may cross a page border, and so may a used element.
 			if changed < 2 || marked > changed+4 {
 				t.Fatalf("%d pages marked, %d written", marked, changed)
 			}

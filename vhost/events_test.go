@@ -17,10 +17,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end shares the file descriptions of the call, kick and err eventfds. These
-// tests do the worst to them: O_NONBLOCK cleared, the counter full, and a crowd of waiters.
+// A front end shares the file descriptions of the call, kick and err eventfds with
+// the switch. These tests clear O_NONBLOCK, fill the counter, and add many waiters.
 
-// hostile makes the event blocking for whoever writes it.
+// hostile makes every write to the event block.
 func hostile(t *testing.T, fd int) {
 	t.Helper()
 	blocking(t, fd)
@@ -38,14 +38,14 @@ func blocking(t *testing.T, fd int) {
 	}
 }
 
-// relent empties the event, whoever writes it.
+// relent empties the event, so that writers can continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	var b [8]byte
 	_, _ = unix.Read(fd, b[:])
 }
 
-// returns fails where a call blocks, and then has the front end relent.
+// returns fails the test if call blocks, and then calls relent so that it can end.
 func returns(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -75,7 +75,8 @@ func eachRing(t *testing.T, run func(t *testing.T, o vhosttest.Options)) {
 	}
 }
 
-// The engine's server opens a device whose call events are full: it signals each.
+// Opening a device signals each call event, even if the events are full, without
+// blocking.
 func TestHostileCallAtOpen(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -89,7 +90,8 @@ func TestHostileCallAtOpen(t *testing.T) {
 	})
 }
 
-// The worker calls the driver of either ring, which has filled the event.
+// The worker calls the drivers of both rings without blocking, even if the events are
+// full.
 func TestHostileCallOfWorker(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -122,7 +124,8 @@ func TestHostileCallOfWorker(t *testing.T) {
 	})
 }
 
-// A ring breaks while the front end's kick event is full.
+// A ring can break while the front end's kick event is full, without blocking the
+// worker.
 func TestHostileKickOfBroken(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -141,7 +144,8 @@ func TestHostileKickOfBroken(t *testing.T) {
 	})
 }
 
-// A session that ends signals the err events, and its port can be removed.
+// A session that ends signals full err events without blocking, and its port can be
+// removed.
 func TestHostileErr(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -167,7 +171,7 @@ func TestHostileErr(t *testing.T) {
 	}
 }
 
-// A descriptor that is no eventfd ends the session with one reason that says so.
+// A descriptor that is not an eventfd ends the session with one line that says so.
 func TestEventIsNoEvent(t *testing.T) {
 	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
 		t.Run(fmt.Sprint(request), func(t *testing.T) {
@@ -196,8 +200,8 @@ func TestEventIsNoEvent(t *testing.T) {
 	}
 }
 
-// crowd has many threads wait for an event that never comes, each often, and returns
-// how to end that. A signal of the event still visits every waiter.
+// crowd starts many threads that wait for the event many times each, and returns a
+// function that ends them. The event never comes, but its signals visit every waiter.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192
@@ -213,7 +217,7 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	for range threads {
 		waits := make([]unix.PollFd, times)
 		for i := range waits {
-			waits[i] = unix.PollFd{Fd: int32(fd)} // errors only
+			waits[i] = unix.PollFd{Fd: int32(fd)} // waits for errors only
 		}
 		waits[0] = unix.PollFd{Fd: int32(end), Events: unix.POLLIN}
 		all.Go(func() {
@@ -231,8 +235,8 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// Waiters make each signal expensive. A worker that measures several slow signals in a
-// row breaks the device, and Open refuses such an event from then on.
+// Many waiters make each signal expensive. A worker that measures several slow
+// signals in a row breaks the device, and Open refuses such an event from then on.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -257,7 +261,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			t.Errorf("the fault is %q", why)
 		}
 		d.Close()
-		eventually(t, "the refusal of another", func() bool { // once all threads wait
+		eventually(t, "the refusal of another", func() bool { // refused once all threads wait
 			d, err := g.Open(nil)
 			if err == nil {
 				d.Close()
@@ -271,7 +275,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 	})
 }
 
-// Signals of an ordinary event are never slow, whatever runs beside.
+// Signals of an ordinary event never count as slow, whatever else the machine does.
 func TestCallIsQuick(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)

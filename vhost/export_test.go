@@ -6,9 +6,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TearPublish leaves a packed ring as a device does that dies in the middle of a
-// publish: the record says what was under way, and the last written elements of
-// it are the guest's already. It returns the number of elements under way.
+// TearPublish leaves a packed ring like a device that dies during a publish: the
+// record announces the elements, and the last written of them are already in the
+// ring. It returns the number of announced elements.
 func (d *Device) TearPublish(vring, written int) int {
 	for _, r := range d.rings {
 		if r.index != vring {
@@ -31,11 +31,12 @@ func (d *Device) TearPublish(vring, written int) int {
 	return 0
 }
 
-// Unbudgeted lets the front end of a session send as much as it likes, for tests that
-// repeat something more often than the budget allows.
+// Unbudgeted removes the message budget of a session, for tests that repeat a message
+// more often than the budget allows.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
 
-// Exhaust leaves a session a budget of so many messages for the next days.
+// Exhaust leaves a session a budget of messages, which does not fill up again during
+// the test.
 func (s *Session) Exhaust(messages int) {
 	s.budget.SetLimit(1e-6)
 	s.budget.SetBurst(messages)

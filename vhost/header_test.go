@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A header is what it must be wherever it lies and whatever lay there, and nothing
-// beside it changes.
+// writeHeader writes the right header at every address and over every old content,
+// and changes no byte beside it.
 func TestWriteHeader(t *testing.T) {
 	mem := shm.Private[byte](4 * cacheLine)
 	for _, size := range []int{10, 12} {

@@ -13,9 +13,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestInflightSession: of session and engine nothing is left, and the front end
-// connects to others with the buffer it kept. The ring goes on from there,
-// whatever position it says.
+// TestInflightSession: after both session and engine are gone, the front end connects
+// to others with the inflight buffer that it kept. The ring continues from there,
+// whatever position the front end sends.
 func TestInflightSession(t *testing.T) { eachLayout(t, inflightSession) }
 
 func inflightSession(t *testing.T, layout uint64) {
@@ -31,7 +31,7 @@ func inflightSession(t *testing.T, layout uint64) {
 			t.Fatal(err)
 		}
 		f.KeepInflight = true
-		if err := f.Attach(g); err != nil { // at the position of the start, each time
+		if err := f.Attach(g); err != nil { // sends the position of the start, each time
 			t.Fatal(err)
 		}
 		r.waitRunning(t, true)
@@ -48,8 +48,8 @@ func inflightSession(t *testing.T, layout uint64) {
 	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
 }
 
-// TestInflightMarks: what another kind of back end has taken out of order and
-// not given back comes back, once, and what was not taken is received.
+// TestInflightMarks: chains that another back end took out of order and did not
+// return are returned once, and chains that it did not take are received.
 func TestInflightMarks(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
 	for i := range 6 {
@@ -85,7 +85,7 @@ func TestInflightMarks(t *testing.T) {
 	}
 }
 
-// TestInflightRefuses: buffers that are none.
+// TestInflightRefuses lists invalid inflight buffers, which are refused.
 func TestInflightRefuses(t *testing.T) {
 	for want, change := range map[string]func(*vhost.InflightSpec){
 		"shorter than":  func(s *vhost.InflightSpec) { s.Size *= 2 },
@@ -105,8 +105,8 @@ func TestInflightRefuses(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: the channel of BACKEND_REQ is not offered. A front end that sends
-// one all the same is answered, and the channel is closed: nobody keeps it.
+// TestBackendChannel: BACKEND_REQ is not offered. A front end that sends a channel
+// all the same gets an answer, and the channel is closed.
 func TestBackendChannel(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -132,8 +132,8 @@ func TestBackendChannel(t *testing.T) {
 }
 
 // TestNoMoreChainsThanDescriptors: a driver that makes descriptors available again
-// before they are used waits for that, also where the ring's size is no power of
-// two: what the buffer says of a ring has an entry for each descriptor, no more.
+// before they are used waits for their publication, also if the ring's size is no
+// power of two. The inflight buffer has one entry for each descriptor.
 func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	for _, num := range []int{33, 128, 129} {
 		for _, inflight := range []bool{true, false} {
@@ -154,7 +154,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 				o.BufLen = 128
 				to, taken := guest(t, o), 0
 				z := open(t, to, nil)
-				for _, size := range []int{300, 100} { // into several chains each, then into one
+				for _, size := range []int{300, 100} { // several chains for each frame, then one
 					b.Reset()
 					lend(t, size).Recv(b)
 					for range 3 * num {
@@ -174,7 +174,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	}
 }
 
-// lend is a queue with one frame to receive.
+// lend returns a queue with one frame to receive.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -182,8 +182,8 @@ func lend(t *testing.T, size int) port.Rx {
 	return open(t, g, nil).Rx()[0]
 }
 
-// TestInflightWorst: a front end marks every descriptor of the longest ring and says
-// that the buffer has missed a whole turn of it. The open reads both once.
+// TestInflightWorst: a front end marks every descriptor of the longest ring, and its
+// buffer lacks a whole lap of used elements. Open reads both only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})
@@ -198,7 +198,7 @@ func TestInflightWorst(t *testing.T) {
 	}
 	d := open(t, g, nil)
 	d.Close()
-	// The missed elements are zero: all of them name descriptor 0.
+	// The missed elements are zero, so all of them name descriptor 0.
 	if n := q.UsedIndex() - g.Seed; n != num-1 {
 		t.Fatalf("%d descriptors came back, expected %d", n, num-1)
 	}

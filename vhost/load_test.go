@@ -12,7 +12,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// cross makes a pass between two devices, both ways, and returns the frames.
+// cross makes one pass in both directions between two devices, and returns the number
+// of frames.
 func cross(b *packet.Batch, d []*vhost.Device) int {
 	total := 0
 	for i := range d {
@@ -30,8 +31,8 @@ func cross(b *packet.Batch, d []*vhost.Device) int {
 	return total
 }
 
-// TestLoad lets the load generator and a worker run against each other, every
-// byte and the order checked.
+// TestLoad runs the load generator against a worker, with every byte and the order
+// checked.
 func TestLoad(t *testing.T) {
 	for _, c := range []vhosttest.LoadConfig{
 		{Flows: 1000, Check: true, Core: -1},
@@ -78,8 +79,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: at rest exactly those frames are lost which the switch has lost, though
-// it gives buffers back before and behind their frames; afterwards the others go on.
+// TestLoadRests: at rest the count of lost frames is exact, although the switch
+// returns buffers before or after their frames arrive. Afterwards the other frames
+// continue.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
 		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})
@@ -117,8 +119,8 @@ func TestLoadRests(t *testing.T) {
 	}
 }
 
-// BenchmarkForward is the switch's part of forwarding without looking at
-// frames, with the guests' part on the same core in between and not counted.
+// BenchmarkForward measures the switch's part of forwarding without looking at
+// frames. The guests run on the same core in between and do not count.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":        {Core: -1},
@@ -149,8 +151,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// BenchmarkLive is forwarding between two cores: the load generator on core 1,
-// this on core 0. It says something only on a machine that does nothing else.
+// BenchmarkLive measures forwarding with the load generator on core 1 and the switch
+// on core 0. Its result is valid only on an otherwise idle machine.
 func BenchmarkLive(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":       {Core: 1},
@@ -176,7 +178,7 @@ func live(b *testing.B, c vhosttest.LoadConfig) {
 	worker := make(chan [2]int)
 	begin := time.Now()
 	go func() {
-		runtime.LockOSThread() // pinned; ends with the goroutine
+		runtime.LockOSThread() // stays pinned; the thread ends with the goroutine
 		if err := cpu.Pin(0); err != nil {
 			b.Error(err)
 		}

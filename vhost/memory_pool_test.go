@@ -11,14 +11,14 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// sum is what all guests of a pool have mapped.
+// sum returns the sum over all guests of a pool.
 func sum(p *vhost.MemoryPool) vhost.MemoryUse {
 	_, use := p.Use()
 	return use[0]
 }
 
-// sendMemory sends a table of sparse regions, and returns the error that the session
-// closes the connection with, empty if it takes the table.
+// sendMemory sends a table of sparse regions. It returns the error with which the
+// session closes the connection, or "" if the session accepts the table.
 func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	t.Helper()
 	f, err := vhosttest.Dial(r.path)
@@ -43,8 +43,8 @@ func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	return r.Status().LastError
 }
 
-// TestMemoryLimits: a guest of 1 TiB works. More than a guest may have, and regions
-// whose sum no address space holds, are refused with one line and counted.
+// TestMemoryLimits: a guest of 1 TiB works. A guest beyond its limit, and regions
+// beyond any address space, are refused with one line and counted.
 func TestMemoryLimits(t *testing.T) {
 	limits := vhost.DefaultMemoryLimits()
 	if limits.Guest < 1<<40+1<<30 || limits.Share < 16<<30 || limits.Share*port.MaxPorts > limits.All || limits.All > 1<<46 {
@@ -104,13 +104,13 @@ func TestMemoryOfATebibyte(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: whoever takes what there is leaves the others their shares. A guest
-// that goes gives its part back, and one that is restored has it again.
+// TestMemoryShares: a guest that takes all free memory leaves the others their
+// shares. A guest that leaves frees its part, and a restored one has its part again.
 func TestMemoryShares(t *testing.T) {
 	const share = 1 << 20
 	p := vhost.NewMemoryPool(vhost.MemoryLimits{Guest: 8 * share, Share: share, All: (port.MaxPorts + 10) * share, Mappings: 7})
 	a, b, c := newRigOf(t, false, p.Guest(1)), newRigOf(t, false, p.Guest(2)), newRigOf(t, false, p.Guest(3))
-	if got := a.sendMemory(t, 8*share); got != "" { // 7 beyond its share, of 10
+	if got := a.sendMemory(t, 8*share); got != "" { // 7 of the 10 MiB beyond the shares
 		t.Fatal(got)
 	}
 	if got := b.sendMemory(t, 5*share); !strings.Contains(got, "other guests have mapped 8388608") {

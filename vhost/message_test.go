@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opener is a Backend that opens each device it gets, as the engine would.
+// opener is a Backend that opens each device, as the engine does.
 type opener struct {
 	t      *testing.T
 	opened bool
@@ -39,9 +39,9 @@ func (o *opener) Start(spec []byte, fds []int) error {
 func (o *opener) Stop() ([]byte, error) { o.opened = false; return nil, nil }
 func (o *opener) Changed()              {}
 
-// FuzzMessages runs sequences of requests through the table: any payload, any
-// number of descriptors of several kinds. Nothing may panic, leak a descriptor,
-// or leave a state that cannot be kept and restored.
+// FuzzMessages runs sequences of requests through the table, with any payload and
+// with descriptors of several kinds. Nothing may panic, leak a descriptor, or leave a
+// state that cannot be kept and restored.
 func FuzzMessages(f *testing.F) {
 	addr := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x10000)
 	addr = binary.LittleEndian.AppendUint64(addr, 0x12000)
@@ -145,7 +145,7 @@ func countFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// FuzzHeader compares parseHeader with the rules said plainly.
+// FuzzHeader compares parseHeader with a plain form of its rules.
 func FuzzHeader(f *testing.F) {
 	f.Add(uint32(1), uint32(1), uint32(0))
 	f.Add(uint32(5), uint32(9), uint32(264))
@@ -162,7 +162,7 @@ func FuzzHeader(f *testing.F) {
 		good := request < 41 && table[request].run != nil && flags&3 == 1 && flags&4 == 0
 		if good && request == 5 {
 			good = size >= 8 && size <= 8+8*32
-		} else if good && (request == 31 || request == 32) { // padded to 24 bytes or not
+		} else if good && (request == 31 || request == 32) { // with or without padding to 24 bytes
 			good = size == 20 || size == 24
 		} else if good {
 			good = size == uint32(table[request].size)
@@ -176,8 +176,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestStalled: a message that stops in its header, or in its payload, or ends
-// there, is an error that says so; silence between messages is not.
+// TestStalled: a message that stalls or ends in its header or payload gives an error
+// that says so. Silence between messages gives none.
 func TestStalled(t *testing.T) {
 	header := func(request, size uint32) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, request)
@@ -230,7 +230,8 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestOrder: the stores of assembly or its stand-in store what they are given.
+// TestOrder: the stores in assembly, and their generic replacements, store the given
+// value.
 func TestOrder(t *testing.T) {
 	words := [3]uint32{1, 2, 3}
 	storeRelease32(&words[1], 0xdeadbeef)
@@ -240,8 +241,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The end of a session does not wait for a front end that takes no replies, whether
-// the reply is under way or follows.
+// The end of a session does not wait for a front end that takes no replies, whether a
+// reply is in progress or comes afterwards.
 func TestReplyIsInterrupted(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -263,7 +264,7 @@ func TestReplyIsInterrupted(t *testing.T) {
 	}
 	ended := make(chan error)
 	go func() { ended <- w.reply(&message{request: 1}, u64Payload(0)) }()
-	time.Sleep(10 * time.Millisecond) // under way, or else it follows
+	time.Sleep(10 * time.Millisecond) // a reply in progress, or one that follows
 	cancel()
 	w.interrupt()
 	for _, when := range []string{"under way", "afterwards"} {

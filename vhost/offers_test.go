@@ -8,8 +8,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSessionOffloads: a port whose offloads are off offers none to the guest, and
-// the others all but UFO.
+// TestSessionOffloads: a port with offloads off offers none to the guest; other ports
+// offer all except UFO.
 func TestSessionOffloads(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		s, err := vhost.NewSession(vhost.Config{Path: filepath.Join(t.TempDir(), "vhost.sock"), Queues: 1, NoOffloads: off}, &vhosttest.Engine{})
@@ -32,7 +32,7 @@ func TestSessionOffloads(t *testing.T) {
 		if off {
 			want = 0
 		}
-		const ufo = 1<<10 | 1<<14 // of guests and hosts, virtio 1.2 section 5.1.3
+		const ufo = 1<<10 | 1<<14 // GUEST_UFO and HOST_UFO, virtio 1.2 section 5.1.3
 		if got := offered & (offloadBits | ufo); got != want {
 			t.Errorf("offloads off %v: %#x offered, want %#x", off, got, want)
 		}

@@ -16,7 +16,7 @@ const offloadBits = vhost.FeatureChecksum | vhost.FeatureGuestChecksum |
 	vhost.FeatureHostTSO4 | vhost.FeatureHostTSO6 | vhost.FeatureHostECN |
 	vhost.FeatureGuestUSO4 | vhost.FeatureGuestUSO6 | vhost.FeatureHostUSO
 
-// vnet is a virtio-net header of a large TCP frame over IPv4.
+// vnet returns the virtio-net header of a large TCP frame over IPv4.
 func vnet(size int) (h [12]byte) {
 	h[0], h[1] = 1, 1
 	binary.LittleEndian.PutUint16(h[2:], 54)
@@ -26,7 +26,7 @@ func vnet(size int) (h [12]byte) {
 	return h
 }
 
-// largeFrame is one as vnet says, its payload random.
+// largeFrame returns a frame for the header of vnet, with random payload.
 func largeFrame(n int) []byte {
 	f := random(1, 54+n)
 	copy(f[12:], []byte{8, 0, 0x45, 0, byte((40 + n) >> 8), byte(40 + n), 0, 1, 0x40, 0, 64, packet.ProtoTCP})
@@ -34,8 +34,8 @@ func largeFrame(n int) []byte {
 	return f
 }
 
-// What one guest leaves to do reaches another that does it, with the frame, in one
-// buffer or many, whatever the rings and chains are like.
+// Work that one guest leaves undone reaches, with the frame, another guest that
+// accepts it, in one buffer or many, with every kind of ring and chain.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -43,7 +43,7 @@ func TestLargeFrames(t *testing.T) {
 				t.Run(fmt.Sprintf("%x/%s/%d", packed, layout, n), func(t *testing.T) {
 					features := vhost.FeatureVersion1 | offloadBits | packed
 					from := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
-					// One of big buffers, one of small ones that merge.
+					// One guest has big buffers, the other small ones that merge.
 					big := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
 					small := guest(t, vhosttest.Options{Features: features | vhost.FeatureMergeable, BufLen: 1536, Num: 512, Layout: layout})
 					in := open(t, from, nil)
@@ -69,8 +69,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// carry is forward for frames with something left to do, between Recv and Send as
-// the datapath has it.
+// carry forwards frames with unfinished work; between Recv and Send it does what the
+// datapath does.
 func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	t.Helper()
 	b := new(packet.Batch)
@@ -78,7 +78,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 		t.Fatalf("%d frames: %s", n, from.Rx()[0].Fault())
 	}
 	f := &b.Frames[0]
-	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoTCP // as extraction does
+	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoTCP // as extraction sets them
 	if f.Drop == packet.DropNone {
 		f.Drop = b.CheckOffload(f)
 	}
@@ -90,7 +90,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	return f.Drop
 }
 
-// A guest may only leave undone what was negotiated.
+// A guest may leave only the negotiated work undone.
 func TestOffloadsNotNegotiated(t *testing.T) {
 	for _, c := range []struct {
 		features uint64
@@ -114,7 +114,8 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 	}
 }
 
-// A guest that takes no checksum undone is not told that one is valid either.
+// A guest that accepts no unfinished checksums is not told that a checksum is valid
+// either.
 func TestOffloadsOfReceiver(t *testing.T) {
 	for features, want := range map[uint64]packet.Offloads{
 		0:                          0,

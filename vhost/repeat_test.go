@@ -13,7 +13,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// holdings is what a process has: session and device are both in this one.
+// holdings counts resources of this process, which has both session and device.
 type holdings struct{ files, mappings, goroutines int }
 
 func held(t *testing.T) holdings {
@@ -22,12 +22,13 @@ func held(t *testing.T) holdings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The runtime's own mappings come and go with its heap; the guest's are shared.
+	// Counts shared mappings, which are the guest's; the runtime's own change with
+	// its heap.
 	return holdings{openFiles(t), bytes.Count(maps, []byte(" rw-s ")), runtime.NumGoroutine()}
 }
 
-// TestRepeats sends every request a thousand times to a device that runs. Descriptors,
-// mappings and goroutines are as many as before, and the guest goes on.
+// TestRepeats sends every request a thousand times to a running device. The numbers
+// of descriptors, mappings and goroutines do not change, and the guest works on.
 func TestRepeats(t *testing.T) {
 	const times = 1000
 	n, p := vhosttest.Number, vhosttest.Pair
@@ -108,7 +109,7 @@ func TestRepeats(t *testing.T) {
 			}
 			r.waitRunning(t, true)
 		}
-		send(0) // what is kept of a message is kept once
+		send(0) // what a message keeps is kept only once
 		send(1)
 		settle()
 		before := held(t)
@@ -126,7 +127,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// takeReply reads a reply and drops its descriptor, if it has one.
+// takeReply reads a reply and closes its descriptor, if it has one.
 func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	if request != 31 {
 		_, err := f.Reply(request)
@@ -153,7 +154,7 @@ func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	return nil
 }
 
-// TestUnchanged: what changes nothing is not kept again.
+// TestUnchanged: a message that changes nothing makes no new snapshot.
 func TestUnchanged(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -179,8 +180,8 @@ func TestUnchanged(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestBudget: a front end that sends more than its budget waits, and is counted. The end
-// of the session does not wait with it.
+// TestBudget: a front end that exceeds its budget waits and is counted. The end of
+// the session does not wait.
 func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -191,7 +192,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 20 { // they fit into the socket
+	for range 20 { // the messages fit into the socket
 		if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
 			t.Fatal(err)
 		}

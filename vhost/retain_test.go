@@ -26,7 +26,7 @@ func newStream(t *testing.T, o vhosttest.Options) *stream {
 	return s
 }
 
-// send makes n frames available, each of its own.
+// send makes n different frames available.
 func (s *stream) send(n int) {
 	s.Helper()
 	for range n {
@@ -38,7 +38,7 @@ func (s *stream) send(n int) {
 	s.Tx[0].Publish()
 }
 
-// take receives what is there, n frames, and compares each.
+// take receives n frames and compares each.
 func (s *stream) take(n int) {
 	s.Helper()
 	s.b.Reset()
@@ -58,7 +58,7 @@ func (s *stream) take(n int) {
 func (s *stream) late()    { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
 func (s *stream) release() { s.rx.Rx()[0].Release() }
 
-// shown expects the driver to see n chains used.
+// shown checks that the driver sees n used chains.
 func (s *stream) shown(n int) {
 	s.Helper()
 	if got := s.Tx[0].UsedIndex() - s.Tx[0].Start(); int(got) != n {
@@ -68,12 +68,12 @@ func (s *stream) shown(n int) {
 
 const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
 
-// TestNewestAreRetained: in a stream, a batch of its chains is missing whenever a driver
-// looks that polls; at the end none is.
+// TestNewestAreRetained: while frames keep coming, a driver that polls always sees a
+// batch of used chains less; at the end it sees all.
 func TestNewestAreRetained(t *testing.T) {
 	for _, interrupts := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
-		if interrupts { // until it was seen to want none
+		if interrupts { // calls until the driver was seen to want none
 			s.Tx[0].WantCalls(false)
 			for range 2 {
 				s.send(1)
@@ -88,7 +88,7 @@ func TestNewestAreRetained(t *testing.T) {
 			s.late()
 			s.shown(before + want*packet.BatchSize)
 			s.Tx[0].Reclaim()
-			if n == 4 { // nothing new: nothing changes
+			if n == 4 { // no new frames change nothing
 				s.late()
 				s.shown(before + want*packet.BatchSize)
 			}
@@ -102,8 +102,8 @@ func TestNewestAreRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained from a driver that wants to be called, in a packed ring, and
-// without a record by which a successor would know.
+// TestNothingIsRetained: chains are not held back from a driver that wants calls, in
+// a packed ring, or without a record for the next engine.
 func TestNothingIsRetained(t *testing.T) {
 	for name, o := range map[string]vhosttest.Options{
 		"calls":       {Features: polling, Interrupts: true},
@@ -131,14 +131,15 @@ func TestNothingIsRetained(t *testing.T) {
 	}
 }
 
-// TestRetainedAreNotReceivedAgain: a successor shows the driver what was retained, and
-// goes on with the frame behind it. What was taken and never released it receives again.
+// TestRetainedAreNotReceivedAgain: the next device shows the driver the retained
+// chains and continues with the frame behind them. It receives frames again that were
+// taken but never released.
 func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	for batches := range 5 {
 		for _, unreleased := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", batches, unreleased), func(t *testing.T) {
 				s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 65510})
-				for range 3 { // a successor's successor as well
+				for range 3 { // also for the devices after the next one
 					for range batches {
 						s.send(packet.BatchSize)
 						s.take(packet.BatchSize)
@@ -172,8 +173,8 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	}
 }
 
-// TestRecordOfAnotherTime: a record that does not fit the ring, for its used index was
-// meddled with, or is not resumed, is not gone by.
+// TestRecordOfAnotherTime: a record is ignored if it does not fit the ring, because
+// the guest has changed the used index, or if the device is not resumed.
 func TestRecordOfAnotherTime(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})
@@ -184,7 +185,7 @@ func TestRecordOfAnotherTime(t *testing.T) {
 		}
 		s.rx.Close()
 		if resume {
-			s.Tx[0].SetUsed(100 + 400) // beyond what the record says
+			s.Tx[0].SetUsed(100 + 400) // beyond the record's number
 		}
 		s.rx = open(t, s.Guest, func(s *vhost.DeviceSpec) {
 			s.Resume = resume

@@ -10,15 +10,17 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// slowRing is the obvious twin of the rings: it walks chains one descriptor at a
-// time over a flat guest memory and believes nothing (virtio 1.2 section 2.7).
+// slowRing is a simple reference implementation of the rings: it walks chains one
+// descriptor at a time over flat guest memory and checks everything (virtio 1.2
+// section 2.7).
 type slowRing struct {
 	guest  *vhosttest.Guest
 	queue  *vhosttest.Queue
 	memory func(addr, n uint64) ([]byte, bool)
 }
 
-// chain returns the pieces of memory of a chain, false if no driver may make it.
+// chain returns the pieces of memory of a chain; ok is false if no correct driver
+// makes it.
 func (s slowRing) chain(head int, write bool) (pieces [][]byte, ok bool) {
 	descs := s.queue.Descs
 	visited := 0
@@ -85,7 +87,7 @@ func (s slowRing) piece(d vhosttest.Desc, write bool) ([]byte, bool) {
 	return s.memory(d.Addr, uint64(d.Len))
 }
 
-// slowChain is a chain's memory; not ok: no driver may make it.
+// slowChain is a chain's memory; ok is false if no correct driver makes the chain.
 type slowChain struct {
 	pieces [][]byte
 	ok     bool
@@ -99,8 +101,8 @@ func (s slowRing) chains(heads []int, write bool) (chains []slowChain) {
 	return chains
 }
 
-// packedChains are the chains available in a packed ring (virtio 1.2 section
-// 2.8), up to one that no driver may make.
+// packedChains returns the available chains of a packed ring (virtio 1.2 section
+// 2.8), up to the first invalid one.
 func (s slowRing) packedChains(write bool) (chains []slowChain) {
 	num := s.guest.Num
 	at, wrap := int(s.queue.Start()&0x7fff), true
@@ -157,7 +159,7 @@ func (s slowRing) packedTable(t vhosttest.Desc, write bool) (pieces [][]byte, ok
 	return pieces, true
 }
 
-// received are the frames of the chains offered, until one that breaks the ring.
+// received returns the frames of the offered chains, up to one that breaks the ring.
 func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	for _, c := range chains {
 		frame := bytes.Join(c.pieces, nil)
@@ -169,8 +171,8 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the chains offered. It returns how many it took; 0: not
-// taken, or dropped where drop says so.
+// slowSend writes a frame into the offered chains and returns the number of chains
+// used; 0: the frame was not taken, or was dropped if drop is set.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
 	var room [][]byte
 	size := 0
@@ -199,13 +201,13 @@ func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (tak
 	return 0, false, false
 }
 
-// ringProgram writes descriptors, tables and heads from fuzzed bytes: mostly
-// sensible, so that deep paths are reached.
+// ringProgram writes descriptors, tables and heads from fuzzed bytes. Most are valid,
+// so that deep paths are reached.
 type ringProgram struct {
 	data  []byte
 	queue *vhosttest.Queue
-	base  uint64 // guest address of the data that chains point to
-	limit uint64 // of guest memory
+	base  uint64 // guest address of the chains' data
+	limit uint64 // end of guest memory
 }
 
 func (p *ringProgram) byte() byte {
@@ -282,7 +284,7 @@ func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	}
 }
 
-// newProgram makes a guest whose ring q is about to be programmed.
+// newProgram makes a guest, and a program for one of its rings.
 func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Guest, *ringProgram) {
 	features := uint64(vhost.FeatureIndirect)
 	if flags&1 != 0 {
@@ -320,7 +322,7 @@ func ringSeeds(f *testing.F) {
 	}
 }
 
-// FuzzReceive compares Recv with the slow walker on any descriptors.
+// FuzzReceive compares Recv with the reference implementation for any descriptors.
 func FuzzReceive(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
@@ -366,8 +368,8 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzSend compares Send with the slow walker: what lies in guest memory after
-// it, and what was taken.
+// FuzzSend compares Send with the reference implementation for any descriptors: the
+// content of guest memory, and the number of frames taken.
 func FuzzSend(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {

@@ -33,7 +33,7 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
-	// A log may be slow: whoever sees a state finds the line that tells of it.
+	// A log may be slow. Code that sees a state must also find the log line about it.
 	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
@@ -52,7 +52,7 @@ type rig struct {
 	engine *vhosttest.Engine
 	path   string
 	log    *lines
-	memory *vhost.GuestMemory // nil: the session's own
+	memory *vhost.GuestMemory // nil: a pool of its own
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
@@ -129,10 +129,10 @@ func (r *rig) attach(t *testing.T, g *vhosttest.Guest) *vhosttest.FrontEnd {
 	return f
 }
 
-// echo sends a frame out of the guest and back into it.
+// echo passes a frame from the guest through the device and back to the guest.
 func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	t.Helper()
-	r.engine.Lock() // no worker here: the test is
+	r.engine.Lock() // the test takes the place of a worker
 	defer r.engine.Unlock()
 	d, ok := r.engine.Device.(*vhost.Device)
 	if !ok {
@@ -152,8 +152,8 @@ func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	g.Rx[0].Refill()
 }
 
-// TestSession attaches a guest in both modes, passes frames, stops rings one by
-// one, starts them again where they were, and lets the guest go and come back.
+// TestSession attaches a guest in both modes, passes frames, stops rings one by one,
+// continues them at their positions, and detaches and attaches the guest again.
 func TestSession(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
@@ -228,7 +228,7 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	}
 	r.waitRunning(t, true)
 	r.echo(t, g, 11)
-	// A new memory table under a running device: it stops and goes on.
+	// A new memory table under a running device stops it and starts it again.
 	starts := r.engine.Starts
 	if err := f.SetMemory(g); err != nil {
 		t.Fatal(err)
@@ -238,8 +238,8 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	r.echo(t, g, 12)
 }
 
-// TestSessionLateRing: a ring that is set up once the device runs becomes part of
-// it, though it was enabled before.
+// TestSessionLateRing: a ring that is set up while the device runs becomes part of
+// it, even if it was enabled before.
 func TestSessionLateRing(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Pairs: 2, Features: features})
@@ -283,7 +283,7 @@ func TestSessionMemorySlots(t *testing.T) {
 	far := g.Regions()[0]
 	far.GuestAddr, far.UserAddr = 1<<40, 1<<41
 	farAway := append(make([]byte, 8), vhosttest.Region(far)...)
-	// Each twice: QEMU says it once for every queue pair.
+	// Each message twice: QEMU sends it once for every queue pair.
 	for _, b := range [][]byte{region, farAway, region, farAway} {
 		if answer, err := f.Call(vhosttest.AddMemReg, b, g.FD()); err != nil || binary.LittleEndian.Uint64(answer) != 0 {
 			t.Fatalf("ADD_MEM_REG: %x, %v", answer, err)
@@ -312,7 +312,7 @@ func TestSessionMemorySlots(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestSessionMTU: what is beyond the port's is refused, and the connection lives.
+// TestSessionMTU: an MTU beyond the port's is refused, and the connection stays open.
 func TestSessionMTU(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -327,8 +327,8 @@ func TestSessionMTU(t *testing.T) {
 	eventually(t, "MTU", func() bool { d := r.device(); return d != nil && d.Tx()[0].MTU() == 9018 })
 }
 
-// TestSessionRefuses sends what no front end sends. Each closes the connection
-// with one line that names what is wrong, and the next front end is served.
+// TestSessionRefuses sends invalid messages. Each closes the connection with one line
+// that names the error, and the next front end is served.
 func TestSessionRefuses(t *testing.T) {
 	text, err := os.Open(os.Args[0])
 	if err != nil {
@@ -357,12 +357,12 @@ func TestSessionRefuses(t *testing.T) {
 	}
 	defer unix.Close(tcp)
 	region := append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
-	rings := append(append(n(8192), n(0)...), 4, 0, 64, 0) // inflight buffer of 4 rings
+	rings := append(append(n(8192), n(0)...), 4, 0, 64, 0) // inflight buffer for 4 rings
 	tests := []struct {
 		name    string
 		request uint32
 		flags   uint32
-		size    int // beyond the payload's
+		size    int // added to the size of the payload
 		payload []byte
 		fds     []int
 		want    string
@@ -450,8 +450,8 @@ func newEvent(t *testing.T) int {
 	return fd
 }
 
-// overlayFile is a file of tmpfs as an overlay shows it: the pages are the kernel's, the
-// questions go to the overlay.
+// overlayFile opens a file of tmpfs through an overlay. Its pages are the kernel's,
+// but the overlay answers questions about it.
 func overlayFile(t *testing.T) int {
 	t.Helper()
 	needRoot(t)
@@ -498,8 +498,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestSessionBreak: a fault stops the device with one line, signals the error
-// descriptors, and the next front end is served.
+// TestSessionBreak: a fault stops the device with one log line and signals the err
+// events, and the next front end is served.
 func TestSessionBreak(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -531,7 +531,7 @@ func TestSessionBreak(t *testing.T) {
 	r.echo(t, fresh, 1)
 }
 
-// TestSessionStartFails: an engine that refuses the device ends the connection.
+// TestSessionStartFails: if the engine refuses the device, the connection ends.
 func TestSessionStartFails(t *testing.T) {
 	r := newRig(t, false)
 	r.engine.Refuse = true
@@ -549,8 +549,8 @@ func TestSessionStartFails(t *testing.T) {
 	})
 }
 
-// TestSessionStalls: a front end that never comes to the end of a message does not
-// keep the session from being closed.
+// TestSessionStalls: a front end that never completes a message does not keep the
+// session from closing.
 func TestSessionStalls(t *testing.T) {
 	r := newRig(t, false)
 	f, err := vhosttest.Dial(r.path)
@@ -558,7 +558,8 @@ func TestSessionStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// The table's payload, byte by byte: none is late, and it takes a minute.
+	// The payload arrives byte by byte. No byte is late, but the whole would take a
+	// minute.
 	message := append([]byte{vhosttest.SetMemTable, 0, 0, 0, vhosttest.Version, 0, 0, 0, 8, 1, 0, 0}, make([]byte, 264)...)
 	go func() {
 		for _, b := range message {
@@ -578,8 +579,8 @@ func TestSessionStalls(t *testing.T) {
 	}
 }
 
-// TestSessionRestore hands a live session to another control process: the front
-// end stays connected, the device is not started again, frames go on.
+// TestSessionRestore passes a live session to another control process. The front end
+// stays connected, the device is not started again, and frames keep passing.
 func TestSessionRestore(t *testing.T) { eachLayout(t, sessionRestore) }
 
 func sessionRestore(t *testing.T, layout uint64) {
@@ -588,7 +589,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
 	blob, fds := r.Snapshot()
-	r.cancel() // the old control process is gone; its descriptors with it
+	r.cancel() // the old control process and its descriptors are gone
 	<-r.ended
 	starts := r.engine.Starts
 	s, err := vhost.Restore(r.config(false), r.engine, blob, fds)
@@ -604,7 +605,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	if r.engine.Starts != starts {
 		t.Fatal("the device was started again")
 	}
-	r.engine.Kill() // the record has come along, too
+	r.engine.Kill() // the record was restored, too
 	base, err := f.Stop(g.Tx[0])
 	if err != nil || base != g.Tx[0].Start()+2 {
 		t.Fatalf("stopped at %d, %v", base, err)
@@ -619,7 +620,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
 }
 
-// stuck is an engine that never gives the device back.
+// stuck is an engine whose Stop never returns.
 type stuck struct {
 	*vhosttest.Engine
 	reached, release chan struct{}
@@ -631,8 +632,8 @@ func (s *stuck) Stop() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// TestSessionUnanswered kills control between a request and its answer: the
-// process that comes after gives it.
+// TestSessionUnanswered kills control between a request and its answer. The next
+// control process answers it.
 func TestSessionUnanswered(t *testing.T) {
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
 	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}
@@ -659,7 +660,7 @@ func TestSessionUnanswered(t *testing.T) {
 	if b, err := f.Reply(vhosttest.GetVringBase); err != nil || binary.LittleEndian.Uint32(b[4:]) != 1 {
 		t.Fatalf("position %x, %v", b, err)
 	}
-	cancel() // the first process, which is no more
+	cancel() // ends the first process
 	close(first.release)
 	<-ended
 	if err := f.SetVring(g.Tx[0], 1); err != nil {
@@ -669,8 +670,8 @@ func TestSessionUnanswered(t *testing.T) {
 	r.echo(t, g, 2)
 }
 
-// TestSessionReplay opens the device in another engine after the first died, and
-// asks for the ring's position while none is left at all.
+// TestSessionReplay opens the device in another engine after the first one has died,
+// and asks for a ring's position while there is no engine.
 func TestSessionReplay(t *testing.T) { eachLayout(t, sessionReplay) }
 
 func sessionReplay(t *testing.T, layout uint64) {
@@ -701,8 +702,8 @@ func sessionReplay(t *testing.T, layout uint64) {
 	}
 }
 
-// TestSessionReset resets the device under its driver, with RESET_DEVICE and with
-// a status of 0; it is set up again over the same connection.
+// TestSessionReset resets the device under its driver, with RESET_DEVICE and with a
+// status of 0. It is then set up again over the same connection.
 func TestSessionReset(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -735,8 +736,8 @@ func TestSessionReset(t *testing.T) {
 	}
 }
 
-// TestListen: a socket that is used is refused, a dead one replaced, a file left
-// alone; Close removes the socket.
+// TestListen: a socket in use is refused, a dead one is replaced, another file is
+// left alone, and Close removes the socket.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

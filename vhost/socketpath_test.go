@@ -12,8 +12,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSocketLinks: the owner of a directory puts a link in place of it, or of the socket.
-// A session does not bind, remove or connect where the link leads.
+// TestSocketLinks: the owner of a directory replaces it, or the socket, by a link. A
+// session does not bind, remove or connect to the target of the link.
 func TestSocketLinks(t *testing.T) {
 	needRoot(t)
 	const someone = 12345
@@ -37,7 +37,8 @@ func TestSocketLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The directory becomes a link to another guest's while the session listens.
+	// The directory becomes a link to another guest's directory while the session
+	// listens.
 	if err := os.Rename(filepath.Join(theirs, "real"), filepath.Join(theirs, "old")); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestSocketLinks(t *testing.T) {
 	if _, err := vhost.NewSession(config, &vhosttest.Engine{}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Fatalf("listens behind a link: %v", err)
 	}
-	// The socket itself is a link, for a session that connects.
+	// The socket itself is a link, and the session connects to it.
 	link := filepath.Join(theirs, "client.sock")
 	if err := os.Symlink(filepath.Join(victim, "vhost.sock"), link); err != nil {
 		t.Fatal(err)

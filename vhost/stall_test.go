@@ -14,11 +14,11 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end may hand over descriptors whose close waits for as long as it likes. The
-// tests here have the session close one, and never let it finish: whatever returns has
-// not waited for it.
+// A front end may send descriptors whose close takes as long as it likes. In these
+// tests the session closes one that never finishes closing, so a call that returns
+// has not waited for it.
 
-// stalled makes a descriptor whose close waits until the test ends.
+// stalled makes a descriptor whose close blocks until the test ends.
 type stalled struct {
 	name string
 	make func(t *testing.T) int
@@ -26,8 +26,8 @@ type stalled struct {
 
 var stalledKinds = []stalled{{"fuse", stalledFile}, {"tcp", lingeringSocket}}
 
-// stalledFile is a file on FUSE. Its server answers what an open needs and nothing after
-// it, so that stat, statfs, a page and close's flush all wait.
+// stalledFile opens a file on FUSE. Its server answers only the requests of an open,
+// so stat, statfs, a page fault and the flush of close all block.
 func stalledFile(t *testing.T) int {
 	needRoot(t)
 	dir := t.TempDir()
@@ -38,7 +38,7 @@ func stalledFile(t *testing.T) int {
 	if err := unix.Mount("stalled", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", dev)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // aborts all that waits
+	t.Cleanup(func() { // aborts all blocked requests
 		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
 		unix.Close(dev)
 	})
@@ -103,7 +103,8 @@ func fuseAttr(node uint64) []byte {
 	return b
 }
 
-// lingeringSocket has data to send that nobody takes, and waits for that when it closes.
+// lingeringSocket returns a socket with unsent data that nobody reads; its close
+// waits for the data.
 func lingeringSocket(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,11 +144,12 @@ func lingeringSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	f.Close()
-	t.Cleanup(func() { far.Close() }) // resets the connection, and ends what lingers
+	t.Cleanup(func() { far.Close() }) // resets the connection, which ends the lingering close
 	return dup
 }
 
-// unread is the number of bytes that the session has not read yet, with their overhead.
+// unread returns the number of bytes that the session has not read yet, with their
+// overhead.
 func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	raw, err := f.Conn.SyscallConn()
 	if err == nil {
@@ -159,11 +161,12 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	return n
 }
 
-// TestStalledClose: whoever closes such a descriptor, the session answers, ends, and its
-// socket's path serves the next one, while a session beside it goes on.
+// TestStalledClose: wherever such a descriptor is closed, the session answers and
+// ends, its path can be used by the next session, and another session is not
+// affected.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
-	path := "" // of the session's socket
+	path := "" // path of the session's socket
 	for _, kind := range stalledKinds {
 		for name, send := range map[string]func(t *testing.T, f *vhosttest.FrontEnd, fd int) error{
 			"memory": func(_ *testing.T, f *vhosttest.FrontEnd, fd int) error {
@@ -215,7 +218,7 @@ func TestStalledClose(t *testing.T) {
 				if err := send(t, f, fd); err != nil {
 					t.Fatal(err)
 				}
-				if kind.name == "tcp" { // the session has the last reference, or the socket has
+				if kind.name == "tcp" { // the last reference is in the session or in the socket
 					unix.Close(fd)
 				}
 				if !strings.HasPrefix(name, "behind") {

@@ -20,18 +20,18 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// dpdkFront is one virtio-user port of dpdk-testpmd, which sends what it receives
-// back, and the session and the device it is attached to.
+// dpdkFront is one virtio-user port of dpdk-testpmd, which sends its received frames
+// back, with the session and device to which it is attached.
 type dpdkFront struct {
 	name, args string
-	queues     int    // pairs
+	queues     int    // number of queue pairs
 	want       uint64 // features that must have been negotiated
 	session    *vhost.Session
 	engine     vhosttest.Engine
 }
 
-// dpdkFronts are the combinations of DPDK's virtio driver. Each has a receive and
-// a transmit function of its own there.
+// dpdkFronts returns the variants of DPDK's virtio driver. Each has its own receive
+// and transmit function in DPDK.
 func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	add := func(packed, mergeable, inOrder, vector int) {
 		f := &dpdkFront{
@@ -46,12 +46,12 @@ func dpdkFronts(queues int) (fronts []*dpdkFront) {
 		add(i&1, i>>1&1, i>>2, 0)
 	}
 	add(0, 0, 0, 1) // vectorised receive and transmit of split rings
-	add(1, 0, 1, 1) // of packed ones, with AVX-512
+	add(1, 0, 1, 1) // vectorised functions of packed rings, with AVX-512
 	return fronts
 }
 
-// TestDPDK sends frames through every combination, compares every byte of what
-// comes back, and kills the device every now and then.
+// TestDPDK sends frames through every variant, compares every returned byte, and
+// kills the device from time to time.
 func TestDPDK(t *testing.T) {
 	if _, err := exec.LookPath("dpdk-testpmd"); err != nil {
 		t.Skip("dpdk-testpmd is not installed")
@@ -82,13 +82,13 @@ type dpdk struct {
 	ended chan struct{}
 }
 
-// forwards: before, testpmd throws away what it receives.
+// forwards reports whether testpmd forwards frames; before, it drops them.
 func (d *dpdk) forwards() bool {
 	text, _ := os.ReadFile(d.log)
 	return strings.Contains(string(text), "io packet forwarding packets/burst")
 }
 
-// check fails the test if testpmd is gone or the time is over.
+// check fails the test if testpmd has exited or the time is over.
 func (d *dpdk) check(t *testing.T, end time.Time, what string) {
 	t.Helper()
 	select {
@@ -124,11 +124,11 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Into a file it would keep what it says to itself until there is more of it.
+	// stdbuf: testpmd would buffer its output to a file.
 	cmd := exec.Command("stdbuf", append([]string{"-oL", "dpdk-testpmd"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	stdin, err := cmd.StdinPipe() // open for as long as it is to run
+	stdin, err := cmd.StdinPipe() // testpmd runs as long as its input is open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,18 +152,18 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 const (
 	dpdkFrames = 4000
 	dpdkWindow = 128
-	dpdkKill   = 20  // passes between kills
-	dpdkTurn   = 250 // frames on one queue, before the other has its turn
+	dpdkKill   = 20  // number of passes between kills
+	dpdkTurn   = 250 // number of frames on one queue before the next queue's turn
 )
 
-// runs tells whether the device with all its queues is open.
+// runs reports whether the device is open with all its queues.
 func (f *dpdkFront) runs() bool {
 	f.engine.Lock()
 	defer f.engine.Unlock()
 	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
 }
 
-// exchange keeps up to dpdkWindow frames under way.
+// exchange keeps up to dpdkWindow frames in flight.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
 	f.engine.Lock()
@@ -185,7 +185,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 		g.Tx[0].Publish()
 		f.engine.Lock()
 		far := f.engine.Device
-		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port to start it once more
+		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port to start it again
 			f.engine.Unlock()
 			time.Sleep(time.Millisecond)
 			pmd.check(t, deadline, "the device was stopped")
@@ -204,7 +204,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 		if turn%dpdkKill == 0 {
 			f.kill(t)
 		}
-		if idle { // leave the core to testpmd
+		if idle { // leaves the core to testpmd
 			time.Sleep(50 * time.Microsecond)
 		}
 		for {
@@ -224,7 +224,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move makes a pass in one direction; drain is flushed with it.
+// move makes a pass in one direction and also flushes drain.
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)
@@ -244,7 +244,7 @@ func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	return n
 }
 
-// kill opens the device anew, as another engine does.
+// kill closes the device and opens it again, as another engine does.
 func (f *dpdkFront) kill(t *testing.T) {
 	f.engine.Lock()
 	defer f.engine.Unlock()

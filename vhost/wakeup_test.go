@@ -10,12 +10,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Wishes for a kick or a call lie in guest memory and outlive the device that
-// made or met them. These tests have a device die at each step at which its
-// successor, or the guest, might wait for the other without end: the successor
-// must find what it was not told of, and tell what its predecessor has not.
+// A request for a kick or a call is stored in guest memory and outlives the device
+// that made or read it. In these tests a device dies at each step after which the
+// next device and the guest might wait for each other forever. The next device must
+// find chains for which it got no kick, and send calls that the previous device did
+// not send.
 //
-// Feature sets are those in which a wish is written differently.
+// The feature sets are those that store these requests differently.
 var wishes = []uint64{
 	vhost.FeatureVersion1,
 	vhost.FeatureVersion1 | vhost.FeatureEventIndex,
@@ -23,7 +24,7 @@ var wishes = []uint64{
 	vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex,
 }
 
-// successor is a guest and the devices that come and go.
+// successor is a guest with its present device, which tests replace.
 type successor struct {
 	*testing.T
 	guest *vhosttest.Guest
@@ -32,8 +33,8 @@ type successor struct {
 	sent  int
 }
 
-// eachWish runs a test for each way of wishing, after some frames both ways, over
-// the wrap of the indexes, so that no wish is still the one of the start.
+// eachWish runs a test for each feature set. Frames in both directions pass before,
+// beyond the wrap of the indexes, so that no request is still the first one.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {
@@ -54,14 +55,14 @@ func eachWish(t *testing.T, run func(s *successor)) {
 	}
 }
 
-// dies closes the device as its engine's death does, and opens the next.
+// dies closes the device as the death of its engine does, and opens the next one.
 func (s *successor) dies() {
 	s.Helper()
 	s.dev.Close()
 	s.dev = open(s, s.guest, func(d *vhost.DeviceSpec) { d.Resume = true })
 }
 
-// deaf opens another in its place that cannot call.
+// deaf replaces the device by one that cannot call.
 func (s *successor) deaf() {
 	s.Helper()
 	s.dev.Close()
@@ -73,7 +74,7 @@ func (s *successor) deaf() {
 	})
 }
 
-// publish has the guest transmit a frame, and tells whether it kicked.
+// publish makes the guest transmit a frame, and reports whether the guest kicked.
 func (s *successor) publish() bool {
 	s.Helper()
 	q := s.guest.Tx[0]
@@ -86,7 +87,7 @@ func (s *successor) publish() bool {
 	return q.Kicks > kicks
 }
 
-// receive takes n frames from the guest, and gives their buffers back.
+// receive takes n frames from the guest and releases their buffers.
 func (s *successor) receive(n int) {
 	s.Helper()
 	s.b.Reset()
@@ -96,7 +97,7 @@ func (s *successor) receive(n int) {
 	s.dev.Rx()[0].Release()
 }
 
-// toGuest sends frames that another guest would.
+// toGuest sends n frames to the guest.
 func (s *successor) toGuest(n int) {
 	s.Helper()
 	s.gather(n)
@@ -119,7 +120,7 @@ func (s *successor) gather(n int) {
 	}
 }
 
-// fromRing has the guest take a frame and offer its buffer again.
+// fromRing makes the guest take a frame and offer its buffer again.
 func (s *successor) fromRing() {
 	s.Helper()
 	if _, _, ok := s.guest.Rx[0].Recv(nil); !ok {
@@ -128,7 +129,7 @@ func (s *successor) fromRing() {
 	s.guest.Rx[0].Refill()
 }
 
-// calls takes all calls back, and tells for which of the rings there were any.
+// calls clears all calls, and reports the rings for which there were any.
 func (s *successor) calls() (rx, tx bool) {
 	return s.guest.Rx[0].WaitCall(0), s.guest.Tx[0].WaitCall(0)
 }
@@ -140,8 +141,8 @@ func (s *successor) arm(want bool) {
 	}
 }
 
-// The guest was not to kick. With the event index it may all the same, once in
-// 65536 chains.
+// The next device finds a chain although the guest was asked not to kick. With the
+// event index the guest may still kick, once in 65536 chains.
 func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
@@ -153,7 +154,8 @@ func TestSuccessorFindsUnkicked(t *testing.T) {
 	})
 }
 
-// The guest kicked, and the device died having read the kick and nothing else.
+// The next device finds a chain if the previous one died after it had read only the
+// kick.
 func TestSuccessorFindsDrained(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -167,8 +169,8 @@ func TestSuccessorFindsDrained(t *testing.T) {
 	})
 }
 
-// The device died having taken a frame, published it or not; the wish of before
-// that is still there.
+// The next device finds its chains if the previous one died after taking a frame,
+// published or not, with an old request for a kick still in memory.
 func TestSuccessorFindsTaken(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -185,8 +187,9 @@ func TestSuccessorFindsTaken(t *testing.T) {
 	})
 }
 
-// The successor sleeps at once: the first chain after that kicks, wherever its
-// predecessor's wish was, and one that came between its look and its sleep too.
+// If the next device sleeps at once, the first chain after that kicks it, wherever
+// the previous device's request was. A chain that came between its look and its sleep
+// is not missed.
 func TestSuccessorIsKicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		for _, armed := range []bool{true, false} {
@@ -205,9 +208,8 @@ func TestSuccessorIsKicked(t *testing.T) {
 	})
 }
 
-// The device died between a publish and its call, on either ring: the guest,
-// which has asked for one and sleeps, hears of it from the successor, though
-// nothing more happens.
+// The device died between a publish and its call, on either ring. The guest, which
+// waits for the call, gets it from the next device without further traffic.
 func TestSuccessorCalls(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.deaf()
@@ -228,9 +230,9 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// What the guest wished before the death may be of an element that it has not seen:
-// the successor's first publish calls in any case, and those after it as the guest
-// wishes.
+// A guest's request from before the death may concern an element that the guest has
+// not seen. The first publish of the next device therefore always calls, and later
+// ones call as the guest requests.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)
@@ -255,8 +257,8 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// postponing is a guest whose rings are long enough to postpone, after its first
-// frame, which calls in any case.
+// postponing returns a guest whose rings are long enough to postpone flushes, after
+// its first frame, which always calls.
 func postponing(t *testing.T, features uint64, num int) *successor {
 	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
@@ -267,8 +269,8 @@ func postponing(t *testing.T, features uint64, num int) *successor {
 	return s
 }
 
-// A postponed flush shows the guest nothing; the next one all, with one call, though
-// nothing is new.
+// A postponed flush shows the guest nothing. The next flush shows everything with one
+// call, even without new frames.
 func TestAPostponedFlushComes(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -290,8 +292,8 @@ func TestAPostponedFlushComes(t *testing.T) {
 	}
 }
 
-// What a predecessor has not shown the guest it never sees, and its buffer is used
-// again.
+// The guest never sees chains that the previous device did not publish, and their
+// buffers are used again.
 func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -306,8 +308,8 @@ func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// Frames are kept from the guest up to a number, which depends on how many its ring
-// holds, and no longer.
+// The number of frames held back from the guest has a limit, which depends on the
+// size of its ring.
 func TestPostponedFlushesHaveALimit(t *testing.T) {
 	for num, want := range map[int][]bool{1024: {true, false, true, false}, 256: {true, false, true, false}, 128: {false, false}} {
 		s := postponing(t, vhost.FeatureVersion1|vhost.FeatureEventIndex, num)
@@ -317,7 +319,7 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 			if owed := s.dev.Tx()[0].Postpone(); owed != want {
 				t.Fatalf("ring of %d: batch %d postponed: %v", num, n, owed)
 			}
-			if rx, _ := s.calls(); rx != (!want && !called) { // it wants one call
+			if rx, _ := s.calls(); rx != (!want && !called) { // one call is due
 				t.Fatalf("ring of %d: called with batch %d: %v", num, n, rx)
 			}
 			called = called || !want
@@ -325,8 +327,8 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 	}
 }
 
-// A guest that has no buffers left is shown at once what was put into them: it can
-// make others available only then.
+// A guest without free buffers sees filled buffers at once, because only then can it
+// make others available.
 func TestNothingIsPostponedForARingThatHasRunDry(t *testing.T) {
 	for _, features := range wishes {
 		s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: features, Interrupts: true})}
