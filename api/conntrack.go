@@ -16,7 +16,8 @@ import (
 //	POST   /v1/conntrack/settings            ChangeConntrack
 //
 // ARG are the arguments of dump-conntrack and flush-conntrack in ovs-dpctl(8), in
-// their order: zone=N, the original tuple, the reply tuple.
+// their order: zone=N, mark=N[/MASK], labels=N[/MASK], the original tuple, the reply
+// tuple.
 
 // Connection is one tracked connection.
 type Connection struct {

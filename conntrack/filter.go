@@ -2,16 +2,23 @@ package conntrack
 
 import (
 	"fmt"
+	"math/big"
 	"net/netip"
 	"strconv"
 	"strings"
 )
 
+// maxNumberText bounds the text of a number: 128 bits in binary digits, with a prefix.
+const maxNumberText = 130
+
 // Filter selects connections by the arguments of flush-conntrack and dump-conntrack
-// in ovs-dpctl(8): a zone and partial tuples.
+// in ovs-dpctl(8): a zone, mark and label with masks, and partial tuples. If Orig is
+// whole and stands alone, it selects the one connection that has it in either direction.
 type Filter struct {
-	Zone        *uint16
-	Orig, Reply TupleFilter
+	Zone             *uint16
+	Mark, MarkMask   uint32
+	Label, LabelMask [2]uint64 // the upper half first
+	Orig, Reply      TupleFilter
 }
 
 // TupleFilter compares the fields that are set.
@@ -23,8 +30,9 @@ type TupleFilter struct {
 	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// ParseFilter parses arguments in the order of ovs-dpctl: zone=N, the original tuple,
-// the reply tuple. Each may be missing, and a tuple may be empty.
+// ParseFilter parses arguments in the order of ovs-dpctl: zone=N, mark=N[/MASK],
+// labels=N[/MASK], the original tuple, the reply tuple. Each may be missing, and a tuple
+// may be empty.
 func ParseFilter(args []string) (Filter, error) {
 	var f Filter
 	if len(args) > 0 && strings.HasPrefix(args[0], "zone=") {
@@ -35,6 +43,20 @@ func ParseFilter(args []string) (Filter, error) {
 		zone := uint16(n)
 		f.Zone, args = &zone, args[1:]
 	}
+	if len(args) > 0 && strings.HasPrefix(args[0], "mark=") {
+		value, mask, ok := parseMasked(args[0][len("mark="):], 32)
+		if !ok {
+			return f, fmt.Errorf("%q: expected mark=N or mark=N/MASK, of 32 bits", args[0])
+		}
+		f.Mark, f.MarkMask, args = uint32(value[1]), uint32(mask[1]), args[1:]
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], "labels=") {
+		var ok bool
+		if f.Label, f.LabelMask, ok = parseMasked(args[0][len("labels="):], 128); !ok {
+			return f, fmt.Errorf("%q: expected labels=N or labels=N/MASK, of 128 bits", args[0])
+		}
+		args = args[1:]
+	}
 	for _, into := range []*TupleFilter{&f.Orig, &f.Reply} {
 		if len(args) == 0 {
 			break
@@ -43,14 +65,41 @@ func ParseFilter(args []string) (Filter, error) {
 			return f, err
 		}
 		args = args[1:]
-		if f.Zone == nil {
-			f.Zone = new(uint16) // ovs-dpctl(8): with a tuple the zone defaults to 0
-		}
 	}
 	if len(args) > 0 {
-		return f, fmt.Errorf("%q: expected at most a zone, an original and a reply tuple", args[0])
+		return f, fmt.Errorf("%q: expected at most a zone, a mark, labels, an original and a reply tuple, in this order", args[0])
+	}
+	if f.Zone == nil && f.one() {
+		f.Zone = new(uint16) // ovs-dpctl(8): the zone of a whole tuple defaults to 0
 	}
 	return f, nil
+}
+
+// parseMasked parses N or N/MASK, of at most width bits.
+func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
+	number, of, masked := strings.Cut(text, "/")
+	if value, ok = parseWide(number, width); !ok {
+		return value, mask, false
+	}
+	mask = [2]uint64{^uint64(0), ^uint64(0)}
+	if masked {
+		mask, ok = parseWide(of, width)
+	}
+	return value, mask, ok
+}
+
+// parseWide parses a number of at most width bits, the upper half first.
+func parseWide(text string, width int) (halves [2]uint64, ok bool) {
+	if len(text) > maxNumberText {
+		return halves, false
+	}
+	n, ok := new(big.Int).SetString(text, 0)
+	if !ok || n.Sign() < 0 || n.BitLen() > width {
+		return halves, false
+	}
+	halves[1] = new(big.Int).And(n, new(big.Int).SetUint64(^uint64(0))).Uint64()
+	halves[0] = new(big.Int).Rsh(n, 64).Uint64()
+	return halves, true
 }
 
 func (t *TupleFilter) parse(text string) error {
@@ -99,7 +148,19 @@ func parseUint[T uint8 | uint16](text string) (*T, error) {
 
 // Match reports whether the filter selects e.
 func (f *Filter) Match(e *Entry) bool {
-	return (f.Zone == nil || *f.Zone == e.Orig.Zone) && f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply)
+	if f.Zone != nil && *f.Zone != e.Orig.Zone || (f.Mark^e.Mark)&f.MarkMask != 0 ||
+		(f.Label[0]^e.Label[0])&f.LabelMask[0] != 0 || (f.Label[1]^e.Label[1])&f.LabelMask[1] != 0 {
+		return false
+	}
+	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.one() && f.Orig.match(&e.Reply)
+}
+
+// one reports whether the filter is a whole tuple, which one connection of a zone can have.
+func (f *Filter) one() bool {
+	t := &f.Orig
+	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||
+		t.SrcPort != nil && t.DstPort != nil || t.ID != nil && t.Type != nil && t.Code != nil) &&
+		f.Reply == TupleFilter{} && f.MarkMask == 0 && f.LabelMask == [2]uint64{}
 }
 
 // Empty reports whether the filter selects every connection.

@@ -45,12 +45,26 @@ func TestFilter(t *testing.T) {
 	r.expect(udpFrame(guest, server, 4), Request{Commit: true}, Tracked|New)
 	r.expect(udpFrame(guest6, srv6, 4), commit, Tracked|New)
 	r.expect(icmpFrame("10.0.0.1", "10.0.1.1", 8, 0, 7), Request{Commit: true}, Tracked|New)
+	marked := commit
+	marked.Zone, marked.Mark, marked.MarkMask = 2, 0xf5, ^uint32(0)
+	marked.Label, marked.LabelMask = [2]uint64{7, 1}, [2]uint64{^uint64(0), ^uint64(0)}
+	r.expect(udpFrame("10.0.0.9:1000", server, 4), marked, Tracked|New)
 	for _, v := range []struct {
 		args string
 		want int
 	}{
-		{"", 3}, {"zone=0", 2}, {"zone=1", 1}, {"zone=2", 0},
-		{"ct_nw_src=10.0.0.1", 2}, {"zone=1 ct_nw_src=10.0.0.1", 0}, {"ct_nw_proto=17,ct_tp_dst=80", 1},
+		{"", 4}, {"zone=0", 2}, {"zone=1", 1}, {"zone=2", 1}, {"zone=3", 0},
+		// A partial tuple selects in all zones, a whole one in zone 0 and in either direction.
+		{"ct_nw_proto=17", 3}, {"zone=0 ct_nw_proto=17", 1}, {"ct_tp_src=1000", 3},
+		{"ct_nw_src=10.0.0.1,ct_nw_dst=10.0.1.1,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=80", 1},
+		{"ct_nw_src=10.0.1.1,ct_nw_dst=10.0.0.1,ct_nw_proto=17,ct_tp_src=80,ct_tp_dst=1000", 1},
+		{"ct_nw_src=10.0.1.1,ct_nw_dst=10.0.0.1,ct_nw_proto=1,icmp_type=0,icmp_code=0,icmp_id=7", 1},
+		{"ct_nw_src=10.0.1.1,ct_nw_dst=10.0.0.1", 0},
+		{"mark=0xf5", 1}, {"mark=5/0xf", 1}, {"mark=0", 3}, {"zone=2 mark=0xf5", 1}, {"zone=1 mark=0xf5", 0},
+		{"labels=0x70000000000000001", 1}, {"labels=0x70000000000000000/0xf0000000000000000", 1}, {"labels=1/1", 1}, {"labels=0/1", 3},
+		{"zone=2 mark=0xf5 labels=1/1 ct_nw_src=10.0.0.9 ct_nw_dst=10.0.0.9", 1}, {"mark=0xf5 labels=2/2", 0},
+		{"mark=0xf5 ct_nw_src=10.0.0.1", 0},
+		{"ct_nw_src=10.0.0.1", 2}, {"zone=1 ct_nw_src=10.0.0.1", 0}, {"ct_nw_proto=17,ct_tp_dst=80", 3},
 		{"ct_nw_src=10.0.0.1,ct_nw_dst=10.0.1.1,ct_nw_proto=1,icmp_type=8,icmp_code=0,icmp_id=7", 1},
 		{"icmp_id=8", 0}, {"zone=1 ct_ipv6_src=fd00::1,ct_ipv6_dst=fd01::1,ct_nw_proto=17,ct_tp_src=1000,ct_tp_dst=80", 1},
 	} {
@@ -73,14 +87,15 @@ func TestFilter(t *testing.T) {
 	if err != nil || f.Reply.Dst != end(guest).Addr() || f.Orig != (TupleFilter{}) {
 		t.Fatalf("%+v, %v", f, err)
 	}
-	for _, bad := range [][]string{{"zone=65536"}, {"ct_tp_src=70000"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
+	for _, bad := range [][]string{{"zone=65536"}, {"mark=0x100000000"}, {"mark=1/"}, {"mark=-1"}, {"labels=x"}, {"labels=1/0x1" + strings.Repeat("0", 32)},
+		{"labels=0b" + strings.Repeat("0", 200)}, {"labels=1", "mark=1"}, {"ct_tp_src=70000"}, {"nw_src=1.2.3.4"}, {"", "", ""}} {
 		if _, err := ParseFilter(bad); err == nil {
 			t.Errorf("ParseFilter accepts %q", bad)
 		}
 	}
 	var first Ref
 	r.tr.Each(r.now, func(e *Entry) bool { first = e.Ref; return false })
-	if !r.tr.Flush(first) || r.tr.Flush(first) || r.tr.Count() != 2 {
+	if !r.tr.Flush(first) || r.tr.Flush(first) || r.tr.Count() != 3 {
 		t.Fatal("the connection survived the flush")
 	}
 }

@@ -17,7 +17,7 @@ import (
 // conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
 // arguments and output, and ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
-	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 4)}
+	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Args: words(0, 6)}
 	more := dump.Flags().BoolP("more", "m", false, "with number and status of each")
 	statistics := dump.Flags().BoolP("statistics", "s", false, "with the remaining timeout")
 	dump.RunE = func(_ *cobra.Command, args []string) error {
@@ -35,7 +35,7 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	timeout.RunE = func(_ *cobra.Command, args []string) error { return c.ctTimeout(args, *reset) }
 	return []*cobra.Command{
 		dump, stats, timeout,
-		{Use: "flush-conntrack [zone=N] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone and an original and reply tuple", Args: words(0, 4), RunE: c.flushConntrack},
+		{Use: "flush-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "delete all connections, or those of a zone, mark, labels, original and reply tuple", Args: words(0, 6), RunE: c.flushConntrack},
 		{Use: "ct-get-nconns", Short: "print the number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.Connections) })},
 		{Use: "ct-get-maxconns", Short: "print the largest number of connections", Args: words(0, 1), RunE: c.ctShow(func(s *api.Conntrack) string { return strconv.Itoa(s.MaxConnections) })},
 		{Use: "ct-set-maxconns N", Short: "limit the number of connections; 0: the size of the table", Args: words(1, 2), RunE: c.ctSetMaxConns},
