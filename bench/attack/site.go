@@ -119,7 +119,7 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 	}
 	s.fronts = nil
 	for i, name := range []string{"a", "b"} {
-		f, err := vhosttest.Dial(s.socket(name))
+		f, err := s.dial(name)
 		if err != nil {
 			return err
 		}
@@ -129,6 +129,17 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 		}
 	}
 	return nil
+}
+
+// dial connects to a port's socket. It tries again for a while, as QEMU does with
+// reconnect=1: a switch whose processes were both killed makes the socket again once the
+// old processes have ended.
+func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if f, err = vhosttest.Dial(s.socket(name)); err == nil || time.Now().After(end) {
+			return f, err
+		}
+	}
 }
 
 // circulates waits until frames come that were sent after it was called.

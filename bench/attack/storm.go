@@ -231,7 +231,7 @@ func (w *storming) move(i int) error {
 		}
 		w.fronts[i].Close()
 		var err error
-		if w.fronts[i], err = vhosttest.Dial(w.socket(name)); err != nil {
+		if w.fronts[i], err = w.dial(name); err != nil {
 			return err
 		}
 		return w.fronts[i].AttachAgain(g)

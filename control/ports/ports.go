@@ -409,12 +409,18 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	p.problem.Store(nil) // clears a problem with an earlier engine
 }
 
-// retryInterval is the time between two attempts to set up a failed port.
-const retryInterval = 2 * time.Second
+const (
+	// retryInterval is the time between two attempts to set up a failed port.
+	retryInterval = 2 * time.Second
+	// firstRetry is the time of the first attempt; it doubles up to retryInterval. A
+	// process that was killed holds sockets and XDP programs until it has ended: control
+	// and engine killed at once would otherwise cost guests two seconds.
+	firstRetry = 50 * time.Millisecond
+)
 
 // retryPorts tries to set up failed ports again, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
-	for loop.Sleep(ctx, retryInterval) {
+	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.change.Lock()
 		for _, p := range ps.all {
 			ps.retryPort(p)
