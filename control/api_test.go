@@ -15,7 +15,7 @@ import (
 	"weft/control/access"
 )
 
-// overSocket is an HTTP client of the daemon's unix socket, as curl is.
+// overSocket returns an HTTP client of the daemon's unix socket.
 func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) },
@@ -105,8 +105,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A route without a row in the table of roles would answer nobody, and a row without a
-// route guards nothing.
+// Every route has a row in the table of roles, and every row has a route. A route
+// without a row refuses everybody.
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {
@@ -144,7 +144,7 @@ func TestChooseCores(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		cores   []int
-		want    int // workers; 0: refused
+		want    int // expected number of workers; 0: the request is refused
 	}{
 		{0, nil, 1}, {2, nil, 2}, {0, []int{3, 1}, 2}, {2, []int{3, 1}, 2},
 		{5, nil, 0}, {1, []int{3, 1}, 0}, {0, []int{9}, 0}, {-1, nil, 0}, {1000, nil, 0},

@@ -21,7 +21,7 @@ func (f *fakes) bound(ports map[string]string) {
 	}
 }
 
-// actionsOf are those of the megaflow that a frame hits; nil: none.
+// actionsOf returns the actions of the megaflow that matches a frame, or nil.
 func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	f.worker().On(func() {
 		slot, ok := f.worker().Lookup(key)
@@ -32,8 +32,8 @@ func (f *fakes) actionsOf(key *flowtable.Key) (actions []flowtable.Action) {
 	return actions
 }
 
-// A frame from an address that is not its port's is dropped under a reason of its own,
-// before a control process dies and after.
+// A frame from an address to which its port is not bound is dropped and counted under
+// its own drop reason, also after control has died and started again.
 func TestSpoofedFramesAreDropped(t *testing.T) {
 	f := newFakes(t)
 	const addresses = "addresses=02:00:00:00:00:01 10.0.0.1 fd00::/64,02:00:00:00:00:02"
@@ -74,8 +74,8 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
-// What a port is bound to is in the table of addresses before it sends anything, is
-// learnt nowhere else, and goes with the port.
+// The table of addresses lists the addresses of a bound port before the port sends a
+// frame. No other port learns them, and they disappear with the port.
 func TestDeclaredAddressesAreListed(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -117,7 +117,7 @@ func TestDeclaredAddressesAreListed(t *testing.T) {
 	}
 }
 
-// A port that is bound while megaflows are there takes them along.
+// If a port is bound, the existing megaflows are revalidated.
 func TestBindingRevalidates(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

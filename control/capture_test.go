@@ -21,7 +21,7 @@ import (
 	"weft/packet"
 )
 
-// capturing is a capture over the API, in the background.
+// capturing is a capture over the API that runs in the background.
 type capturing struct {
 	ready  chan struct{}
 	frames chan *api.Captured
@@ -50,13 +50,13 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// tapsSet is the number of taps that the daemon has set.
+// tapsSet returns the number of taps that the daemon has set.
 func (f *fakes) tapsSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
 }
 
-// udpFrame is an IPv4 UDP frame of n bytes.
+// udpFrame returns an IPv4 UDP frame of n bytes.
 func udpFrame(n int) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(0x020000000002)
@@ -74,7 +74,7 @@ func TestCapture(t *testing.T) {
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
 	const in, out = byte(datapath.CaptureIn), byte(datapath.CaptureOut)
 	f.worker().Show([5]byte{datapath.VoidTap, in}, 1, 2, udpFrame(60))
-	f.worker().Show([5]byte{5, in}, 1, 2, udpFrame(60)) // nobody's
+	f.worker().Show([5]byte{5, in}, 1, 2, udpFrame(60)) // a record of a tap that no capture owns
 	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, udpFrame(60))
 	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, udpFrame(1400))
 	a, b := <-c.frames, <-c.frames
@@ -97,8 +97,8 @@ func TestCapture(t *testing.T) {
 	waitfor.True(t, "no tap is set", func() bool { return f.tapsSet() == 0 })
 }
 
-// A capture goes on with the engine that takes the place of one that died, and
-// ends with its client.
+// If the engine dies, a capture continues with the next engine. It ends with its
+// client.
 func TestCaptureOutlivesTheEngine(t *testing.T) {
 	f := newFakes(t)
 	c := f.capture(api.CaptureRequest{Drops: true})
@@ -129,7 +129,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// The tap that a killed daemon left is taken away by the next one.
+// The next daemon removes the tap of a killed daemon.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendTap(nil, 3, &datapath.Tap{Kind: datapath.TapDrops, Snap: 40}))
@@ -180,7 +180,7 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// A live trace's match becomes key and mask of the tap.
+// The match of a live trace becomes the key and the mask of the tap.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

@@ -13,13 +13,13 @@ import (
 	"weft/control/access"
 )
 
-// by is a request of a peer with that role.
+// by returns a request of a peer that has the role.
 func by(role access.Role, method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
 
-// Who may only look is answered what changes nothing, and no more.
+// A peer with a read-only role may call exactly the routes that change nothing.
 func TestReaderLooksOnly(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -52,7 +52,7 @@ func TestReaderLooksOnly(t *testing.T) {
 	}
 }
 
-// The log says who has changed something.
+// The log names the peer that made a change.
 func TestChangesAreLogged(t *testing.T) {
 	f := newFakes(t)
 	var log bytes.Buffer
@@ -61,7 +61,7 @@ func TestChangesAreLogged(t *testing.T) {
 	f.begin()
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Write, "DELETE", "/v1/flows?match=tcp"))
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), by(access.Read, "DELETE", "/v1/flows?match=udp"))
-	f.end() // nobody writes the log any more
+	f.end() // after this the daemon no longer writes to the log
 	for _, words := range []string{
 		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,
 		`msg="request refused" who="uid 1000 pid 5" role=read method=DELETE path=/v1/flows`,
@@ -72,7 +72,7 @@ func TestChangesAreLogged(t *testing.T) {
 	}
 }
 
-// A long list is the same JSON in chunks as at once.
+// A long list gives the same JSON in chunks as in one piece.
 func TestListsInChunks(t *testing.T) {
 	for _, n := range []int{0, 1, listChunk, listChunk + 1, 2 * listChunk, 2*listChunk + 7} {
 		list := make([]api.Flow, n)

@@ -8,7 +8,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// stuckClient is one that asks and does not read, once it has something to.
+// stuckClient is a client that sends a request and never reads the answer.
 type stuckClient struct {
 	*httptest.ResponseRecorder
 	writing, reads chan struct{}
@@ -25,11 +25,11 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// A client that does not read what it has asked for, a pager perhaps, has nobody else
-// wait: not the misses either.
+// A client that does not read the dump that it requested (a pager, for example)
+// delays neither other requests nor misses.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
-	f.connect(1000) // more than fits into any buffer on the way
+	f.connect(1000) // more than the buffers on the way hold
 	c := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
@@ -40,7 +40,7 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(c.reads) })
 	defer goOn()
 	changed := make(chan struct{})
-	go func() { // needs the pipeline's lock alone
+	go func() { // needs only the pipeline's lock
 		defer close(changed)
 		f.d.change.Lock()
 		defer f.d.change.Unlock()

@@ -23,7 +23,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// fakes is a daemon over fake engines, and the engines it has started.
+// fakes is a daemon over fake engines, together with the engines that it has started.
 type fakes struct {
 	t       testing.TB
 	config  Config
@@ -31,11 +31,12 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*enginetest.Engine
-	// launcher starts the engines. A test changes it while no engine is started.
+	// launcher starts the engines. A test changes it only while no engine is being
+	// started.
 	launcher *fakeLauncher
 }
 
-// last is the engine started last, nil before any.
+// last returns the engine that was started last, or nil.
 func (f *fakes) last() *enginetest.Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +46,7 @@ func (f *fakes) last() *enginetest.Engine {
 	return f.engines[len(f.engines)-1]
 }
 
-// testSizes keep a test's memory small.
+// testSizes are small, to save the test's memory.
 var testSizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
@@ -85,7 +86,7 @@ func (f *fakes) begin() {
 	}
 }
 
-// end takes the daemon down in good order, the engine with it.
+// end shuts the daemon and its engine down in order.
 func (f *fakes) end() {
 	if f.d != nil {
 		f.stop()
@@ -94,8 +95,8 @@ func (f *fakes) end() {
 	}
 }
 
-// die ends the daemon as SIGKILL would, as far as its own process allows: the
-// engine goes on, nothing is written or told any more.
+// die ends the daemon like SIGKILL, as far as this is possible inside the test's
+// process: the engine continues, and the daemon writes and sends nothing more.
 func (f *fakes) die() {
 	f.stop()
 	f.d.done.Wait()
@@ -110,19 +111,19 @@ func (f *fakes) die() {
 
 func (f *fakes) worker() *workertest.Worker { return f.last().Workers[0] }
 
-// settle waits until no frame waits for control.
+// settle waits until control has answered every miss.
 func (f *fakes) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// byRoot is a request of root's, for handlers called without a connection.
+// byRoot returns a request of root for a handler that is called without a connection.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
-// fakeLauncher starts fake engines; the functions, unless nil, take the place of its own.
+// fakeLauncher starts fake engines. A function that is not nil replaces the default.
 type fakeLauncher struct {
 	f       *fakes
 	prepare func() (*engine.Spare, error)

@@ -12,7 +12,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// key is that of an IPv4 UDP frame.
+// udpKey returns the key of an IPv4 UDP frame.
 func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = uint64(port) << 32
@@ -52,7 +52,7 @@ func (f *fakes) want(match, count string) {
 	}
 }
 
-// vxlanPorts makes ports that need no device.
+// vxlanPorts adds n ports that need no device.
 func (f *fakes) vxlanPorts(n int) {
 	f.t.Helper()
 	for i := range n {
@@ -62,8 +62,7 @@ func (f *fakes) vxlanPorts(n int) {
 	}
 }
 
-// An engine that dies is replaced; what it counted stays counted, and what it
-// knew the next one knows.
+// If an engine dies, its counts stay and the next engine has its megaflows.
 func TestEngineDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")
@@ -89,8 +88,8 @@ func TestEngineDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "80/8000")
 }
 
-// A control process that is killed loses no count, and its successor adopts the
-// megaflows that still hold and removes the others.
+// If control is killed, no count is lost. The next control process adopts the
+// megaflows that are still valid and removes the others.
 func TestControlDies(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -104,13 +103,13 @@ func TestControlDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "50/5000")
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
-	// What the successor does not know: flow 2 is gone from the state.
+	// The next control process does not find flow 2 in the state.
 	if err := f.d.store.ChangeFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
 	for range 25 {
-		w.Frame(one, 100) // forwarded while control is away
+		w.Frame(one, 100) // forwarded while no control process runs
 		w.Frame(two, 100)
 	}
 	f.begin()
@@ -157,7 +156,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// dumpWithout is dump-flows without what time changes.
+// dumpWithout returns dump-flows without the fields that change with time.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
 	flows, err := d.pipeline.DumpFlows("", pipeline.ByName)

@@ -17,7 +17,7 @@ func (f *fakes) group(op, text string) {
 	}
 }
 
-// megaflowActions is the actions of the only megaflow.
+// megaflowActions returns the actions of the only megaflow.
 func (f *fakes) megaflowActions() string {
 	f.t.Helper()
 	list := f.d.pipeline.DumpMegaflows(pipeline.ByName)
@@ -27,7 +27,8 @@ func (f *fakes) megaflowActions() string {
 	return list[0].Actions
 }
 
-// A bucket follows the port it watches, and a change of the group its flows.
+// A bucket follows the state of the port that it watches. A change of a group
+// revalidates the group's megaflows.
 func TestFailover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -59,8 +60,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// A control process that is started again knows at once which ports are down: what
-// goes round them goes on.
+// A control process that starts again knows at once which ports are down, so that the
+// traffic that avoids them continues.
 func TestFailoverOutlivesControl(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -82,8 +83,8 @@ func TestFailoverOutlivesControl(t *testing.T) {
 	}
 }
 
-// Groups and buckets count every frame once: installed ones, executed ones, and
-// those before a change of the table that leaves the megaflow as it is.
+// Groups and buckets count every frame once: frames of installed megaflows, singly
+// executed frames, and frames before a change of the tables that keeps the megaflow.
 func TestGroupsCount(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(3)
@@ -122,8 +123,8 @@ func TestGroupsCount(t *testing.T) {
 	}
 }
 
-// Groups and meters are there again after a restart, before the flows that name
-// them; deleting them takes those along.
+// After a restart, groups and meters exist before the flows that refer to them.
+// Deleting a group or a meter deletes these flows.
 func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -10,7 +10,8 @@ import (
 	"weft/api"
 )
 
-// A request out of bounds is refused; a quiet interval has no megaflows.
+// A request outside the limits is refused. An interval without frames has no
+// megaflows.
 func TestHottestRequests(t *testing.T) {
 	f := newFakes(t)
 	client, err := api.NewClient(f.config.Socket)

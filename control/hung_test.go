@@ -17,8 +17,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// hangWith has the last engine's worker hang with queue 1 of a port in hand: it stands
-// for a thread of this process that is blocked in a system call. It returns the engine.
+// hangWith makes the last engine's worker hang with queue 1 of a port in hand, and
+// returns the engine. A thread of the test's process that is blocked in a system call
+// stands for the worker.
 func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
@@ -52,24 +53,24 @@ func (f *fakes) port(name string) (p api.Port) {
 	return list[0]
 }
 
-// awaitReplacement waits until another engine than old has all ports.
+// awaitReplacement waits until an engine other than old has all ports.
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // none is being started
+		f.d.change.Lock() // no engine is being started while this is held
 		defer f.d.change.Unlock()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
 }
 
-// A worker that hangs costs the port that it had in hand, for a while, and nobody
-// else: a change that waits for it ends.
+// If a worker hangs, only the port that it had in hand is held for a while. A change
+// that waits for the worker ends.
 func TestHungWorkerIsReplaced(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
 	hung := f.hangWith(2)
-	f.add("in_port=2,actions=1") // waits for workers
+	f.add("in_port=2,actions=1") // waits for the workers
 	if err := f.d.ports.Delete("p2"); err != nil {
 		t.Error(err)
 	}
@@ -81,7 +82,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.settle()
 }
 
-// The port says why it is out, and comes back.
+// The port reports why it is held, and returns later.
 func TestPortOfHungWorker(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -104,8 +105,8 @@ func TestPortOfHungWorker(t *testing.T) {
 	})
 }
 
-// An engine whose process the kernel does not let go is left behind: the next one
-// does not wait for its lock.
+// If the kernel does not end the engine's process, the next engine starts without
+// waiting for the old one's lock.
 func TestStuckEngineIsLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -122,8 +123,8 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 	}
 }
 
-// While nothing can be changed because an engine is being replaced, requests are
-// answered with that, and are done afterwards.
+// While an engine is being replaced, a request that must wait gets an error with this
+// cause. It still takes effect afterwards.
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -63,7 +63,8 @@ func TestLimitRows(t *testing.T) {
 	}
 }
 
-// Two rows of one name for one holder fail every scrape of the metrics.
+// No two rows have the same name and holder: a duplicate fails every scrape of the
+// metrics.
 func TestLimitRowsAreUnique(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -12,7 +12,7 @@ import (
 	"weft/api"
 )
 
-// monitor follows over the API, in the background.
+// monitor follows events over the API in the background.
 func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	f.t.Helper()
 	client, err := api.NewClient(f.config.Socket)
@@ -25,7 +25,7 @@ func (f *fakes) monitor(r api.MonitorRequest) <-chan *api.Event {
 	go func() {
 		defer close(events)
 		defer stop()
-		// It fails where the daemon ends first.
+		// Monitor fails if the daemon ends first.
 		_ = client.Monitor(ctx, r, func() { close(ready) }, func(e *api.Event) error { events <- e; return nil })
 	}()
 	select {
@@ -59,8 +59,8 @@ func (f *fakes) mustTell(events <-chan *api.Event, want ...string) {
 	}
 }
 
-// Every change of the tables is told, in order, with its reason and with the
-// counts up to it.
+// A monitor receives every change of the tables in order, with the reason and the
+// counts up to the change.
 func TestMonitorFlows(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop", "tcp,actions=drop")
@@ -85,7 +85,7 @@ func TestMonitorFlows(t *testing.T) {
 		t.Errorf("%d monitors", n)
 	}
 	f.end()
-	for range all { // and then they end
+	for range all { // waits for the end of the events
 	}
 	for range some {
 	}
@@ -108,7 +108,7 @@ func TestMonitorPorts(t *testing.T) {
 	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)
 	}
-	for e := range events { // p2 is mended meanwhile, perhaps
+	for e := range events { // other events, such as the repair of p2, may come first
 		if e.Port.Name == "p1" {
 			if e.Event != api.EventDeleted {
 				t.Errorf("%+v", e)

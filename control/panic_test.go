@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A panic in a request ends the process, with what it was about, and is not recovered
-// from by net/http.
+// A panic in a request ends the process with an error text that names the request.
+// net/http does not recover from it.
 func TestPanicEndsTheProcess(t *testing.T) {
 	old, why := endProcess, ""
 	defer func() { endProcess = old }()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// names=false has ports shown by number, wherever they are shown.
+// With names=false, ports appear by number everywhere.
 func TestPortsByNumber(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

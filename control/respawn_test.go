@@ -10,7 +10,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// dying is an engine that dies while it is sent what control holds.
+// dying is an engine that dies while control sends it the ports and megaflows.
 type dying struct{ *enginetest.Engine }
 
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
@@ -22,7 +22,8 @@ func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	return err
 }
 
-// An engine that dies while it is told of everything is replaced like any other.
+// An engine that dies while control sends it the ports and megaflows is replaced like
+// any other.
 func TestEngineDiesDuringReplay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -50,7 +51,7 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	})
 }
 
-// leaving is an engine that dies a moment after it has told what it has.
+// leaving is an engine that dies shortly after it has reported its ports.
 type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
@@ -58,7 +59,8 @@ func (e leaving) Recall() ([]engine.Kept, error) {
 	return e.Engine.Recall()
 }
 
-// The engine that another control process has left dies while it is taken over.
+// An engine of the previous control process that dies while it is taken over is
+// replaced.
 func TestEngineDiesDuringTakeover(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -80,7 +82,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		f.d.change.Lock() // none is being started
+		f.d.change.Lock() // no engine is being started while this is held
 		defer f.d.change.Unlock()
 		return f.last() != old
 	})

@@ -9,8 +9,8 @@ import (
 	"weft/engine"
 )
 
-// Who waits for workers hears of their engine's death, whatever those do meanwhile
-// who replace it: here they hold the lock of all changes and prepare a spare.
+// A wait for workers ends when their engine dies, even while the goroutine that
+// replaces the engine holds the lock of changes and prepares a spare.
 func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()

@@ -49,7 +49,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("%q, drop %q", tr.Actions, tr.Drop)
 	}
 
-	// A frame that is dropped, and one that nothing matches.
+	// A frame that matches no flow is dropped.
 	tr, err = f.trace("in_port=p2,udp", "")
 	if err != nil || tr.Drop != "table-miss" || len(tr.Steps) != 1 || tr.Steps[0].Rule != nil {
 		t.Errorf("%+v, %v", tr, err)
@@ -66,7 +66,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Behind tracking a trace goes on as the connection would be: new, or as asked.
+// After connection tracking, a trace continues with the requested state of the
+// connection, or with a new one.
 func TestTraceThroughTracking(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -87,7 +88,7 @@ func TestTraceThroughTracking(t *testing.T) {
 	if _, err := f.trace("in_port=p1,tcp", "+frob"); err == nil || !strings.Contains(err.Error(), "frob") {
 		t.Errorf("%v", err)
 	}
-	// Tracking without end ends.
+	// A trace of endlessly repeated tracking ends.
 	f.add("table=2,ip,actions=ct(table=2)", "in_port=p2,ip,actions=ct(table=2)")
 	if _, err := f.trace("in_port=p2,tcp", ""); err != nil {
 		t.Error(err)

@@ -16,14 +16,14 @@ import (
 	"github.com/mdlayher/vsock"
 )
 
-// patience of a test, after which it fails.
+// testPatience is the time after which a waiting test fails.
 const testPatience = 30 * time.Second
 
-// pipes is a listener whose connections a test makes, from any address.
+// pipes is a listener whose connections the test makes, from any address.
 type pipes struct {
 	addr  net.Addr
 	conns chan net.Conn
-	errs  chan error // returned by Accept before connections
+	errs  chan error // errors that Accept returns before it returns connections
 	done  chan struct{}
 	once  sync.Once
 }
@@ -50,7 +50,7 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return p.addr }
 
-// from makes a connection whose other end has the address addr.
+// from makes a connection whose remote address is addr.
 func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	server, client := socketPair(t)
@@ -69,7 +69,8 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.addr }
 
-// socketPair is two ends of a TCP connection: unlike net.Pipe's they buffer.
+// socketPair returns the two ends of a TCP connection. Unlike the ends of net.Pipe,
+// they buffer.
 func socketPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +96,7 @@ var testRoutes = map[string]Route{
 	"GET /dump":    {Role: Read, Expensive: true},
 }
 
-// testServers serves testRoutes over a fake vsock, and returns its listener.
+// testServers serves testRoutes over a fake vsock and returns its listener.
 func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
 	t.Helper()
 	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
@@ -126,13 +127,13 @@ func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Ser
 	return s, fake
 }
 
-// over is a client whose every connection dial makes.
+// over returns a client that connects with dial.
 func over(dial func() (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}
 }
 
-// ask returns status and body.
+// ask sends a request and returns the status and the body of the answer.
 func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://weft"+path, strings.NewReader(body))
@@ -151,8 +152,8 @@ func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) 
 	return resp.StatusCode, string(text)
 }
 
-// Over vsock the host of the machine may do everything; guests and processes of the
-// machine may do what they were allowed to, by default nothing.
+// Over vsock, the machine's host may do everything. Guests and local processes may do
+// only what the policy allows, by default nothing.
 func TestVsockRoles(t *testing.T) {
 	_, fake := testServers(t, map[uint32]Role{5: Read, 7: Write, 8: None}, nil)
 	for _, c := range []struct {
@@ -200,7 +201,7 @@ func TestUnixRoles(t *testing.T) {
 	}
 }
 
-// A pattern without a row answers nobody.
+// A route without a row in the table of roles refuses every peer.
 func TestRouteWithoutRowIsRefused(t *testing.T) {
 	s, _ := testServers(t, nil, func(m *Mux) {
 		m.HandleFunc("GET /forgotten", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "secret") })
@@ -211,7 +212,7 @@ func TestRouteWithoutRowIsRefused(t *testing.T) {
 	}
 }
 
-// A peer that is refused all the time does not fill the log.
+// A peer that is refused again and again does not fill the log.
 func TestRefusalsHaveFewLines(t *testing.T) {
 	var l refusalLog
 	now, lines, unlogged := time.Now(), 0, 0

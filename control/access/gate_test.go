@@ -17,7 +17,7 @@ import (
 	"weft/control/limits"
 )
 
-// waitFor fails the test if ok does not come true.
+// waitFor fails the test if ok does not become true within testPatience.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
@@ -38,8 +38,8 @@ func rowOf(t *testing.T, source limits.Source, name string, holder limits.Holder
 	return found
 }
 
-// Idle connections to the metrics listener, from the address that Prometheus has, take
-// neither the metrics nor the API away.
+// Idle connections to the metrics listener, even from the address of Prometheus,
+// block neither the metrics nor the API.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	address := s.metrics.Addr().String()
@@ -50,7 +50,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 { // a header that never ends
-			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // fails once it was closed for another
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // fails if the gate has closed c for a newer connection
 		}
 	}
 	waitFor(t, "all are seen", func() bool {
@@ -73,8 +73,9 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// One peer whose connections all have requests holds half of a listener at most;
-// another peer is served meanwhile, and the first is told why it is not.
+// A peer with a request on each of its connections gets at most half of a listener's
+// connections. Another peer is served meanwhile. The refusal names the first peer and
+// the limit.
 func TestBusyPeerLeavesConnections(t *testing.T) {
 	release := make(chan struct{})
 	s, fake := testServers(t, map[uint32]Role{5: Read, 6: Read}, func(m *Mux) {
@@ -91,7 +92,8 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// The gate looks at whether a connection has a request, so let it have.
+		// The gate treats connections without a request differently, so wait until
+		// every connection has one.
 		waitFor(t, "each request is seen", func() bool {
 			gate.mu.Lock()
 			defer gate.mu.Unlock()
@@ -113,7 +115,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
 		t.Errorf("another peer: %d %s", status, text)
 	}
-	gate.mu.Lock() // room for a refusal: those before wait for their deadline
+	gate.mu.Lock() // room for one more refusal: earlier ones last until their deadline
 	gate.refusals -= maxRefusals
 	gate.mu.Unlock()
 	status, text := ask(t, dial(5), "GET", "/look", "")
@@ -128,14 +130,15 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// What connections hold is given back.
+// Close releases a connection's place, its peer's share and its refusal. A second
+// Close does nothing.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {
 		server, _ := socketPair(t)
 		c := g.admit(server, Peer{Role: Write, Share: fmt.Sprint("uid ", i%3)})
 		if c == nil {
-			continue // no room
+			continue // limit reached
 		}
 		if i%2 == 0 {
 			c.busy.Store(true)
@@ -160,8 +163,9 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 	}
 }
 
-// A listener whose process has no descriptors left serves the API from its reserve,
-// waits when that is spent, and goes on when there are descriptors again.
+// If the process has no file descriptor left, a listener serves the API from its
+// reserve. It waits while the reserve is empty and goes on when descriptors are free
+// again.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
 	reserve := NewReserve(1)
@@ -202,8 +206,8 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}
 }
 
-// A body that does not come, or does not end, holds nothing for long: the limits are
-// told in one line, and the memory is given back.
+// A body that does not arrive or does not end holds no memory for long. The refusal
+// names the limit in one line, and the memory is released.
 func TestBodies(t *testing.T) {
 	read := make(chan error, 1)
 	s, _ := testServers(t, nil, func(m *Mux) {
@@ -238,7 +242,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A deadline moves with the bytes: a drip is cut off, a large body that comes is not.
+// Received bytes extend the deadline: a body that drips in is cut off, a large body
+// that arrives steadily is not.
 func TestDeadlinesMoveWithBytes(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -251,8 +256,8 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 	}
 }
 
-// Of a thousand expensive requests of one peer, its share is at work at any time, the
-// others are answered as well, and another peer does not wait for them.
+// If one peer sends a thousand expensive requests, only its share of them runs at any
+// time. All are answered, and another peer does not wait for them.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
 	w := NewWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
@@ -299,7 +304,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // as privileged as before
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // the process still has the privileges for these limits
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 512, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +317,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	}
 }
 
-// Scrapers that do not read what they asked for have no other wait.
+// Scrapers that do not read their answers do not make other scrapers wait.
 func TestScrapersThatDoNotRead(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	work := NewWork("test")
@@ -323,14 +328,14 @@ func TestScrapersThatDoNotRead(t *testing.T) {
 		go h.ServeHTTP(stuckWriter{http.Header{}, stuck}, r)
 	}
 	for range 2 * maxWork {
-		<-stuck // each comes to write, whoever else is stuck there
+		<-stuck // every handler writes, however many are stuck in Write
 	}
 	if row := rowOf(t, s.LimitRows, "metrics_requests", limits.All()); row.Limit == 0 {
 		t.Error("no row")
 	}
 }
 
-// stuckWriter tells that it is written to, and never returns from it.
+// stuckWriter reports each call of Write on a channel and never returns from it.
 type stuckWriter struct {
 	header  http.Header
 	written chan struct{}
@@ -343,7 +348,8 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	select {}
 }
 
-// A handler that was given up and reads on takes nothing that nobody gives back.
+// A handler that still reads after its request was given up takes no memory from the
+// limit for bodies.
 func TestBodyReadAfterRelease(t *testing.T) {
 	b := NewBodies()
 	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))

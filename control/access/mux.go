@@ -63,7 +63,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 		peer := PeerOf(r.Context())
 		switch {
 		case !known:
-			refuse(w, http.StatusForbidden, fmt.Sprintf("%s %s: the request has no role", r.Method, r.URL.Path))
+			refuse(w, http.StatusForbidden, fmt.Sprintf("%s %s: the table of roles has no row for this route, so every request is refused", r.Method, r.URL.Path))
 		case peer.Role < route.Role:
 			if unlogged, ok := m.refuse.next(time.Now()); ok {
 				m.log.Warn("request refused", "who", peer.Name, "role", peer.Role, "method", r.Method,

@@ -51,11 +51,11 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 	defer s.mu.Unlock()
 	if n := s.readers[pattern]; reader > 0 && route.Readers > 0 && n >= route.Readers {
 		s.refused++
-		return nil, fmt.Errorf("%s: %d clients who may only look are served already, the most possible; end one, and try again", pattern, n)
+		return nil, fmt.Errorf("%s: %d read-only clients are served already, which is the limit; end one, and try again", pattern, n)
 	}
 	if n := s.routes[pattern]; route.Most > 0 && n >= route.Most {
 		s.refused++
-		return nil, fmt.Errorf("%s: %d clients are served already, the most possible; end one, and try again", pattern, n)
+		return nil, fmt.Errorf("%s: %d clients are served already, which is the limit; end one, and try again", pattern, n)
 	}
 	if has := s.peers[peer.Share]; has >= limit-s.count {
 		s.refused++

@@ -7,8 +7,8 @@ import (
 	"weft/control/limits"
 )
 
-// One peer has half of the streams at most, others find some, and what ends is given
-// back.
+// One peer gets at most half of the streams, so that other peers find some. A stream
+// that ends is released.
 func TestStreamsAreShared(t *testing.T) {
 	s := NewStreams()
 	var ends []func()
@@ -62,7 +62,8 @@ func TestStreamsAreShared(t *testing.T) {
 	}
 }
 
-// A route whose row has a number serves no more at once, whoever asks.
+// If a route's row has a limit, the route serves at most this number of requests at
+// once, for all peers together.
 func TestRouteServesSoMany(t *testing.T) {
 	s := NewStreams()
 	most := &Route{Most: 2}

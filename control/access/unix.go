@@ -72,7 +72,7 @@ func removeStale(path string) error {
 		return nil // bind reports the error
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("socket %s: is there and is no socket; remove it, or give another with --socket", path)
+		return fmt.Errorf("socket %s: the path exists and is not a socket; remove the file, or name another path with --socket", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

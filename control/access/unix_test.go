@@ -23,8 +23,8 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	if _, err := ListenUnix(path, noGroups()); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
-	l.(*unixListener).Listener.Close() // as a daemon that was killed leaves it
-	own := os.Getgid()                 // only root may give the socket to another group
+	l.(*unixListener).Listener.Close() // leave the socket file, like a killed daemon
+	own := os.Getgid()                 // only root may change the socket's group to one that is not its own
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode
@@ -44,7 +44,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ListenUnix(file, noGroups()); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := ListenUnix(file, noGroups()); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file in the place of the socket: %v", err)
 	}
 }
@@ -70,7 +70,8 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	}
 }
 
-// The directory of the socket is not found over a link that another user may have made.
+// Listen refuses a path to the socket's directory over a link that another user may
+// have made.
 func TestSocketOverLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

@@ -19,7 +19,7 @@ func testCounters(t *testing.T) *Region {
 	return c
 }
 
-// Credits equal a map of sums, whatever the rules, repeated ones included.
+// Credits give the same sums as a map, for any rules, repeated ones included.
 func TestCreditAgainstSums(t *testing.T) {
 	c := testCounters(t)
 	rng := rand.New(rand.NewSource(1))
@@ -54,7 +54,8 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// A credit in the middle of which control died is finished, once, by the next.
+// If control dies in the middle of a credit, the next control process finishes it
+// exactly once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})
@@ -65,7 +66,7 @@ func TestCreditInterrupted(t *testing.T) {
 	j.Entries[0] = journalEntry{Rule: 7, Packets: 11, Bytes: 1100, UsedNS: 6}
 	j.Entries[1] = journalEntry{Rule: 8, Packets: 11, Bytes: 1100, UsedNS: 6}
 	j.State.Store(1)
-	c.Rules[7] = Rule{Packets: 11, Bytes: 1100, UsedNS: 6} // so far it got
+	c.Rules[7] = Rule{Packets: 11, Bytes: 1100, UsedNS: 6} // the state at which control died
 
 	fd, err := unix.Dup(c.region.FD())
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 type launcher struct {
 	mu       sync.Mutex
 	started  []*enginetest.Engine
-	failures int // of the next calls of Spawn
+	failures int // number of next calls of Spawn that fail
 }
 
 func (l *launcher) Prepare(string, string, int) (*engine.Spare, error) { return nil, nil }
@@ -50,7 +50,7 @@ func (l *launcher) Connect(string) (Client, error) {
 	return nil, fs.ErrNotExist
 }
 
-// last is the engine started last, nil before any.
+// last returns the engine that was started last, or nil.
 func (l *launcher) last() *enginetest.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +65,7 @@ type noMonitors struct{}
 func (noMonitors) Count() int                                                  { return 0 }
 func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
-// rig is engines with what they call, without a daemon.
+// rig has engines with everything that they call, but no daemon.
 type rig struct {
 	t        *testing.T
 	change   sync.Mutex
@@ -139,7 +139,7 @@ func (r *rig) begin() {
 	r.done.Go(func() { r.engines.Supervise(ctx) })
 }
 
-// die ends all but the engine, as SIGKILL would.
+// die ends everything except the engine, like SIGKILL.
 func (r *rig) die() {
 	r.stop()
 	r.done.Wait()
@@ -152,7 +152,8 @@ func (r *rig) die() {
 
 func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] }
 
-// frame has the worker learn a megaflow for a frame that is dropped.
+// frame makes the worker install a megaflow for a frame that is dropped, and returns
+// the frame's key.
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
 	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
@@ -165,16 +166,16 @@ func (r *rig) frame() flowtable.Key {
 	return key
 }
 
-// knows tells whether the last engine's worker has a megaflow for key.
+// knows reports whether the last engine's worker has a megaflow for key.
 func (r *rig) knows(key flowtable.Key) (known bool) {
-	r.change.Lock() // no engine is being started
+	r.change.Lock() // no engine starts while this is held
 	defer r.change.Unlock()
 	r.worker().On(func() { _, known = r.worker().Lookup(&key) })
 	return known
 }
 
-// A dead engine is replaced, after as many attempts as it takes; the next one has the
-// megaflows, and the counts of the dead one stand.
+// A dead engine is replaced, after any number of failed attempts. The next engine has
+// its megaflows, and its counts stay.
 func TestDeadEngineIsReplaced(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()
@@ -197,7 +198,8 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// A living engine is taken over as it is: it forwards on, and its megaflows stay.
+// A running engine is taken over without a change: it keeps forwarding and keeps its
+// megaflows.
 func TestLivingEngineIsTakenOver(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()

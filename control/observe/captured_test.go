@@ -11,13 +11,13 @@ import (
 	"weft/packet"
 )
 
-// noNames are a switch without ports.
+// noNames is a switch without ports.
 type noNames struct{}
 
 func (noNames) PortByName(string) (uint32, bool) { return 0, false }
 func (noNames) PortName(uint32) (string, bool)   { return "", false }
 
-// udpKey is the key of an IPv4 UDP frame received on port 1.
+// udpKey returns the key of an IPv4 UDP frame received on port 1.
 func udpKey() flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = 1 << 32
@@ -29,7 +29,7 @@ func udpKey() flowtable.Key {
 	return k
 }
 
-// A frame is described by the fields it has, and no others.
+// The description of a frame has exactly the fields that the frame has.
 func TestFrameMatch(t *testing.T) {
 	udp := udpKey()
 	icmp, tagged := udp, udp
@@ -50,7 +50,7 @@ func TestFrameMatch(t *testing.T) {
 	}
 }
 
-// udpFrame is an IPv4 UDP frame of n bytes.
+// udpFrame returns an IPv4 UDP frame of n bytes.
 func udpFrame(n int) []byte {
 	f := make([]byte, n)
 	packet.Ethernet(f).SetDst(0x020000000002)
@@ -62,7 +62,7 @@ func udpFrame(n int) []byte {
 	return f
 }
 
-// Summaries survive malformed frames and frames that are there in part.
+// Malformed and truncated frames get a summary as well.
 func TestSummary(t *testing.T) {
 	whole := udpFrame(9000)
 	for n := range 300 {

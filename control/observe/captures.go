@@ -84,7 +84,7 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	index := slices.Index(c.sessions[:], nil)
 	if index < 0 {
 		c.refused.Add(1)
-		return nil, usererr.Errorf("there are %d captures and live traces already, the most possible; stop one first", len(c.sessions))
+		return nil, usererr.Errorf("%d captures and live traces run already, which is the limit; stop one first", len(c.sessions))
 	}
 	s := &Session{tap: tap, index: uint32(index), frames: make(chan datapath.Capture, captureBacklog)}
 	w, release := c.engine.Hold()

@@ -21,7 +21,7 @@ func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
 	return NewCaptures(e, slog.New(slog.DiscardHandler)), e, w
 }
 
-// A client that does not read loses frames, and is told how many.
+// A client that does not read loses frames and learns how many.
 func TestCaptureLoses(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -42,7 +42,7 @@ func TestCaptureLoses(t *testing.T) {
 	}
 }
 
-// A session goes on with the workers of the next engine.
+// A session continues with the workers of the next engine.
 func TestCaptureFollowsTheEngine(t *testing.T) {
 	c, e, before := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -82,8 +82,8 @@ func TestCapturesAreLimited(t *testing.T) {
 	}
 }
 
-// A turn is bounded: a client that ends its capture gets the lock between two turns,
-// however fast frames come.
+// The reader's turn is bounded: a client that ends its capture gets the lock between
+// two turns, however fast frames arrive.
 func TestCaptureTurnIsBounded(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
@@ -102,7 +102,8 @@ func TestCaptureTurnIsBounded(t *testing.T) {
 	}
 }
 
-// However often the last client ends and another begins, one goroutine reads the rings.
+// One goroutine reads the rings, however often the last client ends and another
+// begins.
 func TestOneReader(t *testing.T) {
 	c, e, _ := newTestCaptures(t)
 	events := NewConnectionEvents(e)
@@ -130,8 +131,8 @@ func TestOneReader(t *testing.T) {
 	}
 }
 
-// A capture whose client does not read holds so many bytes, and its further frames are
-// counted as lost.
+// If a client does not read, its capture buffers a bounded number of bytes. Further
+// frames are counted as lost.
 func TestCaptureBacklogIsBoundedInBytes(t *testing.T) {
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
 	frame := datapath.Capture{Data: make([]byte, 1<<16)}

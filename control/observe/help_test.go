@@ -13,8 +13,8 @@ import (
 	"weft/internal/shm"
 )
 
-// testEngine is an Engine whose single worker is the test: it shows frames by writing
-// the capture ring, and records the taps that it was sent.
+// testEngine is an Engine with a single worker, which the test plays: the test writes
+// frames to the capture ring. testEngine records the taps that it receives.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers
@@ -25,7 +25,7 @@ func (e *testEngine) Hold() (Workers, func()) {
 	return e.workers, e.mu.RUnlock
 }
 
-// replace makes other workers the present ones.
+// replace makes w the workers of the engine.
 func (e *testEngine) replace(w Workers) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,15 +63,14 @@ func (w *testWorkers) WaitApplied() error             { return nil }
 func (w *testWorkers) Shared() []*datapath.Shared     { return w.memory.Shared }
 func (w *testWorkers) Connections() *conntrack.Memory { return &w.memory.Connections }
 
-// tap is the kind of a tap that the workers have.
+// tap returns the kind of the workers' tap at index.
 func (w *testWorkers) tap(index uint32) datapath.TapKind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.taps[index]
 }
 
-// show writes a record to the worker's capture ring: a frame that was dropped, as tap 0
-// shows it.
+// show writes a record to the worker's capture ring: tap 0 has seen a dropped frame.
 func (w *testWorkers) show(t *testing.T) {
 	t.Helper()
 	msg := make([]byte, 104)

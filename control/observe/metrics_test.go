@@ -9,7 +9,7 @@ import (
 	"weft/conntrack"
 )
 
-// scrape is the text of the metrics, without the lines of help and type.
+// scrape returns the text of the metrics without HELP and TYPE lines.
 func scrape(n *Numbers) string {
 	w := httptest.NewRecorder()
 	MetricsHandler(func() *Numbers { return n }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -8,7 +8,7 @@ import (
 	"weft/openflow"
 )
 
-// A client that does not read is told how much it lost; the changes do not wait for it.
+// A client that does not read learns how much it lost. Changes do not wait for it.
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
@@ -48,7 +48,7 @@ func TestMonitorChooses(t *testing.T) {
 	}
 }
 
-// The first look tells a client of all ports, later ones of differences.
+// The first look reports all ports to a client, later ones report differences.
 func TestPortStates(t *testing.T) {
 	var p PortStates
 	var got []string

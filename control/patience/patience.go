@@ -65,7 +65,7 @@ func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
-		return nil, &TooLong{fmt.Sprintf("%d requests wait for an answer already, the most possible: %s", n, r.cause(name, 0))}
+		return nil, &TooLong{fmt.Sprintf("%d abandoned requests are still running, which is the limit; try again when they end: %s", n, r.cause(name, 0))}
 	}
 	type result struct {
 		value any

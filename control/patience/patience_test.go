@@ -12,7 +12,7 @@ import (
 
 func nothingWrong() string { return "" }
 
-// What a request returns is passed on, errors too.
+// Do returns the result and the error of the request.
 func TestDoPassesOn(t *testing.T) {
 	r := NewRequests(func() string { return "wrong, and in time all the same" })
 	sentinel := errors.New("sentinel")
@@ -22,7 +22,8 @@ func TestDoPassesOn(t *testing.T) {
 	}
 }
 
-// A request that waits is answered with what is wrong, and goes on by itself.
+// If a request takes too long, the client gets an error with the cause. The request
+// itself continues.
 func TestDoSaysWhatIsWrong(t *testing.T) {
 	r := NewRequests(func() string { return "worker 0 hangs" })
 	wait, ended := make(chan struct{}), make(chan struct{})
@@ -43,8 +44,8 @@ func TestDoSaysWhatIsWrong(t *testing.T) {
 	waitfor.True(t, "nothing goes on", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
 }
 
-// With nothing known to be wrong, a request waits as long as its kind and the others
-// under way may take.
+// If no cause of a delay is known, a request may take as long as its kind and the
+// other running requests allow.
 func TestOver(t *testing.T) {
 	var wrong atomic.Bool
 	r := NewRequests(func() string {
@@ -77,7 +78,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// At the limit of requests that go on nothing further is begun.
+// At the limit of abandoned requests, no new request begins.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong)
 	r.abandoned.Store(MaxAbandoned)

@@ -21,7 +21,7 @@ import (
 	"weft/openflow"
 )
 
-// noEngine is an Engine and its Client, which takes everything.
+// noEngine is an Engine and its Client. It accepts every call and does nothing.
 type noEngine struct{}
 
 func (e noEngine) Client() Client                          { return e }
@@ -30,13 +30,13 @@ func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
 func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
 func (noEngine) Forget(string) error                       { return nil }
 
-// noMonitors are nobody.
+// noMonitors drops every event.
 type noMonitors struct{}
 
 func (noMonitors) Count() int                                                  { return 0 }
 func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
-// newTestPorts makes ports over a pipeline with one worker; it returns them with the lock
+// newTestPorts makes ports over a pipeline with one worker. It also returns the lock
 // of changes.
 func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	t.Helper()
@@ -77,7 +77,7 @@ func newTestPorts(t *testing.T) (*Ports, *sync.Mutex) {
 	return ports, change
 }
 
-// vxlanPorts makes ports p1 to pn, which need no device.
+// vxlanPorts adds the ports p1 to pn, which need no device.
 func (ps *Ports) vxlanPorts(t *testing.T, n int) {
 	t.Helper()
 	for i := range n {

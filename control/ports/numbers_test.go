@@ -2,8 +2,8 @@ package ports
 
 import "testing"
 
-// A port that was deleted and added again has its number back, so that flows
-// that were added by its name mean it still; another name gets another number.
+// A port that is deleted and added again gets its old number, so that flows added by
+// its name still select it. Another name gets another number.
 func TestNumbersStayWithNames(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.vxlanPorts(t, 3)

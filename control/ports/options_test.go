@@ -9,7 +9,7 @@ import (
 	"weft/control/usererr"
 )
 
-// Every refusal names the word and what was expected.
+// Every refusal names the wrong word and the expected one.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
 		{"dev=x", "type=", "type=af_packet|af_xdp|tap|vhost-user|vxlan"},

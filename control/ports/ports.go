@@ -254,7 +254,7 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 		fresh = free
 	}
 	if fresh == 0 {
-		return 0, fmt.Errorf("there are %d ports already, the most possible; delete one first", port.MaxPorts-1)
+		return 0, fmt.Errorf("%d ports exist already, which is the limit; delete one first", port.MaxPorts-1)
 	}
 	return fresh, nil
 }

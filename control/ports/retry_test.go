@@ -8,7 +8,7 @@ import (
 	"weft/engine"
 )
 
-// retried is a driver that notes how it is attached.
+// retried is a driver that records how it is attached.
 type retried struct {
 	portDriver
 	resumed []bool
@@ -23,8 +23,8 @@ func (r *retried) open(*engine.Kept) error { return nil }
 
 func (r *retried) close() {}
 
-// A device that stayed open when its engine went is resumed where that one was: its
-// rings do not begin anew. One that was opened again has nothing to resume.
+// If a device stayed open when its engine died, the next engine resumes its rings at
+// their last state. A device that was opened again has no state to resume.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports, change := newTestPorts(t)
 	ports.vxlanPorts(t, 1)

@@ -6,8 +6,8 @@ import (
 	"weft/openflow"
 )
 
-// mac= of a tap is its device's address: a bridge behind it sends from others, unless
-// addresses= binds the port.
+// mac= of a tap sets the address of its device and binds nothing: a bridge behind the
+// tap sends from other addresses. Only addresses= binds the port.
 func TestMACOfATapBindsNothingAlone(t *testing.T) {
 	for _, c := range []struct {
 		kind, macs, addresses string

@@ -9,7 +9,7 @@ import (
 	"weft/internal/shm"
 )
 
-// The file of connections is removed by the start that reads it, whatever it holds.
+// The start that reads the file of connections removes it, whatever the file holds.
 func TestConnectionsAreLoadedOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)

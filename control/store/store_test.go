@@ -20,8 +20,8 @@ func openTestStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// What a change has saved is in the file when it returns: a copy of the file
-// taken then, as a process that is killed leaves it, has it all.
+// A saved change is in the file when the call returns: a copy of the file taken then,
+// like the file of a killed process, has every change.
 func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
@@ -42,7 +42,7 @@ func TestStateSurvivesKill(t *testing.T) {
 	if err := s.ChangeFlows(slices.Values([]Flow{{Slot: 3, Age: 2, Text: "ip actions=drop"}}), []uint32{5}); err != nil {
 		t.Fatal(err)
 	}
-	want.Flows = []Flow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // by age
+	want.Flows = []Flow{flows[0], {Slot: 3, Age: 2, Text: "ip actions=drop"}} // sorted by age
 
 	text, err := os.ReadFile(filepath.Join(dir, "state.db"))
 	if err != nil {
@@ -104,7 +104,7 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// A state file that is none is refused with what to do about it.
+// If a file is no state file, the error names what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
@@ -116,8 +116,8 @@ func TestStateFileThatIsNone(t *testing.T) {
 	}
 }
 
-// A state directory that another user could change is refused, and so is a path to it
-// over that user's link; directories above it are not private.
+// A state directory that another user can change is refused, and so is a path to it
+// over this user's link. Directories above it need not be private.
 func TestStateDirectoryIsOurs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkRefresh is what a change of the kernel's routes costs with so many
-// tunnels: one operation asks for the way to each of them anew.
+// BenchmarkRefresh measures a change of the kernel's routes with many tunnels. One
+// operation resolves every tunnel's route again.
 func BenchmarkRefresh(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) {

@@ -23,7 +23,8 @@ import (
 	"weft/port/porttest"
 )
 
-// The test binary is the engine too, with devices that hang as they are told to.
+// TestMain also runs the test binary as the engine, with devices that hang on
+// command.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 4 || os.Args[1] != "engine" {
 		os.Exit(m.Run())
@@ -39,8 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx is a queue that hangs as soon as its descriptor has a byte that says how:
-// b blocks in a system call, l loops.
+// hangingRx is a queue that hangs when its descriptor has a byte: b blocks in a
+// system call, l loops.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -54,7 +55,7 @@ func (q *hangingRx) Recv(b *packet.Batch) int {
 	case how[0] == 'b':
 		var p [2]int
 		_ = unix.Pipe(p[:])
-		_, _ = unix.Read(p[0], how[:]) // nobody ever writes
+		_, _ = unix.Read(p[0], how[:]) // blocks: nobody writes to the pipe
 	case how[0] == 'l':
 		for n := uint64(1); n != 0; n += 2 {
 		}
@@ -73,15 +74,15 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
 }
 
-// openStuck hangs the engine's server.
+// openStuck never returns, so the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
-// hanging is an engine whose one port hangs its worker on demand.
+// hanging is an engine whose only port hangs its worker on demand.
 type hanging struct {
 	t      *testing.T
 	client *engine.Client
 	engine Engine
-	hang   int // descriptor
+	hang   int // write end of the pipe that hangingRx reads
 	core   int
 }
 
@@ -129,7 +130,8 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
 }
 
-// watch is what Watch finds, ok false if the engine ended without it.
+// watch returns the hang that Watch finds. ok is false if the engine ended without
+// one.
 func (h *hanging) watch() (found Hang, ok bool) {
 	h.t.Helper()
 	type result struct {
@@ -150,7 +152,7 @@ func (h *hanging) watch() (found Hang, ok bool) {
 	return found, false
 }
 
-// tell returns once the worker has been told, and hangs.
+// tell makes the worker hang and returns once it does.
 func (h *hanging) tell(how string) {
 	h.t.Helper()
 	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
@@ -167,7 +169,8 @@ func (h *hanging) tell(how string) {
 	}
 }
 
-// want compares a hang of the worker with port 5 in hand.
+// want fails the test unless found is a hang of the worker with port 5 in hand, in
+// one of states.
 func (h *hanging) want(found Hang, states string) {
 	h.t.Helper()
 	text := found.Text(func(uint32) string { return "five" })
@@ -179,7 +182,7 @@ func (h *hanging) want(found Hang, states string) {
 	}
 }
 
-// A worker that is blocked in a system call for a queue is found, with that queue.
+// A worker that a queue blocks in a system call is found, together with the queue.
 func TestBlockedWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -187,8 +190,8 @@ func TestBlockedWorker(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A worker that loops is found by the time it runs. On a core that others use, too,
-// that takes longer.
+// A worker that loops is found by its CPU time. This takes longer on a core that
+// other threads use.
 func TestLoopingWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("l")
@@ -196,7 +199,7 @@ func TestLoopingWorker(t *testing.T) {
 	h.want(found, "R")
 }
 
-// A request that waits for a hung worker does not keep the engine from its end.
+// An engine with a hung worker can end although a request waits for the worker.
 func TestRequestOfHungEngineEnds(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -222,14 +225,14 @@ func TestRequestOfHungEngineEnds(t *testing.T) {
 	}
 }
 
-// A worker whose thread a debugger has stopped stands still.
+// A worker whose thread a debugger has stopped counts as hung.
 func TestStoppedThread(t *testing.T) {
 	h := newHanging(t, 50)
 	tid := int(h.engine.Workers[0].InHand.Thread)
 	stopped, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the tracer is this thread; it ends with the goroutine
+		runtime.LockOSThread() // the tracer is this thread, which ends with the goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -246,7 +249,7 @@ func TestStoppedThread(t *testing.T) {
 	}
 }
 
-// A server that does not answer is found, with the port that its request is about.
+// A server that does not answer is found, together with the port of its request.
 func TestHungServer(t *testing.T) {
 	h := newHanging(t, 50)
 	go func() {
@@ -258,10 +261,10 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// A worker that sleeps or polls is not hung, and neither is one that gets no core.
+// A worker that sleeps, polls or gets no core is not hung.
 func TestSoundWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "takes a core away with SCHED_FIFO")
-	h := newHanging(t, 600_000) // sleeps now and then
+	h := newHanging(t, 600_000) // a worker that sleeps at times
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
@@ -276,12 +279,12 @@ func TestSoundWorkers(t *testing.T) {
 	look(3 * time.Second)
 	release()
 	look(200 * time.Millisecond)
-	h.tell("b") // and it is found all the same afterwards
+	h.tell("b") // a later hang is still found
 	found, _ := h.watch()
 	h.want(found, "SD")
 }
 
-// hog takes a core away from all threads of the usual policy.
+// hog takes a core away from all threads of the default scheduling policy.
 func hog(t *testing.T, core int) (release func()) {
 	t.Helper()
 	began, stopped := make(chan error), make(chan struct{})

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Each step is a look: time, progress, what the kernel says, and the stand-still found.
+// Each step is a look at a thread: the time, its progress, its kernel state, and the
+// expected stand-still.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {
@@ -37,7 +38,7 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// A thread that the kernel knows no more does not hang.
+// A thread that has ended does not hang.
 func TestStandstillOfEndedThread(t *testing.T) {
 	var s standstill
 	for at := range uint64(3) {

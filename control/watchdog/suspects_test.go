@@ -8,7 +8,7 @@ import (
 	"weft/datapath"
 )
 
-// What the worker writes names who may be to blame.
+// The note that a worker writes about its work in hand names the suspects of a hang.
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
 	sending := func(port, queue, what uint64) uint64 { return what<<32 | queue<<16 | port }
@@ -29,7 +29,7 @@ func TestInHandNamesSuspects(t *testing.T) {
 	}
 }
 
-// blames is a memory of suspects over time. Ports from 10 on are foreign.
+// blames remembers suspects over a simulated time. Ports from 10 on are foreign.
 type blames struct {
 	*Suspects
 	now time.Time
@@ -49,7 +49,8 @@ func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
 
-// A guest pays, not the device of this machine's kernel that it exchanges frames with.
+// If a guest and a device of this machine's kernel are suspects together, the guest
+// is held.
 func TestTheForeignPortPays(t *testing.T) {
 	for _, c := range []struct{ suspects, want []uint32 }{
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
@@ -61,7 +62,7 @@ func TestTheForeignPortPays(t *testing.T) {
 	}
 }
 
-// A port that hangs engines by itself is held longer each time, and then for good.
+// A port that alone hangs engines is held longer each time, and finally for good.
 func TestHangsForGood(t *testing.T) {
 	b := newBlames()
 	for n := range HangsForGood - 1 {
@@ -86,8 +87,9 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// Two that are in hand together again and again are held, for a minute at most, and
-// come back: one of them is there by accident. One who hangs with several stays out.
+// Two ports that are always suspected together are held for at most a minute each
+// time, because one of them is innocent. A port that hangs with several others is
+// held for good.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
 	for range 20 {
@@ -114,7 +116,7 @@ func TestAccidentsAreNotForGood(t *testing.T) {
 	}
 }
 
-// Hangs of long ago do not count.
+// Old hangs do not count.
 func TestHangsAreForgotten(t *testing.T) {
 	b := newBlames()
 	for range 10 {

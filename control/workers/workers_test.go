@@ -24,10 +24,10 @@ func newMemory(t *testing.T, workers int) *engine.Memory {
 	return m
 }
 
-// command is an arbitrary one with an argument to know it by.
+// command returns a command of any type. Tests recognize it by arg.
 func command(arg uint32) []byte { return datapath.AppendCommand(nil, datapath.CmdRemove, arg, nil) }
 
-// take reads the arguments of all commands that worker i has been sent.
+// take reads the arguments of all commands sent to a worker.
 func take(c *shm.Consumer) (args []uint32) {
 	for msg := c.Next(); msg != nil; msg = c.Next() {
 		args = append(args, binary.LittleEndian.Uint32(msg[4:]))
@@ -36,7 +36,8 @@ func take(c *shm.Consumer) (args []uint32) {
 	return args
 }
 
-// Commands to all workers arrive in one order; WaitApplied waits for the last of them.
+// Commands to all workers arrive in one order. WaitApplied waits for the last of
+// them.
 func TestCommandsArriveInOrder(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -68,14 +69,14 @@ func TestCommandsArriveInOrder(t *testing.T) {
 	}
 }
 
-// A full ring of a dead engine holds nobody up.
+// A full command ring of a dead engine blocks nobody.
 func TestDeadEngineTakesNothing(t *testing.T) {
 	gone := make(chan struct{})
 	w := New(newMemory(t, 1), gone)
 	w.Broadcast(command(1))
 	ended := make(chan error, 1)
 	go func() {
-		for w.Push(0, command(2)) { // until the ring is full, and then until the engine dies
+		for w.Push(0, command(2)) { // fills the ring, then waits until the engine dies
 		}
 		ended <- w.WaitApplied()
 	}()
@@ -88,7 +89,7 @@ func TestDeadEngineTakesNothing(t *testing.T) {
 	}
 }
 
-// Statistics are of one use of a slot: other generations do not count.
+// Statistics belong to one generation of a slot: other generations do not count.
 func TestStatisticsAreOfAGeneration(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -102,7 +103,7 @@ func TestStatisticsAreOfAGeneration(t *testing.T) {
 	if g, same := w.Generation(3); g != 7 || !same {
 		t.Errorf("generation %d, the same %v", g, same)
 	}
-	m.Shared[1].Cache.Flows[3].Generation = 8 // removed there
+	m.Shared[1].Cache.Flows[3].Generation = 8 // the worker has removed the flow
 	if p, _, _ := w.Statistics(3, 7); p != 20 {
 		t.Errorf("half removed: %d packets", p)
 	}
