@@ -16,7 +16,8 @@ type Trace struct {
 	// Drop is the reason if nothing is sent. Some reasons, such as loop, mean that
 	// only a part is sent.
 	Drop string `json:"drop,omitempty"`
-	// Then has the rest of the path behind each ct action that names a table.
+	// Then has a Trace for each ct action that names a table. It is the path of the
+	// frame from that table on, after connection tracking.
 	Then []Trace `json:"then,omitempty"`
 }
 

@@ -25,7 +25,7 @@ const (
 // natSearch is the search for the current frame, with the time that a worker's
 // searches owe.
 type natSearch struct {
-	tries, most int
+	tries, most int    // number of tries so far, and its limit
 	asker       uint32 // holder of the new connection
 	own         int    // number of tries that met the asker's own connections
 	count       int    // number of used entries in holders
@@ -35,13 +35,14 @@ type natSearch struct {
 	charged     uint64 // number of charged tries since the start
 }
 
-// natHolder is a holder whose translations the search met.
+// natHolder counts the tried translations that are in use by connections of one holder
+// (holder.go).
 type natHolder struct {
 	holder  uint32
-	met     int
-	number  uint32 // one of its connections, not an established one if possible
-	replied bool
-	reply   probe // reply tuple of that connection
+	met     int    // number of tries that met its connections
+	number  uint32 // one of these connections, not an established one if possible
+	replied bool   // that connection is established
+	reply   probe  // reply tuple of that connection
 }
 
 // NATTries returns the number of charged tries that the worker's frames have made.

@@ -76,7 +76,9 @@ func (w *Worker) apply(msg []byte) bool {
 		return w.setMeter(arg, body)
 	case CmdHold:
 		w.holding = arg != 0
-		if !w.holding { // the start is over; a failure costs only latency, and other scheduling policies stay
+		if !w.holding {
+			// The start is over. ShortSlice ends only the scheduling policy of Urgent. An
+			// error costs only latency.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1

@@ -34,7 +34,7 @@ import (
 // serial, replaces it.
 type pair struct {
 	slot, generation     uint32 // slot and generation of the megaflow with the ct action
-	then, thenGeneration uint32 // the same of the megaflow behind tracking; without one, the first again
+	then, thenGeneration uint32 // the same of the megaflow after tracking; if there is none, equal to the first two
 	serial               uint32
 	to                   uint32 // port, if one output is all that follows tracking; else 0
 	tunnels              bool   // actions of then contain a tunnel
@@ -151,8 +151,8 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks the frames of set up among the connections of a zone, unless that
-// is done already, and returns the frames with a hint.
+// seekHints looks up the frames of set among the connections of a zone, except those
+// that were looked up before. It returns the frames of set that have a hint.
 func (w *Worker) seekHints(set uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, set, zone)
@@ -197,8 +197,9 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused takes the frames of a run that have a hint through tracking, and returns
-// them. slot is the run's megaflow, whose ct request has been read.
+// runFused tracks those frames of a run that have a usable hint, and returns the set of
+// them. The run is the live frames from first to end-1. slot is the run's megaflow,
+// whose ct request the caller has read.
 func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(first))
@@ -219,8 +220,8 @@ func (w *Worker) runFused(first, end int, slot uint32) (done uint32) {
 	return done
 }
 
-// follows takes frame i through tracking by its hint. It reports false if the frame
-// must take the plain way.
+// follows tracks frame i by its hint. It reports false if the frame must be looked up
+// without the hint. waiting is the set of earlier frames to be tracked without one.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false

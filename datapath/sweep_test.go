@@ -17,8 +17,9 @@ import (
 	"weft/port/porttest"
 )
 
-// Connections of one batch with different second megaflows each follow their own,
-// until that megaflow is removed.
+// Two connections have the same megaflow before tracking and different megaflows after
+// it. In one batch, each frame follows the second megaflow of its own connection. If
+// this megaflow is removed, the frame becomes an upcall.
 func TestPairsInOneBatch(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {
@@ -99,7 +100,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		r.turn()
 		r.inject(2, back)
 		r.turn()
-		for range 2 { // the first batch is fused; later batches are swept
+		for range 2 { // after the first batch, the queue seeks hints before it asks the flow cache
 			r.inject(1, out, out, out, out)
 			r.turn()
 		}
@@ -119,8 +120,8 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 	}
 }
 
-// The keys lead the tracker to the same connections as the frames do, whatever
-// headers precede the addresses and ports. Fragments are not sought.
+// seekLive finds the connection of each frame by the frame's key, whatever headers
+// precede the addresses and ports. It skips fragments.
 func TestSeekLive(t *testing.T) {
 	r := newRig(t, testSizes)
 	if err := r.w.setConnections(ctTable(t)); err != nil {

@@ -14,8 +14,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// checksumErrors returns the number of datagrams with a wrong checksum, in IPv4 and
-// IPv6, and of IP headers with errors that a guest's kernel has counted.
+// checksumErrors returns the number of errors that a guest's kernel has counted, in
+// IPv4 and IPv6: datagrams with a wrong checksum, and IP headers with errors. cat is
+// the command that prints a file of the guest.
 func checksumErrors(t *testing.T, g lab.Guest, cat ...string) (total int) {
 	t.Helper()
 	read := func(path string) string {
@@ -56,8 +57,9 @@ func TestOffloads(t *testing.T) {
 	offloads(t, newSite(t))
 }
 
-// The same works through a packet socket. Linux's device need not finish anything
-// before the wire, so large frames and unfinished checksums arrive as they are.
+// The overlay also works with an AF_PACKET uplink. Linux's vxlan device does not have
+// to segment frames or complete checksums before the wire. So large frames and
+// partial checksums arrive at the uplink.
 func TestOffloadsPacket(t *testing.T) {
 	s := newUnderlay(t)
 	s.peer.Run("ethtool", "-K", "u0", "tx", "on", "tso", "on", "gso", "on")
@@ -84,7 +86,7 @@ func offloads(t *testing.T, s *site) {
 	reach(t, plain, "fd00::1")
 	before := map[string]int{}
 	for _, g := range []*lab.Host{s.guest, s.remote, plain} {
-		before[g.Name] = checksumErrors(t, g, "cat") // errors of frames that bridges send while they start
+		before[g.Name] = checksumErrors(t, g, "cat") // errors so far: bridges send faulty frames while they start
 	}
 
 	flood(t, s.guest, s.remote, remoteIP)

@@ -29,7 +29,8 @@ func TestEveryBitDiffers(t *testing.T) {
 	}
 }
 
-// The same for the words that only some keys have.
+// An entry matches a key only if all bits also agree in the words that only some keys
+// have (exactMore).
 func TestEveryBitOfMoreDiffers(t *testing.T) {
 	c := &Cache{m: Memory{more: make([]exactMore, 1)}}
 	var of exactMore

@@ -31,8 +31,8 @@ func extractAll(a *packettest.Arena, data []byte, header int) (x extracted) {
 	return x
 }
 
-// checkExtract compares Extract with its twin. For a dropped frame it compares only
-// the reason.
+// checkExtract compares Extract with slowExtract, the simple implementation in
+// extract_twin_test.go. For a dropped frame it compares only the reason.
 func checkExtract(t *testing.T, a *packettest.Arena, data []byte, header int) {
 	t.Helper()
 	got, want := extractAll(a, data, header), slowExtract(data, 7)

@@ -16,8 +16,8 @@ type extracted struct {
 	flags  uint32
 }
 
-// slowExtract is Extract's slow twin: it reads one field after the other from the
-// contiguous frame.
+// slowExtract is a simple, slow implementation of Extract for comparison, its twin. It
+// reads one field after the other from the contiguous frame.
 func slowExtract(data []byte, inPort uint32) (x extracted) {
 	p := slowParser{data: data, x: &x}
 	x.key[WPort] = uint64(inPort) << 32

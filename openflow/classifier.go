@@ -57,8 +57,9 @@ type prefixLength struct {
 	field, length uint8
 }
 
-// stageOf returns the stage of a word: first the words that are constant for a port
-// or tunnel, then the Ethernet header, addresses, transport.
+// stageOf returns the stage of a subtable's search that compares a word. The first
+// stage has the words that are constant for a port or tunnel. The others have the
+// Ethernet header, the IP addresses and the transport header, in this order.
 func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:

@@ -144,7 +144,8 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses a value or a mask of a field. Errors quote whole.
+// parseScalar parses text, a value or a mask of a field. whole is the text that errors
+// quote.
 func parseScalar(f *field, text, whole string) (Value128, error) {
 	switch f.format {
 	case asEthernet:

@@ -12,14 +12,14 @@ import (
 type prefixField struct {
 	word  uint8
 	shift uint8 // offset in the word, for a field of one word
-	bits  uint8 // 128: the field takes word and the next one
+	bits  uint8 // size of the field; a field of 128 bits takes word and the next one
 	// steps are the numbers of bits that a look-up may use, rising. Fewer bits would
 	// often do, but each number of bits gives a different mask, and a sender that
 	// chooses addresses could then create many masks. The steps bound their number.
 	steps []uint8
 }
 
-// prefixFields are in the order of stages.
+// prefixFields are in the order in which the stages of a search compare them.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
@@ -34,10 +34,10 @@ var (
 	steps128 = []uint8{0, 16, 32, 48, 64, 128}
 )
 
-// stage returns the stage of the field's words.
+// stage returns the stage of a subtable's search that compares the field.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
-// value returns the field of f, aligned to the most significant bit of the result.
+// value returns the field's value in f, aligned to the most significant bit.
 func (p *prefixField) value(f *Flow) Value128 {
 	if p.bits == 128 {
 		return Value128{f[p.word], f[p.word+1]}
@@ -45,8 +45,8 @@ func (p *prefixField) value(f *Flow) Value128 {
 	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
-// mask returns the place of the first n bits of the field: hi in Flow[word], lo in
-// the next word.
+// mask returns the mask of the first n bits of the field: hi for Flow[word], lo for the
+// next word.
 func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	m := prefixMask(n)
 	if p.bits == 128 {

@@ -88,7 +88,7 @@ type TraceStep struct {
 	Rule   *Rule   // result of the look-up; nil: none
 	Action *Action // action to execute
 	Flow   Flow    // flow before the step
-	Note   string  // outcome that the step does not show otherwise
+	Note   string  // text of a note, or remark on a look-up; usually ""
 }
 
 // Translate runs key through the tables, starting with table 0.

@@ -20,7 +20,7 @@ import (
 // A front end shares the file descriptions of the call, kick and err eventfds with
 // the switch. These tests clear O_NONBLOCK, fill the counter, and add many waiters.
 
-// hostile makes every write to the event block.
+// hostile makes all further writes to the eventfd fd block: its counter is full.
 func hostile(t *testing.T, fd int) {
 	t.Helper()
 	blocking(t, fd)
@@ -29,7 +29,7 @@ func hostile(t *testing.T, fd int) {
 	}
 }
 
-// blocking clears O_NONBLOCK and the counter.
+// blocking clears O_NONBLOCK and sets the counter to 0.
 func blocking(t *testing.T, fd int) {
 	t.Helper()
 	relent(fd)
@@ -38,14 +38,15 @@ func blocking(t *testing.T, fd int) {
 	}
 }
 
-// relent empties the event, so that writers can continue.
+// relent sets O_NONBLOCK and sets the counter to 0, so that blocked writers continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	var b [8]byte
 	_, _ = unix.Read(fd, b[:])
 }
 
-// returns fails the test if call blocks, and then calls relent so that it can end.
+// returns runs call and fails the test if call blocks. It then calls relent, so that
+// call can end.
 func returns(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -201,7 +202,8 @@ func TestEventIsNoEvent(t *testing.T) {
 }
 
 // crowd starts many threads that wait for the event many times each, and returns a
-// function that ends them. The event never comes, but its signals visit every waiter.
+// function that ends them. The threads poll for errors only, so a signal wakes none of
+// them. But the kernel visits every waiter at each signal.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192

@@ -79,9 +79,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: at rest the count of lost frames is exact, although the switch
-// returns buffers before or after their frames arrive. Afterwards the other frames
-// continue.
+// TestLoadRests: Load.Rest returns the exact number of lost frames, even if the switch
+// returns some buffers before their frames have arrived, and others afterwards. The
+// frames that are not lost circulate again after each Rest.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
 		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})

@@ -15,51 +15,55 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// attack is one row: who attacks, how, and what bystanders may lose by it.
+// attack describes an attack: who attacks, how, and which effects are no fault.
+// Meanwhile the bystanders, two other guests, exchange frames through the switch.
 type attack struct {
 	name string
-	from string // front end, guest, peer or client of the API
+	from string // attacker: front end, guest, peer or client of the API
 	does string
-	// mayLose is what bystanders may lose; "": nothing.
+	// mayLose describes the frames that bystanders may lose; "": none.
 	mayLose string
-	// hears says that bystanders' frames may come to the attacker, within mayLose.
+	// hears is set if the attacker may receive bystanders' frames. mayLose says which.
 	hears bool
-	// memory is how much more than leastMemory a process may grow by, in bytes: what the
-	// attack fills has a limit of its own.
+	// memory is the number of bytes that a process may have in addition to leastMemory:
+	// the attack fills a store that has a limit of its own.
 	memory int64
-	// message says that the attack is shaped like a message or an attach: it is
-	// repeated a thousand times at least, where the time allows.
+	// message is set if the attack is one message or one attach. It is then repeated
+	// at least a thousand times, if the time allows it.
 	message bool
-	// unmended says that the switch does not hold against it yet: it is no test.
+	// unmended is set if the switch does not withstand the attack yet. The tests leave
+	// it out.
 	unmended bool
 	// uplink is the type of port of the uplink that the attack needs; "": af_xdp.
 	uplink string
-	// alone says that the attack is not part of a storm, because a control process that is killed forgets
-	// what it needs: a bystander's forged address floods, to the other bystander too.
+	// alone is set if a storm must leave the attack out. A storm kills the control
+	// process, which then forgets the learnt addresses. Frames with a bystander's
+	// forged address are then flooded, also to the other bystander.
 	alone bool
-	// kills says that the engine may be replaced because of it.
+	// kills is set if the attack may end the engine, so that it is replaced.
 	kills bool
-	// setup prepares a play, outside of the measurement.
+	// setup prepares a play before the measurement.
 	setup func(p *play) error
-	// once is one go. It is repeated until the time is over.
+	// once plays the attack once. It is repeated until the time is over.
 	once func(p *play) error
-	// check looks afterwards for what the bystanders' stream does not show.
+	// check returns an error for harm that the bystanders' stream does not show. It is
+	// called after the attack.
 	check func(p *play) error
 }
 
-// play is an attack that is being played.
+// play is an attack in progress.
 type play struct {
 	*attack
 	site    *site
-	name    string // of its ports: a prefix
+	name    string // prefix of the names of its ports
 	rng     *rand.Rand
 	until   time.Time
-	wrong   atomic.Int64 // frames of the bystanders' that came to the attacker
+	wrong   atomic.Int64 // bystanders' frames that the attacker received
 	repeats int
-	notes   string // of the check, for the row
+	notes   string // remarks of check for the row
 
 	mu   sync.Mutex
-	undo []func() // by teardown, the latest first
+	undo []func() // functions for teardown, which calls the last one first
 	vars map[string]any
 }
 
@@ -68,7 +72,7 @@ func newPlay(s *site, a *attack, seed uint64) *play {
 	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
-// later has f called at the play's end, the latest first.
+// later registers f for teardown, which calls the last registered function first.
 func (p *play) later(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,11 +89,11 @@ func (p *play) teardown() {
 	}
 }
 
-// over tells whether the time is over.
+// over reports whether the time of the play is over.
 func (p *play) over() bool { return !time.Now().Before(p.until) }
 
-// port adds a vhost-user port to attack through, and the flow that is given without its
-// in_port (""; none). Both go with the play.
+// port adds a vhost-user port for the attacker, and a flow for frames from this port
+// (flow is given without in_port; "": none). teardown deletes both.
 func (p *play) port(suffix, flow string, options ...string) (socket string, err error) {
 	name := p.name + suffix
 	socket = p.site.socket(name)
@@ -110,7 +114,8 @@ func (p *play) addPort(name string, options ...string) error {
 	return nil
 }
 
-// delPort deletes a port, also while the switch is just being killed.
+// delPort deletes a port. It repeats the request until the switch answers, because a
+// storm may be killing the switch.
 func (s *site) delPort(name string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		err := s.client.DelPort(name)
@@ -121,7 +126,7 @@ func (s *site) delPort(name string) {
 	}
 }
 
-// flow adds a flow of the play's own.
+// flow adds a flow, which teardown deletes.
 func (p *play) flow(text string) error {
 	cookie := p.cookie()
 	if _, _, code := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text); code != 0 {
@@ -145,8 +150,8 @@ func (s *site) number(name string) (n int) {
 	return n
 }
 
-// guest attaches a guest to a socket of the play's. It is detached with the play, or by
-// its close.
+// guest attaches a guest to the socket of one of the play's ports. The caller closes
+// it.
 func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	if o.Num == 0 {
 		o.Num = 64
@@ -172,7 +177,8 @@ func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	return &guest{Guest: g, front: f, play: p}, nil
 }
 
-// guest is an attacker's: what comes to it is looked at for bystanders' frames.
+// guest is a guest of the attacker. It counts the bystanders' frames that it receives
+// in play.wrong.
 type guest struct {
 	*vhosttest.Guest
 	front  *vhosttest.FrontEnd
@@ -189,7 +195,7 @@ func (g *guest) close() {
 	}
 }
 
-// drain takes all that has come and returns the number of frames.
+// drain receives all frames that have arrived, and returns their number.
 func (g *guest) drain() (n int) {
 	for _, q := range g.Rx {
 		for {
@@ -207,8 +213,8 @@ func (g *guest) drain() (n int) {
 	return n
 }
 
-// send transmits a frame on the first queue, once there is room; false if there is
-// none for a while: the device is stopped or slow.
+// send transmits a frame on the first queue as soon as there is room. It reports false
+// if there is no room for 50 ms: the device is stopped or slow.
 func (g *guest) send(frame []byte) bool { return g.sendHeaded([12]byte{}, frame) }
 
 func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
@@ -222,13 +228,14 @@ func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// flush publishes what was sent.
+// flush publishes the sent frames, and receives those that have arrived.
 func (g *guest) flush() {
 	g.Tx[0].Publish()
 	g.drain()
 }
 
-// echo sends a frame and waits until something comes back: the device runs.
+// echo sends a frame and waits until a frame comes back, which shows that the device
+// runs.
 func (g *guest) echo() error {
 	g.send(make([]byte, 64))
 	g.Tx[0].Publish()
@@ -240,8 +247,8 @@ func (g *guest) echo() error {
 	return nil
 }
 
-// gone waits until the switch has closed the connection; false if it does not for the
-// time given.
+// gone waits until the switch has closed the connection. It reports false if this takes
+// longer than limit.
 func (g *guest) gone(limit time.Duration) bool {
 	_ = g.front.Conn.SetReadDeadline(time.Now().Add(limit))
 	var b [64]byte
@@ -253,7 +260,7 @@ func (g *guest) gone(limit time.Duration) bool {
 	}
 }
 
-// table is the payload of SET_MEM_TABLE.
+// table returns the payload of SET_MEM_TABLE for the regions.
 func table(regions ...vhost.RegionSpec) []byte {
 	b := vhosttest.Pair(len(regions), 0)
 	for _, r := range regions {
@@ -262,7 +269,7 @@ func table(regions ...vhost.RegionSpec) []byte {
 	return b
 }
 
-// ether is a frame of n bytes between two addresses.
+// ether returns an Ethernet frame of n bytes with the EtherType kind.
 func ether(dst, src [6]byte, kind uint16, n int) []byte {
 	f := make([]byte, n)
 	copy(f, dst[:])

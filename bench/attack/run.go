@@ -8,7 +8,7 @@ import (
 	"weft/api"
 )
 
-// row is what one attack cost.
+// row has the measurements of one attack.
 type row struct {
 	Name    string  `json:"name"`
 	From    string  `json:"from"`
@@ -16,21 +16,21 @@ type row struct {
 	Seconds float64 `json:"seconds"`
 	Repeats int     `json:"repeats"`
 
-	PauseMS   float64 `json:"pause_ms"`   // longest of the bystanders' stream
-	MachineMS float64 `json:"machine_ms"` // longest that the bare machine shows meanwhile
-	APIMS     float64 `json:"api_ms"`     // slowest answer
-	Answers   int     `json:"answers"`    // of the API
-	AttachMS  float64 `json:"attach_ms"`  // longest that another guest took to attach and echo a frame
+	PauseMS   float64 `json:"pause_ms"`   // longest pause of the bystanders' stream of frames
+	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on the same machine meanwhile
+	APIMS     float64 `json:"api_ms"`     // slowest answer of the API
+	Answers   int     `json:"answers"`    // number of answers of the API
+	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
 
-	Received uint64            `json:"received"` // frames of the bystanders
+	Received uint64            `json:"received"` // frames that the bystanders received
 	Lost     int64             `json:"lost"`
-	Counted  uint64            `json:"counted"` // of them, by the switch
+	Counted  uint64            `json:"counted"` // bystanders' frames that the switch counted as dropped
 	Drops    map[string]uint64 `json:"drops,omitempty"`
-	Again    uint64            `json:"again"` // came twice, after an engine was replaced
-	Bad      int               `json:"bad"`   // not what was sent, or misused buffers
-	Wrong    int64             `json:"wrong"` // came to the attacker
+	Again    uint64            `json:"again"` // frames received twice, after an engine was replaced
+	Bad      int               `json:"bad"`   // frames that differ from the sent ones, and misused buffers
+	Wrong    int64             `json:"wrong"` // bystanders' frames that the attacker received
 
-	Control [2]usage `json:"control"` // before and after
+	Control [2]usage `json:"control"` // use by the control process before and after
 	Engine  [2]usage `json:"engine"`
 	Engines uint64   `json:"engines_replaced"`
 
@@ -38,34 +38,37 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits are what a row is judged by.
+// limits are the longest times that are no fault of a row.
 type limits struct {
-	pause, answer time.Duration // pause: on top of what the machine shows
+	pause, answer time.Duration // pause: in addition to row.MachineMS
 }
 
-// Limits of the promise, and of tests, in which time is only a safety net.
+// promised are the times that the switch promises. safetyNet are the limits in tests:
+// a test's machine may be busy, so only a hang is a fault.
 var (
 	promised  = limits{50 * time.Millisecond, time.Second}
 	safetyNet = limits{15 * time.Second, 15 * time.Second}
 )
 
-// leastMemory is how much a process may grow by in an attack without a fault, in
-// bytes: its heap may double before it is collected.
+// leastMemory is the number of bytes that a process may have after an attack, in
+// addition to twice the bytes before: a heap may double before it is collected.
 const leastMemory = 256 << 20
 
-// leastRepeats is how often an attack that is shaped like a message is repeated.
+// leastRepeats is the least number of repeats of an attack that is one message or one
+// attach.
 const leastRepeats = 1000
 
-// runConfig is how long and how often an attack is played.
+// runConfig is the length of an attack and the limits of its row.
 type runConfig struct {
 	seconds float64
-	repeats int           // at least, of attacks that are shaped like a message
-	longest time.Duration // for repeats
+	repeats int           // least number of repeats, if attack.message is set
+	longest time.Duration // longest time for these repeats
 	limits  limits
 	seed    uint64
 }
 
-// run plays an attack and measures. An error is one of the program's own.
+// run plays an attack and returns its row. An error is a failure of this program;
+// faults of the switch are in the row.
 func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r = row{Name: a.name, From: a.from, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
@@ -113,7 +116,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	return r, nil
 }
 
-// repeat plays the attack until its time is over.
+// repeat plays the attack until its time is over. An attack with message set is played
+// at least c.repeats times, if c.longest allows it.
 func (p *play) repeat(c runConfig) error {
 	end := time.Now().Add(c.longest)
 	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
@@ -125,10 +129,10 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is how much longer than its time a play may take.
+// hangs is the time by which a play may exceed its end.
 const hangs = 2 * patience
 
-// bounded has f come to its end, or says that it hangs.
+// bounded calls f and returns its error, or an error that says that f hangs.
 func (p *play) bounded(f func() error) error {
 	done := make(chan error, 1)
 	begin := time.Now()
@@ -145,8 +149,8 @@ func (p *play) bounded(f func() error) error {
 	}
 }
 
-// settle counts what came of the bystanders' frames and waits until the processes have
-// freed what they hold for an attacker that is gone.
+// settle counts the bystanders' frames. It waits until the processes have freed what
+// they held for the attacker, which is gone.
 func (s *site) settle(r *row, p *play, before api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.Longest())
@@ -192,11 +196,12 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is how many more descriptors a process may have open by chance:
-// connections of this program's own clients.
+// spareDescriptors is the number of descriptors by which a process may exceed the
+// number before the attack: connections of this program's own clients.
 const spareDescriptors = 4
 
-// leaks tells whether a process holds more than before; its memory may grow by more.
+// leaks reports whether a process holds more than before the attack. more is the
+// number of bytes that it may hold in addition to the limit of all attacks.
 func (r *row) leaks(more int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+more {
@@ -239,7 +244,7 @@ func (r *row) judge(a *attack, c runConfig) {
 	}
 }
 
-// verdict is one line of what is wrong, "holds" if nothing is.
+// verdict returns the faults in one line, or "holds" without faults, and the notes.
 func (r *row) verdict() string {
 	if len(r.Faults) == 0 {
 		return strings.TrimSpace("holds " + r.Notes)

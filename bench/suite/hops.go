@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Where the time of one datagram goes. The job is that of the recordings in
-// bench/hops: a UDP datagram of 1,400 bytes is tracked, translated (NAT), filtered,
-// put into VXLAN and sent. Linux sends from a socket of the host to its vxlan device;
-// the time is that of the whole sendto, and perf's shares split it. Weft starts at
-// the tap; its parts are the stages of the worker's pass by its own clock, and the
-// time before the tap is the guest's. Both send into a veth.
+// These experiments divide the time of one datagram into parts. The job is that of the
+// recordings in bench/hops: a UDP datagram of 1,400 bytes is tracked, translated (NAT),
+// filtered, put into VXLAN and sent to a veth. For Linux, a socket of the host sends to
+// the kernel's vxlan device. Its time is that of the whole sendto call, and perf's
+// profile divides it. For Weft, a guest sends through a tap. Its parts are the stages
+// of the worker's pass, measured with the worker's clock. The time before the tap
+// belongs to the guest.
 
 // hopsSize is the payload of the datagrams in bytes.
 const hopsSize = 1400
@@ -63,8 +64,8 @@ const (
 	hopsSingles             = 40     // frames sent one by one in a run
 )
 
-// hopsFlows do what the recordings' host did: connection tracking, NAT, and a filter
-// by state.
+// hopsFlows are flows for the same job as in the recordings: connection tracking, NAT,
+// and a filter by connection state.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -135,8 +136,8 @@ func addressHops(dev, netns string) error {
 }
 
 // traceHops makes the guest send while a live trace records the times of the stages.
-// For frames in a row, the time comes from the worker without a trace, because a
-// trace reads the clock at every stage; the trace gives the parts.
+// A trace slows the worker, because it reads the clock at every stage. So for frames
+// in a row, a run without a trace gives the time, and the trace gives only the parts.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"weft/control/limits"
 )
 
-// MaxStreams bounds the answers that last as long as the client listens: monitors,
-// captures, live traces and dumps of connections. Each has a backlog. Further ones
-// are refused. A peer may hold at most as many as are free, and peers that only read
-// leave writersReserve free.
+// MaxStreams is the largest number of streams in progress. A stream is an answer that
+// lasts as long as the client listens: a monitor, a capture, a live trace or a dump of
+// connections. Each stream has a backlog. A further stream is refused if its peer has
+// as many streams as are free. Peers that only read leave writersReserve streams free.
 const MaxStreams = 64
 
 // Streams counts the streams in progress, by peer and route.

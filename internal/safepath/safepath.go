@@ -1,10 +1,11 @@
 // Package safepath opens directories and files by paths that less privileged users may
-// have a hand in: weftd runs as root, and a symbolic link in a directory of theirs would
-// have it write where they cannot.
+// change. weftd runs as root, so a symbolic link of such a user could redirect its
+// writes to a place where the user may not write.
 //
-// A directory is trusted if it belongs to root or to the user of this process, and
-// nobody but they and group 0 may write to it. A link is followed in a trusted directory, and in one
-// with the sticky bit, as /tmp, if the link itself belongs to root or to this user.
+// A directory is trusted if it belongs to root or to the user of this process, and only
+// these two and group 0 may write to it. Links in a trusted directory are followed. If
+// a directory of root or of this user has the sticky bit, such as /tmp, a link in it is
+// followed if the link itself belongs to root or to this user.
 package safepath
 
 import (
@@ -17,38 +18,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks bounds the links of a path, as the kernel does.
+// maxLinks is the largest number of links in a path. The kernel has the same limit.
 const maxLinks = 40
 
-// A LinkError is a link that another user may have made.
+// A LinkError reports a link that is not followed: another user may have made it.
 type LinkError struct{ Link, Dir string }
 
 func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a symbolic link, and others than root may change %s: it is not followed", e.Link, e.Dir)
 }
 
-// trusted tells whether only root and this user may change the entries of a directory.
+// trusted reports whether only root, group 0 and this user may change the entries of a
+// directory.
 func trusted(st *unix.Stat_t) bool {
 	return ours(st) && st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || st.Gid == 0)
 }
 
 func ours(st *unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }
 
-// mayFollow tells whether a link in a directory is followed.
+// mayFollow reports whether the walk may follow a link in directory dir.
 func mayFollow(dir, link *unix.Stat_t) bool {
 	return trusted(dir) || ours(dir) && dir.Mode&unix.S_ISVTX != 0 && ours(link)
 }
 
-// walk is a path on its way from the root.
+// walk is the state of following a path from the root directory.
 type walk struct {
-	fd    int // of the directory reached, O_PATH
-	name  string
-	links int
+	fd    int    // O_PATH descriptor of the present directory
+	name  string // path of the present directory
+	links int    // number of links followed
 }
 
-// Dir opens a directory. With mode not 0 it makes what is missing: the directory with
-// mode, those above it with 0755, so that what others share stays reachable. The caller
-// closes the file. Errors are a *LinkError, or those of the system calls.
+// Dir opens a directory. If mode is not 0, it makes the missing directories: the last
+// one with mode, and those above it with 0755, so that other users can pass through
+// them. The caller closes the file. The error is a *LinkError or that of a system call.
 func Dir(path string, mode uint32) (*os.File, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -69,8 +71,8 @@ func Dir(path string, mode uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// enter makes name, an entry of the present directory that is no link, the present
-// directory.
+// enter opens the directory name in the present directory, and makes it the present
+// directory. It fails if name is a link.
 func (w *walk) enter(name string) error {
 	fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +85,9 @@ func (w *walk) enter(name string) error {
 	return nil
 }
 
-// follow enters the names one after the other, and follows links as far as they may be.
+// follow enters the directories of a path, whose names are given in order. It follows
+// a link if mayFollow allows it, and otherwise returns a *LinkError. If mode is not 0,
+// it makes missing directories, as Dir says.
 func (w *walk) follow(names []string, mode uint32) error {
 	for len(names) > 0 {
 		name := names[0]
@@ -129,7 +133,8 @@ func (w *walk) follow(names []string, mode uint32) error {
 	return nil
 }
 
-// linkAt is where the entry name of the present directory leads; "": it is no link.
+// linkAt returns the target of the link name in the present directory, or "" if name is
+// no link. It returns a *LinkError if mayFollow does not allow the link.
 func (w *walk) linkAt(name string) (target string, err error) {
 	var dir, st unix.Stat_t
 	if err := unix.Fstatat(w.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -152,8 +157,8 @@ func (w *walk) linkAt(name string) (target string, err error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// Private opens a directory of this process's own, as Dir does, and refuses one that
-// anybody else may change.
+// Private opens a directory for this process only. It makes missing directories as Dir
+// does, and refuses a directory that other users may change.
 func Private(path string) (*os.File, error) {
 	f, err := Dir(path, 0o700)
 	if err != nil {
@@ -171,12 +176,12 @@ func Private(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenFile opens a file as os.OpenFile does, unless its last name, or one before it, is
-// a link that another user may have made.
+// OpenFile opens a file as os.OpenFile does. It returns an error if the file, or a
+// directory of its path, is a link that another user may have made.
 func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	dir, err := Dir(filepath.Dir(path), 0)
 	if errors.Is(err, unix.ENOENT) {
-		err = &os.PathError{Op: "open", Path: path, Err: unix.ENOENT} // as os.OpenFile has it
+		err = &os.PathError{Op: "open", Path: path, Err: unix.ENOENT} // same error as os.OpenFile's
 	}
 	if err != nil {
 		return nil, err
@@ -187,7 +192,7 @@ func OpenFile(path string, flags int, mode uint32) (*os.File, error) {
 	if err != nil && err != unix.ENOENT {
 		return nil, err
 	}
-	if target == "" { // or none: it is made, or appears as a link only now
+	if target == "" { // no link, or no file: a link that appears only now is refused
 		flags |= unix.O_NOFOLLOW
 	}
 	fd, err := unix.Openat(w.fd, filepath.Base(path), flags|unix.O_CLOEXEC, mode)
