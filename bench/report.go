@@ -33,7 +33,7 @@ type Machine struct {
 }
 
 // Row is one experiment: a sample of each peer. Each run has regimes, in nanoseconds
-// (see Regime), before and after it, and second figures.
+// (see Regime), before and after it, and secondary figures.
 type Row struct {
 	Name     string                      `json:"name"` // family/variant
 	Unit     string                      `json:"unit"`
@@ -46,11 +46,11 @@ type Row struct {
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps matches the names of second figures that form a histogram: the number of gaps
+// Gaps matches the names of secondary figures that form a histogram: the number of gaps
 // a second below so many ns, and not below the next smaller number.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
-// Extra is a second figure of a peer's runs, such as a percentile or seconds of CPU.
+// Extra is a secondary figure of a peer's runs, such as a percentile or seconds of CPU.
 type Extra struct {
 	Unit    string `json:"unit"`
 	Samples Sample `json:"samples"`

@@ -135,7 +135,7 @@ func flagsOf(plain *Tuple, reply *probe) (flags uint16) {
 	return flags
 }
 
-// reversed returns the probe of answers to want.
+// reversed returns the probe for replies to frames with tuple want.
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()

@@ -4,8 +4,9 @@ package conntrack
 // and takes long if most translations are in use. Three bounds apply. The queue that
 // sent the frame is charged for the tries beyond the first few (NATTries,
 // datapath/fair.go). A worker spends only a part of its time on searches. If no
-// translation is free, the holder with the most of the tried translations loses one,
-// unless the asking holder has about as many.
+// translation is free, a holder loses a connection: the holder whose connections use most
+// of the tried translations. No holder loses one if the holder of the new connection
+// uses about as many itself.
 
 const (
 	// freeNATTries is the number of tries of a frame that are not charged.
@@ -17,15 +18,15 @@ const (
 	// more than maxNATDebtNS, a frame gets only the free tries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders bounds the holders that the search of one frame tells apart. Tries
-	// that meet a further holder are not counted for it.
+	// natHolders bounds the holders whose translations one search counts. The search
+	// does not count tries that meet further holders.
 	natHolders = 8
 )
 
-// natSearch is the search for the current frame, with the time that a worker's
-// searches owe.
+// natSearch is the search for the current frame, and the time debt of all searches of
+// a worker.
 type natSearch struct {
-	tries, most int    // number of tries so far, and its limit
+	tries, most int    // number of tries made, and their limit
 	asker       uint32 // holder of the new connection
 	own         int    // number of tries that met the asker's own connections
 	count       int    // number of used entries in holders
@@ -39,10 +40,10 @@ type natSearch struct {
 // (holder.go).
 type natHolder struct {
 	holder  uint32
-	met     int    // number of tries that met its connections
-	number  uint32 // one of these connections, not an established one if possible
-	replied bool   // that connection is established
-	reply   probe  // reply tuple of that connection
+	met     int    // number of tried translations that its connections use
+	number  uint32 // the connection to evict: one of the holder's, not an established one if possible
+	replied bool   // the connection to evict is established
+	reply   probe  // reply tuple of the connection to evict
 }
 
 // NATTries returns the number of charged tries that the worker's frames have made.
@@ -89,8 +90,9 @@ func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	}
 }
 
-// heaviestOther returns the holder with the most of the tried translations, or nil if
-// the asker has about as many.
+// heaviestOther returns the holder whose connections use most of the tried
+// translations. It returns nil unless that holder uses at least two more than the holder
+// of the new connection.
 func (s *natSearch) heaviestOther() *natHolder {
 	var heaviest *natHolder
 	for i := range s.holders[:s.count] {
@@ -104,8 +106,8 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of the holder with the most of the tried
-// translations and returns its reply tuple. ok is false if there is no such holder.
+// evictForTranslation evicts a connection of the holder that heaviestOther returns, and
+// returns the connection's reply tuple. ok is false if there is no such holder.
 // The caller holds the table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()

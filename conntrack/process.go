@@ -249,8 +249,8 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 }
 
 // trackAgain tracks a frame that was tracked in the same zone before and that may be
-// translated by now. Its connection is known and its state is up to date. It reports
-// false if the frame now belongs, or must belong, to another connection.
+// translated by now. m names the frame's connection. trackAgain reports false if the
+// frame now belongs, or must belong, to another connection.
 func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Meta, req *Request, now uint64) bool {
 	t := tr.Table
 	n := m.Ref.Number
@@ -266,9 +266,10 @@ func (tr *Tracker) trackAgain(b *packet.Batch, f *packet.Frame, p *probe, m *Met
 	return tr.apply(b, f, p, n, m.Ref.Generation, m, req, now)
 }
 
-// carries reports whether a frame that was tracked with result m still has the tuple of
-// connection n: its own of that direction, or the translated one if m says that the
-// frame was translated. It does not after another action has set an address or a port.
+// carries reports whether a frame that was tracked with result m still has a tuple of
+// connection n in direction m.Dir. This is the translated tuple if m says that the frame
+// was translated, and the untranslated tuple otherwise. The frame has another tuple
+// after an action has set an address or a port.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.is(n, p)

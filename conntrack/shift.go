@@ -29,7 +29,7 @@ type shift struct {
 	port   uint16 // port in the rewritten announcement
 	was    uint8  // length of the announcement as sent
 	is     uint8  // length of the announcement as passed on; 0: there is no announcement
-	seen   uint8  // 1: next and acked are known
+	seen   uint8  // 1: next and acked are valid
 	_      [3]byte
 }
 
@@ -71,8 +71,9 @@ func (s *shift) origin(v, within uint32) uint32 {
 // so that the sender repeats it.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018). A block that covers only a part
-// of the announcement does not cover it.
+// sacked converts an edge of a SACK block (RFC 2018) from numbers as passed on to numbers
+// as sent. right selects the right edge. If the block covers only a part of the rewritten
+// announcement, the result covers nothing of the announcement.
 func (s *shift) sacked(right bool, edge uint32) uint32 {
 	if right {
 		return s.origin(edge, s.pos)

@@ -93,7 +93,7 @@ type sight struct {
 	maxLen  uint32
 }
 
-// taps is the state of a worker's taps. Worker owns.
+// taps is the state of a worker's taps. The worker owns it.
 type taps struct {
 	on      bool // some tap is set
 	tracing bool // some tap is of kind TapTrace

@@ -15,7 +15,7 @@ const (
 	heldSweepNS = 100_000_000
 )
 
-// heldPool is the list of free slots and the counts of held frames. Worker owns.
+// heldPool is the list of free slots and the counts of held frames. The worker owns it.
 type heldPool struct {
 	free       []uint32
 	bySender   [conntrack.MaxSenders]uint16

@@ -9,7 +9,7 @@ import (
 // exceeds it.
 const maxQueues = 1024
 
-// rxQueue is one receive queue. Worker owns.
+// rxQueue is one receive queue. The worker owns it.
 type rxQueue struct {
 	rx     port.Rx
 	port   uint32
@@ -21,13 +21,13 @@ type rxQueue struct {
 	ready  bool   // frames may wait, see findReady; false once Recv has returned none
 	tunnel bool   // the port is an uplink: its frames are decapsulated
 	most   uint8  // number of frames that a visit takes while others have frames, see limitVisit; 0: a batch
-	debtNS uint64 // debt for expensive frames, see fair.go
-	nextNS uint64 // clock of the next visit, see gather.go
+	debtNS uint64 // time that the queue owes for expensive frames, see fair.go
+	nextNS uint64 // time of the next visit, see gather.go
 	fuses  bool   // frames are first sought among the connections of zone, see fuse.go
 	zone   uint16
 	keeper port.Keeper // rx, if it may keep a batch, see kept.go; else nil
 	kept   keptBatch
-	lateNS uint64    // clock until which lent buffers may be released late; 0: release at once
+	lateNS uint64    // time until which the release of lent buffers may be postponed; 0: no postponement
 	agreed agreement // agreement of the last frames found by hints, see fuse.go
 }
 

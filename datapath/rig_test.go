@@ -60,7 +60,8 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	return r
 }
 
-// turn runs one pass, with the guard against faults.
+// turn runs one pass of the worker. A fault in a port's memory fails only that port, as
+// in Run.
 func (r *rig) turn() {
 	defer r.w.recoverFault()
 	r.w.finish()

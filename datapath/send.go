@@ -8,7 +8,7 @@ import (
 	"weft/port"
 )
 
-// txPort is a datapath port as an output. Worker owns.
+// txPort is a datapath port as an output. The worker owns it.
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
 	takes    packet.Offloads

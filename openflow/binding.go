@@ -356,10 +356,11 @@ func commonBits(a, b Value128) int {
 	return 128 - d.bitLen()
 }
 
-// distinguishingBits returns the number of leading bits that prove that an address is
-// none of those with which it shares at most common bits. It rounds up to whole
-// bytes: made-up addresses then need few masks, and one megaflow drops all addresses
-// with the same leading bits.
+// distinguishingBits returns the number of leading bits that a megaflow must match so
+// that it excludes all allowed addresses. common is the length of the longest prefix that
+// the frame's address shares with an allowed one. The result is rounded up to whole
+// bytes. So spoofed addresses need few masks, and one megaflow drops all addresses with
+// the same leading bits.
 func distinguishingBits(common, width int) int { return min(common/8*8+8, width) }
 
 // readPrefix adds the n leading bits of a field of width bits to the mask.

@@ -34,11 +34,11 @@ type subtable struct {
 	mask   Flow
 	shared unique.Handle[Flow] // handle of mask, shared with the rules
 	words  []uint8             // words in which mask is not 0, in the order of stages
-	packed []uint8             // index of each of words in a PackedMatch
+	packed []uint8             // for each element of words, its index in a PackedMatch
 	stages []stage             // each stage but the last can end a search
 	max    int                 // highest priority, -1 if empty
-	// rules by the hash of their value on words. An entry is the first rule with that
-	// hash; Rule.next links the others, highest priority first.
+	// rules has the rules by the hash of their value on words. An entry is the first
+	// rule with its hash; Rule.next links the others, highest priority first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }

@@ -161,8 +161,8 @@ func TestRecircTableForgets(t *testing.T) {
 	}
 }
 
-// A port whose every frame makes an id leaves half of the ids to the others, and a
-// port after these still gets some. Collect frees the ids that nobody needs.
+// A port that creates a recirculation id with every frame gets at most half of the ids.
+// Ports that follow get at least their guaranteed number. Collect frees unused ids.
 func TestRecircIDsAreShared(t *testing.T) {
 	r := NewRecircTable()
 	frozen := func(i int) *Frozen {

@@ -106,8 +106,8 @@ type Batch struct {
 	// Port is the datapath port the batch was received on.
 	Port uint32
 
-	spanUsed int
-	reserved int // number of frames that a receive queue leaves free
+	spanUsed int // number of spans in use
+	reserved int // number of free frames that receive queues must not use, see Reserve
 	spans    [MaxSpans]Span
 }
 
@@ -119,14 +119,14 @@ func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 func (b *Batch) Reserve(n int) { b.reserved = n }
 
 // Room returns the number of frames that a receive queue may still add. Queues that
-// lend large frames ask for it; those that bound the bytes of a batch by themselves need
-// not.
+// lend large frames call it. Queues that bound the bytes of a batch themselves need not
+// call it.
 func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
 // Full reports whether the batch has no free frame.
 func (b *Batch) Full() bool { return b.N == BatchSize }
 
-// SpansLeft is the number of spans that can still be added to the batch.
+// SpansLeft returns the number of spans that can still be added to the batch.
 func (b *Batch) SpansLeft() int { return MaxSpans - b.spanUsed }
 
 // Next begins frame number N. It returns the empty frame and its header space of

@@ -12,7 +12,7 @@ import (
 )
 
 // stream has the common parts of a connection's frames. It writes its frames byte by
-// byte: the slow twin of segmentation.
+// byte, as a slow reference for the tests of segmentation.
 type stream struct {
 	outer   []byte // outer headers with lengths and IPv4 checksum of 0
 	outerL3 int    // offset in outer
@@ -194,7 +194,7 @@ func (s *stream) note(f *packet.Frame, size int) {
 	}
 }
 
-// cut returns the segments that the slow twin makes of a large frame.
+// cut returns the expected segments of a large frame. It writes each of them byte by byte.
 func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	for at := 0; at < len(payload); at += size {
 		end := min(at+size, len(payload))
@@ -210,8 +210,8 @@ func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	return frames
 }
 
-// segments cuts f through batches, as an output does. It finishes checksums while
-// gathering or in place.
+// segments cuts f into the frames of batches, as an output does. It finishes the
+// checksums in place if inPlace is true, and otherwise while it gathers the frames.
 func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) {
 	s := b.Segments(f)
 	var dst packet.Batch
@@ -235,8 +235,8 @@ func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) 
 	return frames
 }
 
-// written cuts f with Write, as outputs without batches do. Without outer headers the
-// result must be the same but for these.
+// written cuts f with Write, as outputs without batches do. It also checks that Write
+// without outer headers gives the same segments except for these headers.
 func written(t *testing.T, b *packet.Batch, f *packet.Frame) (frames [][]byte) {
 	t.Helper()
 	var dst, bare [packet.Headroom + packet.MaxHeader]byte

@@ -87,8 +87,8 @@ func (t *Template) Pop(f *packet.Frame) {
 	f.OuterL3, f.OuterL4 = 0, 0
 }
 
-// InnerTOS returns the TOS or traffic class of the frame's IP header, 0 without one.
-// Call it before Push.
+// InnerTOS returns the TOS or traffic class of the frame's IP header, or 0 if the frame
+// has no IP header. Call it before Push.
 func InnerTOS(f *packet.Frame) uint8 {
 	if f.L3 == 0 {
 		return 0
@@ -103,8 +103,8 @@ func InnerTOS(f *packet.Frame) uint8 {
 	return packet.IPv6(ip).TrafficClass()
 }
 
-// innerTTL returns the TTL or hop limit of the frame's IP header, or the value of
-// without if it has none.
+// innerTTL returns the TTL or hop limit of the frame's IP header. It returns the argument
+// without if the frame has no IP header.
 func innerTTL(f *packet.Frame, without uint8) uint8 {
 	if f.L3 == 0 {
 		return without

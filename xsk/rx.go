@@ -13,7 +13,7 @@ import (
 // rounded up to cache lines.
 const rxHeader = 192
 
-// rxQueue receives from one queue of the NIC. Worker owns.
+// rxQueue receives from one queue of the NIC. The worker owns it.
 type rxQueue struct {
 	fd     int
 	rx     ring[unix.XDPDesc]

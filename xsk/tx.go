@@ -23,7 +23,7 @@ const maxPostponed = 64
 // the moment.
 const kickStalls = 3
 
-// txQueue sends on one queue of the NIC. Worker owns.
+// txQueue sends on one queue of the NIC. The worker owns it.
 type txQueue struct {
 	fd         int
 	tx         ring[unix.XDPDesc]
@@ -45,7 +45,7 @@ type txQueue struct {
 	published uint32 // tx producer index as last stored
 	reaped    uint32 // completion consumer index as last stored
 	backlog   bool   // published frames wait for a system call
-	large     []byte // buffer in which a frame of several pieces is gathered; nil: none are sent
+	large     []byte // buffer for gathering a frame of several pieces; nil: the queue sends no such frames
 }
 
 // Send gathers frames into UMEM frames and writes their descriptors; Flush publishes
@@ -131,7 +131,8 @@ func (q *txQueue) take(count int) {
 
 func (q *txQueue) noteSent() { q.record.sent.Store(q.next) }
 
-// markGiven marks the last count frames that left the free list as given.
+// markGiven records that the last count frames taken from the free list are no longer
+// free.
 func (q *txQueue) markGiven(count int) {
 	for _, frame := range q.free[q.freeCount:][:count] {
 		q.marks[frame] = markGiven
@@ -142,7 +143,7 @@ func (q *txQueue) markGiven(count int) {
 func (q *txQueue) reap() {
 	done := q.completion.producer.Load() // pairs with the kernel's release of completion.producer
 	if n := done - q.reaped; n == 0 || n > uint32(len(q.completion.slots)) {
-		return // a count beyond the ring's size is a bug of the kernel: leave the frames given
+		return // a count beyond the ring's size is a bug of the kernel: do not free any frame
 	}
 	q.markDone(done)
 	q.publishReaped(done)

@@ -9,13 +9,14 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// seconds of an attack in a test; make attack plays each for a minute.
+// testSeconds is the length of an attack in a test. make attack plays each attack for a
+// minute.
 const testSeconds = 1
 
-// Whatever a front end, a guest, a peer or a client of the API does: bystanders' frames
-// are right, none is lost without being counted, the API answers, guests attach, and
-// nothing is left behind in the two processes. Pauses are reported; a test's machine has
-// other things to do.
+// No attack by a front end, a guest, a peer or an API client harms others. The
+// bystanders' frames arrive unchanged, every lost frame is counted, the API answers, new
+// guests attach, and neither process leaks memory or descriptors. The time limits are
+// wide, because other work may slow the machine down during a test.
 func TestAttacks(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	var list []*attack
@@ -37,7 +38,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// An attack has a name of its own and says who does what.
+// Every attack has a unique name, and says who attacks and how.
 func TestAttacksSayWhatTheyDo(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range attacks {
@@ -48,7 +49,7 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// The judge finds what it is to find.
+// judge finds every kind of fault in a row, and none in a good row.
 func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
 	c := runConfig{repeats: 1000, limits: promised}

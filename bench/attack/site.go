@@ -21,10 +21,10 @@ const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"
 	overlayVNI = 100
-	memberVNI  = 7 // of bystander b, whose address is declared; a has neither
+	memberVNI  = 7 // VNI of bystander b, which also has a declared MAC; bystander a has neither
 )
 
-// patience is how long something that must come may take before the program gives up.
+// patience is how long the program waits for an expected event before it fails.
 const patience = 30 * time.Second
 
 // site is a switch with an uplink to a peer, and two bystanders between which checked
@@ -43,19 +43,19 @@ type site struct {
 	fronts []*vhosttest.FrontEnd
 	// uplink is the type of the uplink's port.
 	uplink string
-	named  atomic.Int64 // plays so far, for names
+	named  atomic.Int64 // number of plays so far, for unique names
 }
 
-// siteConfig says what a site is made of.
+// siteConfig is the configuration of a site.
 type siteConfig struct {
 	workers int
 	uplink  string // af_xdp or af_packet
-	// strict has the bystanders' frames switched by flows of their own instead of by
-	// learnt addresses, which are forgotten with a control process.
+	// strict makes separate flows forward the bystanders' frames. Otherwise learned MAC
+	// addresses do so, and these are lost when control dies.
 	strict bool
 }
 
-// newSite lays a site out and waits until frames circulate.
+// newSite sets up a site and waits until frames circulate.
 func newSite(l *lab.Lab, c siteConfig) *site {
 	s := &site{lab: l, host: l.Host("host"), peer: l.Host("peer"), uplink: c.uplink}
 	l.Wire(s.host, "u0", s.peer, "u0", 1600)
@@ -73,7 +73,7 @@ func newSite(l *lab.Lab, c siteConfig) *site {
 	return s
 }
 
-// weft runs the client, which must succeed.
+// weft runs the client and fails if the client fails.
 func (s *site) weft(args ...string) { s.daemon.Weft(args...) }
 
 func (s *site) addBystanders(strict bool) {
@@ -88,7 +88,7 @@ func (s *site) addBystanders(strict bool) {
 			options = append(options, fmt.Sprint("vni=", memberVNI))
 			mac := vhosttest.LoadMAC(i)
 			declared := append(options, "mac="+net.HardwareAddr(mac[:]).String())
-			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // else it is a version that cannot
+			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // an older version refuses the option mac=
 				continue
 			}
 		}
@@ -110,7 +110,7 @@ func (s *site) addBystanders(strict bool) {
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
-	time.Sleep(300 * time.Millisecond) // until both addresses are learnt and a spare engine waits
+	time.Sleep(300 * time.Millisecond) // by then, both MAC addresses are learned and a spare engine waits
 }
 
 func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
@@ -131,9 +131,9 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 	return nil
 }
 
-// dial connects to a port's socket. It tries again for a while, as QEMU does with
-// reconnect=1: a switch whose processes were both killed makes the socket again once the
-// old processes have ended.
+// dial connects to a port's socket. It retries until patience is over, as QEMU does with
+// reconnect=1. After both processes were killed, the switch creates the socket again only
+// when the old processes have ended.
 func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if f, err = vhosttest.Dial(s.socket(name)); err == nil || time.Now().After(end) {
@@ -142,7 +142,7 @@ func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	}
 }
 
-// circulates waits until frames come that were sent after it was called.
+// circulates waits until the bystanders have received 500 more frames.
 func (s *site) circulates() error {
 	for from, end := s.stream.Totals().Received, time.Now().Add(patience); s.stream.Totals().Received < from+500; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -152,7 +152,7 @@ func (s *site) circulates() error {
 	return nil
 }
 
-// log is the end of what the switch has logged.
+// log returns the last 4000 bytes of the switch's log.
 func (s *site) log() string {
 	text := s.daemon.Control().Output()
 	return text[max(0, len(text)-4000):]
@@ -160,7 +160,7 @@ func (s *site) log() string {
 
 func (s *site) socket(name string) string { return filepath.Join(s.lab.Dir, name+".sock") }
 
-// close ends the traffic; the lab ends the rest.
+// close ends the traffic. The lab ends the processes.
 func (s *site) close() {
 	s.stream.End()
 	for _, f := range s.fronts {
@@ -169,7 +169,7 @@ func (s *site) close() {
 	s.load.Close()
 }
 
-// dropped is what the switch says it has dropped of the bystanders' frames, by reason.
+// dropped returns the switch's drop counters of the bystanders' ports, by reason.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {
@@ -182,7 +182,7 @@ func dropped(show *api.Show) map[string]uint64 {
 	return drops
 }
 
-// portState is a port's state, "" if there is no such port.
+// portState returns a port's state, or "" if there is no such port.
 func portState(show *api.Show, name string) string {
 	for _, p := range show.Ports {
 		if p.Name == name {
@@ -192,7 +192,8 @@ func portState(show *api.Show, name string) string {
 	return ""
 }
 
-// foreign tells whether a frame is one of the bystanders', whom nobody else may hear.
+// foreign reports whether a frame goes between the bystanders. No other port may receive
+// such a frame.
 func foreign(frame []byte) bool {
 	if len(frame) < 12 {
 		return false
@@ -204,7 +205,7 @@ func foreign(frame []byte) bool {
 
 const plainFeatures = vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureIndirect
 
-// hugeFree is how many huge pages of the default size the machine has free.
+// hugeFree returns the machine's number of free huge pages of the default size.
 func hugeFree() int {
 	text, _ := os.ReadFile("/proc/meminfo")
 	_, rest, _ := strings.Cut(string(text), "HugePages_Free:")

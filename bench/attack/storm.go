@@ -13,46 +13,48 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The storm plays attacks at random, several at a time, while both processes are
-// killed, flows change and the bystanders are stopped and started elsewhere. All that is
-// random comes of one seed; what the two sides of a race do does not.
+// The storm plays random attacks, several at a time. Meanwhile it kills both processes,
+// changes flows, and stops and restarts the bystanders. One seed determines all random
+// choices, but not the outcome of races.
 
 const (
-	// mostMemory is what a process may have after a storm, in bytes.
+	// mostMemory is the limit in bytes for a process's memory after a storm.
 	mostMemory = 2 << 30
-	// stormPlayers is how many attacks are played at a time.
+	// stormPlayers is the number of attacks played at a time.
 	stormPlayers = 4
-	// stormStep is the time between two looks at the switch, and two changes of flows.
+	// stormStep is the time between two steps. Each step changes a flow and checks the
+	// switch.
 	stormStep = 200 * time.Millisecond
-	// oneIn are the odds of an event in a step.
+	// A step kills a process with a probability of 1/oneInKill, and otherwise moves a
+	// bystander with a probability of 1/oneInMove.
 	oneInKill, oneInMove = 20, 30
 )
 
-// stormResult is what a storm has seen.
+// stormResult is the result of a storm.
 type stormResult struct {
 	Seconds float64        `json:"seconds"`
 	Seed    uint64         `json:"seed"`
-	Plays   map[string]int `json:"plays"` // by attack
-	Goes    int            `json:"goes"`
-	Broken  int            `json:"broken"` // goes that a kill, or another attack, put an end to
-	Kills   map[string]int `json:"kills"`
-	Moves   int            `json:"moves"` // stops and starts of bystanders
-	Flows   int            `json:"flows"` // changes
+	Plays   map[string]int `json:"plays"`  // number of plays by attack
+	Goes    int            `json:"goes"`   // number of rounds of all plays
+	Broken  int            `json:"broken"` // number of rounds that a kill or another attack has ended
+	Kills   map[string]int `json:"kills"`  // number of kills of engine, control and both
+	Moves   int            `json:"moves"`  // number of stops and restarts of bystanders
+	Flows   int            `json:"flows"`  // number of changes of flows
 
 	Received uint64            `json:"received"`
 	Lost     int64             `json:"lost"`
-	Drops    map[string]uint64 `json:"drops"` // counted by the switch, of the bystanders
+	Drops    map[string]uint64 `json:"drops"` // the switch's drop counters of the bystanders' ports, by reason
 	Again    uint64            `json:"again"`
 	Bad      int               `json:"bad"`
 	Wrong    int64             `json:"wrong"`
 
-	Restarts  uint64   `json:"engines_replaced"` // kills among them
-	PauseMS   float64  `json:"pause_ms"`         // longest, kills and moves aside
-	KilledMS  float64  `json:"killed_ms"`        // longest around one
+	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, including killed ones
+	PauseMS   float64  `json:"pause_ms"`         // longest pause of the bystanders' frames, without pauses by kills and moves
+	KilledMS  float64  `json:"killed_ms"`        // longest pause by a kill or a move
 	MachineMS float64  `json:"machine_ms"`
 	Control   [2]usage `json:"control"`
 	Engine    [2]usage `json:"engine"`
-	Memory    int64    `json:"memory"` // of the larger process, afterwards
+	Memory    int64    `json:"memory"` // memory in bytes of the larger process after the storm
 	Faults    []string `json:"faults,omitempty"`
 }
 
@@ -60,18 +62,19 @@ type storming struct {
 	*site
 	rng  *rand.Rand
 	list []*attack
-	seen map[string]uint64 // drops as the switch says them, by port and reason
-	last uint64            // engines replaced, as the present control process says
+	seen map[string]uint64 // the switch's last drop counters, by port and reason
+	last uint64            // number of replaced engines that the present control process last reported
 	stop chan struct{}
-	// ports is how many there are without attackers.
+	// ports is the number of ports without those of attackers.
 	ports int
 
 	mu   sync.Mutex
-	busy map[string]bool // attacks that are played
+	busy map[string]bool // names of the attacks in progress
 	r    stormResult
 }
 
-// runStorm prints what a storm of length d costs, and tells whether the switch holds.
+// runStorm runs a storm of length d and prints its result. ok means that the switch had
+// no faults.
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
 	r, err := storms(d, seed, list, *workers)
 	if err != nil {
@@ -129,7 +132,8 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	return w.r, nil
 }
 
-// step changes a flow, perhaps kills or moves somebody, and looks at the switch.
+// step changes a flow, kills processes or moves a bystander at random, and checks the
+// switch.
 func (w *storming) step() {
 	time.Sleep(stormStep)
 	w.changeFlow()
@@ -160,8 +164,8 @@ func (w *storming) fault(format string, args ...any) {
 	w.r.Faults = append(w.r.Faults, fmt.Sprintf(format, args...))
 }
 
-// changeFlow adds or deletes a flow that sends some of the bystanders' frames where
-// they go anyway.
+// changeFlow adds or deletes a flow that matches some of the bystanders' frames. The flow
+// sends them to the same port as without it.
 func (w *storming) changeFlow() {
 	match := fmt.Sprintf("in_port=a,udp,tp_src=%d", 1024+w.rng.IntN(16))
 	out := "b"
@@ -176,7 +180,7 @@ func (w *storming) changeFlow() {
 	w.r.Flows++
 }
 
-// kill ends a process, or both, and waits until frames circulate again.
+// kill kills one or both processes, and waits until frames circulate again.
 func (w *storming) kill(who string) error {
 	w.r.Kills[who]++
 	var err error
@@ -192,7 +196,7 @@ func (w *storming) kill(who string) error {
 		w.daemon.Control().Kill()
 		w.daemon.Start()
 		w.last = 0
-	case "both": // what they have counted goes with them
+	case "both": // the counters are lost, so no frame is in flight during these kills
 		err = w.stream.Still(func() error {
 			if err := w.refresh(); err != nil {
 				return err
@@ -218,8 +222,8 @@ func (w *storming) kill(who string) error {
 	return nil
 }
 
-// move stops a bystander's rings as a migration does, and starts them at the positions
-// that the switch has given, over a new connection.
+// move stops a bystander's rings as a migration does. It then attaches the bystander over
+// a new connection, at the ring positions that the switch has returned.
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
@@ -247,7 +251,8 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// refresh adds what the switch says of drops and of engines up.
+// refresh reads the switch's counters of drops and replaced engines, and adds their
+// increments to the result.
 func (w *storming) refresh() error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -277,7 +282,7 @@ func (w *storming) refresh() error {
 	}
 }
 
-// player plays one attack after the other until the storm is over.
+// player plays one random attack after another until the storm ends.
 func (w *storming) player(rng *rand.Rand) {
 	for {
 		select {
@@ -301,7 +306,8 @@ func (w *storming) player(rng *rand.Rand) {
 	}
 }
 
-// play plays an attack for the time given; what fails of it was put an end to.
+// play plays an attack for the time d. It counts failed rounds as broken, because a kill
+// or another attack may have ended them.
 func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	p := newPlay(w.site, a, seed)
 	broken := 0
@@ -330,7 +336,8 @@ func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	}
 }
 
-// end counts what came of the bystanders' frames, and what the processes still hold.
+// end counts the bystanders' received and lost frames, and checks that the processes do
+// not hold more resources than before the storm.
 func (w *storming) end() {
 	if err := w.circulates(); err != nil {
 		w.fault("%v", err)
@@ -358,7 +365,7 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// The heaps may be as large as they are allowed to be: memory has a row of its own.
+		// Memory is compared with mostMemory below, so leaks must not judge it.
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

@@ -9,16 +9,16 @@ import (
 	"weft/bench"
 )
 
-// family describes rows whose names are the family's or start with it and a hyphen. A
-// row without a family is shown under its name.
+// family describes the rows whose names are the family's name, or start with this name
+// and a hyphen. A row without a family is shown under its own name.
 type family struct {
 	name, title, note string
 	variants          string // meaning of the variants if they are numbers
-	// Logarithmic axes for the figures and for the variants.
+	// log and logX choose logarithmic axes: log for the figures, logX for the variants.
 	log, logX bool
 }
 
-// write makes the page and its pictures, by file name.
+// write returns the text of the page, and its pictures by file name.
 func write(rows []*row) (page string, pictures map[string]string, err error) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -125,7 +125,7 @@ func sentence(text string) string {
 	return strings.ToUpper(string(runes[:1])) + string(runes[1:]) + "."
 }
 
-// table writes the rows, with a line for each peer and its second figures.
+// table writes the rows. Each peer has a line with its figure and its secondary figures.
 func (f *family) table(b *strings.Builder, rows []*row) {
 	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
@@ -147,7 +147,8 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	}
 }
 
-// also returns the second figures without histograms, which are drawn.
+// also returns a peer's secondary figures and its failure as text. It leaves out the
+// histograms, because the page draws them.
 func also(r *row, peer string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(r.Also[peer])) {

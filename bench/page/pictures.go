@@ -18,7 +18,7 @@ type picture struct{ name, title, svg string }
 
 // draw makes the pictures of a family: rows of one name against their variants, if at
 // least three variants are numbers; other rows of a unit as bars; and the
-// distributions and histograms of the second figures.
+// distributions and histograms of the secondary figures.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -203,7 +203,7 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// distribution draws a row's second figures named p50, 99.9 %, 99th and the like; nil
+// distribution draws a row's secondary figures named p50, 99.9 %, 99th and the like; nil
 // without any.
 func distribution(f family, r *row) *chart.Lines {
 	high := 0.0

@@ -13,22 +13,24 @@ import (
 
 // Config describes one member.
 type Config struct {
-	// Member is 0, which leads, 1 or 2, or Client.
+	// Member is the number of the replica, 0 to Replicas-1, or Client. Replica 0 is the
+	// leader.
 	Member int
-	// Addresses of the replicas in order, and of the client.
+	// Addresses has the addresses of the replicas in order, followed by the client's.
 	Addresses []netip.Addr
-	// Port is the path of the vhost-user socket whose guest the member is; empty: the
-	// member uses a UDP socket.
+	// Port is the path of the vhost-user socket to which the member attaches as a
+	// guest. If it is empty, the member uses a UDP socket.
 	Port string
-	// Busy polls the kernel, or the ring, without waiting, like event loops for the
-	// least latency.
+	// Busy makes the member poll the kernel or the ring without waiting, for the least
+	// latency.
 	Busy bool
-	// For the client: the number of requests measured, of those before, and of those
-	// outstanding at a time.
+	// Requests is the number of requests that the client measures. Warmup is the number
+	// of requests that it sends before these.
 	Requests, Warmup uint64
-	Window           int
-	// Hold, if set, is read to the end of a line between the first status of all
-	// replicas and the first request.
+	// Window is the number of requests that the client has outstanding at a time.
+	Window int
+	// Hold, if set, delays the client: once all replicas have sent a first status, the
+	// client reads a line from Hold before its first request.
 	Hold io.Reader
 }
 

@@ -1,5 +1,5 @@
-// Package stream keeps a checked load between two guests going while something is
-// done to the switch, and measures the pauses that this costs.
+// Package stream runs a checked load between two guests while a test disturbs the switch,
+// and measures the pauses in the traffic.
 package stream
 
 import (
@@ -12,27 +12,28 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// leastGap is the shortest time between two arrivals that is noted.
+// leastGap is the shortest time between two arrivals that is recorded as a gap.
 const leastGap = time.Millisecond
 
-// gap is a time in which nothing arrived.
+// gap is a period in which no frame arrived.
 type gap struct {
 	from, to time.Time
-	own      time.Duration // for which the loop itself did not run in it, beyond leastGap
+	own      time.Duration // part of the gap in which the loop itself did not run, see Stream.ownGap
 }
 
-// Config says how a load is stepped.
+// Config determines where and how often the loop steps the load.
 type Config struct {
-	// Core is where the loop runs, -1: on any.
+	// Core is the core on which the loop runs; -1: any core.
 	Core int
-	// Rounds is how often every guest is stepped between two looks at the clock; 64 if 0.
+	// Rounds is the number of steps of every guest between two readings of the clock;
+	// 0 means 64.
 	Rounds int
-	// Rest is how long the loop sleeps after its rounds; 0: it spins.
+	// Rest is the time that the loop sleeps after these rounds; 0: it does not sleep.
 	Rest time.Duration
 }
 
-// Stream steps a load and notes the times in which nothing arrives. Its methods are for
-// several goroutines.
+// Stream steps a load and records the gaps in which no frame arrives. Several goroutines
+// may call its methods.
 type Stream struct {
 	config Config
 	stop   chan struct{}
@@ -40,17 +41,17 @@ type Stream struct {
 
 	mu      sync.Mutex
 	load    *vhosttest.Load
-	gaps    []gap         // since Watch
-	own     time.Duration // longest that the loop itself stood still, since Watch
-	ownGap  time.Duration // the same, summed since the last arrival
-	last    time.Time     // of an arrival
-	bad     int
-	sum     vhosttest.LoadTotals
-	base    vhosttest.LoadTotals // of before Begin
-	baseBad int
+	gaps    []gap                // gaps since Watch
+	own     time.Duration        // longest round of the loop since Watch
+	ownGap  time.Duration        // total time since the last arrival by which rounds exceeded leastGap
+	last    time.Time            // time of the last arrival
+	bad     int                  // number of bad frames since the start
+	sum     vhosttest.LoadTotals // totals at most about 50 ms old
+	base    vhosttest.LoadTotals // totals at Begin
+	baseBad int                  // number of bad frames at Begin
 }
 
-// Start starts to step a load. End ends it.
+// Start starts a goroutine that steps the load. End ends it.
 func Start(l *vhosttest.Load, c Config) *Stream {
 	if c.Rounds == 0 {
 		c.Rounds = 64
@@ -103,7 +104,8 @@ func (s *Stream) run() {
 	}
 }
 
-// note notes a round that ended now and began before. Lock held.
+// note records a round that lasted from before to now. arrived means that a frame has
+// arrived in it. The caller holds the lock.
 func (s *Stream) note(arrived bool, before, now time.Time) {
 	stood := now.Sub(before)
 	s.own = max(s.own, stood)
@@ -119,16 +121,16 @@ func (s *Stream) note(arrived bool, before, now time.Time) {
 	s.last, s.ownGap = now, 0
 }
 
-// Watch begins to note gaps anew.
+// Watch forgets the gaps recorded so far.
 func (s *Stream) Watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause is the longest gap since Watch that had begun by the time given, the longest
-// that began later, and how long the loop itself did not run. arrived is when a frame
-// came last.
+// Pause returns the longest gap since Watch that began before by (first), the longest gap
+// that began later (later), and the longest round of the loop itself (own). arrived is
+// the time of the last arrival.
 func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +144,8 @@ func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived t
 	return first, later, s.own, s.last
 }
 
-// Longest is the longest gap since Watch, without the time for which the loop itself
-// did not run in it.
+// Longest returns the length of the longest gap since Watch. The length does not include
+// the time in which the loop itself did not run.
 func (s *Stream) Longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,15 +156,15 @@ func (s *Stream) Longest() time.Duration {
 	return longest
 }
 
-// Totals is the load's totals of a moment ago.
+// Totals returns the load's totals. They may be about 50 ms old.
 func (s *Stream) Totals() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sum
 }
 
-// Do calls f while the load stands still, for what may not happen to its guests
-// meanwhile.
+// Do calls f while the load stands still. Frames may be in flight. f may use the guests,
+// which no other goroutine uses meanwhile.
 func (s *Stream) Do(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +179,8 @@ func (s *Stream) Still(f func() error) error {
 	return f()
 }
 
-// Begin forgets what was counted so far: frames that came before both guests were
-// there are not part of a measurement.
+// Begin begins a measurement: Count and End return only the frames from now on. Frames
+// from before both guests were attached are thus not part of it.
 func (s *Stream) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,20 +188,21 @@ func (s *Stream) Begin() {
 	s.baseBad, s.last, s.ownGap = s.bad, time.Now(), 0
 }
 
-// Counted are the frames between Begin and now, or End.
+// Counted has the numbers of frames since Begin.
 type Counted struct {
-	vhosttest.LoadTotals     // Lost includes those of which another came again
-	Bad                  int // that are not what was sent
+	vhosttest.LoadTotals     // Lost includes frames that were repeated later
+	Bad                  int // number of frames with wrong contents
 }
 
-// Count counts since Begin, with no frame in flight.
+// Count returns the numbers of frames since Begin. It first waits until no frame is in
+// flight.
 func (s *Stream) Count() Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since(s.rest())
 }
 
-// End ends the stream and counts since Begin.
+// End ends the stream and returns the numbers of frames since Begin.
 func (s *Stream) End() Counted {
 	close(s.stop)
 	<-s.ended
@@ -216,10 +219,11 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 	return Counted{t, s.bad - s.baseBad}
 }
 
-// quiet is how long nothing arrives from a living switch that holds no more frames.
+// quiet is the time without an arrival after which no frame is taken to be in flight.
 const quiet = 50 * time.Millisecond
 
-// rest is the totals with no frame in flight. Lock held.
+// rest waits until no frame is in flight, and returns the totals. The caller holds the
+// lock.
 func (s *Stream) rest() vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
@@ -232,16 +236,17 @@ func (s *Stream) rest() vhosttest.LoadTotals {
 	return t
 }
 
-// Now is the totals while the load goes on.
+// Now returns the current totals without stopping the load.
 func (s *Stream) Now() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole()
 }
 
-// whole is the totals at a moment at which the load has seen whole passes of the
-// switch: a frame that was given back to its sender, and that its receiver has not
-// looked for yet, would count as lost.
+// whole returns the totals with the fewest lost frames out of many rounds. A frame counts
+// as lost for a moment if the switch has returned its buffer to the sender, and the
+// receiver has not read it yet. Totals with fewer lost frames contain fewer such frames.
+// The caller holds the lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {

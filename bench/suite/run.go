@@ -133,13 +133,13 @@ func (r *run) namespaces(names ...string) error {
 	return nil
 }
 
-// extra is a second figure of a run, beside the one that is compared.
+// extra is a secondary figure of a run, beside the one that is compared.
 type extra struct {
 	unit  string
 	value float64
 }
 
-// note stores a second figure: a percentile, seconds of CPU, cycles a frame.
+// note stores a secondary figure: a percentile, seconds of CPU, cycles a frame.
 func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
 
 // socket returns the path on which guest i listens for the switch.

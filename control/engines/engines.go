@@ -102,7 +102,7 @@ type Engines struct {
 	replaced replacements
 }
 
-// New returns Engines without an engine. Before Attach only Client may be called.
+// New returns Engines without an engine. Until Attach, callers may call only Client.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, exe: s.Exe, dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
@@ -141,13 +141,13 @@ func (es *Engines) PID() int {
 	return 0
 }
 
-// Replaced has the numbers of engines that were replaced.
+// Replaced counts the engines that were replaced, by reason.
 type Replaced struct {
-	All                          uint64 // engines that ended, even if no other has started yet
+	All                          uint64 // engines that ended, including one whose successor has not started yet
 	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 
-// Replaced returns the present numbers.
+// Replaced returns the present counts.
 func (es *Engines) Replaced() Replaced {
 	r := &es.replaced
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}

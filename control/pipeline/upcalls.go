@@ -113,9 +113,9 @@ func (u *upcalls) take(worker int, msg []byte) {
 }
 
 // answer translates the keys of frames of one worker that no megaflow matched,
-// installs the resulting megaflows, and makes the worker look the frames up again. A
-// frame whose megaflow finds no room is executed alone. learnt means that the flows
-// that the frames teach are already learned.
+// installs the resulting megaflows, and makes the worker look the frames up again. If
+// there is no room for a frame's megaflow, the worker executes the frame's actions once.
+// learnt means that the flows of the frames' learn actions are already in the tables.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return

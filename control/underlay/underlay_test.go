@@ -20,7 +20,7 @@ import (
 	"weft/tunnel"
 )
 
-// tunnelLab has two hosts on a wire. u resolves routes and neighbours in the first.
+// tunnelLab is two hosts on a wire: the first is asked, by u.
 //
 //	host u0 10.1.0.1/24, fd00:1::1/64 ---- peer p0 10.1.0.2/24, fd00:1::2/64
 //	                                       peer also routes 10.2.0.0/16
@@ -64,8 +64,8 @@ func (l *tunnelLab) resolve(local, remote string) hop {
 	return l.u.resolve(from, netip.MustParseAddr(remote), "")
 }
 
-// An unknown neighbour is pending until a probe makes the kernel resolve it, with and
-// without link-local addresses on the link.
+// An unknown neighbour is pending until the kernel, asked by a probe, has it;
+// with link-local addresses on the link and without.
 func TestNeighbourIsAskedFor(t *testing.T) {
 	t.Run("link-local", func(t *testing.T) { testNeighbourIsAskedFor(t, newTunnelLab(t)) })
 	t.Run("none", func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
-// Links and addresses arrive by separate subscriptions. An address that arrives
-// before its link is assigned to the link later.
+// Links and their addresses come by subscriptions of their own: an address that is
+// heard of first is its link's once that is.
 func TestAddressBeforeItsLink(t *testing.T) {
 	u := &Kernel{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
 	address := net.IPv4(10, 1, 0, 1)
@@ -143,7 +143,7 @@ func TestAddressBeforeItsLink(t *testing.T) {
 	}
 }
 
-// A refresh resolves a part of the templates at a time, and all of them in the end.
+// The kernel is asked about some templates at a time, all in the end.
 func TestRefreshInParts(t *testing.T) {
 	l, ts := newTunnelLab(t), newSent(t)
 	tab := NewTemplates(l.u, slog.New(slog.DiscardHandler))
@@ -155,7 +155,7 @@ func TestRefreshInParts(t *testing.T) {
 	tab.Restore(ts, records)
 	asked := func() (n int) {
 		for _, e := range tab.byIndex {
-			if e.hop.why != "" { // no template has a route
+			if e.hop.why != "" { // there is no route to any
 				n++
 			}
 		}
@@ -169,8 +169,8 @@ func TestRefreshInParts(t *testing.T) {
 	}
 }
 
-// sent stands for the workers' command rings. It records templates, retries and
-// drops.
+// sent records the templates, retries and drops that workers are sent: it is their
+// command rings.
 type sent struct {
 	t        testing.TB
 	mu       sync.Mutex
@@ -205,21 +205,21 @@ func (s *sent) Push(worker int, msg []byte) bool {
 	return true
 }
 
-// template returns the last template sent to the workers under index.
+// template is the one that the workers were sent last under an index.
 func (s *sent) template(index uint32) tunnel.Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[index]
 }
 
-// verdict returns the verdict on a held frame, or "" while the frame waits.
+// verdict is what became of a held frame, empty as long as it waits.
 func (s *sent) verdict(held uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verdicts[held]
 }
 
-// follow makes the templates follow the kernel until the test ends.
+// follow has the templates follow the kernel until the test ends.
 func follow(t *testing.T, tu *Templates) {
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
@@ -257,13 +257,12 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 		t.Errorf("the same tunnel has templates %d and %d", good, again)
 	}
 
-	// The peer gets another MAC address. The templates follow the kernel's neighbour
-	// table.
+	// The peer gets another address: the kernel learns it, and we with it.
 	l.peer.Exec("ip", "link", "set", "p0", "address", "02:00:00:00:00:99")
 	l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "u0", "nud", "reachable")
 	waitfor.True(t, "the new address", func() bool { return ts.template(good).Header[5] == 0x99 })
 
-	// No host has 10.1.0.77: frames wait and are then dropped as no-neighbour.
+	// Nobody is 10.1.0.77: frames wait, and are dropped for that reason.
 	silent, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.77")}, 4789)
 	waitfor.True(t, "pending", state(silent, tunnel.TemplatePending))
 	tu.Wait(silent, HeldFrame{0, 41})
@@ -272,11 +271,11 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 	if ts.verdict(41) != "no-neighbour" {
 		t.Errorf("the frame that waited: %s", ts.verdict(41))
 	}
-	// A host with 10.1.0.77 appears and is found without another frame.
+	// It turns up after all, and is found without anybody's help.
 	l.peer.Exec("ip", "addr", "add", "10.1.0.77/24", "dev", "p0")
 	waitfor.True(t, "found", state(silent, tunnel.TemplateReady))
 
-	// A held frame is sent when the neighbour answers.
+	// A frame that waits goes on when the answer comes.
 	late, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.78")}, 4789)
 	tu.Wait(late, HeldFrame{0, 42})
 	l.peer.Exec("ip", "addr", "add", "10.1.0.78/24", "dev", "p0")
@@ -305,7 +304,7 @@ func TestTemplateRefusals(t *testing.T) {
 			t.Errorf("%+v: %v", key, why)
 		}
 	}
-	// The next control process has the same tunnel under the same index.
+	// The next control process finds the same tunnel under the same index.
 	a := Tunnel{Port: 1, Remote: netip.MustParseAddr("10.0.0.1")}
 	b := Tunnel{Port: 2, Remote: netip.MustParseAddr("fd00::1"), Local: netip.MustParseAddr("fd00::2")}
 	first, _ := tu.Template(a, 4789)
@@ -319,9 +318,9 @@ func TestTemplateRefusals(t *testing.T) {
 	}
 }
 
-// A route with several next hops has a template for each hop that answers, in
-// proportion to its weight, and one that spreads over them. A hop that disappears is
-// left out and returns when it answers again.
+// A tunnel over a multipath route has one template for each next hop that answers, and
+// one template that spreads connections over these by weight. The shares follow changes
+// of the route. Over a route with one next hop, the tunnel has one template.
 func TestWaysOfARoute(t *testing.T) {
 	l := newTunnelLab(t)
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
@@ -368,7 +367,7 @@ func TestWaysOfARoute(t *testing.T) {
 		want map[byte]int
 	}{
 		{[]string{"10.1.0.2*1", "10.1.0.3*3"}, map[byte]int{2: 4, 3: 12}},
-		{[]string{"10.1.0.2*1", "10.1.0.3*1", "10.1.0.99*1"}, map[byte]int{2: 8, 3: 8}}, // 10.1.0.99 does not answer
+		{[]string{"10.1.0.2*1", "10.1.0.3*1", "10.1.0.99*1"}, map[byte]int{2: 8, 3: 8}}, // .99 does not answer
 		{[]string{"10.1.0.2*1", "10.1.0.3*2", "10.1.0.4*1"}, map[byte]int{2: 4, 3: 8, 4: 4}},
 	} {
 		route(c.hops...)

@@ -12,9 +12,9 @@ const (
 	// hang. Each further hang doubles the time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// HangsForGood is the number of hangs after which a port stays away until the
-	// operator deletes and adds it. A hang counts if only this port was in use; of
-	// the hangs together with another port one counts for each such port.
+	// HangsForGood is the number of hangs after which a port is held until the operator
+	// deletes it and adds it again. Every hang with only this port in use counts. Of
+	// all hangs that it shares with the same other port, only one counts.
 	HangsForGood = 3
 	// forgetAfter is the age at which a hang no longer counts.
 	forgetAfter = 10 * time.Minute
@@ -28,16 +28,16 @@ type Suspects struct {
 }
 
 type record struct {
-	hangs   []pastHang // hangs within forgetAfter, or all that made the hold permanent
+	hangs   []pastHang // hangs that were younger than forgetAfter at the last hang, oldest first
 	until   time.Time  // end of the hold
-	forGood bool
-	reason  string
-	total   uint64 // number of all hangs
+	forGood bool       // the hold is permanent
+	reason  string     // description of the last hang, for the operator
+	total   uint64     // number of hangs since the port was added
 }
 
 type pastHang struct {
 	at      time.Time
-	partner uint32 // the other port in use; 0: none
+	partner uint32 // other port in use at the hang; 0: none
 }
 
 // NewSuspects returns Suspects without any hang.
@@ -86,7 +86,7 @@ func (r *record) note(past pastHang, text string) {
 	r.total++
 	r.reason = text
 	hold := mostHold
-	if n := len(r.hangs); n <= 6 { // from 7 hangs on the shift would exceed mostHold
+	if n := len(r.hangs); n <= 6 { // with more hangs, the doubled time exceeds mostHold anyway
 		hold = min(firstHold<<(n-1), mostHold)
 	}
 	r.until = past.at.Add(hold)

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// WorkerLimit is how long a worker may make no progress. Its engine is replaced
-	// after that.
+	// WorkerLimit is how long a worker may make no progress. After this time its engine
+	// is replaced.
 	WorkerLimit = 100 * time.Millisecond
 	// ServerLimit is how long one request of control to the engine may make no
-	// progress. It is longer because opening and closing a large guest's memory takes
-	// time.
+	// progress. It is longer than WorkerLimit, because opening and closing a large
+	// guest's memory takes time.
 	ServerLimit = 2 * time.Second
 	// every is the interval between two looks; idleEvery is the interval while all
 	// workers sleep and no request is in progress.

@@ -1,37 +1,41 @@
-// Package share divides a number of things among ports, so that none keeps another
-// from what it needs. A port may have as many as it leaves free: one alone gets half,
-// two a third each. As ports that take in turn what they leave free would leave nothing
-// in the end, a few are kept for each port.
+// Package share divides a limited number of units (such as megaflows) among ports, so
+// that no port uses up the units that others need. A port may have as many units as it
+// leaves free: a single port gets half of them, two ports get a third each. With many
+// ports this would leave nothing for the last ones, so a few units are reserved for
+// each port.
 package share
 
 const (
-	// Holders bounds the ports for which some are kept.
+	// Holders is the number of ports for which units are reserved.
 	Holders = 1024
-	// keptPart: one part in this of all is kept for ports that have few or none.
+	// keptPart determines how many units are reserved: 1/keptPart of all.
 	keptPart = 8
 )
 
-// Ports says which port has how many. Its owner guards it.
+// Ports records the number of units of each port. The caller does the locking.
 type Ports struct {
-	limit, floor int
-	count        int
-	secured      int // of what is kept, what ports have
-	own          map[uint32]int
-	refused      map[uint32]uint64
+	limit, floor int               // number of all units, and of those reserved for each port
+	count        int               // number of units in use
+	secured      int               // number of reserved units in use
+	own          map[uint32]int    // number of units by port
+	refused      map[uint32]uint64 // number of refusals by port
 }
 
-// New divides limit things.
+// New returns a division of limit units. No port has any yet.
 func New(limit int) *Ports {
 	return &Ports{limit: limit, floor: limit / keptPart / Holders, own: map[uint32]int{}, refused: map[uint32]uint64{}}
 }
 
-// Limit is how many there are, Count how many are in use, and Own how many of those a
-// port has.
-func (p *Ports) Limit() int          { return p.limit }
-func (p *Ports) Count() int          { return p.count }
+// Limit returns the number of all units.
+func (p *Ports) Limit() int { return p.limit }
+
+// Count returns the number of units in use.
+func (p *Ports) Count() int { return p.count }
+
+// Own returns the number of units that a port has.
 func (p *Ports) Own(port uint32) int { return p.own[port] }
 
-// MayHave tells whether a port may have n more.
+// MayHave reports whether a port may have n more units.
 func (p *Ports) MayHave(port uint32, n int) bool {
 	has := p.own[port]
 	if has+n <= p.floor {
@@ -40,16 +44,17 @@ func (p *Ports) MayHave(port uint32, n int) bool {
 	return has+n <= p.limit-p.count-p.kept(has)
 }
 
-// kept is how many are kept for others than a port that has some.
+// kept returns the number of unused units that are reserved for other ports than the one
+// that asks. has is the number of units of the port that asks.
 func (p *Ports) kept(has int) int {
 	return max(p.floor*(Holders-1)-p.secured+min(has, p.floor), 0)
 }
 
-// Refuse counts that a port did not get what it asked for.
+// Refuse counts a request of a port that was refused.
 func (p *Ports) Refuse(port uint32) { p.refused[port]++ }
 
-// Add gives a port n more or, if n is negative, takes some back. What it had before
-// this process counted may be more than it may have.
+// Add gives a port n more units or, if n is negative, takes units back. It does not
+// check the limits: a port may have more from before a restart of this process.
 func (p *Ports) Add(port uint32, n int) {
 	was := p.own[port]
 	is := was + n
@@ -62,14 +67,17 @@ func (p *Ports) Add(port uint32, n int) {
 	p.secured += min(is, p.floor) - min(was, p.floor)
 }
 
-// Use is what one port has, is guaranteed, may have at the most now, and was refused.
+// Use is one port's use of the units.
 type Use struct {
+	// Used is the number of units that the port has, Guarantee is the number reserved
+	// for it, and Limit is the number that it may have at present.
 	Used, Guarantee, Limit int
-	Refused                uint64
+	// Refused is the number of refused requests.
+	Refused uint64
 }
 
-// Each calls visit for each port that has some or was refused, and returns how often
-// ports were refused in all.
+// Each calls visit for each port that has units or was refused some. It returns the
+// number of refusals of all ports.
 func (p *Ports) Each(visit func(port uint32, u Use)) (refused uint64) {
 	use := func(port uint32) {
 		has := p.own[port]

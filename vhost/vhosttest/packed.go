@@ -34,11 +34,11 @@ type packed struct {
 	ring   []packedDesc
 	tables []packedDesc // maxPieces descriptors for each slot
 	driver []uint32     // driver event suppression, one word: offset and wrap counter, flags
-	device []uint32
-	next   uint16 // position of the next chain
-	shown  uint16 // position up to which chains are published
-	used   uint16 // position of the next used element
-	counts []uint16
+	device []uint32     // device event suppression, as driver
+	next   uint16       // position of the next chain
+	shown  uint16       // position up to which chains are published
+	used   uint16       // position of the next used element
+	counts []uint16     // number of ring entries of a chain, by id
 	heads  []packedHead // chains offered but not published
 }
 
@@ -100,8 +100,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the flags that offer left out, the first chain last, so that the
-// device sees all chains at once.
+// publish writes the flags that offer has left out. It writes those of the first chain
+// last, so that the device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
@@ -110,8 +110,9 @@ func (p *packed) publish(q *Queue) {
 		if i > 0 {
 			*at = word
 		} else {
-			// The store is sequentially consistent, for the kick: pairs with the
-			// device's arm.
+			// The store is sequentially consistent, so it comes before the load of
+			// the device's event suppression in wantsKick. It pairs with the fence
+			// in vhost.ring.arm.
 			atomic.StoreUint32(at, word)
 		}
 	}
@@ -150,8 +151,8 @@ func (p *packed) wantCalls(on bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at a position. It pairs with the device's release
-// of the flags.
+// usedAt returns the used element at a position. Its load of the flags pairs with the
+// device's release of the flags.
 func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[at&^packedWrap]
 	word := atomic.LoadUint32(&d.idFlags)

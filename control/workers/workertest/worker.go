@@ -1,5 +1,6 @@
-// Package workertest has a worker without an engine, for tests of control: a real cache
-// and real rings, whose frames are keys that a test gives it.
+// Package workertest has a worker without an engine, for tests of control. The worker
+// has a real cache and real rings. It has no ports: instead of frames, a test gives it
+// flow keys.
 package workertest
 
 import (
@@ -15,7 +16,8 @@ import (
 	"weft/packet"
 )
 
-// Worker is one worker. Its goroutine owns the exported fields; a test reads them in On.
+// Worker is one worker. Its goroutine owns the exported fields. A test reads them in a
+// function that it passes to On.
 type Worker struct {
 	Shared   *datapath.Shared
 	Cache    *flowtable.Cache
@@ -24,19 +26,19 @@ type Worker struct {
 	do       chan func()
 	stop     chan struct{}
 	ended    chan struct{}
-	Stalled  atomic.Bool // commands are left lying
+	Stalled  atomic.Bool // the worker does not read commands
 
-	Held     uint32            // next slot
-	Retries  []uint32          // held slots resumed by CmdRetry
-	Executed map[uint32]int    // held slots executed: number of actions
-	dropped  map[uint32]uint32 // held slots dropped: reason
-	Frames   map[uint32]miss   // held
-	Lost     int               // frames that missed again
+	Held     uint32            // slot of the last held frame
+	Retries  []uint32          // held slots that CmdRetry has resumed, in order
+	Executed map[uint32]int    // number of actions by held slot, of frames that CmdExecute has executed
+	dropped  map[uint32]uint32 // drop reason by held slot, of frames that CmdDropHeld has dropped
+	Frames   map[uint32]miss   // held frames by slot
+	Lost     int               // number of frames that missed again after CmdRetry
 	Taps     [datapath.MaxTaps]Tap
 	Installs int
 }
 
-// Tap is a tap that the worker was sent.
+// Tap has the settings of a tap that control has set.
 type Tap struct {
 	Kind datapath.TapKind
 	Snap uint32
@@ -47,7 +49,7 @@ type miss struct {
 	bytes uint64
 }
 
-// Wait waits until the worker has ended: the memory may go.
+// Wait waits until the worker has ended. After that, the shared memory may be unmapped.
 func (w *Worker) Wait() { <-w.ended }
 
 func (w *Worker) run() {
@@ -122,7 +124,8 @@ func (w *Worker) command(msg []byte) {
 	}
 }
 
-// hit counts a frame if a megaflow is there for it.
+// hit looks a frame's key up. If a megaflow matches, it counts the frame and returns
+// true.
 func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	slot, ok := w.Lookup(key)
 	if ok {
@@ -134,6 +137,8 @@ func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	return ok
 }
 
+// Lookup returns the slot of the megaflow that matches a key. It returns false if no
+// megaflow matches.
 func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	var keys [packet.BatchSize]flowtable.Key
 	var out [packet.BatchSize]uint32
@@ -143,7 +148,8 @@ func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	return out[0], out[0] != flowtable.NoSlot
 }
 
-// Frame is a frame that arrives: a hit, or a miss that is held and told.
+// Frame handles a frame with this key and length. On a hit it counts the frame. On a miss
+// it holds the frame and sends an upcall.
 func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	w.On(func() {
 		if w.hit(&key, bytes) {
@@ -163,14 +169,14 @@ func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	})
 }
 
-// Waiting is the number of frames that wait for control.
+// Waiting returns the number of held frames, which wait for control.
 func (w *Worker) Waiting() (n int) {
 	w.On(func() { n = len(w.Frames) })
 	return n
 }
 
-// Show writes a record to a worker's capture ring, as the worker would: tap,
-// kind, cache, verdict, reason, one output.
+// Show writes a record with one output to the worker's capture ring, as a worker of the
+// engine does. head has the tap, kind, cache, verdict and drop reason.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
@@ -188,7 +194,8 @@ func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	})
 }
 
-// New runs a worker on memory shared with control, until stop is closed.
+// New starts a worker on the memory that it shares with control. The worker runs until
+// stop is closed.
 func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
 	w := &Worker{
 		Shared: shared, do: make(chan func()), stop: stop, ended: make(chan struct{}),
