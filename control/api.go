@@ -20,6 +20,7 @@ import (
 	"weft/control/observe"
 	"weft/control/patience"
 	"weft/control/pipeline"
+	"weft/control/usererr"
 )
 
 // listen opens the API's sockets. Requests are answered only after serve.
@@ -50,7 +51,7 @@ func lookupGroup(name string, to *int) error {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return inputf("socket group %s: no such group", name)
+		return usererr.Errorf("socket group %s: no such group", name)
 	}
 	*to, err = strconv.Atoi(g.Gid)
 	return err
@@ -169,7 +170,7 @@ func strictWord(word string) (bool, error) {
 	case "true":
 		return true, nil
 	}
-	return false, inputf("strict=%s: expected true or false", word)
+	return false, usererr.Errorf("strict=%s: expected true or false", word)
 }
 
 // body decodes a request's JSON completely, and refuses unknown fields. The table of
@@ -189,7 +190,7 @@ func bodyError(err error, expected string) error {
 	if errors.As(err, &limit) {
 		return &access.LimitError{Status: limit.Status, Message: "body: " + limit.Message}
 	}
-	return inputf("body: %v; expected %s", err, expected)
+	return usererr.Errorf("body: %v; expected %s", err, expected)
 }
 
 // changeOf parses a change of flows: JSON, or a file as plain text.
@@ -208,7 +209,7 @@ func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 func (d *Daemon) reply(w http.ResponseWriter, result any, err error) {
 	status := http.StatusOK
 	if err != nil {
-		var input *InputError
+		var input *usererr.Error
 		var missing *notFound
 		var limit *access.LimitError
 		var late *patience.TooLong

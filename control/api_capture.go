@@ -9,6 +9,7 @@ import (
 	"weft/api"
 	"weft/control/access"
 	"weft/control/observe"
+	"weft/control/usererr"
 	"weft/datapath"
 	"weft/flowtable"
 	"weft/internal/clock"
@@ -25,9 +26,9 @@ func (d *Daemon) captureTap(r *http.Request) (datapath.Tap, error) {
 	case drops == "true":
 		tap.Kind = datapath.TapDrops
 	case drops != "" && drops != "false":
-		return tap, inputf("drops=%s: expected true or false", drops)
+		return tap, usererr.Errorf("drops=%s: expected true or false", drops)
 	case name == "":
-		return tap, inputf("port: expected a port's name, or drops=true")
+		return tap, usererr.Errorf("port: expected a port's name, or drops=true")
 	}
 	if name != "" {
 		no, ok := d.pipeline.View().PortByName(name)
@@ -56,10 +57,10 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 	view := d.pipeline.View()
 	mod, err := openflow.ParseFilter(q.Get("match"), view)
 	if err != nil {
-		return tap, asInput(err)
+		return tap, usererr.Mark(err)
 	}
 	if mod.Table != openflow.TableAll || mod.CookieMask != 0 || mod.ByOutPort || mod.ByOutGroup {
-		return tap, inputf("match %s: expected fields of frames, no table, cookie, out_port or out_group", q.Get("match"))
+		return tap, usererr.Errorf("match %s: expected fields of frames, no table, cookie, out_port or out_group", q.Get("match"))
 	}
 	match := mod.Match.Unpack()
 	for i, mask := range match.Mask {
@@ -67,7 +68,7 @@ func (d *Daemon) traceTap(r *http.Request) (datapath.Tap, error) {
 		case i < flowtable.KeyWords:
 			tap.Mask[i], tap.Key[i] = mask, match.Value[i]
 		case mask != 0:
-			return tap, inputf("match %s: expected fields of frames, which have neither registers nor metadata", q.Get("match"))
+			return tap, usererr.Errorf("match %s: expected fields of frames, which have neither registers nor metadata", q.Get("match"))
 		}
 	}
 	tap.Limit, err = numberWord(q.Get("limit"), "limit")
@@ -80,7 +81,7 @@ func numberWord(word, name string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(word, 10, 32)
 	if err != nil {
-		return 0, inputf("%s=%s: expected a number", name, word)
+		return 0, usererr.Errorf("%s=%s: expected a number", name, word)
 	}
 	return n, nil
 }

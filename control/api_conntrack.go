@@ -9,6 +9,7 @@ import (
 	"weft/conntrack"
 	"weft/control/access"
 	"weft/control/observe"
+	"weft/control/usererr"
 )
 
 func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, answer func(r *http.Request) (any, error))) {
@@ -16,7 +17,7 @@ func (d *Daemon) conntrackRoutes(mux *access.Mux, route func(pattern string, ans
 	route("DELETE /v1/conntrack", func(r *http.Request) (any, error) {
 		filter, err := conntrack.ParseFilter(r.URL.Query()["arg"])
 		if err != nil {
-			return nil, asInput(err)
+			return nil, usererr.Mark(err)
 		}
 		n, err := d.pipeline.FlushConnections(&filter)
 		if err != nil {
@@ -45,7 +46,7 @@ func (d *Daemon) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])
 	if err != nil {
-		d.reply(w, nil, asInput(err))
+		d.reply(w, nil, usererr.Mark(err))
 		return
 	}
 	options := conntrack.FormatOptions{More: q.Get("more") == "true", Statistics: q.Get("statistics") == "true"}

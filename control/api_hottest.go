@@ -6,6 +6,7 @@ import (
 
 	"weft/api"
 	"weft/control/loop"
+	"weft/control/usererr"
 )
 
 const (
@@ -29,7 +30,7 @@ func (d *Daemon) hottest(r *http.Request) ([]api.Hot, error) {
 	}
 	interval := time.Duration(ms) * time.Millisecond
 	if n > maxHot || ms == 0 || interval > maxHotInterval {
-		return nil, inputf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
+		return nil, usererr.Errorf("n=%d, interval_ms=%d: expected at most %d megaflows and an interval of 1 to %d ms",
 			n, ms, maxHot, maxHotInterval.Milliseconds())
 	}
 	before := d.pipeline.Sample()

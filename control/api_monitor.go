@@ -9,6 +9,7 @@ import (
 	"weft/control/access"
 	"weft/control/observe"
 	"weft/control/pipeline"
+	"weft/control/usererr"
 	"weft/openflow"
 )
 
@@ -36,12 +37,12 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 	}
 	view := d.pipeline.View()
 	if want.filter, err = openflow.ParseFilter(q.Get("match"), view); err != nil {
-		return nil, asInput(err)
+		return nil, usererr.Mark(err)
 	}
 	want.to = observe.NewMonitor(want.filter)
 	for _, name := range []string{"zone", "events"} {
 		if q.Get(name) != "" && !want.Connections {
-			return nil, inputf("%s=%s: expected connections=true too, which it chooses among", name, q.Get(name))
+			return nil, usererr.Errorf("%s=%s: expected connections=true too, which it chooses among", name, q.Get(name))
 		}
 	}
 	if want.Connections {
@@ -50,7 +51,7 @@ func (d *Daemon) monitorRequest(r *http.Request) (*monitoring, error) {
 		}
 	}
 	if want.filter.ByOutPort || want.filter.ByOutGroup {
-		return nil, inputf("match %s: expected no out_port or out_group, which the flow may lose as it changes", q.Get("match"))
+		return nil, usererr.Errorf("match %s: expected no out_port or out_group, which the flow may lose as it changes", q.Get("match"))
 	}
 	return want, nil
 }
@@ -62,7 +63,7 @@ func yesWord(name, word string) (bool, error) {
 	case "true":
 		return true, nil
 	}
-	return false, inputf("%s=%s: expected true or false", name, word)
+	return false, usererr.Errorf("%s=%s: expected true or false", name, word)
 }
 
 // streamMonitor answers a request with events, for as long as the client listens.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"weft/control/pipeline"
+	"weft/control/usererr"
 )
 
 // worded returns a handler that shows ports as the request asks: with names=false by
@@ -16,7 +17,7 @@ func worded(answer func(*http.Request, pipeline.PortWords) (any, error)) func(*h
 		case "false":
 			return answer(r, pipeline.ByNumber)
 		default:
-			return nil, inputf("names=%s: expected true or false", word)
+			return nil, usererr.Errorf("names=%s: expected true or false", word)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"weft/control/access"
 	"weft/control/engines"
+	"weft/control/usererr"
 	"weft/control/workers"
 	"weft/datapath"
 	"weft/internal/cpu"
@@ -74,21 +75,21 @@ func (c *Config) complete() error {
 func (c *Config) chooseCores(allowed []int) error {
 	for _, core := range c.Cores {
 		if !slices.Contains(allowed, core) {
-			return inputf("cores: %d: this process may run on %v only", core, allowed)
+			return usererr.Errorf("cores: %d: this process may run on %v only", core, allowed)
 		}
 	}
 	switch {
 	case c.Workers < 0 || c.Workers > workers.Max:
-		return inputf("workers: %d: expected a number from 1 to %d", c.Workers, workers.Max)
+		return usererr.Errorf("workers: %d: expected a number from 1 to %d", c.Workers, workers.Max)
 	case c.Workers != 0 && c.Cores != nil && c.Workers != len(c.Cores):
-		return inputf("workers: %d: expected as many as there are cores in the list, %d", c.Workers, len(c.Cores))
+		return usererr.Errorf("workers: %d: expected as many as there are cores in the list, %d", c.Workers, len(c.Cores))
 	case c.Cores != nil:
 		c.Workers = len(c.Cores)
 		return nil
 	}
 	c.Workers = max(c.Workers, 1)
 	if c.Workers > len(allowed) {
-		return inputf("workers: %d: this process may run on %d cores only", c.Workers, len(allowed))
+		return usererr.Errorf("workers: %d: this process may run on %d cores only", c.Workers, len(allowed))
 	}
 	c.Cores = allowed[len(allowed)-c.Workers:]
 	return nil

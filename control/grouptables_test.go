@@ -7,6 +7,7 @@ import (
 
 	"weft/api"
 	"weft/control/pipeline"
+	"weft/control/usererr"
 	"weft/internal/waitfor"
 )
 
@@ -153,7 +154,7 @@ func TestGroupsAndMetersStay(t *testing.T) {
 	for _, tt := range []struct{ op, text, want string }{
 		{"add", "group_id=7,type=all", "group 7"}, {"modify", "group_id=9,type=all", "group 9"}, {"fly", "", "expected add"}, {"add", "group_id=8,type=all,bucket=fly", "fly"},
 	} {
-		var input *InputError
+		var input *usererr.Error
 		if _, err := f.d.pipeline.ChangeGroups(api.ChangeTable{Op: tt.op, Text: tt.text}); !errors.As(err, &input) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s %s: %v, want ...%s...", tt.op, tt.text, err, tt.want)
 		}

@@ -18,6 +18,7 @@ import (
 	"weft/afpacket"
 	"weft/api"
 	"weft/control"
+	"weft/control/usererr"
 	"weft/engine"
 	"weft/internal/shm"
 	"weft/tap"
@@ -53,7 +54,7 @@ func run(args []string, errs io.Writer) int {
 	}
 	fmt.Fprintf(errs, "weftd: %s\n", strings.Join(strings.Fields(err.Error()), " "))
 	var usage *usageError
-	var input *control.InputError
+	var input *usererr.Error
 	if errors.As(err, &usage) || errors.As(err, &input) {
 		return exitInput
 	}
