@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// connect has n connections begin, as a worker would.
+// connect adds n connections to the tracker's memory, like a worker.
 func (f *rig) connect(n int) {
 	f.t.Helper()
 	tracker := conntrack.NewTracker(conntrack.Open(*f.p.Workers().Connections(), 1), 1)

@@ -10,8 +10,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// Every frame counts once: the first of a flow, later ones, those of a second
-// miss of the same flow, and those before and after changes of the tables.
+// Every frame counts once: the first frame of a flow, later ones, frames of a second
+// miss of the same flow, and frames before and after changes of the tables.
 func TestCountsAreExact(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -49,8 +49,8 @@ func TestCountsAreExact(t *testing.T) {
 	f.want("udp,tp_dst=1", "170/17000")
 }
 
-// A change removes the megaflows it affects, before it returns, and leaves the
-// others and their hits alone.
+// A change removes the affected megaflows before it returns. The other megaflows and
+// their hits stay.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -81,7 +81,7 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f.want("in_port=p2", "1/100")
 }
 
-// A change waits for workers that are slow.
+// A change waits for slow workers.
 func TestChangeWaitsForWorkers(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -112,11 +112,11 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	})
 }
 
-// Beyond the limit of masks frames are executed singly, and count.
+// Beyond the limit of masks, frames are executed singly and still count.
 func TestMaskLimit(t *testing.T) {
 	f := newRig(t)
 	var flows []string
-	for bits := 1; bits <= 30; bits++ { // a mask each
+	for bits := 1; bits <= 30; bits++ { // each flow needs its own mask
 		flows = append(flows, fmt.Sprintf("priority=%d,udp,nw_src=10.0.0.0/%d,actions=drop", bits, bits))
 	}
 	f.add(flows...)
@@ -154,7 +154,8 @@ func TestMaskLimit(t *testing.T) {
 	}
 }
 
-// normal learns, floods until it has, and forgets the port with the port.
+// The action normal learns addresses, floods frames to unknown ones, and forgets a
+// port's addresses with the port.
 func TestNormalLearns(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -179,8 +180,8 @@ func TestNormalLearns(t *testing.T) {
 	}
 }
 
-// A long list is described a part at a time: whoever wants the lock to change
-// something gets it in between.
+// A long list is described in parts, and the lock is free between them: a change does
+// not wait for the whole list.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
 	f.change.Lock()
@@ -199,7 +200,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 				close(got)
 				f.p.mu.Unlock()
 			}()
-			for f.p.mu.TryRLock() { // until the other waits for it
+			for f.p.mu.TryRLock() { // until the change waits for the lock
 				f.p.mu.RUnlock()
 				runtime.Gosched()
 			}

@@ -7,8 +7,8 @@ import (
 	"weft/api"
 )
 
-// An error that the tables raise about a line of a file names the line and what is
-// wrong, as one of its syntax does, and none of the file comes into force.
+// An error that the tables find in a line of a file names the line and the cause,
+// like a syntax error. No line of the file takes effect.
 func TestErrorsNameTheirLine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -72,8 +72,8 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// A match field that is left out, because its prerequisites are missing, is told of:
-// the flow selects more than its text seems to say.
+// A match field that is left out because its prerequisites are missing is reported:
+// the flow selects more than its text suggests.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

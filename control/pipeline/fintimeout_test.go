@@ -7,8 +7,8 @@ import (
 	"weft/openflow"
 )
 
-// A frame with FIN shortens the timeouts of the flow that forwards it, whoever
-// else goes by it, and they stay so when control starts anew.
+// A frame with FIN shortens the timeouts of the flow that forwards it, although other
+// connections use the flow too. The timeouts stay short after a restart of control.
 func TestFinTimeout(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)

@@ -9,8 +9,8 @@ import (
 	"weft/control/workers"
 )
 
-// A flush that no engine carries out is refused, whether that is gone from the start
-// or dies meanwhile; with one again it says what it has ended.
+// A flush fails if no engine runs or if the engine dies during the flush. With a new
+// engine, it returns the number of connections ended.
 func TestFlushWithoutEngine(t *testing.T) {
 	const connections = 100 // more than one command ends
 	f := newRig(t)

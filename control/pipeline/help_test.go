@@ -26,8 +26,8 @@ import (
 	"weft/openflow"
 )
 
-// rig is a pipeline over one worker that is a test's, with a store and without ports'
-// devices.
+// rig is a pipeline with a store and one worker, which the test plays. Its ports have
+// no devices.
 type rig struct {
 	t         testing.TB
 	dir       string
@@ -39,20 +39,20 @@ type rig struct {
 	region    *counters.Region
 	memory    *engine.Memory // nil: no engine
 	fake      *workertest.Worker
-	gone      chan struct{} // closed: the engine has died
+	gone      chan struct{} // closed when the engine has died
 	infos     []openflow.PortInfo
 	stop      context.CancelFunc
 	stopped   sync.WaitGroup
 	replacing sync.WaitGroup
 }
 
-// testSizes keep a test's memory small.
+// testSizes are small, to save the test's memory.
 var testSizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
-// noMonitors and noPorts are nobody.
+// noMonitors and noPorts ignore every call.
 type noMonitors struct{}
 
 func (noMonitors) Count() int                                                  { return 0 }
@@ -71,7 +71,8 @@ func newRig(t testing.TB) *rig {
 	return f
 }
 
-// begin starts a pipeline, on the workers of the one before if it died, else on new ones.
+// begin starts a pipeline. It takes over the workers of a pipeline that died, or
+// starts new ones.
 func (f *rig) begin() {
 	f.t.Helper()
 	check := func(err error) {
@@ -115,8 +116,8 @@ func (f *rig) begin() {
 	f.stopped.Go(func() { f.p.Run(ctx) })
 }
 
-// startEngine makes an engine with one worker, and gives it to the pipeline. Caller
-// holds change.
+// startEngine makes an engine with one worker and passes it to the pipeline. The
+// caller holds change.
 func (f *rig) startEngine() {
 	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes}, nil)
 	if err != nil {
@@ -133,7 +134,7 @@ func (f *rig) startEngine() {
 	f.p.Fill(w)
 }
 
-// kill ends the engine; another takes its place as soon as no change is under way.
+// kill ends the engine. Another engine replaces it when no change is in progress.
 func (f *rig) kill() {
 	close(f.gone)
 	f.replacing.Go(func() {
@@ -149,7 +150,7 @@ func (f *rig) kill() {
 	})
 }
 
-// die ends the pipeline as SIGKILL would: the worker goes on.
+// die ends the pipeline like SIGKILL. The worker continues.
 func (f *rig) die() {
 	f.replacing.Wait()
 	f.stop()
@@ -162,7 +163,7 @@ func (f *rig) die() {
 	f.p = nil
 }
 
-// end ends pipeline and engine.
+// end ends the pipeline and the engine.
 func (f *rig) end() {
 	if f.p == nil {
 		return
@@ -174,7 +175,7 @@ func (f *rig) end() {
 	f.memory = nil
 }
 
-// storeOf is the rig's present store, which a test may replace.
+// storeOf passes each call to the rig's present store, which a test may replace.
 type storeOf struct{ f *rig }
 
 func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
@@ -189,7 +190,7 @@ func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
 	return s.f.store.SaveTableConfigs(texts)
 }
 
-// vxlanPorts makes ports p1 to pn, tunnels of VNI 1.
+// vxlanPorts adds the ports p1 to pn, tunnels with VNI 1.
 func (f *rig) vxlanPorts(n int) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -201,7 +202,7 @@ func (f *rig) vxlanPorts(n int) {
 	f.p.PortsChanged()
 }
 
-// deletePort takes port i out of the switch.
+// deletePort removes the port from the switch.
 func (f *rig) deletePort(number uint32) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -224,15 +225,16 @@ func (f *rig) setView() {
 
 func (f *rig) worker() *workertest.Worker { return f.fake }
 
-// settle waits until no frame waits for control.
+// settle waits until control has answered every miss.
 func (f *rig) settle() {
 	f.t.Helper()
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// withoutEngine runs do while the pipeline's workers are gone, on the same memory.
+// withoutEngine runs do while the pipeline's workers are marked as gone. Their memory
+// stays.
 func (f *rig) withoutEngine(do func()) {
-	f.change.Lock() // an engine may be taking over
+	f.change.Lock() // waits for an engine that is taking over
 	f.p.mu.Lock()
 	present := f.p.workers
 	gone := workers.New(present.Memory(), nil)
@@ -246,10 +248,10 @@ func (f *rig) withoutEngine(do func()) {
 	f.p.workers = present
 }
 
-// changing waits until somebody holds the lock of changes for long.
+// changing waits until the lock of changes has been held for 20 ms.
 func (f *rig) changing() {
 	f.t.Helper()
-	held := 0 // ms
+	held := 0 // in ms
 	waitfor.True(f.t, "the workers are not replaced while a change waits for them", func() bool {
 		if held++; f.change.TryLock() {
 			f.change.Unlock()
@@ -259,7 +261,7 @@ func (f *rig) changing() {
 	})
 }
 
-// udpKey is the key of an IPv4 UDP frame.
+// udpKey returns the key of an IPv4 UDP frame.
 func udpKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
 	k[flowtable.WPort] = uint64(port) << 32

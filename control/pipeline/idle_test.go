@@ -7,7 +7,8 @@ import (
 	"weft/flowtable"
 )
 
-// A megaflow without hits goes, at its time; one that is hit stays with its counts.
+// A megaflow without hits expires after the idle time. A megaflow with hits stays and
+// keeps its counts.
 func TestIdleMegaflowsExpire(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -18,10 +19,10 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 		w.Frame(k, 100)
 		f.settle()
 	}
-	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // every address is looked at
+	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // so that each address needs its own megaflow
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
-	// Time goes by: what was made or hit so far was so long ago.
+	// age makes the last hit of every megaflow older.
 	age := func(by time.Duration) {
 		f.p.mu.Lock()
 		defer f.p.mu.Unlock()
@@ -67,14 +68,14 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// What a port's next megaflow would want decides: its share of the slots, masks,
-// actions. Others are not held to one port's share.
+// The idle time of a port's megaflows shrinks when the port runs out of its share of
+// slots, masks or actions. Other ports keep their idle time.
 func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	few := testSizes.Cache
 	for _, c := range []struct {
 		what    string
-		masks   int // 0: one
-		actions int // of each
+		masks   int // number of different masks; 0: one
+		actions int // number of actions of each megaflow
 	}{
 		{"one port's share of the slots", 0, 1},
 		{"one port's share of the actions", 0, few.Actions / 4 * 3 / 100},
@@ -106,12 +107,12 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	}
 }
 
-// The sweep goes by it.
+// The sweep uses each port's own idle time.
 func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")
 	w := f.worker()
-	f.change.Lock() // no sweep before there are all
+	f.change.Lock() // no sweep before all megaflows exist
 	for i := range uint32(testSizes.Cache.Megaflows/2 + 20) {
 		w.Frame(udpKey(1, 0, i, 9), 100)
 		f.settle()

@@ -8,8 +8,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// The first frame teaches before it goes on, later ones by their megaflow's
-// statistics; a change that deletes the learner's flows is learnt again.
+// The first frame of a flow is learnt from before it is forwarded, later frames by
+// the statistics of their megaflow. If a change deletes the learnt flows, they are
+// learnt again.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -26,7 +27,8 @@ func TestLearning(t *testing.T) {
 	f.want("dl_dst=02:00:00:00:00:01", "5/500")
 	f.want("dl_dst=02:00:00:00:00:02", "0/0")
 	f.want("", "6/600")
-	// The first direction was translated before the second was learnt.
+	// The megaflow of the first direction was translated before the flow of the
+	// second was learnt.
 	for range 3 {
 		w.Frame(there, 100)
 	}
@@ -41,8 +43,8 @@ func TestLearning(t *testing.T) {
 	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
-// A megaflow that looked at none of the changed tables is left alone, and what
-// it learns is not saved.
+// A change of tables that a megaflow has not looked up keeps the megaflow. Learnt
+// flows are not saved.
 func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -62,13 +64,14 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	}
 }
 
-// Frames that come together teach no more than their action's limit allows.
+// Frames that arrive together add no more flows than the limit of their learn action
+// allows.
 func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
 	f.add("in_port=p1,actions=learn(table=10,limit=2,cookie=7,eth_dst=eth_src,load:1->reg0),p2")
 	const frames = 5
-	f.change.Lock() // nothing is learnt meanwhile
+	f.change.Lock() // nothing is learnt while this is held
 	for i := range uint32(frames) {
 		f.worker().Frame(udpKey(1, 100+i, 2, 9), 100)
 	}
@@ -84,7 +87,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	}
 }
 
-// Frames that taught nothing because of a limit do so once there is room again.
+// Frames that added no flow because of the limit add one when a learnt flow has gone.
 func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -101,6 +104,6 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
-	w.Frame(second, 100) // whose megaflow has not changed, but for what it teaches
+	w.Frame(second, 100) // its megaflow has not changed, except in the flow that it adds
 	waitfor.True(t, "there is room again, and it is taken", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

@@ -11,7 +11,8 @@ import (
 	"weft/openflow"
 )
 
-// What normal has learnt is listed, and once it was flushed no megaflow goes by it.
+// The list has the addresses that normal has learnt. After a flush, no megaflow uses
+// them.
 func TestMACs(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -56,7 +57,8 @@ func TestMACs(t *testing.T) {
 	}
 }
 
-// Workers' goroutines learn while ports are bound and unbound, and others look.
+// Goroutines of several workers learn while ports are bound and unbound and others
+// read the table.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := newMACs()
 	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}

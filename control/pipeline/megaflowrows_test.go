@@ -7,7 +7,7 @@ import (
 	"weft/flowtable"
 )
 
-// A port is told the limit that admission holds it to, and each refusal is counted.
+// A port's row has the limit that admission enforces. Each refusal is counted.
 func TestMegaflowRowsTellTheLimit(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	refusals := 0

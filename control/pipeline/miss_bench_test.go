@@ -10,12 +10,12 @@ import (
 	"weft/flowtable"
 )
 
-// missesTogether is how many misses the benchmark has answered at once.
+// missesTogether is the number of misses that the benchmark answers in one batch.
 const missesTogether = 16
 
-// BenchmarkMiss is what a frame of an unknown flow costs control: translation
-// and installation, or without room in the caches translation and execution.
-// Rules of exact connections, one for each.
+// BenchmarkMiss measures control's cost of an unknown flow's frame: translation and
+// installation, or translation and execution if the caches are full. Each connection
+// has its own exact rule.
 func BenchmarkMiss(b *testing.B) {
 	sizes := testSizes
 	defer func() { testSizes = sizes }()

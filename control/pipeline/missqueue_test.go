@@ -11,8 +11,8 @@ import (
 	"weft/internal/shm"
 )
 
-// A port whose every frame misses does not delay another port's first frame by
-// more than the misses that were being answered.
+// If every frame of one port misses, another port's first frame waits only for the
+// misses that are being answered already.
 func TestPortsTakeTurns(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_src=0/0xffff,actions=drop")
@@ -22,7 +22,7 @@ func TestPortsTakeTurns(t *testing.T) {
 		k[flowtable.WL4] = uint64(i+1) << 48
 		return k
 	}
-	f.p.mu.Lock() // nothing is answered
+	f.p.mu.Lock() // no miss is answered while this is held
 	for i := range 200 {
 		w.Frame(flood(i), 100)
 	}
@@ -38,7 +38,7 @@ func TestPortsTakeTurns(t *testing.T) {
 	})
 }
 
-// missRing is an empty ring of upcalls, and what tells of a miss in it.
+// missRing returns an empty ring of upcalls and a function that writes a miss to it.
 func missRing(t *testing.T) (shm.RingMem, func(port uint32, held uint32)) {
 	t.Helper()
 	var measure shm.Layout
@@ -69,8 +69,8 @@ func heldSlots(misses []datapath.Upcall) (slots []uint32) {
 	return slots
 }
 
-// Each port's misses come in their order, and those of ports in turn; the next
-// process on the ring finds those that were not answered.
+// Each port's misses keep their order, and ports take turns. The next process on the
+// ring gets the misses that were not answered.
 func TestMissQueue(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(6) {
@@ -89,7 +89,7 @@ func TestMissQueue(t *testing.T) {
 	if got, want := heldSlots(q.next(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
 		t.Errorf("then %v, want %v", got, want)
 	}
-	// The process dies before these are answered.
+	// The process dies before it answers these.
 	answered := 0
 	q = newMissQueue(shm.NewConsumer(m))
 	q.take(func(msg []byte) {
@@ -106,7 +106,8 @@ func TestMissQueue(t *testing.T) {
 	}
 }
 
-// Against queues that are slices: whatever comes when, each miss comes once.
+// The queue behaves like a model of slices: for random arrivals, each miss comes once
+// and in the same order.
 func TestMissQueueAgainstSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m, miss := missRing(t)
@@ -116,7 +117,7 @@ func TestMissQueueAgainstSlices(t *testing.T) {
 	for held := uint32(0); held < 20_000; {
 		for range r.IntN(40) {
 			if q.taken.len() > 300 {
-				break // or the ring is full
+				break // keeps the ring from becoming full
 			}
 			port := r.IntN(1 + r.IntN(len(ports)))
 			miss(uint32(port), held)

@@ -9,7 +9,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A table's limit and eviction hold, also after a restart.
+// A table's limit and eviction apply, also after a restart.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -43,8 +43,8 @@ func TestModTable(t *testing.T) {
 	}
 }
 
-// Flows that a table had before its limit outlive a restart too, and none makes room
-// for another then.
+// Flows that a table had before its lower limit survive a restart too, and no flow is
+// evicted for them.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -61,7 +61,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
-// slowStore writes settings of tables once disk is closed.
+// slowStore writes table settings only after disk is closed.
 type slowStore struct {
 	Store
 	disk chan struct{}
@@ -72,7 +72,8 @@ func (s slowStore) SaveTableConfigs(texts map[uint32]string) error {
 	return s.Store.SaveTableConfigs(texts)
 }
 
-// Misses are answered while settings are written to a disk that takes its time.
+// The pipeline's lock, which misses need, is free while settings are written to a
+// slow disk.
 func TestModTableDoesNotWaitForTheDisk(t *testing.T) {
 	f := newRig(t)
 	disk := make(chan struct{})

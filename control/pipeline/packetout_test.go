@@ -13,7 +13,7 @@ import (
 	"weft/openflow"
 )
 
-// outText is a packet-out of a frame of IPv4 and UDP from port 1.
+// outText returns a packet-out of an IPv4 UDP frame from port 1.
 func outText(actions string) string {
 	frame := append([]byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0},
 		0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
@@ -21,7 +21,7 @@ func outText(actions string) string {
 	return "in_port=1,packet=" + hex.EncodeToString(frame) + ",actions=" + actions
 }
 
-// flowsOf lists the flows a filter selects.
+// flowsOf returns the flows that match selects.
 func (f *rig) flowsOf(match string) []api.Flow {
 	f.t.Helper()
 	flows, err := f.p.DumpFlows(match, ByName)
@@ -31,8 +31,9 @@ func (f *rig) flowsOf(match string) []api.Flow {
 	return flows
 }
 
-// A packet-out whose engine dies before it has sent the frame fails and says what to
-// do, counts and teaches nothing; the memory it waits on stays until it has ended.
+// If the engine dies before it has sent the frame, a packet-out fails and says what
+// to do. It counts and learns nothing. The engine's memory stays mapped until the
+// packet-out has ended.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -52,7 +53,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		}
 	}
 
-	// It waits for the worker.
+	// The engine dies while the packet-out waits for the worker.
 	present := func() *workers.Workers {
 		f.p.mu.RLock()
 		defer f.p.mu.RUnlock()
@@ -70,7 +71,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	refused("the engine dies meanwhile", <-ended)
 	waitfor.True(t, "another engine", func() bool { return present() != w })
 
-	// None runs from the start.
+	// No engine runs from the start.
 	f.withoutEngine(func() {
 		for _, table := range []string{"resubmit(,1)", "resubmit(,2)"} {
 			_, err := f.p.PacketOut(outText(table))
@@ -85,7 +86,7 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 	}
 }
 
-// What is refused teaches nothing.
+// A refused packet-out learns nothing.
 func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -100,8 +101,8 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	}
 }
 
-// hard_timeout of a learnt flow counts from the last frame that taught it, whether
-// control has sent that or a port.
+// The hard_timeout of a learnt flow restarts with every frame that its learn action
+// handles, whether control or a port has sent the frame.
 func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -120,7 +121,7 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	}
 	r := learnt()
 	f.p.mu.Lock()
-	r.ModifiedNS -= 500e9 // so long ago
+	r.ModifiedNS -= 500e9 // moves the last change 500 s into the past
 	before := r.ModifiedNS
 	f.p.mu.Unlock()
 	again := learnt()

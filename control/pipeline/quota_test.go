@@ -7,8 +7,8 @@ import (
 	"weft/flowtable"
 )
 
-// One port that makes up masks, or flows, takes no more than leaves another what
-// it needs; and none of its frames is executed singly for want of a mask.
+// A port that creates many masks or megaflows leaves another port its share. None of
+// the other port's frames is executed singly for want of a mask.
 func TestOnePortLeavesRoom(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -22,7 +22,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 		k := udpKey(1, 0, 2, 9)
 		k[flowtable.WIPv4] ^= uint64(1) << (32 + i%30)
 		k[flowtable.WL4] = uint64(i*2654435761) << 48
-		k[flowtable.WIPv6Src] = uint64(i) // what no rule looks at
+		k[flowtable.WIPv6Src] = uint64(i) // a field that no rule matches
 		w.Frame(k, 100)
 		f.settle()
 	}
@@ -53,7 +53,7 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	f.want("udp,in_port=2,nw_ttl=64", "1/100")
 }
 
-// What is entered and forgotten leaves no count behind.
+// Adding and removing megaflows leaves every share at 0.
 func TestSharesAreGivenBack(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	var all []*megaflow
@@ -79,7 +79,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	}
 }
 
-// A port whose flows have long lists of actions leaves others room for theirs.
+// A port whose megaflows have long action lists leaves other ports room for actions.
 func TestActionsAreShared(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	add := func(port uint32, i, actions int) admission {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The hottest are those that counted most in the interval, whatever they had
-// counted before.
+// The hottest megaflows have the most frames in the interval. Earlier counts do not
+// matter.
 func TestHottest(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop")
@@ -16,7 +16,7 @@ func TestHottest(t *testing.T) {
 		}
 		f.settle()
 	}
-	frames(1, 1) // and then they are hits, which no worker holds
+	frames(1, 1) // installs the megaflow, so that no worker holds later frames
 	frames(1, 499)
 	frames(2, 1)
 	before := f.p.Sample()

@@ -28,8 +28,8 @@ func (f *rig) diff(first string, second *string) []string {
 	return d.Lines
 }
 
-// Flows that stay are left alone with their counts; the others go, come and
-// change.
+// Replacing the flows keeps unchanged flows with their counts, and adds, changes or
+// removes the others.
 func TestReplaceFlows(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
@@ -51,12 +51,12 @@ func TestReplaceFlows(t *testing.T) {
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
 	}
-	if n := f.replace(text...); n != 5 { // the one with a timeout is removed and added
+	if n := f.replace(text...); n != 5 { // 5, because the flow with a timeout is removed and added
 		t.Errorf("%d changes", n)
 	}
 	f.want("udp,tp_dst=1", "1/100")
 	f.want("udp,tp_dst=2", "1/100") // changed in place
-	f.want("udp,tp_dst=3", "0/0")   // a new one
+	f.want("udp,tp_dst=3", "0/0")   // a new flow
 	f.want("", "0/0")
 	if got := f.diff(strings.Join(text, "\n"), nil); len(got) != 0 {
 		t.Errorf("after replacing: %q", got)
@@ -64,7 +64,7 @@ func TestReplaceFlows(t *testing.T) {
 	if n := f.replace(text...); n != 0 {
 		t.Errorf("once more: %d changes", n)
 	}
-	// The tables print what replaces them by themselves.
+	// The dump of the tables, used as a replacement, changes nothing.
 	flows, err := f.p.DumpFlows("", ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
@@ -81,7 +81,7 @@ func TestReplaceFlows(t *testing.T) {
 	}
 }
 
-// One wrong line, or a command among the flows, and nothing changes.
+// If one line is wrong or is a command, nothing changes.
 func TestReplaceIsWholeOrNothing(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -103,8 +103,8 @@ func TestReplaceIsWholeOrNothing(t *testing.T) {
 	}
 }
 
-// Whatever two files hold, replacing the one by the other leaves the other, and
-// a diff applied by hand does the same.
+// For random files a and b, replacing a with b leaves the flows of b. Applying the
+// printed diff by hand gives the same result.
 func TestReplaceAgainstDiff(t *testing.T) {
 	f := newRig(t)
 	rng := rand.New(rand.NewSource(1))
@@ -144,8 +144,8 @@ func TestReplaceAgainstDiff(t *testing.T) {
 	}
 }
 
-// A file of 100,000 flows with an error on line 70,000 changes nothing, whether
-// it is wrong by itself or by what the tables have, and both say which it is.
+// A file of 100,000 flows with an error on line 70,000 changes nothing, whether the
+// line is wrong by itself or because of the tables. Both errors name the line.
 func TestErrorDeepInAFile(t *testing.T) {
 	f := newRig(t)
 	f.add("priority=9,udp,actions=drop")
@@ -176,7 +176,7 @@ func TestErrorDeepInAFile(t *testing.T) {
 	}
 }
 
-// dumpWithout is dump-flows without what time changes.
+// dumpWithout returns dump-flows without the fields that change with time.
 func dumpWithout(t *testing.T, p *Pipeline) string {
 	t.Helper()
 	flows, err := p.DumpFlows("", ByName)

@@ -6,13 +6,13 @@ import (
 	"weft/control/counters"
 )
 
-// A change may replace every flow of a full table: those that go have their places
-// until no megaflow counts for them any more.
+// A change may replace every flow of full tables. A removed flow keeps its rule slot
+// until no megaflow counts for it.
 func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
 	f.change.Lock()
-	for range counters.MaxRules - 1 { // as if the tables had that many
+	for range counters.MaxRules - 1 { // occupies all rule slots but one
 		f.p.rules.take()
 	}
 	f.change.Unlock()

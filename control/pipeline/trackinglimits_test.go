@@ -7,7 +7,8 @@ import (
 	"weft/control/limits"
 )
 
-// Connections count for the port on which they began, with what that is guaranteed.
+// A connection's row belongs to the port on which the connection began, and has this
+// port's guarantee.
 func TestConnectionRows(t *testing.T) {
 	f := newRig(t)
 	f.connect(5)
