@@ -73,7 +73,10 @@ func (c *command) flushConntrack(_ *cobra.Command, args []string) error {
 
 // ctShow prints one property of the connection table.
 func (c *command) ctShow(word func(*api.Conntrack) string) func(*cobra.Command, []string) error {
-	return func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if rest := noDatapath(args); len(rest) > 0 {
+			return usagef("%s: %s is one word too many", cmd.Name(), rest[0])
+		}
 		s, err := c.conntrack()
 		if err != nil {
 			return err

@@ -44,8 +44,10 @@ func TestWrongOptions(t *testing.T) {
 		{"fdb-show x", "x is one word too many"},
 		{"fdb-flush p1 p2", "p2 is one word too many"},
 		// connections
-		{"dump-conntrack a b c d e", "e is one word too many"},
-		{"flush-conntrack a b c d e", "e is one word too many"},
+		{"dump-conntrack a b c d e f g", "g is one word too many"},
+		{"flush-conntrack a b c d e f g", "g is one word too many"},
+		{"ct-get-maxconns invalid", "invalid is one word too many"},
+		{"ct-get-nconns 3", "3 is one word too many"},
 		{"ct-set-maxconns", "N"},
 		{"ct-set-maxconns many", "many: expected a number"},
 		{"ct-set-limits default=x", "default=x: expected default=N"},
