@@ -9,7 +9,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// What a guest does with descriptors that are all right, one by one.
+// Attacks of a guest whose descriptors are all valid one by one.
 
 func chainAttacks() []*attack {
 	return []*attack{
@@ -24,11 +24,11 @@ func chainAttacks() []*attack {
 	}
 }
 
-// chainPieces is below what the switch takes of a chain, 1,024 descriptors.
+// chainPieces is just below the switch's limit for a chain, 1,024 descriptors.
 const chainPieces = 1000
 
-// bytewise writes an indirect table of n descriptors of a byte over guest memory from
-// data on, to the buffers of q, and returns a descriptor of it.
+// bytewise writes an indirect table of n one-byte descriptors, whose buffers begin at
+// data in guest memory, to the buffers of q. It returns a descriptor of the table.
 func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) vhosttest.Desc {
 	at := q.SlotAddr(0) &^ 15
 	table, ok := g.Bytes(at, uint64(16*n))
@@ -49,7 +49,8 @@ func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) v
 	return vhosttest.Desc{Addr: at, Len: uint32(16 * n), Flags: vhosttest.Indirect}
 }
 
-// offerAll offers a descriptor at every place of a ring, again and again as it is used.
+// offerAll makes a descriptor available in every slot of a ring, again and again as
+// the switch uses it.
 func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 	for i := range q.Descs {
 		q.Descs[i] = d
@@ -76,7 +77,7 @@ func longChains(g *guest) error {
 	return nil
 }
 
-// longReceiveChains has frames come into a chain of bytes each.
+// longReceiveChains receives frames into chains of one-byte buffers.
 func longReceiveChains(g *guest) error {
 	g.Rx[0].Withdraw()
 	d := g.bytewise(g.Rx[0], chainPieces, g.Tx[0].SlotAddr(0), vhosttest.Write)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// What a client of the API, or of the metrics, does. A client of the API that may
-// change things may stop the switch, of course; here it only asks, or asks wrongly.
+// Attacks of a client of the API or of the metrics. A client with write access could
+// simply stop the switch; here it sends only harmless or malformed requests.
 
 func clientAttacks() []*attack {
 	return []*attack{
@@ -69,7 +69,7 @@ func (p *play) dialMetrics() (c net.Conn, err error) {
 	return c, err
 }
 
-// idleConnections opens as many as the switch takes: refused ones are fine.
+// idleConnections opens connections up to the switch's limit. A refusal is fine.
 func idleConnections(p *play) error {
 	for range 300 {
 		if _, err := p.dialMetrics(); err != nil {
@@ -135,7 +135,7 @@ func (p *play) request(method, path, kind string, body io.Reader) error {
 	req.Header.Set("Content-Type", kind)
 	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
 	if err != nil {
-		return nil // closed in the middle: refused
+		return nil // the switch refused and closed the connection
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
@@ -160,7 +160,7 @@ func wrongRequests(p *play) error {
 	return p.request([]string{"GET", "POST", "DELETE"}[p.rng.IntN(3)], paths[p.rng.IntN(len(paths))], "application/json", strings.NewReader("{"))
 }
 
-// stoppedReaders starts clients and stops them.
+// stoppedReaders starts clients and stops their processes.
 func stoppedReaders(p *play) error {
 	if err := sender(echoes, guestOptions)(p); err != nil {
 		return err

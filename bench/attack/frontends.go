@@ -15,11 +15,12 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// What a front end does with its socket, its descriptors and its memory.
+// Attacks of a front end with its socket, its descriptors and its memory.
 
 const echoes = "actions=in_port"
 
-// gone wraps what a front end gets that the switch has thrown out: that is an answer.
+// gone wraps the error of a front end whose connection the switch has closed. The
+// close counts as an answer.
 func gone(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		return nil
@@ -27,11 +28,12 @@ func gone(err error) error {
 	return err
 }
 
-// manyPorts is how many ports an attack that is shaped like a message has: the switch
-// bounds the messages of each.
+// manyPorts is the number of ports of an attack whose work is a message, because the
+// switch limits the messages of each port.
 const manyPorts = 8
 
-// socketOf is a socket of the play's, of a port that echoes.
+// socketOf returns a socket of the play's ports. The port returns frames to their
+// sender.
 func (p *play) socketOf() string {
 	if p.message {
 		return p.site.socket(fmt.Sprint(p.name, "-", p.repeats%manyPorts))
@@ -39,7 +41,7 @@ func (p *play) socketOf() string {
 	return p.site.socket(p.name)
 }
 
-// ports adds the ports of socketOf.
+// ports returns a setup that adds the ports of socketOf.
 func ports(flow string, options ...string) func(p *play) error {
 	return func(p *play) error {
 		if !p.message {
@@ -57,7 +59,7 @@ func ports(flow string, options ...string) func(p *play) error {
 
 func echoPort(options ...string) func(p *play) error { return ports(echoes, options...) }
 
-// attached has f played by a guest that is attached for one go.
+// attached returns a step that attaches a guest, runs f with it and detaches it.
 func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	return func(p *play) error {
 		g, err := p.guest(p.socketOf(), o)
@@ -69,7 +71,7 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
-// message sends a message that the switch may answer by closing the connection.
+// message sends a message. The switch may answer by closing the connection.
 func (g *guest) message(request uint32, payload []byte, fds ...int) error {
 	return g.front.Send(request, vhosttest.Version, payload, fds...)
 }
@@ -149,8 +151,8 @@ func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
 
 var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// fill fills an eventfd to where one more blocks, unless it is so already: whoever
-// waits for it is not let go on.
+// fill fills an eventfd until the next write would block, so that a blocked writer
+// stays blocked.
 func fill(fd int) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	if n, _ := unix.Poll(poll, 0); n == 1 {
@@ -161,7 +163,7 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent lets everybody go on who waits for the eventfd.
+// relent empties the eventfd, so that blocked writers continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -170,7 +172,8 @@ func relent(fd int) {
 	}
 }
 
-// blockCalls holds the switch, if it can be held, until the play is over.
+// blockCalls tries to block the switch in a write to its call descriptors until the
+// play is over.
 func blockCalls(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -233,8 +236,8 @@ func blockCallsBefore(p *play) error {
 	return nil
 }
 
-// blockKicks races the switch for its own kick: a thread that waits for it like the
-// switch does takes it away.
+// blockKicks races the switch for its kicks: a thread that reads the same kick
+// descriptor may take them first.
 func blockKicks(g *guest) error {
 	fd := g.Tx[0].KickFD()
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -279,7 +282,7 @@ func stormKicks(g *guest) error {
 	return nil
 }
 
-// dirtyChains marks terabytes for a frame.
+// dirtyChains makes the switch mark terabytes as dirty for one frame.
 func dirtyChains(p *play) error {
 	const giant = 8 << 30
 	g, err := vhosttest.New(vhosttest.Options{Num: 1024, Features: plainFeatures | vhost.FeatureLogAll})
@@ -340,25 +343,25 @@ func dirtyChains(p *play) error {
 	return nil
 }
 
-// ask sends a message and reads the answer that REPLY_ACK has it get.
+// ask sends a message and reads the answer that REPLY_ACK requires.
 func ask(f *vhosttest.FrontEnd, request uint32, payload []byte, fds ...int) error {
 	_, err := f.Call(request, payload, fds...)
 	return err
 }
 
-// logBase sends SET_LOG_BASE, which has an answer.
+// logBase sends SET_LOG_BASE, which always has an answer.
 func logBase(f *vhosttest.FrontEnd, size uint64, fd int) ([]byte, error) {
 	return f.Call(vhosttest.SetLogBase, append(vhosttest.Number(size), vhosttest.Number(0)...), fd)
 }
 
-// giantMemory offers eight regions that fill the addresses of a process.
+// giantMemory offers eight regions that fill the address space of a process.
 func giantMemory(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // GiB of addresses that a process has, almost
+	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // whole: almost the address space of a process
 	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -387,7 +390,7 @@ func giantMemory(p *play) error {
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
-			return nil // thrown out
+			return nil // the switch closed the connection
 		}
 		if err := f.Enable(q, true); err != nil {
 			return nil
@@ -397,7 +400,7 @@ func giantMemory(p *play) error {
 	return nil
 }
 
-// truncateWhileSending fills the transmit ring and takes the memory away.
+// truncateWhileSending fills the transmit ring and truncates the memory.
 func truncateWhileSending(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -405,8 +408,9 @@ func truncateWhileSending(g *guest) error {
 	return g.truncateUnder(64)
 }
 
-// truncateIntoUplink leaves the beginning of each frame, which is looked at first, and
-// takes away the rest, which is copied later; or takes all away at some moment.
+// truncateIntoUplink keeps the start of each frame, which the switch reads first, and
+// truncates the rest, which it copies later. Or it truncates everything at a random
+// time.
 func truncateIntoUplink(g *guest) error {
 	if g.play.rng.IntN(3) == 0 {
 		return g.truncateUnder(1400)
@@ -434,7 +438,8 @@ func (g *guest) truncateUnder(size int) error {
 	g.Tx[0].Publish()
 	for range g.play.rng.IntN(20_000) {
 	}
-	// The rings stay, the buffers go: the worker finds the frames, and faults in them.
+	// The rings stay and the buffers go: the worker finds the frames and faults when
+	// it reads them.
 	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
 	if g.play.rng.IntN(4) == 0 {
 		keep = 4096
@@ -442,7 +447,8 @@ func (g *guest) truncateUnder(size int) error {
 	return g.Truncate(keep &^ 4095)
 }
 
-// punchMemory takes the pages of its buffers away again and again; reads find zeros.
+// punchMemory removes the pages of the guest's buffers again and again. Reads return
+// zeros.
 func punchMemory(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -462,7 +468,8 @@ func punchMemory(g *guest) error {
 	return nil
 }
 
-// lingering hands a TCP socket over whose close waits for a peer that does not read.
+// lingering passes a TCP socket to the switch whose close waits for a peer that does
+// not read.
 func lingering(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
@@ -483,7 +490,7 @@ func lingering(p *play) error {
 			return err
 		}
 		err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
-		go unix.Close(fd) // waits, if the switch has closed it already
+		go unix.Close(fd) // blocks if this is the last copy of the descriptor
 		if err != nil {
 			return gone(err)
 		}
@@ -491,7 +498,8 @@ func lingering(p *play) error {
 	return nil
 }
 
-// lingerer is a TCP socket with unsent bytes, SO_LINGER and a peer that does not read.
+// lingerer returns a TCP socket with unsent bytes, SO_LINGER and a peer that does not
+// read.
 func lingerer(p *play) (int, error) {
 	l, ok := p.vars["listener"].(net.Listener)
 	if !ok {
@@ -507,7 +515,7 @@ func lingerer(p *play) (int, error) {
 				if err != nil {
 					return
 				}
-				time.AfterFunc(500*time.Millisecond, func() { // reset: whoever waits may go on
+				time.AfterFunc(500*time.Millisecond, func() { // a reset ends every blocked close
 					_ = c.(*net.TCPConn).SetLinger(0)
 					c.Close()
 				})
@@ -554,7 +562,7 @@ func ownerFlood(p *play) error {
 	return nil
 }
 
-// featureFlood never reads: the switch's answers fill the socket.
+// featureFlood never reads, so the switch's answers fill the socket.
 func featureFlood(p *play) error {
 	f, err := vhosttest.Dial(p.socketOf())
 	if err != nil {
@@ -596,7 +604,7 @@ func slowMessages(p *play) error {
 		fronts = append(fronts, f)
 	}
 	whole := append([]byte{5, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
-	for i := 0; i < len(whole)-1 && !p.over(); i++ { // a byte at a time
+	for i := 0; i < len(whole)-1 && !p.over(); i++ { // one byte at a time
 		for _, f := range fronts {
 			_, _ = f.Conn.Write(whole[i : i+1])
 		}
@@ -748,8 +756,8 @@ func inflightLarge(p *play) error {
 	return nil
 }
 
-// symlinks has ports added whose paths are links: to a bystander's socket, to a file,
-// to nothing. A port may be refused; nobody else's file may go.
+// symlinks adds ports whose paths are links to a bystander's socket, to a file or to
+// nothing. The switch may refuse a port, but must not remove another's file.
 func symlinks(p *play) error {
 	victim := p.site.socket(p.name + "-file")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

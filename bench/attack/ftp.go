@@ -9,8 +9,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Connections of FTP that announce others without end, while a victim's announcement
-// waits to be used.
+// FTP connections that announce data connections without end, while a victim's
+// announcement waits for its use.
 
 func ftpAttacks() []*attack {
 	return []*attack{
@@ -19,7 +19,8 @@ func ftpAttacks() []*attack {
 	}
 }
 
-// control is a control connection of FTP between two guests, as its two ends see it.
+// ftpControl is an FTP control connection between two guests, with the state of both
+// ends.
 type ftpControl struct {
 	client, server *guest
 	ips            [2]uint32
@@ -35,7 +36,7 @@ func (c *ftpControl) segment(fromServer bool, flags byte, payload string) []byte
 	return tcp(c.frame[:], src, dst, sport, dport, seq, ack, flags, payload)
 }
 
-// tcp writes a segment with its checksum.
+// tcp writes a segment with its checksum to f.
 func tcp(f []byte, src, dst uint32, sport, dport uint16, seq, ack uint32, flags byte, payload string) []byte {
 	n := 54 + len(payload)
 	h := f[34:n]
@@ -57,7 +58,7 @@ const (
 	tcpPSH = 8
 )
 
-// open does the handshake.
+// open performs the handshake.
 func (c *ftpControl) open() {
 	say := func(g *guest, f []byte) {
 		g.send(f)
@@ -74,7 +75,7 @@ func (c *ftpControl) open() {
 	say(c.client, c.segment(false, tcpACK, ""))
 }
 
-// announce names a port at which the client expects a data connection.
+// announce sends a port at which the client expects a data connection.
 func (c *ftpControl) announce(port uint16) {
 	ip := c.ips[0]
 	line := fmt.Sprintf("PORT %d,%d,%d,%d,%d,%d\r\n", ip>>24, ip>>16&0xff, ip>>8&0xff, ip&0xff, port>>8, port&0xff)
@@ -112,7 +113,7 @@ func (p *play) ftpPair(as string, zone int, ips [2]uint32) (*ftpControl, error) 
 			return nil, err
 		}
 	}
-	// A table of the pair's own, behind the port.
+	// The pair has its own table, in addition to its ports.
 	table := 100 + int(p.site.number(p.name))%50*2 + zone%2
 	for _, f := range []string{
 		fmt.Sprintf("priority=50,in_port=%s,tcp,actions=ct(commit,alg=ftp,zone=%d),output:%s", names[0], zone, names[1]),
@@ -156,8 +157,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim has the victim's server call at the port that was announced before the
-// flood.
+// ftpVictim opens a data connection from the victim's server to the port that was
+// announced before the flood.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

@@ -13,7 +13,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// What a guest does with the frames that it sends.
+// Attacks of a guest with the frames that it sends.
 
 func guestAttacks() []*attack {
 	return []*attack{
@@ -45,7 +45,7 @@ func guestAttacks() []*attack {
 	}
 }
 
-// sender attaches a guest for the whole play.
+// sender returns a setup that attaches a guest for the whole play.
 func sender(flow string, o vhosttest.Options, options ...string) func(p *play) error {
 	return func(p *play) error {
 		socket, err := p.port("", flow, options...)
@@ -66,8 +66,8 @@ func (p *play) attach(as, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is sender under normal; the attacker's own address is learnt first, so that
-// frames for it go nowhere else.
+// member is a sender whose port uses the action normal. The switch learns the
+// attacker's address first, so that frames to this address reach no other port.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {
@@ -83,7 +83,7 @@ func member(options ...string) func(p *play) error {
 	}
 }
 
-// up waits until the port of that name is up.
+// up waits until the named port is up.
 func (p *play) up(name string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		show, err := p.site.client.Show()
@@ -101,8 +101,8 @@ func (p *play) up(name string) error {
 
 func (p *play) own(as string) *guest { return p.vars[as].(*guest) }
 
-// flood has the play's guest send frames of 64 to 1,514 bytes that frame makes, for 20
-// ms or until the play is over.
+// flood returns a step in which the play's guest sends frames of 64 to 1,514 bytes,
+// made by frame, for 20 ms or until the play is over.
 func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	return func(p *play) error {
 		g := p.own("guest")
@@ -119,7 +119,7 @@ func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	}
 }
 
-// Own addresses of attackers.
+// Addresses of the attackers.
 var (
 	attackerMAC = [6]byte{2, 0xff, 0, 0, 0, 1}
 	nobodysMAC  = [6]byte{2, 0xff, 0, 0, 0, 2}
@@ -137,7 +137,8 @@ func randomMAC(r *rand.Rand) (mac [6]byte) {
 	return mac
 }
 
-// inventedSource is for the attacker itself, whose address is learnt at its port.
+// inventedSource makes a frame to the attacker itself, whose address is learnt at its
+// port.
 func inventedSource(p *play, f []byte) []byte {
 	put(f, attackerMAC, randomMAC(p.rng), 0x88b5)
 	if p.rng.IntN(1000) == 0 {
@@ -154,7 +155,7 @@ func bystandersSource(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ipv4 writes Ethernet and IPv4 headers; the frame is n bytes.
+// ipv4 writes Ethernet and IPv4 headers to f, for a frame of n bytes.
 func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	put(f, nobodysMAC, attackerMAC, 0x0800)
 	ip := f[14:34]
@@ -167,7 +168,7 @@ func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	return f[:n]
 }
 
-// udp writes a datagram without checksum.
+// udp writes a datagram without a checksum to f.
 func udp(f []byte, src, dst uint32, sport, dport uint16, n int) []byte {
 	binary.BigEndian.PutUint16(f[34:], sport)
 	binary.BigEndian.PutUint16(f[36:], dport)
@@ -180,7 +181,7 @@ func missSetup(p *play) error {
 	if err := sender("actions=in_port", vhosttest.Options{Num: 1024})(p); err != nil {
 		return err
 	}
-	// Rules that have translation look at many fields, in many combinations.
+	// These rules make translation look at many fields in many combinations.
 	for i, match := range []string{"ip,nw_src=10.0.0.0/%d", "ip,nw_dst=10.0.0.0/%d", "udp,tp_src=0x%x/0xff00", "udp,tp_dst=0x%x/0xfff0", "ip,nw_tos=%d"} {
 		for n := range 12 {
 			arg := []int{8 + 2*n, 8 + 2*n, 0x100 * n, 0x10 * n, 4 * n}[i]
@@ -201,8 +202,7 @@ func anyFlow(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ctMost is how many connections the table may have while it is flooded, so that it is
-// full soon.
+// ctMost is the connection limit during a flood, low so that the table is full soon.
 const ctMost = 20_000
 
 func ctSetup(p *play) error {
@@ -265,7 +265,7 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// No faster than they are answered: an answered one may stay.
+		// The flood waits for the answers, because an answered connection may stay.
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {
@@ -288,7 +288,7 @@ func ctFlood(p *play) error {
 	return nil
 }
 
-// newConnections has a zone without connections begin a hundred.
+// newConnections begins a hundred connections in a zone that has none.
 func newConnections(p *play) error {
 	g := p.own("other")
 	f := make([]byte, 64)
@@ -332,7 +332,8 @@ func fragment(p *play, f []byte) []byte {
 
 var kinds = []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x88b5, 0x0003}
 
-// malformed is a frame of a known kind whose bytes are random from some place on.
+// malformed makes a frame of a known kind whose bytes are random from a random offset
+// on.
 func malformed(p *play, f []byte) []byte {
 	n := 14 + p.rng.IntN(300)
 	udp(f, 0x0a000001, 0x0a000002, 1, 2, max(n, 64))
@@ -371,7 +372,7 @@ func hostileOffloads(p *play) error {
 				}
 			}
 			if p.rng.IntN(2) == 0 {
-				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible flags and kinds
+				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible flags and segmentation types
 				binary.LittleEndian.PutUint16(vnet[2:], uint16(54))
 				binary.LittleEndian.PutUint16(vnet[4:], uint16(p.rng.IntN(2000)))
 				binary.LittleEndian.PutUint16(vnet[6:], uint16(34))
@@ -396,7 +397,7 @@ func hostileOffloads(p *play) error {
 	return nil
 }
 
-// largeFrames sends segments of TCP that are right, of 64 KiB.
+// largeFrames sends valid TCP segments of 64 KiB.
 func largeFrames(p *play) error {
 	g := p.own("guest")
 	f := make([]byte, 65_000)
@@ -418,7 +419,7 @@ func largeFrames(p *play) error {
 	return nil
 }
 
-// neighbourSetup has frames go to an address of the underlay that nobody has.
+// neighbourSetup sends frames to an underlay address that no host has.
 func neighbourSetup(p *play) error {
 	if err := p.addPort(p.name+"-t", "type=vxlan", "vni=200", "remote=172.16.0.77"); err != nil {
 		return err
@@ -426,10 +427,10 @@ func neighbourSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-t", vhosttest.Options{Num: 1024})(p)
 }
 
-// uplinkFrames is how many frames uplinkSends sends.
+// uplinkFrames is the number of frames that uplinkSends sends.
 const uplinkFrames = 320
 
-// uplinkSends has another guest send frames out through the uplink and counts them at
+// uplinkSends sends frames from another guest through the uplink and counts them at
 // the peer.
 func uplinkSends(p *play) error {
 	socket, err := p.port("-out", "actions=output:overlay")
@@ -444,7 +445,7 @@ func uplinkSends(p *play) error {
 	if err := p.up(p.name + "-out"); err != nil {
 		return err
 	}
-	var peer *net.UDPConn // not the device: there, a train would be one frame
+	var peer *net.UDPConn // a socket instead of the device, where a large frame counts once
 	err = p.site.peer.Do(func() (err error) {
 		peer, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(peerIP), Port: 4789})
 		return err

@@ -12,7 +12,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guest memory in huge pages, and its pages taken away. A machine without free huge
+// Guest memory in huge pages whose pages are removed. A machine without free huge
 // pages gets some for the play.
 
 func hugeAttacks() []*attack {
@@ -46,8 +46,8 @@ func hugeSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// punchHuge gives two regions: a memfd with the rings, and huge pages with the buffers,
-// which come and go.
+// punchHuge uses two regions: a memfd with the rings, and huge pages with the
+// buffers, which are removed and come back.
 func punchHuge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
@@ -98,7 +98,7 @@ func punchHuge(p *play) error {
 		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
 			return err
 		}
-		if n%512 == 511 && p.rng.IntN(4) == 0 { // the end of it: no page is there at all
+		if n%512 == 511 && p.rng.IntN(4) == 0 { // the file is truncated: no page is left
 			return gone(unix.Ftruncate(fd, 0))
 		}
 	}

@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// chosen are the attacks named.
+// chosen returns the attacks with these names.
 func chosen(names string) []*attack {
 	if names == "" {
 		return attacks
@@ -113,8 +113,8 @@ func perform(list []*attack) (ok bool, err error) {
 	return !slices.ContainsFunc(rows, func(r row) bool { return len(r.Faults) > 0 }), nil
 }
 
-// playAll plays the attacks one after the other. A switch that has not come through
-// one is replaced by a new one.
+// playAll plays the attacks one after the other. A switch that fails an attack is
+// replaced by a new one.
 func playAll(list []*attack, c runConfig, workers int, each func(*site, *row)) (rows []row, err error) {
 	defer lab.Caught(&err)
 	sites := map[string]*site{}

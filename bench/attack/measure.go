@@ -17,10 +17,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// machine measures what the machine costs by itself: on each core a thread that sleeps
-// for probeRest again and again notes how much later it woke.
+// machine measures the delays of the machine itself: on each core, a thread sleeps
+// for probeRest again and again and records how late it wakes up.
 type machine struct {
-	longest atomic.Int64 // ns
+	longest atomic.Int64 // in ns
 	stop    atomic.Bool
 	ended   sync.WaitGroup
 }
@@ -61,7 +61,7 @@ func (m *machine) end() time.Duration {
 	return time.Duration(m.longest.Load())
 }
 
-// prober asks for the switch's state again and again and notes the slowest answer.
+// prober requests the switch's state again and again and records the slowest answer.
 type prober struct {
 	client *api.Client
 	stop   chan struct{}
@@ -71,10 +71,10 @@ type prober struct {
 	longest time.Duration
 	answers int
 	failed  error
-	since   time.Time // of the question in flight, zero: none
+	since   time.Time // start of the request in flight, or zero
 }
 
-// probeGap is the time between two questions.
+// probeGap is the time between two requests.
 const probeGap = 10 * time.Millisecond
 
 func probe(c *api.Client) *prober {
@@ -110,8 +110,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end returns the slowest answer and the last error. A question that is still without
-// an answer counts; it is given patience to come.
+// end returns the slowest answer and the last error. It waits up to patience for the
+// request in flight, which counts too.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {
@@ -124,11 +124,11 @@ func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	return p.longest, p.answers, p.failed
 }
 
-// usage is what a process holds.
+// usage has the resources that a process holds.
 type usage struct {
-	Bytes       int64 `json:"bytes"`       // resident, without what it shares
-	Descriptors int   `json:"descriptors"` // open
-	Mappings    int   `json:"mappings"`    // of files, memfds among them
+	Bytes       int64 `json:"bytes"`       // resident memory, shared memory excluded
+	Descriptors int   `json:"descriptors"` // number of open descriptors
+	Mappings    int   `json:"mappings"`    // number of mapped files, memfds included
 }
 
 func usageOf(pid int) usage {
@@ -150,8 +150,8 @@ func usageOf(pid int) usage {
 	return u
 }
 
-// newcomer is a front end that attaches, echoes a frame and goes away, again and again:
-// how long that takes at most is what an attack costs guests that start.
+// newcomer is a front end that attaches, echoes a frame and detaches, again and
+// again. The longest attach is an attack's cost for starting guests.
 type newcomer struct {
 	site  *site
 	stop  chan struct{}
@@ -161,13 +161,13 @@ type newcomer struct {
 	longest time.Duration
 	times   int
 	failed  error
-	since   time.Time // of the attach in progress, zero: none
+	since   time.Time // start of the attach in progress, or zero
 }
 
 // newcomerGap is the time between two attaches.
 const newcomerGap = 200 * time.Millisecond
 
-// newcomerPort is the port it attaches to.
+// newcomerPort is the name of the newcomer's port.
 const newcomerPort = "c"
 
 func watchNewcomer(s *site) *newcomer {

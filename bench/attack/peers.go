@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// What a peer on the underlay sends to the switch's tunnel endpoint.
+// Attacks of a peer on the underlay, which sends to the switch's tunnel endpoint.
 
 func peerAttacks() []*attack {
 	return []*attack{
@@ -33,7 +33,7 @@ func peerAttacks() []*attack {
 	}
 }
 
-// peerSocket opens a socket of the peer's to the tunnel's endpoint.
+// peerSocket opens a socket from the peer to the tunnel endpoint.
 func peerSocket(p *play) error {
 	var conn net.Conn
 	err := p.site.peer.Do(func() (err error) {
@@ -52,7 +52,7 @@ func peerSocket(p *play) error {
 	return nil
 }
 
-// datagrams sends what fill makes for 20 ms.
+// datagrams returns a step that sends the datagrams made by fill for 20 ms.
 func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 	return func(p *play) error {
 		raw := p.vars["socket"].(syscall.RawConn)
@@ -65,13 +65,13 @@ func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 					return err != unix.EAGAIN
 				})
 			}
-			time.Sleep(100 * time.Microsecond) // the peer's own core is the host's here
+			time.Sleep(100 * time.Microsecond) // yields the core, which the switch shares with this peer
 		}
 		return nil
 	}
 }
 
-// vxlan writes the tunnel's header.
+// vxlan writes the VXLAN header to b.
 func vxlan(b []byte, vni uint32) {
 	clear(b[:8])
 	b[0] = 8
