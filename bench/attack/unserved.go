@@ -74,7 +74,19 @@ func (u *unserved) mount() error {
 		return fmt.Errorf("open on fuse: %w", err)
 	}
 	u.file = os.NewFile(uintptr(fd), "unserved memory")
-	return nil
+	return u.refuseFlush(fd)
+}
+
+// refuseFlush closes a duplicate of the file, so that the kernel learns that the file
+// system knows no flush. Otherwise a child of this process, which closes the file as it
+// executes another program, waits for the answer, this process's collector waits for the
+// thread that waits for the child, and the server's goroutine waits for the collector.
+func (u *unserved) refuseFlush(fd int) error {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(dup)
 }
 
 // close ends the file system; whoever waits for a page gets a fault.
@@ -131,7 +143,9 @@ func (u *unserved) answer(request []byte) {
 		u.reply(unique, 0, append(make([]byte, 16), attr(node)...))
 	case fuseOpen:
 		u.reply(unique, 0, make([]byte, 16))
-	case fuseFlush, fuseRelease:
+	case fuseFlush:
+		u.reply(unique, -int32(unix.ENOSYS), nil) // the kernel sends no further flush
+	case fuseRelease:
 		u.reply(unique, 0, nil)
 	case fuseRead: // never
 	default:

@@ -412,18 +412,27 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 const (
 	// retryInterval is the time between two attempts to set up a failed port.
 	retryInterval = 2 * time.Second
-	// firstRetry is the time of the first attempt; it doubles up to retryInterval. A
-	// process that was killed holds sockets and XDP programs until it has ended: control
-	// and engine killed at once would otherwise cost guests two seconds.
+	// firstRetry is the time of the first attempt for ports that failed at the start; it
+	// doubles up to retryInterval. A process that was killed holds sockets and XDP
+	// programs until it has ended: control and engine killed at once would otherwise cost
+	// guests two seconds.
 	firstRetry = 50 * time.Millisecond
 )
 
 // retryPorts tries to set up failed ports again, until ctx ends.
 func (ps *Ports) retryPorts(ctx context.Context) {
+	atStart := map[*switchPort]bool{}
+	ps.change.Lock()
+	for _, p := range ps.all {
+		atStart[p] = p.problem.Load() != nil
+	}
+	ps.change.Unlock()
 	for pause := firstRetry; loop.Sleep(ctx, pause); pause = min(2*pause, retryInterval) {
 		ps.change.Lock()
 		for _, p := range ps.all {
-			ps.retryPort(p)
+			if pause == retryInterval || atStart[p] {
+				ps.retryPort(p)
+			}
 		}
 		ps.change.Unlock()
 	}
