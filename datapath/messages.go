@@ -147,12 +147,16 @@ type Upcall struct {
 	Reason   string        // reason of the fault; only for UpFault
 }
 
-// MissedOn returns the in-port of an UpMiss; ok is false for other upcalls.
-func MissedOn(msg []byte) (no uint32, ok bool) {
+// MissedBy returns the sender of an UpMiss as held frames count it: the in-port, or the
+// VNI if the frame came through a tunnel. ok is false for other upcalls.
+func MissedBy(msg []byte) (sender uint32, ok bool) {
 	if len(msg) != messageHeader+8*flowtable.KeyWords || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false
 	}
-	return uint32(binary.LittleEndian.Uint64(msg[messageHeader+8*flowtable.WPort:]) >> 32), true
+	body := msg[messageHeader:]
+	var tunnel [flowtable.TunnelWords]uint64
+	readWords(body[8*flowtable.WTunID:8*flowtable.WARPSha], tunnel[:])
+	return senderOf(uint32(binary.LittleEndian.Uint64(body[8*flowtable.WPort:])>>32), &tunnel), true
 }
 
 // Answered marks a miss that is still in the ring as answered.

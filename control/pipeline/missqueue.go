@@ -5,21 +5,21 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers the misses of one worker's ports in turn. A port on which every
-// frame misses then does not delay the first frames of other ports: these wait only
-// for the misses that are being answered, not for all that came before them.
+// missQueue answers the misses of one worker's senders in turn. A sender is a port or,
+// behind a tunnel, a VNI. So a sender whose every frame misses does not delay the first
+// frames of the others: these wait only for the misses that are being answered.
 //
-// A message stays in the ring until it and all messages before it are answered.
-// Messages answered out of order are marked in the ring, so the next control process
-// finds exactly the unanswered ones. The worker's pool of held frames, and a port's
-// quota in it (DropHeldShare of package datapath), bound the number of misses.
+// A miss stays in the ring until it and all earlier ones are answered. Misses answered
+// out of order are marked in the ring, so the next control process answers none twice.
+// The worker's pool of held frames bounds the misses, and a sender's quota of the pool
+// bounds its misses (datapath's DropHeldShare).
 type missQueue struct {
-	ring  *shm.Consumer
-	taken fifo[takenUpcall] // messages read, in the ring's order
-	first uint64            // number of the first message in taken
-	ports map[uint32]*portMisses
-	turns fifo[*portMisses] // ports with misses
-	batch []uint64          // numbers of the misses that next returned
+	ring    *shm.Consumer
+	taken   fifo[takenUpcall] // in the ring's order
+	first   uint64            // number of the first message in taken
+	senders map[uint32]*senderMisses
+	turns   fifo[*senderMisses] // senders with misses
+	batch   []uint64            // numbers of the misses that next has returned
 }
 
 // takenUpcall is a message that was read; msg is nil once it is answered.
@@ -28,11 +28,11 @@ type takenUpcall struct {
 	behind shm.Mark
 }
 
-// portMisses has the numbers of a port's misses.
-type portMisses struct{ fifo[uint64] }
+// senderMisses are the numbers of a sender's misses.
+type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
-	return &missQueue{ring: ring, ports: map[uint32]*portMisses{}}
+	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
 // take reads all messages in the ring, queues the misses and passes other messages to
@@ -40,7 +40,7 @@ func newMissQueue(ring *shm.Consumer) *missQueue {
 func (q *missQueue) take(other func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.taken.len())
-		no, missed := datapath.MissedOn(msg)
+		sender, missed := datapath.MissedBy(msg)
 		if !missed {
 			other(msg)
 			msg = nil
@@ -49,10 +49,10 @@ func (q *missQueue) take(other func(msg []byte)) {
 		if !missed {
 			continue
 		}
-		p := q.ports[no]
+		p := q.senders[sender]
 		if p == nil {
-			p = new(portMisses)
-			q.ports[no] = p
+			p = new(senderMisses)
+			q.senders[sender] = p
 		}
 		if p.push(number); p.len() == 1 {
 			q.turns.push(p)
@@ -60,7 +60,7 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends up to n misses, one from each port in turn.
+// next appends up to n misses, one of each sender in turn.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -68,7 +68,7 @@ func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 		if p.len() > 0 {
 			q.turns.push(p)
 		}
-		up, _ := datapath.ParseUpcall(q.taken.at(int(number - q.first)).msg) // valid: MissedOn has parsed it
+		up, _ := datapath.ParseUpcall(q.taken.at(int(number - q.first)).msg) // MissedBy has looked at it
 		misses, q.batch = append(misses, up), append(q.batch, number)
 	}
 	return misses

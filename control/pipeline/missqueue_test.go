@@ -39,7 +39,7 @@ func TestPortsTakeTurns(t *testing.T) {
 }
 
 // missRing returns an empty ring of upcalls and a function that writes a miss to it.
-func missRing(t *testing.T) (shm.RingMem, func(port uint32, held uint32)) {
+func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)) {
 	t.Helper()
 	var measure shm.Layout
 	shm.CarveRing(&measure, 1<<18)
@@ -50,10 +50,12 @@ func missRing(t *testing.T) (shm.RingMem, func(port uint32, held uint32)) {
 	t.Cleanup(func() { region.Close() })
 	m := shm.CarveRing(&shm.Layout{Mem: region.Bytes()}, 1<<18)
 	p := shm.NewProducer(m, -1)
-	return m, func(port, held uint32) {
+	return m, func(port, held uint32, vni ...uint64) {
 		msg := binary.LittleEndian.AppendUint32(nil, uint32(datapath.UpMiss))
 		msg = binary.LittleEndian.AppendUint32(msg, held)
-		for _, word := range udpKey(port, 0, 1, 1) {
+		key := udpKey(port, 0, 1, 1)
+		copy(key.Tunnel()[:], vni)
+		for _, word := range key {
 			msg = binary.LittleEndian.AppendUint64(msg, word)
 		}
 		if !p.Push(msg) {
@@ -103,6 +105,21 @@ func TestMissQueue(t *testing.T) {
 	}
 	if q.answered(); q.waiting() || shm.NewConsumer(m).Next() != nil {
 		t.Error("something is left")
+	}
+}
+
+// TestVNIsTakeTurns: the VNIs behind one uplink take turns like ports.
+func TestVNIsTakeTurns(t *testing.T) {
+	m, miss := missRing(t)
+	for held := range uint32(4) {
+		miss(1, held, 5)
+	}
+	miss(1, 70, 7)
+	miss(1, 10)
+	q := newMissQueue(shm.NewConsumer(m))
+	q.take(func([]byte) { t.Error("something else") })
+	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 70, 10, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
