@@ -99,7 +99,7 @@ func (d *Daemon) handler() *access.Mux {
 				defer endWithPanic(request)
 				return answer(r)
 			})
-			d.reply(w, result, err)
+			d.reply(w, result, lateBody(r, err))
 		})
 	}
 	route("GET /v1/show", func(*http.Request) (any, error) { return d.show(), nil })
@@ -191,6 +191,17 @@ func bodyError(err error, expected string) error {
 		return &access.LimitError{Status: limit.Status, Message: "body: " + limit.Message}
 	}
 	return usererr.Errorf("body: %v; expected %s", err, expected)
+}
+
+// lateBody replaces the error of a request that was given up by one that names its body,
+// if the client has not sent the whole body. Such a request has changed nothing.
+func lateBody(r *http.Request, err error) error {
+	var late *patience.TooLong
+	if !errors.As(err, &late) || !access.AbandonBody(r) {
+		return err
+	}
+	return &access.LimitError{Status: http.StatusRequestTimeout,
+		Message: "body: the client has not sent all of it in time, and nothing was changed; send the request again, without pauses"}
 }
 
 // changeOf parses a change of flows: JSON, or a file as plain text.

@@ -1,9 +1,12 @@
 package control
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -49,6 +52,33 @@ func TestReaderLooksOnly(t *testing.T) {
 	}
 	if n := len(f.counts()); n != 1 {
 		t.Errorf("%d flows after the requests", n)
+	}
+}
+
+// TestLateBody sends half a body. The answer names the body, not weftd, as the cause.
+func TestLateBody(t *testing.T) {
+	f := newFakes(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer := access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0 pid 1"}
+		f.d.handler().ServeHTTP(w, r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: peer})))
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("POST /v1/ports HTTP/1.1\r\nHost: weft\r\nContent-Length: 100\r\n\r\n{\"name\":")); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "body: the client has not sent") {
+		t.Errorf("%d, %s, %v", resp.StatusCode, text, err)
 	}
 }
 

@@ -85,6 +85,7 @@ func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.conn, s.lastError = conn, ""
 	s.connects++
 	s.mu.Unlock()
+	s.heard = false
 	s.log.Info("vhost-user: front end connected")
 	s.tellChanged()
 	return conn, nil

@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"time"
 	"unsafe"
 
 	"golang.org/x/time/rate"
@@ -34,6 +35,10 @@ func (d *Device) TearPublish(vring, written int) int {
 // Unbudgeted removes the message budget of a session, for tests that repeat a message
 // more often than the budget allows.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
+
+// ExpectFirst bounds the silence of a new front end instead of firstMessageTimeout. Call
+// it before Run accepts one.
+func (s *Session) ExpectFirst(within time.Duration) { s.first = within }
 
 // Exhaust leaves a session a budget of messages, which does not fill up again during
 // the test.

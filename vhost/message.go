@@ -36,6 +36,11 @@ const (
 	// messageTimeout bounds how long a front end may take for the rest of a message
 	// that it has begun, and for taking a reply. The connection is closed after that.
 	messageTimeout = 5 * time.Second
+	// firstMessageTimeout bounds how long a front end that has connected to a socket of
+	// the switch may send nothing, while others cannot use the socket. The connection
+	// is closed after that. QEMU and DPDK send at once. A front end that has sent a
+	// message may be silent for ever.
+	firstMessageTimeout = 30 * time.Second
 	// lastReplyTimeout bounds how long the end of a session waits for a front end
 	// that does not take a reply in progress. The reply is lost after that.
 	lastReplyTimeout = 100 * time.Millisecond

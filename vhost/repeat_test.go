@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,39 +55,51 @@ func TestRepeats(t *testing.T) {
 		return b
 	}
 	event := newEvent(t)
+	channel := socket(t)
+	again := func() { // GET_VRING_BASE and RESET_DEVICE leave rings that must be set up anew
+		if err := f.AttachAgain(g); err != nil {
+			t.Fatal(err)
+		}
+	}
 	on := g.Features | vhost.FeatureProtocolFeatures
 	steps := []struct {
 		name    string
 		request uint32
 		payload func(i int) []byte
 		fds     []int
+		after   func()
 	}{
-		{"GET_FEATURES", 1, nil, nil},
-		{"SET_FEATURES", 2, func(i int) []byte { return n(on | vhost.FeatureLogAll*uint64(i%2)) }, nil},
-		{"SET_OWNER", 3, nil, nil},
-		{"RESET_OWNER", 4, nil, nil},
-		{"SET_MEM_TABLE", 5, func(int) []byte { return table }, []int{g.FD()}},
-		{"SET_LOG_BASE", 6, func(int) []byte { return append(n(logSize), n(0)...) }, []int{log}},
-		{"SET_LOG_FD", 7, nil, []int{event}},
-		{"SET_VRING_NUM", 8, func(int) []byte { return p(0, 256) }, nil},
-		{"SET_VRING_ADDR", 9, func(int) []byte { return address(g.Rx[0]) }, nil},
-		{"SET_VRING_KICK", 12, func(int) []byte { return n(1) }, []int{event}},
-		{"SET_VRING_CALL", 13, func(int) []byte { return n(1) }, []int{event}},
-		{"SET_VRING_CALL of none", 13, func(int) []byte { return n(1 | 1<<8) }, nil},
-		{"SET_VRING_ERR", 14, func(int) []byte { return n(1) }, []int{event}},
-		{"GET_PROTOCOL_FEATURES", 15, nil, nil},
-		{"GET_QUEUE_NUM", 17, nil, nil},
-		{"SET_VRING_ENABLE", 18, func(i int) []byte { return p(2, uint32(i%2)) }, nil},
-		{"SEND_RARP", 19, func(int) []byte { return n(1) }, nil},
-		{"NET_SET_MTU", 20, func(i int) []byte { return n(uint64(1500 + i%2)) }, nil},
-		{"NET_SET_MTU refused", 20, func(int) []byte { return n(1) }, nil},
-		{"GET_INFLIGHT_FD", 31, func(int) []byte { return buffer }, nil},
-		{"SET_INFLIGHT_FD", 32, func(int) []byte { return buffer }, []int{inflight}},
-		{"GET_MAX_MEM_SLOTS", 36, nil, nil},
-		{"ADD_MEM_REG", 37, func(int) []byte { return append(n(0), spare...) }, []int{inflight}},
-		{"REM_MEM_REG", 38, func(int) []byte { return append(n(0), spare...) }, []int{inflight}},
-		{"SET_STATUS", 39, func(i int) []byte { return n(uint64(1 + i%2)) }, nil},
-		{"GET_STATUS", 40, nil, nil},
+		{"GET_FEATURES", 1, nil, nil, nil},
+		{"SET_FEATURES", 2, func(i int) []byte { return n(on | vhost.FeatureLogAll*uint64(i%2)) }, nil, nil},
+		{"SET_OWNER", 3, nil, nil, nil},
+		{"RESET_OWNER", 4, nil, nil, nil},
+		{"SET_MEM_TABLE", 5, func(int) []byte { return table }, []int{g.FD()}, nil},
+		{"SET_LOG_BASE", 6, func(int) []byte { return append(n(logSize), n(0)...) }, []int{log}, nil},
+		{"SET_LOG_FD", 7, nil, []int{event}, nil},
+		{"SET_VRING_NUM", 8, func(int) []byte { return p(0, 256) }, nil, nil},
+		{"SET_VRING_ADDR", 9, func(int) []byte { return address(g.Rx[0]) }, nil, nil},
+		{"SET_VRING_KICK", 12, func(int) []byte { return n(1) }, []int{event}, nil},
+		{"SET_VRING_CALL", 13, func(int) []byte { return n(1) }, []int{event}, nil},
+		{"SET_VRING_CALL of none", 13, func(int) []byte { return n(1 | 1<<8) }, nil, nil},
+		{"SET_VRING_ERR", 14, func(int) []byte { return n(1) }, []int{event}, nil},
+		{"GET_PROTOCOL_FEATURES", 15, nil, nil, nil},
+		{"GET_QUEUE_NUM", 17, nil, nil, nil},
+		{"SET_VRING_ENABLE", 18, func(i int) []byte { return p(2, uint32(i%2)) }, nil, nil},
+		{"SEND_RARP", 19, func(int) []byte { return n(1) }, nil, nil},
+		{"NET_SET_MTU", 20, func(i int) []byte { return n(uint64(1500 + i%2)) }, nil, nil},
+		{"NET_SET_MTU refused", 20, func(int) []byte { return n(1) }, nil, nil},
+		{"GET_INFLIGHT_FD", 31, func(int) []byte { return buffer }, nil, nil},
+		{"SET_INFLIGHT_FD", 32, func(int) []byte { return buffer }, []int{inflight}, nil},
+		{"GET_MAX_MEM_SLOTS", 36, nil, nil, nil},
+		{"ADD_MEM_REG", 37, func(int) []byte { return append(n(0), spare...) }, []int{inflight}, nil},
+		{"REM_MEM_REG", 38, func(int) []byte { return append(n(0), spare...) }, []int{inflight}, nil},
+		{"SET_STATUS", 39, func(i int) []byte { return n(uint64(1 + i%2)) }, nil, nil},
+		{"GET_STATUS", 40, nil, nil, nil},
+		{"SET_PROTOCOL_FEATURES", 16, func(int) []byte { return n(vhost.ProtocolReplyAck | vhost.ProtocolMultiQueue) }, nil, nil},
+		{"SET_BACKEND_REQ_FD", 21, nil, []int{channel}, nil},
+		{"SET_VRING_BASE", 10, func(i int) []byte { return p(3, uint32(i%2)) }, nil, nil},
+		{"GET_VRING_BASE", 11, func(int) []byte { return p(3, 0) }, nil, again},
+		{"RESET_DEVICE", 34, nil, nil, again},
 	}
 	for _, step := range steps {
 		send := func(i int) {
@@ -102,6 +116,10 @@ func TestRepeats(t *testing.T) {
 			}
 		}
 		settle := func() { // RESET_OWNER stops the rings
+			t.Helper()
+			if step.after != nil {
+				step.after()
+			}
 			for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0], g.Rx[1], g.Tx[1]} {
 				if err := f.Enable(q, true); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
@@ -125,6 +143,17 @@ func TestRepeats(t *testing.T) {
 	if got := r.Status().Breaks; got != 0 {
 		t.Fatalf("%d connections broken", got)
 	}
+}
+
+// socket returns one end of a pair of unix sockets.
+func socket(t *testing.T) int {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
+	return pair[0]
 }
 
 // takeReply reads a reply and closes its descriptor, if it has one.
@@ -152,6 +181,75 @@ func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 		}
 	}
 	return nil
+}
+
+// TestPartialMessages has front ends leave in the middle of a message, with and without
+// descriptors. Nothing of them stays, and the next front end is served.
+func TestPartialMessages(t *testing.T) {
+	r := newRig(t, false)
+	r.Unbudgeted()
+	file := memfd(t, 1<<20)
+	whole := append([]byte{vhosttest.SetMemTable, 0, 0, 0, vhosttest.Version, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
+	leave := func(bytes, fds int) {
+		t.Helper()
+		f, err := vhosttest.Dial(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		connects := r.Status().Connects
+		eventually(t, "connection", func() bool { return r.Status().Connected && r.Status().Connects >= connects })
+		rights := []int{file, file, file, file, file, file, file, file, file, file}[:fds]
+		if _, _, err := f.Conn.WriteMsgUnix(whole[:bytes], unix.UnixRights(rights...), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func() { eventually(t, "disconnection", func() bool { return !r.Status().Connected }) }
+	leave(5, 2) // what is kept of a front end is kept once
+	gone()
+	before := held(t)
+	for range 10 {
+		for _, bytes := range []int{1, 5, 11, 12, 13, 51} {
+			for _, fds := range []int{0, 1, 8, 10} {
+				leave(bytes, fds)
+				gone()
+			}
+		}
+	}
+	eventually(t, "nothing piled up", func() bool {
+		now := held(t)
+		return now.files <= before.files && now.mappings <= before.mappings && now.goroutines <= before.goroutines
+	})
+	g := guest(t, vhosttest.Options{Features: features})
+	r.attach(t, g)
+	r.echo(t, g, 1)
+}
+
+// TestFirstMessage has a front end connect and send nothing. It is disconnected, and a
+// front end that has sent a message is not.
+func TestFirstMessage(t *testing.T) {
+	r := newRigWith(t, func(s *vhost.Session) { s.ExpectFirst(20 * time.Millisecond) })
+	silent, err := vhosttest.Dial(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	eventually(t, "disconnection of the silent one", func() bool {
+		return strings.Contains(r.Status().LastError, "has sent nothing for 20ms")
+	})
+	var f *vhosttest.FrontEnd
+	eventually(t, "first message", func() bool { // on a busy machine it may be late
+		if f, err = vhosttest.Dial(r.path); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Close)
+		_, err := f.U64(vhosttest.GetFeatures, nil)
+		return err == nil
+	})
+	time.Sleep(60 * time.Millisecond)
+	if _, err := f.U64(vhosttest.GetFeatures, nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestUnchanged: a message that changes nothing makes no new snapshot.

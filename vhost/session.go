@@ -70,6 +70,8 @@ type Session struct {
 	budget  *rate.Limiter // messages that the front end may send now
 	changed bool          // front has changed since the last Changed; Run's goroutine only
 	refused string        // latest refusal; Run's goroutine only
+	heard   bool          // the present front end has sent a message; Run's goroutine only
+	first   time.Duration // firstMessageTimeout, except in tests
 
 	mu        sync.Mutex
 	front     frontEnd
@@ -119,7 +121,7 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		cfg.Memory = NewMemoryPool(DefaultMemoryLimits()).Guest(0)
 	}
 	return &Session{cfg: cfg, backend: b, log: cfg.Logger.With("socket", cfg.Path), memory: cfg.Memory,
-		budget: newBudget(), front: newFrontEnd(cfg.Queues)}, nil
+		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
 }
 
 // offered returns the virtio features for GET_FEATURES. The features of the control
@@ -208,20 +210,20 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	s.mu.Unlock()
 	var err error
 	for err == nil && s.breakReason() == "" {
-		quiet := time.Duration(0)
-		if !s.running && s.front.ready() {
-			quiet = startDelay
-		}
+		quiet := s.quiet()
 		var m message
 		var r *row
 		m, r, err = w.next(quiet)
 		switch {
+		case err == errQuiet && !s.front.ready():
+			err = fmt.Errorf("the front end has sent nothing for %v", quiet)
 		case err == errQuiet:
 			if err = s.spend(stop, startCost); err == nil {
 				err = s.start()
 			}
 			started = started || err == nil
 		case err == nil:
+			s.heard = true
 			if err = s.spend(stop, 1); err == nil {
 				err = s.handle(w, &m, r)
 			}
@@ -234,6 +236,18 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	}
 	s.sweep(w)
 	return started
+}
+
+// quiet returns the time for which the front end may send nothing until serve acts; 0:
+// for ever.
+func (s *Session) quiet() time.Duration {
+	switch {
+	case !s.running && s.front.ready():
+		return startDelay
+	case s.listener != nil && !s.heard && !s.running:
+		return s.first
+	}
+	return 0
 }
 
 // handle runs a message's handler, has the changed state kept, and replies, in this

@@ -73,6 +73,19 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
+// newRigWith returns a rig whose session was changed before it runs.
+func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
+	t.Helper()
+	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
+	var err error
+	if r.Session, err = vhost.NewSession(r.config(false), r.engine); err != nil {
+		t.Fatal(err)
+	}
+	change(r.Session)
+	r.run(t)
+	return r
+}
+
 func (r *rig) config(client bool) vhost.Config {
 	return vhost.Config{Path: r.path, Client: client, Queues: 2, Memory: r.memory, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 }

@@ -93,6 +93,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		return nil, err
 	}
 	s.front, s.running = snap.Front, snap.Running
+	s.heard = true // the front end of the snapshot may have sent messages that left no state
 	s.front.drop(&s.front.Backend)
 	s.front.measure()
 	s.memory.adopt(s.front.footprint())

@@ -92,6 +92,7 @@ type body struct {
 	// mu is needed because a handler that was given up may still read after the
 	// request has ended.
 	mu     sync.Mutex
+	waits  bool  // a Read waits for the client
 	held   int64 // bytes taken from the quota
 	over   bool
 	failed error
@@ -144,7 +145,9 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.failed
 	}
 	b.extend()
+	b.setWaits(true)
 	n, err := b.ReadCloser.Read(p)
+	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
 		// net/http keeps reading while the handler works, to notice a client that
@@ -159,6 +162,27 @@ func (b *body) Read(p []byte) (int, error) {
 			fmt.Sprintf("large requests at work hold %d bytes already; try again when they are done", MaxBodies/2))
 	}
 	return n, err
+}
+
+func (b *body) setWaits(waits bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waits = waits
+}
+
+// AbandonBody ends the wait of r's handler for the rest of the body. It reports whether
+// the handler waited. Without it net/http would wait for the body before it answers.
+func AbandonBody(r *http.Request) bool {
+	b, ok := r.Body.(*body)
+	if !ok {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waits {
+		_ = b.control.SetReadDeadline(time.Unix(1, 0)) // fails only without a connection
+	}
+	return b.waits
 }
 
 func (b *body) fail(status int, message string) (int, error) {
