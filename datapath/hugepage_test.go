@@ -17,8 +17,8 @@ import (
 const hugePool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 // hugePages adds pages to the machine's pool of huge pages until the test ends.
-// takeBack removes them earlier.
-func hugePages(t *testing.T, pages int) (takeBack func()) {
+// empty removes all free pages earlier, those that the machine had included.
+func hugePages(t *testing.T, pages int) (empty func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a pool of huge pages")
@@ -34,13 +34,13 @@ func hugePages(t *testing.T, pages int) (takeBack func()) {
 	if err := os.WriteFile(hugePool, []byte(fmt.Sprint(n+pages)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	takeBack = func() {
-		if err := os.WriteFile(hugePool, was, 0o644); err != nil {
+	resize := func(to []byte) {
+		if err := os.WriteFile(hugePool, to, 0o644); err != nil {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(takeBack)
-	return takeBack
+	t.Cleanup(func() { resize(was) })
+	return func() { resize([]byte("0")) }
 }
 
 // A guest's huge pages go away under the worker: its file is truncated, or its pages
@@ -54,7 +54,7 @@ func TestFaultOfHugePages(t *testing.T) {
 	}{{"cut off, read", true, false}, {"cut off, written", false, false}, {"no pages, read", true, true}, {"no pages, written", false, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			panicOnFault(t)
-			takeBack := hugePages(t, 4)
+			empty := hugePages(t, 4)
 			g, err := vhosttest.New(vhosttest.Options{Features: vhost.FeatureVersion1, Num: 64, HugePages: true})
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +85,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			}
 			if c.hole {
 				err = unix.Fallocate(g.FD(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4*vhosttest.HugePage)
-				takeBack()
+				empty()
 			} else {
 				err = g.Truncate(0)
 			}
