@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package afpacket is an uplink through packet sockets (AF_PACKET, packet(7)) with
 // the virtio-net header. It serves devices on which AF_XDP copies each frame, above
 // all a veth, and devices that segment UDP. Control sets the uplink up (Setup); the

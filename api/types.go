@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package api defines the API between the daemon and its clients: HTTP with JSON
 // bodies over a unix socket or vsock, under the paths below.
 //

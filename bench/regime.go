@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench has the common parts of the benchmarks: the state of the machine,
 // medians and their spread, and the format of results. The suite that runs Weft
 // beside its peers is bench/suite.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 // Quotas. Each connection counts for a holder: the port that received its first

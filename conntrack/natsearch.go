@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 // Bounding the search for a free translation. The search runs under the table's lock

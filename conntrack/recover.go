@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 // rebuild repairs a table whose engine was killed while it held the lock. It keeps

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 // Expiry. A look-up checks the expiry of the connection that it finds. The sweep

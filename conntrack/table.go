@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conntrack tracks connections. For a frame it finds the connection and its
 // state. It stores the connections that a flow commits, and it translates addresses.
 // The semantics are those of ct() in ovs-actions(7) and of the ct_* fields in

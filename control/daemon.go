@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package control is the control process. Daemon makes the packages under it, starts and
 // stops them, owns the lock of changes and answers the API (api_*.go). The packages have
 // the state and do the work. The process may allocate, be upgraded and crash, while the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package datapath
 
 // keptBatch is a batch that is not released yet because frames of it wait in ports

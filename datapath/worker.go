@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package datapath is the worker and its pass. The files come in the order in which a
 // frame goes through them:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tests the whole switch: the programs of the tree, in network namespaces
 // and with a virtual machine, against Linux's own VXLAN.
 package e2e

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engine is the process of the workers, seen from both sides: the messages,
 // the server that runs in the engine, and the client with which control starts and
 // reaches it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flowtable
 
 // Agrees reports whether slot still holds the megaflow of generation and k matches it

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package flowtable
 
 // index is an open-addressing table from hashes to values. Several values may share a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flowtable finds the flow of a frame. Extraction turns the frame's headers
 // into a Key. The exact-match cache, and behind it the megaflows (key, mask,
 // actions), find the flow of the key. The package knows nothing of OpenFlow tables:

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package openflow implements the interface that an operator of Open vSwitch knows:
 // ovs-ofctl's text for matches and actions, tables of rules, and the translation of a
 // frame's key through these tables into one megaflow. It runs in the control process

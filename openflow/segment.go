@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package openflow
 
 // Segment is the domain of normal, flood and all: the VNI of the port that received

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package packet
 
 // The checksum of SCTP (RFC 9260 appendix A) is a CRC. A CRC is linear: the effect of

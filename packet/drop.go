@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package packet
 
 // DropReason is the reason for which a frame was dropped. Every drop has a reason and

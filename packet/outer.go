@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package packet
 
 // The checksum of a tunnel's UDP header covers the whole inner frame. The code that

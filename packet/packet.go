@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package packet has the types that the whole data path passes around: a Batch of
 // Frames. A Frame is not a buffer. It is a private copy of the first bytes of a
 // received frame and a list of Spans. Everything that is parsed, matched, tracked and

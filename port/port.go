@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package port defines the datapath's interface to a port: receive and transmit
 // queues over batches of frames. The back ends vhost, tap, afpacket and xsk implement
 // it. Package porttest has an in-memory port for tests.

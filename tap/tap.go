@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tap is the tap port: a network device of the kernel whose frames the switch
 // reads and writes. Control creates the device (Create); the engine opens its queues
 // (Open).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package tunnel is VXLAN (RFC 7348): header views, the templates from which a worker
 // writes outer headers, and the table of vxlan ports, which terminate tunnels.
 package tunnel

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package vhost attaches guests. Session, in the control process, speaks the
 // vhost-user protocol. Open, in the engine, maps guest memory and serves the rings.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vhost
 
 // Feature bits of virtio that the switch offers (virtio 1.2 sections 5.1.3 and 6),

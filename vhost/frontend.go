@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vhost
 
 // frontEnd is the state that the messages of the present connection have set. Its

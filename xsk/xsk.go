@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package xsk is the uplink: AF_XDP sockets on the queues of a NIC that the kernel
 // still owns. Control sets the uplink up (Setup: memory, sockets, XDP program). The
 // engine opens the queues (Open) and moves frames.

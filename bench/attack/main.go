@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command attack attacks a running switch from outside, one attack after the other,
 // and says what each cost two bystanders between which checked frames circulate:
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package chart draws the pictures of results: SVG without scripts and fonts, the
 // same bytes for the same figures, with colours for light and dark backgrounds,
 // between which the reader's browser chooses.

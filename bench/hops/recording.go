@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hops splits the time of a frame's path into hops. It reads recordings of
 // the kernel (function_graph traces, call graphs of perf) and books each function's
 // own time to exactly one hop. The file hops.txt assigns functions to hops.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command page makes bench/results/README.md with its pictures, and the figures in
 // the project's README, from the committed results. It removes results of which newer
 // ones have all rows. It measures nothing and writes the same bytes for the same

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package replica is a replicated log that serves as a load for networks: three
 // replicas agree over UDP on the order of a client's requests. One replica leads. It
 // sends each request to the others as an entry, and a majority commits it. There are

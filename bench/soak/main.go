@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command soak kills the switch repeatedly while frames flow between two guests and
 // reports the cost: no descriptor may be lost or used twice, no byte may change, and
 // the pause is bounded.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package stream runs a checked load between two guests while a test disturbs the switch,
 // and measures the pauses in the traffic.
 package stream

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // experiment is one row of the report: a job that each peer does in turn.

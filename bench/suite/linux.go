@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // Linux's own path from guest to guest of another host: bridge and vxlan device, with

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command suite measures Weft beside its peers on this machine and prints a table:
 // the same job for each, one switch core each, in alternating runs. `make bench`
 // calls it.

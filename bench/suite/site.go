@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 // underlay is one end of a tunnel: a switch's host, its uplink, and both addresses.

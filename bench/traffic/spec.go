@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package traffic is the measuring part of weft bench: a server and a client. The
 // client decides what is sent in which direction: streams of bytes (TCP), datagrams
 // (UDP), frames (raw, on a device or as the guest of a vhost-user port), requests

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 // window is how far behind the highest sequence number a frame can be told from a

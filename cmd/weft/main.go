@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command weft is the client of weftd. It manages ports and flows and shows their
 // statistics.
 package main

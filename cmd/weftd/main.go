@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command weftd is the daemon. It is the control process; with the word `engine` it
 // is the process of the workers, which control starts.
 package main

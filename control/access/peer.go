@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package access decides which peer may send which request to the API, and how much
 // of the process a peer may use. It derives roles from credentials, sets quotas for
 // connections, expensive requests and bodies, and sets the deadlines of the HTTP

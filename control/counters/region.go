@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package counters is the memory in which control keeps counters: those of rules and
 // of dead engines, and how much of each megaflow's statistics has been credited to
 // rules. The engine keeps the memory while there is no control process, so the

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package engines runs the engine. It takes over a living engine or starts one, keeps
 // a spare ready, and replaces an engine that dies or hangs. A new engine gets all of
 // control's state: workers, templates, terminations, meters, megaflows and ports.

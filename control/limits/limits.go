@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package limits gathers how much ports, zones, VNIs and clients use of every shared
 // resource. The owner of a resource contributes its rows. `weft show limits`, the API
 // and the metrics print the same rows.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package loop has two helpers for the background loops of the control process: a
 // sleep that ends with a context, and one wake-up for many events. It has no state.
 package loop

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package observe shows clients what the switch does: captures and live traces of
 // frames, events of flows, connections and ports, the megaflows with the highest
 // rates, traces of hypothetical frames, and metrics. Without a client it costs

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package patience bounds how long a request of the API waits. A request that is
 // given up continues in the background, because no change in control can be undone
 // halfway. Its client is told what the request waits for.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package pipeline decides how frames are treated. It has rules, groups and meters
 // and their changes, the state that frames and ports teach, the translation of misses
 // into megaflows, their revalidation, and the statistics of all of them.

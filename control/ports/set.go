@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ports manages the switch's ports: their kinds and options, their life from
 // the request that adds one to the request that deletes it, and retries after a
 // device has failed. It also updates everything that depends on the devices: the

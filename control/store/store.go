@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package store keeps the switch's state on disk: ports, flows, groups, meters and
 // settings of tables that were made through the API, and the connections between a
 // stop and the next start.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package underlay follows the network that tunnels cross, as the kernel sees it:
 // routes, links, addresses, neighbours, next hops and multicast groups. It makes the
 // templates of tunnels' outer headers from them.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package usererr makes the errors that operators and clients of the API read: one
 // line that names the wrong word and what was expected. It has no state.
 package usererr

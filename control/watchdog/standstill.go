@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package watchdog
 
 // standstill measures how long a thread, or a server of several threads, has made no

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package watchdog detects that an engine hangs, and which ports are to blame.
 //
 //	watchdog.go    watches one engine until it hangs or ends

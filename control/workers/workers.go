@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workers gives control access to one engine's workers: their command rings,
 // and the memory that they share with control. Workers.mu guards the producing ends
 // of the rings. It is the innermost lock of control: every package may call this one,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command demo shows the whole path on real parts, in about a minute:
 //
 //	┌─ namespace host-a ─────────────┐           ┌─ namespace host-b ─────────┐

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command guest is the first process of the tests' virtual machines. It and a few
 // programs of the host in the initramfs are their whole user land. It mounts file
 // systems, loads the network's kernel modules, and then runs the commands that the

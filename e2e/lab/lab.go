@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lab sets up hosts, guests and virtual machines for the end-to-end tests and
 // the demonstration, and removes them again. Hosts and guests are network namespaces,
 // cables are veth pairs, the machines are QEMU.

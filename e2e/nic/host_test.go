@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nic tests the uplink on real network card drivers with cards that QEMU
 // emulates. Two virtual machines with Debian's kernel are hosts of the switch. A
 // cable connects their cards.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package archtest enforces the module's architecture: who may import whom,
 // where unsafe may be, and that there is no cgo. docs/ARCHITECTURE.md has the
 // reasons.

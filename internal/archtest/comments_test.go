@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package archtest
 
 import (
@@ -30,12 +32,18 @@ func misformatted(line string) string {
 	return ""
 }
 
+// license is the first line of every Go file.
+const license = "// SPDX-License-Identifier: Apache-2.0"
+
 func TestCommentsAreFormatted(t *testing.T) {
 	for _, f := range files(t) {
 		fset := token.NewFileSet()
 		parsed, err := parser.ParseFile(fset, filepath.Join("../..", f.path), nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if len(parsed.Comments) == 0 || parsed.Comments[0].List[0].Text != license || len(parsed.Comments[0].List) != 1 {
+			t.Errorf("%s: the first line must be %q, and the second empty", f.path, license)
 		}
 		for _, group := range parsed.Comments {
 			for _, c := range group.List {

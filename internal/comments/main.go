@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command comments prints a random sample of the module's comments. A reader who
 // has not seen the packages judges each of them by its text and its file's name.
 //

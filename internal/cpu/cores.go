@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cpu pins threads to cores, sets their scheduling, and helps spinning
 // threads wait.
 package cpu

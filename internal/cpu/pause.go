@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cpu
 
 // Pause executes n pause instructions (PAUSE on amd64, YIELD on arm64) in a thread

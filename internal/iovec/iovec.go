@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package iovec wraps readv and writev with vectors in mapped memory, for queues that
 // make one system call a frame.
 package iovec

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package safepath opens directories and files by paths that less privileged users may
 // change. weftd runs as root, so a symbolic link of such a user could redirect its
 // writes to a place where the user may not write.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package share divides a limited number of units (such as megaflows) among ports, so
 // that no port uses up the units that others need. A port may have as many units as it
 // leaves free: a single port gets half of them, two ports get a third each. With many

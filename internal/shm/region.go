@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shm manages the memory that control and engine share: regions (memfd),
 // message rings between one producer and one consumer, and typed views. It is one of
 // the few packages that may use unsafe.

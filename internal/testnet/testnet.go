@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package testnet gives tests their own network namespaces. The namespaces have
 // names, so that `ip netns exec` and code that opens a namespace by name find them.
 // Only tests may use it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package waitfor has tests wait for what other goroutines do.
 package waitfor
 

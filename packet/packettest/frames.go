@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package packettest makes frames for tests: bytes split into a private header
 // and spans of memory outside the Go heap, as a receive queue leaves them.
 package packettest

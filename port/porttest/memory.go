@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package porttest has ports for tests: a port in memory that Go does not manage, and
 // a port over a socket between two processes.
 package porttest

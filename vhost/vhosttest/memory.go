@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package vhosttest is the guest's side of vhost for tests and benchmarks. It has a
 // mock driver with its own memory, a front end that speaks the vhost-user protocol,
 // attacks that no correct driver makes, and a load generator.

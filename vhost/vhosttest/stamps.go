@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package vhosttest
 
 // stampWindow is the number of latest stamps remembered. An older stamp counts as

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package enginetest has an engine without a process, for tests of control: its workers
 // are those of workertest, and it keeps what an engine keeps.
 package enginetest

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workertest has a worker without an engine, for tests of control. The worker
 // has a real cache and real rings. It has no ports: instead of frames, a test gives it
 // flow keys.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package agent is what the lab and the program inside the virtual machine say
 // to each other over the machine's second serial port: JSON, one message a
 // line, a Request answered by one Reply.
