@@ -270,9 +270,17 @@ func TestSoundWorkers(t *testing.T) {
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
+		// A hypervisor that takes the core away charges the time to the thread, which
+		// then looks like a loop: one such finding is no failure, a second one is.
+		stolen := false
 		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if found, hung, _ := w.look(uint64(time.Since(w.began))); hung {
+			found, hung, _ := w.look(uint64(time.Since(w.began)))
+			if hung && stolen {
 				t.Fatalf("found %+v", found)
+			}
+			if hung {
+				t.Logf("found %+v", found)
+				stolen, w = true, newWatch(h.engine)
 			}
 		}
 	}
