@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"api":               {},
 	"bench/traffic":     {"vhost", "vhost/vhosttest"},
 	"bench/hops":        {},
+	"central/wire":      {},
 }
 
 // mayImportTree is the same for whole folders; "" stands for any package.
@@ -72,7 +73,8 @@ var mayUseUnsafe = []string{
 	"xsk/ethtool.go",               // the argument of an ioctl
 	"control/access/peergroups.go", // the argument of getsockopt
 	"vhost/vhosttest/packed.go",
-	"bench/traffic/system.go", // the arguments of sendmmsg and recvmmsg
+	"bench/traffic/system.go",    // the arguments of sendmmsg and recvmmsg
+	"central/wire/central.pb.go", // generated: the descriptor without a copy
 }
 
 // toolingOnly names modules that are for tests and tools, never for the product.

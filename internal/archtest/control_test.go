@@ -45,6 +45,7 @@ var controlMayImport = map[string][]string{
 	"control/underlay":           {"control/loop", "packet", "tunnel", "datapath"},
 	"control/store":              {"control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":             {"control/limits", "control/usererr", "api", "internal/safepath"},
+	"control/agent":              {},
 	"control/limits":             {"api"},
 	"control/patience":           {},
 	"control/watchdog":           {"datapath", "engine"},
@@ -59,6 +60,7 @@ var controlMayImport = map[string][]string{
 var controlOrder = []string{
 	"control",
 	"control/access", "control/patience", // requests
+	"control/agent",
 	"control/engines", "control/engines/enginetest",
 	"control/ports",
 	"control/observe",

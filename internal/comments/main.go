@@ -92,6 +92,9 @@ func collect(root string) (all []comment, err error) {
 		if err != nil {
 			return err
 		}
+		if ast.IsGenerated(file) {
+			return nil
+		}
 		for _, group := range file.Comments {
 			all = appendComment(all, fset, group)
 		}
