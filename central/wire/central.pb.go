@@ -608,59 +608,6 @@ func (x *LocalPort) GetGeneration() int64 {
 	return 0
 }
 
-// Members are the endpoints of the hosts with bound ports in a network.
-type Members struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Net           string                 `protobuf:"bytes,1,opt,name=net,proto3" json:"net,omitempty"`
-	Endpoints     [][]byte               `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Members) Reset() {
-	*x = Members{}
-	mi := &file_central_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Members) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Members) ProtoMessage() {}
-
-func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Members.ProtoReflect.Descriptor instead.
-func (*Members) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *Members) GetNet() string {
-	if x != nil {
-		return x.Net
-	}
-	return ""
-}
-
-func (x *Members) GetEndpoints() [][]byte {
-	if x != nil {
-		return x.Endpoints
-	}
-	return nil
-}
-
 // FromHost is a message of a host to its hub, the first of which is a Hello.
 type FromHost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -678,7 +625,7 @@ type FromHost struct {
 
 func (x *FromHost) Reset() {
 	*x = FromHost{}
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +637,7 @@ func (x *FromHost) String() string {
 func (*FromHost) ProtoMessage() {}
 
 func (x *FromHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +650,7 @@ func (x *FromHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromHost.ProtoReflect.Descriptor instead.
 func (*FromHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{9}
+	return file_central_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FromHost) GetMessage() isFromHost_Message {
@@ -806,7 +753,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +765,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +778,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{10}
+	return file_central_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hello) GetVersion() string {
@@ -865,7 +812,7 @@ type NetDigest struct {
 
 func (x *NetDigest) Reset() {
 	*x = NetDigest{}
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +824,7 @@ func (x *NetDigest) String() string {
 func (*NetDigest) ProtoMessage() {}
 
 func (x *NetDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +837,7 @@ func (x *NetDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetDigest.ProtoReflect.Descriptor instead.
 func (*NetDigest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{11}
+	return file_central_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NetDigest) GetNet() string {
@@ -919,7 +866,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -931,7 +878,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -944,7 +891,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{12}
+	return file_central_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Attach) GetPort() string {
@@ -961,8 +908,8 @@ func (x *Attach) GetSeen() bool {
 	return false
 }
 
-// Detach says that the host no longer has the port. The binding stays until another
-// host binds the port or the port is deleted.
+// Detach says that the host no longer has the port, which releases its binding. Only
+// the host itself releases one; a host that dies keeps its bindings.
 type Detach struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Port          string                 `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
@@ -972,7 +919,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +931,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +944,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{13}
+	return file_central_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Detach) GetPort() string {
@@ -1018,7 +965,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +977,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +990,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{14}
+	return file_central_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Applied) GetRevision() int64 {
@@ -1076,7 +1023,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1035,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1048,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{15}
+	return file_central_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Question) GetNumber() uint64 {
@@ -1171,6 +1118,7 @@ type ToHost struct {
 	//	*ToHost_Answer
 	//	*ToHost_Revision
 	//	*ToHost_Refused
+	//	*ToHost_Welcome
 	Message       isToHost_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1178,7 +1126,7 @@ type ToHost struct {
 
 func (x *ToHost) Reset() {
 	*x = ToHost{}
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1138,7 @@ func (x *ToHost) String() string {
 func (*ToHost) ProtoMessage() {}
 
 func (x *ToHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1151,7 @@ func (x *ToHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToHost.ProtoReflect.Descriptor instead.
 func (*ToHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{16}
+	return file_central_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ToHost) GetMessage() isToHost_Message {
@@ -1267,6 +1215,15 @@ func (x *ToHost) GetRefused() *Refused {
 	return nil
 }
 
+func (x *ToHost) GetWelcome() *Welcome {
+	if x != nil {
+		if x, ok := x.Message.(*ToHost_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
 type isToHost_Message interface {
 	isToHost_Message()
 }
@@ -1295,6 +1252,10 @@ type ToHost_Refused struct {
 	Refused *Refused `protobuf:"bytes,6,opt,name=refused,proto3,oneof"`
 }
 
+type ToHost_Welcome struct {
+	Welcome *Welcome `protobuf:"bytes,7,opt,name=welcome,proto3,oneof"`
+}
+
 func (*ToHost_Reset_) isToHost_Message() {}
 
 func (*ToHost_Update) isToHost_Message() {}
@@ -1307,13 +1268,68 @@ func (*ToHost_Revision) isToHost_Message() {}
 
 func (*ToHost_Refused) isToHost_Message() {}
 
+func (*ToHost_Welcome) isToHost_Message() {}
+
+// Welcome is the first message of a hub.
+type Welcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`         // id of the host
+	Endpoint      []byte                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // its VXLAN endpoint
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Welcome) Reset() {
+	*x = Welcome{}
+	mi := &file_central_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Welcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Welcome) ProtoMessage() {}
+
+func (x *Welcome) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
+func (*Welcome) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Welcome) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Welcome) GetEndpoint() []byte {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
 // NetReset replaces all that the host knows of a network. Large networks come in
 // several updates behind it.
 type NetReset struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	View          *NetView               `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`
 	Places        []*Place               `protobuf:"bytes,2,rep,name=places,proto3" json:"places,omitempty"`
-	Members       *Members               `protobuf:"bytes,3,opt,name=members,proto3" json:"members,omitempty"`
+	Members       [][]byte               `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"` // endpoints of the network's hosts, if it floods
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1362,7 +1378,7 @@ func (x *NetReset) GetPlaces() []*Place {
 	return nil
 }
 
-func (x *NetReset) GetMembers() *Members {
+func (x *NetReset) GetMembers() [][]byte {
 	if x != nil {
 		return x.Members
 	}
@@ -1675,6 +1691,223 @@ func (x *Refused) GetWhy() string {
 	return ""
 }
 
+// HostState is what an agent keeps on disk.
+type HostState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Welcome       *Welcome               `protobuf:"bytes,2,opt,name=welcome,proto3" json:"welcome,omitempty"`
+	Nets          []*NetReset            `protobuf:"bytes,3,rep,name=nets,proto3" json:"nets,omitempty"`
+	Ports         []*LocalPort           `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostState) Reset() {
+	*x = HostState{}
+	mi := &file_central_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostState) ProtoMessage() {}
+
+func (x *HostState) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostState.ProtoReflect.Descriptor instead.
+func (*HostState) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *HostState) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *HostState) GetWelcome() *Welcome {
+	if x != nil {
+		return x.Welcome
+	}
+	return nil
+}
+
+func (x *HostState) GetNets() []*NetReset {
+	if x != nil {
+		return x.Nets
+	}
+	return nil
+}
+
+func (x *HostState) GetPorts() []*LocalPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+type SessionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionsRequest) Reset() {
+	*x = SessionsRequest{}
+	mi := &file_central_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionsRequest) ProtoMessage() {}
+
+func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
+func (*SessionsRequest) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{24}
+}
+
+type SessionsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sessions      []*SessionInfo         `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionsReply) Reset() {
+	*x = SessionsReply{}
+	mi := &file_central_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionsReply) ProtoMessage() {}
+
+func (x *SessionsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
+func (*SessionsReply) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SessionsReply) GetSessions() []*SessionInfo {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+type SessionInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Host          string                 `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"` // id
+	Applied       int64                  `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Trouble       string                 `protobuf:"bytes,4,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionInfo) Reset() {
+	*x = SessionInfo{}
+	mi := &file_central_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionInfo) ProtoMessage() {}
+
+func (x *SessionInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
+func (*SessionInfo) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SessionInfo) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *SessionInfo) GetApplied() int64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *SessionInfo) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SessionInfo) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
 // Change is one operation on the intent.
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1693,7 +1926,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1938,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1951,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{23}
+	return file_central_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -1835,7 +2068,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +2080,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +2093,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{24}
+	return file_central_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -1893,7 +2126,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2138,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2151,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{25}
+	return file_central_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -1943,7 +2176,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2188,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2201,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{26}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2020,14 +2253,14 @@ type ListReply struct {
 	Ports         []*Port                `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"`
 	Hosts         []*Host                `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	Binds         []*BoundPort           `protobuf:"bytes,5,rep,name=binds,proto3" json:"binds,omitempty"`
-	Status        []*HostState           `protobuf:"bytes,6,rep,name=status,proto3" json:"status,omitempty"`
+	Status        []*HostReport          `protobuf:"bytes,6,rep,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2272,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2285,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2090,7 +2323,7 @@ func (x *ListReply) GetBinds() []*BoundPort {
 	return nil
 }
 
-func (x *ListReply) GetStatus() []*HostState {
+func (x *ListReply) GetStatus() []*HostReport {
 	if x != nil {
 		return x.Status
 	}
@@ -2107,7 +2340,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2352,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2365,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -2149,7 +2382,7 @@ func (x *BoundPort) GetGeneration() int64 {
 	return 0
 }
 
-type HostState struct {
+type HostReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        *HostStatus            `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	Connected     bool                   `protobuf:"varint,2,opt,name=connected,proto3" json:"connected,omitempty"`
@@ -2158,21 +2391,21 @@ type HostState struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HostState) Reset() {
-	*x = HostState{}
-	mi := &file_central_proto_msgTypes[29]
+func (x *HostReport) Reset() {
+	*x = HostReport{}
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HostState) String() string {
+func (x *HostReport) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HostState) ProtoMessage() {}
+func (*HostReport) ProtoMessage() {}
 
-func (x *HostState) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+func (x *HostReport) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,26 +2416,26 @@ func (x *HostState) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HostState.ProtoReflect.Descriptor instead.
-func (*HostState) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+// Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
+func (*HostReport) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *HostState) GetStatus() *HostStatus {
+func (x *HostReport) GetStatus() *HostStatus {
 	if x != nil {
 		return x.Status
 	}
 	return nil
 }
 
-func (x *HostState) GetConnected() bool {
+func (x *HostReport) GetConnected() bool {
 	if x != nil {
 		return x.Connected
 	}
 	return false
 }
 
-func (x *HostState) GetHub() string {
+func (x *HostReport) GetHub() string {
 	if x != nil {
 		return x.Hub
 	}
@@ -2219,7 +2452,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2464,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2477,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -2272,7 +2505,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2517,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2530,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -2330,7 +2563,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2575,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2588,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -2380,7 +2613,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2625,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2638,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -2468,7 +2701,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2480,7 +2713,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2493,7 +2726,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -2525,7 +2758,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2770,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2783,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 type StatusReply struct {
@@ -2570,7 +2803,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2815,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2828,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -2675,7 +2908,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2920,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2933,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Central) GetName() string {
@@ -2753,7 +2986,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2998,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +3011,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 type SaveChunk struct {
@@ -2790,7 +3023,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3035,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3048,7 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SaveChunk) GetData() []byte {
@@ -2836,7 +3069,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3081,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3094,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -2894,7 +3127,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3139,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3152,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Invitation) GetToken() string {
@@ -2939,7 +3172,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3184,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3197,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -2991,7 +3224,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3236,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3249,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -3085,10 +3318,7 @@ const file_central_proto_rawDesc = "" +
 	"\x05bound\x18\x02 \x01(\bR\x05bound\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generation\"9\n" +
-	"\aMembers\x12\x10\n" +
-	"\x03net\x18\x01 \x01(\tR\x03net\x12\x1c\n" +
-	"\tendpoints\x18\x02 \x03(\fR\tendpoints\"\x9a\x02\n" +
+	"generation\"\x9a\x02\n" +
 	"\bFromHost\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.weft.central.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x06attach\x18\x02 \x01(\v2\x17.weft.central.v1.AttachH\x00R\x06attach\x121\n" +
@@ -3116,19 +3346,23 @@ const file_central_proto_rawDesc = "" +
 	"\x03net\x18\x02 \x01(\tR\x03net\x12\x12\n" +
 	"\x03mac\x18\x03 \x01(\fH\x00R\x03mac\x12\x1a\n" +
 	"\aaddress\x18\x04 \x01(\fH\x00R\aaddressB\x04\n" +
-	"\x02of\"\xd1\x02\n" +
+	"\x02of\"\x87\x03\n" +
 	"\x06ToHost\x121\n" +
 	"\x05reset\x18\x01 \x01(\v2\x19.weft.central.v1.NetResetH\x00R\x05reset\x124\n" +
 	"\x06update\x18\x02 \x01(\v2\x1a.weft.central.v1.NetUpdateH\x00R\x06update\x121\n" +
 	"\x04port\x18\x03 \x01(\v2\x1b.weft.central.v1.PortUpdateH\x00R\x04port\x121\n" +
 	"\x06answer\x18\x04 \x01(\v2\x17.weft.central.v1.AnswerH\x00R\x06answer\x127\n" +
 	"\brevision\x18\x05 \x01(\v2\x19.weft.central.v1.RevisionH\x00R\brevision\x124\n" +
-	"\arefused\x18\x06 \x01(\v2\x18.weft.central.v1.RefusedH\x00R\arefusedB\t\n" +
-	"\amessage\"\x9c\x01\n" +
+	"\arefused\x18\x06 \x01(\v2\x18.weft.central.v1.RefusedH\x00R\arefused\x124\n" +
+	"\awelcome\x18\a \x01(\v2\x18.weft.central.v1.WelcomeH\x00R\awelcomeB\t\n" +
+	"\amessage\"9\n" +
+	"\aWelcome\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x1a\n" +
+	"\bendpoint\x18\x02 \x01(\fR\bendpoint\"\x82\x01\n" +
 	"\bNetReset\x12,\n" +
 	"\x04view\x18\x01 \x01(\v2\x18.weft.central.v1.NetViewR\x04view\x12.\n" +
-	"\x06places\x18\x02 \x03(\v2\x16.weft.central.v1.PlaceR\x06places\x122\n" +
-	"\amembers\x18\x03 \x01(\v2\x18.weft.central.v1.MembersR\amembers\"\xd5\x01\n" +
+	"\x06places\x18\x02 \x03(\v2\x16.weft.central.v1.PlaceR\x06places\x12\x18\n" +
+	"\amembers\x18\x03 \x03(\fR\amembers\"\xd5\x01\n" +
 	"\tNetUpdate\x12\x10\n" +
 	"\x03net\x18\x01 \x01(\tR\x03net\x12\x12\n" +
 	"\x04gone\x18\x02 \x01(\bR\x04gone\x12,\n" +
@@ -3149,7 +3383,20 @@ const file_central_proto_rawDesc = "" +
 	"\x06report\x18\x02 \x01(\bR\x06report\"/\n" +
 	"\aRefused\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\tR\x04port\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\x92\x02\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\xbc\x01\n" +
+	"\tHostState\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x122\n" +
+	"\awelcome\x18\x02 \x01(\v2\x18.weft.central.v1.WelcomeR\awelcome\x12-\n" +
+	"\x04nets\x18\x03 \x03(\v2\x19.weft.central.v1.NetResetR\x04nets\x120\n" +
+	"\x05ports\x18\x04 \x03(\v2\x1a.weft.central.v1.LocalPortR\x05ports\"\x11\n" +
+	"\x0fSessionsRequest\"I\n" +
+	"\rSessionsReply\x128\n" +
+	"\bsessions\x18\x01 \x03(\v2\x1c.weft.central.v1.SessionInfoR\bsessions\"o\n" +
+	"\vSessionInfo\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x03R\aapplied\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\"\x92\x02\n" +
 	"\x06Change\x12/\n" +
 	"\aset_net\x18\x01 \x01(\v2\x14.weft.central.v1.NetH\x00R\x06setNet\x122\n" +
 	"\bset_port\x18\x02 \x01(\v2\x15.weft.central.v1.PortH\x00R\asetPort\x122\n" +
@@ -3173,20 +3420,21 @@ const file_central_proto_rawDesc = "" +
 	"\x05hosts\x18\x03 \x01(\bR\x05hosts\x12\x14\n" +
 	"\x05binds\x18\x04 \x01(\bR\x05binds\x12\x16\n" +
 	"\x06status\x18\x05 \x01(\bR\x06status\x12\x10\n" +
-	"\x03net\x18\x06 \x01(\tR\x03net\"\x91\x02\n" +
+	"\x03net\x18\x06 \x01(\tR\x03net\"\x92\x02\n" +
 	"\tListReply\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\x04nets\x18\x02 \x03(\v2\x14.weft.central.v1.NetR\x04nets\x12+\n" +
 	"\x05ports\x18\x03 \x03(\v2\x15.weft.central.v1.PortR\x05ports\x12+\n" +
 	"\x05hosts\x18\x04 \x03(\v2\x15.weft.central.v1.HostR\x05hosts\x120\n" +
-	"\x05binds\x18\x05 \x03(\v2\x1a.weft.central.v1.BoundPortR\x05binds\x122\n" +
-	"\x06status\x18\x06 \x03(\v2\x1a.weft.central.v1.HostStateR\x06status\"V\n" +
+	"\x05binds\x18\x05 \x03(\v2\x1a.weft.central.v1.BoundPortR\x05binds\x123\n" +
+	"\x06status\x18\x06 \x03(\v2\x1b.weft.central.v1.HostReportR\x06status\"V\n" +
 	"\tBoundPort\x12)\n" +
 	"\x04bind\x18\x01 \x01(\v2\x15.weft.central.v1.BindR\x04bind\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x03R\n" +
-	"generation\"p\n" +
-	"\tHostState\x123\n" +
+	"generation\"q\n" +
+	"\n" +
+	"HostReport\x123\n" +
 	"\x06status\x18\x01 \x01(\v2\x1b.weft.central.v1.HostStatusR\x06status\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x10\n" +
 	"\x03hub\x18\x03 \x01(\tR\x03hub\"H\n" +
@@ -3252,7 +3500,10 @@ const file_central_proto_rawDesc = "" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x01(\fR\x02ca2G\n" +
 	"\x03Hub\x12@\n" +
-	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\xe6\x03\n" +
+	"\x06Follow\x12\x19.weft.central.v1.FromHost\x1a\x17.weft.central.v1.ToHost(\x010\x012\x96\x01\n" +
+	"\x04Peer\x12@\n" +
+	"\x04Sync\x12\x1c.weft.central.v1.SyncRequest\x1a\x1a.weft.central.v1.SyncReply\x12L\n" +
+	"\bSessions\x12 .weft.central.v1.SessionsRequest\x1a\x1e.weft.central.v1.SessionsReply2\xe6\x03\n" +
 	"\x05Admin\x12E\n" +
 	"\x05Apply\x12\x1e.weft.central.v1.ChangeRequest\x1a\x1c.weft.central.v1.ChangeReply\x12B\n" +
 	"\x04List\x12\x1c.weft.central.v1.ListRequest\x1a\x1a.weft.central.v1.ListReply0\x01\x12@\n" +
@@ -3277,116 +3528,128 @@ func file_central_proto_rawDescGZIP() []byte {
 	return file_central_proto_rawDescData
 }
 
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_central_proto_goTypes = []any{
-	(*Net)(nil),           // 0: weft.central.v1.Net
-	(*Port)(nil),          // 1: weft.central.v1.Port
-	(*Host)(nil),          // 2: weft.central.v1.Host
-	(*Bind)(nil),          // 3: weft.central.v1.Bind
-	(*HostStatus)(nil),    // 4: weft.central.v1.HostStatus
-	(*NetView)(nil),       // 5: weft.central.v1.NetView
-	(*Place)(nil),         // 6: weft.central.v1.Place
-	(*LocalPort)(nil),     // 7: weft.central.v1.LocalPort
-	(*Members)(nil),       // 8: weft.central.v1.Members
-	(*FromHost)(nil),      // 9: weft.central.v1.FromHost
-	(*Hello)(nil),         // 10: weft.central.v1.Hello
-	(*NetDigest)(nil),     // 11: weft.central.v1.NetDigest
-	(*Attach)(nil),        // 12: weft.central.v1.Attach
-	(*Detach)(nil),        // 13: weft.central.v1.Detach
-	(*Applied)(nil),       // 14: weft.central.v1.Applied
-	(*Question)(nil),      // 15: weft.central.v1.Question
-	(*ToHost)(nil),        // 16: weft.central.v1.ToHost
-	(*NetReset)(nil),      // 17: weft.central.v1.NetReset
-	(*NetUpdate)(nil),     // 18: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),    // 19: weft.central.v1.PortUpdate
-	(*Answer)(nil),        // 20: weft.central.v1.Answer
-	(*Revision)(nil),      // 21: weft.central.v1.Revision
-	(*Refused)(nil),       // 22: weft.central.v1.Refused
-	(*Change)(nil),        // 23: weft.central.v1.Change
-	(*ChangeRequest)(nil), // 24: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),   // 25: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),   // 26: weft.central.v1.ListRequest
-	(*ListReply)(nil),     // 27: weft.central.v1.ListReply
-	(*BoundPort)(nil),     // 28: weft.central.v1.BoundPort
-	(*HostState)(nil),     // 29: weft.central.v1.HostState
-	(*SyncRequest)(nil),   // 30: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),     // 31: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),    // 32: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),      // 33: weft.central.v1.WhyReply
-	(*HostRevision)(nil),  // 34: weft.central.v1.HostRevision
-	(*StatusRequest)(nil), // 35: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),   // 36: weft.central.v1.StatusReply
-	(*Central)(nil),       // 37: weft.central.v1.Central
-	(*SaveRequest)(nil),   // 38: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),     // 39: weft.central.v1.SaveChunk
-	(*InviteRequest)(nil), // 40: weft.central.v1.InviteRequest
-	(*Invitation)(nil),    // 41: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),  // 42: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),      // 43: weft.central.v1.Enrolled
+	(*Net)(nil),             // 0: weft.central.v1.Net
+	(*Port)(nil),            // 1: weft.central.v1.Port
+	(*Host)(nil),            // 2: weft.central.v1.Host
+	(*Bind)(nil),            // 3: weft.central.v1.Bind
+	(*HostStatus)(nil),      // 4: weft.central.v1.HostStatus
+	(*NetView)(nil),         // 5: weft.central.v1.NetView
+	(*Place)(nil),           // 6: weft.central.v1.Place
+	(*LocalPort)(nil),       // 7: weft.central.v1.LocalPort
+	(*FromHost)(nil),        // 8: weft.central.v1.FromHost
+	(*Hello)(nil),           // 9: weft.central.v1.Hello
+	(*NetDigest)(nil),       // 10: weft.central.v1.NetDigest
+	(*Attach)(nil),          // 11: weft.central.v1.Attach
+	(*Detach)(nil),          // 12: weft.central.v1.Detach
+	(*Applied)(nil),         // 13: weft.central.v1.Applied
+	(*Question)(nil),        // 14: weft.central.v1.Question
+	(*ToHost)(nil),          // 15: weft.central.v1.ToHost
+	(*Welcome)(nil),         // 16: weft.central.v1.Welcome
+	(*NetReset)(nil),        // 17: weft.central.v1.NetReset
+	(*NetUpdate)(nil),       // 18: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),      // 19: weft.central.v1.PortUpdate
+	(*Answer)(nil),          // 20: weft.central.v1.Answer
+	(*Revision)(nil),        // 21: weft.central.v1.Revision
+	(*Refused)(nil),         // 22: weft.central.v1.Refused
+	(*HostState)(nil),       // 23: weft.central.v1.HostState
+	(*SessionsRequest)(nil), // 24: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),   // 25: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),     // 26: weft.central.v1.SessionInfo
+	(*Change)(nil),          // 27: weft.central.v1.Change
+	(*ChangeRequest)(nil),   // 28: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),     // 29: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),     // 30: weft.central.v1.ListRequest
+	(*ListReply)(nil),       // 31: weft.central.v1.ListReply
+	(*BoundPort)(nil),       // 32: weft.central.v1.BoundPort
+	(*HostReport)(nil),      // 33: weft.central.v1.HostReport
+	(*SyncRequest)(nil),     // 34: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),       // 35: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),      // 36: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),        // 37: weft.central.v1.WhyReply
+	(*HostRevision)(nil),    // 38: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),   // 39: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),     // 40: weft.central.v1.StatusReply
+	(*Central)(nil),         // 41: weft.central.v1.Central
+	(*SaveRequest)(nil),     // 42: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),       // 43: weft.central.v1.SaveChunk
+	(*InviteRequest)(nil),   // 44: weft.central.v1.InviteRequest
+	(*Invitation)(nil),      // 45: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),    // 46: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),        // 47: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
 	0,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
 	1,  // 1: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
-	10, // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
-	12, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
-	13, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
-	14, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
-	15, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	11, // 7: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	9,  // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
+	11, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
+	12, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
+	13, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
+	14, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
+	10, // 7: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
 	17, // 8: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
 	18, // 9: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
 	19, // 10: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
 	20, // 11: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
 	21, // 12: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
 	22, // 13: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	5,  // 14: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	6,  // 15: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	8,  // 16: weft.central.v1.NetReset.members:type_name -> weft.central.v1.Members
+	16, // 14: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	5,  // 15: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	6,  // 16: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
 	5,  // 17: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
 	6,  // 18: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
 	7,  // 19: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
 	6,  // 20: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	0,  // 21: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	1,  // 22: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	2,  // 23: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	23, // 24: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	0,  // 25: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	1,  // 26: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	2,  // 27: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	28, // 28: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	29, // 29: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostState
-	3,  // 30: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	4,  // 31: weft.central.v1.HostState.status:type_name -> weft.central.v1.HostStatus
-	1,  // 32: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	0,  // 33: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	28, // 34: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	34, // 35: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	37, // 36: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	9,  // 37: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	24, // 38: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	26, // 39: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	30, // 40: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	32, // 41: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	35, // 42: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	38, // 43: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	40, // 44: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	42, // 45: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	42, // 46: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	16, // 47: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	25, // 48: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	27, // 49: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	31, // 50: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	33, // 51: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	36, // 52: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	39, // 53: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	41, // 54: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	43, // 55: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	43, // 56: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	47, // [47:57] is the sub-list for method output_type
-	37, // [37:47] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	16, // 21: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	17, // 22: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	7,  // 23: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	26, // 24: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	0,  // 25: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	1,  // 26: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	2,  // 27: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	27, // 28: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	0,  // 29: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	1,  // 30: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	2,  // 31: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	32, // 32: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	33, // 33: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	3,  // 34: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	4,  // 35: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	1,  // 36: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	0,  // 37: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	32, // 38: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	38, // 39: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	41, // 40: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	8,  // 41: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	34, // 42: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	24, // 43: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	28, // 44: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	30, // 45: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	34, // 46: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	36, // 47: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	39, // 48: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	42, // 49: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	44, // 50: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	46, // 51: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	46, // 52: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	15, // 53: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	35, // 54: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	25, // 55: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	29, // 56: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	31, // 57: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	35, // 58: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	37, // 59: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	40, // 60: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	43, // 61: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	45, // 62: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	47, // 63: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	47, // 64: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	53, // [53:65] is the sub-list for method output_type
+	41, // [41:53] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -3394,26 +3657,27 @@ func file_central_proto_init() {
 	if File_central_proto != nil {
 		return
 	}
-	file_central_proto_msgTypes[9].OneofWrappers = []any{
+	file_central_proto_msgTypes[8].OneofWrappers = []any{
 		(*FromHost_Hello)(nil),
 		(*FromHost_Attach)(nil),
 		(*FromHost_Detach)(nil),
 		(*FromHost_Applied)(nil),
 		(*FromHost_Question)(nil),
 	}
-	file_central_proto_msgTypes[15].OneofWrappers = []any{
+	file_central_proto_msgTypes[14].OneofWrappers = []any{
 		(*Question_Mac)(nil),
 		(*Question_Address)(nil),
 	}
-	file_central_proto_msgTypes[16].OneofWrappers = []any{
+	file_central_proto_msgTypes[15].OneofWrappers = []any{
 		(*ToHost_Reset_)(nil),
 		(*ToHost_Update)(nil),
 		(*ToHost_Port)(nil),
 		(*ToHost_Answer)(nil),
 		(*ToHost_Revision)(nil),
 		(*ToHost_Refused)(nil),
+		(*ToHost_Welcome)(nil),
 	}
-	file_central_proto_msgTypes[23].OneofWrappers = []any{
+	file_central_proto_msgTypes[27].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
@@ -3427,9 +3691,9 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   48,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_central_proto_goTypes,
 		DependencyIndexes: file_central_proto_depIdxs,
