@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// testSeconds is the length of an attack in a test. make attack plays each attack for a
-// minute.
+// testSeconds is how long a test plays each attack, in seconds. The command "make
+// attack" plays each attack for a minute.
 const testSeconds = 1
 
 // No attack by a front end, a guest, a peer or an API client harms others. The
@@ -40,7 +40,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// Every attack has a unique name, and says who attacks and how.
+// Every attack has a unique name, names its attacker and describes its method.
 func TestAttacksSayWhatTheyDo(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range attacks {
@@ -51,7 +51,8 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// judge finds every kind of fault in a row, and none in a good row.
+// row.judge finds every kind of fault in an attack's measurements, and no fault in
+// good measurements.
 func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5}
 	c := runConfig{repeats: 1000, limits: promised}

@@ -11,7 +11,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a guest whose descriptors are all valid one by one.
+// In these attacks a guest offers long descriptor chains, each descriptor of which is
+// valid.
 
 func chainAttacks() []*attack {
 	return []*attack{
@@ -26,11 +27,13 @@ func chainAttacks() []*attack {
 	}
 }
 
-// chainPieces is just below the switch's limit for a chain, 1,024 descriptors.
+// chainPieces is the number of descriptors in an attacker's chain, just below the
+// switch's limit of 1,024.
 const chainPieces = 1000
 
-// bytewise writes an indirect table of n one-byte descriptors, whose buffers begin at
-// data in guest memory, to the buffers of q. It returns a descriptor of the table.
+// bytewise writes an indirect table of n one-byte descriptors into the buffer memory
+// of queue q. The descriptors' buffers begin at the guest address data. bytewise
+// returns a descriptor that refers to the table.
 func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) vhosttest.Desc {
 	at := q.SlotAddr(0) &^ 15
 	table, ok := g.Bytes(at, uint64(16*n))
@@ -51,8 +54,8 @@ func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) v
 	return vhosttest.Desc{Addr: at, Len: uint32(16 * n), Flags: vhosttest.Indirect}
 }
 
-// offerAll makes a descriptor available in every slot of a ring, again and again as
-// the switch uses it.
+// offerAll puts the descriptor d into every slot of the queue and offers the slots in
+// turn until the attack ends.
 func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 	for i := range q.Descs {
 		q.Descs[i] = d
@@ -79,7 +82,8 @@ func longChains(g *guest) error {
 	return nil
 }
 
-// longReceiveChains receives frames into chains of one-byte buffers.
+// longReceiveChains is an attack with a receive ring in which every frame lands in a
+// chain of one-byte buffers.
 func longReceiveChains(g *guest) error {
 	g.Rx[0].Withdraw()
 	d := g.bytewise(g.Rx[0], chainPieces, g.Tx[0].SlotAddr(0), vhosttest.Write)
@@ -105,7 +109,8 @@ func longReceiveChains(g *guest) error {
 	return nil
 }
 
-// waitersSetup has as many wait for the call as there are descriptors to be had.
+// waitersSetup lets up to 4,000 epoll instances watch the guest's call eventfd, so
+// that each notification by the switch must wake all of them.
 func waitersSetup(p *play) error {
 	if err := sender(echoes, vhosttest.Options{Num: 1024, Interrupts: true})(p); err != nil {
 		return err

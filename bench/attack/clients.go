@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// Attacks of a client of the API or of the metrics. A client with write access could
-// simply stop the switch; here it sends only harmless or malformed requests.
+// Attacks of a client of the API or of the metrics endpoint. The client sends only
+// harmless or malformed requests, because a client with write access could simply
+// stop the switch.
 
 func clientAttacks() []*attack {
 	return []*attack{
@@ -71,7 +72,8 @@ func (p *play) dialMetrics() (c net.Conn, err error) {
 	return c, err
 }
 
-// idleConnections opens connections up to the switch's limit. A refusal is fine.
+// idleConnections opens metrics connections until the switch refuses one, and leaves
+// them idle.
 func idleConnections(p *play) error {
 	for range 300 {
 		if _, err := p.dialMetrics(); err != nil {
@@ -125,7 +127,7 @@ func slowBodies(p *play) error {
 	return nil
 }
 
-// request sends a body to the API and reads the answer.
+// request sends a body to the API and discards the answer.
 func (p *play) request(method, path, kind string, body io.Reader) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", p.site.daemon.Socket)
@@ -137,7 +139,7 @@ func (p *play) request(method, path, kind string, body io.Reader) error {
 	req.Header.Set("Content-Type", kind)
 	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
 	if err != nil {
-		return nil // the switch refused and closed the connection
+		return nil // no fault: the switch may refuse a request and close the connection
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
@@ -162,7 +164,8 @@ func wrongRequests(p *play) error {
 	return p.request([]string{"GET", "POST", "DELETE"}[p.rng.IntN(3)], paths[p.rng.IntN(len(paths))], "application/json", strings.NewReader("{"))
 }
 
-// stoppedReaders starts clients and stops their processes.
+// stoppedReaders starts clients that stream from the API, and suspends their
+// processes with SIGSTOP so that they no longer read.
 func stoppedReaders(p *play) error {
 	if err := sender(echoes, guestOptions)(p); err != nil {
 		return err

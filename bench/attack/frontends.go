@@ -17,12 +17,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a front end with its socket, its descriptors and its memory.
+// Attacks of a vhost-user front end through its socket, its file descriptors and its
+// memory.
 
 const echoes = "actions=in_port"
 
-// gone wraps the error of a front end whose connection the switch has closed. The
-// close counts as an answer.
+// gone returns nil if err means that the switch has closed the connection, which is a
+// valid answer to an attack. It returns any other error unchanged.
 func gone(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
 		return nil
@@ -30,12 +31,13 @@ func gone(err error) error {
 	return err
 }
 
-// manyPorts is the number of ports of an attack whose work is a message, because the
-// switch limits the messages of each port.
+// manyPorts is the number of ports over which an attack spreads its connections if it
+// is a single message. One port would reach the switch's limit of messages for a
+// port.
 const manyPorts = 8
 
-// socketOf returns a socket of the play's ports. The port returns frames to their
-// sender.
+// socketOf returns the path of the vhost-user socket for the current repeat. An
+// attack that is a single message takes its ports in turn.
 func (p *play) socketOf() string {
 	if p.message {
 		return p.site.socket(fmt.Sprint(p.name, "-", p.repeats%manyPorts))
@@ -43,7 +45,7 @@ func (p *play) socketOf() string {
 	return p.site.socket(p.name)
 }
 
-// ports returns a setup that adds the ports of socketOf.
+// ports returns a setup that adds the ports whose sockets socketOf returns.
 func ports(flow string, options ...string) func(p *play) error {
 	return func(p *play) error {
 		if !p.message {
@@ -61,7 +63,8 @@ func ports(flow string, options ...string) func(p *play) error {
 
 func echoPort(options ...string) func(p *play) error { return ports(echoes, options...) }
 
-// attached returns a step that attaches a guest, runs f with it and detaches it.
+// attached returns an attack function that attaches a guest, runs f with the guest
+// and detaches the guest.
 func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	return func(p *play) error {
 		g, err := p.guest(p.socketOf(), o)
@@ -73,7 +76,7 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
-// message sends a message. The switch may answer by closing the connection.
+// message sends a vhost-user message and does not wait for a reply.
 func (g *guest) message(request uint32, payload []byte, fds ...int) error {
 	return g.front.Send(request, vhosttest.Version, payload, fds...)
 }
@@ -148,13 +151,14 @@ func frontEndAttacks() []*attack {
 	}, hugeAttacks()...)
 }
 
-// setBlocking changes O_NONBLOCK of the open file description, which the switch shares.
+// setBlocking clears O_NONBLOCK of the open file description, which the attacker and
+// the switch share.
 func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
 
 var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// fill fills an eventfd until the next write would block, so that a blocked writer
-// stays blocked.
+// fill makes an eventfd blocking and fills its counter, so that the switch's next
+// write to the eventfd would block.
 func fill(fd int) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	if n, _ := unix.Poll(poll, 0); n == 1 {
@@ -165,7 +169,7 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent empties the eventfd, so that blocked writers continue.
+// relent empties an eventfd that fill has filled, so that blocked writers continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -174,8 +178,8 @@ func relent(fd int) {
 	}
 }
 
-// blockCalls tries to block the switch in a write to its call descriptors until the
-// play is over.
+// blockCalls tries to block the switch in a write to the guest's call eventfds until
+// the attack ends.
 func blockCalls(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -209,7 +213,7 @@ func blockCallsBefore(p *play) error {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // SET_VRING_CALL makes it non-blocking again
+	go func() { // repeatedly, because the switch makes the eventfd non-blocking at SET_VRING_CALL
 		for {
 			select {
 			case <-stop:
@@ -238,8 +242,8 @@ func blockCallsBefore(p *play) error {
 	return nil
 }
 
-// blockKicks races the switch for its kicks: a thread that reads the same kick
-// descriptor may take them first.
+// blockKicks makes the kick eventfd blocking while a second thread consumes the
+// kicks, so that the switch's read of the eventfd may block.
 func blockKicks(g *guest) error {
 	fd := g.Tx[0].KickFD()
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -251,7 +255,7 @@ func blockKicks(g *guest) error {
 			case <-stop:
 				return
 			default:
-				_, _ = unix.Read(fd, b[:]) // blocking
+				_, _ = unix.Read(fd, b[:])
 			}
 		}
 	}()
@@ -284,7 +288,8 @@ func stormKicks(g *guest) error {
 	return nil
 }
 
-// dirtyChains makes the switch mark terabytes as dirty for one frame.
+// dirtyChains offers one receive chain of 1,001 descriptors of 4 GiB each. A single
+// frame then makes the switch mark terabytes as dirty in the migration log.
 func dirtyChains(p *play) error {
 	const giant = 8 << 30
 	g, err := vhosttest.New(vhosttest.Options{Num: 1024, Features: plainFeatures | vhost.FeatureLogAll})
@@ -314,7 +319,7 @@ func dirtyChains(p *play) error {
 		g.Rx[0].Descs[i] = vhosttest.Desc{Addr: vhosttest.GuestBase, Len: 0xffff_f000, Flags: vhosttest.Write | vhosttest.Next, Next: uint16(i + 1)}
 	}
 	g.Rx[0].Descs[1000].Flags = vhosttest.Write
-	for i := range g.Rx[0].Descs { // far from the rings
+	for i := range g.Rx[0].Descs { // 1 GiB above the rings, so that received frames do not overwrite the rings
 		g.Rx[0].Descs[i].Addr = vhosttest.GuestBase + 1<<30
 	}
 	if err := f.Negotiate(g); err != nil {
@@ -345,25 +350,26 @@ func dirtyChains(p *play) error {
 	return nil
 }
 
-// ask sends a message and reads the answer that REPLY_ACK requires.
+// ask sends a vhost-user message and reads the reply that REPLY_ACK requires.
 func ask(f *vhosttest.FrontEnd, request uint32, payload []byte, fds ...int) error {
 	_, err := f.Call(request, payload, fds...)
 	return err
 }
 
-// logBase sends SET_LOG_BASE, which always has an answer.
+// logBase sends SET_LOG_BASE and returns the payload of the switch's reply.
 func logBase(f *vhosttest.FrontEnd, size uint64, fd int) ([]byte, error) {
 	return f.Call(vhosttest.SetLogBase, append(vhosttest.Number(size), vhosttest.Number(0)...), fd)
 }
 
-// giantMemory offers eight regions that fill the address space of a process.
+// giantMemory offers eight memory regions that together almost fill the address space
+// of a process.
 func giantMemory(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
 		return err
 	}
 	defer g.Close()
-	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // whole: almost the address space of a process
+	const giant, whole, first = 16 << 40, 131_070 << 30, 6 // whole is almost the address space of a process
 	fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
 	if err != nil {
 		return err
@@ -381,7 +387,7 @@ func giantMemory(p *play) error {
 	regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
 	for i := range uint64(first + 1) {
 		size := uint64(giant)
-		if i == first { // the rest, or a little less: what is left is a matter of luck
+		if i == first { // the last region takes a random part of the remaining address space: its mapping may or may not succeed
 			size = whole - first*giant - uint64(p.rng.IntN(200))<<30
 		}
 		regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 46, UserAddr: (i + 1) << 46, Size: size})
@@ -398,11 +404,12 @@ func giantMemory(p *play) error {
 			return nil
 		}
 	}
-	time.Sleep(5 * time.Millisecond) // the device starts
+	time.Sleep(5 * time.Millisecond) // time for the switch to start the device
 	return nil
 }
 
-// truncateWhileSending fills the transmit ring and truncates the memory.
+// truncateWhileSending fills the transmit ring and truncates the guest's memory file
+// while the switch reads the frames.
 func truncateWhileSending(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -410,9 +417,10 @@ func truncateWhileSending(g *guest) error {
 	return g.truncateUnder(64)
 }
 
-// truncateIntoUplink keeps the start of each frame, which the switch reads first, and
-// truncates the rest, which it copies later. Or it truncates everything at a random
-// time.
+// truncateIntoUplink sends frames in two pieces and truncates the guest's memory file
+// between them: the switch reads the first piece, and faults when it copies the
+// second. In one of three cases it truncates the memory of whole frames instead, at a
+// random time.
 func truncateIntoUplink(g *guest) error {
 	if g.play.rng.IntN(3) == 0 {
 		return g.truncateUnder(1400)
@@ -440,8 +448,8 @@ func (g *guest) truncateUnder(size int) error {
 	g.Tx[0].Publish()
 	for range g.play.rng.IntN(20_000) {
 	}
-	// The rings stay and the buffers go: the worker finds the frames and faults when
-	// it reads them.
+	// The truncated file usually keeps the rings and loses the frame buffers. The
+	// worker then finds frames in the ring and faults when it reads their bytes.
 	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
 	if g.play.rng.IntN(4) == 0 {
 		keep = 4096
@@ -449,8 +457,8 @@ func (g *guest) truncateUnder(size int) error {
 	return g.Truncate(keep &^ 4095)
 }
 
-// punchMemory removes the pages of the guest's buffers again and again. Reads return
-// zeros.
+// punchMemory punches holes into the memory file at the guest's buffers again and
+// again. The switch then reads zeros from the buffers.
 func punchMemory(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -470,8 +478,8 @@ func punchMemory(g *guest) error {
 	return nil
 }
 
-// lingering passes a TCP socket to the switch whose close waits for a peer that does
-// not read.
+// lingering passes TCP sockets to the switch. The switch's close of such a socket
+// would block, because the socket has unsent bytes and its peer does not read.
 func lingering(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
@@ -492,7 +500,7 @@ func lingering(p *play) error {
 			return err
 		}
 		err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
-		go unix.Close(fd) // blocks if this is the last copy of the descriptor
+		go unix.Close(fd) // close blocks if the switch has already closed its copy of the descriptor
 		if err != nil {
 			return gone(err)
 		}
@@ -500,8 +508,8 @@ func lingering(p *play) error {
 	return nil
 }
 
-// lingerer returns a TCP socket with unsent bytes, SO_LINGER and a peer that does not
-// read.
+// lingerer returns a TCP socket whose close blocks: the socket has unsent bytes, the
+// option SO_LINGER and a peer that does not read.
 func lingerer(p *play) (int, error) {
 	l, ok := p.vars["listener"].(net.Listener)
 	if !ok {
@@ -517,7 +525,7 @@ func lingerer(p *play) (int, error) {
 				if err != nil {
 					return
 				}
-				time.AfterFunc(500*time.Millisecond, func() { // a reset ends every blocked close
+				time.AfterFunc(500*time.Millisecond, func() { // the peer's reset after 500 ms ends every blocked close
 					_ = c.(*net.TCPConn).SetLinger(0)
 					c.Close()
 				})
@@ -564,7 +572,8 @@ func ownerFlood(p *play) error {
 	return nil
 }
 
-// featureFlood never reads, so the switch's answers fill the socket.
+// featureFlood asks for the features again and again and never reads, so that the
+// switch's replies fill the socket.
 func featureFlood(p *play) error {
 	f, err := vhosttest.Dial(p.socketOf())
 	if err != nil {
@@ -606,7 +615,7 @@ func slowMessages(p *play) error {
 		fronts = append(fronts, f)
 	}
 	whole := append([]byte{5, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
-	for i := 0; i < len(whole)-1 && !p.over(); i++ { // one byte at a time
+	for i := 0; i < len(whole)-1 && !p.over(); i++ { // send the message one byte at a time
 		for _, f := range fronts {
 			_, _ = f.Conn.Write(whole[i : i+1])
 		}
@@ -708,7 +717,8 @@ func announcements(p *play) error {
 	})(p)
 }
 
-// brokenRings plays one of the attacks on rings.
+// brokenRings plays one random attack out of vhosttest.Attacks and
+// vhosttest.TransmitAttacks, which corrupt a virtio ring.
 func brokenRings(p *play) error {
 	layout := []uint64{0, vhost.FeatureRingPacked}[p.rng.IntN(2)]
 	list := append(append([]vhosttest.Attack{}, vhosttest.Attacks...), vhosttest.TransmitAttacks...)
@@ -729,7 +739,8 @@ func brokenRings(p *play) error {
 	})(p)
 }
 
-// inflightLarge marks every descriptor of 32 rings as in flight.
+// inflightLarge attaches with 32 rings of 1,024 descriptors and an in-flight buffer
+// that marks 16 descriptors of each ring as in flight.
 func inflightLarge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Pairs: 16, Num: 1024, BufLen: 256, Features: plainFeatures | vhost.FeatureMultiQueue})
 	if err != nil {
@@ -758,8 +769,9 @@ func inflightLarge(p *play) error {
 	return nil
 }
 
-// symlinks adds ports whose paths are links to a bystander's socket, to a file or to
-// nothing. The switch may refuse a port, but must not remove another's file.
+// symlinks adds ports whose socket paths are symbolic links to a bystander's socket,
+// to a file, to nothing or to a directory. The switch may refuse such a port, but
+// must not remove the link's target.
 func symlinks(p *play) error {
 	victim := p.site.socket(p.name + "-file")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

@@ -11,8 +11,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// FTP connections that announce data connections without end, while a victim's
-// announcement waits for its use.
+// An attacker's FTP connection announces data connections without end. The victim's
+// FTP connection has announced one data connection, which the switch must still
+// expect afterwards.
 
 func ftpAttacks() []*attack {
 	return []*attack{
@@ -21,8 +22,8 @@ func ftpAttacks() []*attack {
 	}
 }
 
-// ftpControl is an FTP control connection between two guests, with the state of both
-// ends.
+// ftpControl is an FTP control connection between two guests. It keeps the TCP state
+// of both ends.
 type ftpControl struct {
 	client, server *guest
 	ips            [2]uint32
@@ -38,7 +39,8 @@ func (c *ftpControl) segment(fromServer bool, flags byte, payload string) []byte
 	return tcp(c.frame[:], src, dst, sport, dport, seq, ack, flags, payload)
 }
 
-// tcp writes a segment with its checksum to f.
+// tcp writes an Ethernet frame with an IPv4 TCP segment and its checksum to f, and
+// returns the frame.
 func tcp(f []byte, src, dst uint32, sport, dport uint16, seq, ack uint32, flags byte, payload string) []byte {
 	n := 54 + len(payload)
 	h := f[34:n]
@@ -60,12 +62,12 @@ const (
 	tcpPSH = 8
 )
 
-// open performs the handshake.
+// open performs the TCP handshake of the FTP control connection.
 func (c *ftpControl) open() {
 	say := func(g *guest, f []byte) {
 		g.send(f)
 		g.flush()
-		time.Sleep(10 * time.Millisecond) // the answer must not overtake it
+		time.Sleep(10 * time.Millisecond) // time for the switch to forward the segment before the other end answers
 		c.client.drain()
 		c.server.drain()
 	}
@@ -77,7 +79,8 @@ func (c *ftpControl) open() {
 	say(c.client, c.segment(false, tcpACK, ""))
 }
 
-// announce sends a port at which the client expects a data connection.
+// announce sends an FTP PORT command: the client expects a data connection at this
+// port.
 func (c *ftpControl) announce(port uint16) {
 	ip := c.ips[0]
 	line := fmt.Sprintf("PORT %d,%d,%d,%d,%d,%d\r\n", ip>>24, ip>>16&0xff, ip>>8&0xff, ip&0xff, port>>8, port&0xff)
@@ -98,7 +101,8 @@ const (
 	victimDataPort         = 50001
 )
 
-// ftpPair adds two ports with a control connection between them.
+// ftpPair adds two switch ports with guests and opens an FTP control connection
+// between the guests.
 func (p *play) ftpPair(as string, zone int, ips [2]uint32) (*ftpControl, error) {
 	c := &ftpControl{ips: ips}
 	names := [2]string{p.name + as + "c", p.name + as + "s"}
@@ -115,7 +119,8 @@ func (p *play) ftpPair(as string, zone int, ips [2]uint32) (*ftpControl, error) 
 			return nil, err
 		}
 	}
-	// The pair has its own table, in addition to its ports.
+	// Each pair of guests has a flow table of its own, because its flows must not
+	// forward the other pair's data connections.
 	table := 100 + int(p.site.number(p.name))%50*2 + zone%2
 	for _, f := range []string{
 		fmt.Sprintf("priority=50,in_port=%s,tcp,actions=ct(commit,alg=ftp,zone=%d),output:%s", names[0], zone, names[1]),
@@ -159,8 +164,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim opens a data connection from the victim's server to the port that was
-// announced before the flood.
+// ftpVictim fails unless the switch forwards the victim's data connection, which the
+// victim's client announced before the flood.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

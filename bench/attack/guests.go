@@ -15,7 +15,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a guest with the frames that it sends.
+// Attacks of a guest through the frames that it sends.
 
 func guestAttacks() []*attack {
 	return []*attack{
@@ -47,7 +47,7 @@ func guestAttacks() []*attack {
 	}
 }
 
-// sender returns a setup that attaches a guest for the whole play.
+// sender returns a setup that attaches a guest until the attack ends.
 func sender(flow string, o vhosttest.Options, options ...string) func(p *play) error {
 	return func(p *play) error {
 		socket, err := p.port("", flow, options...)
@@ -68,8 +68,9 @@ func (p *play) attach(as, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is a sender whose port uses the action normal. The switch learns the
-// attacker's address first, so that frames to this address reach no other port.
+// member is like sender, and the guest's port uses the action normal. The switch
+// learns the attacker's MAC address first, so that it does not flood frames to this
+// address to other ports.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {
@@ -85,7 +86,7 @@ func member(options ...string) func(p *play) error {
 	}
 }
 
-// up waits until the named port is up.
+// up waits until the named port's state is "up".
 func (p *play) up(name string) error {
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		show, err := p.site.client.Show()
@@ -103,8 +104,8 @@ func (p *play) up(name string) error {
 
 func (p *play) own(as string) *guest { return p.vars[as].(*guest) }
 
-// flood returns a step in which the play's guest sends frames of 64 to 1,514 bytes,
-// made by frame, for 20 ms or until the play is over.
+// flood returns an attack function in which the attacker's guest sends the frames
+// that the function frame builds, for 20 ms or until the attack ends.
 func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	return func(p *play) error {
 		g := p.own("guest")
@@ -121,7 +122,7 @@ func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	}
 }
 
-// Addresses of the attackers.
+// MAC addresses of the attackers.
 var (
 	attackerMAC = [6]byte{2, 0xff, 0, 0, 0, 1}
 	nobodysMAC  = [6]byte{2, 0xff, 0, 0, 0, 2}
@@ -139,8 +140,8 @@ func randomMAC(r *rand.Rand) (mac [6]byte) {
 	return mac
 }
 
-// inventedSource makes a frame to the attacker itself, whose address is learnt at its
-// port.
+// inventedSource builds a frame to the attacker's own MAC address with a random
+// source address, which the switch then learns.
 func inventedSource(p *play, f []byte) []byte {
 	put(f, attackerMAC, randomMAC(p.rng), 0x88b5)
 	if p.rng.IntN(1000) == 0 {
@@ -157,7 +158,7 @@ func bystandersSource(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ipv4 writes Ethernet and IPv4 headers to f, for a frame of n bytes.
+// ipv4 writes Ethernet and IPv4 headers to f and returns the frame of n bytes.
 func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	put(f, nobodysMAC, attackerMAC, 0x0800)
 	ip := f[14:34]
@@ -170,7 +171,8 @@ func ipv4(f []byte, src, dst uint32, proto byte, n int) []byte {
 	return f[:n]
 }
 
-// udp writes a datagram without a checksum to f.
+// udp writes an Ethernet frame of n bytes with a UDP datagram to f. The datagram has
+// no UDP checksum.
 func udp(f []byte, src, dst uint32, sport, dport uint16, n int) []byte {
 	binary.BigEndian.PutUint16(f[34:], sport)
 	binary.BigEndian.PutUint16(f[36:], dport)
@@ -183,7 +185,8 @@ func missSetup(p *play) error {
 	if err := sender("actions=in_port", vhosttest.Options{Num: 1024})(p); err != nil {
 		return err
 	}
-	// These rules make translation look at many fields in many combinations.
+	// Sixty flows that match different fields under different masks make each
+	// translation of a packet into a cached flow expensive.
 	for i, match := range []string{"ip,nw_src=10.0.0.0/%d", "ip,nw_dst=10.0.0.0/%d", "udp,tp_src=0x%x/0xff00", "udp,tp_dst=0x%x/0xfff0", "ip,nw_tos=%d"} {
 		for n := range 12 {
 			arg := []int{8 + 2*n, 8 + 2*n, 0x100 * n, 0x10 * n, 4 * n}[i]
@@ -204,7 +207,8 @@ func anyFlow(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ctMost is the connection limit during a flood, low so that the table is full soon.
+// ctMost is the limit of tracked connections during a flood. It is low, so that the
+// connection table is full soon.
 const ctMost = 20_000
 
 func ctSetup(p *play) error {
@@ -254,7 +258,8 @@ func ctSetup(p *play) error {
 	return p.up(p.name + "-2")
 }
 
-// ctFlood sends datagrams of new connections and answers them.
+// ctFlood opens new UDP connections through connection tracking and answers each of
+// them.
 func ctFlood(p *play) error {
 	one, two := p.own("guest-0"), p.own("guest-1")
 	f := make([]byte, 64)
@@ -267,7 +272,8 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// The flood waits for the answers, because an answered connection may stay.
+		// The flood answers every datagram, because an answered connection may stay
+		// in a full connection table.
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {
@@ -290,7 +296,8 @@ func ctFlood(p *play) error {
 	return nil
 }
 
-// newConnections begins a hundred connections in a zone that has none.
+// newConnections fails unless the switch tracks a hundred new connections of another
+// guest, whose zone had no connections during the flood.
 func newConnections(p *play) error {
 	g := p.own("other")
 	f := make([]byte, 64)
@@ -334,8 +341,8 @@ func fragment(p *play, f []byte) []byte {
 
 var kinds = []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x88b5, 0x0003}
 
-// malformed makes a frame of a known kind whose bytes are random from a random offset
-// on.
+// malformed builds a frame with a known EtherType, a random length, and random bytes
+// at random places of its headers.
 func malformed(p *play, f []byte) []byte {
 	n := 14 + p.rng.IntN(300)
 	udp(f, 0x0a000001, 0x0a000002, 1, 2, max(n, 64))
@@ -374,7 +381,7 @@ func hostileOffloads(p *play) error {
 				}
 			}
 			if p.rng.IntN(2) == 0 {
-				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible flags and segmentation types
+				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible virtio-net header: flag NEEDS_CSUM and a random segmentation type
 				binary.LittleEndian.PutUint16(vnet[2:], uint16(54))
 				binary.LittleEndian.PutUint16(vnet[4:], uint16(p.rng.IntN(2000)))
 				binary.LittleEndian.PutUint16(vnet[6:], uint16(34))
@@ -399,7 +406,8 @@ func hostileOffloads(p *play) error {
 	return nil
 }
 
-// largeFrames sends valid TCP segments of 64 KiB.
+// largeFrames sends valid TCP segments of 64 KiB, which the switch must segment for
+// the uplink.
 func largeFrames(p *play) error {
 	g := p.own("guest")
 	f := make([]byte, 65_000)
@@ -421,7 +429,8 @@ func largeFrames(p *play) error {
 	return nil
 }
 
-// neighbourSetup sends frames to an underlay address that no host has.
+// neighbourSetup attaches a guest whose frames go into a tunnel to an underlay
+// address that no host has.
 func neighbourSetup(p *play) error {
 	if err := p.addPort(p.name+"-t", "type=vxlan", "vni=200", "remote=172.16.0.77"); err != nil {
 		return err
@@ -429,11 +438,11 @@ func neighbourSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-t", vhosttest.Options{Num: 1024})(p)
 }
 
-// uplinkFrames is the number of frames that uplinkSends sends.
+// uplinkFrames is the number of frames that uplinkSends sends through the uplink.
 const uplinkFrames = 320
 
-// uplinkSends sends frames from another guest through the uplink and counts them at
-// the peer.
+// uplinkSends sends frames from another guest through the uplink, and fails unless
+// they arrive at the underlay peer.
 func uplinkSends(p *play) error {
 	socket, err := p.port("-out", "actions=output:overlay")
 	if err != nil {
@@ -447,7 +456,7 @@ func uplinkSends(p *play) error {
 	if err := p.up(p.name + "-out"); err != nil {
 		return err
 	}
-	var peer *net.UDPConn // a socket instead of the device, where a large frame counts once
+	var peer *net.UDPConn // counts datagrams: on the device, several large frames may count as one
 	err = p.site.peer.Do(func() (err error) {
 		peer, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(peerIP), Port: 4789})
 		return err

@@ -14,8 +14,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guest memory in huge pages whose pages are removed. A machine without free huge
-// pages gets some for the play.
+// The attacker's guest memory is in huge pages, which the attacker removes while the
+// switch uses them. If the machine has no free huge pages, the attack reserves some
+// until it ends.
 
 func hugeAttacks() []*attack {
 	return []*attack{
@@ -48,8 +49,9 @@ func hugeSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// punchHuge uses two regions: a memfd with the rings, and huge pages with the
-// buffers, which are removed and come back.
+// punchHuge attaches with two memory regions: a memfd with the rings, and huge pages
+// with the buffers. It sends frames from the huge pages while it removes one after
+// another.
 func punchHuge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
 	if err != nil {
@@ -100,7 +102,7 @@ func punchHuge(p *play) error {
 		if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
 			return err
 		}
-		if n%512 == 511 && p.rng.IntN(4) == 0 { // the file is truncated: no page is left
+		if n%512 == 511 && p.rng.IntN(4) == 0 { // truncates the file, so that no huge page is left
 			return gone(unix.Ftruncate(fd, 0))
 		}
 	}

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command attack attacks a running switch from outside, one attack after the other,
-// and says what each cost two bystanders between which checked frames circulate:
+// and prints each attack's effect on two bystanders. The bystanders are guests that
+// exchange checked frames all the time.
 //
 //	go run ./bench/attack -seconds 60
 //	go run ./bench/attack -only ct-flood,call-eventfd -json
 //	go run ./bench/attack -storm 1h -seed 7
 //
-// An attacker is a front end on a vhost-user socket, a guest that sends frames, a peer
-// on the underlay or a client of the API. SECURITY.md has the promise and the table.
+// An attacker is a front end on a vhost-user socket, a guest that sends frames, a
+// peer on the underlay or a client of the API. SECURITY.md has the switch's promises
+// and the table of results.
 package main
 
 import (
@@ -67,7 +69,7 @@ func main() {
 	}
 }
 
-// chosen returns the attacks with these names.
+// chosen returns the attacks whose names are in a comma-separated list.
 func chosen(names string) []*attack {
 	if names == "" {
 		return attacks
@@ -115,8 +117,8 @@ func perform(list []*attack) (ok bool, err error) {
 	return !slices.ContainsFunc(rows, func(r row) bool { return len(r.Faults) > 0 }), nil
 }
 
-// playAll plays the attacks one after the other. A switch that fails an attack is
-// replaced by a new one.
+// playAll plays the attacks one after the other. After an attack with a fault,
+// playAll replaces the switch by a new one.
 func playAll(list []*attack, c runConfig, workers int, each func(*site, *row)) (rows []row, err error) {
 	defer lab.Caught(&err)
 	sites := map[string]*site{}

@@ -19,10 +19,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// machine measures the delays of the machine itself: on each core, a thread sleeps
-// for probeRest again and again and records how late it wakes up.
+// machine measures the scheduling delays of the machine itself. On each core, a
+// thread sleeps for probeRest again and again and records how late it wakes up.
 type machine struct {
-	longest atomic.Int64 // in ns
+	longest atomic.Int64 // longest delay in nanoseconds
 	stop    atomic.Bool
 	ended   sync.WaitGroup
 }
@@ -39,7 +39,7 @@ func watchMachine() *machine {
 		m.ended.Add(1)
 		go func() {
 			defer m.ended.Done()
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the pinned thread ends with its goroutine
 			if core >= 0 {
 				_ = cpu.Pin(core)
 			}
@@ -48,7 +48,7 @@ func watchMachine() *machine {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
 				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					m.longest.Store(late) // two cores may race: the shorter one may stay, which is stricter
+					m.longest.Store(late) // a racing store of another thread may replace the longest delay by a shorter one, which makes the limits stricter
 				}
 			}
 		}()
@@ -56,14 +56,15 @@ func watchMachine() *machine {
 	return m
 }
 
-// end returns the longest delay.
+// end stops the measurement and returns the longest delay.
 func (m *machine) end() time.Duration {
 	m.stop.Store(true)
 	m.ended.Wait()
 	return time.Duration(m.longest.Load())
 }
 
-// prober requests the switch's state again and again and records the slowest answer.
+// prober reads the switch's state through the API again and again and records the
+// slowest answer.
 type prober struct {
 	client *api.Client
 	stop   chan struct{}
@@ -73,10 +74,10 @@ type prober struct {
 	longest time.Duration
 	answers int
 	failed  error
-	since   time.Time // start of the request in flight, or zero
+	since   time.Time // start of the request in flight, or zero if there is none
 }
 
-// probeGap is the time between two requests.
+// probeGap is the time between two requests of prober.
 const probeGap = 10 * time.Millisecond
 
 func probe(c *api.Client) *prober {
@@ -112,8 +113,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end returns the slowest answer and the last error. It waits up to patience for the
-// request in flight, which counts too.
+// end stops the prober and returns its slowest answer and its last error. It waits at
+// most patience for a request in flight, and counts this request as an answer.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {
@@ -126,11 +127,11 @@ func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	return p.longest, p.answers, p.failed
 }
 
-// usage has the resources that a process holds.
+// usage describes the resources that a process holds.
 type usage struct {
-	Bytes       int64 `json:"bytes"`       // resident memory, shared memory excluded
-	Descriptors int   `json:"descriptors"` // number of open descriptors
-	Mappings    int   `json:"mappings"`    // number of mapped files, memfds included
+	Bytes       int64 `json:"bytes"`       // resident memory in bytes, without shared memory
+	Descriptors int   `json:"descriptors"` // number of open file descriptors
+	Mappings    int   `json:"mappings"`    // number of mapped files, including memfds
 }
 
 func usageOf(pid int) usage {
@@ -153,7 +154,7 @@ func usageOf(pid int) usage {
 }
 
 // newcomer is a front end that attaches, echoes a frame and detaches, again and
-// again. The longest attach is an attack's cost for starting guests.
+// again. Its longest attach shows how long an attack delays the start of guests.
 type newcomer struct {
 	site  *site
 	stop  chan struct{}
@@ -163,10 +164,10 @@ type newcomer struct {
 	longest time.Duration
 	times   int
 	failed  error
-	since   time.Time // start of the attach in progress, or zero
+	since   time.Time // start of the attach in progress, or zero if there is none
 }
 
-// newcomerGap is the time between two attaches.
+// newcomerGap is the time between two attaches of the newcomer.
 const newcomerGap = 200 * time.Millisecond
 
 // newcomerPort is the name of the newcomer's port.
@@ -219,7 +220,7 @@ func (n *newcomer) attach(g *vhosttest.Guest) error {
 	return (&guest{Guest: g, front: f, play: &play{}}).echo()
 }
 
-// end returns the longest attach and the last error.
+// end stops the newcomer and returns its longest attach and its last error.
 func (n *newcomer) end() (time.Duration, error) {
 	close(n.stop)
 	select {

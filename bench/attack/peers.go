@@ -13,7 +13,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a peer on the underlay, which sends to the switch's tunnel endpoint.
+// Attacks of a host on the underlay, which sends to the switch's tunnel endpoint.
 
 func peerAttacks() []*attack {
 	return []*attack{
@@ -35,7 +35,8 @@ func peerAttacks() []*attack {
 	}
 }
 
-// peerSocket opens a socket from the peer to the tunnel endpoint.
+// peerSocket opens a UDP socket from the underlay peer to the switch's tunnel
+// endpoint.
 func peerSocket(p *play) error {
 	var conn net.Conn
 	err := p.site.peer.Do(func() (err error) {
@@ -54,7 +55,8 @@ func peerSocket(p *play) error {
 	return nil
 }
 
-// datagrams returns a step that sends the datagrams made by fill for 20 ms.
+// datagrams returns an attack function in which the underlay peer sends the datagrams
+// that fill writes, for 20 ms.
 func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 	return func(p *play) error {
 		raw := p.vars["socket"].(syscall.RawConn)
@@ -67,13 +69,13 @@ func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 					return err != unix.EAGAIN
 				})
 			}
-			time.Sleep(100 * time.Microsecond) // yields the core, which the switch shares with this peer
+			time.Sleep(100 * time.Microsecond) // yields the core, because the switch shares it with this process
 		}
 		return nil
 	}
 }
 
-// vxlan writes the VXLAN header to b.
+// vxlan writes a VXLAN header with the VNI to b.
 func vxlan(b []byte, vni uint32) {
 	clear(b[:8])
 	b[0] = 8

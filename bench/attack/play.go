@@ -17,39 +17,44 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// attack describes an attack: who attacks, how, and which effects are no fault.
-// Meanwhile the bystanders, two other guests, exchange frames through the switch.
+// attack describes an attack: who attacks, how, and which effects on bystanders are
+// no fault. The bystanders are two other guests, which exchange frames through the
+// switch during the attack.
 type attack struct {
 	name string
-	from string // attacker: front end, guest, peer or client of the API
+	from string // kind of attacker: "front end", "guest", "peer" or "client"
 	does string
-	// mayLose describes the frames that bystanders may lose; "": none.
+	// mayLose describes the frames that the bystanders may lose; "" means none.
 	mayLose string
-	// hears is set if the attacker may receive bystanders' frames. mayLose says which.
+	// hears is set if the attacker may receive frames of the bystanders. The field
+	// mayLose describes these frames.
 	hears bool
-	// memory is the number of bytes that a process may have in addition to leastMemory:
-	// the attack fills a store that has a limit of its own.
+	// memory is an additional allowance in bytes for the memory of a process after
+	// the attack, if the attack fills a store that has its own limit.
 	memory int64
-	// message is set if the attack is one message or one attach. It is then repeated
-	// at least a thousand times, if the time allows it.
+	// message is set if the attack is a single message or a single attach. Such an
+	// attack is repeated at least a thousand times, unless the time is over first.
 	message bool
-	// unmended is set if the switch does not withstand the attack yet. The tests leave
-	// it out.
+	// unmended is set if the switch does not withstand the attack yet. The tests
+	// leave such an attack out.
 	unmended bool
-	// uplink is the type of port of the uplink that the attack needs; "": af_xdp.
+	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
 	uplink string
-	// alone is set if a storm must leave the attack out. A storm kills the control
-	// process, which then forgets the learnt addresses. Frames with a bystander's
-	// forged address are then flooded, also to the other bystander.
+	// alone is set if a storm must leave the attack out, because the attack forges a
+	// bystander's MAC address. A storm kills the control process, which then forgets
+	// the learned addresses, and the switch floods frames to the forged address to
+	// all ports.
 	alone bool
-	// kills is set if the attack may end the engine, so that it is replaced.
+	// kills is set if the attack may end the engine process. The control process then
+	// starts a new engine.
 	kills bool
-	// setup prepares a play before the measurement.
+	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
-	// once plays the attack once. It is repeated until the time is over.
+	// once plays the attack once. The program repeats it until the attack's time is
+	// over.
 	once func(p *play) error
-	// check returns an error for harm that the bystanders' stream does not show. It is
-	// called after the attack.
+	// check runs after the attack. It returns an error for harm that the bystanders'
+	// traffic does not show.
 	check func(p *play) error
 }
 
@@ -57,15 +62,15 @@ type attack struct {
 type play struct {
 	*attack
 	site    *site
-	name    string // prefix of the names of its ports
+	name    string // prefix of the names of the attack's ports
 	rng     *rand.Rand
 	until   time.Time
-	wrong   atomic.Int64 // bystanders' frames that the attacker received
+	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
 	repeats int
-	notes   string // remarks of check for the row
+	notes   string // remarks of the attack's check for the report
 
 	mu   sync.Mutex
-	undo []func() // functions for teardown, which calls the last one first
+	undo []func() // cleanup functions; teardown calls the last one first
 	vars map[string]any
 }
 
@@ -74,7 +79,8 @@ func newPlay(s *site, a *attack, seed uint64) *play {
 	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
-// later registers f for teardown, which calls the last registered function first.
+// later registers the cleanup function f for teardown, which calls the last
+// registered function first.
 func (p *play) later(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,11 +97,12 @@ func (p *play) teardown() {
 	}
 }
 
-// over reports whether the time of the play is over.
+// over reports whether the attack's time is over.
 func (p *play) over() bool { return !time.Now().Before(p.until) }
 
-// port adds a vhost-user port for the attacker, and a flow for frames from this port
-// (flow is given without in_port; "": none). teardown deletes both.
+// port adds a vhost-user port for the attacker and returns the path of its socket. If
+// flow is not empty, port also adds this flow, completed by in_port, for frames from
+// the new port. teardown deletes the port and the flow.
 func (p *play) port(suffix, flow string, options ...string) (socket string, err error) {
 	name := p.name + suffix
 	socket = p.site.socket(name)
@@ -117,7 +124,7 @@ func (p *play) addPort(name string, options ...string) error {
 }
 
 // delPort deletes a port. It repeats the request until the switch answers, because a
-// storm may be killing the switch.
+// storm may be killing the control process.
 func (s *site) delPort(name string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		err := s.client.DelPort(name)
@@ -128,7 +135,7 @@ func (s *site) delPort(name string) {
 	}
 }
 
-// flow adds a flow, which teardown deletes.
+// flow adds a flow to the switch. teardown deletes the flow.
 func (p *play) flow(text string) error {
 	cookie := p.cookie()
 	if _, _, code := p.site.daemon.TryWeft("add-flow", "cookie="+cookie+","+text); code != 0 {
@@ -152,8 +159,8 @@ func (s *site) number(name string) (n int) {
 	return n
 }
 
-// guest attaches a guest to the socket of one of the play's ports. The caller closes
-// it.
+// guest attaches a guest to the socket of one of the attack's ports. The caller
+// closes the guest.
 func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	if o.Num == 0 {
 		o.Num = 64
@@ -179,8 +186,8 @@ func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	return &guest{Guest: g, front: f, play: p}, nil
 }
 
-// guest is a guest of the attacker. It counts the bystanders' frames that it receives
-// in play.wrong.
+// guest is a guest of the attacker. It counts in play.wrong how many frames of the
+// bystanders it receives.
 type guest struct {
 	*vhosttest.Guest
 	front  *vhosttest.FrontEnd
@@ -197,7 +204,7 @@ func (g *guest) close() {
 	}
 }
 
-// drain receives all frames that have arrived, and returns their number.
+// drain receives and discards all frames that have arrived, and returns their number.
 func (g *guest) drain() (n int) {
 	for _, q := range g.Rx {
 		for {
@@ -215,8 +222,9 @@ func (g *guest) drain() (n int) {
 	return n
 }
 
-// send transmits a frame on the first queue as soon as there is room. It reports false
-// if there is no room for 50 ms: the device is stopped or slow.
+// send queues a frame on the guest's first transmit queue. It waits at most 50 ms for
+// room in the ring, and reports false if there is none because the device is stopped
+// or slow.
 func (g *guest) send(frame []byte) bool { return g.sendHeaded([12]byte{}, frame) }
 
 func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
@@ -230,14 +238,15 @@ func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// flush publishes the sent frames, and receives those that have arrived.
+// flush publishes the queued frames to the switch, and discards the frames that have
+// arrived.
 func (g *guest) flush() {
 	g.Tx[0].Publish()
 	g.drain()
 }
 
-// echo sends a frame and waits until a frame comes back, which shows that the device
-// runs.
+// echo sends a frame and waits until the switch returns a frame, which shows that the
+// device runs.
 func (g *guest) echo() error {
 	g.send(make([]byte, 64))
 	g.Tx[0].Publish()
@@ -249,8 +258,8 @@ func (g *guest) echo() error {
 	return nil
 }
 
-// gone waits until the switch has closed the connection. It reports false if this takes
-// longer than limit.
+// gone waits until the switch has closed the guest's connection. It reports false if
+// this takes longer than limit.
 func (g *guest) gone(limit time.Duration) bool {
 	_ = g.front.Conn.SetReadDeadline(time.Now().Add(limit))
 	var b [64]byte
@@ -262,7 +271,7 @@ func (g *guest) gone(limit time.Duration) bool {
 	}
 }
 
-// table returns the payload of SET_MEM_TABLE for the regions.
+// table returns the payload of a SET_MEM_TABLE message for the memory regions.
 func table(regions ...vhost.RegionSpec) []byte {
 	b := vhosttest.Pair(len(regions), 0)
 	for _, r := range regions {
@@ -271,7 +280,7 @@ func table(regions ...vhost.RegionSpec) []byte {
 	return b
 }
 
-// ether returns an Ethernet frame of n bytes with the EtherType kind.
+// ether returns an Ethernet frame of n bytes. The argument kind is its EtherType.
 func ether(dst, src [6]byte, kind uint16, n int) []byte {
 	f := make([]byte, n)
 	copy(f, dst[:])

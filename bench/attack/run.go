@@ -10,7 +10,7 @@ import (
 	"weft/api"
 )
 
-// row has the measurements of one attack.
+// row has the measurements of one attack, a row of the report.
 type row struct {
 	Name    string  `json:"name"`
 	From    string  `json:"from"`
@@ -18,21 +18,21 @@ type row struct {
 	Seconds float64 `json:"seconds"`
 	Repeats int     `json:"repeats"`
 
-	PauseMS   float64 `json:"pause_ms"`   // longest pause of the bystanders' stream of frames
-	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on the same machine meanwhile
+	PauseMS   float64 `json:"pause_ms"`   // longest pause in the bystanders' traffic
+	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on this machine during the attack
 	APIMS     float64 `json:"api_ms"`     // slowest answer of the API
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
 
-	Received uint64            `json:"received"` // frames that the bystanders received
+	Received uint64            `json:"received"` // number of frames that the bystanders received
 	Lost     int64             `json:"lost"`
-	Counted  uint64            `json:"counted"` // bystanders' frames that the switch counted as dropped
+	Counted  uint64            `json:"counted"` // number of bystanders' frames that the switch counted as dropped
 	Drops    map[string]uint64 `json:"drops,omitempty"`
-	Again    uint64            `json:"again"` // frames received twice, after an engine was replaced
-	Bad      int               `json:"bad"`   // frames that differ from the sent ones, and misused buffers
-	Wrong    int64             `json:"wrong"` // bystanders' frames that the attacker received
+	Again    uint64            `json:"again"` // number of frames that the bystanders received twice because an engine was replaced
+	Bad      int               `json:"bad"`   // number of changed frames and of misused buffers
+	Wrong    int64             `json:"wrong"` // number of bystanders' frames that the attacker received
 
-	Control [2]usage `json:"control"` // use by the control process before and after
+	Control [2]usage `json:"control"` // resources of the control process before and after the attack
 	Engine  [2]usage `json:"engine"`
 	Engines uint64   `json:"engines_replaced"`
 
@@ -40,37 +40,38 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits are the longest times that are no fault of a row.
+// limits has the longest pause of the bystanders and the slowest API answer that do
+// not count as faults.
 type limits struct {
-	pause, answer time.Duration // pause: in addition to row.MachineMS
+	pause, answer time.Duration // pause is a limit in addition to row.MachineMS
 }
 
-// promised are the times that the switch promises. safetyNet are the limits in tests:
-// a test's machine may be busy, so only a hang is a fault.
+// promised has the limits that SECURITY.md promises. safetyNet has the limits of the
+// tests, which only catch a hang because a test's machine may be busy.
 var (
 	promised  = limits{50 * time.Millisecond, time.Second}
 	safetyNet = limits{15 * time.Second, 15 * time.Second}
 )
 
-// leastMemory is the number of bytes that a process may have after an attack, in
-// addition to twice the bytes before: a heap may double before it is collected.
+// leastMemory is how many bytes a process may hold after an attack beyond twice its
+// memory before the attack: a heap may double before the garbage collector frees it.
 const leastMemory = 256 << 20
 
-// leastRepeats is the least number of repeats of an attack that is one message or one
-// attach.
+// leastRepeats is the smallest number of repeats of an attack that is a single
+// message or a single attach.
 const leastRepeats = 1000
 
-// runConfig is the length of an attack and the limits of its row.
+// runConfig has the length of an attack and the limits for its measurements.
 type runConfig struct {
 	seconds float64
-	repeats int           // least number of repeats, if attack.message is set
-	longest time.Duration // longest time for these repeats
+	repeats int           // smallest number of repeats if attack.message is set
+	longest time.Duration // time limit for the smallest number of repeats
 	limits  limits
 	seed    uint64
 }
 
-// run plays an attack and returns its row. An error is a failure of this program;
-// faults of the switch are in the row.
+// run plays an attack and returns its measurements and faults of the switch in a row.
+// An error means that this program failed.
 func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r = row{Name: a.name, From: a.from, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
@@ -118,8 +119,8 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	return r, nil
 }
 
-// repeat plays the attack until its time is over. An attack with message set is played
-// at least c.repeats times, if c.longest allows it.
+// repeat plays the attack until its time is over. If attack.message is set, repeat
+// plays it at least c.repeats times within the time limit c.longest.
 func (p *play) repeat(c runConfig) error {
 	end := time.Now().Add(c.longest)
 	for !p.over() || p.message && p.repeats < c.repeats && time.Now().Before(end) {
@@ -131,10 +132,12 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is the time by which a play may exceed its end.
+// hangs is how long a function of an attack may run beyond the attack's end before it
+// counts as hanging.
 const hangs = 2 * patience
 
-// bounded calls f and returns its error, or an error that says that f hangs.
+// bounded calls f and returns its error. If f hangs, bounded returns an error and
+// leaves f running.
 func (p *play) bounded(f func() error) error {
 	done := make(chan error, 1)
 	begin := time.Now()
@@ -151,8 +154,9 @@ func (p *play) bounded(f func() error) error {
 	}
 }
 
-// settle counts the bystanders' frames. It waits until the processes have freed what
-// they held for the attacker, which is gone.
+// settle completes the row after an attack. It waits up to five seconds until the
+// processes have freed what they held for the attacker, and records the bystanders'
+// frames, the drops and the processes' resources.
 func (s *site) settle(r *row, p *play, before api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.Longest())
@@ -198,12 +202,12 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is the number of descriptors by which a process may exceed the
-// number before the attack: connections of this program's own clients.
+// spareDescriptors is how many file descriptors a process may hold beyond those from
+// before the attack. They serve the connections of this program's own clients.
 const spareDescriptors = 4
 
-// leaks reports whether a process holds more than before the attack. more is the
-// number of bytes that it may hold in addition to the limit of all attacks.
+// leaks reports whether a process holds more resources than the attack may leave
+// behind. The argument more is the attack's additional allowance of memory in bytes.
 func (r *row) leaks(more int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+more {
@@ -246,7 +250,8 @@ func (r *row) judge(a *attack, c runConfig) {
 	}
 }
 
-// verdict returns the faults in one line, or "holds" without faults, and the notes.
+// verdict returns the faults and the notes in one line, with "holds" in place of the
+// faults if there are none.
 func (r *row) verdict() string {
 	if len(r.Faults) == 0 {
 		return strings.TrimSpace("holds " + r.Notes)

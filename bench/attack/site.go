@@ -18,19 +18,19 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Addresses of the site's underlay and overlay.
+// IP addresses and VNIs of the switch, its underlay and its overlay.
 const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"
 	overlayVNI = 100
-	memberVNI  = 7 // VNI of bystander b, which also has a declared MAC; bystander a has neither
+	memberVNI  = 7 // VNI of bystander b, whose MAC address is also declared; bystander a has no VNI and no declared address
 )
 
 // patience is how long the program waits for an expected event before it fails.
 const patience = 30 * time.Second
 
-// site is a switch with an uplink to a peer, and two bystanders between which checked
-// frames circulate.
+// site is a switch with an uplink to an underlay peer, and two bystanders that
+// exchange checked frames through the switch.
 //
 //	bystanders a, b ── weftd ── u0 ══veth══ u0 peer
 //	attackers ──────────┘
@@ -43,21 +43,22 @@ type site struct {
 	load   *vhosttest.Load
 	stream *stream.Stream
 	fronts []*vhosttest.FrontEnd
-	// uplink is the type of the uplink's port.
+	// uplink is the type of the uplink port.
 	uplink string
-	named  atomic.Int64 // number of plays so far, for unique names
+	named  atomic.Int64 // number of attacks so far, from which their ports get unique names
 }
 
-// siteConfig is the configuration of a site.
 type siteConfig struct {
 	workers int
-	uplink  string // af_xdp or af_packet
-	// strict makes separate flows forward the bystanders' frames. Otherwise learned MAC
-	// addresses do so, and these are lost when control dies.
+	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
+	// strict adds explicit flows for the bystanders' frames. Without strict, the
+	// switch forwards them by learned MAC addresses, which are lost if the control
+	// process dies.
 	strict bool
 }
 
-// newSite sets up a site and waits until frames circulate.
+// newSite starts a switch with an uplink and bystanders, and waits until the
+// bystanders exchange frames.
 func newSite(l *lab.Lab, c siteConfig) *site {
 	s := &site{lab: l, host: l.Host("host"), peer: l.Host("peer"), uplink: c.uplink}
 	l.Wire(s.host, "u0", s.peer, "u0", 1600)
@@ -75,7 +76,7 @@ func newSite(l *lab.Lab, c siteConfig) *site {
 	return s
 }
 
-// weft runs the client and fails if the client fails.
+// weft runs the weft client and ends the program if the client fails.
 func (s *site) weft(args ...string) { s.daemon.Weft(args...) }
 
 func (s *site) addBystanders(strict bool) {
@@ -90,7 +91,7 @@ func (s *site) addBystanders(strict bool) {
 			options = append(options, fmt.Sprint("vni=", memberVNI))
 			mac := vhosttest.LoadMAC(i)
 			declared := append(options, "mac="+net.HardwareAddr(mac[:]).String())
-			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // an older version refuses the option mac=
+			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // an older version of weft refuses the option mac=
 				continue
 			}
 		}
@@ -112,7 +113,7 @@ func (s *site) addBystanders(strict bool) {
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
-	time.Sleep(300 * time.Millisecond) // by then, both MAC addresses are learned and a spare engine waits
+	time.Sleep(300 * time.Millisecond) // time to learn both MAC addresses and to start a spare engine
 }
 
 func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Guest) error) error {
@@ -133,9 +134,9 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 	return nil
 }
 
-// dial connects to a port's socket. It retries until patience is over, as QEMU does with
-// reconnect=1. After both processes were killed, the switch creates the socket again only
-// when the old processes have ended.
+// dial connects to the socket of the named port. It retries until patience is over,
+// as QEMU does with reconnect=1. After a kill of both processes, the switch creates
+// the socket again only when the old processes have ended.
 func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if f, err = vhosttest.Dial(s.socket(name)); err == nil || time.Now().After(end) {
@@ -162,7 +163,7 @@ func (s *site) log() string {
 
 func (s *site) socket(name string) string { return filepath.Join(s.lab.Dir, name+".sock") }
 
-// close ends the traffic. The lab ends the processes.
+// close ends the bystanders' traffic. The lab ends the processes.
 func (s *site) close() {
 	s.stream.End()
 	for _, f := range s.fronts {
@@ -194,8 +195,8 @@ func portState(show *api.Show, name string) string {
 	return ""
 }
 
-// foreign reports whether a frame goes between the bystanders. No other port may receive
-// such a frame.
+// foreign reports whether a frame belongs to the traffic between the bystanders,
+// which no other port may receive.
 func foreign(frame []byte) bool {
 	if len(frame) < 12 {
 		return false

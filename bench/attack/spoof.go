@@ -11,13 +11,14 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// What a guest sends under addresses that are not its own.
+// Attacks of a guest that sends from MAC and IP addresses of others.
 
 func spoofAttacks() []*attack {
 	return []*attack{
 		{name: "declared-mac-theft", alone: true, from: "guest", does: "sends as a bystander of its own VNI whose address is declared (mac=)",
 			setup: member(fmt.Sprint("vni=", memberVNI)), once: flood(asBystander(1))},
-		// One play of several lost 64 frames without counting them: the cause is not found.
+		// One run of several lost 64 frames that the switch did not count. The cause
+		// is not known.
 		{name: "mac-theft", unmended: true, alone: true, from: "guest", does: "sends as a bystander whose address nobody has declared",
 			mayLose: "what the thief hears until the address has come back twice: frames of two intervals", hears: true,
 			setup: member(), once: flood(asBystander(0))},
@@ -35,14 +36,15 @@ func asBystander(i int) func(p *play, f []byte) []byte {
 	}
 }
 
-// reserved is for an address that no bridge forwards; a bystander that gets one counts
-// a stranger.
+// reserved builds a frame to a reserved multicast address, which no bridge forwards.
+// A bystander that receives the frame counts it as bad.
 func reserved(p *play, f []byte) []byte {
 	put(f, [6]byte{1, 0x80, 0xc2, 0, 0, byte(p.rng.IntN(16))}, attackerMAC, 0x88b5)
 	return f[:64]
 }
 
-// Own addresses of the port of spoofed-addresses.
+// IPv4 address of the attacker's port in the attack spoofed-addresses, and an address
+// of another guest.
 const (
 	ownIP    = 0x0a090001 // 10.9.0.1
 	othersIP = 0x0a090002
@@ -65,10 +67,12 @@ func spoofSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-sink", vhosttest.Options{Num: 1024}, "addresses=02:ff:00:00:00:01 10.9.0.1 fd00::1")(p)
 }
 
-// Marks in a frame's last byte.
+// Last byte of a frame with a spoofed sender, and of a frame with the attacker's own
+// addresses.
 const spoofedMark, honestMark = 0xee, 0x11
 
-// spoof sends frames of which none may pass.
+// spoof sends frames with spoofed senders and fails if the switch forwards any of
+// them.
 func spoof(p *play) error {
 	g, f := p.own("guest"), make([]byte, 200)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
@@ -87,7 +91,8 @@ func spoof(p *play) error {
 	return nil
 }
 
-// atSink counts the frames with a mark that have come to the sink.
+// atSink drains the guest behind the attacker's output port. It returns the number of
+// received frames whose last byte is mark, and one of these frames.
 func (p *play) atSink(mark byte) (n int, example []byte) {
 	sink := p.own("sink")
 	for {
@@ -103,32 +108,33 @@ func (p *play) atSink(mark byte) (n int, example []byte) {
 	return n, example
 }
 
-// spoofed is a frame with a sender that is not the port's.
+// spoofed writes a frame to f whose sender's MAC, IP or ARP address is not allowed at
+// the attacker's port.
 func spoofed(p *play, f []byte) []byte {
 	clear(f)
 	switch p.rng.IntN(7) {
-	case 0: // another's MAC address
+	case 0: // MAC address of another guest
 		udp(f, ownIP, 0x0a090009, 1, 2, 100)
 		copy(f[6:], nobodysMAC[:])
-	case 1: // another's IPv4 address
+	case 1: // IPv4 address of another guest
 		udp(f, othersIP, 0x0a090009, 1, 2, 100)
-	case 2: // ARP for another
+	case 2: // ARP for the IPv4 address of another guest
 		arp(f, attackerMAC, othersIP, uint16(1+p.rng.IntN(2)))
-	case 3: // ARP with another's MAC address inside
+	case 3: // ARP with the sender MAC address of another guest
 		arp(f, nobodysMAC, ownIP, uint16(1+p.rng.IntN(2)))
-	case 4: // RARP that announces another
+	case 4: // RARP announcement of another guest's MAC address
 		arp(f, nobodysMAC, 0, 3)
 		binary.BigEndian.PutUint16(f[12:], 0x8035)
-	case 5: // another's IPv6 address
+	case 5: // IPv6 address of another guest
 		ipv6(f, 2, 17, 100)
-	case 6: // a neighbour advertisement for another's address
+	case 6: // neighbour advertisement for another guest's IPv6 address
 		ipv6(f, 1, 58, 100)
 		f[54] = 136
 		f[62], f[63], f[77] = 0xfd, 0, 2
 		sumICMPv6(f[:100])
 	}
 	n := 100
-	for range p.rng.IntN(3) { // tags
+	for range p.rng.IntN(3) { // up to two VLAN tags
 		copy(f[16:], f[12:n])
 		binary.BigEndian.PutUint16(f[12:], []uint16{0x8100, 0x88a8}[p.rng.IntN(2)])
 		binary.BigEndian.PutUint16(f[14:], uint16(p.rng.IntN(4096)))
@@ -146,7 +152,8 @@ func arp(f []byte, mac [6]byte, ip uint32, op uint16) {
 	binary.BigEndian.PutUint32(f[38:], ip)
 }
 
-// ipv6 writes headers from fd00::LAST.
+// ipv6 writes Ethernet and IPv6 headers to f. The last byte of the source address
+// fd00:: is last, and next is the next-header number.
 func ipv6(f []byte, last, next byte, n int) {
 	put(f, nobodysMAC, attackerMAC, 0x86dd)
 	ip := f[14:54]
@@ -160,7 +167,8 @@ func ipv6(f []byte, last, next byte, n int) {
 	}
 }
 
-// sumICMPv6 writes the checksum of a message behind a fixed IPv6 header.
+// sumICMPv6 writes the ICMPv6 checksum of a frame with an Ethernet header and an IPv6
+// header without extensions.
 func sumICMPv6(f []byte) {
 	sum := uint32(len(f)-54) + 58
 	add := func(b []byte) {
@@ -177,7 +185,8 @@ func sumICMPv6(f []byte) {
 	binary.BigEndian.PutUint16(f[56:], ^uint16(sum))
 }
 
-// honestPasses has the port send as itself.
+// honestPasses fails unless the switch forwards frames with the attacker's own
+// addresses.
 func honestPasses(p *play) error {
 	g, f := p.own("guest"), make([]byte, 200)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

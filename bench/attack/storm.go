@@ -15,48 +15,48 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The storm plays random attacks, several at a time. Meanwhile it kills both processes,
-// changes flows, and stops and restarts the bystanders. One seed determines all random
-// choices, but not the outcome of races.
+// A storm plays random attacks, several at a time. During the attacks, the storm
+// kills the engine and control processes, changes flows, and stops and restarts the
+// bystanders. One seed determines all random choices, but not the outcome of races.
 
 const (
-	// mostMemory is the limit in bytes for a process's memory after a storm.
+	// mostMemory is the memory in bytes that a process of the switch may hold after a
+	// storm.
 	mostMemory = 2 << 30
-	// stormPlayers is the number of attacks played at a time.
+	// stormPlayers is the number of attacks that a storm plays at a time.
 	stormPlayers = 4
-	// stormStep is the time between two steps. Each step changes a flow and checks the
-	// switch.
+	// stormStep is the time between two steps of a storm. Each step changes a flow
+	// and checks the switch.
 	stormStep = 200 * time.Millisecond
-	// A step kills a process with a probability of 1/oneInKill, and otherwise moves a
-	// bystander with a probability of 1/oneInMove.
+	// A step of a storm kills a process with a probability of 1/oneInKill. Otherwise
+	// it moves a bystander with a probability of 1/oneInMove.
 	oneInKill, oneInMove = 20, 30
 )
 
-// stormResult is the result of a storm.
 type stormResult struct {
 	Seconds float64        `json:"seconds"`
 	Seed    uint64         `json:"seed"`
-	Plays   map[string]int `json:"plays"`  // number of plays by attack
-	Goes    int            `json:"goes"`   // number of rounds of all plays
-	Broken  int            `json:"broken"` // number of rounds that a kill or another attack has ended
-	Kills   map[string]int `json:"kills"`  // number of kills of engine, control and both
+	Plays   map[string]int `json:"plays"`  // number of times that each attack was played
+	Goes    int            `json:"goes"`   // number of repeats of all attacks together
+	Broken  int            `json:"broken"` // number of repeats that failed because of a kill or another attack
+	Kills   map[string]int `json:"kills"`  // number of kills by victim: "engine", "control" or "both"
 	Moves   int            `json:"moves"`  // number of stops and restarts of bystanders
 	Flows   int            `json:"flows"`  // number of changes of flows
 
 	Received uint64            `json:"received"`
 	Lost     int64             `json:"lost"`
-	Drops    map[string]uint64 `json:"drops"` // the switch's drop counters of the bystanders' ports, by reason
+	Drops    map[string]uint64 `json:"drops"` // increase of the drop counters of the bystanders' ports, by reason
 	Again    uint64            `json:"again"`
 	Bad      int               `json:"bad"`
 	Wrong    int64             `json:"wrong"`
 
-	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, including killed ones
-	PauseMS   float64  `json:"pause_ms"`         // longest pause of the bystanders' frames, without pauses by kills and moves
-	KilledMS  float64  `json:"killed_ms"`        // longest pause by a kill or a move
+	Restarts  uint64   `json:"engines_replaced"` // number of replaced engines, including engines that the storm killed
+	PauseMS   float64  `json:"pause_ms"`         // longest pause of the bystanders' frames that neither a kill nor a move caused
+	KilledMS  float64  `json:"killed_ms"`        // longest pause that a kill or a move caused
 	MachineMS float64  `json:"machine_ms"`
 	Control   [2]usage `json:"control"`
 	Engine    [2]usage `json:"engine"`
-	Memory    int64    `json:"memory"` // memory in bytes of the larger process after the storm
+	Memory    int64    `json:"memory"` // memory in bytes of the switch's larger process after the storm
 	Faults    []string `json:"faults,omitempty"`
 }
 
@@ -64,10 +64,10 @@ type storming struct {
 	*site
 	rng  *rand.Rand
 	list []*attack
-	seen map[string]uint64 // the switch's last drop counters, by port and reason
-	last uint64            // number of replaced engines that the present control process last reported
+	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
+	last uint64            // number of replaced engines at the last refresh, as the running control process counts them
 	stop chan struct{}
-	// ports is the number of ports without those of attackers.
+	// ports is the number of the switch's ports before the attackers add theirs.
 	ports int
 
 	mu   sync.Mutex
@@ -75,8 +75,8 @@ type storming struct {
 	r    stormResult
 }
 
-// runStorm runs a storm of length d and prints its result. ok means that the switch had
-// no faults.
+// runStorm runs a storm of length d and prints its result. It reports whether the
+// switch had no faults.
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
 	r, err := storms(d, seed, list, *workers)
 	if err != nil {
@@ -134,8 +134,8 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	return w.r, nil
 }
 
-// step changes a flow, kills processes or moves a bystander at random, and checks the
-// switch.
+// step changes a flow and checks the switch. At random, it also kills processes or
+// moves a bystander.
 func (w *storming) step() {
 	time.Sleep(stormStep)
 	w.changeFlow()
@@ -166,8 +166,8 @@ func (w *storming) fault(format string, args ...any) {
 	w.r.Faults = append(w.r.Faults, fmt.Sprintf(format, args...))
 }
 
-// changeFlow adds or deletes a flow that matches some of the bystanders' frames. The flow
-// sends them to the same port as without it.
+// changeFlow adds or deletes a flow that matches some of the bystanders' frames. The
+// frames go to the same port with and without this flow.
 func (w *storming) changeFlow() {
 	match := fmt.Sprintf("in_port=a,udp,tp_src=%d", 1024+w.rng.IntN(16))
 	out := "b"
@@ -182,7 +182,8 @@ func (w *storming) changeFlow() {
 	w.r.Flows++
 }
 
-// kill kills one or both processes, and waits until frames circulate again.
+// kill kills the engine, the control process or both, and waits until the bystanders
+// receive frames again.
 func (w *storming) kill(who string) error {
 	w.r.Kills[who]++
 	var err error
@@ -198,7 +199,7 @@ func (w *storming) kill(who string) error {
 		w.daemon.Control().Kill()
 		w.daemon.Start()
 		w.last = 0
-	case "both": // the counters are lost, so no frame is in flight during these kills
+	case "both": // no frame is in flight during these kills, because the drop counters die with both processes
 		err = w.stream.Still(func() error {
 			if err := w.refresh(); err != nil {
 				return err
@@ -224,15 +225,15 @@ func (w *storming) kill(who string) error {
 	return nil
 }
 
-// move stops a bystander's rings as a migration does. It then attaches the bystander over
-// a new connection, at the ring positions that the switch has returned.
+// move stops a bystander's rings as a migration does. It then attaches the bystander
+// over a new connection, at the ring positions that the switch returned.
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
 	err := w.stream.Still(func() error {
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 			if _, err := w.fronts[i].Stop(q); err != nil {
-				return nil // an engine or control process is just being replaced
+				return nil // no fault: the engine or the control process is being replaced
 			}
 		}
 		w.fronts[i].Close()
@@ -253,8 +254,8 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// refresh reads the switch's counters of drops and replaced engines, and adds their
-// increments to the result.
+// refresh reads the counters of drops and of replaced engines through the API, and
+// adds their increase to the result.
 func (w *storming) refresh() error {
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -308,8 +309,8 @@ func (w *storming) player(rng *rand.Rand) {
 	}
 }
 
-// play plays an attack for the time d. It counts failed rounds as broken, because a kill
-// or another attack may have ended them.
+// play plays an attack for the time d. It counts failed repeats as broken, because a
+// kill or another attack may have caused the failure.
 func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	p := newPlay(w.site, a, seed)
 	broken := 0
@@ -338,8 +339,8 @@ func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	}
 }
 
-// end counts the bystanders' received and lost frames, and checks that the processes do
-// not hold more resources than before the storm.
+// end counts the bystanders' received and lost frames, and compares the resources of
+// the switch's processes with those before the storm.
 func (w *storming) end() {
 	if err := w.circulates(); err != nil {
 		w.fault("%v", err)
@@ -367,7 +368,8 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// Memory is compared with mostMemory below, so leaks must not judge it.
+		// A storm has its own memory limit, mostMemory. The memory is lowered here so
+		// that leaks compares only descriptors and mappings.
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

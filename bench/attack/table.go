@@ -4,10 +4,10 @@ package main
 
 import "weft/vhost/vhosttest"
 
-// guestOptions is an attacker's guest without anything special.
+// guestOptions are the options of an attacker's guest that needs no special features.
 var guestOptions = vhosttest.Options{Num: 1024}
 
-// attacks is the table.
+// attacks has all attacks that the program can play.
 var attacks = func() []*attack {
 	var all []*attack
 	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), peerAttacks(), clientAttacks()} {

@@ -14,11 +14,12 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A file on FUSE whose pages nobody serves: who touches one waits until the file system
-// ends. The protocol is linux/fuse.h's, of which the requests that an open and a mapping
-// need are answered, and reads are not.
+// A FUSE file system with a file whose pages are never served: a thread that touches
+// such a page waits until the file system ends. The server answers only the requests
+// of an open and a mapping, and leaves reads unanswered. The protocol is that of
+// linux/fuse.h.
 
-// FUSE requests.
+// FUSE request numbers (linux/fuse.h).
 const (
 	fuseLookup  = 1
 	fuseGetattr = 3
@@ -31,7 +32,8 @@ const (
 
 const unservedSize = 64 << 20
 
-// unserved is a file system with one file, mounted where nobody else sees it.
+// unserved is a FUSE file system with one file. Only the thread that mounted it sees
+// the mount.
 type unserved struct {
 	dev   int
 	file  *os.File
@@ -48,7 +50,7 @@ func mountUnserved() (*unserved, error) {
 	go u.serve()
 	mounted := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the mount goes with the thread's namespace
+		runtime.LockOSThread() // never unlocked: the mount ends with the mount namespace of this thread
 		mounted <- u.mount()
 	}()
 	if err := <-mounted; err != nil {
@@ -58,8 +60,8 @@ func mountUnserved() (*unserved, error) {
 	return u, nil
 }
 
-// mount mounts the file system over /mnt in a mount namespace of the thread's own and
-// opens its file, which keeps it alive.
+// mount mounts the file system on /mnt in a new mount namespace of the calling
+// thread. It then opens the file, and the open file keeps the file system alive.
 func (u *unserved) mount() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
@@ -79,10 +81,12 @@ func (u *unserved) mount() error {
 	return u.refuseFlush(fd)
 }
 
-// refuseFlush closes a duplicate of the file, so that the kernel learns that the file
-// system knows no flush. Otherwise a child of this process, which closes the file as it
-// executes another program, waits for the answer, this process's collector waits for the
-// thread that waits for the child, and the server's goroutine waits for the collector.
+// refuseFlush closes a duplicate of the file. The kernel sends a FUSE flush, learns
+// that the file system does not support it, and sends no more. Otherwise every fork
+// and exec of this process would deadlock: the child closes the file and waits for
+// the answer to a flush, the parent's thread waits for the child, the garbage
+// collector waits for this thread, and the file system's server waits for the garbage
+// collector.
 func (u *unserved) refuseFlush(fd int) error {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +95,7 @@ func (u *unserved) refuseFlush(fd int) error {
 	return unix.Close(dup)
 }
 
-// close ends the file system; whoever waits for a page gets a fault.
+// close ends the file system. Threads that wait for one of its pages receive SIGBUS.
 func (u *unserved) close() {
 	close(u.stop)
 	<-u.ended
@@ -118,7 +122,7 @@ func (u *unserved) serve() {
 		if err == unix.EINTR || err == unix.ENOENT || err == unix.EAGAIN {
 			continue
 		}
-		if err == unix.EPERM { // not mounted yet
+		if err == unix.EPERM { // the file system is not mounted yet
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -146,23 +150,24 @@ func (u *unserved) answer(request []byte) {
 	case fuseOpen:
 		u.reply(unique, 0, make([]byte, 16))
 	case fuseFlush:
-		u.reply(unique, -int32(unix.ENOSYS), nil) // the kernel sends no further flush
+		u.reply(unique, -int32(unix.ENOSYS), nil) // ENOSYS: the kernel sends no more flush requests
 	case fuseRelease:
 		u.reply(unique, 0, nil)
-	case fuseRead: // never
+	case fuseRead: // reads are never answered
 	default:
 		u.reply(unique, -int32(unix.ENOSYS), nil)
 	}
 }
 
-// entryHead is struct fuse_entry_out up to its attributes.
+// entryHead returns a struct fuse_entry_out up to its attributes.
 func entryHead() []byte {
 	b := make([]byte, 40)
 	b[0] = 2 // nodeid
 	return b
 }
 
-// attr is struct fuse_attr: node 1 is the folder, the other the file.
+// attr returns the struct fuse_attr of a node: node 1 is the directory, node 2 the
+// file.
 func attr(node uint64) []byte {
 	b := make([]byte, 88)
 	mode, size := uint32(unix.S_IFREG|0o600), uint64(unservedSize)
@@ -195,7 +200,8 @@ func unservedSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// unservedMemory attaches with memory, dirty log and inflight buffer of that file.
+// unservedMemory passes the unserved file to the switch as guest memory, as migration
+// log or as in-flight buffer, in turn.
 func unservedMemory(p *play) error {
 	fd := int(p.vars["file"].(*os.File).Fd())
 	g, err := vhosttest.New(vhosttest.Options{Num: 64, Features: plainFeatures})
@@ -225,7 +231,7 @@ func unservedMemory(p *play) error {
 	}
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 		if err := f.SetVring(q, q.Start()); err != nil {
-			return nil // thrown out
+			return nil // no fault: the switch closed the connection
 		}
 		if err := f.Enable(q, true); err != nil {
 			return nil
