@@ -9,13 +9,14 @@ import (
 )
 
 // Benchstat writes all runs in the format of Go's benchmarks
-// (golang.org/design/14313-benchmark-format), a line each. benchstat then compares
-// two results, or with -col /peer the peers of one. The regime precedes the runs, so
-// that benchstat compares near with near; with -ignore regime it compares all.
+// (golang.org/design/14313-benchmark-format), one run on each line. The program
+// benchstat then compares two reports, or with "-col /peer" the peers of one report.
+// The cache regime (see Regime) precedes the runs, so that benchstat compares only
+// runs of the same regime. With "-ignore regime", it compares all runs.
 func (r *Report) Benchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: linux\npkg: weft\ncpu: %s\n", r.Machine.CPU)
-	told := map[string]bool{} // units whose better direction was written
+	told := map[string]bool{} // units for which a line "Unit ... better=" was written
 	regime := ""
 	for _, row := range r.Rows {
 		unit := benchstatUnit(row.Unit)
@@ -41,7 +42,8 @@ func (r *Report) Benchstat(w io.Writer) error {
 	return err
 }
 
-// benchstatUnit returns a unit as benchstat knows it, or as one word.
+// benchstatUnit returns benchstat's name of a unit. A unit that benchstat does not
+// know becomes one word.
 func benchstatUnit(unit string) string {
 	if unit == "s" {
 		return "sec/op"
@@ -49,5 +51,6 @@ func benchstatUnit(unit string) string {
 	return oneWord(unit)
 }
 
-// oneWord replaces the blanks of a name: blanks separate the fields of a line.
+// oneWord replaces the blanks in a name, because blanks separate the fields of a
+// benchmark line.
 func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Names in a benchmark's line contain no blanks, which separate its fields.
+// Names in a benchmark line contain no blanks, because blanks separate the fields of
+// the line.
 func TestBenchstat(t *testing.T) {
 	r := aReport()
 	r.Rows = append(r.Rows, &Row{Name: "idle/two guests", Unit: "% of a core", Less: true, Peers: []string{"weft", "bare loop"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bench has the common parts of the benchmarks: the state of the machine,
-// medians and their spread, and the format of results. The suite that runs Weft
-// beside its peers is bench/suite.
+// medians with their spread, and the format of results. The benchmarks that compare
+// Weft with other switches, its peers, are in bench/suite.
 package bench
 
 import (
@@ -15,9 +15,10 @@ import (
 )
 
 // Regime returns the time of a cache-line round trip between two cores. On shared
-// machines it changes every few minutes: the two virtual cores share a cache or do
-// not. Results of two processes change by up to four times with it; figures of
-// different regimes do not compare.
+// machines this time changes every few minutes, because two virtual cores may or may
+// not share a cache. The throughput between two processes differs by a factor of up
+// to four between these two regimes, so results of different regimes are not
+// comparable.
 func Regime(coreA, coreB int) (time.Duration, error) {
 	const rounds = 300_000
 	var turn struct {
@@ -51,10 +52,11 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
-// nearBelow is the round trip below which the cores share a cache.
+// nearBelow is the round-trip time below which two cores are taken to share a cache.
 const nearBelow = 200 * time.Nanosecond
 
-// RegimeName returns near if the cores share a cache, else far.
+// RegimeName returns "near" if two cores with this round-trip time share a cache,
+// else "far".
 func RegimeName(d time.Duration) string {
 	switch {
 	case d < nearBelow:

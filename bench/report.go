@@ -15,17 +15,18 @@ import (
 	"text/tabwriter"
 )
 
-// Report has the results of a run of the suite, as stored in bench/results.
+// Report has the results of one run of the benchmark suite. It is the format of the
+// files in bench/results.
 type Report struct {
-	Version string  `json:"version"` // Weft's version, as git describe prints it
+	Version string  `json:"version"` // Weft's version as "git describe" prints it
 	When    string  `json:"when"`    // RFC 3339
 	Machine Machine `json:"machine"`
-	Runs    int     `json:"runs"`    // alternating runs of each peer
-	Seconds float64 `json:"seconds"` // length of one measurement
+	Runs    int     `json:"runs"`    // number of runs of each peer; the peers alternate
+	Seconds float64 `json:"seconds"` // length of one measurement in seconds
 	Rows    []*Row  `json:"rows"`
 }
 
-// Machine describes the machine of the results.
+// Machine describes the machine on which a report was measured.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -34,32 +35,36 @@ type Machine struct {
 	MHz    string `json:"mhz"`
 }
 
-// Row is one experiment: a sample of each peer. Each run has regimes, in nanoseconds
-// (see Regime), before and after it, and secondary figures.
+// Row is one experiment with a sample for each peer. Before and After have the cache
+// regime of each run as a round-trip time in nanoseconds (see the function Regime).
+// Also has secondary results of the runs.
 type Row struct {
-	Name     string                      `json:"name"` // family/variant
+	Name     string                      `json:"name"` // format: family/variant
 	Unit     string                      `json:"unit"`
 	Less     bool                        `json:"less_is_better,omitempty"`
 	Peers    []string                    `json:"peers"`
 	Samples  map[string]Sample           `json:"samples"`
 	Before   map[string][]int64          `json:"regime_ns"`
-	After    map[string][]int64          `json:"regime_after_ns,omitempty"` // older results have none
+	After    map[string][]int64          `json:"regime_after_ns,omitempty"` // absent in older reports
 	Also     map[string]map[string]Extra `json:"also,omitempty"`
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps matches the names of secondary figures that form a histogram: the number of gaps
-// a second below so many ns, and not below the next smaller number.
+// Gaps matches the names of secondary results that form a histogram of pauses. The
+// value of "gaps below N ns" is the number of pauses a second that are shorter than N
+// ns and not shorter than the next smaller N.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
-// Extra is a secondary figure of a peer's runs, such as a percentile or seconds of CPU.
+// Extra is a secondary result of a peer's runs, such as a percentile or seconds of
+// CPU time.
 type Extra struct {
 	Unit    string `json:"unit"`
 	Samples Sample `json:"samples"`
 }
 
-// Print writes the table for people: median, spread, and a comparison of Weft with
-// each peer, run by run, in which more than 1 is in Weft's favour.
+// Print writes the report as a table for people: medians, spread, and a comparison of
+// Weft with each peer. A ratio greater than 1 means that Weft is better. The ratio
+// compares pairs of consecutive runs.
 func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %g s\n\n",
 		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
@@ -86,7 +91,7 @@ func (row *Row) print(w io.Writer, peer string) {
 	var also []string
 	for _, name := range slices.Sorted(maps.Keys(row.Also[peer])) {
 		if Gaps.MatchString(name) {
-			continue // part of a histogram, which is drawn
+			continue // the results page draws histograms; the table leaves them out
 		}
 		x := row.Also[peer][name]
 		also = append(also, name+" "+Figure(x.Samples.Median(), x.Unit))
@@ -98,8 +103,9 @@ func (row *Row) print(w io.Writer, peer string) {
 		Figure(s.Max(), row.Unit), row.Regimes(peer), ratio, strings.Join(also, ", "))
 }
 
-// Regime returns the regime of a peer's run: near or far before and after it, flipped
-// if it changed, "" if it was not measured. The median includes all runs.
+// Regime returns the cache regime of a peer's run: "near" if the cores shared a
+// cache, "far" if not, "flipped" if the regime changed during the run, and "" if it
+// was not measured. The median includes runs of all regimes.
 func (row *Row) Regime(peer string, run int) string {
 	before, after := row.Before[peer], row.After[peer]
 	if run >= len(before) {
@@ -117,7 +123,8 @@ func (row *Row) Regime(peer string, run int) string {
 	return name(before[run])
 }
 
-// Regimes counts a peer's runs by their regime: near/far/flipped.
+// Regimes returns how many of a peer's runs were near, far and flipped, in the form
+// "2/1/0".
 func (row *Row) Regimes(peer string) string {
 	count := map[string]int{}
 	for i := range row.Before[peer] {
@@ -126,8 +133,8 @@ func (row *Row) Regimes(peer string) string {
 	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
-// Better returns how many times better than the peer the row's first peer (Weft) was,
-// run by run. It is empty if one of them has no runs.
+// Better returns, for each run, how many times better Weft was than the peer. Weft is
+// the row's first peer. The sample is empty if Weft or the peer has no runs.
 func (row *Row) Better(peer string) Sample {
 	mine, theirs := row.Samples[row.Peers[0]], row.Samples[peer]
 	if row.Less {
@@ -145,7 +152,7 @@ func (r *Report) Write(file string) error {
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
 
-// ReadReport reads a report that Write wrote.
+// ReadReport reads a report from a file that Report.Write wrote.
 func ReadReport(file string) (*Report, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -158,11 +165,11 @@ func ReadReport(file string) (*Report, error) {
 	return r, nil
 }
 
-// Figure formats a value with three digits, a prefix and its unit: 12.5 Mframes/s,
-// 24.1 µs.
+// Figure formats a value with three digits and its unit with an SI prefix, such as
+// 12.5 Mframes/s or 24.1 µs.
 func Figure(value float64, unit string) string {
 	scale, prefix := 1.0, ""
-	const turn = 0.9995 // three digits round a larger value up to the next prefix
+	const turn = 0.9995 // from this value on, rounding to three digits reaches the next SI prefix
 	switch size := math.Abs(value); {
 	case size >= turn*1e9:
 		scale, prefix = 1e9, "G"

@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// Sample has the results of alternating runs, in order.
+// Sample has the results of one peer's runs, in order. The runs of several peers
+// alternate.
 type Sample []float64
 
-// Median returns the median, 0 without runs.
+// Median returns the median, or 0 if there are no runs.
 func (s Sample) Median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -23,7 +24,7 @@ func (s Sample) Median() float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// Min and Max return the spread, 0 without runs.
+// Min and Max return the smallest and the largest result, or 0 if there are no runs.
 func (s Sample) Min() float64 { return extreme(s, slices.MinFunc) }
 func (s Sample) Max() float64 { return extreme(s, slices.MaxFunc) }
 
@@ -34,8 +35,8 @@ func extreme(s Sample, pick func([]float64, func(a, b float64) int) float64) flo
 	return pick(s, cmp.Compare[float64])
 }
 
-// Ratio returns s over other, run by run: a drift of the machine during both runs of
-// a pair cancels out.
+// Ratio returns s divided by other, run by run. A slow change of the machine's speed
+// affects both runs of a pair and cancels out.
 func (s Sample) Ratio(other Sample) Sample {
 	n := min(len(s), len(other))
 	r := make(Sample, 0, n)

@@ -4,35 +4,37 @@ package chart
 
 import "fmt"
 
-// Bar is a figure with its spread. Missing gives the reason if there is no figure.
+// Bar is the bar of a measurement: the median, the smallest and the largest run. If
+// there is no measurement, Missing gives the reason.
 type Bar struct {
 	Series           int // index into Bars.Series
 	Median, Min, Max float64
-	Note             string // printed behind the figure
+	Note             string // text after the bar's value
 	Missing          string
 }
 
-// Group is a set of bars that are compared.
+// Group is a labelled set of bars that the picture draws together for comparison.
 type Group struct {
 	Label string
 	Bars  []Bar
 }
 
-// Bars is a picture of horizontal bars: medians with whiskers from the least to the
-// greatest run.
+// Bars is a picture of horizontal bars. A bar shows the median of several runs, its
+// whiskers the smallest and the largest run.
 type Bars struct {
 	Title, Note string
-	Unit        string // unit of all figures, printed at the axis
+	Unit        string // unit of all values, printed at the axis
 	Log         bool
 	Series      []string
-	Colours     []int // palette index of each series; nil: in turn
+	Colours     []int // palette index of each series; nil means the order of the palette
 	Groups      []Group
 }
 
-// Height of a bar, and of the space above and below a group, in pixels.
+// barHigh is the height of a bar in pixels, gapHigh the space above and below a group
+// of bars.
 const barHigh, gapHigh = 15, 6
 
-// SVG returns the picture.
+// SVG returns the picture as an SVG document.
 func (c *Bars) SVG() string {
 	d := &drawing{}
 	y := d.heading(c.Title, c.Note)
@@ -70,7 +72,7 @@ func (c *Bars) SVG() string {
 	return d.finish(c.Title)
 }
 
-// class returns the fill class of series i.
+// class returns the CSS class with the fill colour of series i.
 func (c *Bars) class(i int) string {
 	if c.Colours != nil {
 		i = c.Colours[i]
@@ -78,7 +80,8 @@ func (c *Bars) class(i int) string {
 	return seriesClass(i)
 }
 
-// seriesClass returns the fill class of a series: in turn, without the reds.
+// seriesClass returns the CSS class with the fill colour i of the palette. The
+// palette's reds and blues are not used for series.
 func seriesClass(i int) string { return fmt.Sprint("f", i%Reds) }
 
 func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
@@ -101,7 +104,8 @@ func (d *drawing) bar(x scale, y float64, b Bar, series, class, unit string) {
 	d.text(max(x.at(b.Max), x.at(b.Median))+6, y+barHigh-4, "start", "n", text)
 }
 
-// axis draws a horizontal axis below y, with faint lines up to top.
+// axis draws a horizontal axis at height y with ticks and a unit. From each tick, a
+// faint vertical line goes up to the height top.
 func (d *drawing) axis(x scale, top, y float64, unit string) {
 	for _, t := range x.ticks {
 		d.line(x.at(t), top, x.at(t), y, "g")

@@ -24,7 +24,8 @@ func samples() map[string]interface{ SVG() string } {
 	}
 }
 
-// Pictures are well-formed XML without NaN or infinity, and the same each time.
+// Each picture is well-formed XML without NaN or infinity, and drawing it twice gives
+// the same bytes.
 func TestPictures(t *testing.T) {
 	for name, p := range samples() {
 		text := p.SVG()
@@ -47,7 +48,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// The width of a bar's part is in proportion to its figure.
+// The width of a part in a stacked bar is proportional to the part's value.
 func TestStackIsInProportion(t *testing.T) {
 	x := newScale(0, 8, 0, 800, false)
 	if a, b := x.at(3)-x.at(0), x.at(8)-x.at(3); math.Abs(a/b-3.0/5) > 1e-9 {

@@ -7,25 +7,27 @@ import (
 	"strings"
 )
 
-// Point is a figure with its spread.
+// Point is a measured point: Y is the median of several runs, Min and Max are the
+// smallest and the largest run.
 type Point struct{ X, Y, Min, Max float64 }
 
-// Line is a series of points, from left to right.
+// Line is a named series of points in the order of X.
 type Line struct {
 	Name   string
 	Points []Point
 }
 
-// Lines is a picture of figures as a function of another figure.
+// Lines is a line chart of measurements against a parameter.
 type Lines struct {
 	Title, Note  string
 	XUnit, YUnit string
 	XLog, YLog   bool
 	Lines        []Line
-	Colours      []int // palette index of each line; nil: in turn
+	Colours      []int // palette index of each line; nil means the order of the palette
 }
 
-// SVG returns the picture. Whiskers go from the least to the greatest run.
+// SVG returns the line chart as an SVG document. A point's whiskers go from the
+// smallest to the largest run.
 func (c *Lines) SVG() string {
 	const high = 300.0
 	d := &drawing{}

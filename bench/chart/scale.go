@@ -4,16 +4,16 @@ package chart
 
 import "math"
 
-// scale maps figures to pixels, linearly or by logarithm.
+// scale maps values to pixels on a linear or logarithmic axis.
 type scale struct {
-	low, high float64 // figures
-	from, to  float64 // pixels
+	low, high float64 // range of values
+	from, to  float64 // range of pixels
 	log       bool
 	ticks     []float64
 }
 
-// newScale covers the figures up to high with round ticks. A logarithmic scale starts
-// at the power of ten below low.
+// newScale returns a scale with ticks at round values, at least up to high. A linear
+// scale starts at 0, a logarithmic scale at the power of ten at or below low.
 func newScale(low, high, from, to float64, log bool) scale {
 	s := scale{from: from, to: to, log: log}
 	if log {
@@ -59,7 +59,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(v-s.low)/(s.high-s.low)
 }
 
-// tick formats a figure for an axis.
+// tick formats a value for the axis.
 func tick(v float64) string {
 	if v >= 1e6 {
 		return Number(v/1e6) + " M"

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Part is a piece of a stacked bar.
+// Part is a named section of a stacked bar.
 type Part struct {
 	Name  string
 	Value float64
 }
 
-// StackBar is a bar made of parts in order.
+// StackBar is a labelled bar that is divided into parts, from left to right.
 type StackBar struct {
 	Label string
 	Parts []Part
 }
 
-// Stack is a picture of stacked horizontal bars with common parts. Names has the
-// parts in the order of the legend, Colours a palette index for each.
+// Stack is a picture of stacked horizontal bars. Names has the names of all parts in
+// the order of the legend, and Colours has the palette index of each name.
 type Stack struct {
 	Title, Note, Unit string
 	Names             []string
@@ -28,7 +28,8 @@ type Stack struct {
 	Bars              []StackBar
 }
 
-// SVG returns the picture. Each bar has its label above and its total behind it.
+// SVG returns the picture as an SVG document. The label of a bar is above the bar,
+// the total is after it.
 func (c *Stack) SVG() string {
 	const high, above, below = 30.0, 20.0, 12.0
 	d := &drawing{}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart draws the pictures of results: SVG without scripts and fonts, the
-// same bytes for the same figures, with colours for light and dark backgrounds,
-// between which the reader's browser chooses.
+// Package chart draws benchmark results as SVG pictures without scripts and fonts.
+// The same results give the same bytes. Each picture has colours for light and for
+// dark backgrounds, and the reader's browser chooses between them.
 package chart
 
 import (
@@ -17,12 +17,14 @@ const (
 	width    = 900
 	margin   = 16
 	lineHigh = 18
-	// Average width of a character at 12 and 11 pixels, rather too large.
+	// Average width in pixels of a character in text of 12 px (charWide) and 11 px
+	// (smallWide), rounded up.
 	charWide, smallWide = 6.6, 6.0
 )
 
-// palette has the fill colours of series and parts, for light and for dark
-// backgrounds. Neighbours also differ in lightness, for colour-blind readers.
+// palette has the fill colours of bars and lines: the first of a pair is for light
+// backgrounds, the second for dark ones. Adjacent colours also differ in lightness,
+// for colour-blind readers.
 var palette = [][2]string{
 	{"#0b5fa5", "#5aa9e6"}, {"#e08a00", "#f2b04a"}, {"#118a66", "#3cc79b"}, {"#b13d80", "#e38abf"},
 	{"#7a7a7a", "#b0b0b0"}, {"#6cc0ea", "#2f7ea8"}, {"#8a6d00", "#d6b93a"}, {"#6a4fb3", "#a995ea"},
@@ -30,20 +32,21 @@ var palette = [][2]string{
 	{"#f0c98c", "#8f6a2c"}, {"#005f60", "#3aa5a6"}, {"#d9a6c8", "#8a4f78"}, {"#3d3d3d", "#e0e0e0"},
 	{"#c7c7c7", "#6d6d6d"}, {"#7b4a12", "#c98d4e"}, {"#9edcc6", "#2f7a60"}, {"#cfc2f2", "#5b4a94"},
 	{"#2a3f6f", "#7d97d6"}, {"#e3d26a", "#7d7120"}, {"#8c9a3a", "#b9c766"}, {"#9c9c9c", "#4e4e4e"},
-	// reds, for parts that belong together
+	// reds, for related parts of a stacked bar
 	{"#f2a48a", "#8c3a26"}, {"#d9432f", "#e06a5c"}, {"#a11222", "#f09a90"}, {"#e8756a", "#b04a3c"},
-	// blues, for parts that belong together
+	// blues, for related parts of a stacked bar
 	{"#c3d4ff", "#27407f"}, {"#7d9bf5", "#8fa9f7"}, {"#1d3fbf", "#c3d0fb"}, {"#a6b8fa", "#3c5bb8"}, {"#3f63e0", "#6f8df0"}, {"#0046e6", "#dfe6fd"},
 }
 
-// Reds is the index of the first of four reds in the palette, Blues that of the first
-// of six blues.
+// Reds is the palette index of the first of four reds. Blues is the palette index of
+// the first of six blues.
 const Reds, Blues = 24, 28
 
-// surroundings has the colours of text, faint lines and background, light and dark.
+// surroundings has the colours of text, grid lines and background: first for light
+// mode, then for dark mode.
 var surroundings = [2][3]string{{"#1f2328", "#d0d7de", "#ffffff"}, {"#e6edf3", "#3d444d", "#0d1117"}}
 
-// drawing is an unfinished picture.
+// drawing collects the SVG elements of an unfinished picture.
 type drawing struct {
 	strings.Builder
 	height float64
@@ -61,12 +64,14 @@ func (d *drawing) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(d, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`+"\n", px(x1), px(y1), px(x2), px(y2), class)
 }
 
-// text writes at a base line. anchor is start, middle or end.
+// text writes a text whose base line is at y. The argument anchor is "start",
+// "middle" or "end" and gives the part of the text that is at x.
 func (d *drawing) text(x, y float64, anchor, class, text string) {
 	fmt.Fprintf(d, `<text x="%s" y="%s" text-anchor="%s" class="%s">%s</text>`+"\n", px(x), px(y), anchor, class, escape(text))
 }
 
-// finish adds the head before the drawing.
+// finish returns the complete SVG document: the head with the styles, followed by the
+// drawn elements.
 func (d *drawing) finish(title string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %s" width="%d" height="%s" role="img" aria-label="%s">`+"\n<style>\n",
@@ -91,10 +96,10 @@ func (d *drawing) finish(title string) string {
 	return b.String()
 }
 
-// on returns black or white, whichever is readable on a colour (with the luma weights
-// of ITU-R BT.709).
+// on returns black or white, whichever is more readable on the colour. It uses the
+// luma weights of ITU-R BT.709.
 func on(colour string) string {
-	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // the palette has valid colours
+	rgb, _ := strconv.ParseUint(colour[1:], 16, 32) // cannot fail: all palette colours are valid
 	luma := 0.2126*float64(rgb>>16) + 0.7152*float64(rgb>>8&0xff) + 0.0722*float64(rgb&0xff)
 	if luma > 140 {
 		return "#000000"
@@ -102,7 +107,8 @@ func on(colour string) string {
 	return "#ffffff"
 }
 
-// heading writes the title and a note below it, and returns the next y.
+// heading writes the title with a wrapped note below it, and returns the y coordinate
+// below the note.
 func (d *drawing) heading(title, note string) float64 {
 	lineLimit := int(math.Floor((width - 2*margin) / smallWide))
 	d.text(margin, 26, "start", "h", title)
@@ -120,7 +126,8 @@ func (d *drawing) heading(title, note string) float64 {
 	return y - 3
 }
 
-// legend writes the names of series from y on and returns the next base line.
+// legend writes a legend of the names from height y on, in as many lines as needed,
+// and returns the y coordinate below it.
 func (d *drawing) legend(names []string, class func(i int) string, y float64) float64 {
 	x := float64(margin)
 	for i, name := range names {
@@ -139,11 +146,12 @@ func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f',
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // writing to a Builder cannot fail
+	_ = xml.EscapeText(&b, []byte(s)) // cannot fail: a strings.Builder accepts every write
 	return b.String()
 }
 
-// Number formats a figure with three digits, or in full above 1,000.
+// Number formats a value with three significant digits, or as a whole number from
+// 1,000 on.
 func Number(v float64) string {
 	digits := 0
 	if a := math.Abs(v); a > 0 && a < 1000 {

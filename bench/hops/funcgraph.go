@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// A function_graph trace has one line for the call of a leaf, and two lines for other
-// calls, the second with the time:
+// The kernel's function_graph tracer prints one line for a call of a leaf function.
+// It prints two lines for any other call, of which the second has the duration:
 //
 //	4)   0.093 us    |    sock_tx_timestamp();
 //	4)               |    sk_dst_check() {
 //	4)   0.033 us    |      ipv4_dst_check();
 //	4)   0.449 us    |    }
 //
-// A mark (+ ! # * @ $) precedes a long time. Lines of the processors are interleaved.
-// A change of task on a processor has a line of its own:
+// The number at the start is the CPU; lines of different CPUs alternate. One of the
+// marks + ! # * @ $ precedes a long duration. A task switch on a CPU has a line of
+// its own:
 //
 //	1)  busybox-204   =>  kthreadd-2
 
@@ -30,27 +31,29 @@ var (
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
-// graphCaller is a call that has not ended, with the time of its callees so far.
+// graphCaller is a call that has not returned yet, with the total time of its callees
+// so far.
 type graphCaller struct {
 	Function
 	callees float64
 }
 
-// graphTask is the state of a task.
+// graphTask has the open calls and the finished functions of one kernel task.
 type graphTask struct {
 	open []graphCaller
 	own  []Own
 }
 
-// graph is the state of a reader: the tasks by their names, which contain process
-// ids, and the current task of each processor.
+// graph is the state of a function_graph parser. The field tasks has the kernel tasks
+// by name; a name contains the process id. The field runs has the name of the current
+// task of each CPU.
 type graph struct {
 	tasks map[string]*graphTask
 	runs  map[string]string
 }
 
-// task returns the current task of a processor. Its name is unknown before the first
-// change of task, which tells it.
+// task returns the current task of a CPU. Before the first task switch on the CPU,
+// the task's name is not known, and the CPU's number stands for it.
 func (g *graph) task(cpu string) *graphTask {
 	name := g.runs[cpu]
 	if name == "" {
@@ -64,15 +67,15 @@ func (g *graph) task(cpu string) *graphTask {
 }
 
 func (g *graph) turn(cpu, from, to string) {
-	if g.runs[cpu] == cpu { // the task has no name yet
+	if g.runs[cpu] == cpu { // first task switch on this CPU: its task gets a name
 		g.tasks[idle(cpu, from)] = g.tasks[cpu]
 		delete(g.tasks, cpu)
 	}
 	g.runs[cpu] = idle(cpu, to)
 }
 
-// idle gives the idle tasks of the processors different names: all have the process
-// id 0.
+// idle makes the names of the CPUs' idle tasks unique, because all idle tasks have
+// the process id 0.
 func idle(cpu, task string) string {
 	if strings.HasSuffix(task, "-0") {
 		return task + " of " + cpu
@@ -104,18 +107,19 @@ func parseGraph(lines []string) (*Recording, error) {
 			r.Total += call.Total
 		}
 	}
-	// A call that did not return before the end of the trace is left out.
+	// Calls that did not return before the end of the trace are not in the recording.
 	if len(r.Calls) == 0 {
 		return nil, fmt.Errorf("no call is complete")
 	}
 	return r, nil
 }
 
-// line reads one line and returns the outermost call that it ends, if any.
+// line parses one line of a trace. If the line ends an outermost call, line returns
+// this call.
 func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {
-			return nil, nil // the call began before the trace
+			return nil, nil // the end of a call that began before the trace
 		}
 		if duration == "" {
 			return nil, fmt.Errorf("the end of %s has no time", c.open[len(c.open)-1].Name)
@@ -127,7 +131,7 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	}
 	m := graphCall.FindStringSubmatch(text)
 	if m == nil {
-		return nil, nil // an interrupt mark or a comment
+		return nil, nil // a mark of an interrupt or a comment of the tracer
 	}
 	c.open = append(c.open, graphCaller{Function: Function{m[1], m[2]}})
 	if m[3] == ";" {
@@ -136,7 +140,8 @@ func (c *graphTask) line(duration, text string) (*Call, error) {
 	return nil, nil
 }
 
-// end ends the innermost call.
+// end ends the innermost open call. If this call is an outermost call, end returns
+// it.
 func (c *graphTask) end(duration string) (*Call, error) {
 	last := len(c.open) - 1
 	took, err := strconv.ParseFloat(duration, 64)

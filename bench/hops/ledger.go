@@ -8,32 +8,34 @@ import (
 	"slices"
 )
 
-// Ledger has the time of a recording by hop, in the order of the path.
+// Ledger divides the time of a recording among hops. The hops are in the order of a
+// frame's path.
 type Ledger struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
-	Total float64 `json:"total"` // the recording's own total; Entries add up to it
-	// Entries has the hops with time, the unknown one last.
+	Total float64 `json:"total"` // total time of the recording, the sum of all Entries
+	// Entries has the hops whose time is not zero. The hop "unknown" is last.
 	Entries []Entry `json:"hops"`
 }
 
-// Entry is the time of a hop.
+// Entry is the time of one hop in a ledger.
 type Entry struct {
 	Hop   string  `json:"hop"`
 	Group string  `json:"group,omitempty"`
 	Value float64 `json:"value"`
-	// Functions has the hop's functions with their sums, greatest first. A helper
-	// function is booked to the hop of its caller.
+	// Functions has the functions of the hop with their total times, the largest
+	// first. A helper function belongs to the hop of its caller.
 	Functions []FunctionSum `json:"functions,omitempty"`
 }
 
-// FunctionSum is a function's own time in a hop.
+// FunctionSum is the total time of a function in a hop, without the function's
+// callees.
 type FunctionSum struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 }
 
-// Book makes a ledger of calls.
+// Book returns a ledger of the calls: it assigns the time of each function to a hop.
 func (t *Table) Book(name, unit string, calls []Call) *Ledger {
 	l := &Ledger{Name: name, Unit: unit}
 	sums := map[string]map[string]float64{}
@@ -69,13 +71,13 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // a fixed order gives the same sum each time
+	for _, f := range e.Functions { // in a fixed order, because the sum of floating-point numbers depends on the order
 		e.Value += f.Value
 	}
 	return e
 }
 
-// Sum returns the time of a group's hops.
+// Sum returns the total time of the hops in a group.
 func (l *Ledger) Sum(group string) (sum float64) {
 	for _, e := range l.Entries {
 		if e.Group == group {
@@ -85,7 +87,7 @@ func (l *Ledger) Sum(group string) (sum float64) {
 	return sum
 }
 
-// Entry returns the entry of a hop, the zero value if it has no time.
+// Entry returns the entry of the named hop, or the zero Entry if the hop has no time.
 func (l *Ledger) Entry(hop string) Entry {
 	for _, e := range l.Entries {
 		if e.Hop == hop {
@@ -95,7 +97,8 @@ func (l *Ledger) Entry(hop string) Entry {
 	return Entry{}
 }
 
-// Ledgers makes one ledger of a recording, or with each, one for each outermost call.
+// Ledgers returns one ledger of the whole recording. If each is set, it returns one
+// ledger for each outermost call instead.
 func (t *Table) Ledgers(r *Recording, each bool) (list []*Ledger) {
 	if !each {
 		return []*Ledger{t.Book(r.Name, r.Unit, r.Calls)}

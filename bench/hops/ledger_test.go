@@ -32,8 +32,8 @@ func ledger(t *testing.T, file string) *Ledger {
 
 func near(a, b, by float64) bool { return math.Abs(a-b) <= by }
 
-// The hops add up to the recording's own total, and the hops of netfilter to the
-// total of netfilter's entry points.
+// The times of all hops add up to the trace's total time. The times of the netfilter
+// hops add up to the time of netfilter's entry points.
 func TestGraphTotals(t *testing.T) {
 	for _, c := range []struct {
 		file             string
@@ -65,8 +65,8 @@ func TestGraphTotals(t *testing.T) {
 	}
 }
 
-// inclusive sums the times of all calls of a function with their callees. It pairs
-// the first and the last line of a call by indentation.
+// inclusive returns the total time of all calls of a function in a trace, including
+// the callees. It finds the end of a call by its indentation.
 func inclusive(t *testing.T, file, function string) (sum float64) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/" + file)
@@ -91,8 +91,8 @@ func inclusive(t *testing.T, file, function string) (sum float64) {
 	return sum
 }
 
-// System-call entry and exit, and waiting in epoll, take about three quarters of the
-// replicas' cycles.
+// In the recording of three io_uring replicas, the hops "system-call entry" and
+// "waiting" take about three quarters of the cycles.
 func TestReportShares(t *testing.T) {
 	l := ledger(t, "io_uring-3-replicas.perf.txt")
 	if !near(l.Total, 100, 1) {
@@ -101,8 +101,8 @@ func TestReportShares(t *testing.T) {
 	if share := l.Entry("system-call entry").Value + l.Entry("waiting").Value; share < 70 || share > 80 {
 		t.Errorf("entering, leaving and waiting are %.2f %%", share)
 	}
-	// Not in any branch: locks and clocks whose callers were too short to be shown,
-	// and functions with few samples.
+	// Some functions have no known caller in perf's report: locks and clocks whose
+	// callers' branches were too small to print, and functions with few samples.
 	nobody, table := 0.0, table(t)
 	for _, f := range l.Entry(Unknown).Functions {
 		if h := table.row(Function{Name: f.Name}); h == nil {
@@ -117,7 +117,8 @@ func TestReportShares(t *testing.T) {
 	}
 }
 
-// The two views of the tree add up to the same.
+// The shares of all hops add up to the total share of the outermost functions in
+// perf's tree.
 func TestTreeShares(t *testing.T) {
 	l := ledger(t, "vhost-ovs-vxlan-ixgbe.perf.txt")
 	if !near(l.Total, 43.44, 1e-9) {
@@ -130,7 +131,8 @@ func TestTreeShares(t *testing.T) {
 	if !near(sum, l.Total, 1e-6) {
 		t.Errorf("hops add up to %.3f of %.3f", sum, l.Total)
 	}
-	// 0.85 and 3.66 for hooks, 3.51 for the switch's own tracking.
+	// Netfilter's share consists of 0.85 and 3.66 % for hooks and 3.51 % for Open
+	// vSwitch's connection tracking.
 	if n := l.Sum("netfilter"); !near(n, 8.02, 1e-6) {
 		t.Errorf("netfilter %.3f", n)
 	}
@@ -139,7 +141,7 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// Tasks alternate on a processor; each has its own calls.
+// If two tasks alternate on a CPU, the parser assigns each call to its own task.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
  1)   1.000 us    |    a();
@@ -174,8 +176,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A file that is no recording, or whose sums would be wrong, is refused with one
-// line.
+// A file that is not a recording is refused with a one-line error. A recording with
+// wrong sums is refused, too.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           "neither",
@@ -191,7 +193,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A function below a closed hop belongs to that hop, unless it is an interrupt.
+// A function below a closed hop's function belongs to the closed hop, unless the
+// function handles an interrupt.
 func TestAssign(t *testing.T) {
 	table, err := parseTable("hop a holds b\n\tfa\nhop b holds nothing\n\tfb\nhop c\n\tfc f* [m]\nhop i anywhere\n\tirq\ncaller\n\tlock\n")
 	if err != nil {

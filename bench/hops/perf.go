@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// perf prints call graphs in two forms. A report has an entry for each function, with
-// its own share of the cycles and its callers below:
+// perf prints call graphs in two forms. A report has an entry for each function. The
+// entry has the function's own share of the cycles, with the function's callers
+// below:
 //
 //	2.25%  replica  [kernel.kallsyms]  [k] select_estimate_accuracy
 //	        |
@@ -20,8 +21,8 @@ import (
 //	                    --2.07%--ep_poll
 //	                              do_epoll_wait
 //
-// The tree of perf's browser goes from caller to callee. A share includes the
-// callees; a line without a share has that of its caller:
+// The tree of perf's browser has the callees below their caller. A function's share
+// includes its callees. A line without a share has the share of its caller:
 //
 //   - 8.74% handle_rx
 //   - 3.72% tun_recvmsg
@@ -34,8 +35,9 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of callers below an entry: the column of its names, its share,
-// and the functions up to the next fork, behind the chain's own callees.
+// chain is a branch of callers below an entry of perf's report. The path begins with
+// the entry's function and ends at the next fork. The column is the text column of
+// the branch's function names.
 type chain struct {
 	column int
 	share  float64
@@ -78,8 +80,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of a report with the branches of its callers. The next line
-// may belong to any open branch.
+// reported is an entry of perf's report with the branches of its callers. The next
+// line may continue any branch in the field open.
 type reported struct {
 	function Function
 	share    float64
@@ -87,29 +89,30 @@ type reported struct {
 	all      []*chain
 }
 
-// step reads a line of the graph below the entry. m is the match of reportStep.
+// step parses a line of the call graph below an entry of perf's report. The argument
+// m has the submatches of reportStep in the line.
 func (e *reported) step(line string, m []int) {
 	name, column := line[m[8]:m[9]], len([]rune(line[:m[8]]))
 	mark := column
 	branch := &chain{column: column, share: e.share}
 	switch {
-	case m[2] >= 0: // the line has a share
+	case m[2] >= 0: // the line begins a branch with a share
 		mark = len([]rune(line[:m[2]])) - 1
-		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // the pattern matches digits and points only
+		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // cannot fail: the pattern matches digits and points only
 	case m[6] >= 0:
 		mark = len([]rune(line[:m[6]]))
 	}
 	for len(e.open) > 0 && e.open[len(e.open)-1].column > mark {
 		e.open = e.open[:len(e.open)-1]
 	}
-	if m[2] < 0 && m[6] < 0 { // the line continues a branch
+	if m[2] < 0 && m[6] < 0 { // the line continues an open branch
 		if len(e.open) > 0 {
 			last := e.open[len(e.open)-1]
 			last.path = append(last.path, Function{Name: name})
 		}
 		return
 	}
-	if len(e.open) > 0 { // a fork: the new branch starts with the functions so far
+	if len(e.open) > 0 { // a fork: the new branch begins with the path of the open branch
 		from := e.open[len(e.open)-1]
 		branch.path = append(branch.path, from.path...)
 		from.share -= branch.share
@@ -118,11 +121,13 @@ func (e *reported) step(line string, m []int) {
 	e.open, e.all = append(e.open, branch), append(e.all, branch)
 }
 
-// rounding is the greatest error of two figures of a report, which have two digits.
+// rounding is the largest rounding error, in percent, of the difference of two
+// shares. perf prints shares with two digits after the point.
 const rounding = 0.0101
 
-// own splits the entry's share among its callers. The part in no branch belongs to
-// the function alone; an error of rounding goes to the largest part.
+// own splits the entry's share among the branches of its callers. A rest that no
+// branch explains belongs to the function without a caller. A rest that is only a
+// rounding error goes to the largest branch.
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
@@ -149,17 +154,17 @@ func (e *reported) own() (list []Own) {
 	return append(list, Own{[]Function{e.function}, rest})
 }
 
-// node is a function of a tree with its callees in order of appearance.
+// node is a function in perf's tree with its callees, in the order of the lines.
 type node struct {
 	column  int
 	name    string
 	share   float64
-	shown   bool // the node or a node above it has a share
+	shown   bool // the node or one of its callers has a share
 	callees []*node
 }
 
-// parseTree reads the browser's tree. If the same tree follows with other branches
-// open, parseTree merges them.
+// parseTree parses the tree of perf's browser. If the file has the same tree several
+// times, each time with other branches open, parseTree merges the trees.
 func parseTree(lines []string) (*Recording, error) {
 	root := &node{column: -1, share: math.NaN()}
 	open := []*node{root}
@@ -197,7 +202,8 @@ func parseTree(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// callee returns the callee equal to c, or adds c, and sets its column.
+// callee returns n's callee with the name and share of c. If n has no such callee, it
+// adds c. In both cases the callee gets the column of c.
 func (n *node) callee(c *node) *node {
 	for _, known := range n.callees {
 		if known.name == c.name && (known.share == c.share || math.IsNaN(c.share)) {
@@ -209,7 +215,8 @@ func (n *node) callee(c *node) *node {
 	return c
 }
 
-// sumCallees gives a node without a share (the outermost one) the sum of its callees.
+// sumCallees sets the share of a node to the sum of its callees' shares if the node
+// has no share of its own. Only the outermost node may lack one.
 func (n *node) sumCallees() {
 	if !math.IsNaN(n.share) {
 		return

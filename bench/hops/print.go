@@ -12,8 +12,9 @@ import (
 
 const barWidth = 40
 
-// Print writes the ledger as a table with a bar for each hop, the sums of the groups,
-// and up to top functions of each hop. It names all functions of the unknown hop.
+// Print writes the ledger as a table with a bar for each hop, the sums of the hop
+// groups, and up to top functions of each hop. It prints all functions of the hop
+// "unknown".
 func (l *Ledger) Print(w io.Writer, top int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", l.Name, figure(l.Total, l.Unit))
@@ -51,7 +52,7 @@ func (l *Ledger) Print(w io.Writer, top int) error {
 	return err
 }
 
-// names writes functions in lines of a terminal's width.
+// names writes the names of functions, wrapped to the width of a terminal.
 func names(b *strings.Builder, head string, functions []FunctionSum) {
 	const wide = 100
 	line := head

@@ -11,15 +11,17 @@ import (
 	"strings"
 )
 
-// tracefs has the control files of the kernel's tracer.
+// tracefs is the directory with the control files of the kernel's tracer.
 const tracefs = "/sys/kernel/tracing"
 
-// bufferKB is the trace buffer of each processor in KiB: half a million calls.
+// bufferKB is the size of the trace buffer of each CPU in KiB, which holds about half
+// a million calls.
 const bufferKB = "32768"
 
-// Record records with function_graph what the kernel does below the named functions
-// while the command runs, on all processors, and writes the trace to file. The
-// machine has one tracer: Record refuses a tracer in use and leaves it off.
+// Record runs the command and records with function_graph, on all CPUs, the kernel's
+// calls below the named functions. It writes the trace to file. The machine has one
+// tracer: Record returns an error if the tracer is in use, and turns it off at the
+// end.
 func Record(file string, functions, command []string) (err error) {
 	tracers, err := os.ReadFile(filepath.Join(tracefs, "available_tracers"))
 	if err != nil {

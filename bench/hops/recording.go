@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hops splits the time of a frame's path into hops. It reads recordings of
-// the kernel (function_graph traces, call graphs of perf) and books each function's
-// own time to exactly one hop. The file hops.txt assigns functions to hops.
+// Package hops divides the time of a frame's path into hops, such as a system call or
+// a bridge. It reads recordings of the kernel (function_graph traces and call graphs
+// of perf) and assigns each function's time, without its callees, to exactly one hop.
+// The file hops.txt assigns functions to hops.
 package hops
 
 import (
@@ -20,32 +21,33 @@ const (
 	UnitShare = "% of cycles"
 )
 
-// Recording is a recording of a path.
+// Recording is a trace or a profile of a frame's path.
 type Recording struct {
 	Name string // the file's name without its extension
 	Unit string
-	// Total is the recording's own total.
+	// Total is the total time or share that the recording itself states.
 	Total float64
-	// Calls has the outermost calls in order. A call graph has one.
+	// Calls has the outermost calls in order. A call graph of perf has one.
 	Calls []Call
 }
 
-// Call is an outermost call with its total and its parts.
+// Call is an outermost call with its total time and the times of the functions below
+// it.
 type Call struct {
 	Function string
 	Total    float64
 	Own      []Own
 }
 
-// Own is a function's own time without its callees'. Path leads from the outermost
-// known function to the function.
+// Own is the time of a function without its callees. Path has the callers of the
+// function, the outermost first, and ends with the function.
 type Own struct {
 	Path  []Function
 	Value float64
 }
 
 // Function is a function in a recording. Object is the kernel module in brackets, or
-// the program or library in user space; "" is the kernel itself.
+// the program or library in user space. An empty Object means the kernel itself.
 type Function struct{ Name, Object string }
 
 func (f Function) String() string {
@@ -55,10 +57,11 @@ func (f Function) String() string {
 	return f.Name + " " + f.Object
 }
 
-// lineLimit is the greatest length of a line in bytes: symbols of C++ are long.
+// lineLimit is the greatest length of a line in bytes. It is large because C++
+// symbols are long.
 const lineLimit = 1 << 20
 
-// Read reads a recording of either kind.
+// Read reads a function_graph trace or a call graph of perf from a file.
 func Read(path string) (*Recording, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,7 +84,8 @@ func recordingName(path string) string {
 	return name
 }
 
-// parse recognises the kind by the first line that only one of them has.
+// parse determines the format of a recording by the first line that occurs in only
+// one format, and parses the recording.
 func parse(in io.Reader) (*Recording, error) {
 	var lines []string
 	scan := bufio.NewScanner(in)

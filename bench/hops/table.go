@@ -14,27 +14,28 @@ import (
 //go:embed hops.txt
 var tableText string
 
-// Unknown is the hop of functions that the table does not have.
+// Unknown is the name of the hop for functions that the table does not assign.
 const Unknown = "unknown"
 
-// callerHop marks helper functions, which are booked to their caller's hop.
+// callerHop is the hop name that marks helper functions in hops.txt. The time of a
+// helper function belongs to the hop of its caller.
 const callerHop = "caller"
 
-// Hop is a part of a frame's path.
+// Hop is a section of a frame's path, such as the transmit path of a driver.
 type Hop struct {
 	Name  string
-	Group string // "" without a group
-	// Holds names the hops that may begin below this hop's functions, if the hop is
-	// closed; otherwise any may.
+	Group string // "" means that the hop has no group
+	// Holds has the names of the only hops that may begin below a function of this
+	// hop, if this hop is closed. Below a hop that is not closed, any hop may begin.
 	Holds    []string
 	closed   bool
-	anywhere bool // may begin below a closed hop that does not hold it
+	anywhere bool // this hop may begin below every closed hop
 }
 
-// Table assigns functions to hops. hops.txt explains its format. It is not safe for
-// concurrent use.
+// Table assigns functions to hops. The file hops.txt explains the table's format. A
+// Table is not safe for concurrent use.
 type Table struct {
-	Hops     []*Hop // in the order of the path
+	Hops     []*Hop // in the order of a frame's path
 	names    map[string]*Hop
 	patterns []pattern // longest first
 	modules  []pattern // modules of the kernel
@@ -47,7 +48,7 @@ type pattern struct {
 	hop  *Hop
 }
 
-// NewTable returns the table of hops.txt.
+// NewTable returns the table that is embedded from hops.txt.
 func NewTable() (*Table, error) { return parseTable(tableText) }
 
 func parseTable(text string) (*Table, error) {
@@ -91,7 +92,7 @@ func parseTable(text string) (*Table, error) {
 
 var hopLine = regexp.MustCompile(`^(.+?)(?: of (\S+))?(?: holds (.+?))?( anywhere)?$`)
 
-// parseHop reads the text behind the word hop.
+// parseHop parses the rest of a line of hops.txt that begins with the word "hop".
 func parseHop(text string) (*Hop, error) {
 	m := hopLine.FindStringSubmatch(text)
 	if m == nil {
@@ -126,7 +127,7 @@ func (t *Table) add(h *Hop, words []string) error {
 	return nil
 }
 
-// Hop returns the hop of that name, or nil.
+// Hop returns the hop with this name, or nil.
 func (t *Table) Hop(name string) *Hop {
 	for _, h := range t.Hops {
 		if h.Name == name {
@@ -136,12 +137,12 @@ func (t *Table) Hop(name string) *Hop {
 	return nil
 }
 
-// suffix matches what the compiler appends to the name of a function's part or
-// variant.
+// suffix matches the suffix that a compiler appends to the name of a part or a
+// variant of a function.
 var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
-// row returns the hop of a function by its name alone, nil if the table does not have
-// it.
+// row returns the hop of a function by the function's name alone, without regard to
+// callers. It returns nil if the table does not have the function.
 func (t *Table) row(f Function) *Hop {
 	h, seen := t.known[f]
 	if !seen {
@@ -165,7 +166,7 @@ func (t *Table) search(f Function) *Hop {
 	return first(t.modules, strings.Trim(f.Object, "[]"))
 }
 
-// first returns the hop of the first pattern that matches a name.
+// first returns the hop of the first pattern in list that matches the name, or nil.
 func first(list []pattern, name string) *Hop {
 	for _, p := range list {
 		if ok, _ := path.Match(p.glob, name); ok {
@@ -175,18 +176,20 @@ func first(list []pattern, name string) *Hop {
 	return nil
 }
 
-// Assign follows a path from the outermost function to the one whose time is booked
-// and returns the hop. If no hop is known, it returns nil and the unknown function.
+// Assign returns the hop of the last function of a path. The path begins with the
+// outermost function, and the hop may depend on the callers. If the hop is not known,
+// Assign returns nil and the function that the table lacks.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
 	var now *Hop
-	unknown := path[len(path)-1] // for example, a lock or a timer without a caller
+	unknown := path[len(path)-1] // for example, a lock or a timer without a known caller
 	for i, f := range path {
 		h := t.row(f)
 		switch {
 		case h != nil && h.Name == callerHop:
-			// a closed hop keeps its callees' time
+			// a closed hop keeps the time of its callees
 		case now != nil && now.closed && (h == nil || !h.anywhere && !slices.Contains(now.Holds, h.Name)):
-			// the path stays in its hop
+			// a function in user space that the table lacks does not change its
+			// callees' hop
 		case h == nil && i < len(path)-1 && now == nil:
 			// An unnamed caller in user space tells nothing about its callees.
 		case h == nil:

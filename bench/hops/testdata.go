@@ -7,19 +7,20 @@ import (
 	"fmt"
 )
 
-// The embedded recordings: weft bench hops prints them, the page of results draws
-// them.
+// Recordings that are embedded in the program. The command weft bench hops prints
+// them, and the page of benchmark results draws them.
 //
 //go:embed testdata/*.txt
 var bundled embed.FS
 
-// Bundled names the recordings in testdata.
+// Bundled has the file names of the embedded recordings in testdata.
 var Bundled = []string{
 	"udp_sendmsg-vxlan-ixgbe.funcgraph.txt", "udp_sendmsg-vxlan-igb.funcgraph.txt",
 	"vhost-ovs-vxlan-ixgbe.perf.txt", "io_uring-3-replicas.perf.txt",
 }
 
-// ReadBundled reads one of the recordings in testdata.
+// ReadBundled reads one of the embedded recordings. The argument is a name in
+// Bundled.
 func ReadBundled(file string) (*Recording, error) {
 	f, err := bundled.Open("testdata/" + file)
 	if err != nil {

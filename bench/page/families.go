@@ -2,7 +2,7 @@
 
 package main
 
-// families are the parts of the page, in order.
+// families are the sections of the results page, in order.
 var families = []family{
 	{name: "vhost", title: "Guest to guest, and to the wire", note: "pairs of vhost-user guests on one switch core, with frames that circulate between the guests. Rows of the project's own guests, which cost next to nothing, and of dpdk-testpmd's guests (testpmd). vxlan-afxdp: from a guest into VXLAN and out of a veth through AF_XDP, counted at the far end", variants: "bytes of a frame, flows, or guests", logX: true},
 	{name: "flows", title: "Flows and masks", note: "two vhost-user guests on one switch core, frames in both directions. OVS raises its limit of data-path flows gradually. In rows with more flows than that limit (acl, 100,000 and more) OVS translates instead of forwarding, so its figure is no steady state", variants: "rules, or frames of the attack a second", logX: true},

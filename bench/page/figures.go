@@ -9,17 +9,18 @@ import (
 	"weft/bench"
 )
 
-// The project's README shows some rows between these lines.
+// Marker lines in the project's README. The program replaces the table of results
+// between them.
 const (
 	figuresBegin = "<!-- figures: written by go run ./bench/page, from bench/results -->"
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline names a row of the README and its label.
+// headline is a benchmark row in the README's table of results, with its label.
 type headline struct{ row, label string }
 
-// fillFigures replaces the table of headlines. A text without the two marker lines
-// has none.
+// fillFigures replaces the table of results between the two marker lines of the
+// README. It returns a text without marker lines unchanged.
 func fillFigures(text string, rows []*row) (string, error) {
 	before, rest, found := strings.Cut(text, figuresBegin)
 	if !found {
@@ -61,7 +62,8 @@ func better(r *row) string {
 	return strings.Join(words, ", ")
 }
 
-// headlines are the README's rows. Rows that were not measured are left out.
+// headlines are the benchmark rows in the README's table of results. The table leaves
+// out rows that were not measured.
 var headlines = []headline{
 	{"vhost-pair/64", "guest to guest, 64 bytes"},
 	{"vhost-flows/10000", "guest to guest, 10,000 flows, a rule each"},

@@ -10,10 +10,12 @@ import (
 	"weft/bench/hops"
 )
 
-// measuredHops makes a ledger of each peer's row "hops/...". The row's figure is
-// the time of a frame in seconds; its median is the ledger's total. The second
-// figures that have a hop's name are the parts. Medians of parts do not add up, so
-// the parts' sums over all runs split the median. The rest is booked as unknown.
+// measuredHops returns a ledger for each peer of each benchmark row "hops/...". A
+// sample of such a row is the time of a frame in seconds, and the median of the
+// samples is the ledger's total. The secondary results of the row that are named like
+// hops are the times of these hops. The medians of the hops do not add up to the
+// total median. Each hop therefore gets its share of the median, in proportion to its
+// sum over all runs. The rest goes to the hop "unknown".
 func measuredHops(t *hops.Table, r *bench.Report) (list []*hops.Ledger) {
 	for _, row := range r.Rows {
 		variant, ok := strings.CutPrefix(row.Name, "hops/")
@@ -50,7 +52,8 @@ func sumOf(s bench.Sample) (sum float64) {
 	return sum
 }
 
-// drawLedgers makes one picture of ledgers of the same unit, a bar each.
+// drawLedgers draws one picture with a stacked bar for each ledger. All ledgers have
+// the same unit.
 func drawLedgers(t *hops.Table, title, note string, ledgers []*hops.Ledger) *chart.Stack {
 	c := &chart.Stack{Title: title, Note: note, Unit: ledgers[0].Unit}
 	c.Names, c.Colours = hopColours(t)
@@ -64,7 +67,8 @@ func drawLedgers(t *hops.Table, title, note string, ledgers []*hops.Ledger) *cha
 	return c
 }
 
-// hopColours gives each hop a colour of its own, the same in all pictures.
+// hopColours returns the names of all hops and the palette index of each. Every hop
+// has a unique colour, which is the same in all pictures.
 func hopColours(t *hops.Table) (names []string, colours []int) {
 	next := map[string]int{"netfilter": chart.Reds, "Weft": chart.Blues}
 	for _, h := range t.Hops {

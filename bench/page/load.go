@@ -13,14 +13,14 @@ import (
 	"weft/bench"
 )
 
-// row is a row of a result with its report.
+// row is a benchmark row with the report and the file that contain it.
 type row struct {
 	*bench.Row
 	report *bench.Report
 	file   string
 }
 
-// family returns the part of the name before the first slash.
+// family returns the part of the row's name before the first slash.
 func (r *row) family() string {
 	family, _, _ := strings.Cut(r.Name, "/")
 	return family
@@ -31,20 +31,21 @@ func (r *row) variant() string {
 	return variant
 }
 
-// number returns the variant if it is a number.
+// number returns the row's variant, the part of the name after the slash, as a number
+// if it is one.
 func (r *row) number() (float64, bool) {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(r.variant(), ",", ""), 64)
 	return n, err == nil
 }
 
-// measured reports whether any peer has a sample.
+// measured reports whether at least one peer of the row has a sample.
 func (r *row) measured() bool {
 	return slices.ContainsFunc(r.Peers, func(p string) bool { return len(r.Samples[p]) > 0 })
 }
 
-// load reads all results of a folder. If several have a row, the newest counts. Rows
-// are in the order of their results, oldest first. A result is superseded if newer
-// ones have all of its rows.
+// load reads all result files of a directory. If several files have a row, load
+// returns the row of the newest file. The rows are in the order of their files,
+// oldest first. A file is superseded if newer files have all of its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -75,7 +76,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	if len(newest) == 0 {
 		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	for _, s := range sources { // a superseded result does not change the order of the others
+	for _, s := range sources { // the rows of a superseded file do not influence the order of the other rows
 		before := len(rows)
 		for _, r := range s.report.Rows {
 			if n := newest[r.Name]; n.Row == r {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command page makes bench/results/README.md with its pictures, and the figures in
-// the project's README, from the committed results. It removes results of which newer
-// ones have all rows. It measures nothing and writes the same bytes for the same
-// results.
+// Command page writes bench/results/README.md with its pictures, and the table of
+// results in the project's README, from the committed result files. It removes result
+// files whose rows are all in newer files. It measures nothing, and the same result
+// files give the same bytes.
 //
 //	go run ./bench/page [-results DIR] [-readme FILE]
 //	go run ./bench/page -benchstat FILE    prints a result for benchstat
@@ -61,7 +61,8 @@ func exit(err error) {
 	}
 }
 
-// build returns all files by path, and the names of superseded results.
+// build returns the contents of all files to write, by path, and the names of
+// superseded result files.
 func build(results, readme string) (files map[string]string, superseded []string, err error) {
 	rows, superseded, err := load(results)
 	if err != nil {
@@ -86,7 +87,7 @@ func build(results, readme string) (files map[string]string, superseded []string
 	return files, superseded, nil
 }
 
-// removeOthers removes pictures of rows that no longer exist.
+// removeOthers removes pictures that the current page does not use.
 func removeOthers(results string, files map[string]string) error {
 	svgs, err := filepath.Glob(filepath.Join(results, "*.svg"))
 	if err != nil {

@@ -11,16 +11,18 @@ import (
 	"weft/bench"
 )
 
-// family describes the rows whose names are the family's name, or start with this name
-// and a hyphen. A row without a family is shown under its own name.
+// family is a section of the results page. It shows the rows whose family name, the
+// part before the slash, is the section's name, or begins with that name and a
+// hyphen.
 type family struct {
 	name, title, note string
-	variants          string // meaning of the variants if they are numbers
-	// log and logX choose logarithmic axes: log for the figures, logX for the variants.
+	variants          string // label of the horizontal axis if the variants are numbers
+	// log chooses a logarithmic axis for the measured values, logX for the numeric
+	// variants.
 	log, logX bool
 }
 
-// write returns the text of the page, and its pictures by file name.
+// write returns the Markdown text of the results page, and its pictures by file name.
 func write(rows []*row) (page string, pictures map[string]string, err error) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -72,7 +74,7 @@ are within the spread of the runs.
 
 `
 
-// sources lists the reports that rows come from.
+// sources returns a table of the result files that the rows come from.
 func sources(rows []*row) string {
 	var b strings.Builder
 	b.WriteString("| result | Weft | when | machine |\n|---|---|---|---|\n")
@@ -92,7 +94,8 @@ func (f *family) has(r *row) bool {
 	return r.family() == f.name || strings.HasPrefix(r.family(), f.name+"-")
 }
 
-// label returns the part of a row's name that differs within the family.
+// label returns the part of a row's name that distinguishes the row within its
+// family.
 func (f *family) label(r *row) string {
 	if r.family() != f.name {
 		return strings.TrimPrefix(r.Name, f.name+"-")
@@ -103,7 +106,8 @@ func (f *family) label(r *row) string {
 	return r.variant()
 }
 
-// familiesOf lists the families of rows: known ones first, in their order.
+// familiesOf returns the sections of the page that have rows: first the predefined
+// families, then one for each family of other rows.
 func familiesOf(rows []*row) (list []family) {
 	for _, f := range families {
 		if slices.ContainsFunc(rows, f.has) {
@@ -127,7 +131,8 @@ func sentence(text string) string {
 	return strings.ToUpper(string(runes[:1])) + string(runes[1:]) + "."
 }
 
-// table writes the rows. Each peer has a line with its figure and its secondary figures.
+// table writes a table of the rows. Each peer of a row has a line with its median and
+// its secondary results.
 func (f *family) table(b *strings.Builder, rows []*row) {
 	b.WriteString("| | peer | median | min to max | runs | near/far/flipped | Weft is better | also |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
@@ -149,7 +154,7 @@ func (f *family) table(b *strings.Builder, rows []*row) {
 	}
 }
 
-// also returns a peer's secondary figures and its failure as text. It leaves out the
+// also returns the secondary results of a peer and its failure as text. It leaves out
 // histograms, because the page draws them.
 func also(r *row, peer string) string {
 	var words []string

@@ -13,7 +13,7 @@ import (
 	"weft/bench"
 )
 
-// result returns a report with rows of every shape.
+// result returns a report with every kind of row.
 func result() *bench.Report {
 	rate := func(name string, v float64) *bench.Row {
 		return &bench.Row{Name: name, Unit: "frames/s", Peers: []string{"weft", "ovs-dpdk"}, Samples: map[string]bench.Sample{
@@ -95,8 +95,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// The committed page belongs to the committed results. After a new result or a change
-// of the page, run go run ./bench/page.
+// The committed results page is up to date with the committed result files. After a
+// new result or a change of this program, run "go run ./bench/page".
 func TestPageIsCurrent(t *testing.T) {
 	const root = "../.."
 	files, superseded, err := build(root+"/bench/results", root+"/README.md")

@@ -15,12 +15,13 @@ import (
 	"weft/bench/hops"
 )
 
-// picture is a file with a title for readers who do not see it.
+// picture is an SVG file. Its title is the alternative text for readers who cannot
+// see it.
 type picture struct{ name, title, svg string }
 
-// draw makes the pictures of a family: rows of one name against their variants, if at
-// least three variants are numbers; other rows of a unit as bars; and the
-// distributions and histograms of the secondary figures.
+// draw returns the pictures of a family. Rows with at least three numeric variants
+// become a line chart against the variants. Other rows of the same unit become a bar
+// chart. Percentiles and histograms among the secondary results become line charts.
 func draw(f family, rows []*row) (list []picture, err error) {
 	if f.name == "hops" {
 		return drawHops(f, rows)
@@ -64,7 +65,8 @@ func draw(f family, rows []*row) (list []picture, err error) {
 	return list, nil
 }
 
-// numbers counts the variants of r's name that are numbers.
+// numbers returns the number of measured rows of r's family and unit whose variants
+// are numbers.
 func numbers(rows []*row, r *row) (count int) {
 	for _, other := range rows {
 		if _, ok := other.number(); ok && other.family() == r.family() && other.Unit == r.Unit && other.measured() {
@@ -80,7 +82,7 @@ func fileName(text string) string {
 	return strings.Trim(notPlain.ReplaceAllString(strings.ToLower(text), "-"), "-")
 }
 
-// against draws rows of one unit against their variants.
+// against draws a line chart of rows of one unit against their numeric variants.
 func against(f family, rows []*row) *chart.Lines {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	title := f.title
@@ -113,7 +115,7 @@ func highest(rows []*row) (high float64) {
 	return high
 }
 
-// bars draws rows of one unit below each other.
+// bars draws a bar chart of rows of one unit.
 func bars(f family, rows []*row) *chart.Bars {
 	factor, unit := prefix(highest(rows), rows[0].Unit)
 	peers := peersOf(rows)
@@ -135,8 +137,8 @@ func bars(f family, rows []*row) *chart.Bars {
 	return c
 }
 
-// missing returns the reason why a peer has no figure, shortened to a picture's
-// width.
+// missing returns the reason why a peer has no result, shortened to the width of a
+// picture.
 func missing(r *row, peer string) string {
 	if len(r.Samples[peer]) > 0 {
 		return ""
@@ -152,7 +154,7 @@ func missing(r *row, peer string) string {
 	return why
 }
 
-// peersOf returns all peers of the rows, in order of appearance.
+// peersOf returns all peers of the rows, in the order of their first row.
 func peersOf(rows []*row) (peers []string) {
 	for _, r := range rows {
 		for _, p := range r.Peers {
@@ -164,8 +166,8 @@ func peersOf(rows []*row) (peers []string) {
 	return peers
 }
 
-// coloured are the peers with fixed colours, by position. Other peers get the colours
-// behind these in turn.
+// coloured has the peers with a fixed colour. The position of a peer is its palette
+// index. Other peers get the following palette indexes in order.
 var coloured = []string{"weft", "ovs-dpdk", "testpmd", "linux", "bare loop", "weft-tap", "ovs-afxdp"}
 
 func coloursOf(peers []string) (colours []int) {
@@ -180,8 +182,8 @@ func coloursOf(peers []string) (colours []int) {
 	return colours
 }
 
-// prefix returns the factor and the unit's name with which a figure has one to three
-// digits before the point.
+// prefix returns a factor and a unit with an SI prefix, such as 1e6 and Mframes/s.
+// The value divided by the factor has one to three digits before the point.
 func prefix(v float64, unit string) (float64, string) {
 	for _, p := range []struct {
 		factor float64
@@ -205,8 +207,8 @@ func prefix(v float64, unit string) (float64, string) {
 
 var percentile = regexp.MustCompile(`^p?([0-9.]+)(?:th| %)?$`)
 
-// distribution draws a row's secondary figures named p50, 99.9 %, 99th and the like; nil
-// without any.
+// distribution draws the percentiles among a row's secondary results, which have
+// names such as p50, 99.9 % and 99th. It returns nil if there are none.
 func distribution(f family, r *row) *chart.Lines {
 	high := 0.0
 	for _, also := range r.Also {
@@ -237,11 +239,12 @@ func distribution(f family, r *row) *chart.Lines {
 }
 
 func percent(name string) float64 {
-	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // the pattern matches digits and points only
+	v, _ := strconv.ParseFloat(percentile.FindStringSubmatch(name)[1], 64) // cannot fail: the pattern matches digits and points only
 	return v
 }
 
-// gaps draws histograms; nil without any.
+// gaps draws the histograms of pauses among the rows' secondary results. It returns
+// nil if there are none.
 func gaps(f family, rows []*row) *chart.Lines {
 	c := &chart.Lines{Title: f.title + ": histogram", Note: "each point counts gaps from the length of the one before on", XUnit: "µs between two passes, less than",
 		YUnit: "gaps a second", XLog: true, YLog: true}
@@ -250,7 +253,7 @@ func gaps(f family, rows []*row) *chart.Lines {
 			line := chart.Line{Name: peer + " " + f.label(r)}
 			for name, x := range r.Also[peer] {
 				if m := bench.Gaps.FindStringSubmatch(name); m != nil && x.Samples.Median() > 0 {
-					ns, _ := strconv.ParseFloat(m[1], 64) // the pattern matches digits only
+					ns, _ := strconv.ParseFloat(m[1], 64) // cannot fail: the pattern matches digits only
 					line.Points = append(line.Points, chart.Point{X: ns / 1e3, Y: x.Samples.Median(), Min: x.Samples.Median(), Max: x.Samples.Max()})
 				}
 			}
@@ -266,7 +269,8 @@ func gaps(f family, rows []*row) *chart.Lines {
 	return c
 }
 
-// drawHops draws the recordings by time and by share, and the measured rows.
+// drawHops draws the hops of the embedded recordings, one picture for times and one
+// for shares, and the hops of the measured rows.
 func drawHops(f family, rows []*row) (list []picture, err error) {
 	table, err := hops.NewTable()
 	if err != nil {
