@@ -8,17 +8,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// askAgainAfter is how long the client waits for a reply before it repeats a request.
+// askAgainAfter is the time after which the client repeats a request that has no
+// reply.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the client. It keeps window requests outstanding until all have a reply.
+// asker is the state of the client. It keeps up to window requests in flight until
+// all requests have a reply.
 type asker struct {
-	requests, warmup uint64 // the first warmup requests are not measured
+	requests, warmup uint64 // warmup is the number of unmeasured requests at the start
 	window           int
 	asked, replied   uint64
 	done             []bool
-	at               []time.Duration // time of the first transmission
-	last             []time.Duration // time of the last transmission
+	at               []time.Duration // time at which each request was first sent
+	last             []time.Duration // time at which each request was last sent
 	oldest           uint64          // oldest request without a reply
 	begin, end       time.Duration   // start and end of the measurement
 	times            *hdrhistogram.Histogram
@@ -30,10 +32,10 @@ func newAsker(requests, warmup uint64, window int) *asker {
 		last: make([]time.Duration, all), times: hdrhistogram.New(1, int64(time.Minute), 3)}
 }
 
-// ask appends new requests up to the window.
+// ask appends new requests to out until window requests are in flight.
 func (a *asker) ask(at time.Duration, out []envelope) []envelope {
-	// The warm-up ends before the measurement begins: none of its requests is in
-	// flight then.
+	// The measurement begins only after all warm-up requests have a reply, so that no
+	// warm-up request is in flight during the measurement.
 	limit := a.requests
 	if a.replied < a.warmup {
 		limit = a.warmup
@@ -49,7 +51,7 @@ func (a *asker) ask(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// receive handles a reply.
+// receive records the reply to a request.
 func (a *asker) receive(m *Message, at time.Duration) {
 	if m.Kind != reply || m.Request >= a.asked || a.done[m.Request] {
 		return
@@ -57,7 +59,7 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	a.done[m.Request] = true
 	a.replied++
 	if m.Request >= a.warmup {
-		_ = a.times.RecordValue(min(int64(at-a.at[m.Request]), int64(time.Minute))) // the value is within bounds
+		_ = a.times.RecordValue(min(int64(at-a.at[m.Request]), int64(time.Minute))) // cannot fail: the value is within the histogram's bounds
 		a.end = at
 	}
 	for a.oldest < a.asked && a.done[a.oldest] {
@@ -65,7 +67,8 @@ func (a *asker) receive(m *Message, at time.Duration) {
 	}
 }
 
-// tick repeats requests that have waited too long.
+// tick appends to out the requests that have waited longer than askAgainAfter for a
+// reply.
 func (a *asker) tick(at time.Duration, out []envelope) []envelope {
 	for r := a.oldest; r < a.asked; r++ {
 		if !a.done[r] && at-a.last[r] >= askAgainAfter {

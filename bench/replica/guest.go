@@ -11,14 +11,15 @@ import (
 	"weft/bench/traffic"
 )
 
-// guest is a member that is itself the guest of a vhost-user port. It implements UDP
-// over IPv4 over Ethernet in place of a kernel's stack, and exchanges frames through
-// shared memory. Hardware addresses of members follow from their IP addresses, so
-// members need no ARP; a guest answers ARP requests of others.
+// guest is a member of the replicated log that attaches to a vhost-user port as a
+// guest. It exchanges frames through shared memory and implements UDP, IPv4 and
+// Ethernet itself, without the kernel's stack. The members' MAC addresses follow from
+// their IP addresses, so that members send no ARP requests. A guest answers the ARP
+// requests of other hosts.
 type guest struct {
 	port    *traffic.Port
 	own     netip.Addr
-	heads   [][headers]byte // headers of frames to each member
+	heads   [][headers]byte // frame headers to each member
 	out     [][]byte
 	pending int
 	in      [][]byte
@@ -26,7 +27,7 @@ type guest struct {
 
 const headers = 14 + 20 + 8
 
-// HardwareAddress returns the address of the member with this IP address.
+// HardwareAddress returns the MAC address of the member with the IPv4 address a.
 func HardwareAddress(a netip.Addr) [6]byte {
 	ip := a.As4()
 	return [6]byte{2, 0, ip[0], ip[1], ip[2], ip[3]}
@@ -45,7 +46,8 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	return g, err
 }
 
-// head returns the headers of a frame without lengths and checksum.
+// head returns the Ethernet, IPv4 and UDP headers of a frame. The lengths and the
+// IPv4 checksum are zero.
 func head(from, to netip.Addr) (h [headers]byte) {
 	src, dst := HardwareAddress(from), HardwareAddress(to)
 	copy(h[:], dst[:])
@@ -69,7 +71,9 @@ func (g *guest) receive(wait time.Duration) ([][]byte, error) {
 	return g.in, nil
 }
 
-// accept returns the payload of a datagram to this member, and answers ARP requests.
+// accept returns the payload of a frame if it is a UDP datagram for this member. If
+// it is an ARP request for this member, accept answers the request. It returns nil
+// for any frame but a datagram.
 func (g *guest) accept(f []byte) []byte {
 	own := g.own.As4()
 	switch {
@@ -87,15 +91,15 @@ func (g *guest) accept(f []byte) []byte {
 	return f[headers : 34+n]
 }
 
-// answerARP answers a request for this member's address (RFC 826).
+// answerARP answers an ARP request for this member's address (RFC 826).
 func (g *guest) answerARP(ask []byte) {
 	mac, ip := HardwareAddress(g.own), g.own.As4()
 	a := append([]byte{}, ask[6:12]...)
 	a = append(a, mac[:]...)
-	a = append(a, ask[12:20]...) // EtherType, and hardware and protocol type of the request
+	a = append(a, ask[12:20]...) // copies the request's EtherType, hardware type and protocol type
 	a = append(a, 0, 2)
 	a = append(append(a, mac[:]...), ip[:]...)
-	a = append(a, ask[22:32]...) // the sender of the request
+	a = append(a, ask[22:32]...) // the target is the request's sender
 	g.port.Send([][]byte{a})
 }
 
@@ -117,8 +121,8 @@ func (g *guest) send(to int, datagram []byte) error {
 	return nil
 }
 
-// flush sends the queued frames in one publish. Frames without room are lost, as in a
-// network.
+// flush sends the queued frames. Frames for which the ring has no room are lost, as
+// in a network.
 func (g *guest) flush() {
 	if g.pending > 0 {
 		g.port.Send(g.out[:g.pending])

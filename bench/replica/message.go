@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replica is a replicated log that serves as a load for networks: three
-// replicas agree over UDP on the order of a client's requests. One replica leads. It
-// sends each request to the others as an entry, and a majority commits it. There are
-// no elections: the measurement covers the path of messages, not the protocol.
+// Package replica is a replicated log that serves as a load for networks. Three
+// replicas agree over UDP on the order of a client's requests. Replica 0 is the
+// leader. It sends each request to the followers as a log entry, and an entry is
+// committed when a majority has it. There are no elections, because the benchmark
+// measures the path of messages and not the protocol.
 //
-// message.go has the messages. node.go and client.go handle them without a clock or a
-// socket. socket.go and guest.go carry them through the system's stack or as the
-// guest of a vhost-user port. run.go runs a member, report.go has the result.
+// The file message.go defines the messages. node.go and client.go handle messages
+// without a clock or a socket. socket.go carries messages through the kernel's stack,
+// and guest.go carries them as the guest of a vhost-user port. run.go runs a member,
+// and report.go has the result.
 package replica
 
 import (
@@ -15,48 +17,50 @@ import (
 	"fmt"
 )
 
-// Replicas have the numbers below Client.
+// Members are numbered: 0 to Replicas-1 are the replicas, Client is the client.
 const (
 	Replicas = 3
 	Client   = Replicas
 	majority = Replicas/2 + 1
 )
 
-// MaxRequests is the greatest number of requests of a run: replicas keep the whole
-// log.
+// MaxRequests is the largest number of requests of a run. It limits the memory of the
+// replicas, which keep the whole log.
 const MaxRequests = 1 << 20
 
 // Kinds of messages.
 const (
 	propose = 1 + iota // client to leader: Request, payload
-	appendE            // leader to followers: Index, Request, payload
+	appendE            // from leader to followers; has Index, Request and a payload
 	ack                // follower to leader: Index is stored
-	reply              // leader to client: Request is committed at Index
-	query              // client to all: asks for a status
-	status             // replica to client: number and digest of its entries, and its processor time
-	stop               // client to all: end
+	reply              // from leader to client: the request is committed at Index
+	query              // from client to replicas: asks for a status message
+	status             // from replica to client: number and digest of the log entries, CPU time
+	stop               // from client to replicas: ends the replica
 )
 
-// Message is a datagram.
+// Message is a decoded datagram.
 type Message struct {
 	Kind    byte
 	From    byte
 	Index   uint64
 	Request uint64
-	// Digest, and processor time in nanoseconds, of a status.
+	// Digest of the replica's log, and the replica's CPU time in nanoseconds. Only a
+	// status message has them.
 	Digest       uint64
 	User, System int64
 }
 
-// payload is the bytes of a request or entry behind the head. They are a function of
-// the request: a log's digest shows whether they arrived.
+// The payload of a request or a log entry follows the header. Its bytes are a
+// function of the request number, so a receiver can check them.
 const (
 	headLen     = 2 + 5*8
 	payloadLen  = 64
 	MessageSize = headLen + payloadLen
 )
 
-// encode writes the message to b, of MessageSize bytes, and returns its length.
+// encode writes the message to b and returns the message's length. The length of b is
+// at least MessageSize.
 func (m *Message) encode(b []byte) int {
 	b[0], b[1] = m.Kind, m.From
 	for i, v := range []uint64{m.Index, m.Request, m.Digest, uint64(m.User), uint64(m.System)} {
@@ -71,10 +75,10 @@ func (m *Message) encode(b []byte) int {
 	return MessageSize
 }
 
-// word returns part i of a request's payload.
+// word returns the 64-bit word i of a request's payload.
 func word(request uint64, i int) uint64 { return (request*8 + uint64(i) + 1) * 0x9e3779b97f4a7c15 }
 
-// decode reads a message.
+// decode parses a datagram as a message.
 func decode(b []byte) (Message, error) {
 	if len(b) < headLen {
 		return Message{}, fmt.Errorf("a message of %d bytes", len(b))

@@ -4,20 +4,21 @@ package replica
 
 import "time"
 
-// An envelope is a message with its receiver.
+// envelope is a message with the number of the member that receives it.
 type envelope struct {
 	to int
 	m  Message
 }
 
-// againAfter is how long an entry may lack an ack before the leader repeats it.
+// againAfter is the time after which the leader repeats an entry that a replica has
+// not acknowledged.
 const againAfter = 20 * time.Millisecond
 
-// entry is one place of the log.
+// entry is an entry of the replicated log.
 type entry struct {
 	request uint64
 	there   bool
-	acks    byte // a bit for each replica; used by the leader
+	acks    byte // bitmap of the replicas that have acknowledged the entry; only the leader uses it
 	at      time.Duration
 }
 
@@ -25,8 +26,9 @@ type entry struct {
 type Node struct {
 	id  int
 	log []entry
-	// Used by the leader: the index of each request plus one. Entries before
-	// committed have a majority; all replicas have the entries before everywhere.
+	// Only the leader uses these fields. The slice where has the log index plus one
+	// of each request, or 0. All entries below the index committed are stored by a
+	// majority, all entries below everywhere by every replica.
 	where                 []uint32
 	committed, everywhere uint64
 }
@@ -39,7 +41,7 @@ func newNode(id int) *Node {
 	return n
 }
 
-// receive handles a message and appends the messages to send to out.
+// receive handles a message and appends the resulting messages to out.
 func (n *Node) receive(m *Message, at time.Duration, out []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:
@@ -61,10 +63,11 @@ func (n *Node) envelope(to int, m Message) envelope {
 	return envelope{to, m}
 }
 
-// propose gives a new request its index and sends it to the followers.
+// propose appends a new request to the leader's log and sends the entry to the
+// followers. If the request is already committed, propose repeats the reply.
 func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envelope {
 	if place := n.where[request]; place != 0 {
-		if index := uint64(place - 1); index < n.committed { // the reply was lost
+		if index := uint64(place - 1); index < n.committed { // the client repeats the request because the reply was lost
 			out = append(out, n.envelope(Client, Message{Kind: reply, Index: index, Request: request}))
 		}
 		return out
@@ -75,7 +78,7 @@ func (n *Node) propose(request uint64, at time.Duration, out []envelope) []envel
 	return n.spread(index, out)
 }
 
-// spread sends an entry to the replicas that have not acked it.
+// spread sends an entry to the replicas that have not acknowledged it.
 func (n *Node) spread(index uint64, out []envelope) []envelope {
 	e := &n.log[index]
 	for to := 1; to < Replicas; to++ {
@@ -86,7 +89,8 @@ func (n *Node) spread(index uint64, out []envelope) []envelope {
 	return out
 }
 
-// acked notes an ack and replies to the requests that it commits, in order.
+// acked records an acknowledgement. It commits all entries that now have a majority,
+// in order, and replies to their requests.
 func (n *Node) acked(from int, index uint64, out []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return out
@@ -109,7 +113,8 @@ func (e *entry) votes() (n int) {
 	return n
 }
 
-// tick repeats entries that have waited too long.
+// tick sends again the entries that some replica has not acknowledged for longer than
+// againAfter.
 func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	if n.id != 0 {
 		return out
@@ -123,8 +128,9 @@ func (n *Node) tick(at time.Duration, out []envelope) []envelope {
 	return out
 }
 
-// state returns the number of entries without a gap and their digest. Logs of the
-// same length and digest are equal (FNV-1a over the requests in order).
+// state returns the number of log entries before the first missing entry, and a
+// digest of these entries (FNV-1a over the request numbers). Two logs with the same
+// number and digest are equal.
 func (n *Node) state() (entries, digest uint64) {
 	digest = 0xcbf29ce484222325
 	for i := range n.log {

@@ -13,11 +13,11 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// network carries messages between a client and its replicas in one goroutine. It
-// loses, duplicates and reorders them.
+// network carries messages between a client and three replicas in a single goroutine.
+// It loses, duplicates and reorders messages at random.
 type network struct {
 	random *rand.Rand
-	loss   int // in percent
+	loss   int // probability of a loss in percent
 	queue  []envelope
 	nodes  [Replicas]*Node
 	client *asker
@@ -44,7 +44,8 @@ func (w *network) post(out []envelope) {
 	}
 }
 
-// step delivers any message of the queue, as bytes.
+// step advances the time by 1 ms and delivers a random message of the queue, encoded
+// and decoded.
 func (w *network) step(t *testing.T) {
 	w.at += time.Millisecond
 	w.post(w.client.ask(w.at, nil))
@@ -68,8 +69,9 @@ func (w *network) step(t *testing.T) {
 	w.post(w.nodes[0].tick(w.at, nil))
 }
 
-// checkAgreement checks that each request is once in the log, that a majority has
-// every request with a reply, and that all logs are equal at the end.
+// checkAgreement checks three properties: the log contains each request once, a
+// majority of the replicas has every request that got a reply, and all logs are equal
+// at the end.
 func checkAgreement(t *testing.T, seed uint64, loss, requests, window int) {
 	t.Helper()
 	w := newNetwork(seed, loss, requests, window)
@@ -144,7 +146,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Three replicas and a client use the system's stack.
+// Three replicas and a client agree on all requests over UDP sockets of the kernel.
 func TestOverSockets(t *testing.T) {
 	var c Config
 	for _, a := range []string{"127.7.0.1", "127.7.0.2", "127.7.0.3", "127.7.0.4"} {
@@ -176,7 +178,7 @@ func TestOverSockets(t *testing.T) {
 	}
 }
 
-// gopacket reads a guest's frames as UDP.
+// The library gopacket decodes a guest's frame as UDP, with a valid IPv4 checksum.
 func TestGuestFrames(t *testing.T) {
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	g := &guest{own: a, heads: [][headers]byte{head(a, b)}, out: make([][]byte, batch)}
@@ -197,7 +199,7 @@ func TestGuestFrames(t *testing.T) {
 		t.Errorf("checksum %x", sum)
 	}
 	to := &guest{own: b}
-	if got := to.accept(append(g.out[0], make([]byte, 4)...)); string(got) != "hello, replica" { // padded
+	if got := to.accept(append(g.out[0], make([]byte, 4)...)); string(got) != "hello, replica" { // frame with padding behind the datagram
 		t.Errorf("%q", got)
 	}
 	if other := (&guest{own: a}).accept(g.out[0]); other != nil {

@@ -4,24 +4,26 @@ package replica
 
 import "time"
 
-// Report is the client's result.
+// Report has the measurements of the client.
 type Report struct {
 	Requests int     `json:"requests"`
 	Window   int     `json:"window"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"requests_per_second"`
-	// Time from a request to its reply, in microseconds.
+	// Percentiles and maximum of the time from a request to its reply, in
+	// microseconds.
 	P50  float64 `json:"p50_us"`
 	P90  float64 `json:"p90_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p99_9_us"`
 	Max  float64 `json:"max_us"`
-	// Members has the replicas in order and the client. Their processor time covers
-	// warm-up and measurement, split as the kernel's ticks split it.
+	// Members has the CPU time of the replicas, in order, and of the client. It
+	// includes the warm-up. The kernel may split it between user and system time by
+	// its clock tick only.
 	Members [Replicas + 1]CPU `json:"cpu"`
 }
 
-// CPU is the processor time of one member.
+// CPU is the CPU time of one member in seconds.
 type CPU struct {
 	User   float64 `json:"user_seconds"`
 	System float64 `json:"system_seconds"`

@@ -13,30 +13,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config describes one member.
+// Config is the configuration of one member: a replica or the client.
 type Config struct {
-	// Member is the number of the replica, 0 to Replicas-1, or Client. Replica 0 is the
-	// leader.
+	// Member is the number of the replica, 0 to Replicas-1, or Client. Replica 0 is
+	// the leader.
 	Member int
-	// Addresses has the addresses of the replicas in order, followed by the client's.
+	// Addresses has the IPv4 addresses of the replicas in order, followed by the
+	// client's.
 	Addresses []netip.Addr
 	// Port is the path of the vhost-user socket to which the member attaches as a
 	// guest. If it is empty, the member uses a UDP socket.
 	Port string
-	// Busy makes the member poll the kernel or the ring without waiting, for the least
-	// latency.
+	// Busy makes the member poll its socket or its ring without sleeping, for the
+	// lowest latency.
 	Busy bool
-	// Requests is the number of requests that the client measures. Warmup is the number
-	// of requests that it sends before these.
+	// Requests is the number of measured requests. Warmup is the number of unmeasured
+	// requests before them.
 	Requests, Warmup uint64
-	// Window is the number of requests that the client has outstanding at a time.
+	// Window is the number of requests that the client keeps in flight.
 	Window int
-	// Hold, if set, delays the client: once all replicas have sent a first status, the
-	// client reads a line from Hold before its first request.
+	// Hold, if set, delays the client. Once all replicas have answered, the client
+	// waits for a line from Hold before it sends its first request.
 	Hold io.Reader
 }
 
-// Check reports what is wrong, in one line.
+// Check returns an error that names the first invalid field of the configuration.
 func (c *Config) Check() error {
 	if c.Member < 0 || c.Member > Client {
 		return fmt.Errorf("member %d; expected 0 to %d or client", c.Member, Replicas-1)
@@ -67,17 +68,17 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is how often a member looks for overdue messages.
+// tickEvery is the time between two searches of a member for messages to repeat.
 const tickEvery = 5 * time.Millisecond
 
-// silence is how long the client waits for any message before it gives up.
+// silence is how long the client waits without progress before it returns an error.
 const silence = 10 * time.Second
 
-// member is a running member.
+// member is a running replica or client.
 type member struct {
 	carrier carrier
 	start   time.Time
-	wait    time.Duration // longest wait for messages
+	wait    time.Duration // longest wait in carrier.receive
 	out     []envelope
 	buf     [MessageSize]byte
 	next    time.Duration // time of the next tick
@@ -105,7 +106,8 @@ func (m *member) post() error {
 	return nil
 }
 
-// turn receives once, handles the messages, ticks when due, and posts.
+// turn receives messages once, passes each to handle, calls tick if it is due, and
+// sends the queued messages.
 func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Duration)) error {
 	datagrams, err := m.carrier.receive(m.wait)
 	if err != nil {
@@ -113,7 +115,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	}
 	at := m.now()
 	for _, d := range datagrams {
-		if msg, err := decode(d); err == nil { // ignore foreign datagrams
+		if msg, err := decode(d); err == nil { // ignores datagrams that are not messages
 			handle(&msg, at)
 		}
 	}
@@ -124,7 +126,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	return m.post()
 }
 
-// RunReplica runs replica c.Member until the client stops it or the context ends.
+// RunReplica runs the replica c.Member until the client stops it or ctx ends.
 func RunReplica(ctx context.Context, c *Config) error {
 	carrier, err := c.open()
 	if err != nil {
@@ -160,7 +162,8 @@ func RunReplica(ctx context.Context, c *Config) error {
 	return ctx.Err()
 }
 
-// RunClient runs the client and reports when all replicas have all entries.
+// RunClient runs the client. It returns the report when all replicas have all log
+// entries.
 func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	carrier, err := c.open()
 	if err != nil {
@@ -207,13 +210,14 @@ func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	return r, nil
 }
 
-// meet waits for a status of each replica.
+// meet waits for a status message of each replica.
 func (m *member) meet(ctx context.Context) error {
 	_, err := m.poll(ctx, func(*Message) bool { return true })
 	return err
 }
 
-// ask waits until all replicas have all entries and stops them.
+// ask waits until each replica has the given number of log entries, checks that all
+// logs are equal, stops the replicas and returns their last status messages.
 func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, error) {
 	all, err := m.poll(ctx, func(msg *Message) bool { return msg.Index == entries })
 	if err != nil {
@@ -228,7 +232,8 @@ func (m *member) ask(ctx context.Context, entries uint64) ([Replicas]Message, er
 	return all, m.post()
 }
 
-// poll asks all replicas for their status until wanted accepts each.
+// poll asks each replica for its status until the function wanted accepts the answer.
+// It returns the accepted answers.
 func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Replicas]Message, err error) {
 	var have [Replicas]bool
 	missing := Replicas
@@ -262,7 +267,7 @@ func (m *member) poll(ctx context.Context, wanted func(*Message) bool) (all [Rep
 	return all, nil
 }
 
-// usage returns this process's processor time.
+// usage returns the CPU time of this process.
 func usage() (user, system time.Duration) {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {

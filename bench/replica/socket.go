@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carrier carries messages between the members.
+// carrier carries datagrams between the members: a UDP socket or a vhost-user guest.
 type carrier interface {
-	// receive waits for datagrams at most so long and returns them, valid until the
-	// next call.
+	// receive waits at most the given time for datagrams. The returned datagrams are
+	// valid until the next call.
 	receive(wait time.Duration) ([][]byte, error)
-	// send sends a datagram, at the latest when flush is called.
+	// send sends a datagram, or queues it until flush is called.
 	send(to int, datagram []byte) error
 	flush()
 	close()
@@ -24,8 +24,8 @@ type carrier interface {
 // UDPPort is the port of every member.
 const UDPPort = 5211
 
-// socket is a UDP socket used as a server with an event loop does: epoll_wait,
-// recvfrom until nothing is left, and sendto.
+// socket is a UDP socket. It makes the system calls of a server with an event loop:
+// epoll_wait, then recvfrom until no datagram is left, and sendto.
 type socket struct {
 	fd, epoll int
 	to        []unix.Sockaddr
@@ -34,7 +34,8 @@ type socket struct {
 	events    [1]unix.EpollEvent
 }
 
-// batch is the number of datagrams handled before the resulting messages are sent.
+// batch is the largest number of datagrams that a member handles before it sends its
+// answers.
 const batch = 64
 
 func openSocket(own int, addresses []netip.Addr) (*socket, error) {
@@ -72,7 +73,7 @@ func (s *socket) receive(wait time.Duration) ([][]byte, error) {
 		case nil:
 			s.received = append(s.received, s.bufs[i][:n])
 			i++
-		case unix.EINTR, unix.ECONNREFUSED: // a datagram was sent before its receiver existed
+		case unix.EINTR, unix.ECONNREFUSED: // ECONNREFUSED: an earlier datagram was sent before its receiver had opened its socket
 		case unix.EAGAIN:
 			return s.received, nil
 		default:
@@ -86,7 +87,7 @@ func (s *socket) send(to int, datagram []byte) error {
 	for {
 		switch err := unix.Sendto(s.fd, datagram, 0, s.to[to]); err {
 		case unix.EINTR, unix.ECONNREFUSED:
-		case nil, unix.EAGAIN, unix.ENOBUFS: // lost, as in a network
+		case nil, unix.EAGAIN, unix.ENOBUFS: // a full queue loses datagrams, as a network does
 			return nil
 		default:
 			return fmt.Errorf("send: %w", err)

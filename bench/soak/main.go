@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command soak kills the switch repeatedly while frames flow between two guests and
-// reports the cost: no descriptor may be lost or used twice, no byte may change, and
-// the pause is bounded.
+// Command soak kills the switch repeatedly while frames flow between two guests, and
+// prints the length of each pause and the lost frames. It fails if a descriptor is
+// lost or used twice, if a frame's contents change, or if pauses exceed the limit.
 //
 //	go run ./bench/soak -kills 1000
 //
-// The guests are vhosttest's load generator, attached through vhost-user. Each kill
-// is a SIGKILL of the engine, of control, or of both at once.
+// The guests belong to the load generator of package vhosttest and are attached
+// through vhost-user. Each kill is a SIGKILL of the engine, of the control process,
+// or of both at once.
 package main
 
 import (
@@ -97,7 +98,7 @@ func run(ctx context.Context) (ok bool, err error) {
 			return false, fmt.Errorf("nothing flows between the guests:\n%s", s.output())
 		}
 	}
-	time.Sleep(time.Second) // until the new switch has a spare engine
+	time.Sleep(time.Second) // time for the new switch to start a spare engine
 	g.Begin()
 	if err := s.refresh(); err != nil {
 		return false, err
@@ -120,7 +121,8 @@ func run(ctx context.Context) (ok bool, err error) {
 	return report(counted, pauses, s.drops), nil
 }
 
-// loadCore returns the core that the load is pinned to, or -1.
+// loadCore returns the core on which the load must run, or -1 for any core. The
+// argument word is the value of the option -core.
 func loadCore(word string, worker int) (int, error) {
 	if word == "any" {
 		return -1, nil
@@ -132,9 +134,9 @@ func loadCore(word string, worker int) (int, error) {
 	if word == "other" {
 		i := slices.IndexFunc(allowed, func(c int) bool { return c != worker })
 		if i < 0 {
-			return -1, nil // the machine has one core
+			return -1, nil // the machine has only one core
 		}
-		if *victim == "engine" { // for another victim, this process starts control again and needs all cores
+		if *victim == "engine" { // if control is a victim, this process restarts it, and control needs all cores
 			err = cpu.Confine([]int{worker})
 		}
 		return allowed[i], err
@@ -161,7 +163,7 @@ func newLoad() (*vhosttest.Load, error) {
 	return vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Flows: *flows, FrameSize: *size, InFlight: 64, Features: features, Core: -1})
 }
 
-// addPorts adds two ports with a flow in each direction.
+// addPorts adds the two guests' ports and a flow in each direction.
 func addPorts(s *weft, dir string) error {
 	for _, name := range []string{"a", "b"} {
 		if err := s.command("add-port", name, "type=vhost-user", "mode=server", "path="+filepath.Join(dir, name)); err != nil {
@@ -204,7 +206,8 @@ func (c *connection) close() {
 	c.fronts = nil
 }
 
-// again connects to a switch that kept nothing.
+// again attaches the guests to a new switch process, which has lost all state of the
+// old connections.
 func (c *connection) again(g *stream.Stream) error {
 	return g.Do(func() error {
 		c.close()
@@ -212,14 +215,15 @@ func (c *connection) again(g *stream.Stream) error {
 	})
 }
 
-// patience is how long no frame may arrive before the soak gives up.
+// patience is how long a pause may last before the program gives up.
 const patience = 10 * time.Second
 
-// dies is how long frames may still arrive from a killed engine. A gap that begins
-// later is not due to its replacement.
+// dies is how long frames may still arrive after an engine was killed. A pause that
+// begins later has another cause than the kill.
 const dies = 20 * time.Millisecond
 
-// soak kills at random moments and returns the cost of each kill, by victim.
+// soak kills the switch's processes at random moments. It returns the pause of each
+// kill, by victim.
 func soak(ctx context.Context, s *weft, g *stream.Stream, c *connection) (map[string][]pause, error) {
 	pauses := map[string][]pause{}
 	victims := []string{*victim}

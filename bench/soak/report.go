@@ -10,18 +10,19 @@ import (
 	"weft/bench/stream"
 )
 
-// pause is the cost of one kill: the longest gap without a frame that began with it.
+// pause is the effect of one kill. Its duration is the longest time without a frame
+// that began at the kill.
 type pause struct {
 	time.Duration
-	later    time.Duration // longest gap that began after it, until the next kill
-	own      time.Duration // part in which the load did not run
-	stall    time.Duration // part in which the worker did not run, at most: a power of two; for a new worker, since its start
-	replaced time.Duration // time from control's notice of the engine's death to the last port
-	workers  time.Duration // part of replaced until the workers ran
-	worker   time.Duration // time for which the new worker was runnable without a core
-	control  time.Duration // the same for the control thread that waited longest
-	lost     int64         // lost frames, those that the switch counted as dropped included
-	again    uint64        // frames that arrived twice
+	later    time.Duration // longest pause that began later, before the next kill
+	own      time.Duration // part of the pause in which the load itself did not run
+	stall    time.Duration // upper bound of the longest time between two polls of the worker
+	replaced time.Duration // time from the notice of the engine's death until the last port worked again
+	workers  time.Duration // part of the time replaced until the workers ran
+	worker   time.Duration // time for which the new worker was runnable but had no core
+	control  time.Duration // time for which a thread of control was runnable but had no core
+	lost     int64         // number of lost frames, including frames that the switch counted as dropped
+	again    uint64        // number of frames that arrived twice
 }
 
 func (p *pause) String() string {
@@ -29,8 +30,9 @@ func (p *pause) String() string {
 		ms(p.Duration), ms(p.replaced), ms(p.workers), ms(p.worker), ms(p.control), ms(p.own), ms(p.later), ms(p.stall), p.lost, p.again)
 }
 
-// report prints pauses and counts and judges them: the switch must have counted every
-// lost frame as dropped.
+// report prints the pauses and counters. It reports whether the switch passed: enough
+// pauses are within the limit, no frame is damaged, and every lost frame is counted
+// as dropped.
 func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64) (ok bool) {
 	ok = true
 	for _, who := range []string{"engine", "control", "both"} {
@@ -65,7 +67,8 @@ func report(t stream.Counted, pauses map[string][]pause, drops map[string]uint64
 	return ok
 }
 
-// table prints the pauses, in order, with the machine's part in them.
+// table prints percentiles of the pauses after kills of one kind of victim, and of
+// the parts that the machine's scheduling caused.
 func table(who string, p []pause) {
 	fmt.Printf("%-8s %5d kills, ms %28s %9s %9s %9s\n", who, len(p), "median", "90%", "99%", "longest")
 	for _, row := range []struct {
@@ -92,7 +95,8 @@ func index(n int, share float64) int { return min(int(share*float64(n)), n-1) }
 
 func share(p []pause, of float64) time.Duration { return p[index(len(p), of)].Duration }
 
-// explain prints the parts of the longest pauses, and of those beyond the limit.
+// explain prints the details of the longest pauses and of all pauses that exceed the
+// limit.
 func explain(pauses []pause) {
 	for i, p := range pauses {
 		if i >= len(pauses)-longestShown || p.Duration > *limit {

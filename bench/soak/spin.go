@@ -13,8 +13,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// spin runs a loop on every core that only reads the clock, and prints how long the
-// loops did not run: no program here can avoid these pauses.
+// spin runs a loop that only reads the clock on every core for the time d, and prints
+// how long the loops did not run. No program on this machine can avoid these pauses.
 func spin(d time.Duration) {
 	cores, err := cpu.Allowed()
 	if err != nil {
@@ -43,7 +43,8 @@ func spin(d time.Duration) {
 	}
 }
 
-// leastGap is the shortest gap that counts as not running.
+// leastGap is the shortest time between two clock readings that counts as a pause of
+// the loop.
 const leastGap = 20 * time.Microsecond
 
 func spinGaps(d time.Duration) (gaps []time.Duration) {

@@ -19,7 +19,7 @@ import (
 	"weft/datapath"
 )
 
-// weft is a weftd with its own state, and a client for it.
+// weft is a running weftd with its own state directory, and a client of its API.
 type weft struct {
 	ctx     context.Context
 	bin     string
@@ -27,11 +27,11 @@ type weft struct {
 	control *exec.Cmd
 	log     *os.File
 	client  *api.Client
-	engine  int               // process id
+	engine  int               // process id of the engine
 	worker  int               // core of the first worker
-	gaps    []uint64          // histogram of the times between two passes of the worker
-	drops   map[string]uint64 // drops by reason, since they were last cleared
-	seen    map[string]uint64 // the switch's own counters, by port and reason
+	gaps    []uint64          // histogram of the times between two polls of the first worker
+	drops   map[string]uint64 // dropped frames by reason since the last reset of this map
+	seen    map[string]uint64 // drop counters of the switch at the last refresh, by port and reason
 }
 
 func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
@@ -52,8 +52,8 @@ func newSwitch(ctx context.Context, dir, bin string) (*weft, error) {
 	return s, s.start()
 }
 
-// start starts control, which starts an engine if none lives, and waits until control
-// answers.
+// start starts the control process and waits until it answers. Control starts an
+// engine if none is running.
 func (s *weft) start() error {
 	s.control = exec.Command(filepath.Join(s.bin, "weftd"), "--socket", s.dir+"/socket", "--state", s.dir+"/state")
 	s.control.Stdout, s.control.Stderr = s.log, s.log
@@ -84,7 +84,8 @@ func (s *weft) command(args ...string) error {
 	return err
 }
 
-// refresh asks for the engine's process id and for the drop counters.
+// refresh reads the engine's process id, the worker's histogram and the drop counters
+// from the switch.
 func (s *weft) refresh() error {
 	about, err := s.client.Show()
 	if err != nil {
@@ -106,8 +107,8 @@ func (s *weft) refresh() error {
 	return nil
 }
 
-// kill kills processes with SIGKILL and restarts control if it was one of them.
-// Control starts the engine.
+// kill kills the engine, the control process or both with SIGKILL. If it has killed
+// control, it restarts control, which starts a new engine if needed.
 func (s *weft) kill(who string) error {
 	if who != "control" {
 		if err := unix.Kill(s.engine, unix.SIGKILL); err != nil {
@@ -121,14 +122,15 @@ func (s *weft) kill(who string) error {
 		return err
 	}
 	_ = s.control.Wait()
-	if who == "both" { // the counters are gone, too
+	if who == "both" { // the drop counters die with both processes
 		clear(s.seen)
 	}
 	return s.start()
 }
 
-// stall returns a bound on the longest time between two passes of the worker since
-// before was read; for a new engine, since its start.
+// stall returns an upper bound of the longest time between two polls of the worker.
+// The arguments are the worker's histogram before and now. If the engine is new,
+// before is empty and stall covers the time since the engine's start.
 func stall(before, now []uint64) time.Duration {
 	for i := len(now) - 1; i >= 0; i-- {
 		if i >= len(before) && now[i] > 0 || i < len(before) && now[i] != before[i] {
@@ -144,8 +146,8 @@ func (s *weft) stop() {
 	s.log.Close()
 }
 
-// replaced returns how long control says it took to replace the engine last, and the
-// part until the workers ran.
+// replaced returns how long the last replacement of an engine took according to the
+// log of control, and how long it took until the workers ran.
 func (s *weft) replaced() (all, workers time.Duration) {
 	text := s.output()
 	at := strings.LastIndex(text, `msg="engine replaced"`)
@@ -157,7 +159,7 @@ func (s *weft) replaced() (all, workers time.Duration) {
 	return time.Duration(ms) * time.Millisecond, time.Duration(workersMS) * time.Millisecond
 }
 
-// output returns the end of the switch's log.
+// output returns the last 4,000 bytes of the switch's log.
 func (s *weft) output() string {
 	text, _ := os.ReadFile(s.log.Name())
 	return string(text[max(0, len(text)-4000):])

@@ -9,8 +9,8 @@ import (
 	"weft/datapath"
 )
 
-// The stall is in the highest bucket that grew; for a new engine, in the highest that
-// is not empty.
+// stall returns the limit of the highest histogram bucket that has grown. For a new
+// engine, it returns the limit of the highest bucket that is not empty.
 func TestStall(t *testing.T) {
 	before, now := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	count := func(gaps []uint64, ns time.Duration) { gaps[datapath.GapBucket(uint64(ns))]++ }

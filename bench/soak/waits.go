@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the switch's threads were runnable without a core: the machine's part in a
-// pause (schedstat, Documentation/scheduler/sched-stats.rst).
+// This file measures how long threads of the switch were runnable but had no core,
+// which is the machine's share of a pause. The kernel counts this time in schedstat
+// (Documentation/scheduler/sched-stats.rst).
 
-// waits returns the waiting times of all threads of a process since their start, by
-// thread.
+// waits returns, for each thread of a process, the total time for which the thread
+// was runnable but had no core.
 func waits(pid int) map[int]time.Duration {
 	all := map[int]time.Duration{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -34,8 +35,8 @@ func waits(pid int) map[int]time.Duration {
 	return all
 }
 
-// workerWait returns the waiting time of the worker: the thread that may run on one
-// core only.
+// workerWait returns how long the worker was runnable but had no core. The worker is
+// the thread that is pinned to the core.
 func workerWait(pid, core int) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range waits(pid) {
@@ -47,7 +48,8 @@ func workerWait(pid, core int) time.Duration {
 	return longest
 }
 
-// longestWait returns the longest wait of one thread between two readings.
+// longestWait returns the longest time for which one thread was runnable but had no
+// core between two results of waits.
 func longestWait(before, after map[int]time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for tid, d := range after {

@@ -14,28 +14,30 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// leastGap is the shortest time between two arrivals that is recorded as a gap.
+// leastGap is the shortest time without an arriving frame that is recorded as a gap.
 const leastGap = time.Millisecond
 
 // gap is a period in which no frame arrived.
 type gap struct {
 	from, to time.Time
-	own      time.Duration // part of the gap in which the loop itself did not run, see Stream.ownGap
+	own      time.Duration // part of the gap in which the load's loop did not run
 }
 
-// Config determines where and how often the loop steps the load.
+// Config determines on which core and how often the loop of a Stream runs the guests
+// of the load.
 type Config struct {
-	// Core is the core on which the loop runs; -1: any core.
+	// Core is the core on which the loop runs; -1 means any core.
 	Core int
-	// Rounds is the number of steps of every guest between two readings of the clock;
+	// Rounds is the number of steps of every guest between two readings of the clock.
 	// 0 means 64.
 	Rounds int
-	// Rest is the time that the loop sleeps after these rounds; 0: it does not sleep.
+	// Rest is how long the loop sleeps after every Rounds steps. 0 means that the
+	// loop does not sleep.
 	Rest time.Duration
 }
 
-// Stream steps a load and records the gaps in which no frame arrives. Several goroutines
-// may call its methods.
+// Stream runs a load between guests in a loop and records the gaps in which no frame
+// arrives. Several goroutines may call its methods.
 type Stream struct {
 	config Config
 	stop   chan struct{}
@@ -43,17 +45,17 @@ type Stream struct {
 
 	mu      sync.Mutex
 	load    *vhosttest.Load
-	gaps    []gap                // gaps since Watch
+	gaps    []gap                // gaps since the last call of Watch
 	own     time.Duration        // longest round of the loop since Watch
-	ownGap  time.Duration        // total time since the last arrival by which rounds exceeded leastGap
-	last    time.Time            // time of the last arrival
+	ownGap  time.Duration        // time in which the loop did not run, since the last arrival
+	last    time.Time            // time of the last arrival of a frame
 	bad     int                  // number of bad frames since the start
-	sum     vhosttest.LoadTotals // totals at most about 50 ms old
-	base    vhosttest.LoadTotals // totals at Begin
-	baseBad int                  // number of bad frames at Begin
+	sum     vhosttest.LoadTotals // totals of the load, at most about 50 ms old
+	base    vhosttest.LoadTotals // totals of the load at the last call of Begin
+	baseBad int                  // number of bad frames at the last call of Begin
 }
 
-// Start starts a goroutine that steps the load. End ends it.
+// Start starts a goroutine that runs the load until End is called.
 func Start(l *vhosttest.Load, c Config) *Stream {
 	if c.Rounds == 0 {
 		c.Rounds = 64
@@ -106,8 +108,8 @@ func (s *Stream) run() {
 	}
 }
 
-// note records a round that lasted from before to now. arrived means that a frame has
-// arrived in it. The caller holds the lock.
+// note records a round of the loop from the time before to the time now. The argument
+// arrived reports whether a frame arrived in this round. The caller holds the lock.
 func (s *Stream) note(arrived bool, before, now time.Time) {
 	stood := now.Sub(before)
 	s.own = max(s.own, stood)
@@ -123,16 +125,16 @@ func (s *Stream) note(arrived bool, before, now time.Time) {
 	s.last, s.ownGap = now, 0
 }
 
-// Watch forgets the gaps recorded so far.
+// Watch deletes the recorded gaps and starts recording anew.
 func (s *Stream) Watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gaps, s.own = s.gaps[:0], 0
 }
 
-// Pause returns the longest gap since Watch that began before by (first), the longest gap
-// that began later (later), and the longest round of the loop itself (own). arrived is
-// the time of the last arrival.
+// Pause returns the longest gap since Watch that began before the time by (first),
+// the longest gap that began later (later), and the longest round of the loop (own).
+// arrived is the time of the last arrival of a frame.
 func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +148,8 @@ func (s *Stream) Pause(by time.Time) (first, later, own time.Duration, arrived t
 	return first, later, s.own, s.last
 }
 
-// Longest returns the length of the longest gap since Watch. The length does not include
-// the time in which the loop itself did not run.
+// Longest returns the length of the longest gap since Watch, without the time in
+// which the loop itself did not run.
 func (s *Stream) Longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,22 +160,22 @@ func (s *Stream) Longest() time.Duration {
 	return longest
 }
 
-// Totals returns the load's totals. They may be about 50 ms old.
+// Totals returns the totals of the load. They may be about 50 ms old.
 func (s *Stream) Totals() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sum
 }
 
-// Do calls f while the load stands still. Frames may be in flight. f may use the guests,
-// which no other goroutine uses meanwhile.
+// Do calls f while the loop is stopped. Frames may be in flight. f may use the
+// guests, because no other goroutine uses them meanwhile.
 func (s *Stream) Do(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f()
 }
 
-// Still calls f while the load stands still and no frame is in flight.
+// Still calls f while the loop is stopped and no frame is in flight.
 func (s *Stream) Still(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +183,8 @@ func (s *Stream) Still(f func() error) error {
 	return f()
 }
 
-// Begin begins a measurement: Count and End return only the frames from now on. Frames
-// from before both guests were attached are thus not part of it.
+// Begin starts a measurement. Count and End then leave out all frames that were sent
+// before Begin, such as frames that were lost before both guests were attached.
 func (s *Stream) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,12 +194,12 @@ func (s *Stream) Begin() {
 
 // Counted has the numbers of frames since Begin.
 type Counted struct {
-	vhosttest.LoadTotals     // Lost includes frames that were repeated later
+	vhosttest.LoadTotals     // LoadTotals.Lost includes frames that the guests sent again later
 	Bad                  int // number of frames with wrong contents
 }
 
-// Count returns the numbers of frames since Begin. It first waits until no frame is in
-// flight.
+// Count waits until no frame is in flight, and returns the numbers of frames since
+// Begin.
 func (s *Stream) Count() Counted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,11 +223,12 @@ func (s *Stream) since(t vhosttest.LoadTotals) Counted {
 	return Counted{t, s.bad - s.baseBad}
 }
 
-// quiet is the time without an arrival after which no frame is taken to be in flight.
+// quiet is the time without an arrival after which all frames in flight are taken to
+// have arrived or to be lost.
 const quiet = 50 * time.Millisecond
 
-// rest waits until no frame is in flight, and returns the totals. The caller holds the
-// lock.
+// rest waits until no frame is in flight, and returns the totals of the load. The
+// caller holds the lock.
 func (s *Stream) rest() vhosttest.LoadTotals {
 	last := time.Now()
 	t, bad := s.load.Rest(func(came int) bool {
@@ -238,17 +241,18 @@ func (s *Stream) rest() vhosttest.LoadTotals {
 	return t
 }
 
-// Now returns the current totals without stopping the load.
+// Now returns the current totals of the load without stopping the loop.
 func (s *Stream) Now() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whole()
 }
 
-// whole returns the totals with the fewest lost frames out of many rounds. A frame counts
-// as lost for a moment if the switch has returned its buffer to the sender, and the
-// receiver has not read it yet. Totals with fewer lost frames contain fewer such frames.
-// The caller holds the lock.
+// whole runs the load for many rounds and returns the totals with the fewest lost
+// frames. A frame that is in flight may count as lost for a moment: the switch has
+// returned its buffer to the sender, and the receiver has not read it yet. The totals
+// with the fewest lost frames contain the fewest such frames. The caller holds the
+// lock.
 func (s *Stream) whole() vhosttest.LoadTotals {
 	least := s.load.Totals()
 	for range 1000 {
