@@ -48,7 +48,7 @@ func watchMachine() *machine {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
 				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					m.longest.Store(late) // a racing store of another thread may replace the longest delay by a shorter one, which makes the limits stricter
+					m.longest.Store(late) // a race may lose the longer delay, which only makes the limits stricter
 				}
 			}
 		}()
