@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// connect adds n connections to the tracker's memory, like a worker.
+// connect adds n connections to the shared connection table, as a worker does.
 func (f *rig) connect(n int) {
 	f.t.Helper()
 	tracker := conntrack.NewTracker(conntrack.Open(*f.p.Workers().Connections(), 1), 1)

@@ -18,13 +18,13 @@ import (
 // The connection table is in memory shared with the engine. Control reads it and
 // writes its settings; worker 0 ends connections for control.
 
-// dumpChunk is the number of records read before Pipeline.mu is released for a
-// moment.
+// dumpChunk is the number of connections that EachConnection visits before it
+// releases Pipeline.mu for a moment.
 const dumpChunk = 8192
 
 // EachConnection calls visit, with Pipeline.mu held, for each connection that filter
-// selects. Between chunks it calls pause without the lock, and stops when pause
-// returns false.
+// selects. After every dumpChunk connections it releases Pipeline.mu, calls pause,
+// and stops if pause returns false.
 func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		pl.mu.RLock()
@@ -43,7 +43,8 @@ func (pl *Pipeline) EachConnection(filter *conntrack.Filter, visit func(*conntra
 	}
 }
 
-// connections returns the connection table, for its settings. The caller holds mu.
+// connections returns the connection table, whose settings the caller reads or
+// changes. The caller holds Pipeline.mu.
 func (pl *Pipeline) connections() (*conntrack.Memory, error) {
 	if pl.workers == nil {
 		return nil, workers.ErrGone
@@ -52,12 +53,13 @@ func (pl *Pipeline) connections() (*conntrack.Memory, error) {
 }
 
 // FlushConnections ends the connections that filter selects, and returns their number
-// once they have ended. workers.ErrGone means that the engine died: none were ended
-// if it died before, some may have been if it died meanwhile.
+// once they have ended. The error workers.ErrGone means that the engine died: before
+// the flush, so that no connection was ended, or during the flush, so that some may
+// have been.
 func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	pl.EachConnection(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	pl.change.Lock() // keeps the workers from being replaced meanwhile
+	pl.change.Lock() // this lock keeps the workers from being replaced during the flush
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w := pl.workers
@@ -76,7 +78,8 @@ func (pl *Pipeline) FlushConnections(filter *conntrack.Filter) (n int, err error
 	return len(refs), nil
 }
 
-// collectRecircs forgets the recirc_ids that no megaflow uses. The caller holds mu.
+// collectRecircs frees the recirc_ids that no megaflow uses. The caller holds
+// Pipeline.mu.
 func (pl *Pipeline) collectRecircs(list []*megaflow) {
 	needed := map[uint32]bool{}
 	for _, m := range list {
@@ -139,7 +142,7 @@ func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
 	if err != nil {
 		return err
 	}
-	// Everything that can be refused is checked before the first change.
+	// All checks of the new settings come before the first setting is changed.
 	if c.MaxConnections != nil && int(*c.MaxConnections) > m.Capacity() {
 		return usererr.Errorf("maxconns %d: expected at most %d, the size of the table", *c.MaxConnections, m.Capacity())
 	}
@@ -164,8 +167,8 @@ func (pl *Pipeline) ChangeConntrack(c *api.ChangeConntrack) error {
 	return nil
 }
 
-// setTimeouts changes the timeouts of one zone, or of all zones that have none of
-// their own.
+// setTimeouts changes the timeouts of one zone, or the default timeouts, which apply
+// to every zone without timeouts of its own.
 func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	if len(c.Timeouts) == 0 {
 		if c.TimeoutZone != nil && c.ClearTimeouts {
@@ -203,8 +206,9 @@ func setTimeouts(m *conntrack.Memory, c *api.ChangeConntrack) error {
 	return nil
 }
 
-// policyFor finds a policy for a zone with timeouts t: one that already has them, the
-// zone's own if no other zone uses it, or a free one.
+// policyFor finds a timeout policy for a zone with timeouts t: a policy in use with
+// the same timeouts, the zone's own policy if no other zone uses it, or a free
+// policy.
 func policyFor(m *conntrack.Memory, zone uint16, t *conntrack.Timeouts) (uint8, bool) {
 	var users [conntrack.MaxPolicies]int
 	for n := range conntrack.Zones {

@@ -12,8 +12,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// Every frame counts once: the first frame of a flow, later ones, frames of a second
-// miss of the same flow, and frames before and after changes of the tables.
+// Every frame counts once: the first frame of a flow, its later frames, frames of two
+// misses of the same flow, and frames before and after changes of the tables.
 func TestCountsAreExact(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop")
@@ -51,8 +51,8 @@ func TestCountsAreExact(t *testing.T) {
 	f.want("udp,tp_dst=1", "170/17000")
 }
 
-// A change removes the affected megaflows before it returns. The other megaflows and
-// their hits stay.
+// A change of flows removes the megaflows that depend on them before it returns. All
+// other megaflows stay and keep their hits.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -70,11 +70,11 @@ func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	}
 	w.On(func() {
 		if slot, ok := w.Lookup(&one); ok {
-			t.Errorf("megaflow %d goes by the old rule", slot)
+			t.Errorf("megaflow %d still has the actions of the old rule", slot)
 		}
 		slot, ok := w.Lookup(&two)
 		if !ok || slot != kept || w.Cache.Flow(slot).Packets != 1 {
-			t.Errorf("the unaffected megaflow: slot %d %v, was %d", slot, ok, kept)
+			t.Errorf("the unaffected megaflow is in slot %d (present: %v), want slot %d", slot, ok, kept)
 		}
 	})
 	w.Frame(one, 100)
@@ -99,10 +99,10 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 		}
 		close(done)
 	}()
-	waitfor.True(t, "the megaflow is on its way out", func() bool { return f.p.megaflows.len() == 0 })
+	waitfor.True(t, "the megaflow is being removed", func() bool { return f.p.megaflows.len() == 0 })
 	select {
 	case <-done:
-		t.Error("the change returned although the worker still goes by the old rules")
+		t.Error("the change returned although the worker still uses the old rules")
 	default:
 	}
 	w.Stalled.Store(false)
@@ -114,7 +114,8 @@ func TestChangeWaitsForWorkers(t *testing.T) {
 	})
 }
 
-// Beyond the limit of masks, frames are executed singly and still count.
+// When the limit of masks is reached, control executes each frame by itself, and the
+// flow's statistics still count the frame.
 func TestMaskLimit(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -156,8 +157,8 @@ func TestMaskLimit(t *testing.T) {
 	}
 }
 
-// The action normal learns addresses, floods frames to unknown ones, and forgets a
-// port's addresses with the port.
+// The action normal learns addresses, floods frames to unknown addresses, and forgets
+// the addresses of a deleted port.
 func TestNormalLearns(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -182,8 +183,8 @@ func TestNormalLearns(t *testing.T) {
 	}
 }
 
-// A long list is described in parts, and the lock is free between them: a change does
-// not wait for the whole list.
+// A dump of a long list of flows releases the lock between chunks: a change of flows
+// does not wait for the end of the dump.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
 	f.change.Lock()
@@ -192,7 +193,7 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 	seen := 0
 	f.p.inTurns(2*describeChunk, func(i int) {
 		if i != seen {
-			t.Fatalf("%d comes after %d others", i, seen)
+			t.Fatalf("flow %d comes after %d flows", i, seen)
 		}
 		seen++
 		switch i {
@@ -210,11 +211,11 @@ func TestDescribingLetsOthersIn(t *testing.T) {
 			select {
 			case <-got:
 			default:
-				t.Error("nobody got the lock before the second part")
+				t.Error("the lock was not free before the second chunk")
 			}
 		}
 	})
 	if seen != 2*describeChunk {
-		t.Errorf("%d described", seen)
+		t.Errorf("%d flows described", seen)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"weft/api"
 )
 
-// An error that the tables find in a line of a file names the line and the cause,
-// like a syntax error. No line of the file takes effect.
+// If a line of a flow file parses but the tables refuse its flow, the error names the
+// line and the cause. No line of the file takes effect.
 func TestErrorsNameTheirLine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -74,8 +74,9 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// A match field that is left out because its prerequisites are missing is reported:
-// the flow selects more than its text suggests.
+// If a flow's match omits the prerequisites of a field, the field is ignored and the
+// answer reports this, because the flow then selects more frames than its text
+// suggests.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

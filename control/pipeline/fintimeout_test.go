@@ -47,7 +47,7 @@ func TestFinTimeout(t *testing.T) {
 	}
 	rule := f.p.tables.Select(&openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})[0]
 	if got := f.p.counters.Rules[f.p.places[rule.Slot]].IdleTimeout; got != 300 {
-		t.Errorf("noted idle_timeout=%d", got)
+		t.Errorf("the counter region has idle_timeout=%d", got)
 	}
 	f.die()
 	f.begin()

@@ -30,7 +30,7 @@ func TestFlushWithoutEngine(t *testing.T) {
 		refused("no engine", n, err)
 	})
 	if n, err := flush(); n != connections || err != nil {
-		t.Errorf("with one again: %d connections, %v", n, err)
+		t.Errorf("with a new engine: %d connections, %v", n, err)
 	}
 
 	f.worker().Stalled.Store(true)

@@ -15,7 +15,7 @@ import (
 	"weft/openflow"
 )
 
-// Groups and meters: the tables besides the flow tables.
+// Groups and meters: their changes, their saved form and their statistics.
 
 var groupCommands = map[string]openflow.GroupCommand{
 	"add": openflow.GroupAdd, "modify": openflow.GroupModify, "put": openflow.GroupPut, "delete": openflow.GroupDelete,
@@ -25,8 +25,8 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups applies a whole change, or nothing on an error. When it returns, no
-// frame uses the old groups any more.
+// ChangeGroups applies a whole change of groups, or nothing on an error. When it
+// returns, no frame uses the old groups any more.
 func (pl *Pipeline) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
@@ -115,8 +115,9 @@ func (pl *Pipeline) tableTexts() (groups, meters map[uint32]string) {
 	return groups, meters
 }
 
-// loadTables makes the saved groups and meters, before the flows that refer to them.
-// It runs at the start, when nothing else does.
+// loadTables restores the saved groups and meters. It runs at startup, before
+// loadFlows restores the flows that refer to them and before any other goroutine uses
+// the pipeline.
 func (pl *Pipeline) loadTables(groups, meters []string) {
 	for _, text := range meters {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterAdd)
@@ -141,7 +142,7 @@ func (pl *Pipeline) loadTables(groups, meters []string) {
 	}
 }
 
-// sendMeters sends all meters to workers that have none.
+// sendMeters sends all meters to new workers, which have none yet.
 func (pl *Pipeline) sendMeters(w *workers.Workers) {
 	for _, m := range pl.tables.Meters(openflow.MeterAll) {
 		sendMeter(w, m)
@@ -203,7 +204,7 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 				band.Packets += atomic.LoadUint64(&c.DroppedPackets)
 				band.Bytes += atomic.LoadUint64(&c.DroppedBytes)
 			}
-			if i == 0 { // frames that a band drops do not reach the next band
+			if i == 0 { // A meter's total is the first band's total: frames that a band drops do not reach the next band.
 				shown.Packets, shown.Bytes = packets, bytes
 			}
 			shown.Bands = append(shown.Bands, band)
@@ -213,4 +214,4 @@ func (pl *Pipeline) ListMeters(text string) ([]api.Meter, error) {
 	return list, nil
 }
 
-// Liveness of ports, for buckets that watch them.
+// Liveness of ports, for the buckets of groups that watch ports.

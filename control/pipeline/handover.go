@@ -8,16 +8,17 @@ import (
 	"weft/control/workers"
 )
 
-// The steps of a start, and of the replacement of an engine. The caller holds the
-// lock of changes during all steps.
+// The steps of control's start and of the replacement of an engine. The caller holds
+// the lock of changes during all steps.
 
 // Load fills the tables from the state file, and the statistics from the counter
-// region if an engine kept it. It runs at the start, when nothing else does.
+// region if an engine kept the region. It runs at startup, before any other goroutine
+// uses the pipeline.
 func (pl *Pipeline) Load(saved *store.State, region *counters.Region, kept bool) {
 	pl.counters = region
 	pl.loadTables(saved.Groups, saved.Meters)
 	pl.loadFlows(saved.Flows, kept)
-	pl.loadTableConfigs(saved.Tables) // last, because a saved table may exceed its limit
+	pl.loadTableConfigs(saved.Tables) // table limits come last: a saved table may have more flows than its limit
 }
 
 // Inherit takes over the workers of an engine that an earlier control process has
@@ -34,8 +35,8 @@ func (pl *Pipeline) Resume() {
 	pl.recoverMegaflows()
 }
 
-// Abandon credits the counts of the inherited workers and forgets the workers: their
-// engine has ended.
+// Abandon adds the counts of the inherited workers to the statistics and then forgets
+// the workers, because their engine has ended.
 func (pl *Pipeline) Abandon() {
 	pl.workers.MarkGone()
 	pl.recoverMegaflows()
@@ -45,16 +46,16 @@ func (pl *Pipeline) Abandon() {
 	pl.workers = nil
 }
 
-// ForgetSlots clears the region's rows of megaflows and tunnels: the next workers
-// start without any.
+// ForgetSlots clears the rows of megaflows and tunnels in the counter region: the
+// next workers start with empty caches.
 func (pl *Pipeline) ForgetSlots() {
 	pl.counters.Forget()
 	pl.templates.Reset()
 }
 
-// Replace credits the counts of the present workers, whose engine has died, and makes
-// w the present ones. Megaflows keep their slots, which are free in w. It returns the
-// previous workers.
+// Replace makes w the present workers after an engine has died. It adds the counts of
+// the previous workers to the statistics and returns the previous workers. Megaflows
+// keep their slot numbers, which are free in w.
 func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -65,8 +66,8 @@ func (pl *Pipeline) Replace(w *workers.Workers) (old *workers.Workers) {
 	return old
 }
 
-// Fill makes the empty workers w the present ones, and sends them meters and
-// megaflows.
+// Fill makes w, whose caches are empty, the present workers, and sends all meters and
+// megaflows to w.
 func (pl *Pipeline) Fill(w *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -100,9 +101,9 @@ func (pl *Pipeline) EndUpcalls() {
 	}
 }
 
-// Hold returns the present workers, or nil before the first engine. Until release,
-// which the caller calls once, the workers are not replaced and their memory stays
-// mapped.
+// Hold returns the present workers, or nil before the first engine. Until the caller
+// calls release, which it must do once, the workers are not replaced and their memory
+// stays mapped.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

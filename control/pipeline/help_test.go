@@ -28,8 +28,8 @@ import (
 	"weft/openflow"
 )
 
-// rig is a pipeline with a store and one worker, which the test plays. Its ports have
-// no devices.
+// rig is a pipeline with a store and one worker, whose part the test plays. The ports
+// of the rig have no devices.
 type rig struct {
 	t         testing.TB
 	dir       string
@@ -54,7 +54,7 @@ var testSizes = datapath.Sizes{
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
-// noMonitors and noPorts ignore every call.
+// noMonitors and noPorts implement Monitors and Ports; they ignore every call.
 type noMonitors struct{}
 
 func (noMonitors) Count() int                                                  { return 0 }
@@ -73,8 +73,8 @@ func newRig(t testing.TB) *rig {
 	return f
 }
 
-// begin starts a pipeline. It takes over the workers of a pipeline that died, or
-// starts new ones.
+// begin starts a pipeline. It takes over the workers of an earlier pipeline that
+// died, or starts new workers.
 func (f *rig) begin() {
 	f.t.Helper()
 	check := func(err error) {
@@ -118,8 +118,8 @@ func (f *rig) begin() {
 	f.stopped.Go(func() { f.p.Run(ctx) })
 }
 
-// startEngine makes an engine with one worker and passes it to the pipeline. The
-// caller holds change.
+// startEngine makes an engine with one worker and passes the worker to the pipeline.
+// The caller holds the lock of changes.
 func (f *rig) startEngine() {
 	memory, err := engine.NewMemory(engine.Start{Cores: []int{0}, Sizes: testSizes}, nil)
 	if err != nil {
@@ -136,7 +136,8 @@ func (f *rig) startEngine() {
 	f.p.Fill(w)
 }
 
-// kill ends the engine. Another engine replaces it when no change is in progress.
+// kill ends the engine. Another engine replaces it as soon as the lock of changes is
+// free.
 func (f *rig) kill() {
 	close(f.gone)
 	f.replacing.Go(func() {
@@ -152,7 +153,8 @@ func (f *rig) kill() {
 	})
 }
 
-// die ends the pipeline like SIGKILL. The worker continues.
+// die ends the pipeline abruptly, as SIGKILL ends the control process. The worker
+// continues.
 func (f *rig) die() {
 	f.replacing.Wait()
 	f.stop()
@@ -177,7 +179,8 @@ func (f *rig) end() {
 	f.memory = nil
 }
 
-// storeOf passes each call to the rig's present store, which a test may replace.
+// storeOf is a Store that passes each call to rig.store, so that a test may replace
+// the store of a running pipeline.
 type storeOf struct{ f *rig }
 
 func (s storeOf) ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error {
@@ -192,7 +195,7 @@ func (s storeOf) SaveTableConfigs(texts map[uint32]string) error {
 	return s.f.store.SaveTableConfigs(texts)
 }
 
-// vxlanPorts adds the ports p1 to pn, tunnels with VNI 1.
+// vxlanPorts adds n tunnel ports with VNI 1, named p1, p2 and so on.
 func (f *rig) vxlanPorts(n int) {
 	f.change.Lock()
 	defer f.change.Unlock()
@@ -233,10 +236,10 @@ func (f *rig) settle() {
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// withoutEngine runs do while the pipeline's workers are marked as gone. Their memory
-// stays.
+// withoutEngine runs do while the pipeline's workers are marked as gone. The memory
+// of the workers stays mapped.
 func (f *rig) withoutEngine(do func()) {
-	f.change.Lock() // waits for an engine that is taking over
+	f.change.Lock() // waits until a starting engine has taken over
 	f.p.mu.Lock()
 	present := f.p.workers
 	gone := workers.New(present.Memory(), nil)
@@ -250,7 +253,7 @@ func (f *rig) withoutEngine(do func()) {
 	f.p.workers = present
 }
 
-// changing waits until the lock of changes has been held for 20 ms.
+// changing waits until some goroutine has held the lock of changes for 20 ms.
 func (f *rig) changing() {
 	f.t.Helper()
 	held := 0 // in ms

@@ -12,7 +12,7 @@ import (
 	"weft/openflow"
 )
 
-// hotCount has a megaflow's counts at one moment.
+// hotCount is a megaflow's frame and byte counts at one moment.
 type hotCount struct{ packets, bytes uint64 }
 
 func (pl *Pipeline) Sample() map[*megaflow]hotCount {
@@ -54,8 +54,8 @@ func (pl *Pipeline) Hottest(before, after map[*megaflow]hotCount, n int, seconds
 	return hot
 }
 
-// HitMegaflow returns the match of the megaflow that a live trace has hit, or "" if
-// the megaflow is gone.
+// HitMegaflow returns the match of the megaflow that the captured frame f has hit, or
+// "" if the megaflow has been removed since.
 func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -70,7 +70,7 @@ func (pl *Pipeline) HitMegaflow(f *datapath.Capture) string {
 	}
 	for i := range m.key {
 		if f.Key[i]&m.mask()[i] != m.key[i] {
-			return "" // the slot now belongs to another megaflow
+			return "" // the captured frame does not match: the slot belongs to a newer megaflow
 		}
 	}
 	match := openflow.MatchOf(&m.key, m.mask())

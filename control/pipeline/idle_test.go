@@ -9,7 +9,7 @@ import (
 	"weft/flowtable"
 )
 
-// A megaflow without hits expires after the idle time. A megaflow with hits stays and
+// A megaflow without hits expires after its idle time. A megaflow with hits stays and
 // keeps its counts.
 func TestIdleMegaflowsExpire(t *testing.T) {
 	f := newRig(t)
@@ -21,10 +21,10 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 		w.Frame(k, 100)
 		f.settle()
 	}
-	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // so that each address needs its own megaflow
+	f.add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop") // this flow makes every megaflow match dl_dst, so each address needs its own megaflow
 	frame(1, 0x020000000001)
 	frame(1, 0x020000000002)
-	// age makes the last hit of every megaflow older.
+	// age moves the time of the last hit of every megaflow into the past.
 	age := func(by time.Duration) {
 		f.p.mu.Lock()
 		defer f.p.mu.Unlock()
@@ -70,8 +70,9 @@ func TestIdleTimeFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// The idle time of a port's megaflows shrinks when the port runs out of its share of
-// slots, masks or actions. Other ports keep their idle time.
+// The idle time of a port's megaflows shrinks when the port has used most of its
+// share of slots, masks or actions. The megaflows of other ports keep their idle
+// time.
 func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	few := testSizes.Cache
 	for _, c := range []struct {
@@ -109,7 +110,7 @@ func TestIdleTimeIsOfWhatRunsOut(t *testing.T) {
 	}
 }
 
-// The sweep uses each port's own idle time.
+// The sweep applies each port's own idle time to the port's megaflows.
 func TestIdleMegaflowsOfAFullPortGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=9,actions=drop", "priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop")

@@ -14,20 +14,22 @@ import (
 	"weft/openflow"
 )
 
-// Flows that learn actions add. The first frame waits until the flow that it teaches
-// is in the tables, so that an answer to the frame finds the flow. Later frames
-// refresh the flow through the megaflow's statistics. Learned flows are not saved.
+// Flows that learn actions add. The first frame is held until the flow that it
+// teaches is in the tables, so that a reply to the frame finds the flow. Later frames
+// refresh the learned flow through the statistics of their megaflow. Learned flows
+// are not saved.
 
 const (
-	// learnQueue bounds the lessons that wait. Beyond it a frame is forwarded at
-	// once, and the flow is learned later from its megaflow's statistics.
+	// learnQueue is the limit of queued lessons. At the limit a frame is forwarded at
+	// once, and the flow that it teaches is learned later from the statistics of the
+	// frame's megaflow.
 	learnQueue = 1024
-	// learnBatch is the number of lessons for which the megaflows are revalidated
-	// once.
+	// learnBatch is the limit of lessons in one batch. The megaflows are revalidated
+	// once for each batch.
 	learnBatch = 256
 )
 
-// lesson has flows to learn, and the frame that waits for them.
+// lesson has the flows that a frame teaches, and the held frame itself.
 type lesson struct {
 	flows   []openflow.FlowMod
 	workers *workers.Workers // nil: no frame waits
@@ -35,8 +37,8 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// learnFirst queues a frame that teaches new flows. It returns false if the frame
-// teaches nothing new or the queue is full.
+// learnFirst queues a held frame whose learn actions add new flows. It returns false
+// if the frame adds no flow or the queue is full.
 func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *openflow.Translation) bool {
 	if !pl.teaches(t) {
 		return false
@@ -50,8 +52,8 @@ func (pl *Pipeline) learnFirst(w *workers.Workers, held underlay.HeldFrame, up *
 	}
 }
 
-// teaches reports whether the frame teaches flows that are not in the tables. The
-// caller holds Pipeline.mu.
+// teaches reports whether learn actions for the frame would add flows that are not in
+// the tables. The caller holds Pipeline.mu.
 func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	for i := range t.Learned {
 		if !pl.tables.Learnt(&t.Learned[i]) {
@@ -61,8 +63,9 @@ func (pl *Pipeline) teaches(t *openflow.Translation) bool {
 	return false
 }
 
-// learnOn refreshes the flows that frames up to usedNS have taught. The caller holds
-// Pipeline.mu for writing.
+// learnOn refreshes the flows in learned, whose last frame was seen at usedNS, and
+// queues those that are missing from the tables. The caller holds Pipeline.mu for
+// writing.
 func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -73,12 +76,12 @@ func (pl *Pipeline) learnOn(learned []openflow.FlowMod, usedNS uint64) {
 	}
 	select {
 	case pl.lessons <- lesson{flows: learned}:
-	default: // queue full: the megaflow's next frames teach the flow again
+	default: // The queue is full: a later frame of the megaflow teaches the flow again.
 	}
 }
 
-// finish shortens the timeouts of flows that saw the end of a connection. The caller
-// holds Pipeline.mu for writing.
+// finish shortens the timeouts of flows with fin_timeout that saw a FIN or RST. The
+// caller holds Pipeline.mu for writing.
 func (pl *Pipeline) finish(list []openflow.Finished) {
 	for i := range list {
 		f := &list[i]
@@ -90,8 +93,8 @@ func (pl *Pipeline) finish(list []openflow.Finished) {
 	}
 }
 
-// learnFlows adds learned flows until ctx ends. It is idle for as long as each batch
-// took, because each batch makes it translate megaflows again.
+// learnFlows adds learned flows in batches until ctx ends. After each batch it pauses
+// for as long as the batch took, because a batch costs a revalidation of megaflows.
 func (pl *Pipeline) learnFlows(ctx context.Context) {
 	for {
 		var batch []lesson
@@ -122,8 +125,8 @@ func (pl *Pipeline) learnFlows(ctx context.Context) {
 	}
 }
 
-// learnBatch adds the flows of a batch. When it returns, no frame uses the old rules
-// any more.
+// learnBatch adds the learned flows of a batch of lessons. When it returns, no frame
+// uses the old flows any more.
 func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -134,12 +137,12 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.mu.Lock()
 	pl.pullAll()
 	changes, refused := pl.tables.ApplyLearned(mods, clock.Monotonic())
-	pl.unlearnt.Add(uint64(refused)) // the frames of refused flows are forwarded all the same
+	pl.unlearnt.Add(uint64(refused)) // refused flows are not added, but the frames that taught them are forwarded
 	removed := pl.enter(&changes)
 	pl.mu.Unlock()
 	if len(removed) > 0 {
 		if err := pl.store.ChangeFlows(nil, removed); err != nil {
-			pl.log.Error("flows that learnt ones replaced cannot be removed from the state", "error", err)
+			pl.log.Error("cannot remove flows that learnt flows replaced from the state file", "error", err)
 		}
 	}
 	var tables openflow.TableSet
@@ -150,8 +153,8 @@ func (pl *Pipeline) learnBatch(batch []lesson) {
 	pl.releasePlaces(removed)
 }
 
-// changedTables adds the tables of changed rules to set. Megaflows that looked up no
-// other table are translated to the same result as before.
+// changedTables adds to set the tables in which rules changed. The translation of a
+// megaflow that looked up none of these tables stays valid.
 func changedTables(c *openflow.Changes, set *openflow.TableSet) {
 	for _, list := range [][]*openflow.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {

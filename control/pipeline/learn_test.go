@@ -10,9 +10,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// The first frame of a flow is learnt from before it is forwarded, later frames by
-// the statistics of their megaflow. If a change deletes the learnt flows, they are
-// learnt again.
+// The first frame of a flow teaches before it is forwarded; later frames teach
+// through the statistics of their megaflow. If a change deletes the learnt flows,
+// later frames teach them again.
 func TestLearning(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(3)
@@ -29,8 +29,8 @@ func TestLearning(t *testing.T) {
 	f.want("dl_dst=02:00:00:00:00:01", "5/500")
 	f.want("dl_dst=02:00:00:00:00:02", "0/0")
 	f.want("", "6/600")
-	// The megaflow of the first direction was translated before the flow of the
-	// second was learnt.
+	// Frames from host 1 to host 2 also use the flow that the reply taught, although
+	// their megaflow was translated before the reply.
 	for range 3 {
 		w.Frame(there, 100)
 	}
@@ -45,8 +45,8 @@ func TestLearning(t *testing.T) {
 	waitfor.True(t, "an address is learnt again", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:01"]; return ok })
 }
 
-// A change of tables that a megaflow has not looked up keeps the megaflow. Learnt
-// flows are not saved.
+// A megaflow stays if only tables that it has not looked up change. Learnt flows are
+// not saved.
 func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -56,7 +56,7 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	f.want("dl_dst=02:00:00:00:00:01", "0/0")
 	saved, err := f.disk.Load()
 	if err != nil || len(saved.Flows) != 1 {
-		t.Errorf("%d flows saved, %v; want the learner alone", len(saved.Flows), err)
+		t.Errorf("%d flows saved, %v; want only the flow with the learn action", len(saved.Flows), err)
 	}
 	if _, err := f.p.ChangeFlows(api.ChangeFlows{Op: "add", Text: "table=10,in_port=p2,actions=drop"}); err != nil {
 		t.Fatal(err)
@@ -66,8 +66,8 @@ func TestLearntFlowsAreNotSaved(t *testing.T) {
 	}
 }
 
-// Frames that arrive together add no more flows than the limit of their learn action
-// allows.
+// Frames that arrive together do not add more flows than the limit of their learn
+// action.
 func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -77,7 +77,7 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	for i := range uint32(frames) {
 		f.worker().Frame(udpKey(1, 100+i, 2, 9), 100)
 	}
-	waitfor.True(t, "all wait to be learnt from", func() (all bool) {
+	waitfor.True(t, "all frames wait in the learn queue", func() (all bool) {
 		w := f.worker()
 		w.On(func() { all = len(w.Frames) == frames && w.Upcalls.Done() == w.Upcalls.Publish() })
 		return all
@@ -89,7 +89,8 @@ func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	}
 }
 
-// Frames that added no flow because of the limit add one when a learnt flow has gone.
+// A frame that adds no flow because the limit of its learn action is reached adds the
+// flow later, once a learnt flow has expired.
 func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -101,11 +102,11 @@ func TestLearnLimitIsLookedAtAgain(t *testing.T) {
 		f.settle()
 	}
 	if _, learnt := f.counts()["dl_dst=02:00:00:00:00:03"]; learnt {
-		t.Fatal("more is learnt than the limit allows")
+		t.Fatal("more flows are learnt than the limit allows")
 	}
 	if _, err := f.p.DeleteFlows("table=10", false); err != nil {
 		t.Fatal(err)
 	}
-	w.Frame(second, 100) // its megaflow has not changed, except in the flow that it adds
-	waitfor.True(t, "there is room again, and it is taken", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
+	w.Frame(second, 100) // The frame hits the megaflow that was installed while the limit was reached.
+	waitfor.True(t, "the flow is learnt once the limit allows it", func() bool { _, ok := f.counts()["dl_dst=02:00:00:00:00:03"]; return ok })
 }

@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// tableLimitRows emits the rows of the OpenFlow tables. Only the API fills these
-// tables; a change that exceeds a limit is refused as a whole.
+// tableLimitRows emits the limit rows of the OpenFlow tables. Only the API fills the
+// tables, and refuses as a whole a change that exceeds a limit.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -34,7 +34,8 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: openflow.MaxFrozen, Refused: refused})
 }
 
-// shareRow returns a function that emits a row of one port's use of a resource.
+// shareRow returns a function that emits the limit row of one port's use of a
+// resource.
 func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use) {
 	return func(port uint32, u share.Use) {
 		emit(limits.Row{Name: name, Unit: "entries", Holder: limits.Port(port), Used: uint64(u.Used),
@@ -42,14 +43,15 @@ func shareRow(emit func(limits.Row), name string) func(port uint32, u share.Use)
 	}
 }
 
-// learnedLimitRows emits the rows of state that frames create.
+// learnedLimitRows emits the limit rows of state that frames create, such as learned
+// addresses.
 func (pl *Pipeline) learnedLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(pl.lessons)),
 		Limit: learnQueue, Refused: pl.unlearnt.Load()})
 }
 
-// workerLimitRows emits the rows of the memory shared with the workers: frames held
-// for control, by port, and the connection table.
+// workerLimitRows emits the limit rows of memory shared with the workers: the frames
+// that workers hold for control, by port, and the connection table.
 func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -64,8 +66,9 @@ func (pl *Pipeline) workerLimitRows(emit func(limits.Row)) {
 	trackingRows(m, emit)
 }
 
-// heldLimitRows counts the held frames by port. The workers change the slots
-// meanwhile, so a count may be off by the frames of that moment. The caller holds mu.
+// heldLimitRows emits the limit rows of held frames by port. The workers hold and
+// release frames during the count, so the count is approximate. The caller holds
+// Pipeline.mu.
 func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 	held, slots, all := map[uint32]uint64{}, uint64(0), uint64(0)
 	for _, sh := range pl.workers.Shared() {
@@ -87,7 +90,9 @@ func (pl *Pipeline) heldLimitRows(emit func(limits.Row)) {
 		if held[no] == 0 && n == 0 {
 			continue
 		}
-		// A port may hold at most as many of a worker's slots as are free.
+		// A port may hold at most as many of a worker's slots as are free. The row's
+		// limit is the number of slots at which the port would hold as many as are
+		// free.
 		free := slots - min(all, slots)
 		emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.Port(no),
 			Used: held[no], Limit: held[no] + (free-min(held[no], free)+1)/2, Refused: n})

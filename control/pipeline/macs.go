@@ -16,8 +16,8 @@ import (
 	"weft/openflow"
 )
 
-// MAC addresses that normal has learned: the table with its lock, its display and its
-// flush.
+// The table of MAC addresses that the action normal has learned, with its lock,
+// display and flush.
 
 // ListMACs returns the learned addresses, sorted by VLAN, address and VNI.
 func (pl *Pipeline) ListMACs() []api.MAC {
@@ -49,8 +49,8 @@ func (pl *Pipeline) ListMACs() []api.MAC {
 	return list
 }
 
-// FlushMACs forgets the addresses learned on the port of that name, or all if the
-// name is empty. When it returns, no frame uses them any more.
+// FlushMACs forgets the addresses learned on the named port, or all addresses if name
+// is empty. When it returns, no frame uses the forgotten addresses any more.
 func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -63,7 +63,7 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 		flush = func() int { return pl.macs.flush(no) }
 	}
 	pl.mu.Lock()
-	pl.pullAll() // credits earlier frames now, so that they teach nothing after the flush
+	pl.pullAll() // accounts for earlier frames now, so that they teach no address after the flush
 	pl.mu.Unlock()
 	n := flush()
 	if n > 0 {
@@ -72,12 +72,12 @@ func (pl *Pipeline) FlushMACs(port string) (api.MACsFlushed, error) {
 	return api.MACsFlushed{Flushed: n}, nil
 }
 
-// usesMACs reports whether the translation of a megaflow may change when addresses
-// are learned or forgotten.
+// usesMACs reports whether the translation of megaflow m depends on learned
+// addresses, or m's frames teach addresses.
 func usesMACs(m *megaflow) bool { return m.usedMACs || m.teaches != nil }
 
-// learn stores an address that normal has seen. The caller may hold any lock except
-// macs.mu.
+// learn stores an address that the action normal has seen. The caller may hold any
+// lock except macs.mu.
 func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 	if pl.macs.learn(l, nowNS) {
 		pl.macsChanged()
@@ -88,15 +88,15 @@ func (pl *Pipeline) learn(l openflow.Learn, nowNS uint64) {
 // addresses.
 func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }
 
-// macs guards the table of learned addresses. No other lock is taken while mu is
-// held.
+// macs is the table of learned addresses and its lock. No other lock is taken while
+// macs.mu is held.
 type macs struct {
 	mu    sync.RWMutex
 	table *openflow.MACTable
 }
 
-// maxMACs bounds the learned addresses. At the limit the port with the most addresses
-// loses one of its own, see openflow/macquota.go.
+// maxMACs is the limit of learned addresses. At the limit the port with the most
+// addresses loses one of them, see openflow/macquota.go.
 const maxMACs = 65536
 
 func newMACs() *macs {
@@ -157,7 +157,7 @@ func (m *macs) flush(port uint32) int {
 	return m.table.Flush(port)
 }
 
-// forget flushes the addresses of a port that is gone.
+// forget removes the addresses learned on a port that was deleted.
 func (m *macs) forget(port uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,9 +170,9 @@ func (m *macs) declare(ports []openflow.PortInfo) {
 	m.table.Declare(openflow.Declares(ports))
 }
 
-// limitRows emits the ports' use of the table, and the moves refused to ports: of
-// addresses that belong to another port by declaration, by VNI, or because they are
-// in use there.
+// limitRows emits one row for each port's number of addresses, and a total. A refused
+// address is counted if the port learns too fast, or if the address belongs to
+// another port: by declaration, by VNI, or because it is in use there.
 func (m *macs) limitRows(emit func(limits.Row)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -13,8 +13,8 @@ import (
 	"weft/openflow"
 )
 
-// The list has the addresses that normal has learnt. After a flush, no megaflow uses
-// them.
+// ListMACs returns the addresses that normal has learnt. After a flush, no megaflow
+// uses them.
 func TestMACs(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -46,10 +46,10 @@ func TestMACs(t *testing.T) {
 	}
 	var input *usererr.Error
 	if _, err := f.p.FlushMACs("p9"); !errors.As(err, &input) {
-		t.Errorf("a port that is not there: %v", err)
+		t.Errorf("flush of a port that does not exist: %v", err)
 	}
 	if n, err := f.p.FlushMACs("p2"); err != nil || n.Flushed != 1 || known() {
-		t.Errorf("%d flushed, %v; a megaflow goes by it: %v", n.Flushed, err, known())
+		t.Errorf("%d addresses flushed, %v; a megaflow still uses one: %v", n.Flushed, err, known())
 	}
 	if got, want := text(), "p1/1 vlan 0 vni 1 02:00:00:00:00:01; "; got != want {
 		t.Errorf("left %q, want %q", got, want)
@@ -59,8 +59,8 @@ func TestMACs(t *testing.T) {
 	}
 }
 
-// Goroutines of several workers learn while ports are bound and unbound and others
-// read the table.
+// Several workers' goroutines may learn addresses while ports are bound and unbound
+// and other goroutines read the table.
 func TestLearningFromSeveralWorkers(t *testing.T) {
 	m := newMACs()
 	bound := openflow.PortInfo{No: 9, Binding: &openflow.Binding{Hosts: []openflow.BoundHost{{MAC: 7}}}}

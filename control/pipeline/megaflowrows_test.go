@@ -9,7 +9,8 @@ import (
 	"weft/flowtable"
 )
 
-// A port's row has the limit that admission enforces. Each refusal is counted.
+// A port's limit row shows the limit at which its megaflows are refused. Each refusal
+// is counted.
 func TestMegaflowRowsTellTheLimit(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	refusals := 0

@@ -15,8 +15,8 @@ import (
 	"weft/openflow"
 )
 
-// megaflow is one entry of the workers' caches, with the same slot in each. Key, mask
-// and actions never change; Pipeline.mu guards the rest.
+// megaflow is one entry of the workers' caches. It has the same slot in every worker.
+// Key, mask and actions never change; Pipeline.mu guards the other fields.
 type megaflow struct {
 	slot    uint32
 	owner   uint32 // port whose quota it uses
@@ -25,9 +25,9 @@ type megaflow struct {
 	actions []flowtable.Action
 	madeNS  uint64
 	next    *megaflow // next megaflow with the same hash in megaflows.index
-	// generation is Flow.Generation of its slot, in every worker, while the megaflow
-	// is installed. Removal increases Flow.Generation by one. Statistics under
-	// another generation belong to another megaflow.
+	// generation equals Flow.Generation of the megaflow's slot in every worker while
+	// the megaflow is installed. A removal increases Flow.Generation by one. Counts
+	// under another generation belong to another megaflow in the slot.
 	generation uint32
 
 	rules     []*openflow.Rule // rules for which its frames count
@@ -37,11 +37,11 @@ type megaflow struct {
 	tables    openflow.TableSet // tables looked up
 	usedMACs  bool
 	usedPorts bool
-	usedNS    uint64 // time of the last credited hit, or madeNS before the first
+	usedNS    uint64 // time of the last counted hit; madeNS if there was none
 }
 
-// teaching has the changes that a megaflow's frames cause through normal, learn and
-// fin_timeout.
+// teaching lists the changes that a megaflow's frames cause through the actions
+// normal, learn and fin_timeout.
 type teaching struct {
 	learn    openflow.Learn
 	learned  []openflow.FlowMod
@@ -50,22 +50,21 @@ type teaching struct {
 
 func (m *megaflow) mask() *flowtable.Key { return &m.use.mask }
 
-// megaflows is the content of the workers' caches. It allocates the slots, which are
-// the same in all workers.
+// megaflows is control's copy of the workers' caches. It allocates the slots; a
+// megaflow has the same slot in all workers.
 type megaflows struct {
 	limits flowtable.Sizes
 
 	mu    sync.Mutex
-	slots []*megaflow          // index: slot; nil: free or being removed
+	slots []*megaflow          // index: slot; nil: the slot is free or its megaflow is being removed
 	free  []uint32             // free slots below len(slots)
 	index map[uint64]*megaflow // key: hash; megaflow.next links megaflows of the same hash
 	seed  maphash.Seed
-	// masks has the masks in use. A worker gets no megaflow for whose mask it has no
-	// room.
+	// masks has the masks of all megaflows. A megaflow is refused if the workers have
+	// no room for its mask.
 	masks    map[flowtable.Key]*maskUse
 	nextMask uint32
-	// Quotas of slots, of masks except the narrow ones, and of actions, by the port
-	// that uses them.
+	// Quotas by port of slots, of masks and of actions. Narrow masks do not count.
 	flowShares, maskShares, actionShares *share.Ports
 }
 
@@ -86,7 +85,7 @@ type admission uint8
 const (
 	admitted admission = iota // has a new slot and must be installed
 	present                   // an equal megaflow exists
-	refused                   // the limit of slots, masks or actions is reached
+	refused                   // a limit is reached: slots, masks or actions
 )
 
 // flowID identifies a megaflow by its match.
@@ -99,8 +98,8 @@ func (f *megaflows) hash(m *megaflow, use *maskUse) uint64 {
 	return maphash.Comparable(f.seed, flowID{m.key, use.id})
 }
 
-// find returns the megaflow with this hash that has the same match as m under use's
-// mask, or nil.
+// find returns the megaflow in the index with m's hash, m's match and the mask of
+// use, or nil.
 func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	there := f.index[hash]
 	for there != nil && (there.use != use || there.key != m.key) {
@@ -109,9 +108,9 @@ func (f *megaflows) find(hash uint64, m *megaflow, use *maskUse) *megaflow {
 	return there
 }
 
-// admit gives m a slot, unless an equal megaflow exists or a limit is reached. m is
-// the translation of key, and mask has the bits that the translation looked at. The
-// caller holds f.mu.
+// admit allocates a slot for m, unless an equal megaflow exists or a limit is
+// reached. m is the translation of key, and mask has the bits of key that the
+// translation read. The caller holds f.mu.
 func (f *megaflows) admit(m *megaflow, key, mask *flowtable.Key) admission {
 	mask, use := f.fit(m.owner, mask)
 	for i := range key {
@@ -151,7 +150,8 @@ func (f *megaflows) allocate(m *megaflow) bool {
 	return true
 }
 
-// enter indexes m, which has its slot, under a mask. use is nil if the mask is new.
+// enter adds m, whose slot is allocated, to the index and to the users of mask. use
+// is nil if mask is new.
 func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	if use == nil {
 		f.nextMask++
@@ -169,21 +169,22 @@ func (f *megaflows) enter(m *megaflow, mask *flowtable.Key, use *maskUse) {
 	f.flowShares.Add(m.owner, 1)
 }
 
-// adopt indexes a megaflow that an earlier control process installed.
+// adopt adds to the index a megaflow that an earlier control process installed.
 func (f *megaflows) adopt(m *megaflow, mask *flowtable.Key) {
 	f.reserve(m.slot + 1)
 	f.enter(m, mask, f.masks[*mask])
 }
 
-// reserve marks all slots below n as taken. Each is later adopted or released.
+// reserve marks all slots below n as taken. The caller later adopts or releases each
+// of them.
 func (f *megaflows) reserve(n uint32) {
 	for uint32(len(f.slots)) < n {
 		f.slots = append(f.slots, nil)
 	}
 }
 
-// forget removes m from the index, so that no miss finds it. Its slot stays taken
-// until release. It returns false if m was removed before.
+// forget removes m from the index, so that no miss finds it. The slot stays taken
+// until release. forget returns false if m had been removed before.
 func (f *megaflows) forget(m *megaflow) bool {
 	if f.slots[m.slot] != m {
 		return false
@@ -217,7 +218,7 @@ func (f *megaflows) unindex(m *megaflow) {
 	m.next = nil
 }
 
-// release frees a slot, which no worker has installed any more.
+// release frees a slot. No worker may still have a megaflow in the slot.
 func (f *megaflows) release(slot uint32) { f.free = append(f.free, slot) }
 
 // list returns all megaflows in the order of their slots.
@@ -239,13 +240,13 @@ func (f *megaflows) len() int {
 	return f.flowShares.Count()
 }
 
-// setMegaflow fills m, which is not admitted yet, from the translation of key.
+// setMegaflow fills m, which has no slot yet, from the translation of key.
 func (pl *Pipeline) setMegaflow(m *megaflow, key *flowtable.Key, t *openflow.Translation, nowNS uint64) {
 	m.actions, m.madeNS, m.usedNS, m.owner = t.Actions, nowNS, nowNS, ownerOf(key)
 	pl.setRules(m, t)
 }
 
-// setRules makes m count for the rules of t from now on.
+// setRules makes the frames of m count for the rules of translation t from now on.
 func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	m.rules, m.groups = t.Rules, t.Groups
 	m.setEffects(t)
@@ -255,8 +256,8 @@ func (pl *Pipeline) setRules(m *megaflow, t *openflow.Translation) {
 	}
 }
 
-// setEffects copies the parts of a translation that depend on the tables and affect
-// no counter.
+// setEffects copies from translation t everything that m needs besides the rules and
+// groups for which its frames count.
 func (m *megaflow) setEffects(t *openflow.Translation) {
 	m.usedMACs, m.usedPorts, m.tables, m.teaches = t.UsedMACs, t.UsedPorts, t.Tables, nil
 	if t.Learn.Valid || len(t.Learned) > 0 || len(t.Finished) > 0 {
@@ -264,10 +265,10 @@ func (m *megaflow) setEffects(t *openflow.Translation) {
 	}
 }
 
-// install puts m into every worker's cache; the workers get it when their rings are
-// published. The caller holds Pipeline.mu, for reading or writing, since the
-// translation, so a change of the tables comes before the translation or after the
-// installation.
+// install queues m for every worker's cache; the workers read it once their command
+// rings are published. The caller holds Pipeline.mu, for reading or writing, from the
+// translation of key to the end of install. A change of the tables therefore comes
+// before the translation or after the installation.
 func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	f := pl.megaflows
 	f.mu.Lock()
@@ -279,8 +280,8 @@ func (pl *Pipeline) install(m *megaflow, key, mask *flowtable.Key) admission {
 	return verdict
 }
 
-// installSlot sends m, which has its slot. The caller holds megaflows.mu, or
-// Pipeline.mu for writing.
+// installSlot queues m, whose slot is allocated, in every worker's command ring. The
+// caller holds megaflows.mu, or Pipeline.mu for writing.
 func (pl *Pipeline) installSlot(m *megaflow) {
 	m.generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.slot].Generation) + 1
 	pl.counters.Begin(m.slot, m.generation, m.places)
@@ -288,9 +289,9 @@ func (pl *Pipeline) installSlot(m *megaflow) {
 	pl.workers.QueueAll(datapath.AppendInstall(room[:0], m.slot, &m.key, m.mask(), m.actions))
 }
 
-// evict removes megaflows from all workers. When it returns, none can be hit any
-// more, and their last frames are credited. The caller holds the lock of changes and
-// not Pipeline.mu.
+// evict removes megaflows from all workers. When it returns, no frame can hit them
+// any more, and their last frames are counted. The caller holds the lock of changes
+// but not Pipeline.mu.
 func (pl *Pipeline) evict(list []*megaflow) {
 	if len(list) == 0 {
 		return
@@ -302,7 +303,7 @@ func (pl *Pipeline) evict(list []*megaflow) {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.slot, nil))
 	}
 	f.mu.Unlock()
-	_ = pl.workers.WaitApplied() // a dead engine forwards nothing, and its counts stay readable
+	_ = pl.workers.WaitApplied() // error ignored: a dead engine forwards no frames, and its counts stay readable
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	f.mu.Lock()
@@ -314,8 +315,8 @@ func (pl *Pipeline) evict(list []*megaflow) {
 	}
 }
 
-// pull credits m's rules with its counts since the last pull. The caller holds
-// Pipeline.mu for writing.
+// pull adds m's counts since the last pull to the statistics of m's rules. The caller
+// holds Pipeline.mu for writing.
 func (pl *Pipeline) pull(m *megaflow) {
 	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)
 	credited := &pl.counters.Slots[m.slot]
@@ -341,7 +342,7 @@ func (pl *Pipeline) pull(m *megaflow) {
 	}
 }
 
-// pullAll credits all rules. The caller holds Pipeline.mu for writing.
+// pullAll calls pull for all megaflows. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pullAll() {
 	for _, m := range pl.megaflows.list() {
 		pl.pull(m)

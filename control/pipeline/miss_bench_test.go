@@ -15,9 +15,9 @@ import (
 // missesTogether is the number of misses that the benchmark answers in one batch.
 const missesTogether = 16
 
-// BenchmarkMiss measures control's cost of an unknown flow's frame: translation and
-// installation, or translation and execution if the caches are full. Each connection
-// has its own exact rule.
+// BenchmarkMiss measures control's cost of a frame that no megaflow matches:
+// translation and installation, or translation and execution if the caches are full.
+// Each connection has its own exact rule.
 func BenchmarkMiss(b *testing.B) {
 	sizes := testSizes
 	defer func() { testSizes = sizes }()

@@ -7,38 +7,40 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers the misses of one worker's senders in turn. A sender is a port or,
-// behind a tunnel, a VNI. So a sender whose every frame misses does not delay the first
-// frames of the others: these wait only for the misses that are being answered.
+// missQueue answers the misses in one worker's ring by sender, in turn. A sender is a
+// port or, behind a tunnel, a VNI. A sender whose every frame misses therefore does
+// not delay the first frames of other senders by more than the batch in progress.
 //
-// A miss stays in the ring until it and all earlier ones are answered. Misses answered
-// out of order are marked in the ring, so the next control process answers none twice.
-// The worker's pool of held frames bounds the misses, and a sender's quota of the pool
-// bounds its misses (datapath's DropHeldShare).
+// A miss stays in the ring until it and all earlier misses are answered. A miss that
+// is answered out of order is marked in the ring, so that the next control process
+// does not answer it again. The worker's pool of held frames limits the number of
+// misses, and a sender's quota of the pool limits the misses of one sender
+// (datapath's DropHeldShare).
 type missQueue struct {
 	ring    *shm.Consumer
 	taken   fifo[takenUpcall] // in the ring's order
 	first   uint64            // number of the first message in taken
 	senders map[uint32]*senderMisses
 	turns   fifo[*senderMisses] // senders with misses
-	batch   []uint64            // numbers of the misses that next has returned
+	batch   []uint64            // ring numbers of the misses that next has returned
 }
 
-// takenUpcall is a message that was read; msg is nil once it is answered.
+// takenUpcall is a message that was read from the ring; msg is nil once the message
+// is answered.
 type takenUpcall struct {
 	msg    []byte
 	behind shm.Mark
 }
 
-// senderMisses are the numbers of a sender's misses.
+// senderMisses has the ring numbers of one sender's misses.
 type senderMisses struct{ fifo[uint64] }
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
 	return &missQueue{ring: ring, senders: map[uint32]*senderMisses{}}
 }
 
-// take reads all messages in the ring, queues the misses and passes other messages to
-// other.
+// take reads all messages in the ring. It queues the misses, and calls other with
+// each message that is not a miss.
 func (q *missQueue) take(other func(msg []byte)) {
 	for msg := q.ring.Next(); msg != nil; msg = q.ring.Next() {
 		number := q.first + uint64(q.taken.len())
@@ -62,7 +64,7 @@ func (q *missQueue) take(other func(msg []byte)) {
 	}
 }
 
-// next appends up to n misses, one of each sender in turn.
+// next appends up to n queued misses to misses, one from each sender in turn.
 func (q *missQueue) next(misses []datapath.Upcall, n int) []datapath.Upcall {
 	for len(misses) < n && q.turns.len() > 0 {
 		p := q.turns.pop()
@@ -95,7 +97,7 @@ func (q *missQueue) answered() {
 	}
 }
 
-// waiting reports whether misses are left.
+// waiting reports whether the queue has misses.
 func (q *missQueue) waiting() bool { return q.turns.len() > 0 }
 
 // fifo is a queue in a slice.
@@ -107,8 +109,8 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int    { return len(f.items) - f.head }
 func (f *fifo[T]) at(i int) *T { return &f.items[f.head+i] }
 
-// push appends an item. To make room it moves the items to the start of the slice, at
-// most once for each time that as many were popped.
+// push appends an item. If the slice is full, push first moves the items to the start
+// of the slice, provided that at least half of the slice was popped.
 func (f *fifo[T]) push(item T) {
 	if f.head > 0 && f.head >= len(f.items)/2 && len(f.items) == cap(f.items) || f.len() == 0 {
 		f.items = f.items[:copy(f.items, f.items[f.head:])]

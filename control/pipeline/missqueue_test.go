@@ -14,7 +14,7 @@ import (
 )
 
 // If every frame of one port misses, another port's first frame waits only for the
-// misses that are being answered already.
+// batch of misses in progress.
 func TestPortsTakeTurns(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_src=0/0xffff,actions=drop")
@@ -40,7 +40,8 @@ func TestPortsTakeTurns(t *testing.T) {
 	})
 }
 
-// missRing returns an empty ring of upcalls and a function that writes a miss to it.
+// missRing returns an empty ring of upcalls and a function that writes a miss to the
+// ring.
 func missRing(t *testing.T) (shm.RingMem, func(port, held uint32, vni ...uint64)) {
 	t.Helper()
 	var measure shm.Layout
@@ -73,8 +74,8 @@ func heldSlots(misses []datapath.Upcall) (slots []uint32) {
 	return slots
 }
 
-// Each port's misses keep their order, and ports take turns. The next process on the
-// ring gets the misses that were not answered.
+// Each port's misses keep their order, and ports take turns. The next control process
+// that reads the ring gets the misses that were not answered.
 func TestMissQueue(t *testing.T) {
 	m, miss := missRing(t)
 	for held := range uint32(6) {
@@ -83,7 +84,7 @@ func TestMissQueue(t *testing.T) {
 	miss(2, 20)
 	miss(2, 21)
 	miss(3, 30)
-	none := func([]byte) { t.Error("something else") }
+	none := func([]byte) { t.Error("a message that is not a miss") }
 	q := newMissQueue(shm.NewConsumer(m))
 	q.take(none)
 	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 20, 30, 1}; !slices.Equal(got, want) {
@@ -93,7 +94,7 @@ func TestMissQueue(t *testing.T) {
 	if got, want := heldSlots(q.next(nil, 2)), []uint32{21, 2}; !slices.Equal(got, want) {
 		t.Errorf("then %v, want %v", got, want)
 	}
-	// The process dies before it answers these.
+	// The control process dies before it answers the misses returned last.
 	answered := 0
 	q = newMissQueue(shm.NewConsumer(m))
 	q.take(func(msg []byte) {
@@ -106,7 +107,7 @@ func TestMissQueue(t *testing.T) {
 		t.Errorf("the next process finds %v and %d answered, want %v and 2", got, answered, want)
 	}
 	if q.answered(); q.waiting() || shm.NewConsumer(m).Next() != nil {
-		t.Error("something is left")
+		t.Error("misses are left in the queue")
 	}
 }
 
@@ -119,14 +120,14 @@ func TestVNIsTakeTurns(t *testing.T) {
 	miss(1, 70, 7)
 	miss(1, 10)
 	q := newMissQueue(shm.NewConsumer(m))
-	q.take(func([]byte) { t.Error("something else") })
+	q.take(func([]byte) { t.Error("a message that is not a miss") })
 	if got, want := heldSlots(q.next(nil, 4)), []uint32{0, 70, 10, 1}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
-// The queue behaves like a model of slices: for random arrivals, each miss comes once
-// and in the same order.
+// The queue behaves like a model made of slices: for random arrivals, it returns each
+// miss once and in the model's order.
 func TestMissQueueAgainstSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m, miss := missRing(t)
@@ -145,7 +146,7 @@ func TestMissQueueAgainstSlices(t *testing.T) {
 			}
 			held++
 		}
-		q.take(func([]byte) { t.Error("something else") })
+		q.take(func([]byte) { t.Error("a message that is not a miss") })
 		n := 1 + r.IntN(32)
 		var want []uint32
 		for len(want) < n && len(turns) > 0 {

@@ -11,7 +11,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A table's limit and eviction apply, also after a restart.
+// A table's limit and its eviction setting apply, also after a restart of control.
 func TestModTable(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -45,8 +45,8 @@ func TestModTable(t *testing.T) {
 	}
 }
 
-// Flows that a table had before its lower limit survive a restart too, and no flow is
-// evicted for them.
+// If a table has more flows than a limit that was set later, all flows survive a
+// restart of control, with and without eviction.
 func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)
@@ -63,7 +63,8 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
-// slowStore writes table settings only after disk is closed.
+// slowStore is a Store that writes table settings only after the channel disk is
+// closed.
 type slowStore struct {
 	Store
 	disk chan struct{}

@@ -14,7 +14,7 @@ import (
 	"weft/port"
 )
 
-// PacketOut executes actions on a frame that the operator sends. When it returns, a
+// PacketOut executes actions on a frame that the operator sends. It returns after a
 // worker has executed them.
 func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	pl.mu.RLock()
@@ -27,8 +27,8 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	if err := fillFlow(&out); err != nil {
 		return api.PacketSent{}, err
 	}
-	// As with a first frame, the flows that it teaches are in the tables before it is
-	// sent.
+	// The flows that the packet-out teaches enter the tables before its frame is
+	// sent, as for the first frame of a flow.
 	t, taught, err := pl.inject(&out, true)
 	if err == nil && taught {
 		pl.learnBatch([]lesson{{flows: t.Learned}})
@@ -44,7 +44,7 @@ func (pl *Pipeline) PacketOut(text string) (api.PacketSent, error) {
 	return sent, nil
 }
 
-// fillFlow adds the frame's fields to the flow.
+// fillFlow adds the fields of the packet-out's frame to its flow key.
 func fillFlow(out *openflow.PacketOut) error {
 	var b packet.Batch
 	frame, header := b.Next()
@@ -63,11 +63,11 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject translates the actions and makes the first worker execute them. If
-// learnFirst is true and the frame teaches new flows, it only returns these flows. On
-// an error nothing was sent, counted or taught.
+// inject translates the actions of a packet-out and makes the first worker execute
+// them. If learnFirst is true and the frame teaches new flows, inject returns taught
+// and sends nothing. On an error nothing is sent, counted or taught.
 func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow.Translation, taught bool, err error) {
-	pl.change.Lock() // keeps the workers from being replaced meanwhile
+	pl.change.Lock() // this lock keeps the workers from being replaced during the packet-out
 	defer pl.change.Unlock()
 	pl.mu.RLock()
 	w, now := pl.workers, clock.Monotonic()
@@ -76,7 +76,7 @@ func (pl *Pipeline) inject(out *openflow.PacketOut, learnFirst bool) (t openflow
 	case err != nil:
 		err = usererr.Mark(err)
 	case t.Drop == packet.DropLoop:
-		err = usererr.Errorf("actions: the frame would go through more tables, or deeper, than one may; expected actions that end")
+		err = usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
 	case w.Gone():
 		err = workers.ErrGone
 	default:

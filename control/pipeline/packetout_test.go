@@ -23,7 +23,7 @@ func outText(actions string) string {
 	return "in_port=1,packet=" + hex.EncodeToString(frame) + ",actions=" + actions
 }
 
-// flowsOf returns the flows that match selects.
+// flowsOf returns the flows in the tables that match selects.
 func (f *rig) flowsOf(match string) []api.Flow {
 	f.t.Helper()
 	flows, err := f.p.DumpFlows(match, ByName)
@@ -33,9 +33,9 @@ func (f *rig) flowsOf(match string) []api.Flow {
 	return flows
 }
 
-// If the engine dies before it has sent the frame, a packet-out fails and says what
-// to do. It counts and learns nothing. The engine's memory stays mapped until the
-// packet-out has ended.
+// If the engine dies before it has sent the frame, the packet-out fails with an error
+// that says what to do. Nothing is counted or learned. The engine's memory stays
+// mapped until the packet-out has returned.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -81,10 +81,10 @@ func TestPacketOutWithoutEngine(t *testing.T) {
 		}
 	})
 	if _, err := f.p.PacketOut(outText("resubmit(,2)")); err != nil || len(f.flowsOf("table=10")) != 1 {
-		t.Errorf("with one again: %v", err)
+		t.Errorf("with a new engine: %v", err)
 	}
 	if _, err := f.p.PacketOut(outText("resubmit(,1)")); err != nil || f.p.macs.len() != 1 {
-		t.Errorf("with one again, normal: %v", err)
+		t.Errorf("with a new engine, normal: %v", err)
 	}
 }
 
@@ -103,8 +103,8 @@ func TestRefusedPacketOutTeachesNothing(t *testing.T) {
 	}
 }
 
-// The hard_timeout of a learnt flow restarts with every frame that its learn action
-// handles, whether control or a port has sent the frame.
+// The hard_timeout of a learnt flow restarts with every frame that the learn action
+// handles, whether the frame comes from a port or from a packet-out.
 func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(2)
@@ -123,13 +123,13 @@ func TestPacketOutRefreshesLearntFlows(t *testing.T) {
 	}
 	r := learnt()
 	f.p.mu.Lock()
-	r.ModifiedNS -= 500e9 // moves the last change 500 s into the past
+	r.ModifiedNS -= 500e9 // moves the flow's last modification 500 s into the past
 	before := r.ModifiedNS
 	f.p.mu.Unlock()
 	again := learnt()
 	f.p.mu.RLock()
 	defer f.p.mu.RUnlock()
 	if again != r || r.ModifiedNS < before+500e9 {
-		t.Errorf("taught again after 500 s, refreshed by %d ns", r.ModifiedNS-before)
+		t.Errorf("a flow taught again after 500 s is refreshed by %d ns", r.ModifiedNS-before)
 	}
 }

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides how frames are treated. It has rules, groups and meters
-// and their changes, the state that frames and ports teach, the translation of misses
-// into megaflows, their revalidation, and the statistics of all of them.
+// Package pipeline decides how frames are treated. It has the rules, groups and
+// meters and their changes, the addresses and flows learned from frames, the
+// translation of misses into megaflows, the revalidation of megaflows, and the
+// statistics of all of these.
 //
-// Pipeline owns this state under Pipeline.mu: the tables, the view of the ports, the
-// present workers, and the credits of statistics. A miss holds mu for reading from
-// its translation to the installation of its megaflow. A megaflow is therefore
-// installed either before a change, which revalidates it, or after it. While mu is
-// held, nothing waits except for room in a command ring and, to set a tap, for the
-// workers. Inside mu are taken the locks of megaflows (slots, and the order of
-// installations and removals), of macs, of the underlay and of the command rings.
+// Pipeline.mu guards this state: the tables, the view of the ports, the present
+// workers, and the statistics already counted. A miss holds Pipeline.mu for reading
+// from its translation to the installation of its megaflow. A change therefore comes
+// before the translation, or after the installation and then revalidates the
+// megaflow. A goroutine that holds Pipeline.mu waits only for room in a command ring
+// and, to set a tap, for the workers. The locks of megaflows (slots, and the order of
+// installations and removals), of macs, of the underlay and of the command rings are
+// taken after Pipeline.mu.
 //
-// A change of the tables holds the lock of changes. It is taken before mu and belongs
-// to the whole of control, so there is one change at a time, which may wait for the
-// disk and for the workers. Changes come from the API, from learning and from the
-// sweep, which take that lock; the ports and the supervision of engines hold it when
-// they call.
+// A change of the tables holds the lock of changes, which is taken before
+// Pipeline.mu. All of control shares this lock, so there is one change at a time. A
+// change may wait for the disk and for the workers. Changes from the API, from
+// learning and from the sweep take the lock; the ports and the supervision of engines
+// already hold it when they call.
 package pipeline
 
 import (
@@ -38,29 +40,30 @@ import (
 	"weft/openflow"
 )
 
-// Store saves the tables. It may wait for the disk.
+// Store saves the flows, groups, meters and table settings. Its methods may wait for
+// the disk.
 type Store interface {
 	ChangeFlows(save iter.Seq[store.Flow], remove []uint32) error
 	ChangeTables(groups, meters map[uint32]string, remove []uint32) error
 	SaveTableConfigs(texts map[uint32]string) error
 }
 
-// Monitors get the events of changed flows.
+// Monitors receive an event for each changed flow.
 type Monitors interface {
-	// Count returns the number of monitors. Without any, flows are not described.
+	// Count returns the number of monitors. If it is 0, the pipeline sends no events.
 	Count() int
 	TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow)
 }
 
-// Ports is the part of the set of ports that the pipeline calls. It sees the ports
-// themselves through its View.
+// Ports has the methods of the set of ports that the pipeline calls. The pipeline
+// reads the ports from a View instead, which the set of ports gives to SetView.
 type Ports interface {
-	// UpdateLiveness sets a View with the ports that are down now, if a group watches
-	// ports, and reports whether that has changed. The caller holds the lock of
-	// changes.
+	// UpdateLiveness sets a View that shows which ports are down now, if a group
+	// watches ports. It reports whether the liveness of a port has changed. The
+	// caller holds the lock of changes.
 	UpdateLiveness() (changed bool)
-	// Fault reports that the workers have stopped using a port, and why. It takes the
-	// lock of changes.
+	// Fault reports that the workers have stopped using a port, and why. Fault takes
+	// the lock of changes.
 	Fault(number uint32, why string)
 }
 
@@ -75,8 +78,8 @@ type Setup struct {
 	Log      *slog.Logger
 }
 
-// Pipeline has the tables, their translation, and the resulting megaflows. See the
-// package comment for its locks.
+// Pipeline has the tables, and the megaflows that result from them. See the package
+// comment for its locks.
 type Pipeline struct {
 	change   sync.Locker
 	log      *slog.Logger
@@ -92,8 +95,8 @@ type Pipeline struct {
 	workers  *workers.Workers // nil before the first engine
 	counters *counters.Region
 	rules    ruleBook                  // guarded by the lock of changes and mu
-	places   []uint32                  // index: Rule.Slot; slot in the counter region
-	byPlace  map[uint32]*openflow.Rule // key: slot in the counter region; used at the start only
+	places   []uint32                  // index: Rule.Slot; value: the rule's slot in the counter region
+	byPlace  map[uint32]*openflow.Rule // rules by their slot in the counter region; used only at startup
 
 	megaflows *megaflows
 	macs      *macs
@@ -103,12 +106,12 @@ type Pipeline struct {
 	upcalls   *upcalls      // guarded by the lock of changes
 	macsStale chan struct{} // wakes maintain after addresses were learned
 	lessons   chan lesson   // flows waiting to be learned
-	unlearnt  atomic.Uint64 // number of learned flows that found no room
+	unlearnt  atomic.Uint64 // number of learned flows refused because a limit was reached
 	refusals  atomic.Uint64 // number of misses executed without a megaflow
 }
 
-// New returns a Pipeline with empty tables, without ports and workers. Attach must be
-// called before anything else.
+// New returns a Pipeline with empty tables, without ports and without workers. The
+// caller must call Attach before any other method.
 func New(s Setup) *Pipeline {
 	return &Pipeline{
 		change: s.Change, log: s.Log, store: s.Store, monitors: s.Monitors, sizes: s.Sizes, cores: s.Cores,
@@ -122,7 +125,7 @@ func New(s Setup) *Pipeline {
 	}
 }
 
-// Attach sets the ports and templates that the pipeline uses.
+// Attach sets the ports and the tunnel templates that the pipeline uses.
 func (pl *Pipeline) Attach(ports Ports, templates *underlay.Templates) {
 	pl.ports, pl.templates = ports, templates
 }
@@ -135,12 +138,12 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// Counts are figures of the pipeline, for metrics.
+// Counts has numbers of the pipeline's entries and refusals, for metrics.
 type Counts struct {
 	Flows, Megaflows, MACs int
-	TableFlows             map[uint8]int // number of flows, by table; empty tables are left out
+	TableFlows             map[uint8]int // number of flows by table; empty tables are left out
 	Refused                uint64        // misses executed without a megaflow
-	NotLearnt              uint64        // flows of learn actions that found no room
+	NotLearnt              uint64        // learned flows refused because a limit was reached
 }
 
 // Counts returns the present figures.
@@ -161,8 +164,8 @@ func (pl *Pipeline) Counts() Counts {
 // changes.
 func (pl *Pipeline) WatchesPorts() bool { return pl.tables.WatchesPorts() }
 
-// ReadConnections calls read with the connection table, for its counters. It returns
-// false if there is no table.
+// ReadConnections calls read with the connection table, so that read can read its
+// counters. It returns false if there is no table.
 func (pl *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -173,8 +176,8 @@ func (pl *Pipeline) ReadConnections(read func(m *conntrack.Memory)) bool {
 	return err == nil
 }
 
-// LimitRows is a limits.Source for tables, caches, learned state, addresses, and the
-// memory shared with the workers.
+// LimitRows is a limits.Source. It emits the limit rows of the tables, caches,
+// learned addresses and flows, and memory shared with the workers.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.limitRows(emit)
 	pl.tableLimitRows(emit)

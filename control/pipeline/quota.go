@@ -11,24 +11,26 @@ import (
 )
 
 // Quotas of one port in the workers' caches (share.Ports): masks, slots and actions.
-// They leave room for the flows of other ports, whatever frames a guest makes up.
+// They leave room for the flows of other ports, whatever frames a guest sends.
 //
-// If a flow's mask exceeds the quota, the flow is installed under a narrow mask,
-// which is reserved for such flows. It then matches more bits than necessary. This is
-// correct, and control need not execute frames only because a mask is missing.
+// If a port exceeds its quota of masks, its next megaflow gets a narrow mask, which
+// is reserved for such megaflows. The narrow mask matches more bits than necessary.
+// The megaflow is still correct, and control need not execute the flow's frames one
+// by one.
 
-// narrowMasks is the number of masks reserved for narrow ones.
+// narrowMasks is the number of masks reserved for the function narrow, which returns
+// one of two masks.
 const narrowMasks = 2
 
-// changing are the bits that differ between frames of one connection and that few
-// rules look at.
+// changing has the header bits that differ between frames of one connection and that
+// few rules match.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask for a flow whose mask has no room. It has all
-// bits, except those of changing unless mask has one of them.
+// narrow returns the reserved mask that replaces mask if mask exceeds a quota: all
+// bits if mask has a bit of changing, otherwise all bits except changing.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -42,13 +44,14 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mostActions returns how much of the action store is used. The rest is left free
-// because of fragmentation: free pieces may be too small for a flow's actions.
+// mostActions returns the number of entries of the action store that megaflows may
+// use: three quarters. The last quarter compensates fragmentation, because a free
+// piece may be too small for a flow's actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// stays returns how long the megaflows of each port stay without a hit. The time
-// follows the resource (slots, masks or actions) of which the port has the least
-// left.
+// stays returns the idle time of the megaflows of each port: how long a megaflow
+// stays without a hit. The resource (slots, masks or actions) of which the port has
+// used the largest part decides.
 func (f *megaflows) stays() map[uint32]time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,14 +64,15 @@ func (f *megaflows) stays() map[uint32]time.Duration {
 	return stays
 }
 
-// idleOf returns how long a port's megaflows stay without a hit, according to the
-// port's use of p.
+// idleOf returns how long a megaflow of port owner stays without a hit, according to
+// the port's use of the resource p.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit returns the mask itself if there is room for it, or else the narrow mask, and
-// the mask's use, which is nil if it has none yet.
+// fit returns mask if it is in use or the port's quota has room for it, otherwise the
+// narrow mask. It also returns the record of the returned mask's use, or nil if the
+// mask is not in use.
 func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskUse) {
 	if use := f.masks[*mask]; use != nil || f.maskShares.MayHave(owner, 1) {
 		return mask, use
@@ -78,11 +82,10 @@ func (f *megaflows) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *mas
 	return &fits, f.masks[fits]
 }
 
-// ownerOf returns the port whose quota a key uses.
+// ownerOf returns the port whose quota counts a megaflow with this key.
 func ownerOf(key *flowtable.Key) uint32 { return uint32(key[flowtable.WPort] >> 32) }
 
-// limitRows emits the rows of slots, masks and actions. A port may hold at most as
-// much as is free, so its limit depends on the use of the others.
+// limitRows emits the limit rows of megaflow slots, masks and actions.
 func (f *megaflows) limitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

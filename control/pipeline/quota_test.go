@@ -9,8 +9,8 @@ import (
 	"weft/flowtable"
 )
 
-// A port that creates many masks or megaflows leaves another port its share. None of
-// the other port's frames is executed singly for want of a mask.
+// A port that creates many masks or megaflows leaves another port its share. Control
+// never executes the other port's frames one by one because a mask is missing.
 func TestOnePortLeavesRoom(t *testing.T) {
 	f := newRig(t)
 	var flows []string
@@ -55,7 +55,8 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	f.want("udp,in_port=2,nw_ttl=64", "1/100")
 }
 
-// Adding and removing megaflows leaves every share at 0.
+// After all added megaflows are removed, every port's use of slots, masks and actions
+// is 0.
 func TestSharesAreGivenBack(t *testing.T) {
 	f := newMegaflows(testSizes.Cache)
 	var all []*megaflow

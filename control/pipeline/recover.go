@@ -12,10 +12,10 @@ import (
 	"weft/openflow"
 )
 
-// recoverMegaflows takes over the workers' caches after control was away. It credits
-// their counts, continuing exactly where the counter region says. Megaflows that are
-// still correct stay; the others are removed. It runs at the start, when nothing else
-// does. The caller holds the lock of changes.
+// recoverMegaflows takes over the workers' caches after a restart of control. It adds
+// the counts since the last credit in the counter region to the statistics. Megaflows
+// that are still correct stay; the others are removed. It runs at startup, before any
+// other goroutine uses the pipeline. The caller holds the lock of changes.
 func (pl *Pipeline) recoverMegaflows() {
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
 	pl.megaflows.reserve(used)
@@ -31,21 +31,21 @@ func (pl *Pipeline) recoverMegaflows() {
 	for _, slot := range stale {
 		pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, slot, nil))
 	}
-	_ = pl.workers.WaitApplied() // slots of a dead engine are forgotten as a whole
+	_ = pl.workers.WaitApplied() // error ignored: the slots of a dead engine are all forgotten
 	for _, slot := range slices.Backward(stale) {
 		pl.creditRecovered(slot)
 		pl.counters.End(slot)
-		// If the workers disagree about a slot, because control died while it sent
-		// commands, the slot is not used again.
+		// If the workers disagree about a slot, because an earlier control process
+		// died while it sent commands, the slot is not used again.
 		if _, ok := pl.workers.Generation(slot); ok {
 			pl.megaflows.release(slot)
 		}
 	}
 }
 
-// recoverable returns the slots below used. Slots with a recirc_id come last: their
-// translation is known only after the megaflow that ends with this recirc_id has been
-// translated again.
+// recoverable iterates over the slots from 0 to used-1. Slots whose megaflow matches
+// a recirc_id come last: they cannot be translated before the megaflow that ends with
+// this recirc_id.
 func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
@@ -57,8 +57,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// A slot behind two or more recirculations may be known only in a later
-		// round.
+		// A slot behind two or more recirculations may need a later round, after the
+		// slot before it.
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
@@ -76,8 +76,8 @@ func (pl *Pipeline) recoverable(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// creditRecovered credits the rules stored for slot with its counts since the last
-// credit.
+// creditRecovered adds the slot's counts since the last credit to the statistics of
+// the rules that the counter region stores for the slot.
 func (pl *Pipeline) creditRecovered(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
@@ -98,7 +98,7 @@ func (pl *Pipeline) creditRecovered(slot uint32) {
 	}
 }
 
-// ruleAt returns the rule of a slot in the counter region.
+// ruleAt returns the rule with this slot in the counter region, or nil.
 func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	if pl.byPlace == nil {
 		pl.byPlace = map[uint32]*openflow.Rule{}
@@ -111,8 +111,8 @@ func (pl *Pipeline) ruleAt(place uint32) *openflow.Rule {
 	return pl.byPlace[place]
 }
 
-// recoverSlot adopts the megaflow in slot if translation now gives the same. It
-// returns false if the megaflow must be removed.
+// recoverSlot adopts the megaflow in slot if a new translation gives the same
+// actions. It returns false if the megaflow must be removed.
 func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -135,7 +135,7 @@ func (pl *Pipeline) recoverSlot(slot uint32) bool {
 	for i := range m.key {
 		m.key[i] &= mask[i]
 	}
-	if s.RuleCount > counters.SlotRules { // not all rules were stored: credit the present ones
+	if s.RuleCount > counters.SlotRules { // The counter region has only some of the megaflow's rules: count for the present rules.
 		t := t
 		pl.setRules(m, &t)
 		pl.pull(m)

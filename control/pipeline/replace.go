@@ -11,18 +11,19 @@ import (
 	"weft/openflow"
 )
 
-// ruleID identifies a flow: two flows with the same ruleID are versions of one flow.
+// ruleID identifies a flow: two flows with the same ruleID replace each other.
 type ruleID struct {
 	table    uint8
 	priority uint16
 	match    openflow.PackedMatch
 }
 
-// flowSet has flows by identity; of two with the same identity it has the later one.
+// flowSet has the flows of a file by ruleID. If several lines have the same ruleID,
+// the last line wins.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses the flows of a file, which may only add flows. notes has the parts
-// that were left out.
+// flowSetOf parses the flows of a file, whose lines must not be commands other than
+// add. notes names the parts of flows that parsing ignored.
 func (pl *Pipeline) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, pl.view)
 	if err != nil {
@@ -51,9 +52,9 @@ func (pl *Pipeline) tableFlows() flowSet {
 	return set
 }
 
-// replaceFlows replaces all flows by those of a file; on an error nothing has
-// changed. Unchanged flows keep their statistics, and so do flows of which only the
-// actions or the cookie change.
+// replaceFlows replaces all flows with the flows of a file; on an error nothing has
+// changed. A flow keeps its statistics if it is unchanged or if only its actions or
+// its cookie change.
 func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -88,7 +89,8 @@ func (pl *Pipeline) replaceFlows(text string) (changed api.FlowsChanged, err err
 	return changed, err
 }
 
-// compareMods orders deletes first, because they make room, and the rest by table.
+// compareMods orders deletes before adds, because deletes free table space; then by
+// table, descending priority and line.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
 		if m.Command == openflow.DeleteStrict {
@@ -99,21 +101,21 @@ func compareMods(a, b openflow.FlowMod) int {
 	return cmp.Or(cmp.Compare(deletes(a), deletes(b)), cmp.Compare(a.Table, b.Table), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Line, b.Line))
 }
 
-// sameFlow reports whether two flows with the same identity are equal in everything
-// else, by their texts.
+// sameFlow reports whether two flows have the same text.
 func sameFlow(a, b *openflow.FlowMod) bool {
 	return openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut is sameFlow without the parts that a modify can change.
+// sameBut reports whether two flows differ in nothing or only in actions and cookie,
+// which a modify can change.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil
 	return sameFlow(&x, &y)
 }
 
-// DiffFlows compares the flows of two files or, if Second is nil, the tables with
-// First. The result is lines of text for display.
+// DiffFlows compares the flows of two files. If Second is nil, it compares the flow
+// tables with the file First. The result is lines of text for display.
 func (pl *Pipeline) DiffFlows(c api.DiffFlows, words PortWords) (api.FlowsDiffer, error) {
 	pl.change.Lock()
 	defer pl.change.Unlock()

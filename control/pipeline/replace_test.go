@@ -30,8 +30,8 @@ func (f *rig) diff(first string, second *string) []string {
 	return d.Lines
 }
 
-// Replacing the flows keeps unchanged flows with their counts, and adds, changes or
-// removes the others.
+// Replacing all flows adds, changes and removes flows as needed. Unchanged flows keep
+// their counts.
 func TestReplaceFlows(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,tp_dst=1,actions=drop", "udp,tp_dst=2,actions=drop", "udp,tp_dst=3,actions=drop", "udp,tp_dst=4,actions=drop")
@@ -53,7 +53,7 @@ func TestReplaceFlows(t *testing.T) {
 	if got := f.diff(strings.Join(text, "\n"), nil); !slices.Equal(got, want) {
 		t.Errorf("diff %q, want %q", got, want)
 	}
-	if n := f.replace(text...); n != 5 { // 5, because the flow with a timeout is removed and added
+	if n := f.replace(text...); n != 5 { // 5 changes, because the flow with a timeout is removed and then added
 		t.Errorf("%d changes", n)
 	}
 	f.want("udp,tp_dst=1", "1/100")
@@ -64,9 +64,9 @@ func TestReplaceFlows(t *testing.T) {
 		t.Errorf("after replacing: %q", got)
 	}
 	if n := f.replace(text...); n != 0 {
-		t.Errorf("once more: %d changes", n)
+		t.Errorf("replacing again: %d changes, want 0", n)
 	}
-	// The dump of the tables, used as a replacement, changes nothing.
+	// Replacing all flows with the dump of the tables changes nothing.
 	flows, err := f.p.DumpFlows("", ByName)
 	if err != nil || len(flows) != 4 {
 		t.Fatalf("%+v, %v", flows, err)
@@ -76,14 +76,14 @@ func TestReplaceFlows(t *testing.T) {
 		lines = append(lines, fl.Line)
 	}
 	if n := f.replace(lines...); n != 0 {
-		t.Errorf("by their own dump: %d changes", n)
+		t.Errorf("replacing by the dump: %d changes, want 0", n)
 	}
 	if n := f.replace(); n != 4 || f.p.tables.Len() != 0 {
-		t.Errorf("by nothing: %d changes, %d left", n, f.p.tables.Len())
+		t.Errorf("replacing by an empty file: %d changes, %d flows left", n, f.p.tables.Len())
 	}
 }
 
-// If one line is wrong or is a command, nothing changes.
+// If one line of the file is wrong or is a command, no flow changes.
 func TestReplaceIsWholeOrNothing(t *testing.T) {
 	f := newRig(t)
 	f.add("udp,actions=drop")
@@ -146,8 +146,8 @@ func TestReplaceAgainstDiff(t *testing.T) {
 	}
 }
 
-// A file of 100,000 flows with an error on line 70,000 changes nothing, whether the
-// line is wrong by itself or because of the tables. Both errors name the line.
+// A file of 100,000 flows with an error on line 70,000 changes no flow. The error
+// names the line, whether parsing or the tables refuse the flow.
 func TestErrorDeepInAFile(t *testing.T) {
 	f := newRig(t)
 	f.add("priority=9,udp,actions=drop")
@@ -178,7 +178,8 @@ func TestErrorDeepInAFile(t *testing.T) {
 	}
 }
 
-// dumpWithout returns dump-flows without the fields that change with time.
+// dumpWithout returns the output of dump-flows without the fields that change with
+// time.
 func dumpWithout(t *testing.T, p *Pipeline) string {
 	t.Helper()
 	flows, err := p.DumpFlows("", ByName)

@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// sweepInterval is the time between two sweeps, which credit statistics and apply
+	// sweepInterval is the time between two sweeps, which update statistics and apply
 	// timeouts and ageing.
 	sweepInterval = time.Second
 	// megaflowIdle is how long a megaflow stays without a hit while its port uses at
-	// most half of its quota, and leastIdle when it uses all. See megaflows.stays.
+	// most half of its quota. leastIdle is how long it stays if the port uses all of
+	// its quota. See megaflows.stays.
 	megaflowIdle = 10 * time.Second
 	leastIdle    = time.Second
 	// macPause is the minimum time between two revalidations because of learned
-	// addresses. It bounds the cost of a guest that makes addresses up.
+	// addresses. It bounds the cost of a guest that invents addresses.
 	macPause = 20 * time.Millisecond
-	// translateChunk is the number of megaflows translated before Pipeline.mu is
-	// released for a moment.
+	// translateChunk is the number of megaflows that a revalidation translates before
+	// it releases Pipeline.mu for a moment.
 	translateChunk = 256
 )
 
-// maintain sweeps at intervals, and revalidates after addresses were learned, until
-// ctx ends.
+// maintain runs the sweep every sweepInterval, and revalidates megaflows after
+// addresses were learned, until ctx ends.
 func (pl *Pipeline) maintain(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -46,7 +47,8 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 			pl.change.Lock()
 			pl.revalidate(usesMACs)
 			pl.change.Unlock()
-			// Idle for at least twice the time that the revalidation took.
+			// The pause is at least twice as long as the revalidation took, so that
+			// revalidations use at most a third of a core.
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
@@ -54,9 +56,10 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates again every megaflow that pick selects. It removes those
-// whose result has changed; when it returns, no worker uses them. The others keep
-// their statistics. The caller holds the lock of changes and not Pipeline.mu.
+// revalidate translates every megaflow that pick selects again, and removes the
+// megaflows whose translation has changed. When it returns, no worker uses the
+// removed megaflows. The other megaflows keep their statistics. The caller holds the
+// lock of changes but not Pipeline.mu.
 func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 	var stale []*megaflow
 	list := pl.megaflows.list()
@@ -67,7 +70,8 @@ func (pl *Pipeline) revalidate(pick func(*megaflow) bool) {
 }
 
 func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool) (stale []*megaflow) {
-	// For writing, because earlier counts must be credited to the old rules.
+	// The lock is taken for writing, because revalidation adds earlier counts to the
+	// statistics of the old rules.
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	env := pl.env()
@@ -95,8 +99,8 @@ func (pl *Pipeline) revalidateChunk(chunk []*megaflow, pick func(*megaflow) bool
 	return stale
 }
 
-// within reports whether a has no bit that b lacks. A megaflow with mask b is then
-// correct for a translation that looked at a.
+// within reports whether every bit of a is in b. A megaflow with mask b is correct
+// for a translation that read only the bits of a.
 func within(a, b *flowtable.Key) bool {
 	for i := range a {
 		if a[i]&^b[i] != 0 {
@@ -106,8 +110,8 @@ func within(a, b *flowtable.Key) bool {
 	return true
 }
 
-// idleTime returns how long a megaflow stays without a hit while used of limit are in
-// use. The time decreases with the load, so that active megaflows find room.
+// idleTime returns how long a megaflow stays without a hit if used entries of limit
+// are in use. The time decreases with the use, so that active megaflows find room.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
@@ -116,8 +120,8 @@ func idleTime(used, limit int) time.Duration {
 	return leastIdle + (megaflowIdle-leastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// sweep credits statistics, and removes idle or timed-out megaflows, rules, learned
-// addresses and templates.
+// sweep updates statistics, and removes idle megaflows, flows whose timeout has
+// passed, aged addresses and unused tunnel templates.
 func (pl *Pipeline) sweep() {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -142,7 +146,7 @@ func (pl *Pipeline) sweep() {
 	pl.evict(idle)
 	if len(expired) > 0 {
 		if err := pl.store.ChangeFlows(nil, places); err != nil {
-			pl.log.Error("expired flows cannot be removed from the state", "error", err)
+			pl.log.Error("cannot remove expired flows from the state file", "error", err)
 		}
 		var tables openflow.TableSet
 		changedTables(&openflow.Changes{Removed: expired}, &tables)

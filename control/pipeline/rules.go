@@ -20,9 +20,9 @@ import (
 	"weft/openflow"
 )
 
-// ruleBook allocates the slots of rules. A slot has a rule's counts in the counter
-// region and its text in the state file, from its addition to its deletion and across
-// restarts. It is guarded like Pipeline.rules.
+// ruleBook allocates the slots of rules in the counter region and in the state file.
+// A rule keeps its slot from its addition to its deletion, across restarts of
+// control. ruleBook is guarded like Pipeline.rules.
 type ruleBook struct {
 	ages    []uint64 // index: slot
 	free    []uint32
@@ -51,7 +51,7 @@ func (b *ruleBook) restore(place uint32, age uint64) {
 	b.nextAge = max(b.nextAge, age)
 }
 
-// restored frees all slots that were not restored.
+// restored frees all slots that no saved rule has.
 func (b *ruleBook) restored() {
 	b.free = b.free[:0]
 	for place := len(b.ages) - 1; place >= 0; place-- {
@@ -68,8 +68,8 @@ func (b *ruleBook) release(places []uint32) {
 	}
 }
 
-// setPlace stores the slot of r in the counter region. The caller holds mu for
-// writing.
+// setPlace records place as r's slot in the counter region. The caller holds
+// Pipeline.mu for writing.
 func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
 	for uint32(len(pl.places)) <= r.Slot {
 		pl.places = append(pl.places, 0)
@@ -78,13 +78,14 @@ func (pl *Pipeline) setPlace(r *openflow.Rule, place uint32) {
 }
 
 // loadFlows fills the tables from the state file, and the rules' statistics from the
-// counter region if an engine kept it. It runs at the start, when nothing else does.
+// counter region if an engine kept the region. It runs at startup, before any other
+// goroutine uses the pipeline.
 func (pl *Pipeline) loadFlows(flows []store.Flow, kept bool) {
 	now := clock.Monotonic()
 	for _, f := range flows {
 		mod, err := openflow.ParseFlowMod(f.Text, openflow.Add, nil)
 		if err != nil || f.Slot >= counters.MaxPlaces {
-			pl.log.Error("a saved flow is not understood and left out", "flow", f.Text, "error", err)
+			pl.log.Error("cannot parse a saved flow, leaving it out", "flow", f.Text, "error", err)
 			continue
 		}
 		changes, err := pl.tables.Apply([]openflow.FlowMod{mod}, now)
@@ -122,23 +123,25 @@ var commands = map[string]openflow.Command{
 }
 
 const (
-	// largeChange is the number of flows of a change after which unused memory is
-	// returned to the system. The text, lists and pages of the state file take
-	// several times the memory that stays in use. It costs one garbage collection.
+	// largeChange is the number of flows in a change from which on control returns
+	// unused memory to the system afterwards. The text, lists and state file pages of
+	// such a change take several times the memory that stays in use. Returning memory
+	// costs one garbage collection.
 	largeChange = 10_000
-	// largeChangePause lets the request end before.
+	// largeChangePause is the time after a large change before memory is returned, so
+	// that the request has ended.
 	largeChangePause = time.Second
 )
 
-// returnMemory returns unused memory to the system. It collects twice, because only
-// the second collection empties pools.
+// returnMemory returns unused memory to the system. It runs two garbage collections,
+// because only the second one empties pools.
 func returnMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// ChangeFlows parses and applies a change of the tables; on an error nothing has
-// changed. When it returns, no frame uses the old rules any more.
+// ChangeFlows parses a change of the flow tables and applies it; on an error nothing
+// has changed. When it returns, no frame uses the old rules any more.
 func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return pl.replaceFlows(c.Text)
@@ -157,11 +160,11 @@ func (pl *Pipeline) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// maxNotes is the number of notes in an answer. Further notes most likely repeat
-// these.
+// maxNotes is the number of notes in the answer to a change of flows. Further notes
+// are left out; they most likely repeat the first notes.
 const maxNotes = 10
 
-// notesOf returns notes about the parts of flows that parsing left out.
+// notesOf returns notes about the parts of flows that parsing ignored.
 func notesOf(mods []openflow.FlowMod) []string {
 	var notes []string
 	for i := range mods {
@@ -213,11 +216,11 @@ func (pl *Pipeline) DeleteFlows(match string, strict bool) (api.FlowsChanged, er
 	return api.FlowsChanged{Flows: n, Notes: notesOf(mods)}, err
 }
 
-// apply changes the tables, saves the changes and revalidates. The caller holds the
-// lock of changes.
+// apply changes the tables, saves the changed flows and revalidates the megaflows.
+// The caller holds the lock of changes.
 func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	pl.mu.Lock()
-	pl.pullAll() // credits earlier counts to the old rules
+	pl.pullAll() // adds earlier counts to the statistics of the old rules
 	changes, err := pl.tables.Apply(mods, clock.Monotonic())
 	if err != nil {
 		pl.mu.Unlock()
@@ -241,9 +244,9 @@ func (pl *Pipeline) apply(mods []openflow.FlowMod) (int, error) {
 	return len(changes.Added) + len(changes.Modified) + len(changes.Removed), nil
 }
 
-// enter gives slots to the added rules, and writes the statistics of added and
-// modified rules. It returns the result of removePlaces. The caller holds mu for
-// writing.
+// enter allocates slots for the added rules, and writes the statistics of added and
+// modified rules to the counter region. It returns the slots of removed rules, which
+// the caller releases. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
 	removed = pl.removePlaces(changes.Removed)
 	for _, r := range changes.Added {
@@ -256,8 +259,8 @@ func (pl *Pipeline) enter(changes *openflow.Changes) (removed []uint32) {
 	return removed
 }
 
-// savedFlows returns the saved form of rules, by slot. The caller holds the lock of
-// changes, so a rule's saved parts do not change meanwhile.
+// savedFlows returns the saved form of rules, sorted by slot. The caller holds the
+// lock of changes, so the saved fields of a rule do not change.
 func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	slices.SortFunc(rules, func(a, b *openflow.Rule) int { return cmp.Compare(pl.places[a.Slot], pl.places[b.Slot]) })
 	return func(yield func(store.Flow) bool) {
@@ -271,8 +274,8 @@ func (pl *Pipeline) savedFlows(rules []*openflow.Rule) iter.Seq[store.Flow] {
 	}
 }
 
-// removePlaces returns the slots of removed rules. They stay taken until
-// releasePlaces, because megaflows may still count for them.
+// removePlaces returns the slots of removed rules. The slots stay taken until
+// releasePlaces, because megaflows may still count for the rules.
 func (pl *Pipeline) removePlaces(removed []*openflow.Rule) []uint32 {
 	var places []uint32
 	for _, r := range removed {
@@ -308,7 +311,7 @@ func (pl *Pipeline) DumpFlows(match string, words PortWords, sort ...string) ([]
 }
 
 // FlowsOf describes the flows that filter selects. The caller holds the lock of
-// changes and not mu.
+// changes but not Pipeline.mu.
 func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, words PortWords) []api.Flow {
 	pl.mu.Lock()
 	pl.pullAll()
@@ -329,8 +332,9 @@ func (pl *Pipeline) FlowsOf(filter *openflow.FlowMod, keys []openflow.SortKey, w
 // moment, so that first frames do not wait for a long list.
 const describeChunk = 256
 
-// inTurns calls each for 0 to n-1, with mu held for reading. The caller holds the
-// lock of changes and not mu.
+// inTurns calls each(0) to each(n-1) with Pipeline.mu held for reading, and releases
+// the lock every describeChunk calls. The caller holds the lock of changes but not
+// Pipeline.mu.
 func (pl *Pipeline) inTurns(n int, each func(i int)) {
 	for from := 0; from < n; from += describeChunk {
 		pl.mu.RLock()
@@ -341,7 +345,7 @@ func (pl *Pipeline) inTurns(n int, each func(i int)) {
 	}
 }
 
-// flowOf describes a rule. The caller holds mu.
+// flowOf describes a rule for the API. The caller holds Pipeline.mu.
 func (pl *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Flow {
 	names := pl.names(words)
 	return api.Flow{
@@ -357,7 +361,7 @@ func (pl *Pipeline) flowOf(r *openflow.Rule, now uint64, words PortWords) api.Fl
 
 func Seconds(now, then uint64) float64 { return float64(now-min(now, then)) / 1e9 }
 
-// DumpMegaflows returns the content of the workers' caches.
+// DumpMegaflows describes all megaflows in the workers' caches.
 func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
 	pl.change.Lock()
 	defer pl.change.Unlock()
@@ -367,7 +371,7 @@ func (pl *Pipeline) DumpMegaflows(words PortWords) []api.Megaflow {
 	return flows
 }
 
-// describeMegaflow describes m with its statistics. The caller holds mu.
+// describeMegaflow describes m with its statistics. The caller holds Pipeline.mu.
 func (pl *Pipeline) describeMegaflow(m *megaflow, now uint64, words PortWords) api.Megaflow {
 	names := pl.names(words)
 	packets, bytes, usedNS := pl.workers.Statistics(m.slot, m.generation)

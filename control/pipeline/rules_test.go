@@ -8,8 +8,8 @@ import (
 	"weft/control/counters"
 )
 
-// A change may replace every flow of full tables. A removed flow keeps its rule slot
-// until no megaflow counts for it.
+// A change may replace every flow of full tables. A removed flow keeps its slot in
+// the counter region until no megaflow counts for it.
 func TestReplaceFlowsOfFullTables(t *testing.T) {
 	f := newRig(t)
 	f.vxlanPorts(1)

@@ -12,10 +12,11 @@ import (
 	"weft/packet"
 )
 
-// The statistics of a port or a worker are the sum of the counts of dead engines, in
-// the counter region, and of the present engine.
+// The statistics of a port or a worker are a sum: the counts of dead engines, which
+// the counter region keeps, and the counts of the present engine.
 
-// livePort sums the port's counters in the present engine. The caller holds mu.
+// livePort sums a port's counters over the workers of the present engine. The caller
+// holds Pipeline.mu.
 func (pl *Pipeline) livePort(number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if pl.workers == nil {
@@ -68,7 +69,8 @@ func (pl *Pipeline) WorkerStats() []api.Worker {
 	return list
 }
 
-// ResetPort sets the statistics of a port to 0, because its number is used again.
+// ResetPort sets the statistics of a port number to 0, because a new port gets the
+// number.
 func (pl *Pipeline) ResetPort(number uint32) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

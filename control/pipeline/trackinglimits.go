@@ -7,8 +7,9 @@ import (
 	"weft/control/limits"
 )
 
-// trackingRows emits the rows of tracked and of expected connections: by port, and
-// for connections through tunnels by zone. Zones with a limit have their own rows.
+// trackingRows emits the limit rows of tracked and of expected connections: by port,
+// or by zone for connections through tunnels. A zone with its own limit has a row
+// too.
 func trackingRows(m *conntrack.Memory, emit func(limits.Row)) {
 	c := m.Counters()
 	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),

@@ -9,8 +9,8 @@ import (
 	"weft/control/limits"
 )
 
-// A connection's row belongs to the port on which the connection began, and has this
-// port's guarantee.
+// The limit row of a connection belongs to the port on which the connection began,
+// and shows this port's guarantee.
 func TestConnectionRows(t *testing.T) {
 	f := newRig(t)
 	f.connect(5)

@@ -18,8 +18,9 @@ import (
 	"weft/openflow"
 )
 
-// upcalls reads the upcalls of one engine's workers. It has a goroutine for each
-// worker, and one that sleeps on the workers' common eventfd and wakes the others.
+// upcalls reads the upcalls of one engine's workers. One goroutine for each worker
+// answers upcalls; another goroutine sleeps on the eventfd that the workers share and
+// wakes the answering goroutines.
 type upcalls struct {
 	d       *Pipeline
 	workers *workers.Workers
@@ -52,8 +53,8 @@ func (u *upcalls) close() {
 	u.stopped.Wait()
 }
 
-// watch wakes every worker's goroutine when the eventfd becomes readable. Each
-// goroutine then checks its own ring.
+// watch wakes the goroutines of all workers when the eventfd becomes readable. Each
+// goroutine then checks the ring of its worker.
 func (u *upcalls) watch() {
 	var count [8]byte
 	for {
@@ -66,12 +67,13 @@ func (u *upcalls) watch() {
 	}
 }
 
-// missBatch bounds the misses that are answered together, under one lock and with one
-// wake-up of the worker. A larger batch would delay its first miss.
+// missBatch is the limit of misses that are answered together, with one acquisition
+// of the lock and one wake-up of the worker. A larger batch would delay its first
+// miss.
 const missBatch = 32
 
-// serve answers worker i's upcalls: misses with the ports in turn, all others in
-// order.
+// serve answers the upcalls of worker i. Misses of different ports are answered in
+// turn, other upcalls in the order of arrival.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)
@@ -103,21 +105,21 @@ func (u *upcalls) serve(i int) {
 func (u *upcalls) take(worker int, msg []byte) {
 	up, err := datapath.ParseUpcall(msg)
 	if err != nil {
-		u.d.log.Error("upcall makes no sense", "worker", worker, "error", err)
+		u.d.log.Error("malformed upcall", "worker", worker, "error", err)
 		return
 	}
 	switch up.Op {
 	case datapath.UpNeighbour:
 		u.d.templates.Wait(up.Template, underlay.HeldFrame{Worker: worker, Slot: up.Arg})
 	case datapath.UpFault:
-		go u.d.ports.Fault(up.Arg, up.Reason) // asynchronous, because it waits for the engine, which waits for the worker
+		go u.d.ports.Fault(up.Arg, up.Reason) // in its own goroutine, because Fault waits for the engine, which waits for the worker
 	}
 }
 
-// answer translates the keys of frames of one worker that no megaflow matched,
-// installs the resulting megaflows, and makes the worker look the frames up again. If
-// there is no room for a frame's megaflow, the worker executes the frame's actions once.
-// learnt means that the flows of the frames' learn actions are already in the tables.
+// answer translates the keys of misses of one worker, installs the resulting
+// megaflows, and makes the worker look the frames up again. If there is no room for a
+// megaflow, the worker executes the actions on the frame once. learnt means that the
+// flows of the frames' learn actions are already in the tables.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learnt bool) {
 	if len(misses) == 0 {
 		return
@@ -140,7 +142,7 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	pl.refusals.Add(uint64(len(a.executed)))
 	pl.creditExecuted(a.executed, a.now)
 	if a.usedMACs && pl.macs.generation() != a.generation {
-		pl.macsChanged() // another miss learned an address between a translation and its installation
+		pl.macsChanged() // an address was learned between the translation and the installation
 	}
 }
 
@@ -159,7 +161,8 @@ type answers struct {
 	executed   []executedFrame
 }
 
-// executedFrame is a frame that was executed alone and that no megaflow counts.
+// executedFrame is a frame that was executed without a megaflow, so that no megaflow
+// counts it.
 type executedFrame struct {
 	rules    []*openflow.Rule
 	groups   []openflow.GroupHit
@@ -199,8 +202,8 @@ func (a *answers) miss(up *datapath.Upcall) {
 	a.usedMACs = a.usedMACs || t.UsedMACs
 }
 
-// creditExecuted counts frames that were executed alone, and learns from them what a
-// megaflow would have learned.
+// creditExecuted adds frames that were executed without a megaflow to the statistics
+// of their rules, and learns from the frames.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

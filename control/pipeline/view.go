@@ -13,7 +13,7 @@ import (
 	"weft/packet"
 )
 
-// View is the set of ports for translation. It never changes once it is made.
+// View is the set of ports that translations use. A View never changes after NewView.
 type View struct {
 	infos   []openflow.PortInfo // key: number
 	byNo    map[uint32]openflow.PortInfo
@@ -22,8 +22,8 @@ type View struct {
 	bound   bool // at least one port has a Binding
 }
 
-// NewView makes a view of ports, sorted by number. udpPort has the outer destination
-// ports of tunnels, by port number.
+// NewView makes a view of ports, which are sorted by number. udpPort has the outer
+// UDP destination port of each tunnel, by port number.
 func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{infos: infos, byNo: map[uint32]openflow.PortInfo{}, byName: map[string]uint32{}, udpPort: udpPort}
 	for _, info := range infos {
@@ -33,7 +33,8 @@ func NewView(infos []openflow.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// PortByName implements openflow.Names, as PortName does.
+// PortByName returns the number of the port with this name. With PortName it
+// implements openflow.Names.
 func (v *View) PortByName(name string) (uint32, bool) {
 	no, ok := v.byName[name]
 	return no, ok
@@ -44,7 +45,8 @@ func (v *View) PortName(no uint32) (string, bool) {
 	return info.Name, ok
 }
 
-// env implements openflow.Env: the state of the switch for one translation.
+// env implements openflow.Env: it gives one translation access to the state of the
+// switch.
 type env struct {
 	view    *View
 	tunnels *underlay.Templates
@@ -52,7 +54,8 @@ type env struct {
 	*openflow.RecircTable
 }
 
-// env returns the present state for a translation. The caller holds mu.
+// env returns an env with the present state of the switch. The caller holds
+// Pipeline.mu.
 func (pl *Pipeline) env() *env {
 	return &env{view: pl.view, tunnels: pl.templates, macs: pl.macs, RecircTable: pl.recircs}
 }
@@ -109,7 +112,7 @@ func (pl *Pipeline) View() *View {
 	return pl.view
 }
 
-// Tracer implements observe.Tracer: the tables, locked for a trace.
+// Tracer implements observe.Tracer. It gives traces access to the locked tables.
 type Tracer struct {
 	tables *openflow.Pipeline
 	env    *env
@@ -119,8 +122,8 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openf
 	return t.tables.Trace(key, t.env, visit)
 }
 
-// Tracing calls do with the tables, which do not change meanwhile, and with the names
-// that show ports in the form of words.
+// Tracing calls do with the tables, which do not change during the call, and with the
+// port names in the form that words selects.
 func (pl *Pipeline) Tracing(words PortWords, do func(t *Tracer, view *View, names openflow.Names)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -136,8 +139,8 @@ func (pl *Pipeline) SetView(v *View) {
 	pl.macs.declare(v.infos)
 }
 
-// ViewNow is View for callers that must not wait. It returns nil if the lock is
-// taken.
+// ViewNow returns the present view like View, but without waiting: it returns nil if
+// Pipeline.mu is taken.
 func (pl *Pipeline) ViewNow() *View {
 	if !pl.mu.TryRLock() {
 		return nil
@@ -146,14 +149,14 @@ func (pl *Pipeline) ViewNow() *View {
 	return pl.view
 }
 
-// PortsChanged revalidates all megaflows after a view with other ports. The caller
-// holds the lock of changes.
+// PortsChanged revalidates all megaflows after SetView has added, changed or removed
+// ports. The caller holds the lock of changes.
 func (pl *Pipeline) PortsChanged() { pl.revalidate(func(*megaflow) bool { return true }) }
 
 // LivenessChanged revalidates the megaflows that depend on the liveness of ports. The
 // caller holds the lock of changes.
 func (pl *Pipeline) LivenessChanged() { pl.revalidate(func(m *megaflow) bool { return m.usedPorts }) }
 
-// ForgetPort forgets the addresses of a port that is gone. The caller holds the lock
-// of changes.
+// ForgetPort removes the addresses learned on a port that was deleted. The caller
+// holds the lock of changes.
 func (pl *Pipeline) ForgetPort(number uint32) { pl.macs.forget(number) }

@@ -14,7 +14,7 @@ const (
 	ByNumber
 )
 
-// names returns the names that show ports in this form. The caller holds mu.
+// names returns the port names in this form. The caller holds Pipeline.mu.
 func (pl *Pipeline) names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil
