@@ -9,7 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// Options that bind a guest's port to addresses: the port may send only from these.
+// Options that bind a guest's port to addresses: the port may send only from the
+// listed addresses.
 var (
 	boundMACs      = option{check: func(value string) string { return checkBinding(value, "") }}
 	boundAddresses = option{check: func(value string) string { return checkBinding("", value) }}
@@ -31,9 +32,10 @@ func macAddress(value string) string {
 	return checkBinding(value, "")
 }
 
-// fillBinding stores in info the addresses from which a port may send. The values are
-// checked one by one; it returns an error if they name too many addresses together. A
-// tap is bound by addresses=, and then also to the address of its device.
+// fillBinding stores in info the addresses from which a port may send. Each value has
+// been checked by itself; fillBinding returns an error if the options name too many
+// addresses together. A tap is bound only if it has addresses=, and then also to the
+// address of its device.
 func fillBinding(info *openflow.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if kind == kindTap && (addresses == "" || openflow.NamesMAC(addresses, macs)) {

@@ -9,8 +9,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs why an engine is replaced, and keeps the ports to blame away from the
-// next engines for a while. The caller holds the lock of changes.
+// Blame logs why an engine is replaced, and holds back from the next engines, for a
+// while, the ports on which the engine hung. The caller holds the lock of changes.
 func (ps *Ports) Blame(h *watchdog.Hang) {
 	why := h.Text(ps.portNameOf)
 	ps.log.Error("the engine hangs, replacing it", "why", why)
@@ -21,7 +21,7 @@ func (ps *Ports) Blame(h *watchdog.Hang) {
 		}
 		held := ps.suspects.Held(number, time.Now())
 		ps.log.Error("port has hung the engine", "port", p.saved.Name, "error", held)
-		p.driver.fault(why) // ends a guest's session; other devices stay open and wait
+		p.driver.fault(why) // fault ends a guest's session; devices other than a guest's stay open
 		p.fail(held)
 	}
 }
@@ -43,5 +43,6 @@ func (ps *Ports) isForeign(number uint32) bool {
 	return p != nil && p.kind == kindVhost
 }
 
-// Held returns the reason why a port is kept away from the engines, or nil.
+// Held returns the reason why a port is held back from the engines, or nil if it is
+// not.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }

@@ -18,8 +18,8 @@ var encapOptions = optionTable{
 	"src_port": {check: portRange},
 }
 
-// trafficClass checks a TOS byte. It must have no ECN bits, which come from the inner
-// frame.
+// trafficClass checks the value of tos=, a TOS byte. Its ECN bits must be 0, because
+// they come from the inner frame.
 func trafficClass(value string) string {
 	if n, err := strconv.ParseUint(value, 0, 8); err != nil || n&3 != 0 {
 		return "a multiple of 4 from 0 to 252"
@@ -44,7 +44,7 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
 }
 
-// parseEncap parses a vxlan port's encap options, which have been checked.
+// parseEncap parses a vxlan port's encap options, which the option table has checked.
 func parseEncap(values map[string]string) underlay.Encap {
 	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
 	o.InheritTTL, o.InheritTOS = values["ttl"] == "inherit", values["tos"] == "inherit"
@@ -55,8 +55,8 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the encap options of all vxlan ports by number. The caller holds the
-// lock of changes.
+// encaps returns the encap options of all vxlan ports, by port number. The caller
+// holds the lock of changes.
 func (ps *Ports) encaps() map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.all {

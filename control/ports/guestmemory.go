@@ -7,8 +7,9 @@ import (
 	"weft/vhost"
 )
 
-// guestMemoryLimits returns the machine's limits, with --guest-memory-gib of the
-// daemon as the limit of one guest.
+// guestMemoryLimits returns the limits of guest memory on this machine. If gib, the
+// daemon's option --guest-memory-gib, is not 0, it is the limit of one guest, but at
+// most half of the limit of all guests.
 func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	l := vhost.DefaultMemoryLimits()
 	if gib > 0 {
@@ -17,8 +18,8 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	return l
 }
 
-// LimitRows is a limits.Source for the memory that guests have mapped into the
-// engine, by port and in total.
+// LimitRows is a limits.Source. It emits the limit rows of the memory that guests
+// have mapped into the engine, by port and in total.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
 	l, use := ps.guests.Use()
 	for _, u := range use {

@@ -9,12 +9,12 @@ import (
 	"weft/control/loop"
 )
 
-// livenessInterval is the interval at which groups that watch ports are updated.
+// livenessInterval is the time between two checks of the ports that groups watch.
 const livenessInterval = 50 * time.Millisecond
 
 // watchPorts updates groups when a port that they watch goes down or up, until ctx
-// ends. While no group watches a port it sleeps: each look takes time from the core
-// on which it runs.
+// ends. It checks the ports only while a group watches one, because each check takes
+// time from the core on which it runs.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -34,8 +34,8 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 }
 
 // UpdateLiveness implements pipeline.Ports. If a group watches ports, it stores which
-// ports are down and reports whether that has changed; watchPorts then repeats this
-// at intervals. The caller holds the lock of changes.
+// ports are down, reports whether the liveness of a port has changed, and makes
+// watchPorts repeat the check at intervals. The caller holds the lock of changes.
 func (ps *Ports) UpdateLiveness() (changed bool) {
 	if !ps.pipeline.WatchesPorts() {
 		return false

@@ -4,8 +4,8 @@ package ports
 
 import "testing"
 
-// A port that is deleted and added again gets its old number, so that flows added by
-// its name still select it. Another name gets another number.
+// A port that is deleted and added again gets its old number, so that flows that name
+// the port still select it. A port with another name gets another number.
 func TestNumbersStayWithNames(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.vxlanPorts(t, 3)

@@ -15,15 +15,15 @@ import (
 	"weft/control/usererr"
 )
 
-// option is one option of a kind of port. check returns what was expected of a wrong
-// value, and "" for a right one.
+// option is one option of a kind of port. check returns "" for a valid value, or a
+// description of valid values.
 type option struct {
 	required bool
 	value    string // default; "": no default
 	check    func(string) (expected string)
 }
 
-// optionTable has a kind's options by name.
+// optionTable has the options of one kind of port, by name.
 type optionTable map[string]option
 
 // portName matches valid names of ports. A flow may use a name in place of a port
@@ -48,8 +48,9 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions splits words KEY=VALUE and checks them against the option table of the
-// kind that type= names. values includes the defaults; given has only the words.
+// parseOptions splits words of the form KEY=VALUE and checks them against the options
+// of the kind of port that type= names. values includes the defaults; given has only
+// the options in words.
 func parseOptions(words []string) (kind string, values, given map[string]string, err error) {
 	given = map[string]string{}
 	for _, word := range words {
@@ -74,7 +75,7 @@ func parseOptions(words []string) (kind string, values, given map[string]string,
 	return kind, values, given, err
 }
 
-// check checks the words in the given order, so that the error names the first wrong
+// check checks the words in their order, so that the error names the first wrong
 // word.
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
 	values := map[string]string{"type": kind}
@@ -145,7 +146,8 @@ func numberIn(least, most int) func(string) string {
 	}
 }
 
-// either returns a check that accepts word, or any value that check accepts.
+// either returns a check that accepts word, and every value that the given check
+// accepts.
 func either(word string, check func(string) string) func(string) string {
 	return func(value string) string {
 		if value == word {

@@ -11,7 +11,7 @@ import (
 	"weft/control/usererr"
 )
 
-// Every refusal names the wrong word and the expected one.
+// The error for a wrong option names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
 		{"dev=x", "type=", "type=af_packet|af_xdp|tap|vhost-user|vxlan"},
@@ -54,7 +54,7 @@ func TestOptionsRefused(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(err.Error(), c.offending) || !strings.Contains(err.Error(), c.expected) {
-			t.Errorf("%s: %q names not %q and %q", c.words, err, c.offending, c.expected)
+			t.Errorf("%s: %q does not name %q and %q", c.words, err, c.offending, c.expected)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestPortNames(t *testing.T) {
 	}
 	for _, name := range []string{"", "1", "0x1", "a,b", "a b", "normal", "IN_PORT", "drop", "a=b", "-a", strings.Repeat("a", 64)} {
 		if checkPortName(name) == nil {
-			t.Errorf("%q is taken as a port name", name)
+			t.Errorf("%q is accepted as a port name", name)
 		}
 	}
 }

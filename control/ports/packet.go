@@ -27,14 +27,15 @@ func init() {
 	}
 }
 
-// packetPort is an uplink through packet sockets, which outlive the engine.
+// packetPort is an uplink that uses packet sockets. Control owns the sockets, so they
+// outlive the engine.
 type packetPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *afpacket.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	down      string // why the device does not forward; "": it forwards
-	problem   string // why the endpoints could not be set; "": they are set
+	down      string // reason why the device does not forward; "": it forwards
+	problem   string // reason why the endpoints could not be set; "": they are set
 }
 
 func (p *packetPort) open(kept *engine.Kept) error {
@@ -45,7 +46,7 @@ func (p *packetPort) open(kept *engine.Kept) error {
 		if p.uplink, err = afpacket.Restore(kept.Request.Blob, kept.FDs); err == nil {
 			return nil
 		}
-		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
+		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
 	if p.uplink, err = afpacket.Setup(afpacket.Config{Dev: p.values["dev"], Queues: queues}); err != nil {
@@ -72,8 +73,8 @@ func (p *packetPort) attachLocked() error {
 	return p.portContext.attach(spec, p.uplink.FDs(), true)
 }
 
-// keepUplink gives the engine the present state of the uplink to keep. The caller
-// holds mu.
+// keepUplink gives the engine the present state of the uplink, which the engine keeps
+// for the next control process. The caller holds p.mu.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {
@@ -84,8 +85,8 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// follow implements deviceFollower. The sockets survive every change except the loss
-// of the device.
+// follow implements deviceFollower. The sockets stay open unless the device has
+// disappeared.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +100,7 @@ func (p *packetPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", p.values["dev"], "mtu", now.MTU)
 	p.uplink.SetMTU(now.MTU)
-	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
+	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	return p.attachLocked()
 }
 
@@ -145,7 +146,7 @@ func (p *packetPort) status() portStatus {
 func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
+	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	p.forget()
 	if p.uplink != nil {
 		p.uplink.Close()

@@ -26,23 +26,23 @@ import (
 )
 
 // portDriver controls a port's device. Callers hold the lock of changes, except for
-// fault, network and status, which may be called at any time. A driver has its own
-// lock.
+// the methods fault, network and status, which may be called at any time. Each driver
+// has its own lock.
 type portDriver interface {
-	// open makes the device. If kept is not nil, it takes over the device of an
-	// earlier control process, and takes ownership of kept's descriptors.
+	// open makes the device. If kept is not nil, open takes over the device of an
+	// earlier control process, and owns the descriptors in kept.
 	open(kept *engine.Kept) error
-	// attach passes the device to the engine, if it is ready. resume means that an
-	// engine that had the device was killed.
+	// attach passes the device to the engine if the device is ready. resume means
+	// that an earlier engine had the device and was killed.
 	attach(resume bool) error
-	// fault reports that the workers have stopped using the device, and why. It
-	// returns false if the driver cannot repair the device; the device is then closed
-	// and opened again.
+	// fault tells the driver that the workers have stopped using the device, and why.
+	// It returns false if the driver cannot repair the device. The caller then closes
+	// the device and opens it again.
 	fault(why string) (mended bool)
-	// network reports that links, addresses or endpoints have changed.
+	// network tells the driver that links, addresses or endpoints have changed.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
-	// close takes the device from the engine and releases all that open made.
+	// close detaches the device from the engine and frees everything that open made.
 	close()
 }
 
@@ -54,7 +54,7 @@ const (
 	StateUp      = "up"
 	stateDown    = "down"    // the device exists but does not forward
 	stateWaiting = "waiting" // waits for a guest
-	stateFailed  = "failed"  // setting the port up failed, or its device broke; the port is tried again
+	stateFailed  = "failed"  // opening or attaching the device failed, or the device broke; control tries again
 )
 
 // portKind describes a type of port.
@@ -64,7 +64,8 @@ type portKind struct {
 	make    func(c portContext) portDriver
 }
 
-// portKinds has the kinds by type word. The file of each kind adds its own.
+// portKinds has the kinds of ports, by the value of type=. The file of each kind adds
+// an entry.
 var portKinds = map[string]portKind{}
 
 func kindNames() []string {
@@ -84,7 +85,7 @@ type portContext struct {
 	values map[string]string // options, with defaults
 	log    *slog.Logger
 	engine Engine
-	held   func(number uint32) error // why the port is kept away from the engines; nil: it is not
+	held   func(number uint32) error // reason why a port is held back from the engines; nil: it is not held back
 	guests *vhost.MemoryPool         // memory that guests have mapped
 }
 
@@ -92,8 +93,8 @@ type portContext struct {
 // control process.
 func keepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// keep gives the engine the state and descriptors from which open can take the device
-// over.
+// keep gives the engine the state and descriptors of the device. The engine keeps
+// them for open in the next control process.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -113,8 +114,8 @@ func (c *portContext) attach(spec []byte, fds []int, tunnel bool) error {
 	return client.Attach(engine.Attach{Port: c.number, Name: c.name, Kind: c.kind, Spec: spec, Tunnel: tunnel}, fds)
 }
 
-// detach takes the port from the workers and returns its device's state; nil if the
-// port was not attached.
+// detach detaches the port from the workers and returns the state of its device, or
+// nil if the port was not attached.
 func (c *portContext) detach() (json.RawMessage, error) {
 	client := c.engine.Client()
 	if client == nil {
@@ -123,14 +124,16 @@ func (c *portContext) detach() (json.RawMessage, error) {
 	return client.Detach(c.number)
 }
 
-// forget makes the engine drop what keep gave it.
+// forget makes the engine delete the state and close the descriptors that keep gave
+// to it.
 func (c *portContext) forget() {
 	if client := c.engine.Client(); client != nil {
-		_ = client.Forget(keepKey(c.number)) // an error means that the engine is gone, with all that it kept
+		_ = client.Forget(keepKey(c.number)) // error ignored: a dead engine keeps no state
 	}
 }
 
-// switchPort is a port. The lock of changes guards it; driver has its own lock.
+// switchPort is a port of the switch. The lock of changes guards its fields; driver
+// has its own lock.
 type switchPort struct {
 	saved   store.Port
 	kind    string
@@ -139,7 +142,7 @@ type switchPort struct {
 	info    openflow.PortInfo
 	udpPort uint16 // outer destination port of a vxlan port
 	driver  portDriver
-	problem atomic.Pointer[string] // why open or attach failed; nil: no failure
+	problem atomic.Pointer[string] // reason why open or attach failed; nil: no failure
 	opened  bool
 	lost    bool // the device has disappeared; guarded by the lock of changes
 }
@@ -149,7 +152,7 @@ func (p *switchPort) fail(err error) {
 	p.problem.Store(&text)
 }
 
-// newPort checks a port's options and makes the port, without its device.
+// newPort checks a port's options and makes the port without opening its device.
 func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	if err := checkPortName(saved.Name); err != nil {
 		return nil, err
@@ -232,7 +235,7 @@ func (ps *Ports) conflict(p *switchPort) error {
 	return nil
 }
 
-// exclusive are the options whose value only one port of a kind may have.
+// exclusive has the options whose value may belong to only one port of a kind.
 var exclusive = map[string][]string{kindVhost: {"path"}, kindTap: {"dev"}, kindXDP: {"dev"}, kindPacket: {"dev"}}
 
 // freeNumber returns a number for a new port. It prefers the number of the last port
@@ -261,24 +264,25 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return fresh, nil
 }
 
-// enterPort makes the port visible to flows. Its statistics start at 0.
+// enterPort makes a new port visible to flows, with statistics of 0.
 func (ps *Ports) enterPort(p *switchPort) {
 	ps.all[p.saved.Number] = p
 	ps.pipeline.ResetPort(p.saved.Number)
 	ps.portsChanged()
 }
 
-// leavePort hides the port from flows. When it returns, no worker sends to the port.
+// leavePort removes a port from the view of flows. When it returns, no worker sends
+// to the port.
 func (ps *Ports) leavePort(p *switchPort) {
 	delete(ps.all, p.saved.Number)
-	ps.updateView() // nothing is learnt on the port after this
+	ps.updateView() // from here on no address is learnt on the port
 	ps.pipeline.ForgetPort(p.saved.Number)
 	ps.portsChanged()
 	ps.templates.DropPort(p.saved.Number)
 }
 
 // portsChanged makes a new view of the ports and updates everything that depends on
-// it.
+// the view.
 func (ps *Ports) portsChanged() {
 	ps.updateView()
 	ps.sendTerminations(ps.pipeline.Workers())
@@ -301,7 +305,7 @@ func (ps *Ports) updateView() {
 	ps.pipeline.SetView(pipeline.NewView(infos, udpPort))
 }
 
-// Delete deletes a port. Flows that name it stay and keep its number.
+// Delete deletes a port. Flows that refer to the port stay and keep its number.
 func (ps *Ports) Delete(name string) error {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -328,7 +332,7 @@ func (ps *Ports) portByName(name string) *switchPort {
 	return nil
 }
 
-// List describes the port of that name, or all ports by number if name is empty.
+// List describes the named port, or all ports sorted by number if name is empty.
 func (ps *Ports) List(name string) ([]api.Port, error) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -358,8 +362,8 @@ func (ps *Ports) describe(p *switchPort) api.Port {
 	}
 }
 
-// Fault implements pipeline.Ports: it tells the driver that the workers have stopped
-// using the port.
+// Fault implements pipeline.Ports: it tells the port's driver that the workers have
+// stopped using the port.
 func (ps *Ports) Fault(number uint32, why string) {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -372,13 +376,13 @@ func (ps *Ports) Fault(number uint32, why string) {
 	}
 }
 
-// loadPort makes a port from the state file, with the device that an earlier control
-// process had, if any. A port that cannot be set up stays, as failed, and is tried
-// again.
+// loadPort makes a port from the state file. If an earlier control process had the
+// port's device, the port takes the device over. A port that cannot be set up stays
+// in the state failed, and control tries again.
 func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
-		ps.log.Error("a saved port is not understood and left out", "port", saved.Name, "error", err)
+		ps.log.Error("cannot make a saved port, leaving it out", "port", saved.Name, "error", err)
 		if kept != nil {
 			kept.CloseFDs()
 		}
@@ -393,8 +397,8 @@ func (ps *Ports) loadPort(saved store.Port, kept *engine.Kept) {
 	p.opened = true
 }
 
-// attachPort passes a port's device to the engine. It stores a failure as the port's
-// problem.
+// attachPort passes a port's device to the engine. If this fails, it stores the
+// reason in the port.
 func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
@@ -408,16 +412,16 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // clears a problem with an earlier engine
+	p.problem.Store(nil) // clears a failure to attach to an earlier engine
 }
 
 const (
 	// retryInterval is the time between two attempts to set up a failed port.
 	retryInterval = 2 * time.Second
-	// firstRetry is the time of the first attempt for ports that failed at the start; it
-	// doubles up to retryInterval. A process that was killed holds sockets and XDP
-	// programs until it has ended: control and engine killed at once would otherwise cost
-	// guests two seconds.
+	// firstRetry is the time to the first retry of a port that failed at startup; the
+	// time doubles up to retryInterval. A killed process holds its sockets and XDP
+	// programs until it has ended. If control and engine are killed together, a first
+	// retry after retryInterval would cost guests two seconds.
 	firstRetry = 50 * time.Millisecond
 )
 
@@ -448,7 +452,7 @@ func (ps *Ports) retryPort(p *switchPort) {
 		p.fail(err)
 		return
 	}
-	resume := p.opened // an engine may have had the device, with positions of its rings
+	resume := p.opened // an earlier engine may have used the open device, whose rings have positions
 	if !p.opened {
 		if err := p.driver.open(nil); err != nil {
 			p.fail(err)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxRemotes bounds the remotes of a vxlan port, because a broadcast frame is sent
-// once to each. A longer list is refused.
+// maxRemotes is the limit of remotes of a vxlan port, because a broadcast frame is
+// sent to each remote. A longer list is refused.
 const maxRemotes = 256
 
 // addresses checks a list of addresses separated by commas, without duplicates.
@@ -41,9 +41,9 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes parses a checked list. A single unicast address is the port's remote.
-// Several addresses, or a group, are the destinations to which the port replicates
-// broadcast frames.
+// parseRemotes parses a list that the function remotes has checked. A single unicast
+// address is the port's remote. Several addresses, or a multicast group, are the
+// destinations of broadcast frames.
 func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	words := strings.Split(value, ",")
 	if one = netip.MustParseAddr(words[0]); len(words) == 1 && !one.IsMulticast() {
@@ -55,8 +55,8 @@ func parseRemotes(value string) (one netip.Addr, several []netip.Addr) {
 	return netip.Addr{}, several
 }
 
-// groupOf returns a vxlan port's multicast group, or an invalid address if its
-// options name none.
+// groupOf returns a vxlan port's multicast group, or an invalid address if the port's
+// options name no group.
 func groupOf(values map[string]string) netip.Addr {
 	if a, err := netip.ParseAddr(values["remote"]); err == nil && a.IsMulticast() {
 		return a

@@ -10,7 +10,7 @@ import (
 	"weft/engine"
 )
 
-// retried is a driver that records how it is attached.
+// retried is a driver that records the argument resume of each attach.
 type retried struct {
 	portDriver
 	resumed []bool
@@ -25,8 +25,9 @@ func (r *retried) open(*engine.Kept) error { return nil }
 
 func (r *retried) close() {}
 
-// If a device stayed open when its engine died, the next engine resumes its rings at
-// their last state. A device that was opened again has no state to resume.
+// If a device stayed open when its engine died, the next engine resumes the device's
+// rings at their last positions. A device that was opened again has no positions to
+// resume.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports, change := newTestPorts(t)
 	ports.vxlanPorts(t, 1)

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ports manages the switch's ports: their kinds and options, their life from
-// the request that adds one to the request that deletes it, and retries after a
+// the request that adds a port to the request that deletes it, and retries after a
 // device has failed. It also updates everything that depends on the devices: the
-// pipeline's view of the ports, liveness, terminations and endpoints of tunnels, and
-// the ports that are held because an engine hung on them.
+// pipeline's view of the ports, the liveness of ports, and the terminations and
+// endpoints of tunnels. Ports on which an engine hung are held back from the next
+// engines.
 //
-// Ports owns the set of ports. The lock of changes guards it. This lock belongs to
-// the whole of control, because a change of ports is a change of the pipeline too.
-// Each driver has its own lock, taken after the lock of changes, which guards its
-// device against events of the guest or the kernel. The handlers of the API and the
-// loops of this package take the lock of changes; the pipeline and the supervision of
-// engines hold it when they call.
+// Ports owns the set of ports. The lock of changes guards the set; all of control
+// shares this lock, because a change of ports is a change of the pipeline too. Each
+// driver has its own lock, taken after the lock of changes, which guards its device
+// against events of the guest or the kernel. The handlers of the API and the loops of
+// this package take the lock of changes; the pipeline and the supervision of engines
+// already hold it when they call.
 package ports
 
 import (
@@ -32,7 +33,8 @@ import (
 	"weft/vhost"
 )
 
-// Client is the engine as the ports use it: engine.Client, or a fake in tests.
+// Client has the calls to the engine that the ports need. engine.Client implements
+// it; tests use a fake.
 type Client interface {
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -40,19 +42,19 @@ type Client interface {
 	Forget(key string) error
 }
 
-// Engine gives access to the present engine.
+// Engine gives the ports access to the present engine.
 type Engine interface {
 	// Client returns the engine's client, or nil while there is no engine.
 	Client() Client
 }
 
-// Store saves ports. It may wait for the disk.
+// Store saves ports. Its methods may wait for the disk.
 type Store interface {
 	SavePort(p store.Port) error
 	DeletePort(number uint32) error
 }
 
-// Setup has the dependencies and settings of Ports.
+// Setup has the dependencies and settings of a set of ports.
 type Setup struct {
 	Change    sync.Locker // the lock of changes
 	Store     Store
@@ -77,15 +79,15 @@ type Ports struct {
 	guests    *vhost.MemoryPool
 	suspects  *watchdog.Suspects
 
-	all     map[uint32]*switchPort // by number; guarded by the lock of changes
+	all     map[uint32]*switchPort // ports by number; guarded by the lock of changes
 	numbers map[uint32]string      // name of the last port with each number, also of deleted ports; guarded by the lock of changes
-	// terminated has the rows of the workers' termination table, by index; guarded by
-	// the lock of changes.
+	// terminated is the content of the workers' termination table, by index; guarded
+	// by the lock of changes.
 	terminated map[uint32]tunnel.Termination
 	watched    chan struct{} // wakes watchPorts when groups watch ports
 }
 
-// New returns an empty set. Run starts its goroutines.
+// New returns a set without ports. Run starts its goroutines.
 func New(s Setup) *Ports {
 	return &Ports{
 		change: s.Change, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline,
@@ -98,8 +100,8 @@ func New(s Setup) *Ports {
 // Run follows the ports' devices, retries failed ports, and updates groups that watch
 // ports, until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
-	loop.Notify(ps.kernel.Moved) // devices may have changed since their ports were set up
-	loop.Notify(ps.watched)      // groups of the saved state may watch ports
+	loop.Notify(ps.kernel.Moved) // checks the devices, which may have changed since their ports were set up
+	loop.Notify(ps.watched)      // checks liveness, because saved groups may watch ports
 	var done sync.WaitGroup
 	done.Go(func() { ps.watchPorts(ctx) })
 	done.Go(func() { ps.followAddresses(ctx) })
@@ -107,8 +109,8 @@ func (ps *Ports) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// followAddresses updates the uplinks' endpoints to the kernel's addresses, until ctx
-// ends.
+// followAddresses updates the uplinks' endpoints after each change of the kernel's
+// addresses, until ctx ends.
 func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
 		select {
@@ -120,12 +122,12 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// The steps of a start, and of the replacement of an engine. The caller holds the
-// lock of changes during all steps.
+// The steps of control's start and of the replacement of an engine. The caller holds
+// the lock of changes during all steps.
 
 // Load makes the saved ports. names has the name of the last port with each number.
-// kept has the devices that an engine kept, by number; Load removes those that it
-// uses.
+// kept has the devices that an engine kept, by port number; Load removes the devices
+// that it uses from kept.
 func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -133,15 +135,16 @@ func (ps *Ports) Load(saved []store.Port, names map[uint32]string, kept map[uint
 		delete(kept, p.Number)
 	}
 	ps.updateView()
-	ps.UpdateLiveness() // before the megaflows of an earlier process are compared with the present groups
+	ps.UpdateLiveness() // sets the liveness that groups need before megaflows of an earlier process are revalidated
 }
 
-// SetTunnels gives the templates the present uplinks and encap options.
+// SetTunnels passes the present uplinks and encap options to the tunnel templates.
 func (ps *Ports) SetTunnels() { ps.templates.SetPorts(ps.uplinks(), ps.encaps()) }
 
-// TakeOver continues with workers that an earlier control process has used. It
-// assumes that they have every possible row of the termination table, and the ports
-// in attached.
+// TakeOver continues with workers that an earlier control process used. attached has
+// the ports that the workers already have; TakeOver attaches the other ports.
+// TakeOver rewrites every row of the termination table, because the workers' rows are
+// unknown.
 func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -155,14 +158,15 @@ func (ps *Ports) TakeOver(w *workers.Workers, attached map[uint32]bool) {
 	}
 }
 
-// Terminate sends the terminations of all ports to new workers.
+// Terminate sends the termination table of all ports to new workers, whose tables are
+// empty.
 func (ps *Ports) Terminate(w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
 	ps.sendTerminations(w)
 }
 
-// AttachAll passes all ports to a new engine. resume means that another engine had
-// them and was killed.
+// AttachAll passes all ports to a new engine. resume means that an earlier engine had
+// the ports and was killed.
 func (ps *Ports) AttachAll(resume bool) {
 	ps.SetTunnels()
 	ps.updateEndpointsLocked()
@@ -178,11 +182,11 @@ func (ps *Ports) Close() {
 	}
 }
 
-// Hangs returns the number of engines that hung on a port.
+// Hangs returns the number of engines that hung on the port with this number.
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
-// Fail closes a port's device and stores the reason; the port is tried again. The
-// caller holds the lock of changes.
+// Fail closes a port's device and stores the reason; control then tries to open it
+// again. The caller holds the lock of changes.
 func (ps *Ports) Fail(number uint32, why error) {
 	if p := ps.all[number]; p != nil {
 		ps.failPort(p, why)

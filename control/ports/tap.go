@@ -22,24 +22,26 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			// MAC address of the device. It does not bind the port, because a bridge
-			// may be behind a tap.
+			// mac= is the MAC address of the tap's device. It does not restrict the
+			// source addresses of the port, because a bridge may be behind a tap.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI,
-			// Addresses from which the port may send, in addition to mac=.
+			// addresses= has the addresses from which the tap may send, in addition
+			// to its MAC address.
 			"addresses": boundAddresses,
-			// More than one queue makes the device with multi_queue.
+			// If queues= is more than one, the device is made with multi_queue.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
-			// With offloads, checksums and segmentation are left to receivers that
-			// can handle such frames.
+			// offloads=on leaves checksums and segmentation to receivers that can
+			// handle such frames.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
 	}
 }
 
-// tapPort is a tap. Control holds its descriptors, so the device outlives the engine.
+// tapPort is a port with a tap device. Control holds the device's descriptors, so the
+// device outlives the engine.
 type tapPort struct {
 	portContext
 	mu  sync.Mutex
@@ -54,7 +56,7 @@ func (p *tapPort) open(kept *engine.Kept) error {
 		if p.tap, err = tap.Restore(kept.Request.Blob, kept.FDs); err == nil {
 			return nil
 		}
-		p.log.Warn("the tap an earlier process had cannot be taken up, making it anew", "error", err)
+		p.log.Warn("cannot take over the tap of an earlier process, making it again", "error", err)
 	}
 	cfg := tap.Config{Dev: p.values["dev"], Netns: p.values["netns"], Offloads: p.values["offloads"] == "on"}
 	if cfg.Dev == "" {
@@ -110,7 +112,7 @@ func (p *tapPort) status() portStatus {
 }
 
 func (p *tapPort) close() {
-	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
+	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	p.forget()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"weft/openflow"
 )
 
-// mac= of a tap sets the address of its device and binds nothing: a bridge behind the
-// tap sends from other addresses. Only addresses= binds the port.
+// A tap's option mac= sets the address of the device and does not bind the port,
+// because a bridge behind the tap sends from other addresses. Only addresses= binds
+// the port.
 func TestMACOfATapBindsNothingAlone(t *testing.T) {
 	for _, c := range []struct {
 		kind, macs, addresses string

@@ -10,21 +10,21 @@ import (
 	"weft/engine"
 )
 
-// An uplink's device belongs to the kernel: it may go down and up, get another MTU,
-// be removed, and come back under the same name. At such an event a port compares the
-// device with the one on which it was set up.
+// An uplink's device belongs to the kernel. It may go down and up, get another MTU,
+// be removed, and be created again under the same name. After each such event the
+// port compares the device with the device on which it was set up.
 
-// deviceFollower is a driver whose device the kernel may change.
+// deviceFollower is a driver whose device the kernel may change or remove.
 type deviceFollower interface {
-	// follow compares the device. An error is the reason why the port must be set up
-	// again.
+	// follow checks the device for changes. The port must be set up again if follow
+	// returns an error, which is the reason.
 	follow(u *underlay.Kernel) error
-	// present reports whether there is a device on which the port can be set up.
+	// present reports whether the port's device exists.
 	present(u *underlay.Kernel) bool
 }
 
-// followDevices calls follow for all ports, and sets up at once a port whose device
-// has come back. The caller holds the lock of changes.
+// followDevices calls follow for all ports. It sets up a port at once when the port's
+// device has appeared again. The caller holds the lock of changes.
 func (ps *Ports) followDevices() {
 	for _, p := range ps.all {
 		f, ok := p.driver.(deviceFollower)
@@ -38,8 +38,8 @@ func (ps *Ports) followDevices() {
 				p.lost = true
 			}
 		}
-		// One attempt only, because an attempt may cause further events; retryPorts
-		// makes the others.
+		// The port is set up only once here, because setting up may cause further
+		// events. retryPorts makes further attempts.
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			ps.retryPort(p)
@@ -56,21 +56,21 @@ func (ps *Ports) failPort(p *switchPort, why error) {
 	ps.SetTunnels()
 }
 
-// device asks the kernel about the port's device, which had this index when the port
-// was set up. It returns an error if the device is gone or is another one. told is
-// false if the kernel did not answer; the port then continues with the device that it
-// has.
+// device returns the kernel's state of the port's device. index is the device's index
+// when the port was set up. device returns an error if the device is gone or has been
+// replaced. told is false if the kernel did not answer; the port then keeps its
+// device.
 func (c *portContext) device(u *underlay.Kernel, index int) (now underlay.DeviceState, told bool, err error) {
 	dev := c.values["dev"]
 	now, there, err := u.Device(dev)
 	switch {
 	case err != nil:
-		c.log.Warn("the kernel does not tell of a device", "dev", dev, "error", err)
+		c.log.Warn("cannot query the state of a device", "dev", dev, "error", err)
 		return now, false, nil
 	case !there:
 		return now, true, fmt.Errorf("device %s is gone", dev)
 	case now.Index != index:
-		return now, true, fmt.Errorf("device %s is another one now, index %d instead of %d", dev, now.Index, index)
+		return now, true, fmt.Errorf("device %s has been replaced, its index is %d instead of %d", dev, now.Index, index)
 	}
 	return now, true, nil
 }
@@ -81,9 +81,9 @@ func (c *portContext) present(u *underlay.Kernel) bool {
 	return there && err == nil
 }
 
-// follow implements deviceFollower. A device that is down keeps its sockets. A device
-// with another MTU keeps program and sockets, because attaching a program takes the
-// link of some cards down for seconds.
+// follow implements deviceFollower. The port keeps its sockets while the device is
+// down. It keeps the XDP program and the sockets when the MTU changes, because
+// attaching a program takes the link of some cards down for seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
@@ -103,16 +103,16 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 		return err
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
-	_, _ = p.detach()                                                           // an error means that the engine, and its use of the port, is gone
-	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone: the next engine gets the uplink as it is
+	_, _ = p.detach()                                                           // error ignored: a port of a dead engine is detached already
+	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) { // ErrGone is no failure: the next engine attaches the uplink
 		p.log.Warn("attaching with the new MTU", "error", err)
 		return err
 	}
 	return nil
 }
 
-// noteLink stores the link's state and counts the times that it went down. The caller
-// holds mu.
+// noteLink stores the link's state and counts how often the link has gone down. The
+// caller holds p.mu.
 func (p *xdpPort) noteLink(now underlay.DeviceState) {
 	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {

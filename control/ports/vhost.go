@@ -24,12 +24,12 @@ func init() {
 		options: optionTable{
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,
-			// Addresses from which the guest may send.
+			// mac= and addresses= have the addresses from which the guest may send.
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
 			"mode":      {value: "server", check: oneOf("client", "server")},
 			"queues":    {value: "1", check: numberIn(1, vhost.MaxQueuePairs)},
-			// The guest learns it through VIRTIO_NET_F_MTU.
+			// mtu= is announced to the guest through VIRTIO_NET_F_MTU.
 			"mtu":      {check: numberIn(68, 65535)},
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
@@ -37,18 +37,19 @@ func init() {
 	}
 }
 
-// vhostPort is a guest's port: the session with its front end. The session outlives
-// the engine, and, through the state that the engine keeps, also control.
+// vhostPort is a guest's port: the vhost-user session with the guest's front end. The
+// session outlives the engine. It also outlives control, because the engine keeps its
+// state.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping orders the snapshots that the engine gets, so that the last one is the
-	// newest.
+	// keeping is locked while a snapshot is made and given to the engine, so that the
+	// engine's last snapshot is the newest.
 	keeping   sync.Mutex
-	forgotten bool // the session is closed and no longer kept; guarded by keeping
+	forgotten bool // the session is closed and the engine keeps no snapshot; guarded by keeping
 }
 
 func (p *vhostPort) open(kept *engine.Kept) error {
@@ -63,7 +64,7 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	if kept != nil {
 		cfg.Memory = p.guests.Guest(p.number)
 		if p.session, err = vhost.Restore(cfg, backend, kept.Request.Blob, kept.FDs); err != nil {
-			p.log.Warn("the session an earlier process had cannot be taken up, waiting for the guest anew", "error", err)
+			p.log.Warn("cannot take over the session of an earlier process, waiting for the guest again", "error", err)
 		}
 	}
 	if kept == nil || err != nil {
@@ -83,8 +84,8 @@ func (p *vhostPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// attach passes a running device to the engine. A device that starts later comes
-// through vhostBackend.Start.
+// attach passes a running device to the engine. A device that starts later is passed
+// by vhostBackend.Start.
 func (p *vhostPort) attach(resume bool) error {
 	p.mu.Lock()
 	s := p.session
@@ -101,7 +102,8 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepSnapshot gives the engine the present state of the session to keep.
+// keepSnapshot gives the engine a snapshot of the session, which the engine keeps for
+// the next control process.
 func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -115,7 +117,8 @@ func (p *vhostPort) keepSnapshot(s *vhost.Session) {
 	}
 }
 
-// forgetSnapshot makes the engine drop the session's state for good.
+// forgetSnapshot makes the engine delete the session's snapshot. The engine gets no
+// snapshot afterwards.
 func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -129,8 +132,8 @@ func closeFDs(fds []int) {
 	}
 }
 
-// fault ends the connection of a guest whose device is broken. The session logs one
-// line about it.
+// fault ends the session with a guest whose device is broken. The session logs one
+// line about the fault.
 func (p *vhostPort) fault(why string) bool {
 	p.mu.Lock()
 	s := p.session
@@ -171,13 +174,13 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // needed only if the engine has a device that the session does not know of
+	_, _ = p.detach() // has an effect only if the engine has a device that the session has not attached
 	p.forgetSnapshot()
 }
 
-// vhostBackend implements vhost.Backend: the session reaches the engine through it.
-// While there is no engine it returns no error, because attach follows when the next
-// engine starts.
+// vhostBackend implements vhost.Backend: it passes the session's devices to the
+// engine. While there is no engine its methods return no error, because attach is
+// called when the next engine starts.
 type vhostBackend vhostPort
 
 func (b *vhostBackend) Start(spec []byte, fds []int) error {

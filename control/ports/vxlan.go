@@ -44,12 +44,13 @@ func init() {
 	}
 }
 
-// reservedBits are the values of reserved=, in the order of the Ext constants of
-// package tunnel. The first is the default.
+// reservedBits has the values of the option reserved=, in the order of the Ext
+// constants of package tunnel. The first value is the default.
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// vxlanPort has no device. It consists of a row of the workers' termination table and
-// its data for translation, and it is a member of its multicast group, if it has one.
+// vxlanPort is a tunnel port, which has no device. It consists of a row of the
+// workers' termination table, its data for translation, and the membership of its
+// multicast group, if it has a group.
 type vxlanPort struct {
 	portContext
 	mu         sync.Mutex
@@ -61,17 +62,17 @@ func (p *vxlanPort) open(kept *engine.Kept) error {
 	group := groupOf(p.values)
 	switch {
 	case group.IsValid() && p.values["dev"] == "":
-		return usererr.Errorf("remote=%s: expected dev= too for a multicast group, the device to reach it by", remote)
+		return usererr.Errorf("remote=%s: expected dev= as well: the device through which the multicast group is reached", remote)
 	case !group.IsValid() && p.values["dev"] != "":
-		return usererr.Errorf("dev=%s: expected with a multicast group as remote= alone; the kernel's routes decide otherwise", p.values["dev"])
+		return usererr.Errorf("dev=%s: expected dev= only if remote= is a multicast group; the kernel's routes choose the device of other remotes", p.values["dev"])
 	case remote == "flow":
 		return nil
 	}
 	if (group.IsValid() || strings.Contains(remote, ",")) && p.values["vni"] == "flow" {
-		return usererr.Errorf("remote=%s: expected a vni of the port's own for several remotes", remote)
+		return usererr.Errorf("remote=%s: several remotes need vni=NUMBER; vni=flow was given", remote)
 	}
 	for word := range strings.SplitSeq(remote, ",") {
-		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // valid: the option table has checked both addresses
+		if local != "" && netip.MustParseAddr(local).Is4() != netip.MustParseAddr(word).Is4() { // cannot panic: the option table has checked both addresses
 			return usererr.Errorf("local=%s: expected an address of the same family as remote=%s", local, remote)
 		}
 	}
@@ -83,8 +84,8 @@ func (p *vxlanPort) attach(bool) error          { return nil }
 func (p *vxlanPort) fault(string) bool          { return true }
 func (p *vxlanPort) network(_ []netip.AddrPort) { p.join() }
 
-// join makes the kernel receive the port's multicast group on the port's device, if
-// the device exists.
+// join makes the kernel receive datagrams to the port's multicast group on the device
+// that dev= names, if the device exists.
 func (p *vxlanPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
@@ -113,7 +114,7 @@ func (p *vxlanPort) close() {
 }
 
 // fillVXLAN stores a vxlan port's options in info for translation, and returns the
-// outer destination port. The values have been checked.
+// outer destination port. The option table has checked the values.
 func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint16) {
 	if info.FlowVNI = values["vni"] == "flow"; !info.FlowVNI {
 		vni, _ := strconv.ParseUint(values["vni"], 10, 24)
@@ -130,7 +131,7 @@ func fillVXLAN(info *openflow.PortInfo, values map[string]string) (udpPort uint1
 	return uint16(n)
 }
 
-// memberVNI is the option of a guest's port that names the VNI to which it belongs.
+// memberVNI is the option vni= of a guest's port: the VNI to which the port belongs.
 var memberVNI = option{check: numberIn(0, maxVNI)}
 
 // fillMember stores in info the VNI to which a port belongs.
@@ -141,14 +142,14 @@ func fillMember(info *openflow.PortInfo, values map[string]string) {
 	}
 }
 
-// termination returns the port's row of the workers' termination table.
+// termination returns a vxlan port's row of the workers' termination table.
 func (p *switchPort) termination() tunnel.Termination {
 	t := tunnel.Termination{Port: p.saved.Number, VNI: p.info.VNI, UDPPort: p.udpPort}
 	if p.info.FlowVNI {
 		t.VNI = tunnel.AnyVNI
 	}
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
-	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // otherwise datagrams may be to the group or to the local address
+	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() { // a port with a group accepts datagrams to the group and to its local address
 		t.Local = p.info.Local.As16()
 	}
 	if p.info.Remote.IsValid() {
@@ -157,11 +158,12 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// A vxlan port's number is its index in the termination table.
+// A compile-time check: a vxlan port's number is its index in the termination table,
+// so the table must have room for all port numbers.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations updates the workers' termination tables to the present ports. The
-// caller holds the lock of changes.
+// sendTerminations updates the termination tables of the workers w to the present
+// ports. The caller holds the lock of changes.
 func (ps *Ports) sendTerminations(w *workers.Workers) {
 	for no := range uint32(port.MaxPorts) {
 		p := ps.all[no]
@@ -192,7 +194,8 @@ func (ps *Ports) uplinks() map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints tells the uplinks which datagrams belong to the switch.
+// updateEndpoints passes to the uplinks the UDP endpoints whose datagrams belong to
+// the switch.
 func (ps *Ports) updateEndpoints() {
 	ps.change.Lock()
 	defer ps.change.Unlock()
@@ -210,7 +213,7 @@ func (ps *Ports) updateEndpointsLocked() {
 }
 
 // endpoints returns the sorted local addresses and UDP ports of all vxlan ports. A
-// port without a local address has every address of every uplink's device.
+// vxlan port without a local address uses every address of every uplink's device.
 func (ps *Ports) endpoints() []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks() {

@@ -33,15 +33,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink with AF_XDP sockets, their memory and an XDP program, which
-// all outlive the engine.
+// xdpPort is an uplink with AF_XDP sockets, the sockets' memory and an XDP program.
+// Control owns all three, so they outlive the engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	// linkTrouble is why the device does not forward; "": it forwards. linkDowns
-	// counts how often it stopped forwarding.
+	// linkTrouble is the reason why the device does not forward; "" means that it
+	// forwards. linkDowns counts how often the device stopped forwarding.
 	linkTrouble string
 	linkDowns   int
 }
@@ -54,9 +54,9 @@ func (p *xdpPort) open(kept *engine.Kept) error {
 		if p.uplink, err = xsk.Restore(kept.Request.Blob, kept.FDs); err == nil {
 			return nil
 		}
-		p.log.Warn("the uplink an earlier process had cannot be taken up, making it anew", "error", err)
+		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
 	}
-	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it; absent: 0, all queues
+	queues, _ := strconv.Atoi(p.values["queues"]) // no error possible: the option table has checked queues=; without queues= it is 0, which means all queues
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
 	p.uplink, err = xsk.Setup(xsk.Config{
@@ -141,16 +141,16 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// close makes the engine close its sockets first and then removes the program from
-// the device. Some drivers hang in the other order.
+// close makes the engine close its sockets first and then removes the XDP program
+// from the device, because some drivers hang if the program is removed first.
 func (p *xdpPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.uplink != nil {
-		// From here on the kernel receives the datagrams.
+		// From here on the kernel receives the tunnels' datagrams.
 		_ = p.uplink.SetEndpoints(nil)
 	}
-	_, _ = p.detach() // an error means that the engine, and its use of the port, is gone
+	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
 	p.forget()
 	if p.uplink != nil {
 		p.uplink.Close()
