@@ -8,22 +8,25 @@ import (
 	"weft/tunnel"
 )
 
-// Encap are the encap options of a vxlan port: they set fields of the outer headers.
-// The zero value stands for a port without options.
+// Encap has the encap options of a vxlan port, which set fields of the outer headers.
+// The zero value means that no option is given.
 type Encap struct {
-	// Checksum of the outer UDP header is "on", "off" or "". "" means on over IPv6
-	// only, where Linux by default drops a datagram without a checksum.
+	// Checksum says whether the outer UDP header has a checksum: "on", "off" or "".
+	// The default "" means on over IPv6 only, where Linux by default drops a datagram
+	// without a checksum.
 	Checksum string
-	TTL, TOS uint8 // TTL 0: 64, or 1 to a multicast group, as in Linux
-	// InheritTTL and InheritTOS copy the fields from the inner header.
+	TTL, TOS uint8 // TTL and TOS of the outer IP header; TTL 0 means 64, or 1 to a multicast group, as in Linux
+	// InheritTTL and InheritTOS copy the inner header's TTL and TOS to the outer
+	// header.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool
-	Dev                    string // device through which a multicast group is reached
-	// PortBase and PortRange are as in tunnel.Params.
+	Dev                    string // name of the device through which a multicast group is reached
+	// PortBase and PortRange select the outer UDP source port as in tunnel.Params.
 	PortBase, PortRange uint16
 }
 
-// params returns the parameters of a template that depend on the port's options.
+// params returns the parameters of a template to remote that follow from the port's
+// options.
 func (o Encap) params(remote netip.Addr, udpPort uint16) tunnel.Params {
 	ttl := o.TTL
 	if ttl == 0 && remote.IsMulticast() {

@@ -2,11 +2,11 @@
 
 // Package underlay follows the network that tunnels cross, as the kernel sees it:
 // routes, links, addresses, neighbours, next hops and multicast groups. It makes the
-// templates of tunnels' outer headers from them.
+// templates of the tunnels' outer headers from this state.
 //
-// Kernel owns the mirror of links, addresses and neighbours, under Kernel.mu.
-// Templates owns the templates that the workers have, under Templates.mu, which is
-// taken before Kernel.mu. Both are taken inside the pipeline's lock and outside the
+// Kernel owns a mirror of the kernel's links, addresses and neighbours, under
+// Kernel.mu. Templates owns the workers' templates, under Templates.mu, which is
+// taken before Kernel.mu. Both are taken after the pipeline's lock and before the
 // lock of the command rings. The translation of misses calls Template; the ports call
 // SetPorts and DropPort; the sweep calls MarkUsed; upcalls call Wait; a new engine
 // gets all templates through Replay.
@@ -28,25 +28,25 @@ import (
 	"weft/control/loop"
 )
 
-// Kernel is the kernel's state of the network namespace in which it was opened.
-// Subscriptions keep links, addresses and neighbours mirrored; routes are queried.
-// The switch decides nothing itself: it sends as the kernel would.
+// Kernel is the kernel's state of the network namespace in which Open was called.
+// Netlink subscriptions keep a mirror of links, addresses and neighbours; routes are
+// queried. The switch makes no routing decision itself: it sends as the kernel would.
 type Kernel struct {
 	handle    *netlink.Handle
 	namespace netns.NsHandle
 	log       *slog.Logger
-	solicitor int // UDP socket for IPv6 probes; -1: no IPv6 in this namespace
+	solicitor int // UDP socket for IPv6 probes; -1 if this namespace has no IPv6
 
 	mu    sync.Mutex
 	links map[int]link // key: index
-	// addresses has the key of their link's index. The events of an address and of
-	// its link may come in either order.
+	// addresses has the addresses of each link. The key is the link's index, because
+	// the event of an address may come before the event of its link.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
 
-	routeEvents atomic.Uint32 // number of events that may have changed routes
-	changed     chan struct{} // a link, an address, a neighbour or a route has changed
-	// Moved signals that a link or an address has changed. The ports receive it.
+	routeEvents atomic.Uint32 // number of netlink events that may have changed routes
+	changed     chan struct{} // signals Templates.Follow that a link, an address, a neighbour or a route has changed
+	// Moved signals the ports that a link or an address has changed.
 	Moved   chan struct{}
 	done    chan struct{}
 	stopped sync.WaitGroup
@@ -60,11 +60,12 @@ type link struct {
 	up   bool
 }
 
-// subscriptionBuffer is the size of a netlink socket's buffer in bytes. If it
-// overflows, the whole state is read again.
+// subscriptionBuffer is the size of a netlink socket's buffer in bytes. If a buffer
+// overflows, Kernel reads the whole state again.
 const subscriptionBuffer = 1 << 20
 
-// Open opens the network namespace of the calling thread and follows it until Close.
+// Open returns the state of the calling thread's network namespace, and follows
+// changes until Close.
 func Open(log *slog.Logger) (*Kernel, error) {
 	namespace, err := netns.Get()
 	if err != nil {
@@ -111,8 +112,8 @@ func (k *Kernel) release() {
 	}
 }
 
-// events are the netlink subscriptions; closing stop ends them. broken receives a
-// value when a subscription has lost messages.
+// events has the channels of the netlink subscriptions. Closing stop ends the
+// subscriptions. broken receives an error when a subscription has lost events.
 type events struct {
 	links      chan netlink.LinkUpdate
 	addresses  chan netlink.AddrUpdate
@@ -156,8 +157,8 @@ func (k *Kernel) subscribe() (*events, error) {
 	return e, nil
 }
 
-// follow applies events until Close. If an event is lost, it subscribes and reads
-// everything again.
+// follow applies netlink events until Close. If an event is lost, follow subscribes
+// again and reads the whole state again.
 func (k *Kernel) follow(e *events) {
 	defer k.stopped.Done()
 	for {
@@ -181,7 +182,7 @@ func (k *Kernel) follow(e *events) {
 				close(e.stop)
 				e.drain()
 			}
-			k.log.Warn("netlink cannot be read, trying again", "error", err)
+			k.log.Warn("cannot read the state over netlink, trying again", "error", err)
 		}
 		k.routeEvents.Add(1)
 		loop.Notify(k.changed)
@@ -189,7 +190,7 @@ func (k *Kernel) follow(e *events) {
 	}
 }
 
-// drain discards events until all senders have ended.
+// drain discards netlink events until all subscriptions have ended.
 func (e *events) drain() {
 	go func() {
 		for range e.links {
@@ -209,14 +210,15 @@ func (e *events) drain() {
 	}()
 }
 
-// apply applies events one by one until one is lost; it then returns true.
+// apply applies netlink events one by one. It returns true when an event was lost,
+// and false after Close.
 func (k *Kernel) apply(e *events) (lost bool) {
 	for {
 		select {
 		case <-k.done:
 			return false
 		case err := <-e.broken:
-			k.log.Warn("netlink events lost, reading all anew", "error", err)
+			k.log.Warn("netlink events lost, reading the whole state again", "error", err)
 			return true
 		case update, ok := <-e.links:
 			if !ok {
@@ -246,7 +248,8 @@ func (k *Kernel) apply(e *events) (lost bool) {
 	}
 }
 
-// read replaces the mirror by the kernel's present state.
+// read replaces the mirror of links, addresses and neighbours with the kernel's
+// present state.
 func (k *Kernel) read() error {
 	links, err := k.handle.LinkList()
 	if err != nil {
@@ -322,8 +325,8 @@ func (k *Kernel) setAddress(index int, ip net.IP, present bool) {
 	k.addresses[index] = kept
 }
 
-// AddressesOf returns the addresses of the link of that name. The caller must not
-// change the slice.
+// AddressesOf returns the addresses of the named link. The caller must not change the
+// slice.
 func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -335,29 +338,29 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop is the path to a remote, as far as an outer header needs it.
+// hop is the path to a tunnel's remote: the data that an outer header needs.
 type hop struct {
 	device         string
 	local, next    netip.Addr
 	srcMAC, dstMAC [6]byte
-	mtu, routeMTU  int // largest IP packet in bytes; routeMTU is the route's own setting, 0: none
+	mtu, routeMTU  int // mtu is the largest IP packet in bytes; routeMTU is the MTU set on the route, or 0
 	index          int
 	state          hopState
-	why            string // reason for the operator if the state is not hopReady
+	why            string // if state is not hopReady: the reason, for the operator
 }
 
 type hopState uint8
 
 const (
 	hopNoRoute hopState = iota
-	hopPending          // the neighbour of the next hop is not known yet
+	hopPending          // the MAC address of the next hop is not known yet
 	hopFailed           // the neighbour did not answer
 	hopReady
-	hopStale // ready, but the kernel needs a notice that the neighbour is in use
+	hopStale // the address is usable, but the kernel must be told to confirm the neighbour
 )
 
 // resolve asks the kernel for the path from local to remote. If local is invalid the
-// kernel chooses it. If device is not empty the path uses this device.
+// kernel chooses the local address. If device is not empty the path uses this device.
 func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	options := &netlink.RouteGetOptions{Oif: device}
 	if local.IsValid() {
@@ -394,7 +397,7 @@ func (k *Kernel) resolve(local, remote netip.Addr, device string) hop {
 	return k.neighbourOf(h, r.MTU)
 }
 
-// neighbourOf adds device and neighbour to the hop.
+// neighbourOf sets the device and the neighbour of the hop.
 func (k *Kernel) neighbourOf(h hop, routeMTU int) hop {
 	k.mu.Lock()
 	defer k.mu.Unlock()

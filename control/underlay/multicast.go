@@ -11,25 +11,25 @@ import (
 )
 
 // A vxlan port whose remote is a multicast group of the underlay sends each broadcast
-// and unknown frame to the group once (RFC 7348 section 4.2). The kernel joins the
-// group and speaks IGMP or MLD. The XDP program receives the group's datagrams like
-// datagrams to the host's own addresses.
+// frame and each frame to an unknown address once, to the group (RFC 7348 section
+// 4.2). The kernel joins the group and speaks IGMP or MLD. The XDP program receives
+// datagrams to the group like datagrams to the host's own addresses.
 
-// Membership is the membership of a group on a device. It is held by a socket that
-// nobody reads.
+// Membership is the host's membership of a multicast group on a device. A socket that
+// nobody reads keeps the membership.
 type Membership struct {
-	fd, index int    // index of the device; 0: not a member, and no socket
+	fd, index int    // socket of the membership and index of its device; index 0: not a member, no socket
 	Trouble   string // why it is not a member
 }
 
-// Join makes it a member of group on the present device of name dev, and reports
-// whether anything has changed.
+// Join joins group on the device with the name dev, unless the host is a member there
+// already. It reports whether the membership or its Trouble has changed.
 func (m *Membership) Join(group netip.Addr, dev string) (changed bool) {
 	before := *m
 	i, err := net.InterfaceByName(dev)
 	if err != nil {
 		m.Leave()
-		m.Trouble = "there is no device " + dev + " to reach the group by"
+		m.Trouble = "there is no device " + dev + " through which the group is reached"
 		return m.Trouble != before.Trouble
 	}
 	if i.Index == m.index {
@@ -72,8 +72,8 @@ func (m *Membership) Leave() {
 	*m = Membership{}
 }
 
-// multicastMAC returns the Ethernet address of a group (RFC 1112 section 6.4, RFC
-// 2464 section 7).
+// multicastMAC returns the Ethernet address of a multicast group (RFC 1112 section
+// 6.4, RFC 2464 section 7).
 func multicastMAC(group netip.Addr) [6]byte {
 	if group.Is4() {
 		a := group.As4()

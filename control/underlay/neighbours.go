@@ -24,7 +24,7 @@ func (n neighbour) hopState() hopState {
 	switch n.state {
 	case netlink.NUD_REACHABLE, netlink.NUD_PERMANENT, netlink.NUD_NOARP:
 		return hopReady
-	case netlink.NUD_DELAY, netlink.NUD_PROBE: // the kernel probes the neighbour and still uses its address
+	case netlink.NUD_DELAY, netlink.NUD_PROBE: // in these states the kernel is confirming the neighbour and still uses its address
 		return hopReady
 	case netlink.NUD_STALE:
 		return hopStale
@@ -55,13 +55,14 @@ func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 	k.neighbours[key] = entry
 }
 
-// discard is the UDP port of probes that need a datagram (RFC 863).
+// discard is the UDP port to which probe sends a datagram (RFC 863).
 const discard = 9
 
-// probe makes the kernel resolve or confirm a neighbour, as if it had a frame for it.
-// NTF_USE starts the kernel's own state machine (for ND: RFC 4861 section 7.3). On a
-// link without a link-local address the kernel sends solicitations only for a frame
-// with a source address; there probe sends a datagram.
+// probe makes the kernel resolve or confirm a neighbour, as if the kernel had a frame
+// for it. The flag NTF_USE starts the kernel's own state machine (for ND: RFC 4861
+// section 7.3). On a link without a link-local address the kernel solicits a
+// neighbour only for a frame with a source address, so probe sends a datagram
+// instead.
 func (k *Kernel) probe(h *hop) error {
 	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}

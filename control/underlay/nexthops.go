@@ -14,13 +14,12 @@ import (
 	"weft/tunnel"
 )
 
-// A route with several next hops (ECMP). Each next hop has a member with its own
-// template, and the route's template spreads frames over the members. The hash of the
-// outer source port chooses the member, so a connection stays on its next hop. A next
-// hop whose neighbour does not answer is left out as long as another one answers.
+// Routes with several next hops (ECMP). Each next hop has a member template, and the
+// route's template spreads frames over the member templates. The hash in the outer
+// source port chooses the member, so a connection stays on its next hop. A next hop
+// whose neighbour does not answer is left out as long as another next hop answers.
 
-// maxNextHops bounds the next hops of a route that are used. Further ones are
-// ignored.
+// maxNextHops is the limit of next hops of a route. Further next hops are ignored.
 const maxNextHops = 64
 
 // nextHop is one next hop of a route.
@@ -31,8 +30,8 @@ type nextHop struct {
 }
 
 // nextHops asks the kernel for the next hops of the route to remote. It returns none
-// if the route has only one, and leaves out next hops that the kernel knows to be
-// dead.
+// if the route has only one next hop. It leaves out next hops that the kernel marks
+// as dead.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {
@@ -56,8 +55,8 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy returns the hop to remote through next hop w; h is the hop that the kernel
-// chose.
+// hopBy returns the hop to remote through next hop w. h is the hop that the kernel
+// chose for the route.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
 	if !next.next.IsValid() {
@@ -81,9 +80,9 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops updates the members of e to the present next hops. It returns the
-// members of removed next hops, which the caller frees once the workers have the new
-// template. The caller holds mu.
+// followNextHops updates the members of e to the present next hops of its route. It
+// returns the members of removed next hops, which the caller frees once the workers
+// have the new template. The caller holds t.mu.
 func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -113,8 +112,8 @@ func (t *Templates) followNextHops(e *entry) (gone []*entry) {
 	return gone
 }
 
-// spreadTemplate builds the template of a route with several next hops, and the
-// templates of its members. e is as ready as its best member, and stale as long as
+// spreadTemplate builds the template of e, whose route has several next hops, and the
+// templates of its members. e is as ready as its best member. e is stale as long as
 // the neighbour of any member must be probed.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32

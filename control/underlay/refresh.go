@@ -11,17 +11,19 @@ import (
 	"weft/tunnel"
 )
 
-// Times between two refreshes without a kernel event.
+// Times between two refreshes of templates if no kernel event comes.
 const (
-	// refreshAll applies to all templates, because path MTUs expire without an event.
+	// refreshAll is the time between refreshes of all templates, because path MTUs
+	// expire without an event.
 	refreshAll = 10 * time.Second
-	// refreshStale applies to templates with a stale neighbour, and refreshAwaited
-	// while a neighbour is being resolved.
+	// refreshStale is the time between refreshes of templates with a stale neighbour.
+	// refreshAwaited replaces it while a neighbour is being resolved.
 	refreshStale   = time.Second
 	refreshAwaited = 100 * time.Millisecond
 )
 
-// Follow updates the templates to the kernel's routes and neighbours until ctx ends.
+// Follow refreshes the templates when the kernel's routes or neighbours change, until
+// ctx ends.
 func (t *Templates) Follow(ctx context.Context) {
 	last := time.Now()
 	for {
@@ -45,16 +47,16 @@ func (t *Templates) Follow(ctx context.Context) {
 		if all {
 			last = began
 		}
-		// Kernel events come in bursts, and a host's routes may change all the time:
-		// this loop uses at most a fifth of a core.
+		// Kernel events come in bursts, and a host's routes may change all the time.
+		// This pause limits refreshes to a fifth of a core.
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
 	}
 }
 
-// awaitsNeighbour reports whether a neighbour is being resolved, so that refresh must
-// run again without an event.
+// awaitsNeighbour reports whether the neighbour of a template is being resolved.
+// Follow then refreshes soon, even without an event.
 func (t *Templates) awaitsNeighbour() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +68,7 @@ func (t *Templates) awaitsNeighbour() bool {
 	return false
 }
 
-// refresh asks the kernel again about all templates, or only about those whose
+// refresh asks the kernel again about all templates, or only about templates whose
 // neighbour is stale or being resolved. It sends changed templates to the workers.
 func (t *Templates) refresh(all bool) {
 	for from, more := 0, true; more; from += refreshChunk {
@@ -74,8 +76,8 @@ func (t *Templates) refresh(all bool) {
 	}
 }
 
-// refreshSome refreshes refreshChunk templates from index from on, and reports
-// whether there are more.
+// refreshSome refreshes up to refreshChunk templates, starting at index from. It
+// reports whether templates after these are left.
 func (t *Templates) refreshSome(from int, all bool) (more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +109,8 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of a single next hop, which is already resolved.
+// hopTemplate builds the template of e, which has a single next hop. e.hop is already
+// resolved.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -118,8 +121,8 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	return e.build(uplink, t.encaps[e.Port])
 }
 
-// setTemplate sends the workers the new template if it differs from the one that they
-// have.
+// setTemplate sends the workers a new template if it differs from the template that
+// the workers have.
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
@@ -130,8 +133,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	}
 }
 
-// pursueNeighbour makes the kernel probe the neighbour again as long as it is needed.
-// After neighbourTimeout it drops the frames that wait for it.
+// pursueNeighbour makes the kernel probe a neighbour again while frames need the
+// neighbour. After neighbourTimeout it drops the waiting frames.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:
@@ -158,11 +161,11 @@ func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	}
 	e.probedAt = now
 	if err := t.kernel.probe(&e.hop); err != nil {
-		t.log.Warn("the kernel does not ask for a neighbour", "neighbour", e.hop.next, "device", e.hop.device, "error", err)
+		t.log.Warn("cannot make the kernel probe a neighbour", "neighbour", e.hop.next, "device", e.hop.device, "error", err)
 	}
 }
 
-// build makes the template from the entry's hop.
+// build makes the template of e from e.hop.
 func (e *entry) build(uplink uint32, set Encap) tunnel.Template {
 	switch {
 	case e.hop.state == hopNoRoute:

@@ -14,50 +14,50 @@ import (
 	"weft/tunnel"
 )
 
-// Tunnel templates: there is one for each triple of vxlan port, local and remote
-// address to which a megaflow sends. A change of the kernel's routes or neighbours
-// changes a template in the workers, but no megaflow.
+// Tunnel templates. There is a template for each triple of vxlan port, local address
+// and remote address to which a megaflow sends. If the kernel's routes or neighbours
+// change, the workers get a new template and no megaflow changes.
 const (
 	// neighbourTimeout is how long frames wait for a neighbour before they are
 	// dropped as DropNoNeighbour. It is shorter than datapath.HeldTimeoutNS, so that
 	// frames are dropped with this reason.
 	neighbourTimeout = 1500 * time.Millisecond
 	// reprobe is the time between two probes of a neighbour that is being resolved,
-	// has failed or is stale, as long as it is needed.
+	// has failed or is stale, while frames need the neighbour.
 	reprobe = time.Second
 	// templateIdle is how long a template that no megaflow uses is kept.
 	templateIdle = 60 * time.Second
-	// refreshChunk is the number of templates refreshed before mu is released: misses
-	// wait for mu while they hold the pipeline's lock.
+	// refreshChunk is the number of templates refreshed before Templates.mu is
+	// released. A miss that waits for Templates.mu holds the pipeline's lock.
 	refreshChunk = 64
-	// MaxTemplates is the number of tunnel templates. Further tunnels get no
-	// template, and their frames are dropped.
+	// MaxTemplates is the limit of tunnel templates. Beyond it a new tunnel gets no
+	// template, and its frames are dropped.
 	MaxTemplates = 16384
 	// ethernetBytes is the size of the Ethernet header, which an MTU does not
 	// include.
 	ethernetBytes = 14
 )
 
-// Tunnel is the key of a template: everything except the kernel's state on which the
-// template depends.
+// Tunnel is the key of a template. The rest of a template depends on the kernel's
+// state.
 type Tunnel struct {
 	Port          uint32 // vxlan port
 	Local, Remote netip.Addr
 }
 
-// HeldFrame is a frame that a worker holds until control sends a verdict.
+// HeldFrame identifies a frame that a worker holds until control sends a verdict.
 type HeldFrame struct {
 	Worker int
 	Slot   uint32
 }
 
-// Record is a template index in use, in memory that outlives the control process.
-// Megaflows in the workers' caches refer to the index, so the next control process
-// must use it for the same tunnel.
+// Record is the tunnel of a template index. It is in memory that outlives the control
+// process. Megaflows in the workers' caches refer to the index, so the next control
+// process must use the index for the same tunnel.
 type Record struct {
 	Port          uint32   // vxlan port; 0: free
 	UDPPort       uint32   // outer destination port
-	Local, Remote [16]byte // IPv4 is mapped into IPv6; Local all zero: the kernel chooses
+	Local, Remote [16]byte // IPv6 addresses, or IPv4 addresses mapped into IPv6; Local all zero: the kernel chooses
 }
 
 type entry struct {
@@ -67,16 +67,18 @@ type entry struct {
 	template tunnel.Template // template that the workers have
 	hop      hop
 	waiting  []HeldFrame
-	// askedAt is the time of the first unanswered probe; zero: the neighbour is
-	// known. failed is set if the neighbour did not answer within neighbourTimeout.
+	// askedAt is the time of the first unanswered probe of the neighbour; it is zero
+	// if the neighbour is known. failed means that the neighbour did not answer
+	// within neighbourTimeout.
 	askedAt  time.Time
 	probedAt time.Time
 	usedAt   time.Time
 	failed   bool
 
-	// Fields for a route with several next hops (see nexthops.go). nextHops were read
-	// when Kernel.routeEvents was routeEvents-1 (routeEvents 0: never), and members
-	// has an entry for each. A member has nextHop and parent.
+	// Fields for a route with several next hops (see nexthops.go). members has a
+	// member entry for each of nextHops; a member entry has nextHop and parent.
+	// routeEvents is 0 until nextHops are read, and then Kernel.routeEvents at that
+	// time plus 1.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -84,19 +86,19 @@ type entry struct {
 	parent      *entry
 }
 
-// maxWaiting bounds the frames that wait for one neighbour, like the kernel's
+// maxWaiting is the limit of frames that wait for one neighbour, like the kernel's
 // unres_qlen. Further frames are dropped as DropNoNeighbour.
 const maxWaiting = 256
 
-// commandRings sends commands to an engine's workers. It waits for room in their
-// rings, and discards commands to a dead engine.
+// commandRings sends commands to an engine's workers. It waits for room in a full
+// ring, and discards commands to a dead engine.
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
 }
 
-// Templates is the table of tunnel templates. mu is taken inside the pipeline's lock
-// and outside the lock of the command rings.
+// Templates is the table of tunnel templates. Templates.mu is taken after the
+// pipeline's lock and before the lock of the command rings.
 type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
@@ -114,7 +116,7 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}}
 }
 
-// Restore takes over the indexes that an earlier control process allocated.
+// Restore takes over the template indexes that an earlier control process allocated.
 func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -136,7 +138,7 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for key, and makes the template if there
+// Template returns the index of the template for key. It makes the template if there
 // is none.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
@@ -145,7 +147,7 @@ func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // address set by a flow, or a port that is being removed
+	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" { // a multicast address set by a flow, or the remote of a port that is being removed
 		return 0, packet.DropNoRoute
 	}
 	now := time.Now()
@@ -186,8 +188,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends a verdict for the frames that wait for e, unless its neighbour
-// is still being resolved.
+// releaseWaiting sends the workers a verdict for each frame that waits for e, unless
+// the neighbour of e is still being resolved.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -198,7 +200,7 @@ func (t *Templates) releaseWaiting(e *entry) {
 	e.waiting = e.waiting[:0]
 }
 
-// verdict returns the command for a frame held for e.
+// verdict returns the command that retries or drops a frame held for e.
 func (e *entry) verdict(held uint32) []byte {
 	switch e.template.State {
 	case tunnel.TemplateReady, tunnel.TemplateSpread:
@@ -209,7 +211,8 @@ func (e *entry) verdict(held uint32) []byte {
 	return datapath.AppendDropHeld(nil, held, packet.DropNoNeighbour)
 }
 
-// Wait makes a held frame wait until template index is resolved.
+// Wait records that a held frame waits until the template with this index is
+// resolved.
 func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,9 +234,9 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.pursueNeighbour(e, time.Now())
 }
 
-// MarkUsed marks the templates to which megaflows send, by index, and frees templates
-// that no megaflow has used for templateIdle. The caller holds the pipeline's lock
-// for writing, so that no translation runs meanwhile.
+// MarkUsed records which templates megaflows use, by index, and frees templates that
+// no megaflow has used for templateIdle. The caller holds the pipeline's lock for
+// writing, so that no translation runs during the call.
 func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -250,7 +253,8 @@ func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	}
 }
 
-// free frees e's index and drops the frames that wait for it. The caller holds mu.
+// free frees the template and the index of e, and drops the frames that wait for e.
+// The caller holds t.mu.
 func (t *Templates) free(e *entry) {
 	e.template = tunnel.Template{}
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
@@ -265,7 +269,7 @@ func (t *Templates) free(e *entry) {
 	t.records[e.index] = Record{}
 }
 
-// DropPort frees all templates of vxlan port no, which no megaflow uses any more.
+// DropPort frees all templates of vxlan port no. No megaflow may use them any more.
 func (t *Templates) DropPort(no uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,8 +280,8 @@ func (t *Templates) DropPort(no uint32) {
 	}
 }
 
-// SetPorts replaces the uplink ports, by device name, and the encap options of vxlan
-// ports, by number.
+// SetPorts replaces two maps: the numbers of the uplink ports by device name, and the
+// encap options of vxlan ports by port number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
@@ -285,7 +289,7 @@ func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap)
 	t.refresh(true)
 }
 
-// Replay sends every template to new workers.
+// Replay sends every template to the workers of a new engine.
 func (t *Templates) Replay(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -294,13 +298,13 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 		if e == nil {
 			continue
 		}
-		e.waiting = nil // these frames were held by the engine that died
+		e.waiting = nil // the engine that held the waiting frames is dead
 		w.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	}
 }
 
-// Reset forgets all templates. The caller guarantees that no worker has one and no
-// frame waits.
+// Reset forgets all templates. The caller guarantees that no worker has a template
+// and no frame waits for a neighbour.
 func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

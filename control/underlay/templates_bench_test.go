@@ -12,8 +12,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkRefresh measures a change of the kernel's routes with many tunnels. One
-// operation resolves every tunnel's route again.
+// BenchmarkRefresh measures the cost of a change of the kernel's routes when there
+// are many tunnels. One operation resolves every tunnel's route again.
 func BenchmarkRefresh(b *testing.B) {
 	for _, remotes := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(remotes), func(b *testing.B) {

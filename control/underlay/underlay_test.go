@@ -22,7 +22,7 @@ import (
 	"weft/tunnel"
 )
 
-// tunnelLab is two hosts on a wire: the first is asked, by u.
+// tunnelLab has two hosts on one link. u is the Kernel of the first host.
 //
 //	host u0 10.1.0.1/24, fd00:1::1/64 ---- peer p0 10.1.0.2/24, fd00:1::2/64
 //	                                       peer also routes 10.2.0.0/16
@@ -66,8 +66,8 @@ func (l *tunnelLab) resolve(local, remote string) hop {
 	return l.u.resolve(from, netip.MustParseAddr(remote), "")
 }
 
-// An unknown neighbour is pending until the kernel, asked by a probe, has it;
-// with link-local addresses on the link and without.
+// An unknown neighbour is pending until a probe makes the kernel resolve it, whether
+// or not the link has link-local addresses.
 func TestNeighbourIsAskedFor(t *testing.T) {
 	t.Run("link-local", func(t *testing.T) { testNeighbourIsAskedFor(t, newTunnelLab(t)) })
 	t.Run("none", func(t *testing.T) {
@@ -83,7 +83,7 @@ func testNeighbourIsAskedFor(t *testing.T, l *tunnelLab) {
 	for _, c := range []struct{ remote, local string }{{"10.1.0.2", "10.1.0.1"}, {"fd00:1::2", "fd00:1::1"}} {
 		h := l.resolve("", c.remote)
 		if h.state != hopPending {
-			t.Fatalf("%s before it is asked for: %+v", c.remote, h)
+			t.Fatalf("%s before a probe: %+v", c.remote, h)
 		}
 		if err := l.u.probe(&h); err != nil {
 			t.Fatal(err)
@@ -109,12 +109,12 @@ func TestRoutesAreFollowed(t *testing.T) {
 	})
 	l.host.Exec("ip", "addr", "add", "10.1.0.9/24", "dev", "u0")
 	if h := l.resolve("10.1.0.9", "10.2.3.4"); h.local.String() != "10.1.0.9" {
-		t.Errorf("from an address that is given: %+v", h)
+		t.Errorf("from a given local address: %+v", h)
 	}
 	if h := l.resolve("", "10.1.0.1"); h.state != hopNoRoute || !strings.Contains(h.why, "this host") {
 		t.Errorf("to the host itself: %+v", h)
 	}
-	waitfor.True(t, "addresses are followed", func() bool {
+	waitfor.True(t, "the new address of the device is used", func() bool {
 		found := 0
 		for _, a := range l.u.AddressesOf("u0") {
 			if a.String() == "10.1.0.9" || a.String() == "10.1.0.1" {
@@ -129,8 +129,8 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
-// Links and their addresses come by subscriptions of their own: an address that is
-// heard of first is its link's once that is.
+// The event of an address may come before the event of its link. The link then has
+// the address.
 func TestAddressBeforeItsLink(t *testing.T) {
 	u := &Kernel{links: map[int]link{}, addresses: map[int][]netip.Addr{}}
 	address := net.IPv4(10, 1, 0, 1)
@@ -141,11 +141,12 @@ func TestAddressBeforeItsLink(t *testing.T) {
 	}
 	u.setAddress(7, address, false)
 	if got := u.AddressesOf("u0"); len(got)+len(u.addresses) != 0 {
-		t.Errorf("addresses %v of %v once there is none", got, u.addresses)
+		t.Errorf("addresses %v of %v after the last address was removed", got, u.addresses)
 	}
 }
 
-// The kernel is asked about some templates at a time, all in the end.
+// A refresh takes a chunk of templates at a time and reaches all templates in the
+// end.
 func TestRefreshInParts(t *testing.T) {
 	l, ts := newTunnelLab(t), newSent(t)
 	tab := NewTemplates(l.u, slog.New(slog.DiscardHandler))
@@ -164,15 +165,15 @@ func TestRefreshInParts(t *testing.T) {
 		return n
 	}
 	if more := tab.refreshSome(refreshChunk, true); !more || asked() != refreshChunk {
-		t.Errorf("asked about %d, and more are left: %v", asked(), more)
+		t.Errorf("%d templates refreshed, more left: %v", asked(), more)
 	}
 	if tab.refresh(true); asked() != n {
-		t.Errorf("asked about %d of %d", asked(), n)
+		t.Errorf("%d of %d templates refreshed", asked(), n)
 	}
 }
 
-// sent records the templates, retries and drops that workers are sent: it is their
-// command rings.
+// sent implements commandRings. It records the templates, retries and drops sent to
+// workers.
 type sent struct {
 	t        testing.TB
 	mu       sync.Mutex
@@ -207,21 +208,21 @@ func (s *sent) Push(worker int, msg []byte) bool {
 	return true
 }
 
-// template is the one that the workers were sent last under an index.
+// template returns the template last sent to the workers for an index.
 func (s *sent) template(index uint32) tunnel.Template {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last[index]
 }
 
-// verdict is what became of a held frame, empty as long as it waits.
+// verdict returns the verdict sent for a held frame, or "" while the frame waits.
 func (s *sent) verdict(held uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verdicts[held]
 }
 
-// follow has the templates follow the kernel until the test ends.
+// follow runs Templates.Follow until the test ends.
 func follow(t *testing.T, tu *Templates) {
 	ctx, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
@@ -259,31 +260,34 @@ func TestTemplatesFollowTheKernel(t *testing.T) {
 		t.Errorf("the same tunnel has templates %d and %d", good, again)
 	}
 
-	// The peer gets another address: the kernel learns it, and we with it.
+	// If the peer's MAC address changes in the kernel's neighbour table, the template
+	// gets the new address.
 	l.peer.Exec("ip", "link", "set", "p0", "address", "02:00:00:00:00:99")
 	l.host.Exec("ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "u0", "nud", "reachable")
 	waitfor.True(t, "the new address", func() bool { return ts.template(good).Header[5] == 0x99 })
 
-	// Nobody is 10.1.0.77: frames wait, and are dropped for that reason.
+	// No host has the address 10.1.0.77: a frame to it waits and is then dropped as
+	// no-neighbour.
 	silent, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.77")}, 4789)
 	waitfor.True(t, "pending", state(silent, tunnel.TemplatePending))
 	tu.Wait(silent, HeldFrame{0, 41})
-	waitfor.True(t, "given up", state(silent, tunnel.TemplateNoNeighbour))
+	waitfor.True(t, "the neighbour has failed", state(silent, tunnel.TemplateNoNeighbour))
 	waitfor.True(t, "a verdict", func() bool { return ts.verdict(41) != "" })
 	if ts.verdict(41) != "no-neighbour" {
-		t.Errorf("the frame that waited: %s", ts.verdict(41))
+		t.Errorf("verdict for the waiting frame: %s", ts.verdict(41))
 	}
-	// It turns up after all, and is found without anybody's help.
+	// Once a host has the address 10.1.0.77, the template becomes ready without a
+	// frame or a flow change.
 	l.peer.Exec("ip", "addr", "add", "10.1.0.77/24", "dev", "p0")
 	waitfor.True(t, "found", state(silent, tunnel.TemplateReady))
 
-	// A frame that waits goes on when the answer comes.
+	// A frame that waits for 10.1.0.78 is retried when the neighbour answers.
 	late, _ := tu.Template(Tunnel{Port: 3, Remote: netip.MustParseAddr("10.1.0.78")}, 4789)
 	tu.Wait(late, HeldFrame{0, 42})
 	l.peer.Exec("ip", "addr", "add", "10.1.0.78/24", "dev", "p0")
 	waitfor.True(t, "a verdict", func() bool { return ts.verdict(42) != "" })
 	if ts.verdict(42) != "retry" {
-		t.Errorf("the frame that waited: %s", ts.verdict(42))
+		t.Errorf("verdict for the waiting frame: %s", ts.verdict(42))
 	}
 
 	tu.DropPort(3)
@@ -306,7 +310,7 @@ func TestTemplateRefusals(t *testing.T) {
 			t.Errorf("%+v: %v", key, why)
 		}
 	}
-	// The next control process finds the same tunnel under the same index.
+	// A restored table has the same indexes for the same tunnels as the table before.
 	a := Tunnel{Port: 1, Remote: netip.MustParseAddr("10.0.0.1")}
 	b := Tunnel{Port: 2, Remote: netip.MustParseAddr("fd00::1"), Local: netip.MustParseAddr("fd00::2")}
 	first, _ := tu.Template(a, 4789)
@@ -316,13 +320,14 @@ func TestTemplateRefusals(t *testing.T) {
 	gotB, _ := next.Template(b, 4790)
 	gotA, _ := next.Template(a, 4789)
 	if gotA != first || gotB != second {
-		t.Errorf("indexes %d and %d became %d and %d", first, second, gotA, gotB)
+		t.Errorf("restored indexes of %d and %d are %d and %d", first, second, gotA, gotB)
 	}
 }
 
-// A tunnel over a multipath route has one template for each next hop that answers, and
-// one template that spreads connections over these by weight. The shares follow changes
-// of the route. Over a route with one next hop, the tunnel has one template.
+// A tunnel over a multipath route has one template for each next hop that answers,
+// and one template that spreads connections over the next hops by weight. The shares
+// follow changes of the route. Over a route with one next hop, the tunnel has one
+// template.
 func TestWaysOfARoute(t *testing.T) {
 	l := newTunnelLab(t)
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
@@ -341,7 +346,7 @@ func TestWaysOfARoute(t *testing.T) {
 		}
 		before := l.u.routeEvents.Load()
 		l.host.Exec(args...)
-		waitfor.True(t, "the change is heard of", func() bool { return l.u.routeEvents.Load() != before })
+		waitfor.True(t, "the event of the route change arrives", func() bool { return l.u.routeEvents.Load() != before })
 		tab.refresh(true)
 	}
 	route("10.1.0.2*1")
@@ -358,7 +363,7 @@ func TestWaysOfARoute(t *testing.T) {
 		for share := range uint32(tunnel.NextHops) {
 			way := ts.template(s.NextHop(share << 28))
 			if way.State != tunnel.TemplateReady || way.Port != 9 {
-				t.Fatalf("way %+v", way)
+				t.Fatalf("member template %+v", way)
 			}
 			count[way.Header[5]]++
 		}
@@ -378,7 +383,7 @@ func TestWaysOfARoute(t *testing.T) {
 		}
 	}
 	l.host.Exec("ip", "route", "replace", "10.2.0.0/16", "via", "10.1.0.4")
-	waitfor.True(t, "one way is a template of its own", func() bool {
+	waitfor.True(t, "a route with one next hop has one template", func() bool {
 		tab.refresh(true)
 		return ts.template(index).State == tunnel.TemplateReady && ts.template(index).Header[5] == 4
 	})
@@ -389,6 +394,6 @@ func TestWaysOfARoute(t *testing.T) {
 		}
 	}
 	if used != 1 {
-		t.Errorf("%d templates are left of a route with one way", used)
+		t.Errorf("%d templates are in use for a route with one next hop", used)
 	}
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enginetest has an engine without a process, for tests of control: its workers
-// are those of workertest, and it keeps what an engine keeps.
+// Package enginetest has a fake engine for tests of control, which runs in the test's
+// process. Its workers come from package workertest. Like an engine, it keeps ports'
+// state for the next control process.
 package enginetest
 
 import (
@@ -15,7 +16,7 @@ import (
 	"weft/engine"
 )
 
-// Engine is an engines.Client. Its process is the test's.
+// Engine implements engines.Client. It runs in the test's process.
 type Engine struct {
 	mu       sync.Mutex
 	Workers  []*workertest.Worker
@@ -136,14 +137,14 @@ func (e *Engine) Condemn() { _ = e.Kill() }
 
 func (e *Engine) Pending() engine.Pending { return engine.Pending{} }
 
-// HasEnded tells whether the engine was killed.
+// HasEnded reports whether the engine was killed.
 func (e *Engine) HasEnded() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.dead
 }
 
-// GetStuck has further calls of Kill fail: the process does not end.
+// GetStuck makes further calls of Kill fail, as if the engine's process did not end.
 func (e *Engine) GetStuck() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
