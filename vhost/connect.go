@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waits between attempts to connect: each is twice the one before.
+// Shortest and longest wait between two attempts to connect. Each wait is twice the
+// previous one.
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMax   = time.Second
@@ -22,7 +23,8 @@ type backoff struct{ next time.Duration }
 
 func newBackoff() *backoff { return &backoff{next: backoffFirst} }
 
-// wait sleeps and doubles the next wait. It returns early when ctx is done.
+// wait sleeps for the present interval and doubles the interval. It returns early
+// when ctx is done.
 func (b *backoff) wait(ctx context.Context) {
 	t := time.NewTimer(b.next)
 	defer t.Stop()
@@ -33,8 +35,9 @@ func (b *backoff) wait(ctx context.Context) {
 	}
 }
 
-// listen makes the listening socket. It replaces a dead socket at the path, and
-// refuses a path where a process listens or where the file is not a socket.
+// listen makes the listening socket at a path. It replaces a socket on which no
+// process listens. It refuses the path if a process listens there, or if the file is
+// not a socket.
 func listen(path string) (*net.UnixListener, error) {
 	n, err := openSocketName(path)
 	if err != nil {
@@ -61,12 +64,13 @@ func listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vhost: %s: %w", path, errnoOf(err))
 	}
-	l.SetUnlinkOnClose(false) // the next control process may still use the socket; Session.Close removes it
+	l.SetUnlinkOnClose(false) // keep the file: the next control process may use it, and Session.Close removes it
 	control(l, func(fd int) { _ = unix.Listen(fd, maxBacklog) })
 	return l, nil
 }
 
-// connected returns the present connection, or makes one if there is none.
+// connected returns the connection to the front end. It connects, or accepts a
+// connection, if there is none.
 func (s *Session) connected(ctx context.Context) (*net.UnixConn, error) {
 	s.mu.Lock()
 	conn, listener := s.conn, s.listener
@@ -116,8 +120,8 @@ func accept(ctx context.Context, l *net.UnixListener) (*net.UnixConn, error) {
 	if err := l.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	// As in wire.deadline: the deadline is set before ctx is checked, so that a
-	// cancellation in between is not lost.
+	// Cancelling ctx sets a deadline in the past, which ends the accept. The old
+	// deadline was cleared first, so it cannot overwrite the new one.
 	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kinds of descriptors that a front end may send. A descriptor of another kind is
-// refused before any other use. A file system in user space decides how long stat, a
-// page fault and even close take. The sender of a lingering TCP socket decides how
-// long its close takes.
+// Checks of the kinds of descriptors that a front end may send. A descriptor of any
+// other kind is refused before the first other system call on it. A file system in
+// user space decides how long stat, a page fault and even close take. A TCP socket
+// with SO_LINGER delays its close until its peer has read the data.
 
 // checkShared refuses a descriptor that is not shared memory made by the kernel
 // itself. The kernel fills pages of tmpfs, memfd and hugetlbfs from memory. Any other
@@ -36,7 +36,7 @@ func checkShared(fd int) error {
 		return fmt.Errorf("file system: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.HUGETLBFS_MAGIC {
-		return notShared(fd) // for example a file of tmpfs below an overlay
+		return notShared(fd) // not shared memory: for example a tmpfs file opened through an overlay
 	}
 	switch {
 	case flags&unix.O_ACCMODE != unix.O_RDWR:
@@ -51,8 +51,8 @@ func notShared(fd int) error {
 	return fmt.Errorf("%q is no shared memory: expected a file of memfd, tmpfs or hugetlbfs (QEMU: memory-backend-memfd with share=on)", nameOf(fd))
 }
 
-// nameOf returns the kernel's name of the file, for error texts. Whoever mounted the
-// file system can choose a misleading path.
+// nameOf returns the kernel's name of a descriptor's file, for error texts only.
+// Whoever mounted the file system can choose a misleading name.
 func nameOf(fd int) string {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {

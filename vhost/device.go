@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vhost attaches guests. Session, in the control process, speaks the
-// vhost-user protocol. Open, in the engine, maps guest memory and serves the rings.
+// Package vhost attaches guests to the switch. A Session, in the control process,
+// speaks the vhost-user protocol with a front end such as QEMU. Open, in the engine
+// process, maps guest memory and returns a Device that serves the rings.
 //
 // A guest is an adversary. The session bounds and checks every message of the
-// protocol. The engine reads a word of a ring once, checks the copy, and uses the
-// copy. A ring that no correct driver could produce breaks the whole device, and no
-// other.
+// protocol. The engine reads each word of a ring once into a local copy, checks the
+// copy, and uses the copy. A ring that no correct driver could produce breaks the
+// whole device of that guest. The devices of other guests continue.
 package vhost
 
 import (
@@ -19,8 +20,8 @@ import (
 	"weft/port"
 )
 
-// ethernetOverhead is the length of a frame beyond its MTU, in bytes: the Ethernet
-// header and one VLAN tag.
+// ethernetOverhead is the number of bytes by which a frame may be longer than the
+// MTU: an Ethernet header and one VLAN tag.
 const ethernetOverhead = 18
 
 // Device is a guest's network device, opened by the engine. It has one Rx for each
@@ -70,8 +71,8 @@ func (d *Device) open(s DeviceSpec) (err error) {
 	if d.log, err = openLog(s.Log, d.mem, d.fds); err != nil {
 		return err
 	}
-	// A file that was truncated after its check faults when a ring is first touched.
-	// The fault must not end the engine.
+	// The front end may truncate the memory's file after the check of its size. The
+	// first access to a ring then faults, which must not end the engine.
 	defer recoverFault(&err)()
 	for _, v := range s.Vrings {
 		if err := d.addVring(v, s); err != nil {
@@ -82,7 +83,7 @@ func (d *Device) open(s DeviceSpec) (err error) {
 }
 
 func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
-	header := uint32(10) // legacy header without num_buffers (virtio 1.2 section 5.1.6.1)
+	header := uint32(10) // length of the legacy virtio-net header without num_buffers (virtio 1.2 section 5.1.6.1)
 	if s.Features&(FeatureMergeable|FeatureVersion1) != 0 {
 		header = 12
 	}
@@ -134,13 +135,14 @@ func (d *Device) State() []byte {
 	}
 	state, err := json.Marshal(s)
 	if err != nil {
-		return nil // cannot happen: the state has only numbers
+		return nil // unreachable: JSON can encode any DeviceState
 	}
 	return state
 }
 
-// Close implements port.Device. It touches no guest memory, which may be gone. Chains
-// that were not published stay with the guest; State tells where they begin.
+// Close implements port.Device. It does not access guest memory, which may be
+// truncated. Chains that were taken but not published are still available in the
+// ring. State returns the position of the first one.
 func (d *Device) Close() {
 	if d.closed {
 		return

@@ -21,7 +21,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// guest makes a guest that is closed at the end of the test.
+// guest makes a guest, which is closed at the end of the test.
 func guest(t testing.TB, o vhosttest.Options) *vhosttest.Guest {
 	t.Helper()
 	g, err := vhosttest.New(o)
@@ -42,8 +42,8 @@ func open(t testing.TB, g *vhosttest.Guest, change func(*vhost.DeviceSpec)) *vho
 	return d
 }
 
-// random returns frame number i of a sequence that sender and receiver can both
-// compute.
+// random returns frame number i of a pseudorandom sequence, so that the receiver can
+// compute the frame that it expects.
 func random(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	frame := make([]byte, n)
@@ -61,7 +61,8 @@ var all = func() []uint8 {
 	return order
 }()
 
-// forward makes one pass: it moves all frames from one device to another.
+// forward runs one pass of a worker: it moves all waiting frames from one device to
+// another.
 func forward(t testing.TB, b *packet.Batch, from, to *vhost.Device) int {
 	t.Helper()
 	b.Reset()
@@ -95,8 +96,9 @@ var featureSets = map[string]uint64{
 	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
-// TestForward passes frames of all sizes through every layout of every feature set,
-// beyond the wrap of all indexes, and compares every byte.
+// TestForward forwards frames of all sizes with every feature set and every division
+// of chains into descriptors, until all ring indexes have wrapped around. It compares
+// every byte.
 func TestForward(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -112,7 +114,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestForwardMerged fills many small buffers with one frame.
+// TestForwardMerged: with mergeable receive buffers, a frame larger than a buffer
+// fills several buffers.
 func TestForwardMerged(t *testing.T) {
 	for _, layout := range vhosttest.Layouts {
 		for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
@@ -124,7 +127,7 @@ func TestForwardMerged(t *testing.T) {
 	}
 }
 
-// layouts has the feature that makes a ring packed instead of split.
+// layouts maps the name of each ring layout to the feature bit that selects it.
 var layouts = map[string]uint64{"split": 0, "packed": vhost.FeatureRingPacked}
 
 func eachLayout(t *testing.T, run func(t *testing.T, features uint64)) {
@@ -200,8 +203,8 @@ func batches(t *testing.T, layout uint64) {
 	}
 }
 
-// TestNothingBeforePublish: the guest sees no used buffer before Release and Flush,
-// and then all of them.
+// TestNothingBeforePublish: the guest sees no used buffer before the worker calls
+// Release or Flush, and sees all used buffers afterwards.
 func TestNothingBeforePublish(t *testing.T) { eachLayout(t, nothingBeforePublish) }
 
 func nothingBeforePublish(t *testing.T, layout uint64) {
@@ -250,8 +253,8 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 	t.Fatalf("no vring %d in %+v", vring, s)
 }
 
-// TestResume: if a device dies during a pass and another one opens the same memory,
-// every frame arrives exactly once.
+// TestResume: if a device dies during a pass, the next device continues in the same
+// guest memory, and every frame arrives exactly once.
 func TestResume(t *testing.T) { eachLayout(t, resumes) }
 
 func resumes(t *testing.T, layout uint64) {
@@ -265,7 +268,7 @@ func resumes(t *testing.T, layout uint64) {
 			t.Fatal("no buffer")
 		}
 		from.Tx[0].Publish()
-		if i%3 == 0 { // dies after gathering, before publishing
+		if i%3 == 0 { // in every third round the device dies before it publishes
 			b.Reset()
 			z.Tx()[0].Send(b, all[:a.Rx()[0].Recv(b)])
 			a.Close()
@@ -281,8 +284,8 @@ func resumes(t *testing.T, layout uint64) {
 	}
 }
 
-// TestResumeTorn kills devices at every step of a publish, before and after the guest
-// has seen it and used the ring again.
+// TestResumeTorn kills a device at every step of publishing used elements, before and
+// after the guest has seen them. The next device loses and repeats nothing.
 func TestResumeTorn(t *testing.T) {
 	t.Run("record", func(t *testing.T) { resumesTorn(t, false) })
 	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true) })
@@ -324,7 +327,7 @@ func resumesTorn(t *testing.T, inflight bool) {
 				b.Reset()
 				z.Tx()[0].Send(b, all[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
-				if round%3 == 0 { // the guest continues before the engine is back
+				if round%3 == 0 { // in every third round the guest uses the ring before the next device opens
 					receive()
 				}
 				if n <= round%5 && round%2 == 0 {
@@ -349,8 +352,8 @@ func resumesTorn(t *testing.T, inflight bool) {
 	}
 }
 
-// TestRoom: frames are kept or dropped correctly if the guest has too few or too
-// small buffers.
+// TestRoom: if the guest has too few buffers, Send leaves the frame to the caller; if
+// no number of its buffers can hold the frame, Send drops it.
 func TestRoom(t *testing.T) {
 	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
 	small := guest(t, vhosttest.Options{Num: 4, Features: vhost.FeatureVersion1, BufLen: 512})
@@ -375,12 +378,13 @@ func TestRoom(t *testing.T) {
 		}
 		b.Frames[i].Drop = packet.DropNone
 	}
-	// Frames need 1, 2 and 1 buffers; the frame that needs 3 is not taken.
+	// The guest has 4 buffers. The first three frames need 1, 2 and 1 of them, so
+	// Send takes only these three.
 	if n := m.Tx()[0].Send(b, all[:7]); n != 3 {
 		t.Fatalf("mergeable: %d taken", n)
 	}
 	if n := m.Tx()[0].Send(b, []uint8{3}); n != 0 {
-		t.Fatalf("frame taken without room")
+		t.Fatalf("frame taken, expected too few free buffers for it")
 	}
 	m.Tx()[0].Flush()
 	a.Rx()[0].Release()
@@ -399,7 +403,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestMTU: frames longer than the guest's MTU, with a VLAN tag, are dropped.
+// TestMTU: a frame with a VLAN tag that exceeds the guest's MTU is dropped.
 func TestMTU(t *testing.T) {
 	from, to := guest(t, vhosttest.Options{BufLen: 4096}), guest(t, vhosttest.Options{BufLen: 4096})
 	a := open(t, from, nil)
@@ -417,7 +421,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestNotify checks calls and kicks, with flags and with the event index.
+// TestNotify: the device and the driver send calls and kicks exactly when the other
+// side requests them, by flags or by the event index.
 func TestNotify(t *testing.T) {
 	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
@@ -451,14 +456,14 @@ func TestNotify(t *testing.T) {
 				t.Fatal("a kick though the device is awake")
 			}
 			if a.Rx()[0].Arm() {
-				t.Fatal("armed over an empty ring, and told that frames wait")
+				t.Fatal("Arm of an empty ring reports waiting frames")
 			}
 			send()
 			if from.Tx[0].Kicks != before+1 {
 				t.Fatal("no kick though the device is armed")
 			}
 			if !a.Rx()[0].Arm() {
-				t.Fatal("armed over a frame, and not told")
+				t.Fatal("Arm of a ring with a frame reports no waiting frame")
 			}
 			a.Rx()[0].Disarm()
 			forward(t, b, a, z)
@@ -466,8 +471,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNotifyOnEmpty: a legacy driver that wants no calls gets one when none of its
-// available chains is left.
+// TestNotifyOnEmpty: a legacy driver with VIRTIO_F_NOTIFY_ON_EMPTY that has disabled
+// calls still gets a call when the device has used its last available chain.
 func TestNotifyOnEmpty(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		o := vhosttest.Options{Interrupts: true}
@@ -487,7 +492,7 @@ func TestNotifyOnEmpty(t *testing.T) {
 			q.Publish()
 		}
 		send(1)
-		forward(t, b, a, z) // the first publish of a device always calls
+		forward(t, b, a, z) // the first publish of a new device always sends a call
 		q.WaitCall(0)
 		send(packet.BatchSize + 8)
 		forward(t, b, a, z)
@@ -501,8 +506,8 @@ func TestNotifyOnEmpty(t *testing.T) {
 	}
 }
 
-// TestAttacks: each attack, on either ring, breaks the device with a fault that names
-// the ring, and the guest receives nothing from the attack.
+// TestAttacks: each attack on a transmit ring or a receive ring breaks the device.
+// The fault names the ring, and the guest receives nothing from the attack.
 func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
 
 func attacks(t *testing.T, layout uint64) {
@@ -562,8 +567,8 @@ func checkBroken(t *testing.T, d *vhost.Device, b *packet.Batch, transmit bool) 
 	}
 }
 
-// TestDisabled: frames from a disabled ring are discarded, and nobody can send to a
-// disabled receive ring.
+// TestDisabled: the device discards frames that the guest transmits on a disabled
+// ring, and has no Tx for a disabled receive ring.
 func TestDisabled(t *testing.T) {
 	g := guest(t, vhosttest.Options{Pairs: 2})
 	d := open(t, g, func(s *vhost.DeviceSpec) { s.Vrings[2].Enabled, s.Vrings[3].Enabled = false, false })
@@ -581,8 +586,8 @@ func TestDisabled(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses lists specifications that Open must refuse, and the words that its
-// error must contain.
+// TestOpenRefuses: Open refuses each invalid device specification with an error that
+// names the invalid part.
 func TestOpenRefuses(t *testing.T) {
 	tests := map[string]func(*vhost.DeviceSpec){
 		"shorter than":      func(s *vhost.DeviceSpec) { s.Regions[0].Size += 4096 },
@@ -620,8 +625,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestTruncated truncates the memory's file under an open device. A load faults, the
-// worker recovers, and the next Open refuses the file.
+// TestTruncated: the front end truncates the file of guest memory under an open
+// device. The worker's load faults, the worker recovers from the fault, and the next
+// Open refuses the file.
 func TestTruncated(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a := open(t, bad, nil)
@@ -650,8 +656,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestWake: if the guest's receive ring breaks, the worker that sleeps on its
-// transmit ring is woken by the worker's own event, so that the fault is reported.
+// TestWake: a fault of a guest's receive ring wakes the worker that sleeps on the
+// same guest's transmit ring, so that the worker reports the fault.
 func TestWake(t *testing.T) {
 	features := uint64(vhost.FeatureVersion1)
 	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})

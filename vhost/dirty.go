@@ -11,18 +11,21 @@ import (
 	"weft/internal/shm"
 )
 
-// LogSpec describes the dirty log: a bitmap of the pages that the switch has written.
-// Live migration of a guest needs it (vhost-user, "Live migration"). Size 0: no log.
+// LogSpec describes the dirty log: a bitmap of the pages of guest memory that the
+// switch has written. Live migration of a guest needs the log (vhost-user, "Live
+// migration"). Size 0: no log.
 type LogSpec struct {
 	Size   uint64 `json:"size"`
 	Offset uint64 `json:"offset"`
 	FD     int    `json:"fd"`
 }
 
-// logPage is the size of the page that one bit stands for, in bytes of guest address.
+// logPage is the number of bytes of guest memory that one bit of the dirty log stands
+// for.
 const logPage = 4096
 
-// maxLogSize, in bytes, covers 8 TiB of guest memory. A larger log is refused.
+// maxLogSize is the largest size of a dirty log in bytes; a log of this size covers 8
+// TiB of guest memory. A larger log is refused.
 const maxLogSize = 256 << 20
 
 // checkLog refuses a dirty log whose size, offset or file is unusable.
@@ -59,9 +62,10 @@ func openLog(s LogSpec, mem *memory, fds []int) (*dirtyLog, error) {
 	return &dirtyLog{mem: mem, words: shm.View[uint32](mapped, 0, len(mapped)/4), mapped: mapped}, nil
 }
 
-// mark sets the bits of n bytes at an address of this process. The caller writes the
-// bytes first: if the front end clears a bit and copies the page before the write,
-// the bit must be set again. Pages beyond the bitmap are not marked.
+// mark sets the dirty bits of the n bytes at an address of this process. The caller
+// writes the bytes before it calls mark: if the front end clears a bit and copies the
+// page in between, mark sets the bit again. Pages beyond the end of the bitmap are
+// not marked.
 func (l *dirtyLog) mark(at uintptr, n uint32) {
 	if l == nil || n == 0 {
 		return
@@ -82,8 +86,8 @@ func (l *dirtyLog) mark(at uintptr, n uint32) {
 	}
 }
 
-// logRing marks all memory of a ring that the device may write. The start of a ring
-// uses it, because nobody knows which pages the previous engine has marked.
+// logRing marks all memory of a ring that the device may write. It runs when the ring
+// starts, because the previous engine may have died before it marked a page.
 func (r *ring) logRing() {
 	if r.log == nil {
 		return
@@ -96,10 +100,10 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks the used elements that publishUpTo has written. They begin at
-// the used index published (split ring) or at position first (packed ring). Only
-// these elements are marked: a ring may have 129 pages, and marking all of them for
-// each frame would let the guest choose the cost of a frame.
+// logPublished marks the used elements that publishUpTo has just written. They begin
+// at used index published (split ring) or at position first (packed ring). It does
+// not mark the whole ring: a ring may have 129 pages, so the guest could make every
+// frame expensive.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
@@ -118,7 +122,7 @@ func (r *ring) logPublished(published, first uint16) {
 	r.log.mark(uintptr(r.elems), (n-before)*8)
 }
 
-// logArmed marks the words in which arm asks for a kick.
+// logArmed marks the words of the ring in which arm requests a kick.
 func (r *ring) logArmed() {
 	r.log.mark(uintptr(r.used), 4)
 	if !r.packed && r.eventIndex {

@@ -18,7 +18,7 @@ import (
 
 const logSize = 64 << 10 // bytes: covers 2 GiB of guest memory
 
-// logFile makes a dirty log as a front end does.
+// logFile makes a memory file for a dirty log, as a front end does.
 func logFile(t *testing.T) (fd int, bitmap []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("dirty", unix.MFD_CLOEXEC)
@@ -36,7 +36,8 @@ func logFile(t *testing.T) (fd int, bitmap []byte) {
 	return fd, bitmap
 }
 
-// pages is a copy of a guest's memory, to compare page by page.
+// pages is a copy of a guest's memory before the device writes to it, for a
+// comparison page by page.
 type pages struct {
 	mem, before []byte
 }
@@ -47,8 +48,8 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check returns the number of changed pages. It fails the test for each changed page
-// that is not marked.
+// check compares guest memory with the copy and returns the number of changed pages.
+// It fails the test for each changed page that is not marked in the dirty log.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -64,8 +65,8 @@ func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	return changed
 }
 
-// TestDirtyLog: every page that passes of the device change is marked, and few others
-// are.
+// TestDirtyLog: the device marks every page that it changes in the dirty log, and at
+// most six times as many pages as it changes.
 func TestDirtyLog(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -103,8 +104,9 @@ func TestDirtyLog(t *testing.T) {
 	}
 }
 
-// TestSessionLog turns logging on and off while the device runs, as a front end does
-// during a migration, and announces the guest afterwards.
+// TestSessionLog turns the dirty log on and off while the device runs, as a front end
+// does during a migration. After the migration the device announces the guest with a
+// RARP request.
 func TestSessionLog(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features, Pairs: 2})
@@ -165,11 +167,12 @@ func TestSessionLog(t *testing.T) {
 	}
 }
 
-// TestDirtyBytes: a chain may be as long as the guest's memory. The device marks only
-// the pages that it wrote, so the cost of a frame follows its length.
+// TestDirtyBytes: a chain may be as long as all guest memory. The device marks only
+// the pages that the frame fills, so the cost depends on the frame's length, not on
+// the chain's.
 func TestDirtyBytes(t *testing.T) {
 	const chain = 8
-	for name, features := range featureSets { // the used ring takes 9 pages, a packed ring 16
+	for name, features := range featureSets { // the used ring of a split ring takes 9 pages, a packed ring 16
 		t.Run(name, func(t *testing.T) {
 			o := vhosttest.Options{Num: 4096, BufLen: 512, Features: features}
 			from, to := guest(t, o), guest(t, o)
@@ -191,7 +194,8 @@ func TestDirtyBytes(t *testing.T) {
 			for _, v := range bitmap {
 				marked += bits.OnesCount8(v)
 			}
-			// A frame may cross a page border, and so may a used element.
+			// A frame or a used element may cross the border of two pages, so up to 4
+			// more pages may be marked than changed.
 			if changed < 2 || marked > changed+4 {
 				t.Fatalf("%d pages marked, %d written", marked, changed)
 			}

@@ -15,15 +15,15 @@ import (
 // close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose runs work, which closes descriptors of the front end, and waits until it
-// has finished or ctx is done. The owner of a descriptor can delay its close: a file
-// system in user space by not answering, a TCP socket by lingering, many gigabytes of
-// memory by being freed. The work therefore runs on a goroutine of its own and
-// without the session's lock. It begins after the previous work of this session has
-// finished, so a front end blocks at most one thread, and only its own port.
+// dispose runs work, which closes descriptors of the front end, and waits until work
+// has finished or ctx is done. Whoever shares a descriptor's file can delay its
+// close: a file system in user space by not answering, a TCP socket by lingering,
+// many gigabytes of memory by the time to free them. Each work therefore runs on its
+// own goroutine, without the session's lock, after the previous work of the session.
+// A front end thus blocks at most one thread, and only its own port.
 //
-// The engine must close its duplicates before: the process that closes the last
-// duplicate waits.
+// The engine must close its duplicates of the descriptors before dispose runs,
+// because the process that closes the last duplicate of a file waits.
 func (s *Session) dispose(ctx context.Context, work func()) {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -43,8 +43,8 @@ func (s *Session) dispose(ctx context.Context, work func()) {
 	}
 }
 
-// sweep disposes of the descriptors that a message brought without use, and of those
-// that it replaced.
+// sweep disposes of two kinds of descriptors: those that a message brought and no
+// handler took, and those that a message has replaced.
 func (s *Session) sweep(w *wire) {
 	s.mu.Lock()
 	fds := append(w.waste, s.front.dropped...)
@@ -61,17 +61,16 @@ func shut(conn *net.UnixConn) {
 	_ = conn.CloseWrite()
 }
 
-// hangUp closes a connection that is shut down. It first reads all messages that are
-// left: they may carry descriptors, which would otherwise close with the last
-// reference to the connection. After that, closing a duplicate of the connection
-// cannot block.
+// hangUp closes a connection that is shut down. It first reads all remaining
+// messages, because their descriptors would otherwise close with the last reference
+// to the connection. After that, closing a duplicate of the connection cannot block.
 func hangUp(conn *net.UnixConn) {
 	control(conn, drain)
 	conn.Close()
 }
 
-// drain reads everything that is left in a socket. The kernel drops the descriptors,
-// because the read has no control buffer (unix(7)).
+// drain reads all remaining data of a socket. The read has no control buffer, so the
+// kernel closes the descriptors that come with the data (unix(7)).
 func drain(fd int) {
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	var waste [4096]byte
@@ -83,7 +82,7 @@ func drain(fd int) {
 	}
 }
 
-// hangUpListener drains the connections that nobody has accepted, and closes the
+// hangUpListener drains the connections that were not yet accepted, and closes the
 // listening socket.
 func hangUpListener(l *net.UnixListener) {
 	control(l, func(fd int) {

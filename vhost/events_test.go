@@ -19,10 +19,12 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A front end shares the file descriptions of the call, kick and err eventfds with
-// the switch. These tests clear O_NONBLOCK, fill the counter, and add many waiters.
+// The front end and the switch share the file descriptions of the call, kick and err
+// eventfds. A hostile front end in these tests clears O_NONBLOCK, fills the eventfd's
+// counter, or adds many waiters.
 
-// hostile makes all further writes to the eventfd fd block: its counter is full.
+// hostile fills the counter of eventfd fd and clears O_NONBLOCK, so every further
+// write blocks.
 func hostile(t *testing.T, fd int) {
 	t.Helper()
 	blocking(t, fd)
@@ -31,7 +33,7 @@ func hostile(t *testing.T, fd int) {
 	}
 }
 
-// blocking clears O_NONBLOCK and sets the counter to 0.
+// blocking clears O_NONBLOCK of an eventfd and sets its counter to 0.
 func blocking(t *testing.T, fd int) {
 	t.Helper()
 	relent(fd)
@@ -40,15 +42,16 @@ func blocking(t *testing.T, fd int) {
 	}
 }
 
-// relent sets O_NONBLOCK and sets the counter to 0, so that blocked writers continue.
+// relent sets O_NONBLOCK of an eventfd and sets its counter to 0, so that blocked
+// writers continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	var b [8]byte
 	_, _ = unix.Read(fd, b[:])
 }
 
-// returns runs call and fails the test if call blocks. It then calls relent, so that
-// call can end.
+// returns runs a function and fails the test if the function blocks on an eventfd. It
+// then calls relent, so that the function can end.
 func returns(t *testing.T, what string, relent, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -78,8 +81,7 @@ func eachRing(t *testing.T, run func(t *testing.T, o vhosttest.Options)) {
 	}
 }
 
-// Opening a device signals each call event, even if the events are full, without
-// blocking.
+// Opening a device signals each call eventfd. A full eventfd does not block it.
 func TestHostileCallAtOpen(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -93,8 +95,8 @@ func TestHostileCallAtOpen(t *testing.T) {
 	})
 }
 
-// The worker calls the drivers of both rings without blocking, even if the events are
-// full.
+// A worker signals the call eventfds of both rings. A full eventfd does not block the
+// worker.
 func TestHostileCallOfWorker(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -127,8 +129,8 @@ func TestHostileCallOfWorker(t *testing.T) {
 	})
 }
 
-// A ring can break while the front end's kick event is full, without blocking the
-// worker.
+// A fault of a ring wakes the device's workers. A full kick eventfd does not block
+// the worker that found the fault.
 func TestHostileKickOfBroken(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -147,8 +149,8 @@ func TestHostileKickOfBroken(t *testing.T) {
 	})
 }
 
-// A session that ends signals full err events without blocking, and its port can be
-// removed.
+// A session that ends signals the err eventfds. A full eventfd does not block the
+// session's end or the removal of its port.
 func TestHostileErr(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -174,7 +176,8 @@ func TestHostileErr(t *testing.T) {
 	}
 }
 
-// A descriptor that is not an eventfd ends the session with one line that says so.
+// A front end that sends a descriptor other than an eventfd as kick, call or err is
+// disconnected with one line that says so.
 func TestEventIsNoEvent(t *testing.T) {
 	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
 		t.Run(fmt.Sprint(request), func(t *testing.T) {
@@ -203,9 +206,9 @@ func TestEventIsNoEvent(t *testing.T) {
 	}
 }
 
-// crowd starts many threads that wait for the event many times each, and returns a
-// function that ends them. The threads poll for errors only, so a signal wakes none of
-// them. But the kernel visits every waiter at each signal.
+// crowd starts many threads, each of which waits for the event many times, and
+// returns a function that ends the threads. The threads poll for errors only, so no
+// signal wakes them, but each signal makes the kernel visit every waiter.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192
@@ -221,7 +224,7 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	for range threads {
 		waits := make([]unix.PollFd, times)
 		for i := range waits {
-			waits[i] = unix.PollFd{Fd: int32(fd)} // waits for errors only
+			waits[i] = unix.PollFd{Fd: int32(fd)}
 		}
 		waits[0] = unix.PollFd{Fd: int32(end), Events: unix.POLLIN}
 		all.Go(func() {
@@ -239,8 +242,9 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// Many waiters make each signal expensive. A worker that measures several slow
-// signals in a row breaks the device, and Open refuses such an event from then on.
+// Many waiters make each signal of an eventfd slow. A worker that measures several
+// slow signals in a row breaks the device, and Open refuses an eventfd with many
+// waiters.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -265,7 +269,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			t.Errorf("the fault is %q", why)
 		}
 		d.Close()
-		eventually(t, "the refusal of another", func() bool { // refused once all threads wait
+		eventually(t, "the refusal of another", func() bool { // Open refuses the event once all threads of crowd wait for it
 			d, err := g.Open(nil)
 			if err == nil {
 				d.Close()
@@ -279,7 +283,8 @@ func TestCallWithManyWaiters(t *testing.T) {
 	})
 }
 
-// Signals of an ordinary event never count as slow, whatever else the machine does.
+// The signals of an eventfd with ordinary waiters never count as slow, even on a busy
+// machine.
 func TestCallIsQuick(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)

@@ -32,7 +32,8 @@ const (
 	faultKinds
 )
 
-// faultTexts are the messages; each formats the two values of the fault.
+// faultTexts are the messages of the faults. Each formats the two values of the
+// fault.
 var faultTexts = [faultKinds]string{
 	faultIndexJump:    "avail index jumped from %d to %d",
 	faultHead:         "avail entry names descriptor %d of %d",
@@ -50,22 +51,22 @@ var faultTexts = [faultKinds]string{
 	faultWaiters:      "%d signals of the call event in a row took more than %d ns each: too many wait for it",
 }
 
-// fault is the first fault of a device. All queues of the device share it, so a guest
-// that breaks one ring loses all of them. The worker of any queue may raise it once;
-// all workers read it.
+// fault is the first fault of a device. All queues of the device share it, so a fault
+// of one ring ends all rings. The worker of any queue may raise it once; all workers
+// read it.
 type fault struct {
-	raised atomic.Uint32 // 0: no fault; 1: fields being written; 2: fields complete
+	raised atomic.Uint32 // state: 0 no fault, 1 fields being written, 2 fields complete
 	vring  int
 	kind   faultKind
 	a, b   uint64
-	wake   []int // event descriptors of the workers with the receive queues; they report the fault
+	wake   []int // event descriptors of the workers that own the receive queues and report the fault
 }
 
 // set reports whether the device is broken.
 func (f *fault) set() bool { return f.raised.Load() == 2 } // pairs with raise
 
-// raise stores the values without formatting them: a text would need an allocation.
-// Only the first fault is kept.
+// raise stores the kind and the two values of a fault. It does not format the text,
+// which would allocate memory. Only the first fault of a device is stored.
 func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	if !f.raised.CompareAndSwap(0, 1) {
 		return
@@ -75,7 +76,8 @@ func (f *fault) raise(vring int, kind faultKind, a, b uint64) {
 	f.wakeWorkers()
 }
 
-// wakeWorkers wakes the workers that sleep on the device, so that they see the fault.
+// wakeWorkers wakes the workers that sleep on the device's queues, so that they see
+// the fault.
 func (f *fault) wakeWorkers() {
 	for _, fd := range f.wake {
 		shm.SignalOwn(fd)

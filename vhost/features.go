@@ -2,11 +2,11 @@
 
 package vhost
 
-// Feature bits of virtio that the switch offers (virtio 1.2 sections 5.1.3 and 6),
-// and the bit that vhost-user reserves for itself.
+// Virtio feature bits that the switch offers (virtio 1.2 sections 5.1.3 and 6), and
+// the bit VHOST_USER_F_PROTOCOL_FEATURES of vhost-user.
 const (
-	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device completes checksums
-	FeatureGuestChecksum    = 1 << 1 // VIRTIO_NET_F_GUEST_CSUM: the driver completes checksums
+	FeatureChecksum         = 1 << 0 // VIRTIO_NET_F_CSUM: the device completes unfinished checksums of the driver
+	FeatureGuestChecksum    = 1 << 1 // VIRTIO_NET_F_GUEST_CSUM: the driver accepts unfinished checksums
 	FeatureNetMTU           = 1 << 3
 	FeatureGuestTSO4        = 1 << 7
 	FeatureGuestTSO6        = 1 << 8
@@ -70,7 +70,7 @@ var featureNames = []struct {
 	{FeatureHostUSO, "host_uso"},
 }
 
-// FeatureNames returns the names of the bits that are set in features.
+// FeatureNames returns the names of the feature bits that are set in features.
 func FeatureNames(features uint64) []string {
 	var names []string
 	for _, f := range featureNames {
@@ -99,16 +99,16 @@ const (
 	ProtocolStatus      = 1 << 16
 )
 
-// Limits of a device. The session refuses a message that exceeds one, and Open
-// refuses the specification.
+// Limits of a device. The session refuses a message that exceeds a limit, and Open
+// refuses a specification that exceeds one.
 const (
-	// MaxQueuePairs is the number of queue pairs of a device. The protocol would
-	// allow 128: a vring index has 8 bits on the wire.
+	// MaxQueuePairs is the largest number of queue pairs of a device. The protocol
+	// would allow 128 pairs, because a vring index has 8 bits on the wire.
 	MaxQueuePairs = 16
-	// MaxRegions is the number of memory regions of a guest. GET_MAX_MEM_SLOTS
-	// answers it.
+	// MaxRegions is the largest number of memory regions of a guest. It is the answer
+	// to GET_MAX_MEM_SLOTS.
 	MaxRegions = 32
-	// MaxRingSize is the number of descriptors of a ring, as in virtio (virtio 1.2
-	// sections 2.7 and 2.8).
+	// MaxRingSize is the largest number of descriptors of a ring (virtio 1.2 sections
+	// 2.7 and 2.8).
 	MaxRingSize = 32768
 )

@@ -2,9 +2,9 @@
 
 package vhost
 
-// frontEnd is the state that the messages of the present connection have set. Its
-// descriptors are this process's own in a session, and indexes into a list in a
-// snapshot.
+// frontEnd is the state that the messages of the current connection have set. In a
+// session its descriptors are descriptors of this process; in a snapshot they are
+// indexes into a list of descriptors.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -15,15 +15,16 @@ type frontEnd struct {
 	Regions     []RegionSpec `json:"regions,omitempty"`
 	Vrings      []vringState `json:"vrings"`
 	Log         LogSpec      `json:"log"`
-	Announce    []byte       `json:"announce,omitempty"` // MAC address that the next started device announces
-	Record      int          `json:"record"`             // descriptor of the rings' record, from the first start on; -1: none
+	Announce    []byte       `json:"announce,omitempty"` // MAC address that the device announces with a RARP request at its next start
+	Record      int          `json:"record"`             // descriptor of the rings' record, made at the first start; -1: none
 	Inflight    InflightSpec `json:"inflight"`
-	// Backend is a channel for requests of the back end, which older builds kept; -1:
-	// none. Restore drops it.
+	// Backend is the descriptor of BACKEND_REQ's channel in the snapshot of an older
+	// build; -1: none. Restore drops it.
 	Backend int `json:"backend"`
 
-	// dropped are descriptors that are no longer used. The session closes them
-	// without its lock, once the engine keeps no duplicate: see Session.dispose.
+	// dropped are descriptors that the session no longer uses. The session closes
+	// them without holding its lock, after the engine has closed its duplicates: see
+	// Session.dispose.
 	dropped []int
 }
 
@@ -35,10 +36,10 @@ type vringState struct {
 	Avail   uint64 `json:"avail,omitempty"`
 	Used    uint64 `json:"used,omitempty"`
 	Placed  bool   `json:"placed,omitempty"`  // SET_VRING_ADDR has come
-	Started bool   `json:"started,omitempty"` // SET_VRING_KICK has come, and no GET_VRING_BASE since
+	Started bool   `json:"started,omitempty"` // SET_VRING_KICK has come, and no GET_VRING_BASE after it
 	Enabled bool   `json:"enabled,omitempty"`
 	Base    uint16 `json:"base,omitempty"`
-	Kick    int    `json:"kick"` // descriptor of the kick event, -1: none; the same for Call and Err
+	Kick    int    `json:"kick"` // Kick, Call and Err are descriptors of eventfds; -1: none
 	Call    int    `json:"call"`
 	Err     int    `json:"err"`
 }
@@ -54,13 +55,14 @@ func newFrontEnd(pairs int) frontEnd {
 // usable reports whether the ring is part of the device.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable reports whether the ring is usable now or after one more message.
+// almostUsable reports whether the ring is usable, or needs only one more message to
+// be usable.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }
 
-// ready reports whether the device can start: it has memory, and an enabled ring in
-// each direction.
+// ready reports whether the device can start: the guest has memory, and at least one
+// enabled ring in each direction.
 func (f *frontEnd) ready() bool {
 	var have [2]bool
 	for i := range f.Vrings {
@@ -71,7 +73,7 @@ func (f *frontEnd) ready() bool {
 	return f.FeaturesSet && len(f.Regions) > 0 && have[0] && have[1]
 }
 
-// eachFD calls visit with a pointer to every descriptor that is set.
+// eachFD calls visit with a pointer to every descriptor of the state that is set.
 func (f *frontEnd) eachFD(visit func(fd *int)) {
 	for i := range f.Regions {
 		visit(&f.Regions[i].FD)
@@ -98,7 +100,7 @@ func (f *frontEnd) eachFD(visit func(fd *int)) {
 	}
 }
 
-// drop moves a descriptor, if it is set, to dropped.
+// drop moves a descriptor, if it is set, to the list dropped and sets *fd to -1.
 func (f *frontEnd) drop(fd *int) {
 	if *fd >= 0 {
 		f.dropped = append(f.dropped, *fd)
@@ -123,8 +125,8 @@ func (f *frontEnd) resetVrings() {
 	}
 }
 
-// dropAll resets the state to that of a new connection, and moves all descriptors to
-// dropped.
+// dropAll resets the state to the state of a new connection, and moves all
+// descriptors to the list dropped.
 func (f *frontEnd) dropAll(pairs int) {
 	f.eachFD(f.drop)
 	dropped := f.dropped
@@ -146,7 +148,8 @@ func (f *frontEnd) dropLog() {
 	f.Log = LogSpec{}
 }
 
-// clone copies the state. The copy has the same descriptor numbers, not duplicates.
+// clone copies the state. The copy has the same descriptor numbers; the descriptors
+// are not duplicated.
 func (f *frontEnd) clone() frontEnd {
 	c := *f
 	c.dropped = nil
@@ -155,8 +158,8 @@ func (f *frontEnd) clone() frontEnd {
 	return c
 }
 
-// spec describes the device, and lists the descriptors to which the description
-// refers by index.
+// spec returns the device specification for the engine, and the list of descriptors
+// to whose indexes the specification refers.
 func (f *frontEnd) spec(mtu int, resume bool) (DeviceSpec, []int) {
 	var fds []int
 	add := func(fd int) int {

@@ -8,9 +8,10 @@ import (
 	"runtime/debug"
 )
 
-// recoverFault turns a fault on guest memory that is gone into an error; without it
-// the process would end. Callers that touch guest memory write `defer
-// recoverFault(&err)()`. Workers do not use it: they guard a whole pass.
+// recoverFault turns a fault on truncated guest memory into an error. Without it the
+// fault would end the process. Callers that access guest memory write `defer
+// recoverFault(&err)()`. Workers do not use it, because they recover from faults once
+// for a whole pass.
 func recoverFault(err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {

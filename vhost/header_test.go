@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// writeHeader writes the right header at every address and over every old content,
-// and changes no byte beside it.
+// writeHeader writes the correct virtio-net header at every alignment and over any
+// old content, and changes no other byte.
 func TestWriteHeader(t *testing.T) {
 	mem := shm.Private[byte](4 * cacheLine)
 	for _, size := range []int{10, 12} {

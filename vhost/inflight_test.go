@@ -15,9 +15,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestInflightSession: after both session and engine are gone, the front end connects
-// to others with the inflight buffer that it kept. The ring continues from there,
-// whatever position the front end sends.
+// TestInflightSession: session and engine die together. The front end connects to a
+// new session with the inflight buffer that it has kept. The ring continues at the
+// position in the buffer, not at the position that the front end sends.
 func TestInflightSession(t *testing.T) { eachLayout(t, inflightSession) }
 
 func inflightSession(t *testing.T, layout uint64) {
@@ -33,7 +33,7 @@ func inflightSession(t *testing.T, layout uint64) {
 			t.Fatal(err)
 		}
 		f.KeepInflight = true
-		if err := f.Attach(g); err != nil { // sends the position of the start, each time
+		if err := f.Attach(g); err != nil { // Attach sends the initial ring position in every round
 			t.Fatal(err)
 		}
 		r.waitRunning(t, true)
@@ -51,7 +51,8 @@ func inflightSession(t *testing.T, layout uint64) {
 }
 
 // TestInflightMarks: chains that another back end took out of order and did not
-// return are returned once, and chains that it did not take are received.
+// complete are returned to the driver once, and chains that it did not take are
+// received.
 func TestInflightMarks(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
 	for i := range 6 {
@@ -59,7 +60,7 @@ func TestInflightMarks(t *testing.T) {
 	}
 	g.Tx[0].Publish()
 	free := g.Tx[0].Free()
-	heads := make([]int, 6) // the driver takes its buffers from the end
+	heads := make([]int, 6) // the driver offers buffers from the last slot to the first
 	for i := range heads {
 		heads[i] = g.Tx[0].Slots() - 1 - i
 	}
@@ -87,7 +88,7 @@ func TestInflightMarks(t *testing.T) {
 	}
 }
 
-// TestInflightRefuses lists invalid inflight buffers, which are refused.
+// TestInflightRefuses: Open refuses each invalid inflight buffer.
 func TestInflightRefuses(t *testing.T) {
 	for want, change := range map[string]func(*vhost.InflightSpec){
 		"shorter than":  func(s *vhost.InflightSpec) { s.Size *= 2 },
@@ -107,8 +108,9 @@ func TestInflightRefuses(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: BACKEND_REQ is not offered. A front end that sends a channel
-// all the same gets an answer, and the channel is closed.
+// TestBackendChannel: the session does not offer BACKEND_REQ. If a front end sends a
+// channel for requests of the back end all the same, the session answers and closes
+// the channel.
 func TestBackendChannel(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -133,9 +135,10 @@ func TestBackendChannel(t *testing.T) {
 	})
 }
 
-// TestNoMoreChainsThanDescriptors: a driver that makes descriptors available again
-// before they are used waits for their publication, also if the ring's size is no
-// power of two. The inflight buffer has one entry for each descriptor.
+// TestNoMoreChainsThanDescriptors: a driver makes descriptors of a packed ring
+// available again before the device has used them. The device takes no more chains
+// than the ring has descriptors, also if the ring's size is not a power of two. The
+// inflight buffer has one entry for each descriptor.
 func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	for _, num := range []int{33, 128, 129} {
 		for _, inflight := range []bool{true, false} {
@@ -156,7 +159,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 				o.BufLen = 128
 				to, taken := guest(t, o), 0
 				z := open(t, to, nil)
-				for _, size := range []int{300, 100} { // several chains for each frame, then one
+				for _, size := range []int{300, 100} { // frames of 300 bytes need several chains, frames of 100 bytes one
 					b.Reset()
 					lend(t, size).Recv(b)
 					for range 3 * num {
@@ -176,7 +179,7 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	}
 }
 
-// lend returns a queue with one frame to receive.
+// lend returns a queue from which one frame of size bytes can be received.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -184,8 +187,9 @@ func lend(t *testing.T, size int) port.Rx {
 	return open(t, g, nil).Rx()[0]
 }
 
-// TestInflightWorst: a front end marks every descriptor of the longest ring, and its
-// buffer lacks a whole lap of used elements. Open reads both only once.
+// TestInflightWorst: a front end marks every descriptor of the longest ring as in
+// flight, and the used index in its inflight buffer is a whole lap behind. Open reads
+// the marks and the used elements only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})
@@ -200,7 +204,8 @@ func TestInflightWorst(t *testing.T) {
 	}
 	d := open(t, g, nil)
 	d.Close()
-	// The missed elements are zero, so all of them name descriptor 0.
+	// The used elements between the two used indexes are zero, so all of them name
+	// descriptor 0. Open returns every other descriptor to the driver.
 	if n := q.UsedIndex() - g.Seed; n != num-1 {
 		t.Fatalf("%d descriptors came back, expected %d", n, num-1)
 	}

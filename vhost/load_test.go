@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// cross makes one pass in both directions between two devices, and returns the number
-// of frames.
+// cross forwards waiting frames in both directions between two devices, and returns
+// the number of frames.
 func cross(b *packet.Batch, d []*vhost.Device) int {
 	total := 0
 	for i := range d {
@@ -33,8 +33,8 @@ func cross(b *packet.Batch, d []*vhost.Device) int {
 	return total
 }
 
-// TestLoad runs the load generator against a worker, with every byte and the order
-// checked.
+// TestLoad runs the load generator against a worker. The guests check every byte and
+// the order of the frames.
 func TestLoad(t *testing.T) {
 	for _, c := range []vhosttest.LoadConfig{
 		{Flows: 1000, Check: true, Core: -1},
@@ -81,9 +81,9 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: Load.Rest returns the exact number of lost frames, even if the switch
-// returns some buffers before their frames have arrived, and others afterwards. The
-// frames that are not lost circulate again after each Rest.
+// TestLoadRests: Load.Rest returns the exact number of lost frames, although the
+// switch may release a buffer before or after its frame arrives. The frames that are
+// not lost circulate again after each Rest.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
 		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})
@@ -121,8 +121,9 @@ func TestLoadRests(t *testing.T) {
 	}
 }
 
-// BenchmarkForward measures the switch's part of forwarding without looking at
-// frames. The guests run on the same core in between and do not count.
+// BenchmarkForward measures how long the switch takes to forward a batch without
+// parsing it. The guests run on the same core in between, and their time is not
+// measured.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":        {Core: -1},
@@ -180,7 +181,7 @@ func live(b *testing.B, c vhosttest.LoadConfig) {
 	worker := make(chan [2]int)
 	begin := time.Now()
 	go func() {
-		runtime.LockOSThread() // stays pinned; the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked, so that the pinned thread ends with its goroutine
 		if err := cpu.Pin(0); err != nil {
 			b.Error(err)
 		}

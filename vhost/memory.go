@@ -11,11 +11,12 @@ import (
 	"weft/packet"
 )
 
-// region is a piece of guest memory that is mapped into this process. It has no
-// pointers, because the mapping does not belong to the garbage collector.
+// region is a region of guest memory that is mapped into this process. It holds
+// addresses as integers, because the mapping does not belong to the garbage
+// collector.
 type region struct {
 	guest, size uint64
-	base        uintptr // address in this process of guest address guest
+	base        uintptr // address in this process of the region's first byte, which has guest address guest
 	user        uint64
 }
 
@@ -25,8 +26,9 @@ type memory struct {
 	maps    [][]byte // mappings to unmap, one for each region
 }
 
-// openMemory maps the regions. The descriptors stay the caller's. A file that is
-// shorter than its region is refused, because a touch beyond its end would fault.
+// openMemory maps the regions of guest memory. The caller keeps the descriptors. A
+// file that is shorter than its region is refused, because an access beyond its end
+// would fault.
 func openMemory(specs []RegionSpec, fds []int) (*memory, error) {
 	if err := checkRegions(specs); err != nil {
 		return nil, err
@@ -67,8 +69,8 @@ func (m *memory) add(s RegionSpec, fd int) error {
 
 // checkFile refuses a region whose file is not shared memory or is too short. It
 // returns the mapping that the region needs. A file of huge pages is mapped in whole
-// huge pages, so the mapping has length bytes and the region begins skip bytes into
-// it.
+// huge pages: the mapping is length bytes long, and the region starts skip bytes
+// after its start.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -92,8 +94,8 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 // 64 KiB).
 const maxPage = 16 << 30
 
-// find translates a guest address. It returns the address in this process, and how
-// many of the n bytes are contiguous there; 0 bytes if the address is outside of
+// find translates a guest address into an address of this process. It also returns
+// how many of the n bytes are contiguous there: 0 bytes if the address is outside of
 // guest memory. last caches the region of the previous call.
 func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - last.guest
@@ -115,8 +117,8 @@ func (m *memory) find(last *region, addr uint64, n uint32) (uintptr, uint32) {
 	return last.base + uintptr(off), n
 }
 
-// user translates a range of user addresses, which are addresses of the front end.
-// The range must lie in one region.
+// user translates a range of the front end's address space into an address of this
+// process. The range must lie in one region.
 func (m *memory) user(addr, n uint64) (unsafe.Pointer, error) {
 	for _, r := range m.regions {
 		if off := addr - r.user; off < r.size && n <= r.size-off {
@@ -133,28 +135,30 @@ func (m *memory) close() {
 	m.maps, m.regions = nil, nil
 }
 
-// foreignPointer returns a pointer to mapped memory outside of the Go heap.
+// foreignPointer returns a pointer to an address of mapped memory, which is outside
+// of the Go heap.
 func foreignPointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
 
-// readHeader copies the virtio-net header without num_buffers, which legacy headers
-// lack.
+// readHeader copies the virtio-net header from guest memory. It leaves out
+// num_buffers, which the legacy header does not have.
 func readHeader(at uintptr) (h [packet.VnetLen]byte) {
 	return *(*[packet.VnetLen]byte)(foreignPointer(at))
 }
 
-// cacheLine is the size of a cache line, in bytes.
+// cacheLine is the size of a cache line of the CPU, in bytes.
 const cacheLine = 64
 
 // writeHeader writes the virtio-net header of a frame in one chain, in little endian.
-// All its fields are 0; num_buffers, in a header of 12 bytes, is 1 (virtio 1.2
+// All fields are 0, except num_buffers of the 12-byte header, which is 1 (virtio 1.2
 // section 5.1.6.4.1).
 //
-// A header that ends with its cache line, as in DPDK's driver, whose frames begin
-// with a line, is not written again if it already has these values. The driver only
-// reads it and uses the buffer again, so both cores keep a copy of the line. In other
-// layouts the frame's bytes share the line, and the write costs nothing more.
+// In DPDK's driver the header ends with its cache line and the frame begins with the
+// next line. In this layout writeHeader does not write a header that already has
+// these values: the driver only reads the header and reuses the buffer, so the line
+// stays in the caches of both cores. In other layouts the frame shares the header's
+// line, so writing the header costs nothing more.
 func writeHeader(at uintptr, size uint32) {
 	const oneBuffer = 1 << 16 // csum_offset 0, num_buffers 1
 	p := foreignPointer(at)

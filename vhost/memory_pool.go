@@ -16,32 +16,32 @@ import (
 
 // MemoryLimits bound the memory, dirty logs and inflight buffers of guests that are
 // mapped into the engine. A mapping costs address space, and page tables for the
-// pages that are touched, but no memory of its own. A process that has run out of
-// address space cannot go on, whichever guest has used it; the sum is therefore
-// bounded. A front end that exceeds a limit is refused, and its connection is closed.
+// pages that are accessed. The switch cannot continue if its process runs out of
+// address space, so the sum over all guests has a limit. A front end that exceeds a
+// limit is refused, and its connection is closed.
 type MemoryLimits struct {
 	Guest uint64 // bytes mapped for one guest
 	All   uint64 // bytes mapped for all guests
-	// Share is the number of bytes that a guest may map in any case, however much
-	// other guests have mapped. All is at least Share times port.MaxPorts. Guests
-	// compete for the rest.
+	// Share is the number of bytes that each guest may map, however much other guests
+	// have mapped. All is at least Share times port.MaxPorts. Guests compete for the
+	// rest of All.
 	Share    uint64
-	Mappings int // mappings of all guests; a region is one mapping
+	Mappings int // largest number of mappings of all guests; each region is one mapping
 }
 
 const (
-	// addressSpace is the size of a process's address space in bytes, on amd64 and,
-	// with pages of 4 KiB, at least on arm64.
+	// addressSpace is the size of a process's address space, in bytes, on amd64. It
+	// is a lower bound on arm64 with pages of 4 KiB.
 	addressSpace = 1 << 47
-	// minGuestLimit is the lower bound of MemoryLimits.Guest, in bytes. It holds a
-	// guest of 1 TiB and the other memory that QEMU shares with the switch.
+	// minGuestLimit is the lower bound of MemoryLimits.Guest, in bytes. A guest of 1
+	// TiB and the other memory that QEMU shares with the switch fit.
 	minGuestLimit = 2 << 40
 )
 
-// DefaultMemoryLimits returns limits that follow the machine. One guest may map twice
-// the machine's memory, and at least 2 TiB. All guests may map half of the address
-// space (or of RLIMIT_AS), and use three quarters of the mappings that
-// vm.max_map_count allows a process.
+// DefaultMemoryLimits returns limits that depend on the machine. One guest may map
+// twice the machine's memory, and at least 2 TiB. All guests together may map half of
+// the address space (or of RLIMIT_AS). They may use three quarters of the mappings
+// that vm.max_map_count allows a process.
 func DefaultMemoryLimits() MemoryLimits {
 	l := MemoryLimits{Guest: minGuestLimit, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
 	var limit unix.Rlimit
@@ -57,7 +57,8 @@ func DefaultMemoryLimits() MemoryLimits {
 	return l
 }
 
-// maxMappings returns vm.max_map_count, or the kernel's default if it cannot be read.
+// maxMappings returns the kernel's limit vm.max_map_count, or its default value if it
+// cannot be read.
 func maxMappings() int {
 	text, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	if err == nil {
@@ -86,7 +87,7 @@ func NewMemoryPool(l MemoryLimits) *MemoryPool {
 	return &MemoryPool{limits: l, guests: map[uint32]*GuestMemory{}}
 }
 
-// GuestMemory is the part of the pool that one guest uses.
+// GuestMemory is one guest's account in the pool. Only this guest uses it.
 type GuestMemory struct {
 	pool     *MemoryPool
 	port     uint32
@@ -95,8 +96,8 @@ type GuestMemory struct {
 	refused  uint64
 }
 
-// Guest returns the part of the guest of a port. The part is empty. It replaces the
-// part of an earlier session of the port once that session is closed.
+// Guest returns a new, empty account for the guest of a port. It replaces the account
+// of an earlier session of the port once that session is closed.
 func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	g := &GuestMemory{pool: p, port: port}
 	p.mu.Lock()
@@ -105,15 +106,16 @@ func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	return g
 }
 
-// MemoryUse is the memory that one guest, or all guests, have mapped.
+// MemoryUse is the amount of memory that one guest, or all guests together, have
+// mapped.
 type MemoryUse struct {
 	Port     uint32 // 0: all guests
 	Bytes    uint64
 	Mappings int
-	Refused  uint64 // messages refused because they exceeded a limit
+	Refused  uint64 // number of messages refused because they exceeded a memory limit
 }
 
-// Use returns the limits, the sum over all guests, and then one entry for each guest.
+// Use returns the limits, the sum over all guests, and one entry for each guest.
 func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,8 +126,8 @@ func (p *MemoryPool) Use() (MemoryLimits, []MemoryUse) {
 	return p.limits, use
 }
 
-// footprint is the use of the pool by a set of mappings. bytes saturates instead of
-// overflowing.
+// footprint is the number of bytes and of mappings that a guest uses. bytes saturates
+// instead of overflowing.
 type footprint struct {
 	bytes    uint64
 	mappings int
@@ -139,7 +141,7 @@ func (f *footprint) add(bytes uint64) {
 	f.bytes += bytes
 }
 
-// resize sets the guest's part to f. It refuses growth that exceeds a limit.
+// resize sets the guest's account to f. It refuses growth that exceeds a limit.
 func (g *GuestMemory) resize(f footprint) error {
 	p := g.pool
 	p.mu.Lock()
@@ -155,15 +157,16 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt sets the guest's part to f without a check, for memory that is already mapped
-// or reserved.
+// adopt sets the guest's account to f without checking the limits, for memory that is
+// already mapped or reserved.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check returns an error if the guest's part may not grow to f. The caller holds mu.
+// check returns an error if growing the guest's account to f would exceed a limit.
+// The caller holds mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
@@ -188,7 +191,7 @@ func (g *GuestMemory) set(f footprint) {
 	g.bytes, g.mappings = f.bytes, f.mappings
 }
 
-// close empties the part and removes the guest from the pool.
+// close empties the guest's account and removes the guest from the pool.
 func (g *GuestMemory) close() {
 	p := g.pool
 	p.mu.Lock()
@@ -199,7 +202,7 @@ func (g *GuestMemory) close() {
 	}
 }
 
-// footprint returns the mappings that the device of this front end needs.
+// footprint returns the bytes and mappings that the device of this front end needs.
 func (f *frontEnd) footprint() (sum footprint) {
 	for i := range f.Regions {
 		sum.add(f.Regions[i].span)
@@ -213,8 +216,8 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve resizes the guest's part of the pool to the state that change would make.
-// The state itself stays as it is; the caller changes it afterwards.
+// reserve resizes the guest's account in the pool to the state that change would
+// make. It applies change to a copy; the caller changes the state itself afterwards.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

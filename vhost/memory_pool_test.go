@@ -13,14 +13,14 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// sum returns the sum over all guests of a pool.
+// sum returns the memory that all guests of a pool use together.
 func sum(p *vhost.MemoryPool) vhost.MemoryUse {
 	_, use := p.Use()
 	return use[0]
 }
 
-// sendMemory sends a table of sparse regions. It returns the error with which the
-// session closes the connection, or "" if the session accepts the table.
+// sendMemory sends a memory table of sparse regions. It returns the error with which
+// the session closes the connection, or "" if the session accepts the table.
 func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	t.Helper()
 	f, err := vhosttest.Dial(r.path)
@@ -46,7 +46,7 @@ func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 }
 
 // TestMemoryLimits: a guest of 1 TiB works. A guest beyond its limit, and regions
-// beyond any address space, are refused with one line and counted.
+// beyond any address space, are each refused with one line and counted.
 func TestMemoryLimits(t *testing.T) {
 	limits := vhost.DefaultMemoryLimits()
 	if limits.Guest < 1<<40+1<<30 || limits.Share < 16<<30 || limits.Share*port.MaxPorts > limits.All || limits.All > 1<<46 {
@@ -75,7 +75,7 @@ func TestMemoryLimits(t *testing.T) {
 	}
 }
 
-// TestMemoryOfATebibyte: the engine maps a guest of 1 TiB, and frames pass.
+// TestMemoryOfATebibyte: the engine maps a guest of 1 TiB and forwards its frames.
 func TestMemoryOfATebibyte(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features})
 	end := g.Regions()[0].MmapOffset + g.Regions()[0].Size
@@ -106,13 +106,14 @@ func TestMemoryOfATebibyte(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: a guest that takes all free memory leaves the others their
-// shares. A guest that leaves frees its part, and a restored one has its part again.
+// TestMemoryShares: a guest that maps all free memory leaves the other guests their
+// shares. The memory of a guest that disconnects is free again, and a restored guest
+// has its memory again.
 func TestMemoryShares(t *testing.T) {
 	const share = 1 << 20
 	p := vhost.NewMemoryPool(vhost.MemoryLimits{Guest: 8 * share, Share: share, All: (port.MaxPorts + 10) * share, Mappings: 7})
 	a, b, c := newRigOf(t, false, p.Guest(1)), newRigOf(t, false, p.Guest(2)), newRigOf(t, false, p.Guest(3))
-	if got := a.sendMemory(t, 8*share); got != "" { // 7 of the 10 MiB beyond the shares
+	if got := a.sendMemory(t, 8*share); got != "" {
 		t.Fatal(got)
 	}
 	if got := b.sendMemory(t, 5*share); !strings.Contains(got, "other guests have mapped 8388608") {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A vhost-user message has request, flags and size of 32 bits each, in the machine's
-// byte order, and then size bytes of payload. All machines that the switch is built
-// for are little endian. Descriptors come with the message as SCM_RIGHTS.
+// A vhost-user message has three 32-bit words, request, flags and size, in the
+// machine's byte order, followed by size bytes of payload. The switch is built for
+// little endian machines only. Descriptors come with the message as SCM_RIGHTS.
 
 const (
 	messageHeaderLen = 12
@@ -29,38 +29,38 @@ const (
 
 	regionLen = 32
 
-	// maxMessageRegions and maxMessageFDs are the limits of the specification for
+	// maxMessageRegions and maxMessageFDs are the specification's limits for
 	// SET_MEM_TABLE. A message with more descriptors closes the connection.
 	maxMessageRegions = 8
 	maxMessageFDs     = maxMessageRegions
 	maxPayload        = 8 + maxMessageRegions*regionLen
 
-	// messageTimeout bounds how long a front end may take for the rest of a message
-	// that it has begun, and for taking a reply. The connection is closed after that.
+	// messageTimeout limits how long a front end may take to complete a message that
+	// it has begun, and to accept a reply. The connection is closed after that.
 	messageTimeout = 5 * time.Second
-	// firstMessageTimeout bounds how long a front end that has connected to a socket of
-	// the switch may send nothing, while others cannot use the socket. The connection
-	// is closed after that. QEMU and DPDK send at once. A front end that has sent a
-	// message may be silent for ever.
+	// firstMessageTimeout limits how long a front end may take to send its first
+	// message, because no other front end can use the socket meanwhile. The
+	// connection is closed after that. QEMU and DPDK send their first message at
+	// once. A front end that has sent a message may be silent for ever.
 	firstMessageTimeout = 30 * time.Second
-	// lastReplyTimeout bounds how long the end of a session waits for a front end
-	// that does not take a reply in progress. The reply is lost after that.
+	// lastReplyTimeout limits how long the end of a session waits for a front end to
+	// accept a reply in progress. The reply is lost after that.
 	lastReplyTimeout = 100 * time.Millisecond
 )
 
-// message is one request. The session disposes of the descriptors that no handler
-// takes.
+// message is one request with its payload and descriptors. The session disposes of
+// the descriptors that no handler takes.
 type message struct {
 	request uint32
 	flags   uint32
 	payload []byte
 	fds     []int
-	unread  int // number of bytes still in the socket, see wire.next
-	send    int // descriptor to send with the reply and to close then; 0: none
+	unread  int // number of the message's bytes that are still in the socket, see wire.next
+	send    int // descriptor to send with the reply and close afterwards; 0: none
 }
 
-// untaken returns the descriptors that no handler has taken, and the descriptor sent
-// with the reply. The message has no descriptors from then on.
+// untaken returns the descriptors that no handler has taken, and the descriptor that
+// was sent with the reply. It removes them from the message.
 func (m *message) untaken() []int {
 	var fds []int
 	for _, fd := range m.fds {
@@ -75,7 +75,7 @@ func (m *message) untaken() []int {
 	return fds
 }
 
-// takeFD returns descriptor i, which the caller owns from then on.
+// takeFD returns descriptor number i of the message. The caller owns it.
 func (m *message) takeFD(i int) int {
 	fd := m.fds[i]
 	m.fds[i] = -1
@@ -84,13 +84,14 @@ func (m *message) takeFD(i int) int {
 
 func (m *message) u64() uint64 { return binary.LittleEndian.Uint64(m.payload) }
 
-// state decodes a "vring state description": the index of a vring and a number.
+// state decodes the payload "vring state description": the index of a vring and a
+// number.
 func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a header against the table of requests. It returns the request's
-// row and the size of the payload in bytes.
+// parseHeader checks a message's header against the table of requests. It returns the
+// request's row of the table and the size of the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -118,24 +119,25 @@ type wire struct {
 	// timeout is messageTimeout, except in tests.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
-	// oob has room for the most descriptors that the kernel passes in one message
-	// (SCM_MAX_FD, 253). The kernel would close descriptors without room in the
-	// middle of a read.
+	// oob has room for the largest number of descriptors that the kernel passes in
+	// one message (SCM_MAX_FD, 253). If the room were too small, the kernel would
+	// close the surplus descriptors during the read, which may block.
 	oob [1088]byte
-	// waste are descriptors that came without use. wire does not close them, because
-	// a close may take as long as the front end likes: see Session.dispose.
+	// waste are descriptors that no handler uses. wire does not close them, because a
+	// front end decides how long a close takes: see Session.dispose.
 	waste []int
 }
 
-// errQuiet is the error of next if no message begins before its deadline.
+// errQuiet is the error of wire.next if no message begins within the time limit.
 var errQuiet = errors.New("no message")
 
 // next reads one message. It waits at most quiet for the first byte (0: no limit),
-// and messageTimeout for the rest.
+// and at most messageTimeout for the rest of the message.
 //
 // A message that has arrived completely stays in the socket until consume. If this
-// process is killed before, the next control process finds the message and answers
-// the front end. A message that arrives in pieces is read piece by piece.
+// process is killed before consume, the next control process finds the message and
+// answers it. A message that arrives in pieces is removed from the socket piece by
+// piece.
 func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	m, r, whole, err := w.peek(quiet)
 	if whole || err != nil {
@@ -144,8 +146,8 @@ func (w *wire) next(quiet time.Duration) (message, *row, error) {
 	return w.take(quiet)
 }
 
-// peek reads a message and leaves it in the socket. whole is false if the message has
-// not arrived completely.
+// peek reads a message and leaves it in the socket. whole is false if only a part of
+// the message has arrived.
 func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err error) {
 	n, _, err := w.look(w.body[:messageHeaderLen], nil, quiet)
 	if err != nil {
@@ -161,16 +163,17 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	if m, r, size, err = parseHeader((*[messageHeaderLen]byte)(w.body[:])); err != nil {
 		return m, r, false, err
 	}
-	want := messageHeaderLen + size // no more bytes: the next message has descriptors of its own
+	want := messageHeaderLen + size // exactly one message: reading further would return the next message's descriptors
 	var fds []int
 	if n, fds, err = w.look(w.body[:want], w.oob[:], w.timeout); err != nil || n < want {
 		w.waste = append(w.waste, fds...)
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
-	// The kernel adds the descriptors of the next message to a message that has none.
+	// If a message brings no descriptors, the kernel returns the descriptors of the
+	// next message with it.
 	if r.withoutFDs(m.payload) {
-		w.waste = append(w.waste, fds...) // kept until consume, which would otherwise close the last reference
+		w.waste = append(w.waste, fds...) // duplicates kept until consume, whose read drops the socket's own references
 		fds = nil
 	}
 	if len(fds) > r.fds {
@@ -181,8 +184,8 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, whole bool, err err
 	return m, r, true, nil
 }
 
-// look reads up to len(b) bytes and leaves them in the socket. With an oob it also
-// returns duplicates of the descriptors that came with these bytes.
+// look reads up to len(b) bytes and leaves them in the socket. If oob is not empty,
+// it also returns duplicates of the descriptors that came with these bytes.
 func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err error) {
 	if err := w.deadline(timeout); err != nil {
 		return 0, nil, err
@@ -216,8 +219,9 @@ func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err
 	return n, fds, err
 }
 
-// consume removes a message that peek has read from the socket. The descriptors in
-// the socket are dropped; the duplicates that peek returned stay open.
+// consume removes a message that peek has read from the socket. The kernel drops the
+// socket's references to the message's descriptors. The duplicates that peek returned
+// stay open.
 func (w *wire) consume(m *message, r *row) error {
 	var waste [messageHeaderLen + maxPayload]byte
 	withoutFDs := r.withoutFDs(m.payload)
@@ -237,7 +241,7 @@ func (w *wire) consume(m *message, r *row) error {
 	return nil
 }
 
-// take reads a message that arrives in pieces, and removes it from the socket.
+// take reads a message that arrives in pieces. It removes each piece from the socket.
 func (w *wire) take(quiet time.Duration) (message, *row, error) {
 	var head [messageHeaderLen]byte
 	var fds []int
@@ -295,7 +299,7 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	}
 	n, oobn, flags, _, err := w.conn.ReadMsgUnix(b, w.oob[:])
 	if errors.Is(err, io.EOF) {
-		return 0, io.EOF // readRest compares with ==, so net's wrapping is removed
+		return 0, io.EOF // unwrapped, because readRest compares the error with ==
 	}
 	if err != nil {
 		return 0, err
@@ -309,8 +313,8 @@ func (w *wire) read(b []byte, timeout time.Duration, fds *[]int) (int, error) {
 	return n, nil
 }
 
-// deadline limits the next read to timeout; 0: no limit. It returns an error if stop
-// is done.
+// deadline sets the time limit of the next read to timeout; 0: no limit. It returns
+// an error if the context stop is done.
 func (w *wire) deadline(timeout time.Duration) error {
 	deadline := time.Time{}
 	if timeout > 0 {
@@ -319,12 +323,13 @@ func (w *wire) deadline(timeout time.Duration) error {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	// interrupt runs after stop is done and then sets the deadline. Here the deadline
-	// is set before stop is checked, so one of the two always takes effect.
+	// interrupt sets its deadline after stop is done, and this function checks stop
+	// after it has set its own. If this deadline overwrites interrupt's, the check
+	// finds stop done.
 	return w.stop.Err()
 }
 
-// takeRights appends the descriptors of a control message to fds.
+// takeRights appends the descriptors of a socket control message to fds.
 func takeRights(oob []byte, fds *[]int) error {
 	if len(oob) == 0 {
 		return nil
@@ -336,7 +341,7 @@ func takeRights(oob []byte, fds *[]int) error {
 	for i := range messages {
 		rights, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // for example credentials: nothing to close
+			continue // not SCM_RIGHTS, for example credentials: no descriptor to close
 		}
 		*fds = append(*fds, rights...)
 	}
@@ -351,7 +356,7 @@ func (w *wire) reply(m *message, payload []byte) error {
 	if err := w.conn.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
 		return err
 	}
-	if w.stop.Err() != nil { // as in deadline: interrupt's deadline may just have been overwritten
+	if w.stop.Err() != nil { // the reply's deadline may have overwritten the deadline of interrupt
 		w.boundReply()
 	}
 	var rights []byte
@@ -362,16 +367,16 @@ func (w *wire) reply(m *message, payload []byte) error {
 	return err
 }
 
-// interrupt makes next return at once, and reply within lastReplyTimeout. The caller
-// cancels stop before.
+// interrupt makes a read in next return at once, and a write in reply within
+// lastReplyTimeout. The caller cancels stop before it calls interrupt.
 func (w *wire) interrupt() {
 	_ = w.conn.SetReadDeadline(time.Unix(1, 0))
 	w.boundReply()
 }
 
-// boundReply limits a reply in progress, or the next one, to lastReplyTimeout. It
-// does not abort the reply: the request has been carried out, and the next control
-// process does not see the request again.
+// boundReply limits the write of a reply to lastReplyTimeout. It does not abort the
+// reply at once: the request has been carried out, and the next control process does
+// not see the request again.
 func (w *wire) boundReply() { _ = w.conn.SetWriteDeadline(time.Now().Add(lastReplyTimeout)) }
 
 func u64Payload(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }

@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSessionOffloads: a port with offloads off offers none to the guest; other ports
-// offer all except UFO.
+// TestSessionOffloads: a port configured with NoOffloads offers no offload feature to
+// the guest. Other ports offer all offload features except UFO.
 func TestSessionOffloads(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		s, err := vhost.NewSession(vhost.Config{Path: filepath.Join(t.TempDir(), "vhost.sock"), Queues: 1, NoOffloads: off}, &vhosttest.Engine{})
@@ -34,7 +34,7 @@ func TestSessionOffloads(t *testing.T) {
 		if off {
 			want = 0
 		}
-		const ufo = 1<<10 | 1<<14 // GUEST_UFO and HOST_UFO, virtio 1.2 section 5.1.3
+		const ufo = 1<<10 | 1<<14 // UFO feature bits GUEST_UFO and HOST_UFO (virtio 1.2 section 5.1.3)
 		if got := offered & (offloadBits | ufo); got != want {
 			t.Errorf("offloads off %v: %#x offered, want %#x", off, got, want)
 		}

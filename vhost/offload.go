@@ -4,19 +4,19 @@ package vhost
 
 import "weft/packet"
 
-// offloadFeatures are the feature bits for unfinished checksums and large segments.
-// The session offers them unless the port's offloads are off. UFO is not offered: see
+// offloadFeatures are the feature bits of unfinished checksums and large segments.
+// The session offers them unless Config.NoOffloads is set. UFO is not offered: see
 // docs/decisions.
 const offloadFeatures uint64 = FeatureChecksum | FeatureGuestChecksum |
 	FeatureGuestTSO4 | FeatureGuestTSO6 | FeatureGuestECN | FeatureHostTSO4 | FeatureHostTSO6 | FeatureHostECN |
 	FeatureGuestUSO4 | FeatureGuestUSO6 | FeatureHostUSO
 
-// fromGuest returns the work that a guest with these features may leave to the
-// switch.
+// fromGuest returns the offloads that a guest with these features may use when it
+// transmits: the switch completes its checksums and splits its large segments.
 func fromGuest(features uint64) packet.Offloads {
 	o := packet.Offloads(0)
 	if features&FeatureChecksum == 0 {
-		return 0 // the other features depend on it (virtio 1.2 section 5.1.3.1)
+		return 0 // all other transmit offloads depend on VIRTIO_NET_F_CSUM (virtio 1.2 section 5.1.3.1)
 	}
 	return o | packet.TakesPartial |
 		ifSet(features, FeatureHostTSO4, packet.TakesTCPv4) |
@@ -25,7 +25,8 @@ func fromGuest(features uint64) packet.Offloads {
 		ifSet(features, FeatureHostUSO, packet.TakesUDP)
 }
 
-// toGuest returns the work that the switch may leave to a guest with these features.
+// toGuest returns the offloads that a guest with these features accepts: frames with
+// an unfinished checksum, and large segments.
 func toGuest(features uint64) packet.Offloads {
 	if features&FeatureGuestChecksum == 0 {
 		return 0
@@ -47,8 +48,8 @@ func ifSet(features, bits uint64, o packet.Offloads) packet.Offloads {
 // Offloads implements port.Tx.
 func (q *tx) Offloads() packet.Offloads { return q.takes }
 
-// hasOffload reports whether the virtio-net header of f must have values other than
-// 0.
+// hasOffload reports whether frame f needs a virtio-net header with fields other than
+// 0: for an unfinished checksum or large segments.
 func (q *tx) hasOffload(f *packet.Frame) bool {
 	return q.takes != 0 && (f.Offload.Flags != 0 || f.Offload.GSO != packet.GSONone)
 }

@@ -36,8 +36,9 @@ func largeFrame(n int) []byte {
 	return f
 }
 
-// Work that one guest leaves undone reaches, with the frame, another guest that
-// accepts it, in one buffer or many, with every kind of ring and chain.
+// A frame with an unfinished checksum and large segments from one guest reaches
+// another guest that accepts both unchanged. The test covers one and many receive
+// buffers, and all kinds of rings and chains.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -45,7 +46,8 @@ func TestLargeFrames(t *testing.T) {
 				t.Run(fmt.Sprintf("%x/%s/%d", packed, layout, n), func(t *testing.T) {
 					features := vhost.FeatureVersion1 | offloadBits | packed
 					from := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
-					// One guest has big buffers, the other small ones that merge.
+					// One guest has big receive buffers, the other one small
+					// mergeable buffers.
 					big := guest(t, vhosttest.Options{Features: features, BufLen: 66000, Num: 64, Layout: layout})
 					small := guest(t, vhosttest.Options{Features: features | vhost.FeatureMergeable, BufLen: 1536, Num: 512, Layout: layout})
 					in := open(t, from, nil)
@@ -71,8 +73,8 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// carry forwards frames with unfinished work; between Recv and Send it does what the
-// datapath does.
+// carry forwards frames with offloads. Between Recv and Send it sets the header
+// offsets and checks the offloads, as the datapath does.
 func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	t.Helper()
 	b := new(packet.Batch)
@@ -92,7 +94,8 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	return f.Drop
 }
 
-// A guest may leave only the negotiated work undone.
+// A guest may use only the transmit offloads that it has negotiated. A frame with any
+// other offload is dropped.
 func TestOffloadsNotNegotiated(t *testing.T) {
 	for _, c := range []struct {
 		features uint64
@@ -101,7 +104,7 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 		{vhost.FeatureChecksum | vhost.FeatureHostTSO4, packet.DropNone},
 		{vhost.FeatureChecksum, packet.DropBadOffload},
 		{vhost.FeatureChecksum | vhost.FeatureHostTSO6, packet.DropBadOffload},
-		{vhost.FeatureGuestChecksum | vhost.FeatureGuestTSO4, packet.DropNone}, // the header is not read
+		{vhost.FeatureGuestChecksum | vhost.FeatureGuestTSO4, packet.DropNone},
 	} {
 		g := guest(t, vhosttest.Options{Features: vhost.FeatureVersion1 | c.features, BufLen: 8000})
 		sink := guest(t, vhosttest.Options{Features: vhost.FeatureVersion1 | offloadBits, BufLen: 8000})
@@ -116,8 +119,8 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 	}
 }
 
-// A guest that accepts no unfinished checksums is not told that a checksum is valid
-// either.
+// toGuest returns no offload for a guest without VIRTIO_NET_F_GUEST_CSUM, not even
+// for valid checksums.
 func TestOffloadsOfReceiver(t *testing.T) {
 	for features, want := range map[uint64]packet.Offloads{
 		0:                          0,

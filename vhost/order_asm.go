@@ -4,13 +4,15 @@
 
 package vhost
 
-// storeRelease32 stores v at p after all earlier loads and stores (release). It is
-// not a full barrier, unlike atomic.StoreUint32, which costs an XCHG on amd64.
+// storeRelease32 stores v at p after all earlier loads and stores (release order). It
+// is not a full barrier. atomic.StoreUint32 is one, and therefore costs an XCHG on
+// amd64.
 //
 //go:noescape
 func storeRelease32(p *uint32, v uint32)
 
-// storeRelease64 is storeRelease32 for a word of 64 bits.
+// storeRelease64 stores the 64-bit word v at p after all earlier loads and stores
+// (release order).
 //
 //go:noescape
 func storeRelease64(p *uint64, v uint64)

@@ -17,7 +17,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// holdings counts resources of this process, which has both session and device.
+// holdings counts the descriptors, mappings and goroutines of the test's process,
+// which runs both the session and the device.
 type holdings struct{ files, mappings, goroutines int }
 
 func held(t *testing.T) holdings {
@@ -26,13 +27,14 @@ func held(t *testing.T) holdings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Counts shared mappings, which are the guest's; the runtime's own change with
-	// its heap.
+	// Only shared mappings count, because they are guest memory. The number of the Go
+	// runtime's own mappings changes with its heap.
 	return holdings{openFiles(t), bytes.Count(maps, []byte(" rw-s ")), runtime.NumGoroutine()}
 }
 
-// TestRepeats sends every request a thousand times to a running device. The numbers
-// of descriptors, mappings and goroutines do not change, and the guest works on.
+// TestRepeats sends every request a thousand times to a running device. The number of
+// descriptors, mappings and goroutines stays the same, and the guest's frames still
+// pass.
 func TestRepeats(t *testing.T) {
 	const times = 1000
 	n, p := vhosttest.Number, vhosttest.Pair
@@ -58,7 +60,7 @@ func TestRepeats(t *testing.T) {
 	}
 	event := newEvent(t)
 	channel := socket(t)
-	again := func() { // GET_VRING_BASE and RESET_DEVICE leave rings that must be set up anew
+	again := func() { // after GET_VRING_BASE or RESET_DEVICE the front end sets the rings up again
 		if err := f.AttachAgain(g); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +119,7 @@ func TestRepeats(t *testing.T) {
 				t.Fatalf("%s: %v", step.name, err)
 			}
 		}
-		settle := func() { // RESET_OWNER stops the rings
+		settle := func() { // RESET_OWNER disables the rings
 			t.Helper()
 			if step.after != nil {
 				step.after()
@@ -129,7 +131,7 @@ func TestRepeats(t *testing.T) {
 			}
 			r.waitRunning(t, true)
 		}
-		send(0) // what a message keeps is kept only once
+		send(0)
 		send(1)
 		settle()
 		before := held(t)
@@ -158,7 +160,7 @@ func socket(t *testing.T) int {
 	return pair[0]
 }
 
-// takeReply reads a reply and closes its descriptor, if it has one.
+// takeReply reads a reply and closes the descriptor that came with it, if any.
 func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	if request != 31 {
 		_, err := f.Reply(request)
@@ -185,8 +187,9 @@ func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	return nil
 }
 
-// TestPartialMessages has front ends leave in the middle of a message, with and without
-// descriptors. Nothing of them stays, and the next front end is served.
+// TestPartialMessages: front ends disconnect in the middle of a message, with and
+// without descriptors. The session frees everything they sent and serves the next
+// front end.
 func TestPartialMessages(t *testing.T) {
 	r := newRig(t, false)
 	r.Unbudgeted()
@@ -207,7 +210,7 @@ func TestPartialMessages(t *testing.T) {
 		}
 	}
 	gone := func() { eventually(t, "disconnection", func() bool { return !r.Status().Connected }) }
-	leave(5, 2) // what is kept of a front end is kept once
+	leave(5, 2) // the first front end allocates buffers that later front ends reuse
 	gone()
 	before := held(t)
 	for range 10 {
@@ -227,8 +230,8 @@ func TestPartialMessages(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestFirstMessage has a front end connect and send nothing. It is disconnected, and a
-// front end that has sent a message is not.
+// TestFirstMessage: a front end that connects and sends nothing is disconnected. A
+// front end that has sent a message stays connected.
 func TestFirstMessage(t *testing.T) {
 	r := newRigWith(t, func(s *vhost.Session) { s.ExpectFirst(20 * time.Millisecond) })
 	silent, err := vhosttest.Dial(r.path)
@@ -240,7 +243,7 @@ func TestFirstMessage(t *testing.T) {
 		return strings.Contains(r.Status().LastError, "has sent nothing for 20ms")
 	})
 	var f *vhosttest.FrontEnd
-	eventually(t, "first message", func() bool { // on a busy machine it may be late
+	eventually(t, "first message", func() bool { // on a busy machine the first message may miss the time limit, so the test tries again
 		if f, err = vhosttest.Dial(r.path); err != nil {
 			t.Fatal(err)
 		}
@@ -254,12 +257,12 @@ func TestFirstMessage(t *testing.T) {
 	}
 }
 
-// TestUnchanged: a message that changes nothing makes no new snapshot.
+// TestUnchanged: a message that changes no state causes no new snapshot.
 func TestUnchanged(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
-	if _, err := f.U64(vhosttest.GetStatus, nil); err != nil { // answered after the start is kept
+	if _, err := f.U64(vhosttest.GetStatus, nil); err != nil { // the reply comes after the snapshot of the device's start
 		t.Fatal(err)
 	}
 	before := r.engine.Changes.Load()
@@ -280,8 +283,8 @@ func TestUnchanged(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestBudget: a front end that exceeds its budget waits and is counted. The end of
-// the session does not wait.
+// TestBudget: a front end that exceeds its message budget waits, and Status counts
+// the wait. Closing the session does not wait for the budget.
 func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -292,7 +295,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 20 { // the messages fit into the socket
+	for range 20 {
 		if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
 			t.Fatal(err)
 		}

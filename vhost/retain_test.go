@@ -40,7 +40,7 @@ func (s *stream) send(n int) {
 	s.Tx[0].Publish()
 }
 
-// take receives n frames and compares each.
+// take receives n frames and compares each one with the frame sent.
 func (s *stream) take(n int) {
 	s.Helper()
 	s.b.Reset()
@@ -60,7 +60,7 @@ func (s *stream) take(n int) {
 func (s *stream) late()    { s.rx.Rx()[0].(port.Keeper).ReleaseLate() }
 func (s *stream) release() { s.rx.Rx()[0].Release() }
 
-// shown checks that the driver sees n used chains.
+// shown checks that the driver can see exactly n used chains.
 func (s *stream) shown(n int) {
 	s.Helper()
 	if got := s.Tx[0].UsedIndex() - s.Tx[0].Start(); int(got) != n {
@@ -70,12 +70,12 @@ func (s *stream) shown(n int) {
 
 const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
 
-// TestNewestAreRetained: while frames keep coming, a driver that polls always sees a
-// batch of used chains less; at the end it sees all.
+// TestNewestAreRetained: while frames keep coming, a polling driver never sees the
+// newest batch of used chains. When no more frames come, it sees all of them.
 func TestNewestAreRetained(t *testing.T) {
 	for _, interrupts := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
-		if interrupts { // calls until the driver was seen to want none
+		if interrupts { // the device sends calls until it has seen that the driver disabled them
 			s.Tx[0].WantCalls(false)
 			for range 2 {
 				s.send(1)
@@ -90,7 +90,7 @@ func TestNewestAreRetained(t *testing.T) {
 			s.late()
 			s.shown(before + want*packet.BatchSize)
 			s.Tx[0].Reclaim()
-			if n == 4 { // no new frames change nothing
+			if n == 4 { // a pass without new frames shows the driver no more chains
 				s.late()
 				s.shown(before + want*packet.BatchSize)
 			}
@@ -104,8 +104,8 @@ func TestNewestAreRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained: chains are not held back from a driver that wants calls, in
-// a packed ring, or without a record for the next engine.
+// TestNothingIsRetained: the device publishes all used chains if the driver wants
+// calls, if the ring is packed, or if there is no record for the next engine.
 func TestNothingIsRetained(t *testing.T) {
 	for name, o := range map[string]vhosttest.Options{
 		"calls":       {Features: polling, Interrupts: true},
@@ -133,15 +133,15 @@ func TestNothingIsRetained(t *testing.T) {
 	}
 }
 
-// TestRetainedAreNotReceivedAgain: the next device shows the driver the retained
-// chains and continues with the frame behind them. It receives frames again that were
-// taken but never released.
+// TestRetainedAreNotReceivedAgain: the next device publishes the chains that the
+// previous one retained, and does not receive their frames again. Frames that were
+// taken but never released are received again.
 func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	for batches := range 5 {
 		for _, unreleased := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d,%v", batches, unreleased), func(t *testing.T) {
 				s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 65510})
-				for range 3 { // also for the devices after the next one
+				for range 3 { // three devices die one after another
 					for range batches {
 						s.send(packet.BatchSize)
 						s.take(packet.BatchSize)
@@ -175,8 +175,9 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	}
 }
 
-// TestRecordOfAnotherTime: a record is ignored if it does not fit the ring, because
-// the guest has changed the used index, or if the device is not resumed.
+// TestRecordOfAnotherTime: the device ignores a record in two cases: the guest has
+// changed the used index, so the record does not fit the ring, or the specification
+// does not set Resume.
 func TestRecordOfAnotherTime(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})

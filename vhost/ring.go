@@ -10,24 +10,26 @@ import (
 	"weft/packet"
 )
 
-// A ring from the device's side: split (virtio 1.2 section 2.7, ring_split.go) or
-// packed (section 2.8, ring_packed.go). Both have the same operations. The layout is
-// checked once a batch, never once a chain.
+// A ring from the device's side is split (virtio 1.2 section 2.7, ring_split.go) or
+// packed (section 2.8, ring_packed.go). Both layouts have the same operations. The
+// layout is checked once for a batch, never for each chain.
 //
 //	waiting, look   count the chains that the driver has made available
-//	peek, headAt    read their first descriptors
+//	peek, headAt    read the first descriptors of these chains
 //	walk            list the memory of a chain (ring_chain.go)
-//	take            complete a chain: write a used element where the driver does not see it
+//	take            complete a chain: write a used element where the driver does not see it yet
 //	publish         show the driver all completed chains, and call it
-//	retain          publish, but hold back the newest chains while frames keep coming
-//	arm, disarm     ask for a kick, or for none
+//	retain          publish all but the newest chains while frames keep coming
+//	arm, disarm     request kicks, or request none
 //
 // Chains are completed in the order in which they were taken, so VIRTIO_F_IN_ORDER
 // costs nothing. The driver sees a completed chain only after publish, so an engine
-// that dies before has changed nothing for the guest. The next engine needs, for a
-// split ring, the used index, which is in guest memory, and the number of chains that
-// retain held back. It needs, for a packed ring, the whole position. The record has
-// both (ring_record.go).
+// that dies before publish has changed nothing for the guest.
+//
+// To resume a split ring, the next engine needs the used index, which is in guest
+// memory, and the number of chains that retain has not published. To resume a packed
+// ring, it needs the whole position. The record holds the number and the position
+// (ring_record.go).
 //
 // A word of guest memory is read once into a local, which is checked and then used.
 // An index or a flag that the driver writes is read again only when the chains of the
@@ -43,8 +45,8 @@ const (
 	descIndirect = 4
 )
 
-// maxSegments is the number of pieces of memory in one chain, or in all chains that
-// one frame fills. A longer chain breaks the device.
+// maxSegments is the largest number of pieces of memory in one chain, or in all
+// chains that one frame fills. A longer chain breaks the device.
 const maxSegments = packet.MaxSpans
 
 type segment struct {
@@ -57,22 +59,22 @@ type head struct {
 	addr  uint64
 	n     uint32
 	flags uint16
-	next  uint16 // split: index of the next descriptor; packed: position of this descriptor
-	id    uint32 // split: index of this descriptor; packed: buffer id, and the number of descriptors << 16
+	next  uint16 // index of the next descriptor (split ring), or position of this descriptor (packed ring)
+	id    uint32 // descriptor index (split ring), or buffer id | number of descriptors << 16 (packed ring)
 }
 
 // ring is one vring. The worker owns it after open.
 type ring struct {
-	desc, avail, used unsafe.Pointer // packed: descriptors, driver area, device area
-	elems             unsafe.Pointer // used elements that take writes: in the used ring, or in the record
+	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
+	elems             unsafe.Pointer // address of the used elements that take writes: in the used ring, or in the record
 	mem               *memory
 	last              region // region of the last successful find
 	num               uint32
 	mask              uint32 // mask of an index into elems
-	next              uint16 // number of chains taken, modulo 65536; split: the next avail position
-	seen              uint16 // number of chains seen; split: the driver's avail index at the last read
-	done              uint16 // number of elements written; split: the next used position
-	published         uint16 // number of elements visible to the driver; split: the used index
+	next              uint16 // number of chains taken, modulo 65536; in a split ring the next avail position
+	seen              uint16 // number of chains seen; in a split ring the driver's avail index at the last read
+	done              uint16 // number of used elements written; in a split ring the next used position
+	published         uint16 // number of used elements visible to the driver; in a split ring the used index
 	usedFlags         uint32
 	packed            bool
 	eventIndex        bool
@@ -80,8 +82,8 @@ type ring struct {
 	callOnce          bool         // the next publish calls the driver, whether or not it wants a call
 	quiet             bool         // the driver wanted no calls at the last publish
 	retains           bool         // retain may hold chains back
-	unchanged         bool         // the last elements written had these values before
-	kick              int          // -1: none; the front end shares it, so it is only waited on
+	unchanged         bool         // the last used elements written were the same as those of the previous lap
+	kick              int          // kick eventfd, or -1; never read or written, because the front end shares it
 	call              *shm.Foreign // nil: no call event
 	fault             *fault
 	log               *dirtyLog     // nil: no dirty log
@@ -94,8 +96,8 @@ type ring struct {
 	segments [maxSegments]segment
 }
 
-// part is one of the three pieces of guest memory of a ring: name, address, size and
-// alignment in bytes, and the ring's pointer to it.
+// part is one of the three areas of guest memory of a ring: its name, address, size
+// and alignment in bytes, and the pointer to set.
 type part struct {
 	name  string
 	at    uint64
@@ -104,7 +106,7 @@ type part struct {
 	into  *unsafe.Pointer
 }
 
-// open sets the ring up over guest memory. The worker does not have the ring yet.
+// open sets the ring up in guest memory. No worker uses the ring yet.
 func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *record, flight *inflight, f *fault) (err error) {
 	if err := checkVring(v, s.Features); err != nil {
 		return err
@@ -142,13 +144,14 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	if err := r.call.Probe(); err != nil { // one of two calls that replace those of an earlier device, see begin
+	if err := r.call.Probe(); err != nil { // first of two calls that replace a call the previous device did not send, see begin
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
 	return nil
 }
 
-// openEvents sets the kick and call events. The device keeps the descriptors in fds.
+// openEvents sets the kick and call events of a ring. The descriptors stay in fds,
+// which the device owns.
 func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 	r.kick = -1
 	for _, at := range []int{v.Kick, v.Call} {
@@ -173,16 +176,17 @@ func (r *ring) openEvents(v VringSpec, fds []int) (err error) {
 // Place implements port.Placed.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin finishes the start of a ring. Kicks are off until a worker arms the ring. An
-// earlier device may have died before it called the driver. Two calls replace that
-// call: one at the end of open, one at the first publish.
+// begin finishes the start of a ring. It disables kicks until a worker arms the ring.
+// The previous device may have died before it called the driver, so the ring sends
+// two calls in any case: one at the end of open, one at the first publish.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
 }
 
-// waiting returns the number of available chains that have not been taken; for a
-// packed ring at most a batch. It returns a negative number if the device is broken.
+// waiting returns the number of available chains that the device has not taken. It
+// returns at most a batch for a packed ring, and a negative number if the device is
+// broken.
 func (r *ring) waiting() int {
 	if r.seen == r.next {
 		return r.look()
@@ -190,7 +194,8 @@ func (r *ring) waiting() int {
 	return int(r.seen - r.next)
 }
 
-// look reads the number of chains that the driver has made available.
+// look reads how many chains the driver has made available, and returns the number of
+// chains not taken.
 func (r *ring) look() int {
 	if r.fault.set() {
 		return -1
@@ -201,9 +206,10 @@ func (r *ring) look() int {
 	return r.lookSplit()
 }
 
-// peek reads the heads of the next n available chains without taking them. n is at
-// most waiting and len(heads). It returns the number of valid heads. If the first
-// head is invalid it breaks the device and returns 0.
+// peek reads the heads of the next n available chains without taking the chains. n is
+// at most waiting() and len(heads). It returns the number of valid heads before the
+// first invalid one. If the first head is invalid, it breaks the device and returns
+// 0.
 func (r *ring) peek(n int) int {
 	if r.packed {
 		return r.peekPacked(n)
@@ -214,7 +220,7 @@ func (r *ring) peek(n int) int {
 	return r.peekSplit(n)
 }
 
-// upcoming returns the position of the next chain to take, for headAt.
+// upcoming returns the position of the next chain to take, as the argument of headAt.
 func (r *ring) upcoming() uint16 {
 	if r.packed {
 		return r.position()
@@ -222,9 +228,9 @@ func (r *ring) upcoming() uint16 {
 	return r.next
 }
 
-// headAt reads the head at a position. after is the position of the next chain. got
-// is 1, or 0 if the driver has not made the chain available, or -1 if the device is
-// broken.
+// headAt reads the head of the chain at a position. after is the position of the
+// following chain. got is 1, or 0 if the driver has not made the chain available, or
+// -1 if the device is broken.
 func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	if r.packed {
 		return r.headAtPacked(at)
@@ -232,7 +238,7 @@ func (r *ring) headAt(at uint16) (h head, after uint16, got int) {
 	return r.headAtSplit(at)
 }
 
-// take completes the next chain; n is the number of bytes written to its buffers. The
+// take completes the next chain, to whose buffers the device has written n bytes. The
 // driver sees the chain after publish.
 func (r *ring) take(id, n uint32) {
 	*(*uint64)(unsafe.Add(r.elems, uintptr(uint32(r.done)&r.mask)*8)) = uint64(id) | uint64(n)<<32
@@ -240,14 +246,14 @@ func (r *ring) take(id, n uint32) {
 	r.next++
 }
 
-// takeAll takes the chains of heads, which are the next ones; no bytes were written
-// to their buffers.
+// takeAll completes the next chains, whose heads the caller has peeked. No bytes were
+// written to their buffers.
 func (r *ring) takeAll(heads []head) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range heads {
-		// A driver that uses its descriptors in a fixed order finds the same elements
-		// in every lap of the ring. An element that is not written again stays in the
-		// caches of both cores.
+		// A driver that uses its descriptors in a fixed order gets the same used
+		// elements in every lap of the ring. An element with the right value is not
+		// written again, so its cache line stays in the caches of both cores.
 		e := (*uint64)(unsafe.Add(elems, uintptr(at&mask)*8))
 		if v := uint64(heads[i].id); *e != v {
 			*e, unchanged = v, false
@@ -259,7 +265,8 @@ func (r *ring) takeAll(heads []head) {
 	r.next += uint16(len(heads))
 }
 
-// takeSizes takes the chains of heads; sizes are the bytes written to each.
+// takeSizes completes the next chains, whose heads the caller has peeked. sizes are
+// the numbers of bytes written to each chain.
 func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	elems, mask, at, unchanged := r.elems, r.mask, uint32(r.done), true
 	for i := range min(len(heads), len(sizes)) {
@@ -274,10 +281,10 @@ func (r *ring) takeSizes(heads []head, sizes []uint32) {
 	r.next += uint16(len(heads))
 }
 
-// prefetchElems prefetches, for writing, the elements of the next n calls of take.
-// The driver's core read these lines in the last lap, and a store that waits for its
-// line delays all stores after it. If the last elements were unchanged, the next ones
-// are expected to be unchanged too, and nothing is prefetched.
+// prefetchElems prefetches, for writing, the used elements of the next n calls of
+// take. The driver's core read these cache lines in the last lap, and a store that
+// waits for its line delays all later stores. If the last elements were unchanged,
+// the next ones probably are too, and nothing is prefetched.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -287,8 +294,8 @@ func (r *ring) prefetchElems(n int) {
 	prefetchSpanWrite(uintptr(r.elems)+at, uintptr(r.elems)+end)
 }
 
-// prefetchAvail prefetches the avail entries of the next batch, if the driver has
-// already made a batch available, as drivers do with receive buffers.
+// prefetchAvail prefetches the avail entries of the next batch if the driver has
+// already made a batch available, which is usual for receive buffers.
 func (r *ring) prefetchAvail() {
 	if r.packed || r.seen-r.next < packet.BatchSize {
 		return
@@ -297,14 +304,15 @@ func (r *ring) prefetchAvail() {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the number of elements that publish may hold back while more are
-// coming. Between cores that share no cache, moving a line to the driver and back
-// costs about as much as a frame, whatever the line contains.
+// maxHeldBack is the number of used elements that publish may hold back while more
+// are coming. It saves moves of the used index's cache line: between cores that share
+// no cache, one move to the driver and back costs about as much as forwarding a
+// frame.
 const maxHeldBack = 2 * packet.BatchSize
 
 // publish shows the driver all completed chains and calls it at most once. If more is
-// true, another publish follows soon, and this one may hold up to maxHeldBack
-// elements back. It holds none back in a small ring, nor if the driver has no more
+// true, another publish follows soon, and this one may hold back up to maxHeldBack
+// used elements. It holds back none in a small ring, nor if the driver has no more
 // chains available. owed reports whether it held elements back.
 func (r *ring) publish(more bool) (owed bool) {
 	fresh := r.done - r.published
@@ -318,17 +326,17 @@ func (r *ring) publish(more bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that retain does not show to the driver
-// of a transmit ring that polls. DPDK's driver frees transmitted buffers once all but
-// 32 descriptors are used. It then frees a thousand at a time, which exceeds its
-// caches, so it cycles through all the memory of its pool. As long as 32 descriptors
-// are not used, it frees one buffer for each that it sends (decision 0025).
+// retainedChains is the number of used chains that retain does not show to the
+// polling driver of a transmit ring. DPDK's driver frees transmitted buffers in bulk
+// once all but 32 descriptors are used: a thousand buffers at a time, more than its
+// caches hold, so it cycles through all the memory of its pool. While 32 or more
+// descriptors are unused, it frees one buffer for each that it sends (decision 0025).
 const retainedChains = packet.BatchSize
 
 // retain replaces publish on a transmit ring while frames keep coming. If the driver
-// polls, retain holds the newest chains back and records how many, for the next
-// engine. A driver that wants calls is waiting for its buffers, so it sees all
-// chains.
+// polls, retain publishes all but the newest chains, and records the number of
+// completed chains for the next engine. A driver that wants calls is waiting for its
+// buffers, so retain publishes all chains for it.
 func (r *ring) retain() {
 	if !r.retains || !r.quiet {
 		r.publish(false)
@@ -340,8 +348,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo shows the driver the elements before end. A packed ring always shows
-// all elements.
+// publishUpTo shows the driver the used elements before element number end. In a
+// packed ring it always shows all elements.
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -370,8 +378,8 @@ func (r *ring) publishUpTo(end uint16) {
 	}
 }
 
-// arm asks the driver for a kick with the next chain, and then looks once more. It
-// returns true if chains are waiting or no kick can come.
+// arm requests a kick for the next chain, and then looks at the ring once more. It
+// returns true if the worker must not sleep: chains are waiting, or no kick can come.
 func (r *ring) arm() bool {
 	if r.kick < 0 || r.fault.set() {
 		return true
@@ -381,8 +389,8 @@ func (r *ring) arm() bool {
 	} else {
 		r.armSplit()
 	}
-	// Pairs with the driver's barrier between making a chain available and reading
-	// whether the device wants a kick (virtio 1.2 sections 2.7.13.4.1 and
+	// This fence pairs with the driver's barrier between making a chain available and
+	// reading whether the device wants a kick (virtio 1.2 sections 2.7.13.4.1 and
 	// 2.8.21.3.1).
 	fence()
 	if r.log != nil {
@@ -391,7 +399,7 @@ func (r *ring) arm() bool {
 	return r.look() != 0
 }
 
-// disarm asks the driver for no more kicks.
+// disarm requests that the driver sends no more kicks.
 func (r *ring) disarm() {
 	if r.packed {
 		r.disarmPacked()
@@ -400,8 +408,8 @@ func (r *ring) disarm() {
 	}
 }
 
-// lastAvail returns the position of the first chain that is not published, where the
-// next engine continues.
+// lastAvail returns the position of the first chain that is not published. The next
+// engine continues there.
 func (r *ring) lastAvail() uint16 {
 	if r.packed {
 		return r.first
@@ -409,7 +417,7 @@ func (r *ring) lastAvail() uint16 {
 	return r.next - (r.done - r.published)
 }
 
-// broken raises the fault of the whole device and returns -1.
+// broken raises a fault, which breaks the whole device, and returns -1.
 func (r *ring) broken(why faultKind, a, b uint64) int {
 	r.fault.raise(r.index, why, a, b)
 	return -1

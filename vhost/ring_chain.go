@@ -4,12 +4,13 @@ package vhost
 
 import "unsafe"
 
-// Listing the memory of a chain, for both layouts.
+// This file lists the memory of a chain, for split and packed rings.
 
-// walk appends the memory of a chain to the first n entries of r.segments. write is
-// the direction that all descriptors must have. It returns the new number of segments
-// and the number of bytes added. It breaks the device and returns -1 for a chain that
-// no correct driver makes (virtio 1.2 sections 2.7.5, 2.7.5.3.1, 2.8.6 and 2.8.7).
+// walk appends the memory of a chain as segments to r.segments, behind the first n
+// segments. write is the direction that all its descriptors must have. It returns the
+// new number of segments and the number of bytes added. For a chain that no correct
+// driver makes it breaks the device and returns -1 (virtio 1.2 sections 2.7.5,
+// 2.7.5.3.1, 2.8.6 and 2.8.7).
 func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	if r.packed {
 		return r.walkPacked(h, write, n)
@@ -42,7 +43,8 @@ func (r *ring) walk(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkTable is walk for the indirect table, of length bytes, at a guest address.
+// walkTable appends the memory of the indirect table of length bytes at a guest
+// address, for a split ring. Its results are those of walk.
 func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -76,8 +78,8 @@ func (r *ring) walkTable(table uint64, length uint32, write bool, n int) (int, u
 	}
 }
 
-// segment checks one descriptor and appends its memory. It makes one segment for each
-// region that the memory crosses.
+// segment checks one descriptor and appends its memory: one segment for each region
+// of guest memory that the descriptor's memory crosses.
 func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n int) int {
 	if write != (flags&descWrite != 0) {
 		return r.broken(faultDirection, addr, uint64(flags))
@@ -101,8 +103,9 @@ func (r *ring) segment(addr uint64, length uint32, flags uint16, write bool, n i
 	return n
 }
 
-// walkPacked is walk for a packed ring. It reads as many descriptors as readHead
-// counted, even if the guest has changed their flags since.
+// walkPacked appends the memory of a chain of a packed ring, as walk does. It reads
+// the number of descriptors that readHead counted, even if the guest has changed
+// their flags since.
 func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	addr, length, flags, at := h.addr, h.n, h.flags, h.next
 	total := uint64(0)
@@ -127,9 +130,9 @@ func (r *ring) walkPacked(h *head, write bool, n int) (int, uint64) {
 	}
 }
 
-// walkPackedTable is walk for an indirect table of a packed ring. The chain has all
-// descriptors of the table, in order. Only the direction in their flags counts
-// (virtio 1.2 section 2.8.7).
+// walkPackedTable appends the memory of an indirect table of a packed ring, as walk
+// does. All descriptors of the table belong to the chain, in order. Of their flags
+// only the direction counts (virtio 1.2 section 2.8.7).
 func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (int, uint64) {
 	if length == 0 || length%descSize != 0 {
 		return r.broken(faultTable, table, uint64(length)), 0
@@ -144,7 +147,7 @@ func (r *ring) walkPackedTable(table uint64, length uint32, write bool, n int) (
 		if flags&descIndirect != 0 {
 			return r.broken(faultNested, table, uint64(at/descSize)), 0
 		}
-		if n = r.segment(addr, size, flags, write, n); n < 0 { // maxSegments bounds a table of any length
+		if n = r.segment(addr, size, flags, write, n); n < 0 { // segment stops at maxSegments, so a table of any length ends here
 			return -1, 0
 		}
 		total += uint64(size)

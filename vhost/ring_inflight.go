@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The inflight buffer, INFLIGHT_SHMFD (vhost-user, "Inflight I/O tracking"). In it a
-// back end keeps the state that the next back end needs. The front end holds the
-// buffer, so the state survives even if all processes of the switch die.
+// The inflight buffer is the shared memory of INFLIGHT_SHMFD (vhost-user, "Inflight
+// I/O tracking"). A back end stores in it the ring state that the next back end
+// needs. The front end keeps the buffer, so the state survives even if all processes
+// of the switch die.
 //
-// The used index describes a split ring completely: chains are completed in order,
-// and a chain beyond the used index can be taken from the avail ring again. The
-// switch therefore never marks a descriptor of a split ring as in flight. Descriptors
-// that another kind of back end has marked are returned unused.
+// A split ring needs only its used index: chains are completed in order, and a chain
+// beyond the used index can be taken from the avail ring again. The switch therefore
+// never marks a descriptor of a split ring as in flight. It returns unused any
+// descriptor that another kind of back end has marked.
 //
-// The buffer of a packed ring has the same state as the record (ring_record.go): the
-// position of the ring, and the used elements while they are being written.
-// Descriptors are marked only during these writes.
+// For a packed ring the buffer has the same state as the record (ring_record.go): the
+// position of the ring, and the used elements while they are being written. The
+// switch marks descriptors only during these writes.
 
 // InflightSpec describes an inflight buffer. Size 0: no buffer.
 type InflightSpec struct {
@@ -33,8 +34,8 @@ type InflightSpec struct {
 	FD        int    `json:"fd"`
 }
 
-// Layout of a queue's region, in bytes: a header, and an entry for each descriptor.
-// Split and packed rings have different layouts.
+// Layout of a queue's region of the inflight buffer, in bytes: a header, and an entry
+// for each descriptor. Split and packed rings have different layouts.
 const (
 	inflightVersion = 1
 	inflightAlign   = 64 // alignment of a queue's region
@@ -45,7 +46,7 @@ const (
 	splitHeader  = 16
 	splitEntry   = 16
 	splitUsedIdx = 14
-	splitCounter = 8 // offset in an entry, u64; the entry's first byte is the mark
+	splitCounter = 8 // offset of a u64 in a split ring's entry, whose first byte is the in-flight mark
 
 	flightHeader     = 32 // size of a packed ring's header
 	flightEntry      = 32
@@ -68,7 +69,8 @@ func inflightRegion(num int, packed bool) int {
 	return (size + inflightAlign - 1) &^ (inflightAlign - 1)
 }
 
-// checkInflight refuses a buffer whose file or size does not fit its number of rings.
+// checkInflight refuses an inflight buffer whose file or size does not fit its number
+// of rings.
 func checkInflight(s InflightSpec, fd int) error {
 	if s.Queues < 1 || s.Queues > 2*MaxQueuePairs || s.QueueSize < 1 || s.QueueSize > MaxRingSize {
 		return fmt.Errorf("inflight buffer of %d rings of %d descriptors, expected 1 to %d of 1 to %d", s.Queues, s.QueueSize, 2*MaxQueuePairs, MaxRingSize)
@@ -80,14 +82,14 @@ func checkInflight(s InflightSpec, fd int) error {
 	return err
 }
 
-// parseInflight decodes the inflight description in a message.
+// parseInflight decodes the payload "inflight description" of a message.
 func parseInflight(b []byte) InflightSpec {
 	return InflightSpec{Size: binary.LittleEndian.Uint64(b), Offset: binary.LittleEndian.Uint64(b[8:]),
 		Queues: int(binary.LittleEndian.Uint16(b[16:])), QueueSize: int(binary.LittleEndian.Uint16(b[18:]))}
 }
 
-// getInflightFD makes a buffer for the requested number of rings. The front end
-// returns the buffer with SET_INFLIGHT_FD, now or to a later back end.
+// getInflightFD makes an inflight buffer for the requested number of rings. The front
+// end sends the buffer back with SET_INFLIGHT_FD, now or to a later back end.
 func getInflightFD(s *Session, m *message) ([]byte, error) {
 	spec := parseInflight(m.payload)
 	if spec.Queues < 1 || spec.Queues > 2*s.cfg.Queues || spec.QueueSize < 1 || spec.QueueSize > MaxRingSize {
@@ -128,8 +130,8 @@ func setInflightFD(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// inflight is the inflight buffer, mapped into the engine. A nil inflight has no
-// rings.
+// inflight is the inflight buffer of a device, mapped into the engine. A nil inflight
+// stands for a device without a buffer.
 type inflight struct {
 	spec   InflightSpec
 	mapped []byte
@@ -158,14 +160,15 @@ func (f *inflight) close() {
 	}
 }
 
-// inflightRing is one ring's region of the buffer. The worker owns it.
+// inflightRing is one ring's region of the inflight buffer. The worker owns it.
 type inflightRing struct {
 	at     unsafe.Pointer
 	num    int
 	marked int // number of entries marked
 }
 
-// vring returns the region of a ring, or nil if there is none.
+// vring returns a ring's region of the inflight buffer, or nil if the buffer has none
+// for it.
 func (f *inflight) vring(v VringSpec, packed bool) (*inflightRing, error) {
 	if f == nil || v.Index >= f.spec.Queues {
 		return nil, nil
@@ -182,7 +185,8 @@ func (f *inflightRing) u16(at int) *uint16 { return (*uint16)(unsafe.Add(f.at, a
 func (f *inflightRing) u32(at int) *uint32 { return (*uint32)(unsafe.Add(f.at, at)) }
 func (f *inflightRing) u64(at int) *uint64 { return (*uint64)(unsafe.Add(f.at, at)) }
 
-// started reports whether a back end has used the ring with this buffer.
+// started reports whether a back end has already used the ring with this inflight
+// buffer.
 func (f *inflightRing) started() bool { return f != nil && *f.u16(flightVersion) == inflightVersion }
 
 func (f *inflightRing) begin() {
@@ -190,8 +194,9 @@ func (f *inflightRing) begin() {
 	*f.u16(flightVersion) = inflightVersion
 }
 
-// returnMarked completes the marked descriptors of a split ring, unused, in the order
-// in which they were taken. They are not in the avail ring any more.
+// returnMarked completes the marked descriptors of a split ring without writing to
+// their buffers, in the order in which another back end took them. The avail ring
+// does not name these descriptors any more.
 func (r *ring) returnMarked() {
 	f := r.flight
 	type marked struct {
@@ -205,8 +210,8 @@ func (r *ring) returnMarked() {
 	}
 	for id := range used {
 		at := splitHeader + splitEntry*id
-		// The previous back end may have died after it published a used index and
-		// before it cleared the mark.
+		// A descriptor may be marked and also used: the previous back end died after
+		// it published the used index and before it cleared the mark.
 		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}
@@ -223,9 +228,10 @@ func (r *ring) returnMarked() {
 	*f.u16(splitUsedIdx) = r.published
 }
 
-// usedSince reports, for each descriptor, whether a used element beyond known names
-// it. known is the used index in the buffer. The front end can write the buffer and
-// the ring at any time, so each is read once, and at most one lap of the ring.
+// usedSince reports, for each descriptor, whether a used element between known and
+// the ring's used index names it. known is the used index in the inflight buffer. The
+// front end can write the buffer and the ring at any time, so both are read once, and
+// at most one lap of the ring.
 func (r *ring) usedSince(known uint16) []bool {
 	used := make([]bool, r.num)
 	if uint32(r.published-known) > r.num {
@@ -252,8 +258,8 @@ func (f *inflightRing) setPosition(idx, wrap int, at uint16) {
 	*f.u16(idx) = at &^ packedWrap
 }
 
-// startPacked clears all marks and writes the position of a packed ring to the
-// buffer.
+// startPacked clears all in-flight marks and writes the position of a packed ring to
+// the inflight buffer.
 func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0
@@ -263,8 +269,9 @@ func (f *inflightRing) startPacked(first uint16) {
 	f.begin()
 }
 
-// resumeInflight takes a packed ring's position from the buffer, and finishes an
-// interrupted publish as finishPublish does with the record.
+// resumeInflight reads a packed ring's position from the inflight buffer, and
+// finishes a publish that was interrupted. finishPublish does the same with the
+// record.
 func (r *ring) resumeInflight() error {
 	f := r.flight
 	r.first = f.position(flightOldUsed, flightOldWrap)
@@ -299,8 +306,8 @@ func (r *ring) resumeInflight() error {
 	return nil
 }
 
-// inflightBegin writes to the buffer which used elements of a packed ring are about
-// to be published.
+// inflightBegin announces in the inflight buffer the used elements of a packed ring
+// that are about to be published.
 func (r *ring) inflightBegin() {
 	if !r.packed {
 		return
@@ -321,7 +328,7 @@ func (r *ring) inflightBegin() {
 	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// inflightEnd writes to the buffer that the elements are published.
+// inflightEnd notes in the inflight buffer that the announced elements are published.
 func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {

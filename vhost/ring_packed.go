@@ -8,17 +8,17 @@ import (
 	"unsafe"
 )
 
-// The packed layout (virtio 1.2 section 2.8) has one ring of descriptors and an event
-// suppression area on each side. The driver makes descriptors available, and the
+// A packed ring (virtio 1.2 section 2.8) has one ring of descriptors, and an event
+// suppression area for each side. The driver makes descriptors available, and the
 // device overwrites them with used elements.
 //
 // A position has the index of a descriptor in its lower 15 bits and the wrap counter
 // in bit 15, as in the specification.
 //
-// A used element overwrites a descriptor, which the next engine could then not read
-// again. take therefore writes elements to the record. publish writes them to the
-// guest, the first one last. The driver reads the ring in order, so it sees either
-// all elements or none.
+// A used element overwrites a descriptor, so the next engine could not read the
+// descriptor again. take therefore writes used elements to the record. publish copies
+// them to the guest, the first one last. The driver reads the ring in order, so it
+// sees either all of them or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -33,8 +33,8 @@ const (
 type packedPosition struct {
 	state   *uint64 // state word in the record
 	first   uint16  // position of the oldest chain that is not published
-	at      uint16  // position after the first counted elements
-	counted uint16  // number of elements that at takes into account
+	at      uint16  // position after the first counted used elements, see counted
+	counted uint16  // number of used elements before the position at
 	headsAt uint16  // value of next when heads was filled
 	headEnd uint16  // position after the last chain in heads
 	private []uint64
@@ -50,8 +50,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the ring's position, and finishes a publish in which the previous
-// engine died. Without a record or an inflight buffer the ring cannot be resumed.
+// startPacked sets the position of a packed ring. If the previous engine died during
+// a publish, startPacked finishes it. Without a record or an inflight buffer the ring
+// cannot be resumed.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -84,9 +85,9 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats a publish that was interrupted. If the driver has already
-// seen the elements, the first descriptor is no longer available in this lap, and
-// nothing is written.
+// finishPublish repeats a publish that was interrupted. It writes nothing if the
+// driver has already seen the used elements: the first descriptor is then no longer
+// available in this lap of the ring.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -109,7 +110,7 @@ func (r *ring) finishPublish(state uint64) error {
 	return nil
 }
 
-// after returns the position n descriptors behind at.
+// after returns the position n descriptors after the position at.
 func (r *ring) after(at uint16, n uint32) uint16 {
 	place, wrap := uint32(at&^packedWrap)+n, at&packedWrap
 	if place >= r.num {
@@ -140,23 +141,26 @@ func (r *ring) packedDesc(at uint16) unsafe.Pointer {
 	return unsafe.Add(r.desc, uintptr(at&^packedWrap)*descSize)
 }
 
-// idFlags returns the aligned word of a descriptor that holds its id and its flags.
+// idFlags returns the aligned 32-bit word of a packed descriptor that holds its id
+// and its flags.
 func (r *ring) idFlags(at uint16) *uint32 { return (*uint32)(unsafe.Add(r.packedDesc(at), 12)) }
 
-// available reports whether idFlags says that the driver has made the descriptor at a
-// position available in this lap (virtio 1.2 section 2.8.1).
+// available reports whether the word idFlags says that the driver has made the
+// descriptor at a position available in this lap (virtio 1.2 section 2.8.1).
 func available(idFlags uint32, at uint16) bool {
 	flags := idFlags >> 16
 	return flags&packedAvail != 0 == (at&packedWrap != 0) && flags&packedUsed != 0 != (at&packedWrap != 0)
 }
 
-// lookPacked reads the heads of at most a batch of chains, and returns their number.
+// lookPacked reads the heads of the next available chains, at most a batch, and
+// returns their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room returns the number of descriptors, from a position on, that the driver may
-// have made available. Descriptors that are taken but not published do not count: a
-// driver that makes them available again has to wait for publish. The taken chains
-// therefore never exceed the ring, nor the record and the inflight buffer.
+// room returns the number of descriptors from a position on that the driver may have
+// made available. Descriptors that are taken but not published do not count: if the
+// driver makes them available again, they wait for publish. The taken chains
+// therefore never exceed the size of the ring, of the record or of the inflight
+// buffer.
 func (r *ring) room(at uint16) uint32 {
 	ahead := uint32(at&^packedWrap) - uint32(r.first&^packedWrap)
 	if (at^r.first)&packedWrap != 0 {
@@ -165,7 +169,8 @@ func (r *ring) room(at uint16) uint32 {
 	return r.num - ahead
 }
 
-// peekPacked is peek for a packed ring. Usually look has already read the heads.
+// peekPacked reads the heads of the next n chains of a packed ring, as peek does.
+// Usually lookPacked has already read these heads.
 func (r *ring) peekPacked(n int) int {
 	if r.headsAt != r.next {
 		return max(r.scan(n), 0)
@@ -200,12 +205,13 @@ func (r *ring) headAtPacked(at uint16) (h head, after uint16, got int) {
 }
 
 // readHead reads the first descriptor of the chain at a position. It also reads the
-// flags of the descriptors behind it, to count them, and the id, which is in the last
-// one (virtio 1.2 section 2.8.6). got is 1, or 0 if no chain is available, or -1 if
-// the chain is longer than room.
+// flags of the following descriptors, to count them, and the buffer id, which is in
+// the last one (virtio 1.2 section 2.8.6). got is 1, or 0 if no chain is available,
+// or -1 if the chain is longer than room.
 func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int) {
-	// An acquire; pairs with the driver's release of the flags of a chain's first
-	// descriptor, which the driver writes last (virtio 1.2 section 2.8.21.1).
+	// This load is an acquire. It pairs with the driver's release of the flags of a
+	// chain's first descriptor, which the driver writes last (virtio 1.2 section
+	// 2.8.21.1).
 	if room == 0 || !available(atomic.LoadUint32(r.idFlags(at)), at) {
 		return at, 0
 	}
@@ -225,9 +231,9 @@ func (r *ring) readHead(at uint16, room uint32, h *head) (after uint16, got int)
 	return after, 1
 }
 
-// publishPacked writes the elements to the guest, and reports whether the driver
-// wants a call. The record announces the write before and confirms it afterwards, so
-// the next engine can finish an interrupted write.
+// publishPacked writes the used elements to the guest, and reports whether the driver
+// wants a call. The record announces the write before it and confirms it afterwards,
+// so the next engine can finish an interrupted write.
 func (r *ring) publishPacked() bool {
 	storeRelease64(r.state, packedRecordState(r.first, r.published, r.done-r.published))
 	old := r.first
@@ -236,7 +242,7 @@ func (r *ring) publishPacked() bool {
 	if r.call == nil {
 		return false
 	}
-	fence() // as in wantsCall, with the driver area instead of the avail ring (virtio 1.2 section 2.8.14)
+	fence() // the fence of wantsCall, before the load of the driver area (virtio 1.2 section 2.8.14)
 	if r.callOnce {
 		return true
 	}
@@ -248,8 +254,8 @@ func (r *ring) publishPacked() bool {
 		return true
 	}
 	// The driver wants a call if its event position is among the descriptors just
-	// written. Positions are compared relative to their end, which is in the lap of
-	// first.
+	// written. The comparison takes positions relative to the end of these
+	// descriptors, and their end is in the same lap as r.first.
 	end, begin, event := uint16(r.first&^packedWrap), uint16(old&^packedWrap), uint16(word)&^packedWrap
 	if end <= begin {
 		begin -= uint16(r.num)
@@ -260,8 +266,8 @@ func (r *ring) publishPacked() bool {
 	return end-event-1 < end-begin
 }
 
-// writeUsed writes the elements that are done but not published, the first one last.
-// It returns the position after them.
+// writeUsed writes the completed but unpublished used elements to the guest, the
+// first one last. It returns the position after them.
 func (r *ring) writeUsed() uint16 {
 	at := r.first
 	head, headElement := at, r.element(r.published)
@@ -271,13 +277,14 @@ func (r *ring) writeUsed() uint16 {
 		*(*uint64)(unsafe.Add(r.packedDesc(at), 8)) = usedElement(e, at)
 		at = r.after(at, uint32(e>>16&0xffff))
 	}
-	// A release; pairs with the driver's acquire of the flags. All elements and
-	// buffers are complete before it.
+	// This store is a release. It pairs with the driver's acquire of the flags. All
+	// other elements and all buffers are written before it.
 	storeRelease64((*uint64)(unsafe.Add(r.packedDesc(head), 8)), usedElement(headElement, head))
 	return at
 }
 
-// usedElement returns the second half of a used descriptor: length, id and flags.
+// usedElement returns the second half of a used descriptor: length, buffer id and
+// flags.
 func usedElement(e uint64, at uint16) uint64 {
 	flags := uint64(0)
 	if at&packedWrap != 0 {
@@ -289,8 +296,8 @@ func usedElement(e uint64, at uint16) uint64 {
 	return e>>32 | e&0xffff<<32 | flags<<48
 }
 
-// armPacked asks for a kick at the next chain. The specification encodes the event
-// position as position does.
+// armPacked requests a kick for the next chain. The event position on the wire has
+// the encoding of position.
 func (r *ring) armPacked() {
 	word := uint32(0)
 	if r.eventIndex {

@@ -11,18 +11,19 @@ import (
 	"weft/internal/shm"
 )
 
-// record is the switch's own state of a device's rings, in memory that outlives the
-// engine. A packed ring has a state word and the elements that are taken but not
-// published. A split ring on which the driver transmits has a word with the number of
-// completed chains, which may exceed the number that the driver has seen.
-// INFLIGHT_SHMFD is the protocol's means for the same purpose, but QEMU's network
-// front end does not pass it on. Control makes the record before the device starts
-// and keeps its descriptor; the engine writes it.
+// record is the switch's own state of a device's rings, in shared memory that
+// outlives the engine. A packed ring has a state word and the used elements that are
+// taken but not published. A split ring on which the guest transmits has a word with
+// the number of completed chains, which may exceed the number that the driver has
+// seen. INFLIGHT_SHMFD is the protocol's means for the same purpose, but QEMU's
+// network front end does not support it. The control process makes the record before
+// the device starts and keeps its descriptor; the engine writes it.
 type record struct{ region *shm.Region }
 
-// State word of a packed ring: position of the oldest chain that is not published,
-// recordValid once the ring has started, index of that chain's element, and number of
-// elements that are being published (0: no publish in progress).
+// The state word of a packed ring has four fields of 16 bits: the position of the
+// oldest chain that is not published; recordValid, set once the ring has started; the
+// index of that chain's used element; and the number of used elements being published
+// (0: no publish in progress).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -33,14 +34,14 @@ func parseRecordState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
 }
 
-// splitRecordValid marks the state word of a split ring.
+// splitRecordValid marks a state word as written by a split ring.
 const splitRecordValid = 1 << 17
 
 func splitRecordState(done uint16) uint64 { return splitRecordValid | uint64(done)<<32 }
 
-// splitRecordAhead returns the number of completed chains beyond the used index,
-// according to the state word of a split ring. It returns more than MaxRingSize if
-// the word is not valid.
+// splitRecordAhead returns the number of chains that are completed but not published,
+// according to the state word s of a split ring and the used index published. It
+// returns more than MaxRingSize if the state word is not valid.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1
@@ -51,7 +52,7 @@ func splitRecordAhead(s uint64, published uint16) uint32 {
 const (
 	recordHeader = 64
 	recordStride = recordHeader + 8*MaxRingSize
-	recordSize   = 2 * MaxQueuePairs * recordStride // only the pages that are touched take memory
+	recordSize   = 2 * MaxQueuePairs * recordStride // size of the record's file; pages that are never written use no memory
 )
 
 // NewRecord returns the descriptor of an empty record, which the caller owns.
@@ -81,7 +82,8 @@ func openRecord(fd int) (*record, error) {
 	return &record{r}, nil
 }
 
-// vring returns the state word and the elements of a ring.
+// vring returns a ring's state word and the address of its used elements in the
+// record.
 func (r *record) vring(index int) (*uint64, unsafe.Pointer) {
 	at := unsafe.Pointer(&r.region.Bytes()[index*recordStride])
 	return (*uint64)(at), unsafe.Add(at, recordHeader)
@@ -93,7 +95,8 @@ func (r *record) close() {
 	}
 }
 
-// openRecordAt opens the record whose descriptor is fds[at], and takes it out of fds.
+// openRecordAt opens the record whose descriptor is fds[at], and replaces fds[at] by
+// -1.
 func openRecordAt(at int, fds []int) (*record, error) {
 	if at < 0 || at >= len(fds) {
 		return nil, fmt.Errorf("record: descriptor %d of %d", at, len(fds))
@@ -104,9 +107,9 @@ func openRecordAt(at int, fds []int) (*record, error) {
 }
 
 // resumePosition returns the position at which a ring continues after its engine has
-// died. It comes from the used index in guest memory and from the record; an
-// interrupted publish is finished. Only control calls it. The descriptors stay the
-// caller's.
+// died. It reads the position from the used index in guest memory and from the
+// record, and finishes an interrupted publish. Only the control process calls it. The
+// caller keeps the descriptors.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (at uint16, err error) {
 	mem, err := openMemory(s.Regions, fds)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// The split layout (virtio 1.2 section 2.7). The driver owns the descriptor table and
-// the avail ring, the device owns the used ring. take writes used elements to the
-// used ring; the driver does not see them until publish moves the used index.
+// In a split ring (virtio 1.2 section 2.7) the driver owns the descriptor table and
+// the avail ring, and the device owns the used ring. take writes used elements to the
+// used ring. The driver does not see them until publish moves the used index.
 const (
 	availNoInterrupt = 1 // flag of the avail ring
 	usedNoNotify     = 1 // flag of the used ring
@@ -17,18 +17,18 @@ const (
 
 func (r *ring) splitParts(v VringSpec) []part {
 	num := uint64(v.Num)
-	return []part{ // the event index behind each ring belongs to the other ring
+	return []part{ // used_event follows the avail ring, avail_event follows the used ring
 		{"descriptors", v.Desc, descSize * num, descAlign, &r.desc},
 		{"avail ring", v.Avail, 4 + 2*num + 2, availAlign, &r.avail},
 		{"used ring", v.Used, 4 + 8*num + 2, usedAlign, &r.used},
 	}
 }
 
-// startSplit sets the ring's position, and publishes the chains that the previous
-// engine held back.
+// startSplit sets the position of a split ring, and publishes the chains that the
+// previous engine completed and did not publish.
 func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.elems = unsafe.Add(r.used, 4)
-	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // only the switch writes it, so this is what the previous engine published
+	r.published = uint16(atomic.LoadUint32((*uint32)(r.used)) >> 16) // used index of the previous engine
 	r.done = r.published
 	r.next = lastAvail
 	if r.flight.started() {
@@ -53,7 +53,7 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 }
 
 // recordDone writes the number of completed chains to the record. The next engine
-// publishes those that the driver has not seen.
+// publishes the chains that the driver has not seen.
 func (r *ring) recordDone() {
 	if r.retains {
 		storeRelease64(r.state, splitRecordState(r.done))
@@ -62,10 +62,10 @@ func (r *ring) recordDone() {
 
 // lookSplit reads the driver's avail index and returns the number of waiting chains.
 func (r *ring) lookSplit() int {
-	// An acquire; pairs with the driver's release of avail.idx (virtio 1.2 section
-	// 2.7.13.3): the entries before the index are complete. Go has no 16-bit atomic
-	// load, so the aligned word around the index is read. Its other half may be the
-	// flags or an entry.
+	// This load is an acquire. It pairs with the driver's release of avail.idx
+	// (virtio 1.2 section 2.7.13.3), so the entries before the index are complete. Go
+	// has no 16-bit atomic load, so the aligned 32-bit word that contains the index
+	// is read. Its other half may be the flags or an entry.
 	at := uintptr(r.avail) + 2
 	word := atomic.LoadUint32((*uint32)(foreignPointer(at &^ 3)))
 	r.seen = uint16(word >> (8 * (at & 2)))
@@ -76,8 +76,8 @@ func (r *ring) lookSplit() int {
 	return int(n)
 }
 
-// peekSplit is peek for a split ring. The loop is short so that the cache misses of a
-// whole batch overlap.
+// peekSplit reads the heads of the next n chains of a split ring, as peek does. The
+// loop is short so that the cache misses of a whole batch overlap.
 func (r *ring) peekSplit(n int) int {
 	avail := unsafe.Add(r.avail, 4)
 	pos := uint32(r.next)
@@ -93,10 +93,11 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekBackward is peekSplit from the last chain to the first. It is for a ring that
-// the driver fills shortly before the switch reads it. A core that reads lines in
-// ascending order prefetches the lines behind them, which the driver is about to
-// write and would have to take back.
+// peekBackward reads the heads of a split ring as peekSplit does, but from the last
+// chain to the first. It is for a transmit ring, which the driver fills shortly
+// before the switch reads it. Reading in ascending order would make the core prefetch
+// lines that the driver is about to write, and the driver's core would have to fetch
+// them back.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.next)
@@ -118,8 +119,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead returns the number of valid heads before the first one that names no
-// descriptor. It breaks the device if there are none.
+// stopAtBadHead returns the number of valid heads before the first head that names no
+// descriptor. It breaks the device if the first head is invalid.
 func (r *ring) stopAtBadHead(before int, id uint32) int {
 	if before == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))
@@ -152,25 +153,25 @@ func (r *ring) headAtSplit(at uint16) (h head, after uint16, got int) {
 	return h, at + 1, 1
 }
 
-// publishSplit stores end as the used index, so the driver sees the elements before
-// end.
+// publishSplit stores end as the used index, so that the driver sees the used
+// elements before it.
 func (r *ring) publishSplit(end uint16) {
 	r.published = end
-	// A release; pairs with the driver's acquire of used.idx. All elements and
-	// buffers are complete before it. The device owns both flags and index, so one
-	// aligned word can be stored.
+	// This store is a release. It pairs with the driver's acquire of used.idx. All
+	// used elements and buffers are written before it. The device owns both the flags
+	// and the index, so it may store the aligned word with both.
 	storeRelease32((*uint32)(r.used), r.usedFlags|uint32(end)<<16)
 }
 
-// wantsCall reports whether the driver of a split ring wants a call for the elements
-// published from used index old on.
+// wantsCall reports whether the driver of a split ring wants a call for the used
+// elements published from used index old on.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false
 	}
-	// The device stores the used index above and loads the driver's wish below. The
-	// driver enables calls first and reads used.idx afterwards (virtio 1.2 section
-	// 2.7.7). The fence guarantees that one of the two sees the other's store.
+	// The device stores the used index, then loads whether the driver wants calls.
+	// The driver stores that it wants calls, then loads used.idx (virtio 1.2 section
+	// 2.7.7). The fence guarantees that at least one side sees the other's store.
 	fence()
 	if r.callOnce {
 		return true
@@ -183,13 +184,13 @@ func (r *ring) wantsCall(old uint16) bool {
 	if !r.quiet {
 		return true
 	}
-	// A legacy driver may want a call when no chain is left
-	// (VIRTIO_F_NOTIFY_ON_EMPTY).
+	// A legacy driver with VIRTIO_F_NOTIFY_ON_EMPTY gets a call when the device has
+	// used its last available chain.
 	return r.notifyOnEmpty && r.look() == 0
 }
 
-// armSplit asks for a kick at position next. At most num chains are waiting, so next
-// is the right position.
+// armSplit requests a kick for position next, which is the next chain to take. If
+// chains are already waiting, arm finds them afterwards.
 func (r *ring) armSplit() {
 	if r.eventIndex {
 		*(*uint16)(unsafe.Add(r.used, 4+8*uintptr(r.num))) = r.next
@@ -199,8 +200,8 @@ func (r *ring) armSplit() {
 	}
 }
 
-// disarmSplit asks for no more kicks. With the event index it leaves the old event
-// position, which causes one kick in 65536 chains.
+// disarmSplit requests no more kicks. With the event index it leaves the old event
+// position in place, which causes one kick in 65536 chains.
 func (r *ring) disarmSplit() {
 	if r.eventIndex {
 		r.usedFlags = 0

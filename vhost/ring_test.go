@@ -21,8 +21,8 @@ type slowRing struct {
 	memory func(addr, n uint64) ([]byte, bool)
 }
 
-// chain returns the pieces of memory of a chain; ok is false if no correct driver
-// makes it.
+// chain returns the pieces of memory of a chain. ok is false if no correct driver
+// makes such a chain.
 func (s slowRing) chain(head int, write bool) (pieces [][]byte, ok bool) {
 	descs := s.queue.Descs
 	visited := 0
@@ -89,7 +89,8 @@ func (s slowRing) piece(d vhosttest.Desc, write bool) ([]byte, bool) {
 	return s.memory(d.Addr, uint64(d.Len))
 }
 
-// slowChain is a chain's memory; ok is false if no correct driver makes the chain.
+// slowChain is the memory of one chain. ok is false if no correct driver makes such a
+// chain.
 type slowChain struct {
 	pieces [][]byte
 	ok     bool
@@ -161,7 +162,8 @@ func (s slowRing) packedTable(t vhosttest.Desc, write bool) (pieces [][]byte, ok
 	return pieces, true
 }
 
-// received returns the frames of the offered chains, up to one that breaks the ring.
+// received returns the frames that Recv must return: the frames of the available
+// chains before the first one that breaks the ring.
 func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	for _, c := range chains {
 		frame := bytes.Join(c.pieces, nil)
@@ -173,8 +175,8 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the offered chains and returns the number of chains
-// used; 0: the frame was not taken, or was dropped if drop is set.
+// slowSend writes a frame into the available chains and returns the number of chains
+// used. 0 means that the frame was not taken, or was dropped if drop is set.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (taken int, drop, broken bool) {
 	var room [][]byte
 	size := 0
@@ -203,8 +205,8 @@ func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (tak
 	return 0, false, false
 }
 
-// ringProgram writes descriptors, tables and heads from fuzzed bytes. Most are valid,
-// so that deep paths are reached.
+// ringProgram writes descriptors, indirect tables and heads from fuzzed bytes to a
+// ring. Most of them are valid, so that the fuzzer reaches deep code.
 type ringProgram struct {
 	data  []byte
 	queue *vhosttest.Queue
@@ -260,7 +262,8 @@ func (p *ringProgram) write(write bool) (heads []int) {
 	return heads
 }
 
-// writePacked writes a packed ring and its tables; most descriptors are available.
+// writePacked writes a packed ring and its indirect tables from fuzzed bytes. Most
+// descriptors are available.
 func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	start := int(p.queue.Start() & 0x7fff)
 	for i := range g.Num {
@@ -286,7 +289,8 @@ func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	}
 }
 
-// newProgram makes a guest, and a program for one of its rings.
+// newProgram makes a guest, and a program that writes fuzzed bytes to one of its
+// rings.
 func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Guest, *ringProgram) {
 	features := uint64(vhost.FeatureIndirect)
 	if flags&1 != 0 {
@@ -324,7 +328,8 @@ func ringSeeds(f *testing.F) {
 	}
 }
 
-// FuzzReceive compares Recv with the reference implementation for any descriptors.
+// FuzzReceive compares Recv with the reference implementation slowRing, for fuzzed
+// descriptors.
 func FuzzReceive(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {
@@ -370,8 +375,9 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// FuzzSend compares Send with the reference implementation for any descriptors: the
-// content of guest memory, and the number of frames taken.
+// FuzzSend compares Send with the reference implementation slowRing, for fuzzed
+// descriptors: the content of guest memory and the number of frames taken must be
+// equal.
 func FuzzSend(f *testing.F) {
 	ringSeeds(f)
 	f.Fuzz(func(t *testing.T, flags byte, data []byte) {

@@ -6,24 +6,25 @@ import (
 	"weft/packet"
 )
 
-// rx receives from the guest: it is the device's side of the guest's transmit ring.
-// The worker owns it.
+// rx receives frames from the guest: it is the device's side of the guest's transmit
+// ring. The worker owns it.
 //
-// The virtio-net header of a chain is read only if the guest may send unfinished
-// checksums or large segments. Otherwise the header must be zero (virtio 1.2 section
-// 5.1.6.2.1). A guest that asks for such work all the same sends a frame with an
-// unfinished checksum, which the receiver drops.
+// The virtio-net header of a chain is read only if the guest has negotiated
+// unfinished checksums or large segments. Otherwise all its fields must be zero
+// (virtio 1.2 section 5.1.6.2.1), and it is not read. If such a guest leaves a
+// checksum unfinished nevertheless, the receiver of its frame drops the frame.
 type rx struct {
 	ring
 	header   uint32 // size of the virtio-net header in bytes
 	allowed  packet.Offloads
 	disabled bool
-	announce []byte // frame to receive before all frames of the guest; nil: none
+	announce []byte // announcement frame to receive before all frames of the guest; nil: none
 
-	spans [packet.BatchSize]packet.Span // spans of the frames that fillSpans found
+	spans [packet.BatchSize]packet.Span // memory of the frames that fillSpans found
 }
 
-// Recv implements port.Rx. Frames borrow guest memory until Release.
+// Recv implements port.Rx. The frames are in guest memory, which the batch borrows
+// until Release.
 func (q *rx) Recv(b *packet.Batch) int {
 	if q.announce != nil {
 		return q.recvAnnouncement(b)
@@ -51,7 +52,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 			q.takeAll(q.heads[taken:][:got])
 			taken += got
 			if got < m {
-				return taken // the batch has no spans left
+				return taken
 			}
 			continue
 		}
@@ -60,7 +61,7 @@ func (q *rx) Recv(b *packet.Batch) int {
 			if got < 0 && taken == 0 {
 				return -1
 			}
-			return taken // no spans left, or broken: the next Recv reports it
+			return taken // the batch has no spans left, or the device is broken, as the next Recv reports
 		}
 		taken++
 	}
@@ -68,8 +69,8 @@ func (q *rx) Recv(b *packet.Batch) int {
 }
 
 // firstReadByte returns the offset of the first byte of a chain that the switch
-// reads. The guest has just written the virtio-net header; if the header is not
-// needed, its line stays with the guest's core.
+// reads. A virtio-net header that the switch does not need is skipped, so its cache
+// line stays with the guest's core.
 func (q *rx) firstReadByte() uintptr {
 	if q.allowed != 0 {
 		return 0
@@ -79,7 +80,7 @@ func (q *rx) firstReadByte() uintptr {
 
 // fillSpans fills spans from heads[from:n]. It stops at the first chain that is not a
 // single readable descriptor in the most recently used region, and returns the number
-// of spans. Nearly all chains of nearly all drivers are of this form.
+// of spans. Nearly all chains of nearly all drivers have this simple form.
 func (q *rx) fillSpans(from, n int) int {
 	last, skip := q.last, q.header
 	heads := q.heads[from:n]
@@ -96,7 +97,7 @@ func (q *rx) fillSpans(from, n int) int {
 	return len(heads)
 }
 
-// decode reads the virtio-net headers of frames, which are the frames of spans.
+// decode reads the virtio-net headers of frames. frames[i] lies in spans[i].
 func (q *rx) decode(frames []packet.Frame) {
 	for i := range frames {
 		vnet := readHeader(q.spans[i%packet.BatchSize].Addr - uintptr(q.header))
@@ -104,8 +105,8 @@ func (q *rx) decode(frames []packet.Frame) {
 	}
 }
 
-// addChain adds the frame of a chain of any layout to the batch. It returns 1 if the
-// frame is committed, 0 if the batch has too few spans left, and -1 if the device is
+// addChain adds the frame in a chain of any layout to the batch. It returns 1 if it
+// added the frame, 0 if the batch has too few spans left, and -1 if the device is
 // broken.
 func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeader]byte, h *head) int {
 	n, total := q.walk(h, false, 0)
@@ -139,7 +140,7 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 			s.addr, s.n = s.addr+uintptr(m), s.n-m
 		}
 		if s.n > 0 {
-			b.AddSpan(f, s.addr, s.n) // an empty batch has room for maxSegments
+			b.AddSpan(f, s.addr, s.n) // always fits, because an empty batch has room for maxSegments spans
 		}
 	}
 	if q.allowed != 0 {
@@ -150,8 +151,8 @@ func (q *rx) addChain(b *packet.Batch, f *packet.Frame, header *[packet.MaxHeade
 	return 1
 }
 
-// discard completes chains of a disabled ring unread (vhost-user, "Ring states").
-// Their frames are not counted as drops.
+// discard completes the chains of a disabled ring without reading them (vhost-user,
+// "Ring states"). Their frames do not count as drops.
 func (q *rx) discard(n int) int {
 	for _, h := range q.heads[:n] {
 		q.take(h.id, 0)
@@ -166,19 +167,21 @@ func (q *rx) Release() { q.publish(false) }
 // ReleaseLate implements port.Keeper.
 func (q *rx) ReleaseLate() { q.retain() }
 
-// MayKeep implements port.Keeper. It requires that two batches are at most a quarter
-// of the ring.
+// MayKeep implements port.Keeper. It allows kept frames only if two batches are at
+// most a quarter of the ring.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
-// Arm implements port.Rx. A guest without a kick descriptor must be polled.
+// Arm implements port.Rx. It returns true for a guest without a kick descriptor,
+// which the worker must poll.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 
 // Disarm implements port.Rx.
 func (q *rx) Disarm() { q.disarm() }
 
-// Place implements port.Placed. If the device breaks, the worker that sleeps on the
-// queue is woken through wake, its own event. The kick event is not used for this,
-// because a front end may have millions of waiters on it.
+// Place implements port.Placed. wake is the event descriptor of the worker that
+// sleeps on the queue. If the device breaks, the worker is woken through wake and not
+// through the kick event, because a front end may have millions of waiters on the
+// kick event.
 func (q *rx) Place(worker, wake int) {
 	q.ring.Place(worker, wake)
 	q.fault.wake = append(q.fault.wake, wake)
@@ -187,18 +190,19 @@ func (q *rx) Place(worker, wake int) {
 // WaitFD implements port.Rx and returns the kick descriptor.
 func (q *rx) WaitFD() int { return q.kick }
 
-// EdgeWatched implements port.EdgeWatched. The kick event is never read: a read wakes
-// all who wait to write it, and a front end may have millions of such waiters.
+// EdgeWatched implements port.EdgeWatched. The worker must never read the kick event:
+// a read wakes all processes that wait to write it, and a front end may have millions
+// of such waiters.
 func (q *rx) EdgeWatched() {}
 
 // Woken implements port.Rx.
 func (q *rx) Woken() {}
 
-// Polled implements port.Rx. Looking at the ring costs no system call.
+// Polled implements port.Rx. Polling the ring needs no system call.
 func (q *rx) Polled() bool { return false }
 
 // Fault implements port.Rx.
 func (q *rx) Fault() string { return q.fault.text() }
 
-// Close implements port.Rx. The device owns all resources.
+// Close implements port.Rx. It does nothing, because the device owns all resources.
 func (q *rx) Close() {}

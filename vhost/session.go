@@ -22,79 +22,82 @@ import (
 // Config is the configuration of a port's session.
 type Config struct {
 	Path string // path of the socket
-	// Client connects to a front end that listens (QEMU's server=on). Without it the
-	// session listens.
+	// Client makes the session connect to a front end that listens (QEMU's
+	// server=on). Without Client the session listens.
 	Client bool
-	// Queues is the number of queue pairs offered, 1 to MaxQueuePairs; 0 is 1.
+	// Queues is the number of queue pairs offered to the guest, 1 to MaxQueuePairs; 0
+	// means 1.
 	Queues int
-	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: the session
-	// neither offers nor limits one.
+	// MTU is the guest's MTU in bytes, without the Ethernet header. With 0 the
+	// session neither offers an MTU nor limits it.
 	MTU int
-	// NoOffloads withholds offloadFeatures from the guest.
+	// NoOffloads makes the session not offer the offload features to the guest.
 	NoOffloads bool
-	// Memory is the guest's part of the pool of mapped memory; nil: a pool of its own
-	// with DefaultMemoryLimits.
+	// Memory is the guest's account in the pool of mapped memory; nil: an account in
+	// a pool of its own with DefaultMemoryLimits.
 	Memory *GuestMemory
-	// Forget drops what the back end has kept of the Snapshots, with the duplicates
+	// Forget makes the back end drop its copies of Snapshots, with their duplicates
 	// of descriptors. Close calls it before it closes the session's own descriptors.
-	// nil: the back end keeps nothing.
+	// nil: the back end stores no Snapshots.
 	Forget func()
 	Logger *slog.Logger // nil: no logging
 }
 
-// Backend runs the session's device: control implements it, and passes the device on
-// to the engine. The session calls it from one goroutine, without holding its lock.
+// Backend runs the session's device. The control process implements it and passes the
+// device on to the engine. The session calls it from one goroutine, without holding
+// its lock.
 type Backend interface {
-	// Start passes a device to the engine, as a DeviceSpec in JSON and its
-	// descriptors, which are borrowed for the call. An error closes the connection. A
-	// back end whose engine is away for a moment therefore returns nil, and calls
-	// Spec once the engine is back.
+	// Start passes a device to the engine: a DeviceSpec in JSON and its descriptors,
+	// which are borrowed for the call. An error closes the connection. If the engine
+	// is restarting, Start returns nil, and the back end gets the device from Spec
+	// when the engine runs again.
 	Start(spec []byte, fds []int) error
-	// Stop takes the device from the engine and returns its State. No worker uses the
-	// guest's memory after it returns. If the engine has died there is no state, and
-	// the session takes the ring positions from guest memory.
+	// Stop takes the device from the engine and returns the device's State. After
+	// Stop no worker uses the guest's memory. If the engine has died, Stop returns no
+	// state, and the session reads the ring positions from guest memory.
 	Stop() (state []byte, err error)
-	// Changed reports that Snapshot would return a new state.
+	// Changed reports to the back end that Snapshot would return a new state.
 	Changed()
 }
 
-// startDelay is how long the front end must be quiet before the device starts. Rings
-// are set up one by one, and each change of a running device costs a stop.
+// startDelay is how long the front end must send nothing before the device starts. A
+// front end sets up one ring after another, and each change of a running device would
+// stop it.
 const startDelay = time.Millisecond
 
 // Session speaks vhost-user with one front end at a time, for one port. Only Run's
-// goroutine changes it; mu protects readers on other goroutines.
+// goroutine changes it. mu protects its fields from readers on other goroutines.
 type Session struct {
 	cfg     Config
 	backend Backend
 	log     *slog.Logger
-	memory  *GuestMemory  // memory that the device has mapped or is about to map
-	budget  *rate.Limiter // messages that the front end may send now
-	changed bool          // front has changed since the last Changed; Run's goroutine only
+	memory  *GuestMemory  // account of the memory that the device has mapped or is about to map
+	budget  *rate.Limiter // number of messages that the front end may send now
+	changed bool          // front has changed since the last call of Changed; only Run's goroutine uses it
 	refused string        // latest refusal; Run's goroutine only
-	heard   bool          // the present front end has sent a message; Run's goroutine only
+	heard   bool          // the connected front end has sent a message; only Run's goroutine uses it
 	first   time.Duration // firstMessageTimeout, except in tests
 
 	mu        sync.Mutex
 	front     frontEnd
 	conn      *net.UnixConn     // nil: not connected
 	listener  *net.UnixListener // nil in client mode
-	running   bool              // the engine has the device or is expected to have it
-	resume    bool              // the next start continues from guest memory
+	running   bool              // the engine runs the device, or will run it after its restart
+	resume    bool              // the next start resumes the rings at the positions in guest memory
 	closed    bool
-	broken    string             // reason given to Break, until serve handles it
+	broken    string             // fault passed to Break, until serve has handled it
 	end       context.CancelFunc // cancels Run
 	drop      context.CancelFunc // cancels the present connection
 	done      chan struct{}      // closed when Run returns; nil: Run was not called
-	disposing chan struct{}      // closed when the latest dispose has finished; nil: no dispose yet
+	disposing chan struct{}      // closed when the latest call of dispose has finished; nil: no call yet
 	lastError string
 	connects  uint64
 	breaks    uint64
 	throttled uint64
 }
 
-// NewSession makes a session; in server mode the session listens from then on. The
-// error names a problem of the path or the configuration.
+// NewSession makes a session. In server mode the session listens at once. The error
+// names the problem of the path or the configuration.
 func NewSession(cfg Config, b Backend) (*Session, error) {
 	s, err := newSession(cfg, b)
 	if err != nil {
@@ -126,9 +129,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features for GET_FEATURES. The features of the control
-// queue are the front end's own work, but it does not offer them to the guest without
-// these bits.
+// offered returns the virtio features that GET_FEATURES offers. The front end
+// implements the control queue itself, but offers its features to the guest only if
+// the switch offers them.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -150,8 +153,8 @@ func (s *Session) offeredProtocol() uint64 {
 }
 
 // Run serves front ends, one after another, until ctx is done or Close is called.
-// When ctx is done the connection and the running device stay as they are, for a
-// Snapshot. Close ends both.
+// When ctx is done, Run leaves the connection and the running device as they are, so
+// that a Snapshot can continue them. Close ends both.
 func (s *Session) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -187,8 +190,8 @@ func (s *Session) Run(ctx context.Context) error {
 	return nil
 }
 
-// note stores an error for Status, and logs it if it differs from the last one. A
-// socket on which nobody listens gives the same error at every attempt.
+// note stores an error for Status, and logs it if it differs from the last error.
+// Without this check a client would log the same error at every attempt to connect.
 func (s *Session) note(err error) {
 	s.mu.Lock()
 	fresh := s.lastError != err.Error()
@@ -200,7 +203,7 @@ func (s *Session) note(err error) {
 }
 
 // serve handles the messages of one front end until the connection ends. It reports
-// whether the device ever ran.
+// whether the device has been started.
 func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -240,8 +243,8 @@ func (s *Session) serve(ctx context.Context, conn *net.UnixConn) bool {
 	return started
 }
 
-// quiet returns the time for which the front end may send nothing until serve acts; 0:
-// for ever.
+// quiet returns how long the front end may send nothing before serve starts the
+// device or closes the connection; 0: no limit.
 func (s *Session) quiet() time.Duration {
 	switch {
 	case !s.running && s.front.ready():
@@ -252,9 +255,9 @@ func (s *Session) quiet() time.Duration {
 	return 0
 }
 
-// handle runs a message's handler, has the changed state kept, and replies, in this
-// order. If control dies in between, the next control process therefore knows the
-// change.
+// handle runs a message's handler, makes the back end take a snapshot of a changed
+// state, and replies, in this order. If the control process dies in between, the next
+// one therefore knows the change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -271,7 +274,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	if s.changed {
 		s.tellChanged()
 	}
-	if m.unread > 0 { // from here on the next control process does not see the message; only the reply is left
+	if m.unread > 0 { // removes the message from the socket, so the next control process will not repeat it
 		if cerr := w.consume(m, r); cerr != nil {
 			return fmt.Errorf("%s: %w", r.name, cerr)
 		}
@@ -287,7 +290,7 @@ func (s *Session) handle(w *wire, m *message, r *row) error {
 	return nil
 }
 
-// refuse logs a refusal unless it repeats the last one.
+// refuse logs a refused message unless the last log line was the same.
 func (s *Session) refuse(r *row, why refusal) {
 	if text := r.name + ": " + string(why); s.refused != text {
 		s.refused = text
@@ -296,7 +299,7 @@ func (s *Session) refuse(r *row, why refusal) {
 }
 
 // change changes the front end's state under the lock. It sets changed only if the
-// state differs afterwards: a repeated message needs no new Snapshot.
+// new state differs, because a repeated message needs no new Snapshot.
 func (s *Session) change(change func(f *frontEnd)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,10 +308,10 @@ func (s *Session) change(change func(f *frontEnd)) {
 	if s.running != running || !reflect.DeepEqual(before, s.front.clone()) {
 		s.changed = true
 	}
-	s.memory.adopt(s.front.footprint()) // growth was reserved before
+	s.memory.adopt(s.front.footprint()) // the caller has reserved any growth before
 }
 
-// tellChanged makes the back end take a Snapshot.
+// tellChanged makes the back end take a new Snapshot.
 func (s *Session) tellChanged() {
 	s.changed = false
 	s.backend.Changed()
@@ -338,8 +341,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings. The back end keeps it before an engine
-// writes to it.
+// makeRecord makes the record of the rings and tells the back end, which stores the
+// record's descriptor before the engine writes to the record.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
@@ -353,7 +356,7 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt takes a running device from the engine, and keeps the rings' positions.
+// halt stops a running device in the engine, and stores the positions of its rings.
 func (s *Session) halt() {
 	if !s.running {
 		return
@@ -387,15 +390,16 @@ func (s *Session) halt() {
 				f.Vrings[i].Base = base
 			}
 		}
-		f.drop(&f.Record) // the record describes a running device only
+		f.drop(&f.Record) // only a running device needs the record
 		f.Announce = nil
 		s.running, s.resume = false, false
 	})
 }
 
-// Break reports that the engine found the device broken. The session stops the device
-// and closes the connection, with one log line. A client connects again later; a
-// server waits for a connection. Any goroutine may call it.
+// Break stops the device and closes the connection, because the engine found a fault
+// of the device. One log line gives the reason. A session in client mode connects
+// again later; a session in server mode waits for a connection. Any goroutine may
+// call Break.
 func (s *Session) Break(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -415,7 +419,7 @@ func (s *Session) breakReason() string {
 }
 
 // disconnect resets the session after a connection: it stops the device, and drops
-// memory, rings and connection.
+// the memory, the rings and the connection.
 func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	reason := s.breakReason()
 	level := slog.LevelError
@@ -440,30 +444,30 @@ func (s *Session) disconnect(ctx context.Context, w *wire, err error) {
 	}
 	s.mu.Unlock()
 	shut(conn)
-	s.tellChanged() // makes the engine close its duplicates first: see dispose
+	s.tellChanged() // first the engine must close its duplicates of the descriptors, see dispose
 	s.dispose(ctx, func() {
 		closeAll(fds)
 		hangUp(conn)
 	})
 }
 
-// signalErrors signals the error events, if the front end has set any
-// (SET_VRING_ERR).
+// signalErrors signals the err eventfds that the front end has set with
+// SET_VRING_ERR.
 func (s *Session) signalErrors() {
 	for i := range s.front.Vrings {
 		fd := s.front.Vrings[i].Err
 		if fd < 0 {
 			continue
 		}
-		if e, err := shm.NewForeign(fd); err == nil { // SET_VRING_ERR checked that it is an event
+		if e, err := shm.NewForeign(fd); err == nil { // SET_VRING_ERR has checked that the descriptor is an eventfd
 			e.Signal()
 		}
 	}
 }
 
 // Close ends the session: it stops the device, closes the connection and removes the
-// listening socket. It waits for Run to return, and at most closeWait for the front
-// end's descriptors to close.
+// listening socket. It waits for Run to return. It waits at most closeWait until the
+// front end's descriptors are closed.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {

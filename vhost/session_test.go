@@ -35,7 +35,8 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
-	// A log may be slow. Code that sees a state must also find the log line about it.
+	// This sleep makes the log slow. A test that sees a new state must also find the
+	// log line about it.
 	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
@@ -75,7 +76,7 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
-// newRigWith returns a rig whose session was changed before it runs.
+// newRigWith returns a rig whose session is changed by a function before it runs.
 func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
@@ -144,7 +145,7 @@ func (r *rig) attach(t *testing.T, g *vhosttest.Guest) *vhosttest.FrontEnd {
 	return f
 }
 
-// echo passes a frame from the guest through the device and back to the guest.
+// echo passes a frame from the guest through the device and back to the same guest.
 func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	t.Helper()
 	r.engine.Lock() // the test takes the place of a worker
@@ -167,8 +168,9 @@ func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	g.Rx[0].Refill()
 }
 
-// TestSession attaches a guest in both modes, passes frames, stops rings one by one,
-// continues them at their positions, and detaches and attaches the guest again.
+// TestSession, in client and in server mode: a guest attaches, frames pass, single
+// rings stop and continue at their positions, and the guest detaches and attaches
+// again.
 func TestSession(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
@@ -243,7 +245,7 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	}
 	r.waitRunning(t, true)
 	r.echo(t, g, 11)
-	// A new memory table under a running device stops it and starts it again.
+	// A new memory table stops a running device and starts it again.
 	starts := r.engine.Starts
 	if err := f.SetMemory(g); err != nil {
 		t.Fatal(err)
@@ -254,7 +256,7 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 }
 
 // TestSessionLateRing: a ring that is set up while the device runs becomes part of
-// it, even if it was enabled before.
+// the device, even if the ring was enabled before.
 func TestSessionLateRing(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Pairs: 2, Features: features})
@@ -279,7 +281,7 @@ func TestSessionLateRing(t *testing.T) {
 	}
 }
 
-// TestSessionMemorySlots adds and removes regions one by one.
+// TestSessionMemorySlots adds and removes memory regions one by one.
 func TestSessionMemorySlots(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -298,7 +300,7 @@ func TestSessionMemorySlots(t *testing.T) {
 	far := g.Regions()[0]
 	far.GuestAddr, far.UserAddr = 1<<40, 1<<41
 	farAway := append(make([]byte, 8), vhosttest.Region(far)...)
-	// Each message twice: QEMU sends it once for every queue pair.
+	// Each message is sent twice, as QEMU sends it once for every queue pair.
 	for _, b := range [][]byte{region, farAway, region, farAway} {
 		if answer, err := f.Call(vhosttest.AddMemReg, b, g.FD()); err != nil || binary.LittleEndian.Uint64(answer) != 0 {
 			t.Fatalf("ADD_MEM_REG: %x, %v", answer, err)
@@ -327,7 +329,8 @@ func TestSessionMemorySlots(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestSessionMTU: an MTU beyond the port's is refused, and the connection stays open.
+// TestSessionMTU: NET_SET_MTU with an MTU beyond the port's is refused, and the
+// connection stays open.
 func TestSessionMTU(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -342,8 +345,8 @@ func TestSessionMTU(t *testing.T) {
 	eventually(t, "MTU", func() bool { d := r.device(); return d != nil && d.Tx()[0].MTU() == 9018 })
 }
 
-// TestSessionRefuses sends invalid messages. Each closes the connection with one line
-// that names the error, and the next front end is served.
+// TestSessionRefuses: each invalid message closes the connection with one line that
+// names the error. The session then serves the next front end.
 func TestSessionRefuses(t *testing.T) {
 	text, err := os.Open(os.Args[0])
 	if err != nil {
@@ -465,8 +468,8 @@ func newEvent(t *testing.T) int {
 	return fd
 }
 
-// overlayFile opens a file of tmpfs through an overlay. Its pages are the kernel's,
-// but the overlay answers questions about it.
+// overlayFile opens a tmpfs file through an overlay. The kernel provides its pages,
+// but the overlay file system answers fstat and fstatfs.
 func overlayFile(t *testing.T) int {
 	t.Helper()
 	needRoot(t)
@@ -497,7 +500,7 @@ func overlayFile(t *testing.T) int {
 	return int(f.Fd())
 }
 
-// needRoot skips a test that mounts: the switch runs as root anyway.
+// needRoot skips a test that mounts a file system unless it runs as root.
 func needRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for mounts")
@@ -514,7 +517,7 @@ func openFiles(t *testing.T) int {
 }
 
 // TestSessionBreak: a fault stops the device with one log line and signals the err
-// events, and the next front end is served.
+// eventfds. The session then serves the next front end.
 func TestSessionBreak(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -546,7 +549,8 @@ func TestSessionBreak(t *testing.T) {
 	r.echo(t, fresh, 1)
 }
 
-// TestSessionStartFails: if the engine refuses the device, the connection ends.
+// TestSessionStartFails: the session closes the connection if the engine refuses the
+// device.
 func TestSessionStartFails(t *testing.T) {
 	r := newRig(t, false)
 	r.engine.Refuse = true
@@ -564,8 +568,8 @@ func TestSessionStartFails(t *testing.T) {
 	})
 }
 
-// TestSessionStalls: a front end that never completes a message does not keep the
-// session from closing.
+// TestSessionStalls: closing the session does not wait for a front end that never
+// completes a message.
 func TestSessionStalls(t *testing.T) {
 	r := newRig(t, false)
 	f, err := vhosttest.Dial(r.path)
@@ -573,8 +577,8 @@ func TestSessionStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// The payload arrives byte by byte. No byte is late, but the whole would take a
-	// minute.
+	// The payload arrives byte by byte, each byte within the time limit. The whole
+	// message would take a minute.
 	message := append([]byte{vhosttest.SetMemTable, 0, 0, 0, vhosttest.Version, 0, 0, 0, 8, 1, 0, 0}, make([]byte, 264)...)
 	go func() {
 		for _, b := range message {
@@ -595,7 +599,7 @@ func TestSessionStalls(t *testing.T) {
 }
 
 // TestSessionRestore passes a live session to another control process. The front end
-// stays connected, the device is not started again, and frames keep passing.
+// stays connected, the device is not restarted, and frames keep passing.
 func TestSessionRestore(t *testing.T) { eachLayout(t, sessionRestore) }
 
 func sessionRestore(t *testing.T, layout uint64) {
@@ -604,7 +608,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	f := r.attach(t, g)
 	r.echo(t, g, 1)
 	blob, fds := r.Snapshot()
-	r.cancel() // the old control process and its descriptors are gone
+	r.cancel() // ends the session of the old control process
 	<-r.ended
 	starts := r.engine.Starts
 	s, err := vhost.Restore(r.config(false), r.engine, blob, fds)
@@ -647,8 +651,8 @@ func (s *stuck) Stop() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// TestSessionUnanswered kills control between a request and its answer. The next
-// control process answers it.
+// TestSessionUnanswered kills the control process between a request and its answer.
+// The next control process answers the request.
 func TestSessionUnanswered(t *testing.T) {
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
 	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}
@@ -685,8 +689,8 @@ func TestSessionUnanswered(t *testing.T) {
 	r.echo(t, g, 2)
 }
 
-// TestSessionReplay opens the device in another engine after the first one has died,
-// and asks for a ring's position while there is no engine.
+// TestSessionReplay opens the device in another engine after the first engine has
+// died, and requests a ring's position while no engine runs.
 func TestSessionReplay(t *testing.T) { eachLayout(t, sessionReplay) }
 
 func sessionReplay(t *testing.T, layout uint64) {
@@ -717,8 +721,9 @@ func sessionReplay(t *testing.T, layout uint64) {
 	}
 }
 
-// TestSessionReset resets the device under its driver, with RESET_DEVICE and with a
-// status of 0. It is then set up again over the same connection.
+// TestSessionReset resets the device under its running driver, with RESET_DEVICE and
+// with a device status of 0. The front end then sets it up again over the same
+// connection.
 func TestSessionReset(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -751,8 +756,8 @@ func TestSessionReset(t *testing.T) {
 	}
 }
 
-// TestListen: a socket in use is refused, a dead one is replaced, another file is
-// left alone, and Close removes the socket.
+// TestListen: a path where a process listens is refused, a dead socket is replaced, a
+// file that is not a socket stays, and Close removes the session's socket.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is a session in JSON. Its descriptors are indexes into the list that goes
-// with it.
+// snapshot is the state of a session in JSON. Its descriptors are indexes into a list
+// of descriptors that is passed with it.
 type snapshot struct {
 	Version  int      `json:"version"`
 	Front    frontEnd `json:"front"`
@@ -26,8 +26,8 @@ const snapshotVersion = 2
 
 // Snapshot returns the state with which a new control process continues the session.
 // fds are duplicates of the connection, the listening socket, and the memory and ring
-// descriptors; the caller closes them. Any goroutine may call it, and Changed may
-// too.
+// descriptors; the caller closes them. Any goroutine may call it, also from
+// Backend.Changed.
 func (s *Session) Snapshot() (blob []byte, fds []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Session) Snapshot() (blob []byte, fds []int) {
 	blob, err := json.Marshal(snap)
 	if err != nil {
 		closeAll(fds)
-		return nil, nil // cannot happen: the state has only plain values
+		return nil, nil // unreachable: JSON can encode any snapshot
 	}
 	return blob, fds
 }
@@ -66,9 +66,10 @@ func addConn(c syscall.Conn, add func(int) int) int {
 	return index
 }
 
-// Restore makes a session from another control process's Snapshot. The front end
+// Restore makes a session from the Snapshot of another control process. The front end
 // notices nothing, and a running device continues without a Start. With an empty blob
-// it is NewSession. It takes ownership of the descriptors, also if it fails.
+// Restore makes a new session. It takes ownership of the descriptors, also if it
+// fails.
 func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	if len(blob) == 0 {
 		closeAll(fds)
@@ -95,11 +96,11 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 		return nil, err
 	}
 	s.front, s.running = snap.Front, snap.Running
-	s.heard = true // the front end of the snapshot may have sent messages that left no state
+	s.heard = true // the connected front end may have sent messages, so no firstMessageTimeout applies
 	s.front.drop(&s.front.Backend)
 	s.front.measure()
 	s.memory.adopt(s.front.footprint())
-	s.resume = true // the engine has moved on since the snapshot, so its ring positions are stale
+	s.resume = true // the snapshot's ring positions are stale, because the engine has used the rings since
 	if err := s.adoptSockets(snap, fds); err != nil {
 		s.Close()
 		return nil, err
@@ -107,7 +108,7 @@ func Restore(cfg Config, b Backend, blob []byte, fds []int) (*Session, error) {
 	return s, nil
 }
 
-// adopt replaces indexes by the descriptors in fds.
+// adopt replaces the snapshot's indexes by the descriptors in fds.
 func (f *frontEnd) adopt(fds []int) (err error) {
 	f.eachFD(func(fd *int) {
 		if *fd < 0 || *fd >= len(fds) {
@@ -119,19 +120,20 @@ func (f *frontEnd) adopt(fds []int) (err error) {
 	return err
 }
 
-// measure computes again how much address space each region's mapping takes.
+// measure computes how much address space the mapping of each region takes. The
+// snapshot does not contain these sizes.
 func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		r.span = r.Size
-		if _, length, err := checkFile(*r, r.FD); err == nil { // on an error the device cannot be opened either
+		if _, length, err := checkFile(*r, r.FD); err == nil { // if checkFile fails, the engine cannot map the region either
 			r.span = length
 		}
 	}
 }
 
 // adoptSockets makes the connection and the listener from their descriptors in fds.
-// Package net duplicates these descriptors.
+// Package net duplicates the descriptors; the originals are closed.
 func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	var first error
 	adopt := func(index int, make func(*os.File) error) {
@@ -179,10 +181,10 @@ func (s *Session) adoptSockets(snap snapshot, fds []int) error {
 	return first
 }
 
-// Spec describes the device for another engine, with duplicates of its descriptors,
-// which the caller closes. running is false if no engine should have the device. If
-// resume is true, the engine continues from guest memory, because the previous engine
-// has died. Any goroutine may call it.
+// Spec describes the device for a new engine. fds are duplicates of the device's
+// descriptors, which the caller closes. running is false if no engine should run the
+// device. resume is true if the engine continues from guest memory, because the
+// previous engine has died. Any goroutine may call it.
 func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +209,7 @@ func (s *Session) Spec(resume bool) (spec []byte, fds []int, running bool) {
 	return spec, fds, true
 }
 
-// Status is the state of a session for display.
+// Status is the state of a session for commands that show it.
 type Status struct {
 	Path      string        `json:"path"`
 	Mode      string        `json:"mode"` // "client" or "server"
@@ -219,10 +221,11 @@ type Status struct {
 	Memory    uint64        `json:"memory_bytes"`
 	Regions   int           `json:"memory_regions"`
 	MTU       int           `json:"mtu,omitempty"`
-	LastError string        `json:"last_error,omitempty"` // why the session is not connected, or was not connected before
+	LastError string        `json:"last_error,omitempty"` // reason why the session is not connected, or why its last connection ended
 	Connects  uint64        `json:"connects"`
-	Breaks    uint64        `json:"breaks"` // connections closed because of an error or a fault
-	// Throttled counts messages and connections that waited for the budget.
+	Breaks    uint64        `json:"breaks"` // number of connections closed because of an error or a fault
+	// Throttled counts the messages and connections that waited for the message
+	// budget.
 	Throttled uint64 `json:"throttled,omitempty"`
 }
 
@@ -231,7 +234,7 @@ type VringStatus struct {
 	Index   int  `json:"index"`
 	Num     int  `json:"num"`
 	Enabled bool `json:"enabled"`
-	Kick    bool `json:"kick"` // has a kick descriptor; without one the switch polls the ring
+	Kick    bool `json:"kick"` // the ring has a kick descriptor; without one the switch polls the ring
 	Call    bool `json:"call"`
 }
 

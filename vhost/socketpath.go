@@ -15,15 +15,16 @@ import (
 	"weft/internal/safepath"
 )
 
-// maxBacklog is the number of connections that may wait while a front end is served.
-// The kernel refuses a further one (EAGAIN), or lets it wait in connect. A front end
-// that restarts before its end is noticed needs one.
+// maxBacklog is the number of connections that may wait while the session serves a
+// front end. The kernel refuses a further connection (EAGAIN), or makes its connect
+// wait. A front end that reconnects before the session notices the end of its old
+// connection needs one place.
 const maxBacklog = 4
 
-// socketName is a socket's directory and its name in it. The directory may belong to
-// the guest's user. It was opened without following links that users other than root
-// could have made. All operations on the name use the opened directory, so a later
-// change of the path has no effect.
+// socketName is a socket's directory and its name in that directory. The guest's user
+// may own the directory. The directory was opened without following links that users
+// other than root could have made. All operations on the name use the opened
+// directory, so a later change of the path has no effect.
 type socketName struct {
 	dir  *os.File
 	name string
@@ -39,14 +40,14 @@ func openSocketName(path string) (*socketName, error) {
 
 func (n *socketName) close() { n.dir.Close() }
 
-// address returns the address for bind. bind creates the last part of the path, so it
-// follows no link there.
+// address returns the address for bind. bind does not follow a link at the last part
+// of a path.
 func (n *socketName) address() *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", n.dir.Fd(), n.name), Net: "unix"}
 }
 
-// open returns an O_PATH descriptor of the socket. It does not follow a link of that
-// name.
+// open returns an O_PATH descriptor of the socket. If the name is a symbolic link,
+// open does not follow the link.
 func (n *socketName) open() (*os.File, error) {
 	fd, err := unix.Openat(int(n.dir.Fd()), n.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -77,13 +78,13 @@ func (n *socketName) remove() error {
 	return unix.Unlinkat(int(n.dir.Fd()), n.name, 0)
 }
 
-// addressOf returns the address to connect to a socket that open has returned.
+// addressOf returns the address to connect to a socket that was opened with open.
 func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// errnoOf returns the error number in err, without net's text, which names a
-// descriptor. It returns err itself if there is no error number.
+// errnoOf returns the error number in err, or err itself if it has none. It drops the
+// text of package net, which would name a descriptor.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -92,7 +93,7 @@ func errnoOf(err error) error {
 	return err
 }
 
-// removeSocket removes the socket at a path, if there is one.
+// removeSocket removes the socket at a path, if the file there is one.
 func removeSocket(path string) {
 	if n, err := openSocketName(path); err == nil {
 		_ = n.remove()

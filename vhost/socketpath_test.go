@@ -14,8 +14,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSocketLinks: the owner of a directory replaces it, or the socket, by a link. A
-// session does not bind, remove or connect to the target of the link.
+// TestSocketLinks: the owner of a directory replaces the directory, or the socket in
+// it, by a symbolic link. The session does not bind, remove or connect to the target
+// of the link.
 func TestSocketLinks(t *testing.T) {
 	needRoot(t)
 	const someone = 12345
@@ -39,8 +40,8 @@ func TestSocketLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The directory becomes a link to another guest's directory while the session
-	// listens.
+	// While the session listens, the directory is replaced by a link to another
+	// guest's directory.
 	if err := os.Rename(filepath.Join(theirs, "real"), filepath.Join(theirs, "old")); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func TestSocketLinks(t *testing.T) {
 	if _, err := vhost.NewSession(config, &vhosttest.Engine{}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Fatalf("listens behind a link: %v", err)
 	}
-	// The socket itself is a link, and the session connects to it.
+	// A session in client mode connects to a path that is a link to another guest's
+	// socket.
 	link := filepath.Join(theirs, "client.sock")
 	if err := os.Symlink(filepath.Join(victim, "vhost.sock"), link); err != nil {
 		t.Fatal(err)

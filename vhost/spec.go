@@ -6,73 +6,76 @@ import (
 	"fmt"
 )
 
-// DeviceSpec tells the engine how to open a guest's device. Control makes it from the
-// front end's messages. Descriptors are indexes into the list that goes with it.
+// DeviceSpec tells the engine how to open a guest's device. The control process makes
+// it from the front end's messages. Descriptors are indexes into a list that is
+// passed with it.
 type DeviceSpec struct {
 	Regions  []RegionSpec `json:"regions"`
 	Vrings   []VringSpec  `json:"vrings"`
 	Features uint64       `json:"features"` // negotiated virtio features
-	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: limited only
-	// by the guest's buffers.
+	// MTU is the guest's MTU in bytes, without the Ethernet header. With 0 only the
+	// guest's buffers limit the size of frames.
 	MTU int `json:"mtu,omitempty"`
-	// Resume continues where a killed engine stopped. The positions come from the
-	// used index in guest memory and from the record; LastAvail is ignored. The
-	// switch completes chains in order. It publishes a chain, or counts it in the
-	// record, only when it has finished with it, so every chain beyond these
-	// positions still has to be handled.
+	// Resume makes the device continue where a killed engine stopped. The positions
+	// come from the used index in guest memory and from the record; LastAvail is
+	// ignored. The switch completes chains in order, and publishes a chain or counts
+	// it in the record only when it is complete. Every chain after these positions is
+	// therefore not complete yet.
 	Resume bool `json:"resume,omitempty"`
 	// Log is the dirty log of the pages that the switch writes; Size 0: no log.
 	Log LogSpec `json:"log"`
-	// Inflight is the front end's inflight buffer; Size 0: none.
+	// Inflight is the inflight buffer, which the front end keeps; Size 0: no buffer.
 	Inflight InflightSpec `json:"inflight"`
-	// Announce is a MAC address. The device, once it is opened, broadcasts a RARP
-	// request for it as if the guest had sent one (SEND_RARP after a migration).
+	// Announce is the guest's MAC address after a migration (SEND_RARP). The opened
+	// device broadcasts a RARP request for this address, as if the guest had sent it.
+	// nil: no announcement.
 	Announce []byte `json:"announce,omitempty"`
 	// Record is the index of the record's descriptor plus 1; 0: no record. Without a
-	// record a packed ring cannot be resumed, and a split ring retains no used
-	// chains.
+	// record the next engine cannot resume a packed ring, and retain publishes all
+	// chains of a split ring.
 	Record int `json:"record,omitempty"`
 }
 
 // RegionSpec is one region of guest memory.
 type RegionSpec struct {
 	GuestAddr  uint64 `json:"guest_addr"`
-	UserAddr   uint64 `json:"user_addr"` // address in the front end; ring addresses are of this kind
+	UserAddr   uint64 `json:"user_addr"` // address in the front end's address space; ring addresses are user addresses, too
 	Size       uint64 `json:"size"`
 	MmapOffset uint64 `json:"mmap_offset"`
 	FD         int    `json:"fd"`
 
-	span uint64 // bytes of address space that the mapping takes; 0: not checked yet
+	span uint64 // number of bytes of address space that the mapping takes; 0: not computed yet
 }
 
-// VringSpec is one ring; the features tell whether it is split or packed. The guest
-// receives on rings of even index and transmits on rings of odd index (virtio 1.2
-// section 5.1.2).
+// VringSpec is one ring. The device's features select a split or a packed layout. The
+// guest receives on rings of even index and transmits on rings of odd index (virtio
+// 1.2 section 5.1.2).
 type VringSpec struct {
 	Index     int    `json:"index"`
 	Num       int    `json:"num"`
-	Desc      uint64 `json:"desc"`       // user addresses, as Avail and Used
-	Avail     uint64 `json:"avail"`      // packed: the driver area
-	Used      uint64 `json:"used"`       // packed: the device area
-	LastAvail uint16 `json:"last_avail"` // packed: 15 bits of position, and the wrap counter in bit 15
-	Kick      int    `json:"kick"`       // -1: none, the switch polls the ring
-	Call      int    `json:"call"`       // -1: none, the guest polls the ring
+	Desc      uint64 `json:"desc"`       // Desc, Avail and Used are user addresses
+	Avail     uint64 `json:"avail"`      // driver area of a packed ring
+	Used      uint64 `json:"used"`       // device area of a packed ring
+	LastAvail uint16 `json:"last_avail"` // next avail index; in a packed ring 15 bits of position, and the wrap counter in bit 15
+	Kick      int    `json:"kick"`       // index of the kick descriptor; -1: the switch polls
+	Call      int    `json:"call"`       // index of the call descriptor; -1: the guest polls
 	Enabled   bool   `json:"enabled"`
 }
 
-// DeviceState is the JSON that Device.State returns.
+// DeviceState is the state that Device.State returns in JSON.
 type DeviceState struct {
 	Vrings []VringState `json:"vrings"`
 }
 
-// VringState is the position at which a ring stopped, for GET_VRING_BASE.
+// VringState is the position at which a ring stopped. GET_VRING_BASE returns it to
+// the front end.
 type VringState struct {
 	Index     int    `json:"index"`
 	LastAvail uint16 `json:"last_avail"`
 }
 
-// checkRegions refuses tables that are empty or too long, and regions that are empty,
-// wrap around or overlap.
+// checkRegions refuses a memory table that is empty or too long, and regions that are
+// empty, wrap around or overlap.
 func checkRegions(regions []RegionSpec) error {
 	if len(regions) == 0 || len(regions) > MaxRegions {
 		return fmt.Errorf("memory table of %d regions, expected 1 to %d", len(regions), MaxRegions)
@@ -93,8 +96,8 @@ func checkRegions(regions []RegionSpec) error {
 
 func overlap(a, b, aSize, bSize uint64) bool { return a < b+bSize && b < a+aSize }
 
-// checkVring refuses an index, a size or an alignment that no ring can have (virtio
-// 1.2 sections 2.7 and 2.8).
+// checkVring refuses a ring whose index, size or alignment is invalid (virtio 1.2
+// sections 2.7 and 2.8).
 func checkVring(v VringSpec, features uint64) error {
 	availAlign, usedAlign := uint64(availAlign), uint64(usedAlign)
 	if features&FeatureRingPacked != 0 {

@@ -17,10 +17,10 @@ import (
 )
 
 // A front end may send descriptors whose close takes as long as it likes. In these
-// tests the session closes one that never finishes closing, so a call that returns
-// has not waited for it.
+// tests the session gets a descriptor whose close never returns. A call that returns
+// has therefore not waited for the close.
 
-// stalled makes a descriptor whose close blocks until the test ends.
+// stalled makes a descriptor whose close blocks until the end of the test.
 type stalled struct {
 	name string
 	make func(t *testing.T) int
@@ -28,8 +28,8 @@ type stalled struct {
 
 var stalledKinds = []stalled{{"fuse", stalledFile}, {"tcp", lingeringSocket}}
 
-// stalledFile opens a file on FUSE. Its server answers only the requests of an open,
-// so stat, statfs, a page fault and the flush of close all block.
+// stalledFile opens a file on FUSE. Its server answers only the requests that open
+// needs, so stat, statfs, a page fault and the flush of close all block.
 func stalledFile(t *testing.T) int {
 	needRoot(t)
 	dir := t.TempDir()
@@ -53,7 +53,8 @@ func stalledFile(t *testing.T) int {
 	return fd
 }
 
-// serveOpen answers the requests of linux/fuse.h up to the first OPEN.
+// serveOpen answers the FUSE requests (linux/fuse.h) up to the first OPEN, and none
+// after it.
 func serveOpen(dev int) {
 	const lookup, getattr, open, hello = 1, 3, 14, 26
 	request := make([]byte, 1<<18)
@@ -73,7 +74,7 @@ func serveOpen(dev int) {
 			binary.LittleEndian.PutUint32(out[0:], 7)
 			binary.LittleEndian.PutUint32(out[4:], 31)
 			binary.LittleEndian.PutUint32(out[20:], 1<<17) // max_write
-		case lookup: // fuse_entry_out: a node, and its attributes
+		case lookup: // reply fuse_entry_out: a node and its attributes
 			out = append(binary.LittleEndian.AppendUint64(nil, 2), make([]byte, 32)...)
 			out = append(out, fuseAttr(2)...)
 		case getattr:
@@ -91,7 +92,8 @@ func serveOpen(dev int) {
 	}
 }
 
-// fuseAttr is struct fuse_attr: node 1 is the directory, the other one a file of 1 MiB.
+// fuseAttr returns a struct fuse_attr. Node 1 is the directory; any other node is a
+// file of 1 MiB.
 func fuseAttr(node uint64) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, node)
 	b = append(b, make([]byte, 80)...)
@@ -105,8 +107,8 @@ func fuseAttr(node uint64) []byte {
 	return b
 }
 
-// lingeringSocket returns a socket with unsent data that nobody reads; its close
-// waits for the data.
+// lingeringSocket returns a TCP socket with SO_LINGER and unsent data. Nobody reads
+// the data, so close waits.
 func lingeringSocket(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,12 +148,12 @@ func lingeringSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	f.Close()
-	t.Cleanup(func() { far.Close() }) // resets the connection, which ends the lingering close
+	t.Cleanup(func() { far.Close() }) // closing the peer's socket resets the connection and ends the lingering close
 	return dup
 }
 
-// unread returns the number of bytes that the session has not read yet, with their
-// overhead.
+// unread returns the number of bytes, with the kernel's overhead, that the session
+// has not read from its socket yet.
 func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	raw, err := f.Conn.SyscallConn()
 	if err == nil {
@@ -163,9 +165,9 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	return n
 }
 
-// TestStalledClose: wherever such a descriptor is closed, the session answers and
-// ends, its path can be used by the next session, and another session is not
-// affected.
+// TestStalledClose: the close of a descriptor that the front end sent never returns.
+// Wherever the session closes it, the session answers and ends, the next session can
+// use the path, and other sessions are not affected.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
 	path := "" // path of the session's socket
@@ -221,9 +223,9 @@ func TestStalledClose(t *testing.T) {
 					t.Fatal(err)
 				}
 				if kind.name == "tcp" {
-					// The last reference is in the session or in the socket. A session that
-					// has closed it already leaves the last one here, where the close lingers
-					// until the cleanup resets the connection.
+					// The test closes its own descriptor in the background. If the
+					// session has already closed its duplicate, this close is the
+					// last one, and lingers until the end of the test.
 					go unix.Close(fd)
 				}
 				if !strings.HasPrefix(name, "behind") {

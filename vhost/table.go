@@ -11,19 +11,19 @@ import (
 	"weft/internal/shm"
 )
 
-// row describes a request: the size of its payload, the number of descriptors it may
-// bring, whether its handler returns a reply, and the handler. An error of the
-// handler closes the connection, unless it is a refusal.
+// row describes a request: the size of its payload, the largest number of descriptors
+// that it brings, whether its handler returns a reply, and the handler. An error of
+// the handler closes the connection, unless the error is a refusal.
 type row struct {
 	name  string
-	size  int // payload in bytes; sizeTable and sizeInflight: a variable size
+	size  int // payload in bytes, or sizeTable or sizeInflight for a variable size
 	fds   int // largest number of descriptors
 	reply bool
 	run   func(*Session, *message) ([]byte, error)
 }
 
-// Payloads of variable size. The inflight description has 20 bytes in the
-// specification, but all front ends send 24, with padding.
+// Values of row.size for payloads of variable size. The specification gives the
+// inflight description 20 bytes, but all front ends send 24, with padding.
 const (
 	sizeTable    = -1
 	sizeInflight = -2
@@ -42,7 +42,7 @@ func (r *row) sizeText() string {
 	return fmt.Sprint(r.size)
 }
 
-// fits reports whether a payload of n bytes is valid for the request.
+// fits reports whether a payload of n bytes has a valid size for the request.
 func (r *row) fits(n uint32) bool {
 	switch r.size {
 	case sizeTable:
@@ -53,22 +53,24 @@ func (r *row) fits(n uint32) bool {
 	return n == uint32(r.size)
 }
 
-// withoutFDs reports whether a message with this payload brings no descriptors.
+// withoutFDs reports whether a message with this request and payload brings no
+// descriptors.
 func (r *row) withoutFDs(payload []byte) bool {
 	return r.fds == 0 || r.size == 8 && binary.LittleEndian.Uint64(payload)&noDescriptor != 0
 }
 
-// noDescriptor is the bit of SET_VRING_KICK, _CALL and _ERR for "no descriptor".
+// noDescriptor is the bit in the payload of SET_VRING_KICK, SET_VRING_CALL and
+// SET_VRING_ERR that means "no descriptor".
 const noDescriptor = 1 << 8
 
-// refusal answers a valid message with a value other than 0. The connection stays
-// open.
+// refusal is a handler's error that refuses a valid message: the answer is a value
+// other than 0, and the connection stays open.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// table has the requests by number (vhost-user, "Front-end message types"). init
-// fills it, because the handlers refer to it.
+// table lists the requests by number (vhost-user, "Front-end message types"). init
+// fills it, because a literal would refer to itself through the handlers.
 var table [41]row
 
 func init() {
@@ -118,7 +120,7 @@ func setFeatures(s *Session, m *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {
 		f.Features, f.FeaturesSet = features, true
-		if features&FeatureProtocolFeatures == 0 { // rings are enabled from the start (vhost-user, "Ring states")
+		if features&FeatureProtocolFeatures == 0 { // without this feature all rings are enabled from the start (vhost-user, "Ring states")
 			for i := range f.Vrings {
 				f.Vrings[i].Enabled = true
 			}
@@ -133,8 +135,8 @@ func setOwner(s *Session, _ *message) ([]byte, error) {
 }
 
 // resetOwner disables all rings, as the specification recommends for this deprecated
-// request. Without protocol features nothing could enable them again, so it then does
-// nothing.
+// request. It does nothing if protocol features are not negotiated, because the front
+// end could not enable the rings again.
 func resetOwner(s *Session, _ *message) ([]byte, error) {
 	if s.front.Features&FeatureProtocolFeatures == 0 {
 		return nil, nil
@@ -166,7 +168,7 @@ func getQueueNum(s *Session, _ *message) ([]byte, error) {
 
 func getMaxMemSlots(_ *Session, _ *message) ([]byte, error) { return u64Payload(MaxRegions), nil }
 
-// parseRegion decodes a memory region description.
+// parseRegion decodes the payload "memory region description".
 func parseRegion(b []byte) RegionSpec {
 	return RegionSpec{
 		GuestAddr:  binary.LittleEndian.Uint64(b),
@@ -205,8 +207,8 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// checkTable checks the regions against each other and against their files. It stores
-// in span how much address space each takes.
+// checkTable checks the regions of a memory table against each other and against
+// their files. It stores in span how much address space each region takes.
 func checkTable(regions []RegionSpec, fds []int) error {
 	if err := checkRegions(regions); err != nil {
 		return err
@@ -221,8 +223,9 @@ func checkTable(regions []RegionSpec, fds []int) error {
 	return nil
 }
 
-// addMemReg adds a region. A front end with several queue pairs repeats the message
-// for each pair: a region that already exists, with the same file, stays as it is.
+// addMemReg adds a memory region. A front end with several queue pairs repeats the
+// message for each pair, so a region that already exists with the same file stays as
+// it is.
 func addMemReg(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -259,9 +262,10 @@ func sameFile(a, b int) bool {
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// remMemReg removes the region with these addresses and this size. A descriptor that
-// comes with the message is closed unused. A region that does not exist was already
-// removed: front ends repeat the message, see addMemReg.
+// remMemReg removes the memory region with these addresses and this size. A front end
+// with several queue pairs repeats the message for each pair, so removing a region
+// that does not exist succeeds. A descriptor that comes with the message is closed
+// unused.
 func remMemReg(s *Session, m *message) ([]byte, error) {
 	r := parseRegion(m.payload[8:])
 	for i, have := range s.front.Regions {
@@ -277,7 +281,7 @@ func remMemReg(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// vring checks the index of a message's vring and returns it.
+// vring checks the vring index in a message and returns the vring's state.
 func (s *Session) vring(index int) (int, error) {
 	if index < 0 || index >= len(s.front.Vrings) {
 		return 0, fmt.Errorf("vring %d of %d", index, len(s.front.Vrings))
@@ -285,8 +289,8 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring changes a ring. It first stops a running device that has the ring, or
-// may have it after the change.
+// changeVring changes the state of a ring. It first stops a running device that has
+// the ring, or that may have it after the change.
 func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()
@@ -329,7 +333,7 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 		return nil, err
 	}
 	if s.front.Features&FeatureRingPacked != 0 {
-		num &= 0xffff // the upper half is the used position, which equals the avail position
+		num &= 0xffff // drops the upper half of a packed position, the used position, which equals the avail position
 	}
 	if num > 0xffff {
 		return nil, fmt.Errorf("vring %d: base %d is no index of a split ring", i, num)
@@ -338,8 +342,9 @@ func setVringBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// getVringBase stops the ring, and with it the device, before it answers, so no
-// worker uses the ring any more. SET_VRING_KICK starts the ring again.
+// getVringBase answers with the position of a ring. It first stops the ring, and with
+// it the device, so no worker uses the ring any more. SET_VRING_KICK starts the ring
+// again.
 func getVringBase(s *Session, m *message) ([]byte, error) {
 	index, _ := m.state()
 	i, err := s.vring(index)
@@ -353,16 +358,16 @@ func getVringBase(s *Session, m *message) ([]byte, error) {
 		v.Started = false
 	})
 	base := uint32(s.front.Vrings[i].Base)
-	if s.front.Features&FeatureRingPacked != 0 { // avail position, and used position, which is equal
+	if s.front.Features&FeatureRingPacked != 0 { // a packed ring has two positions, avail and used, which are equal
 		base |= base << 16
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(i))
 	return binary.LittleEndian.AppendUint32(b, base), nil
 }
 
-// eventFD returns the vring of SET_VRING_KICK, _CALL or _ERR and the index in m.fds
-// of its descriptor, which the message still owns. The index is -1 if bit 8 says that
-// there is no descriptor.
+// eventFD returns the vring that SET_VRING_KICK, _CALL or _ERR names, and the index
+// of the descriptor in m.fds, which the message still owns. The index is -1 if bit 8
+// of the payload says that there is no descriptor.
 func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	v := m.u64()
 	vring, err = s.vring(int(v & 0xff))
@@ -378,15 +383,16 @@ func (s *Session) eventFD(m *message) (vring, at int, err error) {
 	if len(m.fds) != 1 {
 		return 0, 0, fmt.Errorf("vring %d: %d descriptors, expected 1", vring, len(m.fds))
 	}
-	// The front end can change the flags of the descriptor; shm.Foreign depends on
-	// none.
+	// The front end can change the file status flags of the eventfd at any time.
+	// shm.Foreign works with any flags.
 	if err := shm.CheckEvent(m.fds[0]); err != nil {
 		return 0, 0, fmt.Errorf("vring %d: %w", vring, err)
 	}
 	return vring, 0, nil
 }
 
-// takeEvent replaces *fd by descriptor at of the message, or by none if at is -1.
+// takeEvent replaces *fd by descriptor number at of the message, or by -1 if at is
+// -1.
 func (f *frontEnd) takeEvent(fd *int, m *message, at int) {
 	f.drop(fd)
 	if at >= 0 {
@@ -439,7 +445,8 @@ func setVringEnable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// sendRARP stops the device. When it starts again it announces the guest.
+// sendRARP stops the device. After its next start the device announces the guest with
+// a RARP request.
 func sendRARP(s *Session, m *message) ([]byte, error) {
 	mac := append([]byte{}, m.payload[:6]...)
 	s.halt()
@@ -447,7 +454,8 @@ func sendRARP(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogBase sets the dirty log. Its answer has no payload, as front ends expect.
+// setLogBase sets the dirty log. Its answer has no payload, because front ends expect
+// none.
 func setLogBase(s *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors, expected 1", len(m.fds))
@@ -470,10 +478,11 @@ func setLogBase(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setLogFD drops the descriptor: the switch signals no changes of the dirty log.
+// setLogFD drops its descriptor, because the switch does not signal changes of the
+// dirty log.
 func setLogFD(*Session, *message) ([]byte, error) { return nil, nil }
 
-// netSetMTU sets the guest's MTU. It refuses an MTU that exceeds the port's.
+// netSetMTU sets the guest's MTU. It refuses an MTU that exceeds the MTU of the port.
 func netSetMTU(s *Session, m *message) ([]byte, error) {
 	mtu := m.u64()
 	if mtu < 68 || mtu > 65535 { // RFC 791; VIRTIO_NET_F_MTU has 16 bits
@@ -487,7 +496,7 @@ func netSetMTU(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// setBackendReqFD checks the channel for requests of the back end and drops it. The
+// setBackendReqFD checks and drops the channel for requests of the back end. The
 // switch sends no such requests and does not offer BACKEND_REQ.
 func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	if len(m.fds) != 1 {
@@ -496,7 +505,8 @@ func setBackendReqFD(_ *Session, m *message) ([]byte, error) {
 	return nil, checkChannel(m.fds[0])
 }
 
-// resetDevice resets the rings to their initial state. Memory stays.
+// resetDevice resets the rings to their initial state. The guest's memory table
+// stays.
 func resetDevice(s *Session, _ *message) ([]byte, error) {
 	s.halt()
 	s.change(func(f *frontEnd) {

@@ -22,18 +22,18 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// dpdkFront is one virtio-user port of dpdk-testpmd, which sends its received frames
-// back, with the session and device to which it is attached.
+// dpdkFront is one virtio-user port of dpdk-testpmd, with the session and the device
+// to which it is attached. testpmd sends the received frames back.
 type dpdkFront struct {
 	name, args string
 	queues     int    // number of queue pairs
-	want       uint64 // features that must have been negotiated
+	want       uint64 // virtio features that must have been negotiated
 	session    *vhost.Session
 	engine     vhosttest.Engine
 }
 
-// dpdkFronts returns the variants of DPDK's virtio driver. Each has its own receive
-// and transmit function in DPDK.
+// dpdkFronts returns one front end for each variant of DPDK's virtio driver. Each
+// variant has its own receive and transmit functions in DPDK.
 func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	add := func(packed, mergeable, inOrder, vector int) {
 		f := &dpdkFront{
@@ -47,13 +47,13 @@ func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	for i := range 8 {
 		add(i&1, i>>1&1, i>>2, 0)
 	}
-	add(0, 0, 0, 1) // vectorised receive and transmit of split rings
-	add(1, 0, 1, 1) // vectorised functions of packed rings, with AVX-512
+	add(0, 0, 0, 1) // DPDK's vectorised receive and transmit functions of split rings
+	add(1, 0, 1, 1) // DPDK's vectorised functions of packed rings, which use AVX-512
 	return fronts
 }
 
-// TestDPDK sends frames through every variant, compares every returned byte, and
-// kills the device from time to time.
+// TestDPDK sends frames through every variant of DPDK's virtio driver, compares every
+// returned byte, and kills the device from time to time.
 func TestDPDK(t *testing.T) {
 	if _, err := exec.LookPath("dpdk-testpmd"); err != nil {
 		t.Skip("dpdk-testpmd is not installed")
@@ -84,13 +84,13 @@ type dpdk struct {
 	ended chan struct{}
 }
 
-// forwards reports whether testpmd forwards frames; before, it drops them.
+// forwards reports whether testpmd forwards frames. During its start it drops them.
 func (d *dpdk) forwards() bool {
 	text, _ := os.ReadFile(d.log)
 	return strings.Contains(string(text), "io packet forwarding packets/burst")
 }
 
-// check fails the test if testpmd has exited or the time is over.
+// check fails the test if testpmd has exited or the deadline has passed.
 func (d *dpdk) check(t *testing.T, end time.Time, what string) {
 	t.Helper()
 	select {
@@ -126,11 +126,12 @@ func startDPDK(t *testing.T, fronts []*dpdkFront) *dpdk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// stdbuf: testpmd would buffer its output to a file.
+	// Without stdbuf, testpmd would buffer its output to a file, and the test could
+	// not read it in time.
 	cmd := exec.Command("stdbuf", append([]string{"-oL", "dpdk-testpmd"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	stdin, err := cmd.StdinPipe() // testpmd runs as long as its input is open
+	stdin, err := cmd.StdinPipe() // testpmd exits when its standard input is closed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ const (
 	dpdkFrames = 4000
 	dpdkWindow = 128
 	dpdkKill   = 20  // number of passes between kills
-	dpdkTurn   = 250 // number of frames on one queue before the next queue's turn
+	dpdkTurn   = 250 // number of frames sent on one queue before the test changes to the next queue
 )
 
 // runs reports whether the device is open with all its queues.
@@ -165,7 +166,8 @@ func (f *dpdkFront) runs() bool {
 	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
 }
 
-// exchange keeps up to dpdkWindow frames in flight.
+// exchange sends frames through one front end and back, with at most dpdkWindow
+// frames in flight.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
 	f.engine.Lock()
@@ -187,7 +189,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 		g.Tx[0].Publish()
 		f.engine.Lock()
 		far := f.engine.Device
-		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port to start it again
+		if far == nil || len(far.Tx()) < f.queues { // testpmd has stopped the port and is about to start it again
 			f.engine.Unlock()
 			time.Sleep(time.Millisecond)
 			pmd.check(t, deadline, "the device was stopped")
@@ -226,7 +228,8 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move makes a pass in one direction and also flushes drain.
+// move forwards the waiting frames of one queue to another, and flushes the queue
+// drain.
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)
@@ -246,7 +249,7 @@ func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	return n
 }
 
-// kill closes the device and opens it again, as another engine does.
+// kill closes the device and opens it again, as the next engine does after a crash.
 func (f *dpdkFront) kill(t *testing.T) {
 	f.engine.Lock()
 	defer f.engine.Unlock()

@@ -8,18 +8,18 @@ import (
 	"weft/packet"
 )
 
-// tx sends to the guest: it is the device's side of the guest's receive ring. The
-// worker owns it.
+// tx sends frames to the guest: it is the device's side of the guest's receive ring.
+// The worker owns it.
 type tx struct {
 	ring
 	header    uint32 // size of the virtio-net header in bytes
 	mergeable bool
 	mtu       int
-	maxFast   int // longest frame for fillTargets; -1: none, because the dirty log must be marked
+	maxFast   int // longest frame that fillTargets sends; -1: none, because the dirty log must be marked
 	takes     packet.Offloads
 
-	targets [packet.BatchSize]uintptr // addresses that fillTargets found, behind the virtio-net headers
-	sizes   [packet.BatchSize]uint32  // bytes to write for each, with the virtio-net header
+	targets [packet.BatchSize]uintptr // addresses for the frames that fillTargets accepted, after the virtio-net headers
+	sizes   [packet.BatchSize]uint32  // number of bytes to write for each frame, with the virtio-net header
 	chains  [maxMerged]chainRef       // chains of the frame being sent
 }
 
@@ -42,8 +42,9 @@ func (q *tx) Send(b *packet.Batch, order []uint8) int {
 	return sent
 }
 
-// fill sends frames into the next n chains, which were peeked. It returns the number
-// of frames sent; 0 if the first frame has no room or the device is broken.
+// fill sends frames into the next n chains, whose heads were peeked. It returns the
+// number of frames sent. It returns 0 if the chains have no room for the first frame
+// or the device is broken.
 func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	prefetchWrite(&q.heads[0], n, q.last.base-uintptr(q.last.guest), uintptr(q.header))
 	used, sent := 0, 0
@@ -63,10 +64,11 @@ func (q *tx) fill(b *packet.Batch, order []uint8, n int) int {
 	return sent
 }
 
-// fillTargets fills targets and sizes for frames that each fit into one writable
-// descriptor, and writes their virtio-net headers. It uses heads[from:n]. It stops at
-// the first frame that is too long, or chain that is not a single writable descriptor
-// in the most recently used region, and returns the number of targets.
+// fillTargets prepares frames that each fit into one writable descriptor, using
+// heads[from:n]: it sets targets and sizes, and writes the virtio-net headers. It
+// stops at the first frame that is too long, or at the first chain that is not a
+// single writable descriptor in the most recently used region. It returns the number
+// of frames prepared.
 func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	last, skip, maxFast, takes := q.last, q.header, q.maxFast, q.takes
 	heads := q.heads[from:n]
@@ -93,20 +95,22 @@ func (q *tx) fillTargets(b *packet.Batch, order []uint8, from, n int) int {
 	return len(heads)
 }
 
-// chainRef is a chain that the present frame fills: its id and its room in bytes.
+// chainRef is a chain that the frame being sent fills: the chain's id and its room in
+// bytes.
 type chainRef struct {
 	id, room uint32
 }
 
-// maxMerged is the number of chains that one frame may fill. A frame that needs more,
-// because the guest's buffers are tiny, is dropped as DropOversizeFrame.
+// maxMerged is the largest number of chains that one frame may fill. If the guest's
+// buffers are so small that a frame needs more, the frame is dropped as
+// DropOversizeFrame.
 const maxMerged = 256
 
-// scatter sends one frame into one chain of any layout, or with mergeable buffers
-// into as many chains as it needs. It returns the number of chains used. It returns 0
-// and sets the frame's Drop if no chain of this guest can hold the frame. It returns
-// -1 if the frame was not taken, because too few chains are available or the device
-// is broken.
+// scatter sends one frame into one chain of any layout, or, with mergeable buffers,
+// into as many chains as the frame needs. It returns the number of chains used. It
+// returns 0 and sets the frame's Drop if the frame is too long for this guest's
+// chains. It returns -1 if the frame was not taken, because too few chains are
+// available or the device is broken.
 func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	need := uint64(f.Len()) + uint64(q.header)
 	if f.SegmentLen() > q.mtu {
@@ -145,8 +149,9 @@ func (q *tx) scatter(b *packet.Batch, f *packet.Frame) int {
 	return count
 }
 
-// logWritten marks in the dirty log the n bytes, header included, that a frame has
-// filled in the first segments. Room that the frame has not filled is not marked.
+// logWritten marks in the dirty log the first n bytes of the segments, which the
+// virtio-net header and the frame have filled. The room after the frame is not
+// marked.
 func (q *tx) logWritten(n uint32, segments int) {
 	for _, s := range q.segments[:segments] {
 		if n == 0 {
@@ -159,7 +164,7 @@ func (q *tx) logWritten(n uint32, segments int) {
 }
 
 // copyOut writes the virtio-net header and the frame into the first n segments. The
-// header may cross segments.
+// header may span several segments.
 func (q *tx) copyOut(b *packet.Batch, f *packet.Frame, n, count int) {
 	var header [12]byte
 	if q.hasOffload(f) {
@@ -187,5 +192,5 @@ func (q *tx) Postpone() bool { return q.publish(true) }
 // MTU implements port.Tx.
 func (q *tx) MTU() int { return q.mtu }
 
-// Close implements port.Tx. The device owns all resources.
+// Close implements port.Tx. It does nothing, because the device owns all resources.
 func (q *tx) Close() {}

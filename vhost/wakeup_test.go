@@ -12,13 +12,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A request for a kick or a call is stored in guest memory and outlives the device
-// that made or read it. In these tests a device dies at each step after which the
-// next device and the guest might wait for each other forever. The next device must
-// find chains for which it got no kick, and send calls that the previous device did
-// not send.
+// A driver's request for a call and a device's request for a kick are stored in guest
+// memory, so they outlive a device that dies. In these tests a device dies at each
+// step after which the next device and the guest might wait for each other forever.
+// The next device must find chains for which it got no kick, and send calls that the
+// previous device did not send.
 //
-// The feature sets are those that store these requests differently.
+// Each of these feature sets stores the requests differently.
 var wishes = []uint64{
 	vhost.FeatureVersion1,
 	vhost.FeatureVersion1 | vhost.FeatureEventIndex,
@@ -26,7 +26,8 @@ var wishes = []uint64{
 	vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex,
 }
 
-// successor is a guest with its present device, which tests replace.
+// successor is a guest with its current device. Tests replace the device by the next
+// one.
 type successor struct {
 	*testing.T
 	guest *vhosttest.Guest
@@ -35,8 +36,9 @@ type successor struct {
 	sent  int
 }
 
-// eachWish runs a test for each feature set. Frames in both directions pass before,
-// beyond the wrap of the indexes, so that no request is still the first one.
+// eachWish runs a test for each feature set. It first passes frames in both
+// directions until the ring indexes have wrapped around, so that guest memory has
+// requests for kicks and calls from earlier frames.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {
@@ -57,14 +59,15 @@ func eachWish(t *testing.T, run func(s *successor)) {
 	}
 }
 
-// dies closes the device as the death of its engine does, and opens the next one.
+// dies closes the device without publishing, like the death of its engine, and opens
+// the next device.
 func (s *successor) dies() {
 	s.Helper()
 	s.dev.Close()
 	s.dev = open(s, s.guest, func(d *vhost.DeviceSpec) { d.Resume = true })
 }
 
-// deaf replaces the device by one that cannot call.
+// deaf replaces the device by a device without call descriptors.
 func (s *successor) deaf() {
 	s.Helper()
 	s.dev.Close()
@@ -76,7 +79,8 @@ func (s *successor) deaf() {
 	})
 }
 
-// publish makes the guest transmit a frame, and reports whether the guest kicked.
+// publish makes the guest transmit a frame, and reports whether the guest sent a
+// kick.
 func (s *successor) publish() bool {
 	s.Helper()
 	q := s.guest.Tx[0]
@@ -89,7 +93,7 @@ func (s *successor) publish() bool {
 	return q.Kicks > kicks
 }
 
-// receive takes n frames from the guest and releases their buffers.
+// receive takes n frames of the guest from the device and releases their buffers.
 func (s *successor) receive(n int) {
 	s.Helper()
 	s.b.Reset()
@@ -122,7 +126,7 @@ func (s *successor) gather(n int) {
 	}
 }
 
-// fromRing makes the guest take a frame and offer its buffer again.
+// fromRing makes the guest receive a frame and offer the frame's buffer again.
 func (s *successor) fromRing() {
 	s.Helper()
 	if _, _, ok := s.guest.Rx[0].Recv(nil); !ok {
@@ -131,7 +135,7 @@ func (s *successor) fromRing() {
 	s.guest.Rx[0].Refill()
 }
 
-// calls clears all calls, and reports the rings for which there were any.
+// calls clears all call eventfds, and reports which of the two rings had a call.
 func (s *successor) calls() (rx, tx bool) {
 	return s.guest.Rx[0].WaitCall(0), s.guest.Tx[0].WaitCall(0)
 }
@@ -143,8 +147,8 @@ func (s *successor) arm(want bool) {
 	}
 }
 
-// The next device finds a chain although the guest was asked not to kick. With the
-// event index the guest may still kick, once in 65536 chains.
+// The next device finds a chain although the previous device requested no kicks. With
+// the event index the guest may still kick, once in 65536 chains.
 func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
@@ -156,8 +160,8 @@ func TestSuccessorFindsUnkicked(t *testing.T) {
 	})
 }
 
-// The next device finds a chain if the previous one died after it had read only the
-// kick.
+// The next device finds a chain if the previous device died after it had read the
+// kick and before it had read the chain.
 func TestSuccessorFindsDrained(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -171,8 +175,8 @@ func TestSuccessorFindsDrained(t *testing.T) {
 	})
 }
 
-// The next device finds its chains if the previous one died after taking a frame,
-// published or not, with an old request for a kick still in memory.
+// The previous device dies after it has taken a frame, published or not, and leaves
+// its old request for a kick in memory. The next device finds the chains that follow.
 func TestSuccessorFindsTaken(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -189,9 +193,9 @@ func TestSuccessorFindsTaken(t *testing.T) {
 	})
 }
 
-// If the next device sleeps at once, the first chain after that kicks it, wherever
-// the previous device's request was. A chain that came between its look and its sleep
-// is not missed.
+// If the next device sleeps at once, the next chain causes a kick, whatever position
+// the previous device's request had. A chain that arrives between the device's look
+// at the ring and its sleep is not missed.
 func TestSuccessorIsKicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		for _, armed := range []bool{true, false} {
@@ -210,8 +214,8 @@ func TestSuccessorIsKicked(t *testing.T) {
 	})
 }
 
-// The device died between a publish and its call, on either ring. The guest, which
-// waits for the call, gets it from the next device without further traffic.
+// The device dies between a publish and its call, on either ring. The guest waits for
+// the call, and gets it from the next device without further traffic.
 func TestSuccessorCalls(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.deaf()
@@ -232,8 +236,8 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// A guest's request from before the death may concern an element that the guest has
-// not seen. The first publish of the next device therefore always calls, and later
+// The guest's request for a call may concern a used element that the previous device
+// never published. The first publish of the next device therefore always calls. Later
 // ones call as the guest requests.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
@@ -259,8 +263,8 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// postponing returns a guest whose rings are long enough to postpone flushes, after
-// its first frame, which always calls.
+// postponing returns a guest whose rings are long enough for postponed flushes. One
+// frame has already passed, because the first publish always calls.
 func postponing(t *testing.T, features uint64, num int) *successor {
 	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
@@ -271,8 +275,8 @@ func postponing(t *testing.T, features uint64, num int) *successor {
 	return s
 }
 
-// A postponed flush shows the guest nothing. The next flush shows everything with one
-// call, even without new frames.
+// A postponed flush shows the guest no used elements. The next flush shows all of
+// them with one call, even if there are no new frames.
 func TestAPostponedFlushComes(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -294,8 +298,8 @@ func TestAPostponedFlushComes(t *testing.T) {
 	}
 }
 
-// The guest never sees chains that the previous device did not publish, and their
-// buffers are used again.
+// The guest never sees chains that a dead device had not published. The next device
+// uses the buffers of these chains again.
 func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -310,8 +314,8 @@ func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// The number of frames held back from the guest has a limit, which depends on the
-// size of its ring.
+// The number of frames that postponed flushes hold back from the guest has a limit,
+// which depends on the size of the ring.
 func TestPostponedFlushesHaveALimit(t *testing.T) {
 	for num, want := range map[int][]bool{1024: {true, false, true, false}, 256: {true, false, true, false}, 128: {false, false}} {
 		s := postponing(t, vhost.FeatureVersion1|vhost.FeatureEventIndex, num)
@@ -329,8 +333,8 @@ func TestPostponedFlushesHaveALimit(t *testing.T) {
 	}
 }
 
-// A guest without free buffers sees filled buffers at once, because only then can it
-// make others available.
+// If the guest has no free buffers, a flush is not postponed, because the guest must
+// see filled buffers before it can offer new ones.
 func TestNothingIsPostponedForARingThatHasRunDry(t *testing.T) {
 	for _, features := range wishes {
 		s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: 256, Features: features, Interrupts: true})}

@@ -4,21 +4,22 @@ package vhosttest
 
 import "math"
 
-// Attack is a corruption of a ring that no correct driver causes. It must stop the
-// device and affect nothing else.
+// Attack is a corruption of a ring that no correct driver causes. It must break the
+// attacker's device and affect no other device.
 type Attack struct {
 	Name string
-	// Do corrupts the queue and publishes it. A transmit ring needs free buffers. On
-	// a receive ring Do corrupts the next chain.
+	// Do corrupts a queue and publishes the corruption. On a transmit ring it needs
+	// free buffers. On a receive ring it corrupts the next chain.
 	Do func(q *Queue)
-	// Indirect is set if the attack needs indirect descriptors.
+	// Indirect is set if the attack needs VIRTIO_F_INDIRECT_DESC.
 	Indirect bool
-	// Split is set if the attack is possible on a split ring only.
+	// Split is set if the attack works only on a split ring.
 	Split bool
 }
 
-// spoil returns an attack that offers one chain. change modifies valid descriptors;
-// flags are the flags for the ring's direction.
+// spoil returns an attack that offers one chain with corrupt descriptors. change
+// corrupts the valid descriptors of the chain. Its argument flags holds the
+// descriptor flags for the ring's direction.
 func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	return func(q *Queue) {
 		flags := uint16(0)
@@ -35,8 +36,8 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	}
 }
 
-// drop withdraws the offered, unused chains of a receive ring, so that the device
-// takes the attack's chain next.
+// drop withdraws the available chains of a receive ring, so that the device takes the
+// attack's chain next.
 func (q *Queue) drop() {
 	q.next = q.UsedIndex()
 	if q.packed != nil {
@@ -44,13 +45,13 @@ func (q *Queue) drop() {
 	}
 }
 
-// jump returns an attack that offers a head and publishes an available index that is
-// wrong by the given number.
+// jump returns an attack that publishes an available index. by is the difference
+// between this index and the used index.
 func jump(by uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + by) }
 }
 
-// Attacks are attacks that break receive rings as well as transmit rings.
+// Attacks lists the attacks that break receive rings as well as transmit rings.
 var Attacks = []Attack{
 	{Name: "address-zero", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Addr = 0 })},
 	{Name: "address-beyond", Do: spoil(func(q *Queue, d []Desc, _ uint16) { d[0].Addr = GuestBase + uint64(len(q.g.mem)) })},
@@ -117,7 +118,7 @@ var Attacks = []Attack{
 	})},
 }
 
-// TransmitAttacks are attacks that break transmit rings only.
+// TransmitAttacks lists the attacks that break only transmit rings.
 var TransmitAttacks = []Attack{
 	{Name: "shorter-than-header", Do: spoil(func(_ *Queue, d []Desc, _ uint16) { d[0].Len = 4 })},
 	{Name: "longer-than-any-frame", Do: spoil(func(q *Queue, d []Desc, _ uint16) {
@@ -130,7 +131,8 @@ var TransmitAttacks = []Attack{
 
 // OfferAgain makes every descriptor of a packed ring available again, including
 // descriptors that the device has not used yet. n is the number of descriptors that
-// the device has taken since the start; it selects the lap of each descriptor.
+// the device has taken since its start. It decides in which lap each descriptor is
+// made available.
 func (q *Queue) OfferAgain(n int) {
 	flags := uint16(0)
 	if q.index%2 == 0 {
@@ -138,7 +140,7 @@ func (q *Queue) OfferAgain(n int) {
 	}
 	num := q.g.Num
 	for i := range num {
-		at := int(q.g.Seed)%num + n + i // distance from the start of the first lap
+		at := int(q.g.Seed)%num + n + i // distance of the descriptor from the start of the first lap
 		wrap := uint16(packedWrap)
 		if at/num%2 == 1 {
 			wrap = 0
@@ -147,8 +149,9 @@ func (q *Queue) OfferAgain(n int) {
 	}
 }
 
-// OfferLong replaces the offer of a receive ring by one chain of n descriptors. Each
-// starts at its own buffer and ends at the end of the guest's memory.
+// OfferLong withdraws all chains of a receive ring and offers one chain of n
+// descriptors. Each descriptor starts at its own buffer and ends at the end of guest
+// memory.
 func (q *Queue) OfferLong(n int) {
 	q.drop()
 	end := GuestBase + uint64(len(q.g.mem))

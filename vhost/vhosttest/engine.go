@@ -13,8 +13,8 @@ import (
 	"weft/vhost"
 )
 
-// Engine is a vhost.Backend that opens the device in this process, for tests of the
-// session. A test that moves frames locks it.
+// Engine is a vhost.Backend that opens the device in the test's process. A test locks
+// it while it moves frames.
 type Engine struct {
 	sync.Mutex
 	Device port.Device // nil if no device is open
@@ -69,7 +69,7 @@ func (e *Engine) Stop() ([]byte, error) {
 	return state, nil
 }
 
-// Kill closes the device without a notification, like an engine that dies.
+// Kill closes the device without notifying the session, like an engine that dies.
 func (e *Engine) Kill() {
 	e.Lock()
 	defer e.Unlock()

@@ -15,7 +15,7 @@ import (
 	"weft/vhost"
 )
 
-// Requests of vhost-user that the front end sends.
+// Numbers of the vhost-user requests that the front end sends.
 const (
 	GetFeatures         = 1
 	SetFeatures         = 2
@@ -52,17 +52,19 @@ const (
 
 const frontTimeout = 30 * time.Second
 
-// FrontEnd does the work of a virtual machine monitor: it speaks vhost-user to the
-// switch for a Guest. One goroutine may use it.
+// FrontEnd acts as a virtual machine monitor such as QEMU: it speaks vhost-user to
+// the switch for a Guest. Only one goroutine may use it.
 type FrontEnd struct {
 	Conn *net.UnixConn
-	// Ack requests a reply to every message once REPLY_ACK is negotiated.
+	// Ack makes the front end request a reply to every message, once REPLY_ACK is
+	// negotiated.
 	Ack bool
-	// KeepInflight makes Attach use INFLIGHT_SHMFD.
+	// KeepInflight makes Attach negotiate INFLIGHT_SHMFD and pass on the guest's
+	// inflight buffer.
 	KeepInflight bool
 }
 
-// Dial connects to a session in server mode.
+// Dial connects a front end to a session in server mode.
 func Dial(path string) (*FrontEnd, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -71,7 +73,7 @@ func Dial(path string) (*FrontEnd, error) {
 	return &FrontEnd{Conn: conn}, nil
 }
 
-// Accept waits for a session in client mode.
+// Accept waits until a session in client mode connects to the front end.
 func Accept(l *net.UnixListener) (*FrontEnd, error) {
 	if err := l.SetDeadline(time.Now().Add(frontTimeout)); err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func (f *FrontEnd) SendRaw(request, flags, size uint32, payload []byte, fds ...i
 	return err
 }
 
-// Call writes a message and reads the reply's payload.
+// Call sends a request and returns the payload of its reply.
 func (f *FrontEnd) Call(request uint32, payload []byte, fds ...int) ([]byte, error) {
 	if err := f.Send(request, Version|NeedReply, payload, fds...); err != nil {
 		return nil, err
@@ -131,7 +133,7 @@ func (f *FrontEnd) Reply(request uint32) ([]byte, error) {
 	return b, err
 }
 
-// U64 is Call for a request whose reply is one 64-bit number.
+// U64 sends a request whose reply is one 64-bit number, and returns the number.
 func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	b, err := f.Call(request, payload)
 	if err != nil {
@@ -143,7 +145,8 @@ func (f *FrontEnd) U64(request uint32, payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// do sends a message whose request has no reply of its own.
+// do sends a request that has no reply of its own. With Ack it waits for the
+// acknowledgement.
 func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	if !f.Ack {
 		return f.Send(request, Version, payload, fds...)
@@ -155,15 +158,16 @@ func (f *FrontEnd) do(request uint32, payload []byte, fds ...int) error {
 	return err
 }
 
-// Number encodes a payload of one 64-bit number.
+// Number returns the payload of a request that carries one 64-bit number.
 func Number(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// Pair encodes a vring state description.
+// Pair returns the payload "vring state description": the index of a vring and a
+// number.
 func Pair(index int, v uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(index)), v)
 }
 
-// Region encodes a memory region description.
+// Region returns the payload "memory region description".
 func Region(r vhost.RegionSpec) []byte {
 	b := Number(r.GuestAddr)
 	b = append(b, Number(r.Size)...)
@@ -171,7 +175,8 @@ func Region(r vhost.RegionSpec) []byte {
 	return append(b, Number(r.MmapOffset)...)
 }
 
-// Negotiate accepts the guest's features and every protocol feature.
+// Negotiate accepts the guest's features and every protocol feature that the switch
+// offers.
 func (f *FrontEnd) Negotiate(g *Guest) error {
 	offered, err := f.U64(GetFeatures, nil)
 	if err != nil {
@@ -196,7 +201,7 @@ func (f *FrontEnd) Negotiate(g *Guest) error {
 	return f.do(SetFeatures, Number(g.Features|vhost.FeatureProtocolFeatures))
 }
 
-// SetMemory sends the guest's memory table.
+// SetMemory sends the guest's memory table to the switch.
 func (f *FrontEnd) SetMemory(g *Guest) error {
 	regions := g.Regions()
 	b := Pair(len(regions), 0)
@@ -207,7 +212,8 @@ func (f *FrontEnd) SetMemory(g *Guest) error {
 	return f.do(SetMemTable, b, fds...)
 }
 
-// SetVring sets one ring up from position base on and starts it.
+// SetVring sets up and starts one ring. base is the position at which the ring
+// starts.
 func (f *FrontEnd) SetVring(q *Queue, base uint16) error {
 	v := q.Vring()
 	addr := Pair(v.Index, 0)
@@ -249,12 +255,12 @@ func (f *FrontEnd) Enable(q *Queue, on bool) error {
 	return f.do(SetVringEnable, Pair(q.index, v))
 }
 
-// Attach negotiates and sets up memory and rings. The guest's device runs a moment
-// later.
+// Attach negotiates the features and sets up memory and rings. The guest's device
+// starts shortly afterwards.
 func (f *FrontEnd) Attach(g *Guest) error { return f.attach(g, (*Queue).Start) }
 
-// AttachAgain attaches a used guest to another switch. Like QEMU, it makes the rings
-// continue behind the last used element.
+// AttachAgain attaches a guest that was attached before. Like QEMU, it sets the
+// position of each ring to the one after the last used element.
 func (f *FrontEnd) AttachAgain(g *Guest) error { return f.attach(g, (*Queue).Position) }
 
 func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
@@ -286,7 +292,7 @@ func (f *FrontEnd) attach(g *Guest, position func(*Queue) uint16) error {
 	return nil
 }
 
-// Stop stops a ring and returns its position.
+// Stop stops a ring with GET_VRING_BASE and returns the ring's position.
 func (f *FrontEnd) Stop(q *Queue) (uint16, error) {
 	b, err := f.Call(GetVringBase, Pair(q.index, 0))
 	if err != nil {
@@ -298,7 +304,7 @@ func (f *FrontEnd) Stop(q *Queue) (uint16, error) {
 	return uint16(binary.LittleEndian.Uint32(b[4:])), nil
 }
 
-// ListenFront listens at path for sessions in client mode.
+// ListenFront listens at path for connections of sessions in client mode.
 func ListenFront(path string) (*net.UnixListener, error) {
 	_ = os.Remove(path)
 	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

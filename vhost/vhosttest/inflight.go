@@ -13,22 +13,22 @@ import (
 	"weft/vhost"
 )
 
-// This file is the front end's side of the buffer of INFLIGHT_SHMFD. The back end
-// defines and writes the layout; the front end only keeps the buffer.
+// This file is the front end's side of INFLIGHT_SHMFD. The front end only keeps the
+// inflight buffer; the back end defines its layout and writes it.
 
 const (
 	getInflightFD = 31
 	setInflightFD = 32
 )
 
-// makeInflight makes the buffer as a back end does on request.
+// makeInflight makes an inflight buffer, as a back end does for GET_INFLIGHT_FD.
 func (g *Guest) makeInflight() error {
 	if g.inflight >= 0 {
 		return nil
 	}
-	header, entry := 16, 16 // sizes of QueueRegionSplit and DescStateSplit of the vhost-user specification
+	header, entry := 16, 16 // sizes of QueueRegionSplit and DescStateSplit in the vhost-user specification, in bytes
 	if g.Features&vhost.FeatureRingPacked != 0 {
-		header, entry = 32, 32 // sizes of QueueRegionPacked and DescStatePacked
+		header, entry = 32, 32 // sizes of QueueRegionPacked and DescStatePacked in the vhost-user specification, in bytes
 	}
 	size := 2 * g.Pairs * ((header + entry*g.Num + 63) &^ 63)
 	fd, err := unix.MemfdCreate("inflight", unix.MFD_CLOEXEC)
@@ -41,7 +41,8 @@ func (g *Guest) makeInflight() error {
 }
 
 // MarkInflight marks a descriptor of a split ring as in flight, as another back end
-// does when it takes the descriptor. counter gives the order.
+// does when it takes the descriptor. counter gives the order in which descriptors
+// were taken.
 func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	if err := g.makeInflight(); err != nil {
 		return err
@@ -61,8 +62,8 @@ func (g *Guest) MarkInflight(q *Queue, id int, counter uint64) error {
 	return nil
 }
 
-// Inflight requests the buffer from the switch, unless the guest has one, and passes
-// the buffer to the switch.
+// Inflight requests an inflight buffer from the switch unless the guest already has
+// one, and then sends the buffer to the switch.
 func (f *FrontEnd) Inflight(g *Guest) error {
 	about := append(make([]byte, 16), 0, 0, 0, 0, 0, 0, 0, 0) // padded like QEMU's message
 	binary.LittleEndian.PutUint16(about[16:], uint16(2*g.Pairs))
@@ -101,8 +102,8 @@ func (f *FrontEnd) Inflight(g *Guest) error {
 	return f.do(setInflightFD, about, g.inflight)
 }
 
-// MissInflight sets the used index in the buffer n elements behind that of the split
-// ring.
+// MissInflight sets the used index in the inflight buffer to n less than the used
+// index of the split ring.
 func (g *Guest) MissInflight(q *Queue, n uint16) error {
 	mem, err := unix.Mmap(g.inflight, 0, int(g.inflightSpec.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

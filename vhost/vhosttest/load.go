@@ -13,34 +13,36 @@ import (
 	"weft/vhost"
 )
 
-// The load generator has pairs of guests between which frames circulate, like
-// testpmd's io forwarding, but cheaper, so that the switch is the bottleneck. A guest
-// transmits a received buffer in place. It writes the descriptors once, at the start.
-// It touches the data only to vary or check flows.
+// The load generator has pairs of guests between which frames circulate. It works
+// like io forwarding of DPDK's testpmd but costs less, so that the switch is the
+// bottleneck. A guest transmits each received buffer in place. It writes the
+// descriptors only once, at the start. It reads or writes a frame only to change its
+// flow or to check it.
 
 // LoadConfig describes the load. The zero value means one pair, one flow, and 64-byte
 // frames, 256 of them in flight in each direction.
 type LoadConfig struct {
 	Pairs     int // number of pairs of guests; 1 if 0
 	Num       int // ring size; 1024 if 0
-	FrameSize int // bytes without FCS, at least 64; 64 if 0
-	InFlight  int // number of frames that each guest starts, at most Num/3; 256 if 0
-	Flows     int // number of different UDP port pairs; 1 if 0
-	// Keep leaves each frame in the flow of its start. The first guest's frames
-	// belong to flow 0 and the following ones; the other guest's frames belong to the
-	// flows after these. Without Keep, a guest writes the guest's next flow into each
-	// frame that it transmits. Keep excludes Check.
+	FrameSize int // length of a frame in bytes without FCS, at least 64; 64 if 0
+	InFlight  int // number of frames that each guest keeps in flight, at most Num/3; 256 if 0
+	Flows     int // number of flows of each guest, which differ in their UDP ports; 1 if 0
+	// Keep leaves each frame in the flow in which it started. The frames of a pair's
+	// first guest start in the flows from 0 on, the frames of its second guest in the
+	// flows after these. Without Keep, a guest changes each frame that it transmits
+	// to the next of the guest's flows. Keep excludes Check.
 	Keep bool
-	// Vary, unless nil, turns a frame that guest is about to transmit into one of the
-	// guest's flow number i, which is below Flows. It replaces the variation of UDP
-	// ports. Vary excludes Check.
+	// Vary, unless nil, replaces the variation of UDP ports. It changes a frame that
+	// a guest is about to transmit into a frame of the guest's flow number i, which
+	// is below Flows. Vary excludes Check.
 	Vary  func(guest int, frame []byte, i uint32)
-	Check bool // compares every byte and the order of frames
+	Check bool // compare every byte of received frames, and check their order
 	// Addresses, with Check, gives each guest its own MAC address (LoadMAC). A frame
-	// from a MAC address other than the partner's counts as a stranger's, not as bad.
+	// whose source is not the partner's MAC address counts as a stranger's frame, not
+	// as a bad one.
 	Addresses bool
-	SampleOne int    // without Check: compare every byte of one frame in this number; 0: of none
-	Repeats   bool   // frames may repeat, as they do after a switch died; count them, but not as bad
+	SampleOne int    // without Check: compare every byte of one in SampleOne frames; 0: compare none
+	Repeats   bool   // count repeated frames, which occur after the switch died, but not as bad frames
 	Features  uint64 // VERSION_1 and MRG_RXBUF if 0
 	Core      int    // core to pin Run to; -1: none
 }
@@ -62,9 +64,9 @@ func (c LoadConfig) withDefaults() LoadConfig {
 	return c
 }
 
-// Load is the generator. Guests 2i and 2i+1 are a pair: frames that one transmits
-// must reach the other. The guests are opened directly (Guest.Open, Guest.Spec) or
-// attached through a FrontEnd.
+// Load is the load generator. Guests 2i and 2i+1 are a pair: the frames that one of
+// them transmits must reach the other. The test opens the guests' devices
+// (Guest.Open, Guest.Spec) or attaches the guests through a FrontEnd.
 type Load struct {
 	Guests []*Guest
 	config LoadConfig
@@ -76,10 +78,10 @@ type Load struct {
 type end struct {
 	guest     int
 	rx, tx    *Queue
-	spare     []uint16 // buffers in no ring, used to replace lost frames
+	spare     []uint16 // free buffers, used to replace lost frames
 	offered   int      // number of buffers in the receive ring
-	target    int      // number of offered buffers beyond which buffers become spare
-	sent      uint64   // number of frames that the switch has taken and released
+	target    int      // number of offered buffers above which a received buffer becomes spare
+	sent      uint64   // number of transmitted frames whose buffers the switch has released
 	received  uint64
 	stamp     uint64 // stamp of the next frame, under Check
 	stamps    stamps // stamps of the frames received
@@ -87,7 +89,7 @@ type end struct {
 	late      uint64
 	strangers uint64
 	flow      uint32
-	unread    int    // number of frames until the next comparison, under SampleOne
+	unread    int    // number of frames until SampleOne compares the next one
 	frame     []byte // frame as this guest transmits it
 	expects   []byte // frame as its partner transmits it
 }
@@ -96,18 +98,19 @@ type end struct {
 type LoadResult struct {
 	Frames   uint64 // number of frames received by all guests
 	Bytes    uint64
-	Lost     uint64 // number of frames that the switch took and no guest received
-	Bad      uint64 // number of frames with wrong content or order, under Check
-	Misused  int    // number of used elements that name no chain in flight
+	Lost     uint64 // number of frames that the switch released and no guest received
+	Bad      uint64 // number of frames with wrong content or in wrong order, counted only with Check
+	Misused  int    // number of used elements that name no available chain
 	Elapsed  time.Duration
 	PerGuest []uint64 // number of frames received by each guest
-	Idle     float64  // share of the rounds over all guests in which no guest received a frame
+	Idle     float64  // fraction of the rounds over all guests in which no guest received a frame
 }
 
-// Rate returns the number of frames received a second.
+// Rate returns the number of frames received per second.
 func (r LoadResult) Rate() float64 { return float64(r.Frames) / r.Elapsed.Seconds() }
 
-// Offsets into the frame in bytes: Ethernet 14, IPv4 20, UDP 8, then the stamp.
+// Offsets into a frame in bytes. A frame has an Ethernet header of 14 bytes, an IPv4
+// header of 20, a UDP header of 8, and the stamp.
 const (
 	loadPorts   = 34
 	loadPayload = 42
@@ -141,8 +144,8 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd points descriptor i of both rings to buffer i of the receive ring, and
-// starts the frames.
+// newEnd makes descriptor i of both rings of a guest point to buffer i of the receive
+// ring, and offers the first frames for transmission.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
@@ -164,7 +167,8 @@ func (l *Load) newEnd(g *Guest) *end {
 		l.begin(e, int(n))
 		e.tx.Offer(n)
 	}
-	// All frames together may be on their way to one guest.
+	// At least 2*InFlight buffers are left for the receive ring, because the frames
+	// of both guests may be on their way to one guest.
 	for ; int(n) < min(2*l.config.InFlight, l.config.Num-2*l.config.InFlight); n++ {
 		e.spare = append(e.spare, n)
 	}
@@ -178,8 +182,8 @@ func (l *Load) newEnd(g *Guest) *end {
 	return e
 }
 
-// loadFrame returns a UDP datagram from 10.0.0.1 to 10.0.0.2. It has no UDP checksum,
-// so that the ports may change.
+// loadFrame returns a UDP datagram from 10.0.0.1 to 10.0.0.2. Its UDP checksum is 0,
+// so that the guests may change the ports.
 func loadFrame(size int) []byte {
 	f := make([]byte, size)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 1, 8, 0})
@@ -203,11 +207,10 @@ func loadFrame(size int) []byte {
 // macsLen is the length in bytes of the two MAC addresses at the start of a frame.
 const macsLen = 12
 
-// LoadMAC returns the MAC address of a guest under LoadConfig.Addresses.
+// LoadMAC returns the MAC address that LoadConfig.Addresses gives to a guest.
 func LoadMAC(guest int) [6]byte { return [6]byte{0x52, 0x54, 0, 0, byte(guest >> 8), byte(guest + 1)} }
 
-// addressed returns a copy of frame with the MAC addresses of a guest and its
-// partner.
+// addressed returns a copy of frame from a guest's MAC address to its partner's.
 func addressed(frame []byte, guest int) []byte {
 	f := bytes.Clone(frame)
 	from, to := LoadMAC(guest), LoadMAC(guest^1)
@@ -216,18 +219,19 @@ func addressed(frame []byte, guest int) []byte {
 	return f
 }
 
-// loadFlowPorts returns the UDP ports of a flow: the source in the upper half, the
-// destination in the lower.
+// loadFlowPorts returns the UDP ports of a flow as one word: the source port in the
+// upper half, the destination port in the lower half.
 func loadFlowPorts(flow uint32) uint32 { return (1024+flow&0x3fff)<<16 | (2048 + flow>>14) }
 
-// FlowPorts returns the UDP source and destination port of flow i of the load. The
-// flow's addresses are 10.0.0.1 and 10.0.0.2.
+// FlowPorts returns the UDP source and destination port of the load's flow i. The
+// IPv4 addresses of all flows are 10.0.0.1 and 10.0.0.2.
 func FlowPorts(i int) (src, dst uint16) {
 	p := loadFlowPorts(uint32(i))
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare varies and stamps a received frame before it is transmitted again.
+// prepare sets the flow and the stamp of a received frame before the guest transmits
+// it again.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
@@ -260,8 +264,8 @@ func (l *Load) begin(e *end, buffer int) {
 	}
 }
 
-// good reports whether a received frame is right: every byte matches, and its stamp
-// is larger than all before.
+// good reports whether a received frame is correct: every byte matches, and its stamp
+// is larger than all earlier stamps.
 func (l *Load) good(e *end, buffer, n int) bool {
 	header := HeaderLen(l.config.Features)
 	f := e.rx.Slot(buffer)[header:]
@@ -271,7 +275,7 @@ func (l *Load) good(e *end, buffer, n int) bool {
 		!bytes.Equal(f[:loadPorts], e.expects[:loadPorts]) ||
 		!bytes.Equal(f[loadPorts+4:loadPayload], e.expects[loadPorts+4:loadPayload]) ||
 		!bytes.Equal(f[loadPayload+8:l.config.FrameSize], e.expects[loadPayload+8:]) {
-		copy(f, e.frame) // continue with a right frame, so that each bad frame is a fault of its own
+		copy(f, e.frame) // transmit a correct frame next, so that each bad frame is counted once
 		return false
 	}
 	again, late := e.stamps.note(stamp)
@@ -284,9 +288,9 @@ func (l *Load) good(e *end, buffer, n int) bool {
 	return l.config.Repeats || !again && !late
 }
 
-// Step does one round of the work of one attached guest. It returns the number of
-// frames received and the number of bad ones among them. Run calls it. A benchmark
-// that drives the switch on the same core may also call it.
+// Step runs one round of one attached guest. It returns the number of frames
+// received, and how many of them were bad. Run calls Step. A benchmark that runs the
+// switch on the same core may call it too.
 func (l *Load) Step(guest int) (frames, bad int) {
 	e := l.ends[guest]
 	if e.rx.packed == nil && !l.config.Addresses {
@@ -302,8 +306,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaim moves the buffers that the switch has sent to the receive ring and returns
-// their number.
+// reclaim offers the buffers that the switch has released on the transmit ring to the
+// receive ring again, and returns their number.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -321,7 +325,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes the received frames and calls deal with each frame's buffer.
+// receive takes the received frames from the receive ring and calls deal with the
+// buffer of each frame.
 func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	for {
 		i, n, ok := e.rx.takeUsed()
@@ -341,8 +346,9 @@ func (l *Load) receive(e *end, deal func(buffer int)) (frames, bad int) {
 	}
 }
 
-// stranger reports whether the frame in a buffer is not from the partner. It returns
-// such a frame's buffers to the receive ring; a long frame has several.
+// stranger reports whether the frame in a buffer is not from the guest's partner. It
+// offers all buffers of such a frame to the receive ring again; a long frame has
+// several.
 func (e *end) stranger(buffer, n int) bool {
 	slot := e.rx.Slot(buffer)
 	header := HeaderLen(e.rx.g.Features)
@@ -364,10 +370,10 @@ func (e *end) stranger(buffer, n int) bool {
 
 // Rest stops transmitting until enough returns true, and then resumes. It calls
 // enough after each round with the number of frames and buffers received; enough
-// decides whether anything is still in flight. The number of lost frames in the
-// totals is exact only while the load rests, because a switch may release a frame
-// before the receiver sees it. Rest returns these totals and the number of bad
-// frames.
+// decides whether anything is still in flight. Rest returns the totals and the number
+// of bad frames. Only these totals have the exact number of lost frames: while the
+// load runs, a switch may release a frame's buffer before the receiver sees the
+// frame.
 func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !enough(came); {
@@ -390,19 +396,19 @@ func (l *Load) Rest(enough func(came int) bool) (totals LoadTotals, bad int) {
 	return totals, bad
 }
 
-// pausesIdle is the number of pause instructions for which an idle guest leaves its
-// rings alone. A driver that polls without pause takes the cache lines of the indexes
-// away from the switch, which writes them.
+// pausesIdle is the number of pause instructions between two polls of an idle guest's
+// rings. A driver that polled without pauses would take the cache lines of the ring
+// indexes away from the switch, which writes them.
 const pausesIdle = 8
 
 // replaceEvery is the interval at which Run counts and replaces lost frames.
 const replaceEvery = 5 * time.Millisecond
 
-// Run circulates the frames for duration d or until stop is closed (nil: never). It
-// runs on the calling goroutine's thread, which it pins if the configuration says so.
+// Run circulates frames for duration d or until stop is closed (nil: for the whole
+// duration). It runs on the caller's thread, and pins the thread to LoadConfig.Core.
 func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	if l.config.Core >= 0 {
-		runtime.LockOSThread() // the pinned thread ends with its goroutine
+		runtime.LockOSThread() // not unlocked, so that the pinned thread ends with its goroutine
 		if err := cpu.Pin(l.config.Core); err != nil {
 			return LoadResult{}, err
 		}
@@ -440,7 +446,7 @@ func (l *Load) Run(d time.Duration, stop <-chan struct{}) (LoadResult, error) {
 	return r, nil
 }
 
-// add runs one round over all guests and reports whether none received a frame.
+// add runs one round over all guests and reports whether no guest received a frame.
 func (r *LoadResult) add(l *Load) (idle bool) {
 	idle = true
 	for g := range l.ends {
@@ -466,8 +472,8 @@ func stopped(stop <-chan struct{}) bool {
 }
 
 // lost returns the number of frames that the switch has released and no guest has
-// received. A pass of the switch may be half visible, so the number can be wrong by a
-// batch and even negative.
+// received. If a guest has seen only a part of the switch's last pass, the number is
+// wrong by up to a batch, and may even be negative.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -476,17 +482,17 @@ func (l *Load) lost() int64 {
 	return n
 }
 
-// LoadTotals are the totals of a load whose steps the caller runs.
+// LoadTotals are the totals of a load whose test calls Step instead of Run.
 type LoadTotals struct {
 	Received  uint64
-	Repeated  uint64 // number of Received that repeat an earlier frame
-	Late      uint64 // number of Received that a later frame has overtaken
-	Lost      int64  // frames the switch took and nobody received, minus repeated ones
-	Misused   int    // number of used elements that name no chain in flight
-	Strangers uint64 // frames from others than the partner, not in Received
+	Repeated  uint64 // number of received frames that repeat an earlier frame
+	Late      uint64 // number of received frames that a later frame has overtaken
+	Lost      int64  // number of frames released and not received, minus the repeated ones
+	Misused   int    // number of used elements that name no available chain
+	Strangers uint64 // number of frames from guests other than the partner; Received does not count them
 }
 
-// Totals returns the totals since the start.
+// Totals returns the totals since the start of the load.
 func (l *Load) Totals() LoadTotals {
 	t := LoadTotals{Lost: l.lost()}
 	for _, e := range l.ends {
@@ -499,12 +505,12 @@ func (l *Load) Totals() LoadTotals {
 	return t
 }
 
-// Replace starts a new frame for each frame lost beyond the number already replaced,
-// and returns the number replaced since the start. Run does this itself.
+// Replace starts new frames until as many frames are replaced as are lost. replaced
+// is the number of frames replaced so far; Replace returns the new number. Run
+// replaces lost frames by itself.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
-// replace starts a new frame for each frame lost beyond the number already replaced,
-// and returns the number replaced since the start.
+// replace is Replace, for Run.
 func (l *Load) replace(replaced int64) int64 {
 	for _, e := range l.ends {
 		for l.lost() > replaced && len(e.spare) > 0 {

@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 )
 
-// This file is Step on split rings, a batch at a time. The benchmark measures the
-// switch, so its guests must cost next to nothing. Every chain is still one
-// descriptor with its buffer's number, and every used element is still checked.
+// This file implements Step for split rings, a batch at a time. The benchmark
+// measures the switch, so its guests must cost next to nothing. Every chain is still
+// one descriptor with its buffer's number, and every used element is still checked.
 
 // stepSplit is Step for split rings.
 func (l *Load) stepSplit(e *end) (frames, bad int) {
@@ -20,7 +20,8 @@ func (l *Load) stepSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaimSplit moves the buffers that the switch has sent to the receive ring.
+// reclaimSplit offers the buffers that the switch has released on a split transmit
+// ring to the receive ring again.
 func (e *end) reclaimSplit() {
 	tx, rx := e.tx, e.rx
 	n := int(tx.UsedIndex() - tx.seen)
@@ -51,7 +52,7 @@ func (e *end) reclaimSplit() {
 	tx.seen, rx.next = from, to
 }
 
-// forwardSplit transmits the received frames.
+// forwardSplit transmits the frames received on a split ring.
 func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	tx, rx := e.tx, e.rx
 	n := int(rx.UsedIndex() - rx.seen)
@@ -84,8 +85,8 @@ func (l *Load) forwardSplit(e *end) (frames, bad int) {
 	return frames, bad
 }
 
-// inspect compares a received frame if it is one of the sample, and returns 1 if it
-// is bad.
+// inspect compares a received frame if SampleOne selects the frame, and returns 1 if
+// the frame is bad.
 func (l *Load) inspect(e *end, buffer, n int) int {
 	ok := true
 	switch {
@@ -104,8 +105,8 @@ func (l *Load) inspect(e *end, buffer, n int) int {
 	return 1
 }
 
-// like reports whether a frame matches in all bytes but its ports. It checks only the
-// range of the ports.
+// like reports whether all bytes of a received frame except its UDP ports match the
+// frame sent, and whether its source port is in the range of the load's flows.
 func (l *Load) like(buf []byte, n int) bool {
 	header := HeaderLen(l.config.Features)
 	if n != header+l.config.FrameSize {

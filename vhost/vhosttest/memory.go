@@ -5,7 +5,8 @@
 // attacks that no correct driver makes, and a load generator.
 //
 // The package does not use the switch's ring code. It is written from the driver's
-// sections of virtio 1.2, so that the two implementations check each other.
+// sections of virtio 1.2, so that the switch's ring code and this package check each
+// other.
 package vhosttest
 
 import (
@@ -19,14 +20,14 @@ import (
 	"weft/vhost"
 )
 
-// Base addresses of the guest's memory in the guest and in its front end. Guest
-// address 0 is not mapped.
+// GuestBase and UserBase are the addresses of the first byte of guest memory in the
+// guest and in its front end. Guest address 0 is not mapped.
 const (
 	GuestBase uint64 = 0x4000_0000
 	UserBase  uint64 = 0x7f12_0000_0000
 )
 
-// HeaderLen returns the length in bytes of the virtio-net header for the features.
+// HeaderLen returns the length in bytes of the virtio-net header with these features.
 func HeaderLen(features uint64) int {
 	if features&(vhost.FeatureMergeable|vhost.FeatureVersion1) != 0 {
 		return 12
@@ -34,27 +35,28 @@ func HeaderLen(features uint64) int {
 	return 10
 }
 
-// Layout selects the division of a chain into descriptors.
+// Layout selects how a chain is divided into descriptors.
 type Layout int
 
 const (
-	// OneDescriptor: one descriptor holds header and frame.
+	// OneDescriptor puts the virtio-net header and the frame into one descriptor.
 	OneDescriptor Layout = iota
-	// HeaderApart: the header has its own descriptor.
+	// HeaderApart puts the virtio-net header into its own descriptor.
 	HeaderApart
-	// Scattered: pieces of odd sizes; the header itself is in two pieces.
+	// Scattered divides a chain into pieces of odd sizes. The virtio-net header alone
+	// has two pieces.
 	Scattered
 )
 
-// Layouts has all layouts.
+// Layouts lists all layouts.
 var Layouts = []Layout{OneDescriptor, HeaderApart, Scattered}
 
 func (l Layout) String() string { return [...]string{"one", "header-apart", "scattered"}[l] }
 
 const maxPieces = 6
 
-// cuts returns the ends of the first pieces of a chain, given the header's length.
-// The rest is one piece.
+// cuts returns the sizes of the first pieces of a chain, given the length of the
+// virtio-net header. The rest of the chain is one piece.
 func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	switch l {
 	case HeaderApart:
@@ -65,8 +67,8 @@ func (l Layout) cuts(header int) (cuts [maxPieces]int) {
 	return cuts
 }
 
-// pieces divides n bytes, which begin with the virtio-net header, into pieces and
-// returns their sizes and number.
+// pieces divides a chain of n bytes, which begins with the virtio-net header, into
+// pieces. It returns the sizes of the pieces and their number.
 func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
 	for _, c := range l.cuts(header) {
 		if c == 0 || c >= n {
@@ -79,24 +81,25 @@ func (l Layout) pieces(n, header int) (sizes [maxPieces]int, count int) {
 	return sizes, count + 1
 }
 
-// Options describe a guest. The zero value means one queue pair of 256 descriptors,
-// no features, and a polling driver.
+// Options describe a guest. The zero value means one queue pair, rings of 256
+// descriptors, no features, and a polling driver.
 type Options struct {
 	Pairs    int    // number of queue pairs; 1 if 0
 	Num      int    // ring size; 256 if 0
 	Features uint64 // negotiated features
-	BufLen   int    // bytes of a buffer, header included; 2048 if 0
+	BufLen   int    // size of a buffer in bytes, virtio-net header included; 2048 if 0
 	Layout   Layout
-	Indirect bool // put chains into indirect tables; Features must include it
-	// Interrupts gives the rings call descriptors. Without it the driver polls.
+	Indirect bool // put chains into indirect tables; needs FeatureIndirect in Features
+	// Interrupts gives the rings call eventfds. Without Interrupts the driver polls.
 	Interrupts bool
-	// SplitRegions divides the memory into regions whose borders are inside buffers.
+	// SplitRegions divides guest memory into regions whose borders lie inside
+	// buffers.
 	SplitRegions bool
-	// Inflight makes the device record the rings' state in the buffer of
-	// INFLIGHT_SHMFD instead of the switch's own record.
+	// Inflight makes the device store the rings' state in an inflight buffer
+	// (INFLIGHT_SHMFD) instead of the switch's own record.
 	Inflight bool
-	// HugePages takes the memory from the pool of 2 MiB pages, which must be large
-	// enough.
+	// HugePages takes guest memory from the kernel's pool of 2 MiB pages, which must
+	// be large enough.
 	HugePages bool
 	// Seed is the initial value of the ring indexes.
 	Seed uint16
@@ -115,24 +118,24 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Guest is a guest's memory with its rings. One goroutine drives each queue.
+// Guest is a guest's memory with its rings. At most one goroutine drives each queue.
 type Guest struct {
 	Options
-	Rx, Tx []*Queue // queues by pair: Rx the guest receives from, Tx it transmits on
+	Rx, Tx []*Queue // queues by pair: the guest receives on Rx and transmits on Tx
 	mem    []byte
 	file   *os.File
-	record int // descriptor of control's record; -1: none
+	record int // descriptor of the record that the control process keeps for the engine; -1: none
 	// offsets of the regions' borders in mem
 	borders []int
-	// descriptor of the buffer of INFLIGHT_SHMFD, if there is one
+	// descriptor of the inflight buffer (INFLIGHT_SHMFD); -1: none
 	inflight     int
 	inflightSpec vhost.InflightSpec
 }
 
-// HugePage is the page size of Options.HugePages in bytes.
+// HugePage is the page size of guests with Options.HugePages, in bytes.
 const HugePage = 2 << 20
 
-// New makes a guest whose receive rings are filled with buffers.
+// New makes a guest and fills its receive rings with buffers.
 func New(o Options) (*Guest, error) {
 	o = o.withDefaults()
 	g := &Guest{Options: o, record: -1, inflight: -1}
@@ -158,7 +161,8 @@ func New(o Options) (*Guest, error) {
 	}
 	g.borders = []int{0, size}
 	if o.SplitRegions {
-		// The borders are in the middle of the first and the second queue's buffers.
+		// The borders of the regions are in the middle of the buffers of the first
+		// and of the second queue.
 		half := o.BufLen*o.Num/2 + 4096 + 5
 		g.borders = []int{0, queue - half, 2*queue - half, size}
 	}
@@ -202,18 +206,19 @@ func (g *Guest) Close() {
 	}
 }
 
-// Truncate shortens the memory's file, as a hostile front end may.
+// Truncate shortens the file of guest memory, as a hostile front end may.
 func (g *Guest) Truncate(size int64) error { return unix.Ftruncate(g.FD(), size) }
 
-// FD returns the descriptor of the guest's memory; the guest owns it.
+// FD returns the descriptor of guest memory, which the guest owns.
 func (g *Guest) FD() int { return int(g.file.Fd()) }
 
-// Regions returns the memory table. FD is 0 in each entry.
+// Regions returns the guest's memory table. FD is 0 in each entry.
 func (g *Guest) Regions() []vhost.RegionSpec {
 	var regions []vhost.RegionSpec
 	for i, from := range g.borders[:len(g.borders)-1] {
 		to := g.borders[i+1]
-		// User addresses have gaps, as with several memory backends of QEMU.
+		// User addresses of the regions have gaps, as in a QEMU with several memory
+		// back ends.
 		regions = append(regions, vhost.RegionSpec{GuestAddr: GuestBase + uint64(from), UserAddr: g.userAddr(from),
 			Size: uint64(to - from), MmapOffset: uint64(from)})
 	}
@@ -229,8 +234,8 @@ func (g *Guest) userAddr(off int) uint64 {
 	return UserBase
 }
 
-// Spec returns the guest's specification for vhost.Open and duplicates of the
-// descriptors, which Open will own.
+// Spec returns the guest's specification for vhost.Open, with duplicates of the
+// descriptors. Open takes ownership of the duplicates.
 func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	s := vhost.DeviceSpec{Regions: g.Regions(), Features: g.Features}
 	fds := []int{g.FD()}
@@ -268,8 +273,8 @@ func (g *Guest) Spec() (vhost.DeviceSpec, []int, error) {
 	return s, fds, nil
 }
 
-// Open opens the guest's device directly, without a session. change may alter the
-// specification; nil leaves it.
+// Open opens the guest's device without a session. change, unless nil, changes the
+// specification before.
 func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -281,7 +286,7 @@ func (g *Guest) Open(change func(*vhost.DeviceSpec)) (*vhost.Device, error) {
 	return open(s, fds)
 }
 
-// OpenLogged opens the device with the dirty log in the file fd of size bytes.
+// OpenLogged opens the guest's device with a dirty log of size bytes in the file fd.
 func (g *Guest) OpenLogged(fd int, size uint64) (*vhost.Device, error) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -310,8 +315,8 @@ func open(s vhost.DeviceSpec, fds []int) (*vhost.Device, error) {
 // newEvent makes an eventfd like QEMU's.
 var newEvent = shm.NewEvent
 
-// Bytes returns n bytes of guest memory at a guest address, and false if any of them
-// is outside.
+// Bytes returns n bytes of guest memory at a guest address. It returns false if any
+// of the bytes is outside of guest memory.
 func (g *Guest) Bytes(addr, n uint64) ([]byte, bool) {
 	off := addr - GuestBase
 	if addr < GuestBase || off > uint64(len(g.mem)) || n > uint64(len(g.mem))-off {

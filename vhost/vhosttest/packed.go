@@ -11,14 +11,14 @@ import (
 )
 
 // packedDesc is a descriptor of a packed ring (virtio 1.2 section 2.8.13). Its last
-// word has the id in the lower half and the flags in the upper.
+// word has the buffer id in the lower half and the flags in the upper half.
 type packedDesc struct {
 	addr    uint64
 	n       uint32
 	idFlags uint32
 }
 
-const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // compile-time check: the specification's size is 16
+const _ = -(unsafe.Sizeof(packedDesc{}) - 16) // compile-time check: a packed descriptor has 16 bytes in the specification
 
 const (
 	packedAvail = 1 << 7
@@ -29,18 +29,18 @@ const (
 	eventsAt  = 2 << 16
 )
 
-// packed is the driver's side of a packed ring. Queue.Descs and Queue.Table still
-// describe the chains, but are private to the driver. Offer copies a chain from them
-// into the ring.
+// packed is the driver's side of a packed ring. Queue.Descs and Queue.Table describe
+// the chains as in a split ring, in memory that the device does not see. Offer copies
+// a chain from them into the packed ring.
 type packed struct {
 	ring   []packedDesc
 	tables []packedDesc // maxPieces descriptors for each slot
-	driver []uint32     // driver event suppression, one word: offset and wrap counter, flags
+	driver []uint32     // driver event suppression in one word: offset and wrap counter, then flags
 	device []uint32     // device event suppression, as driver
 	next   uint16       // position of the next chain
-	shown  uint16       // position up to which chains are published
+	shown  uint16       // position up to which the chains are published
 	used   uint16       // position of the next used element
-	counts []uint16     // number of ring entries of a chain, by id
+	counts []uint16     // number of descriptors of a chain in the ring, by buffer id
 	heads  []packedHead // chains offered but not published
 }
 
@@ -68,7 +68,7 @@ func (p *packed) after(at, n uint16) uint16 {
 	return uint16(place) | at&packedWrap
 }
 
-// lap returns the flags of a descriptor that is available in the lap of a position.
+// lap returns the flags of an available descriptor in the lap of a position.
 func lap(at uint16) uint16 {
 	if at&packedWrap != 0 {
 		return packedAvail
@@ -76,8 +76,8 @@ func lap(at uint16) uint16 {
 	return packedUsed
 }
 
-// offer copies a chain into the ring, without the flags of its first descriptor. A
-// chain with a loop in Descs fills the ring.
+// offer copies a chain into the packed ring, except for the flags of the chain's
+// first descriptor. A chain that is a loop in Descs fills the whole ring.
 func (p *packed) offer(q *Queue, head uint16) {
 	first, count, at := p.next, uint16(0), head
 	for more := true; more && int(count) <= len(p.ring); count++ {
@@ -102,8 +102,8 @@ func (p *packed) offer(q *Queue, head uint16) {
 	p.counts[head] = count
 }
 
-// publish writes the flags that offer has left out. It writes those of the first chain
-// last, so that the device sees all chains at once.
+// publish writes the flags that offer has left out. It writes the flags of the first
+// chain last, so that the device sees all chains at once.
 func (p *packed) publish(q *Queue) {
 	for i := len(p.heads) - 1; i >= 0; i-- {
 		h := p.heads[i]
@@ -112,9 +112,9 @@ func (p *packed) publish(q *Queue) {
 		if i > 0 {
 			*at = word
 		} else {
-			// The store is sequentially consistent, so it comes before the load of
-			// the device's event suppression in wantsKick. It pairs with the fence
-			// in vhost.ring.arm.
+			// This store is sequentially consistent, so it comes before the load of
+			// the device's event suppression in wantsKick. It pairs with the fence in
+			// vhost.ring.arm.
 			atomic.StoreUint32(at, word)
 		}
 	}
@@ -127,8 +127,8 @@ func (p *packed) publish(q *Queue) {
 	}
 }
 
-// wantsKick reports whether the device's event position is among the published
-// descriptors (virtio 1.2 section 2.8.10).
+// wantsKick reports whether the device's event position is among the descriptors just
+// published (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])
 	if word>>16 != 2 || features&vhost.FeatureEventIndex == 0 {
@@ -153,7 +153,7 @@ func (p *packed) wantCalls(on bool, features uint64) {
 	atomic.StoreUint32(&p.driver[0], word)
 }
 
-// usedAt returns the used element at a position. Its load of the flags pairs with the
+// usedAt returns the used element at a position. The load of its flags pairs with the
 // device's release of the flags.
 func (p *packed) usedAt(at uint16) (id uint16, n uint32, ok bool) {
 	d := &p.ring[at&^packedWrap]
@@ -176,7 +176,7 @@ func (p *packed) takeUsed() (id uint16, n uint32, ok bool) {
 }
 
 // ahead returns the number of used elements that the driver has not taken, and the
-// position behind them.
+// position after them.
 func (p *packed) ahead() (at, n uint16) {
 	for at = p.used; ; n++ {
 		id, _, ok := p.usedAt(at)
@@ -192,7 +192,7 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw makes all unused descriptors unavailable.
+// withdraw makes all descriptors that the device has not used unavailable.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]
@@ -207,14 +207,15 @@ func (p *packed) withdraw() {
 	}
 }
 
-// Packed returns a descriptor of a packed ring as it is in guest memory. Its Next is
-// the id, and its Flags are all flags.
+// Packed returns a descriptor of a packed ring as guest memory has it. Next is the
+// buffer id, and Flags are all flags.
 func (q *Queue) Packed(place int) Desc {
 	d := q.packed.ring[place]
 	return Desc{Addr: d.addr, Len: d.n, Next: uint16(d.idFlags), Flags: uint16(d.idFlags >> 16)}
 }
 
-// SetPacked writes a descriptor of a packed ring without the driver's knowledge.
+// SetPacked overwrites a descriptor of a packed ring. The driver does not account for
+// it.
 func (q *Queue) SetPacked(place int, d Desc) {
 	q.packed.ring[place] = packedDesc{d.Addr, d.Len, uint32(d.Next) | uint32(d.Flags)<<16}
 }

@@ -13,7 +13,7 @@ import (
 	"weft/vhost"
 )
 
-// Desc is a descriptor (virtio 1.2 section 2.7.5).
+// Desc is a descriptor of a split ring (virtio 1.2 section 2.7.5).
 type Desc struct {
 	Addr  uint64
 	Len   uint32
@@ -30,8 +30,8 @@ const (
 
 type usedElem struct{ id, n uint32 }
 
-// Queue is the driver's side of one ring, which is packed if the features say so. One
-// goroutine drives it.
+// Queue is the driver's side of one ring. The ring is packed if the guest's features
+// include FeatureRingPacked. One goroutine drives the queue.
 //
 // Slot i is a buffer of BufLen bytes with the descriptors of its chain. The driver
 // offers slots, and the device uses them.
@@ -55,15 +55,15 @@ type Queue struct {
 	slots      int
 	perSlot    int // number of descriptors for each slot
 	free       []uint16
-	next       uint16 // available index; the device sees it up to published
+	next       uint16 // available index of the next chain; the device sees chains up to published
 	published  uint16
 	seen       uint16 // number of used elements taken
 	flags      uint32 // flags of the avail ring
 	inFlight   []bool // whether each slot is in flight
 	// Kicks counts the kicks sent.
 	Kicks int
-	// Misused counts used elements that name no chain in flight: corrupt or used
-	// twice.
+	// Misused counts used elements that name no available chain: they are corrupt, or
+	// the chain was used twice.
 	Misused int
 }
 
@@ -88,7 +88,7 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.availOff = take(4 + 2*n + 2)
 	q.usedOff = take(4 + 8*n + 2)
 	q.tableOff = take(16 * maxPieces * n)
-	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames are unaligned, as those of real drivers
+	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4 // frames do not start at a cache line, as with real drivers
 	q.bufOff = take(g.BufLen * n)
 	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
 	q.avail = shm.View[uint32](g.mem, q.availOff, 1)
@@ -135,13 +135,13 @@ func (q *Queue) close() {
 	}
 }
 
-// Vring describes the ring for a specification. Kick and Call are -1.
+// Vring describes the ring for a device specification. Its Kick and Call are -1.
 func (q *Queue) Vring() vhost.VringSpec {
 	return vhost.VringSpec{Index: q.index, Num: q.g.Num, Desc: q.g.userAddr(q.descOff), Avail: q.g.userAddr(q.availOff),
 		Used: q.g.userAddr(q.usedOff), LastAvail: q.Start(), Kick: -1, Call: -1, Enabled: true}
 }
 
-// Start returns the position of the first chain ever offered.
+// Start returns the position of the first chain that the driver ever offered.
 func (q *Queue) Start() uint16 {
 	if q.packed != nil {
 		return uint16(int(q.g.Seed)%q.g.Num) | packedWrap
@@ -149,8 +149,8 @@ func (q *Queue) Start() uint16 {
 	return q.g.Seed
 }
 
-// Position returns the position at which a device continues if it knows only the
-// ring: behind the last used element.
+// Position returns the position after the last used element. A device that knows only
+// the ring continues there.
 func (q *Queue) Position() uint16 {
 	if q.packed != nil {
 		at, _ := q.packed.ahead()
@@ -162,23 +162,24 @@ func (q *Queue) Position() uint16 {
 // Index returns the vring's index.
 func (q *Queue) Index() int { return q.index }
 
-// KickFD returns the eventfd by which the driver kicks the device. The queue owns it.
+// KickFD returns the eventfd by which the driver kicks the device. The queue owns the
+// eventfd.
 func (q *Queue) KickFD() int { return q.kick }
 
 // CallFD returns the eventfd by which the device calls the driver, or -1 if the
-// driver polls. The queue owns it.
+// driver polls. The queue owns the eventfd.
 func (q *Queue) CallFD() int { return q.call }
 
 // Slots returns the number of buffers.
 func (q *Queue) Slots() int { return q.slots }
 
-// Free returns the number of buffers that the driver has.
+// Free returns the number of buffers that the driver has not offered.
 func (q *Queue) Free() int { return len(q.free) }
 
 // Slot returns buffer number i.
 func (q *Queue) Slot(i int) []byte { return q.bufs[i*q.g.BufLen : (i+1)*q.g.BufLen] }
 
-// SlotAddr returns the guest address of buffer number i.
+// SlotAddr returns the guest address of the buffer of slot i.
 func (q *Queue) SlotAddr(i int) uint64 { return GuestBase + uint64(q.bufOff+i*q.g.BufLen) }
 
 // TableAddr returns the guest address of slot i's indirect table.
@@ -187,8 +188,8 @@ func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+1
 // Table returns slot i's indirect table.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
-// Withdraw takes the offered, unused chains back, so that others can be offered
-// instead. No device may have the ring open.
+// Withdraw takes back the chains that the device has not used, so that the driver can
+// offer other chains instead. No device may have the ring open.
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
@@ -199,7 +200,8 @@ func (q *Queue) Withdraw() {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 }
 
-// chain writes the descriptors of slot i for n bytes and returns the head.
+// chain writes the descriptors of slot i for n bytes and returns the index of the
+// first one.
 func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	pieces, count := q.g.Layout.pieces(n, HeaderLen(q.g.Features))
 	descs, first := q.Descs[i*q.perSlot:], uint16(i*q.perSlot)
@@ -219,7 +221,8 @@ func (q *Queue) chain(i, n int, flags uint16) uint16 {
 	return uint16(i * q.perSlot)
 }
 
-// Offer puts a chain's head into the avail ring. Publish makes it visible.
+// Offer puts a chain's head into the avail ring. Publish makes the chain visible to
+// the device.
 func (q *Queue) Offer(head uint16) {
 	q.inFlight[int(head)/q.perSlot%len(q.inFlight)] = true
 	if q.packed != nil {
@@ -231,8 +234,8 @@ func (q *Queue) Offer(head uint16) {
 	q.next++
 }
 
-// Publish makes the offered chains visible to the device, and kicks the device if it
-// asks for a kick.
+// Publish makes the offered chains visible to the device, and kicks the device if the
+// device has requested a kick.
 func (q *Queue) Publish() {
 	if q.next == q.published {
 		return
@@ -243,8 +246,8 @@ func (q *Queue) Publish() {
 		q.packed.publish(q)
 		return
 	}
-	// The store is sequentially consistent, for the kick: pairs with the device's
-	// arm.
+	// This store is sequentially consistent, so it comes before the load that decides
+	// about a kick. It pairs with the fence in vhost.ring.arm.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.next)<<16)
 	if q.wantsKick(old) {
 		q.Kicks++
@@ -252,13 +255,13 @@ func (q *Queue) Publish() {
 	}
 }
 
-// SetAvailIndex publishes any available index, right or wrong.
+// SetAvailIndex publishes any available index, valid or not.
 func (q *Queue) SetAvailIndex(i uint16) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(i)<<16)
 	shm.SignalOwn(q.kick)
 }
 
-// AvailIndex returns the available index behind the last offered chain.
+// AvailIndex returns the available index after the last offered chain.
 func (q *Queue) AvailIndex() uint16 { return q.next }
 
 func (q *Queue) wantsKick(old uint16) bool {
@@ -268,7 +271,7 @@ func (q *Queue) wantsKick(old uint16) bool {
 	return atomic.LoadUint32(&q.used[0])&1 == 0
 }
 
-// WantCalls sets whether the device calls when it uses buffers.
+// WantCalls sets whether the driver requests calls for used buffers.
 func (q *Queue) WantCalls(on bool) {
 	if q.packed != nil {
 		q.packed.wantCalls(on, q.g.Features)
@@ -286,11 +289,13 @@ func (q *Queue) WantCalls(on bool) {
 			q.flags = 0
 		}
 	}
-	// The store is sequentially consistent: pairs with the device's fence in publish.
+	// This store is sequentially consistent. It pairs with the device's fence in
+	// publish.
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
-// UsedIndex returns the device's used index, or the equivalent for a packed ring.
+// UsedIndex returns the used index of a split ring, or for a packed ring the same
+// count of used elements.
 func (q *Queue) UsedIndex() uint16 {
 	if q.packed != nil {
 		return q.seen + q.packed.usedAhead()
@@ -298,11 +303,11 @@ func (q *Queue) UsedIndex() uint16 {
 	return uint16(atomic.LoadUint32(&q.used[0]) >> 16)
 }
 
-// SetUsed overwrites the used ring's index, which a driver must not do.
+// SetUsed overwrites the used index, which a correct driver never does.
 func (q *Queue) SetUsed(i uint16) { atomic.StoreUint32(&q.used[0], uint32(i)<<16) }
 
-// takeUsed returns the next used element. It pairs with the device's release of
-// used.idx.
+// takeUsed takes and returns the next used element. Its load of used.idx pairs with
+// the device's release.
 func (q *Queue) takeUsed() (slot int, n int, ok bool) {
 	if q.packed != nil {
 		id, n, ok := q.packed.takeUsed()
@@ -345,11 +350,12 @@ func (q *Queue) WaitCall(timeout time.Duration) bool {
 	}
 }
 
-// Send offers a frame on a transmit ring and returns false if no buffer is free. The
-// device does not see the frame before Publish.
+// Send offers a frame on a transmit ring. It returns false if no buffer is free. The
+// device sees the frame after Publish.
 func (q *Queue) Send(frame []byte) bool { return q.SendHeaded([12]byte{}, frame) }
 
-// SendHeaded is Send with a virtio-net header.
+// SendHeaded offers a frame with the given virtio-net header, as Send does with an
+// empty one.
 func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	q.Reclaim()
 	if len(q.free) == 0 {
@@ -365,7 +371,7 @@ func (q *Queue) SendHeaded(vnet [12]byte, frame []byte) bool {
 	return true
 }
 
-// Reclaim takes back the buffers that the device has used on a transmit ring, and
+// Reclaim takes back the buffers that the device has used on a transmit ring. It
 // returns their number.
 func (q *Queue) Reclaim() int {
 	for n := 0; ; n++ {
@@ -386,11 +392,11 @@ func (q *Queue) fillReceive() {
 	q.Publish()
 }
 
-// Refill offers the emptied buffers of a receive ring again.
+// Refill offers the buffers of a receive ring whose frames the driver has taken.
 func (q *Queue) Refill() { q.fillReceive() }
 
-// Recv appends the next received frame to dst and returns the result and the
-// virtio-net header. It returns false if there is no frame. Refill offers the buffers
+// Recv appends the next received frame to dst. It returns the extended slice and the
+// virtio-net header, or false if there is no frame. Refill offers the frame's buffers
 // again.
 func (q *Queue) Recv(dst []byte) (frame []byte, header [12]byte, ok bool) {
 	i, n, ok := q.takeUsed()

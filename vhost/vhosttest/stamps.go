@@ -2,18 +2,18 @@
 
 package vhosttest
 
-// stampWindow is the number of latest stamps remembered. An older stamp counts as
-// received.
+// stampWindow is the number of latest stamps that stamps remembers. An older stamp
+// counts as received.
 const stampWindow = 1 << 16
 
-// stamps remembers which frames of a sequence have been received.
+// stamps remembers which frames of a sequence the guest has received.
 type stamps struct {
 	next uint64 // one above the largest received stamp
 	came [stampWindow / 64]uint64
 }
 
-// note records a frame's stamp. again is set for a repeated frame, late for one that
-// a later frame has overtaken.
+// note records the stamp of a received frame. It sets again for a repeated frame, and
+// late for a frame that a later frame has overtaken.
 func (s *stamps) note(stamp uint64) (again, late bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// stamps agree with a map for frames that are lost, late or repeated.
+// The result of note agrees with a simple map for lost, late and repeated frames.
 func TestStamps(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -29,16 +29,16 @@ func TestStamps(t *testing.T) {
 			top = max(top, stamp+1)
 		}
 		if again, _ := s.note(top - 1); !again {
-			t.Fatal("the last frame is not known")
+			t.Fatal("the last frame does not count as repeated")
 		}
 		if again, late := s.note(top + 1_000_000); again || late {
-			t.Fatal("a jump ahead")
+			t.Fatal("a stamp far ahead counts as repeated or late")
 		}
 		if again, _ := s.note(0); !again {
-			t.Fatal("a frame from before the window counts as come")
+			t.Fatal("a stamp older than the window does not count as repeated")
 		}
 		if again, late := s.note(top + 999_999); again || !late {
-			t.Fatal("what a jump left out is late")
+			t.Fatal("a skipped stamp that arrives afterwards does not count as late")
 		}
 	}
 }
