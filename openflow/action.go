@@ -5,7 +5,8 @@ package openflow
 // ActionKind is the kind of an Action.
 type ActionKind uint8
 
-// Kinds of action, with the names of ovs-actions(7). A drop is an empty list.
+// ActionKind names an action of ovs-actions(7). An empty list of actions drops the
+// frame.
 const (
 	ActNone          ActionKind = iota
 	ActOutput                   // to Port, an ordinary or reserved one
@@ -13,17 +14,17 @@ const (
 	ActSetField                 // Value/Mask -> Dst, a whole field
 	ActLoad                     // Value -> Dst
 	ActMove                     // Src -> Dst
-	ActModField                 // mod_* of Dst, a whole field; no effect on a frame without the field
-	ActModVLANVID               // sets the VLAN ID to Value; pushes a tag if there is none
-	ActModVLANPCP               // sets the VLAN priority to Value; pushes a tag if there is none
+	ActModField                 // mod_nw_tos and so on: set the whole field Dst; frames without the field stay unchanged
+	ActModVLANVID               // mod_vlan_vid: sets the VLAN ID to Value; pushes a tag on an untagged frame
+	ActModVLANPCP               // mod_vlan_pcp: sets the VLAN priority to Value; pushes a tag on an untagged frame
 	ActPushVLAN                 // pushes a tag with EtherType Value
 	ActPopVLAN                  // pops the outer tag if there is one
 	ActDecTTL                   // decrements the TTL
 	ActGotoTable                // to Table
-	ActResubmit                 // to Table (TableAll: the current one) with in_port Port (PortInPort: unchanged)
+	ActResubmit                 // resubmit to Table (TableAll: the current one) with in_port Port
 	ActWriteMetadata            // Value/Mask -> metadata
 	ActSetTunnel                // Value -> tun_id
-	ActClone                    // executes Sub and then undoes its changes to the frame
+	ActClone                    // clone: executes the actions in Sub, then undoes their changes to the frame
 	ActNote                     // carries Text, without effect
 	ActWriteActions             // adds Sub to the action set
 	ActClearActions             // empties the action set
@@ -33,16 +34,16 @@ const (
 	ActController               // see Controller
 	ActCT                       // see CT
 	ActCTClear                  // makes the frame untracked
-	ActFinTimeout               // Value: idle and hard timeout that the flow gets at TCP's FIN or RST
+	ActFinTimeout               // fin_timeout: Value has the idle and hard timeout that the flow gets after a TCP FIN or RST
 	actionKinds                 // number of kinds
 )
 
-// Action is one parsed action. Value and Mask are in the least significant bits, as
-// they are written into Dst.
+// Action is one parsed action. Value and Mask are right-aligned: bit 0 is the lowest
+// bit of the sub-field Dst.
 type Action struct {
 	Kind  ActionKind
 	Table uint8
-	// Wide distinguishes set_tunnel64 from set_tunnel.
+	// Wide is true for set_tunnel64 and false for set_tunnel.
 	Wide       bool
 	Port       uint32
 	Src, Dst   Subfield

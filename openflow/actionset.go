@@ -17,7 +17,7 @@ const (
 	rankPop = iota
 	rankPush
 	rankTTL
-	rankSet // any number of actions, in the order in which they were written
+	rankSet // set_field and similar: a set keeps any number of these actions, in the order in which they were written
 	rankGroup
 	rankOutput
 	rankResubmit
@@ -64,9 +64,9 @@ func addToSet(set, actions []Action) []Action {
 	return set
 }
 
-// orderSet returns a set in order of execution. Of the actions that send (rankGroup
-// and later) it keeps only the first. Without such an action it returns nil, since
-// the frame would go nowhere.
+// orderSet returns a set in order of execution. It keeps only the first of the
+// actions that send (rankGroup and later). If no action sends, it returns nil: the
+// frame goes nowhere.
 func orderSet(set []Action) []Action {
 	ordered := slices.Clone(set)
 	slices.SortStableFunc(ordered, func(a, b Action) int { return setRank(a.Kind) - setRank(b.Kind) })
@@ -96,7 +96,7 @@ func (x *xlate) runSet() {
 }
 
 func (p *actionParser) writeActions(t token) (Action, error) {
-	if p.nested { // checked before parsing the inner actions: text may nest as deeply as it is long
+	if p.nested { // refuses nested write_actions before their inner actions are parsed: text may nest to any depth
 		return Action{}, withinAnother(t)
 	}
 	inner := *p

@@ -8,14 +8,15 @@ import (
 	"weft/flowtable"
 )
 
-// Local answers. Weft answers ARP requests and neighbour solicitations across an
-// overlay itself if it knows the answer. Otherwise each question goes to every host
-// of the VNI. The answers come from the announcements of hosts in both protocols.
+// Local answers. A guest asks for the MAC address of an IP address with an ARP
+// request or a neighbour solicitation. Weft answers if a host behind the overlay has
+// announced the IP address. Without local answers, every question goes to every host
+// of the VNI.
 //
-// Never answer a guest's first broadcast on its behalf: other hosts learn its new
-// place from it. A question for an address that several hosts might have (duplicate
-// address detection, RFC 5227 section 1.1, RFC 4862 section 5.4.2) is forwarded, and
-// so is a question to a single host.
+// Weft never answers the first broadcast of a guest: other hosts learn the guest's
+// new place from this broadcast. Weft forwards duplicate address detection (RFC 5227
+// section 1.1, RFC 4862 section 5.4.2), because several hosts might have the address.
+// Weft also forwards unicast questions.
 
 // Operations of ARP (RFC 826).
 const (
@@ -48,9 +49,9 @@ func (x *xlate) announcement(src uint64) netip.Addr {
 	return asAddress(x.read(whole(FIPv6Src)), 128)
 }
 
-// question returns the IP address that the frame, a broadcast or multicast, asks for.
-// It returns none for link-local addresses: hosts know their routers by these, and an
-// answer would have to set the router flag.
+// question returns the IP address for which a broadcast or multicast frame asks. It
+// returns an invalid address for link-local IPv6 addresses: hosts know their routers
+// by link-local addresses, and the answer for a router must set the router flag.
 func (x *xlate) question() netip.Addr {
 	if x.has(FARPSpa) {
 		asker, asked := x.read(whole(FARPSpa)), x.read(whole(FARPTpa))
@@ -68,7 +69,8 @@ func (x *xlate) question() netip.Addr {
 	return netip.Addr{}
 }
 
-// asAddress converts a field's value to an address; it is invalid for 0.
+// asAddress returns the IP address in a field of the given number of bits. The field
+// value 0 gives an invalid address.
 func asAddress(v Value128, bits uint) netip.Addr {
 	if v.isZero() {
 		return netip.Addr{}
@@ -76,9 +78,9 @@ func asAddress(v Value128, bits uint) netip.Addr {
 	return valueAddr(v, bits)
 }
 
-// answer answers a guest's question for an address behind a tunnel. It reports false
-// if the frame must be forwarded instead. It answers only a frame that no action has
-// changed or sent.
+// answer answers a guest's ARP request or neighbour solicitation for an address
+// behind a tunnel. It reports false if the frame must be forwarded instead. It only
+// answers frames that no action has changed or sent.
 func (x *xlate) answer(from *PortInfo, s Segment, vlan uint16, src uint64) bool {
 	if from.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false

@@ -28,8 +28,9 @@ type BoundHost struct {
 }
 
 const (
-	// MaxBoundMACs and MaxBoundPrefixes bound the lists of one port, which every miss
-	// of the port compares. A port with more is refused.
+	// MaxBoundMACs and MaxBoundPrefixes bound the MAC addresses and prefixes of one
+	// port's binding. Translation compares every cache miss of the port with all of
+	// them. ParseBinding refuses longer lists.
 	MaxBoundMACs     = 64
 	MaxBoundPrefixes = 256
 )
@@ -61,7 +62,8 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
-// NamesMAC reports whether an entry of addresses begins with the MAC address.
+// NamesMAC reports whether addresses, in the syntax of ParseBinding, has an entry for
+// the MAC address.
 func NamesMAC(addresses, mac string) bool {
 	b, _, _ := ParseBinding("", addresses)
 	hw, err := net.ParseMAC(mac)
@@ -102,7 +104,7 @@ func (b *Binding) addHost(words []string) (expected string) {
 	return ""
 }
 
-var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // fails to compile if the limits differ from the message
+var _ = [1]struct{}{}[MaxBoundMACs-64+MaxBoundPrefixes-256] // The build fails if MaxBoundMACs or MaxBoundPrefixes differs from the numbers in the error text.
 
 func etherValue(hw net.HardwareAddr) (v uint64) {
 	for _, b := range hw {
@@ -162,9 +164,9 @@ const (
 // ipv4Any is 0.0.0.0/32.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the port may send the frame. It checks only frames in their
-// first look-up: behind a ct action addresses may be translated. While any port is
-// bound, every megaflow matches a single port.
+// admit reports whether the port's binding allows the frame. It checks a frame only
+// in its first look-up, because NAT may have changed the addresses after a ct action.
+// While any port has a binding, every megaflow matches a single port.
 func (x *xlate) admit() bool {
 	if x.flow[flowtable.WPort]&0xffffffff != 0 || !x.env.Bound() {
 		return true
@@ -189,7 +191,8 @@ type bindingCheck struct {
 	b *Binding
 }
 
-// spoofed returns the text of the forbidden field, or "" if the frame may be sent.
+// spoofed returns the match text of the first field that the binding forbids, or ""
+// if the binding allows the frame.
 func (c *bindingCheck) spoofed() string {
 	host := c.mac(FEthSrc)
 	if host == nil {
@@ -210,9 +213,10 @@ func (c *bindingCheck) spoofed() string {
 	return ""
 }
 
-// arp checks the sender in ARP and reverse ARP. A probe (RFC 5227 section 2.1) may
-// ask for an address that the sender will take. For ARP that the parser does not
-// understand the sender is 0, which no binding allows.
+// arp checks the sender addresses in ARP and reverse ARP. A probe (sender IP address
+// 0, RFC 5227 section 2.1) may only ask for an address that the binding allows. The
+// parser sets the sender to 0 in ARP that it does not understand; no binding allows
+// MAC address 0.
 func (c *bindingCheck) arp(reverse bool) string {
 	host := c.mac(FARPSha)
 	if host == nil {
@@ -263,10 +267,10 @@ func (c *bindingCheck) ipv6(host *BoundHost) string {
 	return ""
 }
 
-// neighbour checks the sender's addresses in a solicitation or advertisement. It
-// refuses fragments, whose options are not visible here; hosts discard them too (RFC
-// 6980). It also refuses a message without a target, which the parser sets to 0 if
-// the options are invalid.
+// neighbour checks the sender's addresses in a neighbour solicitation or
+// advertisement. It refuses fragments, because their options are not visible here;
+// hosts discard fragmented neighbour discovery too (RFC 6980). It also refuses target
+// 0: the parser sets the target to 0 if the options are invalid.
 func (c *bindingCheck) neighbour() string {
 	x := c.x
 	if x.read(whole(FIPFrag))[1] != 0 {
@@ -275,7 +279,7 @@ func (c *bindingCheck) neighbour() string {
 	if x.read(whole(FNDTarget)).isZero() {
 		return "neighbour discovery without a target"
 	}
-	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // a source of 0: duplicate address detection
+	link, own := FNDSll, x.read(whole(FIPv6Src)).isZero() // source address :: means duplicate address detection
 	if x.read(whole(FICMPv6Type))[1] == ndAdvert {
 		link, own = FNDTll, true
 	}
@@ -289,8 +293,9 @@ func (c *bindingCheck) neighbour() string {
 	return ""
 }
 
-// hostOf returns the host of a link-layer option or, without the option, of the
-// frame's source.
+// hostOf returns the binding's host for the MAC address in a link-layer option of
+// neighbour discovery. Without the option it uses the frame's source address. It
+// returns nil if the binding has no such host.
 func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	if c.x.read(whole(link)).isZero() {
 		return c.mac(FEthSrc)
@@ -298,8 +303,8 @@ func (c *bindingCheck) hostOf(link FieldID) *BoundHost {
 	return c.mac(link)
 }
 
-// mac returns the host with the MAC address in the field, or nil if the binding has
-// none.
+// mac returns the binding's host for the MAC address in a field of the frame, or nil
+// if the binding has no such host.
 func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	const width = 48
 	v, most := whole(id).get(&c.x.flow)[1], 0
@@ -315,7 +320,8 @@ func (c *bindingCheck) mac(id FieldID) *BoundHost {
 	return nil
 }
 
-// has reports whether the host may use the address in the field.
+// has reports whether the binding allows the host to use the IP address in a field of
+// the frame.
 func (c *bindingCheck) has(host *BoundHost, id FieldID) bool {
 	if len(host.Prefixes) == 0 {
 		return true
@@ -372,7 +378,7 @@ func (x *xlate) readPrefix(id FieldID, width, n int) {
 	}
 }
 
-// show returns the field in the text of a match.
+// show returns a field of the frame in the text of a match: name=value.
 func (c *bindingCheck) show(id FieldID) string {
 	f, v := &fields[id], whole(id).get(&c.x.flow)
 	name, text := f.name, valueAddr(v, uint(f.bits)).String()

@@ -23,7 +23,8 @@ func bindingOf(t *testing.T, macs, addresses string) *Binding {
 	return b
 }
 
-// slowSpoofed implements the documentation of binding.go by comparing whole fields.
+// slowSpoofed compares whole fields with the binding, as the comments in binding.go
+// say. The tests compare it with bindingCheck.spoofed.
 func slowSpoofed(b *Binding, f *Flow) bool {
 	get := func(id FieldID) Value128 { return whole(id).get(f) }
 	hostOf := func(id FieldID) *BoundHost { return b.host(get(id)[1]) }
@@ -110,7 +111,7 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 		{"arp,arp_op=2,arp_spa=10.0.0.1,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.1,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"arp,arp_op=1,arp_spa=0.0.0.0,arp_tpa=10.0.0.9,arp_sha=" + own + ",dl_src=" + own, no},
-		{"arp,dl_src=" + own, no}, // ARP that the parser does not understand, such as another hardware type
+		{"arp,dl_src=" + own, no}, // ARP that the parser does not understand, for example because of an unknown hardware type
 		{"rarp,arp_op=3,arp_sha=" + own + ",dl_src=" + own, ok},
 		{"rarp,arp_op=3,arp_sha=02:00:00:00:00:09,dl_src=" + own, no},
 		{"ipv6,ipv6_src=fd00::1,dl_src=" + own, ok},
@@ -144,8 +145,8 @@ func TestBindingDropsWhatIsSpoofed(t *testing.T) {
 	}
 }
 
-// A megaflow of an unbound port never matches a frame of a bound port. If no port is
-// bound, translation looks at neither source nor port.
+// A megaflow of an unbound port never matches a frame of a bound port. If no port has
+// a binding, megaflows match neither the source address nor the port.
 func TestBindingSeparatesPorts(t *testing.T) {
 	env, p := newEnv(), pipelineOf(t, "actions=drop")
 	k := keyOfText(t, "in_port=4,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:01")
@@ -156,7 +157,8 @@ func TestBindingSeparatesPorts(t *testing.T) {
 	if tr := p.Translate(&k, env); tr.Mask[flowtable.WPort]>>32 != 0xffffffff || tr.Drop != packet.DropFlow {
 		t.Errorf("unexpected mask %x or drop %v", tr.Mask, tr.Drop)
 	}
-	// Behind a ct action addresses may be translated; they were checked before.
+	// The binding is not checked after a ct action: NAT may have changed the
+	// addresses.
 	k = keyOfText(t, "in_port=1,ip,nw_src=10.0.0.1,dl_src=00:00:00:00:00:09")
 	k.SetRecirc(7)
 	if tr := p.Translate(&k, env); tr.Drop == packet.DropSpoofed {
@@ -226,7 +228,7 @@ func TestBindingAgainstWholeFields(t *testing.T) {
 		k := randomKey(r)
 		k[flowtable.WPort] = 1 << 32
 		switch r.IntN(8) {
-		case 0: // a source of 0, as in DHCP and duplicate address detection
+		case 0: // source address 0, as in DHCP and duplicate address detection
 			k[flowtable.WIPv4] &= 0xffffffff
 			k[flowtable.WIPv6Src], k[flowtable.WIPv6Src+1] = 0, 0
 		case 1:

@@ -35,12 +35,13 @@ type classifier struct {
 type subtable struct {
 	mask   Flow
 	shared unique.Handle[Flow] // handle of mask, shared with the rules
-	words  []uint8             // words in which mask is not 0, in the order of stages
-	packed []uint8             // for each element of words, its index in a PackedMatch
-	stages []stage             // each stage but the last can end a search
+	words  []uint8             // indexes of the non-zero words of mask, in the order of the stages
+	packed []uint8             // packed[i] is the index of Flow word words[i] in a PackedMatch
+	stages []stage             // stages of the search; a miss in any stage ends the search
 	max    int                 // highest priority, -1 if empty
-	// rules has the rules by the hash of their value on words. An entry is the first
-	// rule with its hash; Rule.next links the others, highest priority first.
+	// rules maps the hash of a rule's value on words to the first rule with this
+	// hash. Rule.next links the other rules with the same hash, highest priority
+	// first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }
@@ -48,9 +49,9 @@ type subtable struct {
 // stage is a part of a subtable's words.
 type stage struct {
 	words    []uint8
-	prefixes []prefixLength // prefixes in the mask of fields that lie in words
-	// seen counts the rules by the hash of their value on the words of all stages up
-	// to this one; nil for the last stage.
+	prefixes []prefixLength // prefixes that the subtable's mask has in this stage's words
+	// seen maps a hash to a number of rules. The hash covers a rule's value on the
+	// words of the stages up to and including this stage. The last stage has no seen.
 	seen map[uint64]int
 }
 
@@ -116,7 +117,8 @@ func newSubtable(shared unique.Handle[Flow]) *subtable {
 	return s
 }
 
-// findPrefixes fills the stages' prefixes.
+// findPrefixes assigns each prefix in the subtable's mask to the stage that compares
+// its field.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -132,7 +134,7 @@ func (s *subtable) findPrefixes() {
 	}
 }
 
-// mix continues hash h over words of f, under the mask.
+// mix adds the words of f, under the subtable's mask, to the hash h.
 func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
@@ -142,13 +144,13 @@ func (s *subtable) mix(h uint64, words []uint8, f *Flow) uint64 {
 	return h
 }
 
-// hash returns the hash of m, which has the subtable's mask, over all words.
+// hash returns the hash of match m over all words. m has the subtable's mask.
 func (s *subtable) hash(m PackedMatch) uint64 {
 	f := s.expand(m)
 	return s.mix(1, s.words, &f)
 }
 
-// expand returns the value of m, which has the subtable's mask.
+// expand returns the full value of the packed match m. m has the subtable's mask.
 func (s *subtable) expand(m PackedMatch) (f Flow) {
 	for i, w := range s.words {
 		f[w] = m.word(int(s.packed[i]))
@@ -156,8 +158,8 @@ func (s *subtable) expand(m PackedMatch) (f Flow) {
 	return f
 }
 
-// note adds n, 1 or -1, to the counts of a rule with value f in all stages but the
-// last.
+// note adds n to the rule counts (stage.seen) of every stage but the last, for a rule
+// with value f. n is 1 for an added rule and -1 for a removed rule.
 func (s *subtable) note(f *Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
@@ -169,8 +171,8 @@ func (s *subtable) note(f *Flow, n int) {
 	}
 }
 
-// find returns the first rule whose hash f has, or nil. It reports each visited stage
-// to v.
+// find returns the first rule that has the same hash as the flow f, or nil. It
+// reports each stage that it compares to v.
 func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -184,8 +186,8 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 			first = s.rules[h]
 			there = first != nil
 		}
-		// If a rule has all values of this stage, it also has all the prefixes: no
-		// need to ask the tries.
+		// A rule that has the flow's values in this stage also has its prefixes.
+		// Look-ups in the tries could not rule it out.
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
@@ -197,7 +199,7 @@ func (s *subtable) find(f *Flow, v visitor, l *prefixLookup) *Rule {
 	return nil
 }
 
-// matches reports whether f matches r, a rule of s.
+// matches reports whether rule r of this subtable matches the flow f.
 func (s *subtable) matches(r *Rule, f *Flow) bool {
 	for i, w := range s.words {
 		if f[w]&s.mask[w] != r.Match.word(int(s.packed[i])) {
@@ -207,23 +209,24 @@ func (s *subtable) matches(r *Rule, f *Flow) bool {
 	return true
 }
 
-// visitor records the bits that a look-up depends on.
+// visitor records the bits of a flow on which the result of a look-up depends.
 type visitor interface {
 	visit(words []uint8, mask *Flow)
 	// look records bits of one word.
 	look(word int, mask uint64)
 }
 
-// prefixLookup caches the results of the tries for one look-up of f.
+// prefixLookup caches the trie look-ups that one classifier look-up makes.
 type prefixLookup struct {
 	c     *classifier
 	f     *Flow
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut reports whether the tries prove that no rule can match: for one of
-// prefixes, no rule has f's prefix of that length. It reports to v the bits that prove
-// it. If several prefixes prove it, rulesOut takes the first with the fewest bits.
+// rulesOut reports whether the tries prove that no rule of a subtable can match the
+// flow. The proof is one field: no rule in the trie has the flow's prefix, of the
+// length in the subtable's mask. rulesOut reports the bits of the proof to v. If
+// several fields give a proof, it takes the field with the fewest bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -268,7 +271,7 @@ func (c *classifier) lookup(f *Flow, v visitor) *Rule {
 	return best
 }
 
-// find returns the rule with exactly this match and priority, or nil.
+// find returns the rule with exactly match m and this priority, or nil.
 func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	s := c.byMask[m.mask]
 	if s == nil {
@@ -282,7 +285,8 @@ func (c *classifier) find(m PackedMatch, priority uint16) *Rule {
 	return nil
 }
 
-// overlapping returns a rule of this priority whose match overlaps with m, or nil.
+// overlapping returns a rule of the same priority whose match overlaps with m, or
+// nil.
 func (c *classifier) overlapping(m PackedMatch, priority uint16) *Rule {
 	wanted := m.Unpack()
 	for _, s := range c.subtables {
@@ -312,7 +316,8 @@ func overlap(a, b *Match) bool {
 	return true
 }
 
-// eachPrefix calls do for each field of which the mask has a prefix.
+// eachPrefix calls do for each field in which the subtable's mask is a prefix, with
+// the length of the prefix.
 func (s *subtable) eachPrefix(do func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {
@@ -388,7 +393,8 @@ func (c *classifier) remove(r *Rule) {
 	}
 }
 
-// setMax sets the highest priority of s and moves s to its new place.
+// setMax sets the highest priority of subtable s and moves s to its place in the
+// sorted list of subtables.
 func (c *classifier) setMax(s *subtable, highest int) {
 	at := slices.Index(c.subtables, s)
 	c.subtables = slices.Delete(c.subtables, at, at+1)
@@ -397,8 +403,9 @@ func (c *classifier) setMax(s *subtable, highest int) {
 	c.subtables = slices.Insert(c.subtables, at, s)
 }
 
-// compareSubtables is a total order. Which of two overlapping rules of equal priority
-// wins therefore depends only on the rules, not on the order of their addition.
+// compareSubtables is a total order of subtables, so their order does not depend on
+// the order in which rules were added. Of two overlapping rules of equal priority the
+// same rule always wins.
 func compareSubtables(a, b *subtable) int {
 	if a.max != b.max {
 		return b.max - a.max

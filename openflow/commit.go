@@ -9,7 +9,8 @@ import (
 	"weft/packet"
 )
 
-// emit appends a datapath action. It leaves room for a final OpDrop.
+// emit appends a datapath action. It leaves room for a final OpDrop. If the list
+// would exceed flowtable.MaxActions, the translation ends as DropLoop.
 func (x *xlate) emit(a flowtable.Action) {
 	if len(x.actions) >= flowtable.MaxActions-2 {
 		x.halt(packet.DropLoop)
@@ -19,9 +20,10 @@ func (x *xlate) emit(a flowtable.Action) {
 }
 
 // setOps are the header fields that the datapath can set, each as a whole, in the
-// order of their actions. Some share bits of the key; needs selects the field that
-// the frame has. Neighbour discovery precedes the ICMP type, since the type makes a
-// frame one of neighbour discovery.
+// order of the emitted actions. Some fields share bits of the key: the prerequisite
+// in needs selects the field that the frame has. Fields of neighbour discovery
+// precede the ICMP type, because a new ICMP type could turn the frame into another
+// message.
 var setOps = []struct {
 	field FieldID
 	op    flowtable.Op
@@ -39,8 +41,9 @@ var setOps = []struct {
 	{FARPSha, flowtable.OpSetARPSha, needARP}, {FARPTha, flowtable.OpSetARPTha, needARP},
 }
 
-// commit emits the actions that turn the base into the flow. A field that was only
-// set and never read is set without adding its bits to the mask.
+// commit emits the datapath actions that turn the state base of the frame into the
+// state flow. A field that actions only set, and that nothing read, does not add its
+// bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -78,7 +81,8 @@ func (x *xlate) commitField(id FieldID, op flowtable.Op, needs prereq) {
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs reports whether base and flow may differ in the bits of mask.
+// differs reports whether the frame states base and flow may differ in the bits of
+// mask.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -87,13 +91,13 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	if x.baseKeep[word]&mask != 0 {
 		return true
 	}
-	// The base's bits are known. The flow's bits may be the frame's own again, after
-	// a clone.
+	// The bits of base are known. A clone may have restored the frame's own bits in
+	// flow, so they must go into the mask.
 	x.look(word, mask)
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow copies the bits of mask from the flow to the base.
+// follow copies the bits of mask from the frame state flow to the frame state base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
@@ -115,7 +119,7 @@ func (x *xlate) commitTTL() {
 	x.baseDecs = x.decs
 }
 
-// output sends to an ordinary or reserved port.
+// output executes an output to port number no, an ordinary or a reserved port.
 func (x *xlate) output(no uint32) {
 	switch no {
 	case PortInPort:
@@ -138,7 +142,7 @@ func (x *xlate) output(no uint32) {
 	}
 }
 
-// send emits the pending changes and an output.
+// send emits the pending changes of the frame and an output to port number no.
 func (x *xlate) send(no uint32) {
 	port, ok := x.env.Port(no)
 	if !ok || port.Kind == PortUplink {
@@ -172,8 +176,8 @@ func (x *xlate) sendTo(port *PortInfo) {
 	x.sent = x.sent || !x.halted
 }
 
-// tunnel returns the action that sends to a vxlan port. The flow decides the
-// parameters that the port leaves to it.
+// tunnel returns the datapath action that sends to a vxlan port. If the port has
+// FlowVNI, FlowRemote or FlowLocal, the value comes from the flow's tunnel fields.
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {
@@ -193,8 +197,8 @@ func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	return flowtable.Action{Op: flowtable.OpTunnel, U16: uint16(port.No), U32: index, U64: uint64(vni)}, why
 }
 
-// tunnelAddr reads a tunnel address of the wanted families, IPv4 first. An address of
-// 0 counts as none.
+// tunnelAddr returns the tunnel address in field v4 or v6, IPv4 first. want4 and
+// want6 select the families. The value 0 counts as no address.
 func (x *xlate) tunnelAddr(v4, v6 FieldID, want4, want6 bool) netip.Addr {
 	if want4 {
 		if v := x.read(whole(v4)); !v.isZero() {

@@ -23,7 +23,8 @@ type Controller struct {
 // wholeFrame is the MaxLen of an action without max_len.
 const wholeFrame = 0xffff
 
-// controller sends the frame, as it is now, to the captures.
+// controller sends the frame in its current state to the captures of the port
+// CONTROLLER.
 func (x *xlate) controller(c *Controller) {
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpController, U32: uint32(c.MaxLen)})

@@ -13,9 +13,9 @@ import (
 // CTSpec holds the arguments of ct, see ovs-actions(7).
 type CTSpec struct {
 	Commit, Force bool
-	Table         uint8 // table that continues with the frame; TableAll: none
+	Table         uint8 // table in which translation continues after tracking; TableAll: translation ends
 	Zone          uint16
-	ZoneSrc       Subfield // field that holds the zone, if its Field is set
+	ZoneSrc       Subfield // field that holds the zone; with Field FNone the zone is in Zone
 	NAT           *NATSpec // nil: no NAT
 	Exec          []Action // actions that set ct_mark and ct_label
 	ALG           string
@@ -23,8 +23,8 @@ type CTSpec struct {
 
 // NATSpec holds the arguments of nat.
 type NATSpec struct {
-	// Src or Dst sets up a translation of source or destination. With neither, the
-	// existing translation of the connection is applied.
+	// Src or Dst sets up NAT of the source or destination address. With neither, ct
+	// applies the NAT that the connection already has.
 	Src, Dst                 bool
 	Lo, Hi                   netip.Addr // invalid: the frame's own address
 	PortLo, PortHi           uint16     // PortHi of 0: any port
@@ -55,7 +55,7 @@ func (p *actionParser) ct(t token) (Action, error) {
 	case p.checked && spec.ALG == "ftp" && !needTCP.met(&p.match), p.checked && spec.ALG == "tftp" && !needUDP.met(&p.match):
 		return Action{}, wrong(t.text, "a flow that matches the protocol which %s uses", spec.ALG)
 	}
-	// The rest of the list cannot know the connection's state in this zone.
+	// The actions after ct cannot know the connection's state in the zone of this ct.
 	p.match.Mask[flowtable.WCT], p.match.Value[flowtable.WCT] = 0, 0
 	return Action{Kind: ActCT, CT: spec}, nil
 }
@@ -106,9 +106,10 @@ func (p *actionParser) ctZone(spec *CTSpec, t token) error {
 	return p.readable(t, src)
 }
 
-// ctExec parses the actions of exec. Only these may write ct_mark and ct_label.
+// ctExec parses the actions in exec(...) of ct. They may only write ct_mark and
+// ct_label.
 func (p *actionParser) ctExec(spec *CTSpec, t token) error {
-	if p.inExec { // checked before parsing the inner actions: text may nest as deeply as it is long
+	if p.inExec { // refuses a nested exec before its inner actions are parsed: text may nest to any depth
 		return wrongInExec(t)
 	}
 	inner := *p

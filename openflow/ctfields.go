@@ -20,7 +20,7 @@ const (
 	ctProtoAt = 16
 )
 
-// Bits of ct_state that prerequisites use.
+// Bits of ct_state that the prerequisites of other ct fields check.
 const (
 	ctStateInv   = 0x10
 	ctStateTrk   = 0x20
@@ -42,8 +42,8 @@ func addCTFields() {
 	row(FCTTpDst, field{name: "ct_tp_dst", oxm: []string{"NXM_NX_CT_TP_DST"}, word: flowtable.WCTPorts, shift: tpDst, bits: 16, bytes: 2, format: asDecimal, maskable: true, readOnly: true, needs: needCT})
 }
 
-// ctMet checks the prerequisite CT: the state proves a valid connection, or it has
-// trk without inv.
+// ctMet checks needCT, the prerequisite of fields of the original direction: ct_state
+// must have a bit of a valid connection, or trk without inv.
 func ctMet(q prober) bool {
 	if v, _ := q.probe(flowtable.WCT, ctStateValid<<ctStateAt); v != 0 {
 		return true
@@ -53,8 +53,9 @@ func ctMet(q prober) bool {
 	return known && knownInv && trk != 0 && inv == 0
 }
 
-// checkCT refuses fields of the original direction without a valid state: they have
-// no meaning then.
+// checkCT refuses a match on fields of a connection's original direction (ct_nw_src
+// and so on) unless the match also requires a valid connection. Without a connection
+// these fields have no meaning.
 func checkCT(m *Match) error {
 	v4 := needCTIPv4.met(m)
 	for _, l := range []struct {
@@ -69,8 +70,8 @@ func checkCT(m *Match) error {
 		{FCTNwSrc, flowtable.WCTSrc + 1, ^uint64(0), needCT}, {FCTNwDst, flowtable.WCTDst + 1, ^uint64(0), needCT},
 	} {
 		bits := m.Mask[l.word] & l.mask
-		// IPv4 addresses share the word of the lower halves of IPv6 addresses. A
-		// match on these 32 bits alone was written as an IPv4 address.
+		// ct_nw_src shares its word with the lower 64 bits of ct_ipv6_src. A match on
+		// only these 32 bits was written as an IPv4 address.
 		alias := l.word >= flowtable.WCTSrc && bits != 0 && (bits&^0xffffffff != 0 || m.Mask[l.word-1] != 0) == v4
 		if l.needs == needCTIPv6 {
 			alias = v4 && bits != 0
@@ -136,7 +137,7 @@ func parseCTState(text string) (v, mask Value128, err error) {
 	return v, mask, nil
 }
 
-// ct writes the ct_* fields, which dump-flows shows first.
+// ct writes the ct_* fields. dump-flows shows them first.
 func (w *matchWriter) ct() {
 	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {
 		w.field(id)

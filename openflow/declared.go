@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// Declared is an address that a port is bound to. It stays in the table of addresses
-// as long as the port exists: it does not age, and no other port can learn it or its
-// IP addresses. If several ports of a segment declare the same address, as routers
-// with a shared virtual address do, these ports learn it from each other.
+// Declared is an address that the operator has bound to a port. It stays in the table
+// of addresses as long as the port exists. It does not age, and no other port can
+// learn the MAC address or its IP addresses. If several ports of a segment declare
+// the same address, as routers with a shared virtual address do, only these ports can
+// learn it from each other.
 type Declared struct {
 	Segment Segment
 	Port    uint32
@@ -42,7 +43,7 @@ func Declares(ports []PortInfo) (list []Declared) {
 	return list
 }
 
-// declarations holds the declared addresses.
+// declarations holds the declared MAC and IP addresses.
 type declarations struct {
 	macs map[uint64][]*macEntry // a declaration holds in all VLANs
 	ips  map[netip.Addr][]declaredIP
@@ -53,8 +54,8 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces the declared addresses. It removes entries that other ports have
-// learnt for them.
+// Declare replaces the declared addresses. It removes entries of these addresses that
+// other ports have learnt.
 func (t *MACTable) Declare(list []Declared) {
 	t.declared = declarations{macs: map[uint64][]*macEntry{}, ips: map[netip.Addr][]declaredIP{}}
 	for _, d := range list {
@@ -81,12 +82,12 @@ func (t *MACTable) Declare(list []Declared) {
 	})
 }
 
-// overlaps reports whether segments share ports: a port without a VNI is in all
-// segments.
+// overlaps reports whether two segments have ports in common. Ports without a VNI are
+// in every segment.
 func (s Segment) overlaps(o Segment) bool { return s == o || s == 0 || o == 0 }
 
-// find returns the declaration of mac in the segment, or nil unless exactly one port
-// declares it.
+// find returns the declaration of a MAC address in the segment. It returns nil if no
+// port or several ports declare the address.
 func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
 	for _, e := range d.macs[mac] {
 		switch {
@@ -100,8 +101,8 @@ func (d *declarations) find(s Segment, mac uint64) (one *macEntry) {
 	return one
 }
 
-// elsewhere reports whether other ports, but not the port of l, declare its MAC
-// address.
+// elsewhere reports whether another port declares the MAC address of l and the port
+// of l does not.
 func (d *declarations) elsewhere(l *Learn) bool {
 	list := d.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return e.segment.overlaps(l.Segment) }
@@ -109,8 +110,8 @@ func (d *declarations) elsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// ipElsewhere reports whether other ports, but not the port of l, declare its IP
-// address.
+// ipElsewhere reports whether another port declares the IP address of l and the port
+// of l does not.
 func (d *declarations) ipElsewhere(l *Learn) bool {
 	list := d.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return e.segment.overlaps(l.Segment) }

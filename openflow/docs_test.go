@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// docs/openflow.md names every field and every action, and the tests that it names
-// exist.
+// docs/openflow.md names every field and every action. The tests that
+// docs/openflow.md names exist.
 func TestDocsAreTrue(t *testing.T) {
 	b, err := os.ReadFile("../docs/openflow.md")
 	if err != nil {

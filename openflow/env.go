@@ -13,12 +13,14 @@ type PortKind uint8
 
 // Kinds of port.
 const (
-	// PortNormal takes frames as they are: vhost-user, tap.
+	// PortNormal is a port that takes frames without a tunnel header, such as
+	// vhost-user and tap.
 	PortNormal PortKind = iota
-	// PortTunnel is a vxlan port. An output to it becomes OpTunnel.
+	// PortTunnel is a vxlan port. Translation turns an output to this port into
+	// OpTunnel.
 	PortTunnel
-	// PortUplink carries tunnels. flood, all and normal skip it, and an output to it
-	// is dropped as DropNoPort.
+	// PortUplink carries encapsulated traffic. flood, all and normal skip uplinks. An
+	// output to an uplink is dropped as DropNoPort.
 	PortUplink
 )
 
@@ -27,35 +29,37 @@ type PortInfo struct {
 	No   uint32 // OpenFlow and datapath port number
 	Name string
 	Kind PortKind
-	// Down: the port does not forward. Buckets of groups that watch it are not live.
+	// Down is true if the port does not forward. Group buckets that watch the port
+	// count it as failed.
 	Down bool
 	// NoFlood excludes the port from flood and from normal's flooding.
 	NoFlood bool
-	// NoLearning keeps normal from learning from frames of the port.
+	// NoLearning excludes the port's frames from the address learning of the action
+	// normal.
 	NoLearning bool
-	// NoAnswers turns off local answers for a PortTunnel: ARP and neighbour
-	// solicitations for addresses behind the port go to the port even if the answer
-	// is known.
+	// NoAnswers turns off local answers for addresses behind a PortTunnel: ARP
+	// requests and neighbour solicitations go to the tunnel even if Weft knows the
+	// answer.
 	NoAnswers bool
-	// InVNI: a PortNormal belongs to VNI, see Segment.
+	// InVNI is true if a PortNormal belongs to the VNI in the field VNI, see Segment.
 	InVNI bool
 	// Binding restricts the addresses that a PortNormal may use as sender; nil: no
 	// restriction.
 	Binding *Binding
-	// NoSplitHorizon also floods frames from a tunnel to this tunnel. Without it,
-	// normal and flood send no frame from a tunnel to a tunnel.
+	// NoSplitHorizon lets normal and flood send frames from another tunnel to this
+	// tunnel. Without NoSplitHorizon no flooded frame goes from a tunnel to a tunnel.
 	NoSplitHorizon bool
 
-	// The following fields are for PortTunnel. The flow's tun_id replaces VNI with
-	// FlowVNI, its tun_dst replaces Remote with FlowRemote, and its tun_src replaces
-	// Local with FlowLocal. If Local is invalid or tun_src is 0, Env chooses the
-	// source.
+	// VNI, Remote and Local are the parameters of a PortTunnel. FlowVNI replaces VNI
+	// with the flow's tun_id, FlowRemote replaces Remote with its tun_dst, and
+	// FlowLocal replaces Local with its tun_src. If Local is invalid or tun_src is 0,
+	// Env chooses the source address.
 	FlowVNI, FlowRemote, FlowLocal bool
 	VNI                            uint32
 	Remote, Local                  netip.Addr
-	// Remotes replaces Remote if it is not empty: a frame goes to each of them
-	// (head-end replication). A frame of normal whose destination was learnt behind
-	// one of them goes only there.
+	// Remotes, if not empty, replaces Remote: each frame goes to every address in
+	// Remotes (head-end replication). If normal has learnt the destination behind one
+	// remote, the frame goes only to this remote.
 	Remotes []netip.Addr
 }
 
@@ -71,23 +75,24 @@ type Names interface {
 // translations call it, possibly concurrently.
 type Env interface {
 	Port(no uint32) (PortInfo, bool)
-	// Ports returns all ports in a stable order. The caller must not change the list.
+	// Ports returns all ports in a stable order. The caller must not change the
+	// returned list.
 	Ports() []PortInfo
-	// Bound reports whether any port has a Binding.
+	// Bound reports whether at least one port has a Binding.
 	Bound() bool
 	// Tunnel returns the index of the tunnel template of vxlan port no with these
-	// addresses, or the drop reason if there can be no template. If local is invalid,
-	// Tunnel chooses the source. The translation of one megaflow may need several
-	// templates.
+	// addresses. If no template is possible, it returns the drop reason. If local is
+	// invalid, Tunnel chooses the source address. The translation of one megaflow may
+	// need several templates.
 	Tunnel(no uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// MAC returns the port behind which normal has learnt the address. vlan is 0 to
-	// 4095, mac has 48 bits.
+	// MAC returns the port behind which normal has learnt the MAC address. vlan is 0
+	// to 4095, mac has 48 bits.
 	MAC(s Segment, vlan uint16, mac uint64) (port uint32, ok bool)
-	// Announced reports whether the address is behind the port and has sent a
+	// Announced reports whether the MAC address is behind the port and has sent a
 	// broadcast or multicast frame from there.
 	Announced(s Segment, vlan uint16, mac uint64, port uint32) bool
-	// VTEP returns the remote of a port with Remotes behind which normal has learnt
-	// the address. For any other address it returns an invalid one.
+	// VTEP returns the remote behind which normal has learnt the MAC address, for a
+	// port with Remotes. If no such remote is known, the returned address is invalid.
 	VTEP(s Segment, vlan uint16, mac uint64) netip.Addr
 	// Neighbour returns the MAC address that a host has announced for ip.
 	Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
@@ -103,6 +108,6 @@ const (
 	PortController uint32 = 0xfffd
 	PortLocal      uint32 = 0xfffe
 	PortNone       uint32 = 0xffff
-	// PortMax is the first number above those of ordinary ports.
+	// PortMax is one more than the highest number of an ordinary port.
 	PortMax uint32 = 0xff00
 )

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wrongText is a text, the word that its error must name, and a part of the expected
-// text in the error.
+// wrongText is an invalid text. The error of the parser must name word and contain
+// expected.
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {
@@ -30,8 +30,8 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 	}
 }
 
-// TestMoreErrorsNameTheWord covers the errors of flows that TestErrorsNameTheWord
-// omits.
+// TestMoreErrorsNameTheWord has further invalid flows in addition to
+// TestErrorsNameTheWord.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
 		{"mpls,actions=drop", "mpls", "weft supports"},
@@ -151,7 +151,7 @@ func TestMeterErrorsNameTheWord(t *testing.T) {
 		func(text string) error { _, err := ParseMeterMod(text, MeterDelete); return err })
 }
 
-// Errors that depend on the content of the tables also name the wrong word.
+// Errors that depend on the content of the tables name the wrong word too.
 func TestTableErrorsNameTheWord(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 2})
 	groups := func(text string, c GroupCommand) error {
@@ -202,7 +202,7 @@ func TestTableErrorsNameTheWord(t *testing.T) {
 }
 
 // An action that must not contain itself is refused at the second level, before its
-// inner text is parsed: a text may nest as deeply as it is long.
+// inner text is parsed. Otherwise a long text could nest to any depth.
 func TestNestingIsRefusedFirst(t *testing.T) {
 	for text, expected := range map[string]string{
 		"write_actions(write_actions(nonsense))":                                        "no write_actions within another action",

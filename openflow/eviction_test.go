@@ -12,7 +12,7 @@ import (
 func TestEviction(t *testing.T) {
 	tests := []struct {
 		name, flows, add string
-		gone             string // in_port of the evicted rule; "": the add fails
+		gone             string // in_port in the match of the evicted rule; "" if the add must fail
 	}{
 		{"least important first", "importance=3,in_port=1|importance=1,in_port=2|importance=2,in_port=3", "importance=5,in_port=9", "2"},
 		{"timed first", "importance=1,in_port=1|importance=1,idle_timeout=9,in_port=2|importance=1,in_port=3", "importance=5,in_port=9", "2"},
@@ -48,8 +48,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// Many evictions in one change remove the rules unused for the longest time first. If
-// the change fails, all of them are undone.
+// Many evictions in one change remove the rules that were unused for the longest
+// time. If the change fails, all its evictions are undone.
 func TestEvictionInBundles(t *testing.T) {
 	p := NewPipeline(Limits{Rules: 10})
 	for table := range uint8(Tables) {

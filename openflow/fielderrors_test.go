@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// whatIsWrong has invalid values for each format, with a part of the error.
+// whatIsWrong lists invalid values of each text format, with a part of the expected
+// error.
 var whatIsWrong = map[format][]struct{ value, expected string }{
 	asPort:     {{"nosuch", "name of a port"}, {"70000", "0 to 65535"}, {`"nosuch"`, "name of a port"}},
 	asFrag:     {{"maybe", "not_later"}, {"1", "not_later"}},
@@ -24,8 +25,8 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asHex5:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 }
 
-// The error of an invalid field value names the value and, if other fields have the
-// same format, the field.
+// The error of an invalid field value names the value. If several fields have the
+// same format, the error also names the field.
 func TestErrorsOfEveryField(t *testing.T) {
 	check := func(text, word, expected, name string) {
 		t.Helper()
@@ -67,7 +68,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 			}
 		}
 	}
-	// Words that only deletes and dumps accept.
+	// Only deletes and dumps accept out_port and out_group.
 	for text, want := range map[string]string{"out_port=nosuch": "nosuch", "out_group=x": "x", "out_group=-1": "-1"} {
 		_, err := ParseFilter(text, nil)
 		if pe, ok := err.(*ParseError); !ok || pe.Word != want {
@@ -77,8 +78,9 @@ func TestErrorsOfEveryField(t *testing.T) {
 	check("out_group=5,actions=drop", "out_group", "match field", "")
 }
 
-// Only the VLAN aliases get a hint to use another VLAN field. The error of another
-// field without an NXM or OXM name names the field itself.
+// An action on a field without an NXM or OXM name is refused. For the aliases dl_vlan
+// and dl_vlan_pcp the error suggests the VLAN field to use instead. For any other
+// field it only names the field.
 func TestErrorOfFieldWithoutOXM(t *testing.T) {
 	other := FTunSrc
 	was := fields[other].oxm

@@ -8,14 +8,16 @@ import (
 	"testing"
 )
 
-// contexts has a match for each prerequisite.
+// contexts lists the matches in front of which each field is tested: at least one
+// match for each prerequisite.
 var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
 	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
 }
 
-// sample returns a value of a field and a mask of some of its bits.
+// sample returns the text of a value of the field and of a mask with some of its
+// bits.
 func sample(f *field) (value, mask string) {
 	switch f.format {
 	case asEthernet:
@@ -32,8 +34,9 @@ func sample(f *field) (value, mask string) {
 	return "1", "1"
 }
 
-// fieldTexts returns flows for each field: matches by each of its names, in each
-// context, with and without masks, and each action that takes a field.
+// fieldTexts returns flow texts for every field: matches by each name of the field,
+// with and without a mask, and each action that takes a field. Every text begins with
+// the match context.
 func fieldTexts(context string) (texts []string) {
 	add := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -73,16 +76,17 @@ func fieldTexts(context string) (texts []string) {
 	return texts
 }
 
-// otherFields matches texts that Weft deliberately reads in another way than
-// ovs-ofctl. A label without IPv6 is ignored, like other fields without
-// prerequisites. Only ct writes the fields of tracking.
+// otherFields matches texts that Weft deliberately reads differently from ovs-ofctl.
+// Weft ignores ipv6_label without IPv6, as it ignores other fields without their
+// prerequisites. Weft allows only ct to write the fields of connection tracking.
 var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
-// fieldSample: only every fieldSample-th text is compared, since each needs a
-// process.
+// fieldSample is the step between compared texts: only every fieldSample-th text is
+// compared, since each comparison runs a process.
 const fieldSample = 19
 
-// TestFieldListIsOVSs compares fields, prerequisites and actions with ovs-ofctl.
+// TestFieldListIsOVSs compares fields, prerequisites and actions with those of
+// ovs-ofctl.
 func TestFieldListIsOVSs(t *testing.T) {
 	needOracle(t)
 	var some []string

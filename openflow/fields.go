@@ -91,20 +91,21 @@ const (
 	asCTState
 )
 
-// field is an entry of the table of fields. It has everything that parsing,
-// formatting, look-up and the actions need to know. Source: ovs-fields(7).
+// field is an entry of the table of fields. Parsing, formatting, look-ups and actions
+// use only this entry to handle a field. Source: ovs-fields(7).
 type field struct {
 	name, alias string
-	// oxm are the NXM and OXM names, which text writes with brackets. The first one
-	// is printed.
+	// oxm lists the NXM and OXM names of the field. In flow text brackets follow
+	// these names. Formatting uses the first name.
 	oxm []string
-	// The field lies in the bits shift to shift+bits-1 of Flow[word]. A 128-bit field
-	// takes word (upper half) and word+1.
+	// word, shift and bits are the field's place: bits shift to shift+bits-1 of
+	// Flow[word]. A 128-bit field takes Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// kept is the number of least significant bits that Flow stores, if text allows
-	// more; the other bits must be 0. 0: all bits are stored.
+	// kept is the number of least significant bits that Flow stores if the text
+	// format has more bits. The remaining bits must be 0. kept 0 means that Flow
+	// stores all bits.
 	kept uint8
-	// bytes bounds the size of a value in text.
+	// bytes is the maximum size in bytes of a value in flow text.
 	bytes    uint8
 	format   format
 	maskable bool
@@ -180,7 +181,8 @@ var fields = [fieldCount]field{
 	FNDTll:      {name: "nd_tll", oxm: []string{"NXM_NX_ND_TLL", "OXM_OF_IPV6_ND_TLL"}, word: flowtable.WARPTha, shift: 16, bits: 48, bytes: 6, format: asEthernet, maskable: true, needs: needNDAdvert},
 }
 
-// fieldNames finds a field by its name or alias, oxmNames by its NXM or OXM name.
+// fieldNames maps names and aliases to fields. oxmNames maps NXM and OXM names to
+// fields.
 var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
@@ -221,7 +223,8 @@ func addRegisters() {
 // String returns the field's name.
 func (id FieldID) String() string { return fields[id].name }
 
-// Subfield is Bits bits of a field, from bit Offset (0: the least significant).
+// Subfield is a part of a field: Bits bits, starting at bit Offset (0: the least
+// significant bit).
 type Subfield struct {
 	Field  FieldID
 	Offset uint8
@@ -239,8 +242,8 @@ func (f *field) keeps() uint8 {
 // whole returns the sub-field with all bits of a field.
 func whole(id FieldID) Subfield { return Subfield{Field: id, Bits: fields[id].bits} }
 
-// words returns the place of v, a value of the sub-field: hi in Flow[word] and, for
-// 128-bit fields, lo in Flow[word+1].
+// words returns the value v of the sub-field in the layout of Flow: hi has the bits
+// in Flow[word]. For 128-bit fields lo has the bits in Flow[word+1].
 func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	v = v.and(ones(uint(s.Bits))).shl(uint(s.Offset))
@@ -250,7 +253,7 @@ func (s Subfield) words(v Value128) (word int, hi, lo uint64) {
 	return int(f.word), v[0], v[1]
 }
 
-// mask returns the bits of the sub-field in the form of words.
+// mask returns the mask of the sub-field in the layout of Flow, like words.
 func (s Subfield) mask() (word int, hi, lo uint64) { return s.words(ones(uint(s.Bits))) }
 
 // get reads the sub-field from f.
@@ -263,7 +266,7 @@ func (s Subfield) get(f *Flow) Value128 {
 	return v.shr(uint(s.Offset)).and(ones(uint(s.Bits)))
 }
 
-// put writes the bits of the sub-field in which mask is set.
+// put writes v to the sub-field in f, but only the bits that are set in mask.
 func (s Subfield) put(f *Flow, v, mask Value128) {
 	word, hi, lo := s.words(v.and(mask))
 	_, mhi, mlo := s.words(mask)

@@ -4,15 +4,16 @@ package openflow
 
 import "fmt"
 
-// Finished is a flow with a fin_timeout action, and its new timeouts in seconds after
-// TCP's FIN or RST; 0: unchanged.
+// Finished is a flow with a fin_timeout action that has seen a TCP FIN or RST. Idle
+// and Hard are its new timeouts in seconds; 0 leaves the timeout unchanged.
 type Finished struct {
 	Rule       *Rule
 	Idle, Hard uint16
 }
 
-// ReduceTimeouts shortens the flow's timeouts, or sets those it does not have. It
-// reports whether a timeout changed. It needs exclusive access to the pipeline.
+// ReduceTimeouts shortens the flow's timeouts to Idle and Hard. A flow without a
+// timeout gets one. ReduceTimeouts reports whether a timeout changed. It needs
+// exclusive access to the pipeline.
 func (f *Finished) ReduceTimeouts() bool {
 	r := f.Rule
 	idle, hard := r.IdleTimeout, r.HardTimeout
@@ -20,7 +21,7 @@ func (f *Finished) ReduceTimeouts() bool {
 	return r.IdleTimeout != idle || r.HardTimeout != hard
 }
 
-// reduced returns the shorter of a timeout and a limit; 0 means none.
+// reduced returns the shorter of timeout and limit. For both, 0 means none.
 func reduced(timeout, limit uint16) uint16 {
 	if limit == 0 || timeout != 0 && timeout < limit {
 		return timeout
@@ -28,11 +29,12 @@ func reduced(timeout, limit uint16) uint16 {
 	return limit
 }
 
-// The TCP flags that end a connection (RFC 9293 section 3.1).
+// TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = Subfield{FTCPFlags, 0, 1}, Subfield{FTCPFlags, 2, 1}
 
-// finTimeout records the current flow if the frame ends a connection. Such frames get
-// a megaflow of their own.
+// finTimeout records the current flow in finished if the frame is a TCP FIN or RST.
+// The megaflow matches both flags, so frames with FIN or RST have a megaflow of their
+// own.
 func (x *xlate) finTimeout(a *Action) {
 	if x.rule == nil || !x.has(FTCPFlags) {
 		return

@@ -7,8 +7,8 @@ import "weft/flowtable"
 // FlowWords is the size of a Flow in 64-bit words.
 const FlowWords = wFlowEnd
 
-// Flow is a frame as the OpenFlow tables see it: the words of a flowtable.Key,
-// followed by words that only the tables know. The latter are 0 when a frame enters
+// Flow is a frame as the OpenFlow tables see it. Its first words are a flowtable.Key.
+// The words behind the key exist only in the tables; they are 0 when a frame enters
 // table 0.
 //
 //	word       63..............................................0
@@ -17,7 +17,7 @@ const FlowWords = wFlowEnd
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 type Flow [FlowWords]uint64
 
-// Indexes of the words behind flowtable.Key.
+// Indexes of the words of a Flow that follow its flowtable.Key.
 const (
 	WMetadata = flowtable.KeyWords + iota
 	WReg
@@ -30,7 +30,7 @@ type Match struct {
 	Value, Mask Flow
 }
 
-// Covers reports whether f is in the set.
+// Covers reports whether the match includes the flow f.
 func (m *Match) Covers(f *Flow) bool {
 	for i := range f {
 		if (f[i]^m.Value[i])&m.Mask[i] != 0 {
@@ -40,8 +40,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within reports whether every flow of m is in o. A loose delete or modify with match
-// o then selects m.
+// Within reports whether o matches every flow that m matches. A loose delete or
+// modify with match o selects such rules.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {

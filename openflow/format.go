@@ -10,9 +10,9 @@ import (
 	"weft/flowtable"
 )
 
-// FormatRule returns r as a line of ovs-ofctl dump-flows at nowNS (CLOCK_MONOTONIC),
-// with the leading blank and without newline. With names, it shows ports by name if
-// they have one.
+// FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS
+// (CLOCK_MONOTONIC), with the leading blank and without a newline. If names is not
+// nil, named ports are shown by name.
 func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	const second = 1_000_000_000
 	var b strings.Builder
@@ -20,7 +20,8 @@ func FormatRule(r *Rule, nowNS uint64, names Names) string {
 	fmt.Fprintf(&b, " cookie=0x%x, duration=%s, table=%d, n_packets=%d, n_bytes=%d, ",
 		r.Cookie, formatDuration(age), r.Table, r.Packets, r.Bytes)
 	writeTimes(&b, r.IdleTimeout, r.HardTimeout)
-	// ovs-ofctl writes these two in this order, also with the comma.
+	// ovs-ofctl writes the flags before the importance, and a comma only behind the
+	// importance.
 	for _, f := range flagWords {
 		if r.Flags&f.flag != 0 {
 			b.WriteString(f.word + " ")
@@ -50,7 +51,8 @@ func writeTimes(b *strings.Builder, idle, hard uint16) {
 	}
 }
 
-// formatDuration shows milliseconds if they are not 0.
+// formatDuration returns the duration in seconds, with milliseconds unless they are
+// 0.
 func formatDuration(ns uint64) string {
 	ms := ns / 1_000_000
 	if ms%1000 == 0 {
@@ -67,8 +69,8 @@ func formatPriority(priority uint16, packed PackedMatch, names Names) string {
 	return strings.TrimSuffix("priority="+strconv.Itoa(int(priority))+","+match, ",")
 }
 
-// FormatFlowMod returns text from which ParseFlowMod, with the same command and
-// names, makes an equal FlowMod. It serves to keep flows in files.
+// FormatFlowMod returns the text of a flow for storage in files. ParseFlowMod parses
+// it into an equal FlowMod if the command and names are the same.
 func FormatFlowMod(m *FlowMod, names Names) string {
 	var b strings.Builder
 	b.Grow(192)
@@ -108,7 +110,8 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return strings.TrimSpace(strings.TrimSuffix(b.String(), ",") + " actions=" + FormatActions(m.Actions, names))
 }
 
-// FormatDiff returns m, an add, as a line of ovs-ofctl diff-flows without its sign.
+// FormatDiff returns the add m as a line of ovs-ofctl diff-flows, without the leading
+// + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(is bool, format string, arg any) {
@@ -132,12 +135,13 @@ func FormatDiff(m *FlowMod, names Names) string {
 type matchWriter struct {
 	strings.Builder
 	names Names
-	left  Flow // bits of the mask that are not written yet
+	left  Flow // left has the bits of the match's mask that are not written yet
 	m     *Match
 }
 
-// FormatMatch returns the match in the order and words of ovs-ofctl, "" if it matches
-// everything. It also writes the masks of megaflows, which no flow text can express.
+// FormatMatch returns the text of a match in the order and words of ovs-ofctl, or ""
+// if the match includes every frame. It can also write masks of megaflows that flow
+// text cannot express.
 func FormatMatch(m *Match, names Names) string {
 	w := &matchWriter{names: names, left: m.Mask, m: m}
 	w.Grow(128)
@@ -163,7 +167,8 @@ func FormatMatch(m *Match, names Names) string {
 	return strings.TrimSuffix(w.String(), ",")
 }
 
-// exact returns the value of the bits in mask, and whether the match has all of them.
+// exact returns the value of the bits in mask. It also reports whether the match has
+// all these bits.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -226,7 +231,8 @@ func (w *matchWriter) fieldAs(id FieldID, name string) {
 	w.is(name, formatField(id, s.get(&w.m.Value), mask, w.names))
 }
 
-// shownByAlias are the fields that dump-flows shows by their older names.
+// shownByAlias are the fields that dump-flows shows by their OpenFlow 1.0 names, such
+// as dl_src.
 var shownByAlias = [fieldCount]bool{FEthSrc: true, FEthDst: true, FEthType: true, FIPSrc: true, FIPDst: true,
 	FIPFrag: true, FTCPSrc: true, FTCPDst: true}
 
@@ -254,7 +260,8 @@ func (w *matchWriter) inPort() {
 	w.is("in_port", formatPort(uint32(v>>32), w.names))
 }
 
-// vlan writes the outer tag as dl_vlan and dl_vlan_pcp if they can express the mask.
+// vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp if these words can
+// express the mask.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
 	v, mask := w.m.Value[word]&allVLAN, w.m.Mask[word]&allVLAN
@@ -332,7 +339,7 @@ func (w *matchWriter) transport() {
 	}
 }
 
-// formatField returns value[/mask] in the field's own format.
+// formatField returns value[/mask] in the text format of the field.
 func formatField(id FieldID, v, mask Value128, names Names) string {
 	f := &fields[id]
 	width := ones(uint(f.keeps()))
@@ -393,8 +400,8 @@ func FormatEthernet(v uint64) string {
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
-// formatFlags writes a set of named bits: a|b if all bits are matched, otherwise +a-b
-// for the matched ones.
+// formatFlags returns the text of a set of named bits: a|b if the mask has all bits,
+// +a-b if it has only some of them.
 func formatFlags(names []string, all, v, mask uint64) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -419,7 +426,8 @@ func formatFlags(names []string, all, v, mask uint64) string {
 	return b.String()
 }
 
-// formatPort returns the port's name, or its number without names.
+// formatPort returns the word of a reserved port, the name of a port if names has
+// one, or the port number.
 func formatPort(no uint32, names Names) string {
 	switch no {
 	case PortInPort:
@@ -447,8 +455,9 @@ func formatPort(no uint32, names Names) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// quoteName quotes a port's name unless it is a letter followed by letters and
-// digits. It also quotes names of reserved ports.
+// quoteName puts a port's name in quotes, unless the name is a letter followed by
+// letters and digits. It also quotes names that equal the name of a reserved port or
+// contain "action".
 func quoteName(name string) string {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	plain := name != "" && letter(name[0])

@@ -69,7 +69,8 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
-// FormatMatch writes every field. It would omit a field that is in none of its lists.
+// FormatMatch writes every field. A field that FormatMatch does not know would be
+// missing in its text.
 func TestEveryFieldIsShown(t *testing.T) {
 	for id := FTunID; id < fieldCount; id++ {
 		var m Match

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// FormatActions returns the list in ovs-ofctl's words, "drop" if it is empty.
-// ParseActions accepts the result.
+// FormatActions returns a list of actions in the words of ovs-ofctl, "drop" for an
+// empty list. ParseActions accepts the returned text.
 func FormatActions(actions []Action, names Names) string {
 	if len(actions) == 0 {
 		return "drop"
@@ -96,14 +96,15 @@ func formatAction(a *Action, names Names) string {
 	return fmt.Sprintf("unknown(%d)", a.Kind)
 }
 
-// ones returns a mask with all bits of the sub-field.
+// ones returns a right-aligned mask as wide as the sub-field.
 func (s Subfield) ones() Value128 { return ones(uint(s.Bits)) }
 
-// formatSet returns value[/mask] of a set_field.
+// formatSet returns the value[/mask] of a set_field action.
 func formatSet(a *Action, names Names) string {
 	switch a.Dst.Field {
 	case FVLANVID:
-		// OFPVID_PRESENT is shown, as in OpenFlow 1.2 and later.
+		// The text of vlan_vid includes the bit OFPVID_PRESENT, as in OpenFlow 1.2
+		// and later.
 		v := a.Value.or(value64(vlanCFI))
 		if a.Mask == a.Dst.ones() {
 			return v.decimal()
@@ -115,7 +116,8 @@ func formatSet(a *Action, names Names) string {
 	return formatField(a.Dst.Field, a.Value, a.Mask, names)
 }
 
-// String returns the sub-field by its NXM or OXM name, as ovs-ofctl shows it.
+// String returns the text of a sub-field with its NXM or OXM name, as ovs-ofctl shows
+// it.
 func (s Subfield) String() string {
 	f := &fields[s.Field]
 	name := f.name
@@ -142,9 +144,10 @@ func formatResubmit(a *Action, names Names) string {
 	return fmt.Sprintf("resubmit(%s,%d)", port, a.Table)
 }
 
-// FormatDatapathActions returns the actions of a megaflow, where possible in the
-// words of OVS's datapath dump-flows: ports by name or number,
-// push_vlan(vid=5,pcp=0), set(...), tunnel(template,vni), drop(reason).
+// FormatDatapathActions returns the text of a megaflow's actions. It uses the words
+// of ovs-dpctl dump-flows where they exist: ports by name or number,
+// push_vlan(vid=5,pcp=0), set(...). Other examples are tunnel(template,vni) and
+// drop(reason).
 func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	var texts []string
 	for i := 0; i < len(actions); i++ {
@@ -221,7 +224,7 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	return formatARPAndND(a, low)
 }
 
-// formatARPAndND does the work of formatDatapathAction for ARP, neighbour discovery,
+// formatARPAndND is the part of formatDatapathAction for ARP, neighbour discovery,
 // ICMP and the flow label.
 func formatARPAndND(a *flowtable.Action, low uint64) string {
 	num := value64(uint64(a.U32))

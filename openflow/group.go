@@ -12,13 +12,13 @@ import (
 	"weft/flowtable"
 )
 
-// GroupType is how a group uses its buckets.
+// GroupType is the way in which a group selects buckets.
 type GroupType uint8
 
 // Types, with the words of ovs-ofctl(8).
 const (
 	GroupAll      GroupType = iota // every bucket gets a copy of the frame
-	GroupSelect                    // one live bucket, by a hash of the connection and by weight
+	GroupSelect                    // one live bucket, chosen by a hash of the connection and the bucket weights
 	GroupIndirect                  // the only bucket
 	GroupFailover                  // the first live bucket
 )
@@ -31,8 +31,8 @@ const (
 	MaxGroup = 0xffffff00
 	// GroupAny selects all groups in deletes and lists.
 	GroupAny = 0xffffffff
-	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of a group.
-	// Adding more fails.
+	// MaxGroups bounds the groups of a pipeline. MaxBuckets bounds the buckets of one
+	// group. A change beyond a limit fails.
 	MaxGroups  = 1 << 16
 	MaxBuckets = 1 << 10
 )
@@ -41,21 +41,22 @@ const (
 type Bucket struct {
 	ID     uint32
 	Weight uint16 // for GroupSelect
-	// WatchPort (PortNone: none) and WatchGroup (GroupAny: none) decide whether the
-	// bucket is live. With neither it is always live.
+	// WatchPort (PortNone: no port) and WatchGroup (GroupAny: no group) decide
+	// whether the bucket is live. A bucket that watches neither is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
 	set                   []Action // Actions in order of execution
 }
 
-// Group is an entry of the group table. It does not change once it is in a pipeline:
-// a modification replaces it.
+// Group is an entry of the group table. A group in a pipeline is immutable: a
+// modification replaces it.
 type Group struct {
 	ID      uint32
 	Type    GroupType
 	Buckets []Bucket
-	// Method is selection_method: "", hash or dp_hash, which all hash the same way.
-	// Param goes into the hash. Fields, if not "", are the hashed fields.
+	// Method is the selection_method: "", hash or dp_hash. All three use the same
+	// hash. Param is added to the hash. Fields are the hashed fields; if "",
+	// addresses and ports are hashed.
 	Method string
 	Param  uint64
 	Fields string
@@ -70,7 +71,7 @@ const (
 	GroupAdd    GroupCommand = iota
 	GroupModify              // fails if the group does not exist
 	GroupPut                 // adds or modifies
-	GroupDelete              // also deletes the flows that use the group; ID GroupAny: all groups
+	GroupDelete              // deletes the group and the flows that use it; ID GroupAny deletes all groups
 )
 
 // GroupMod is one change of the group table.
@@ -80,9 +81,9 @@ type GroupMod struct {
 	Line    int // line number, see FlowMod.Line
 }
 
-// ApplyGroups applies all of mods in order. If it returns an error (*ApplyError), it
-// has changed nothing. Deleting a group deletes the flows that name it. nowNS is
-// CLOCK_MONOTONIC.
+// ApplyGroups applies all changes in mods, in order. If it returns an error
+// (*ApplyError), no change was made. Deleting a group also deletes the flows that
+// name the group. nowNS is CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyGroups(mods []GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	groups := maps.Clone(p.groups)
@@ -138,8 +139,8 @@ func applyGroup(groups map[uint32]*Group, gone map[uint32]bool, m *GroupMod) err
 	return nil
 }
 
-// uses reports whether actions name a group or meter, by kind, for which wanted
-// returns true.
+// uses reports whether the actions name a group or meter for whose number wanted
+// returns true. kind is ActGroup or ActMeter.
 func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
@@ -150,7 +151,8 @@ func uses(actions []Action, kind ActionKind, wanted func(id uint32) bool) bool {
 	return false
 }
 
-// checkReferences refuses actions that name a group or meter that does not exist.
+// checkReferences returns an error if actions name a group or meter that does not
+// exist.
 func (p *Pipeline) checkReferences(actions []Action) error {
 	var missing uint32
 	if uses(actions, ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
@@ -162,7 +164,8 @@ func (p *Pipeline) checkReferences(actions []Action) error {
 	return nil
 }
 
-// Groups returns the group with this number, or all groups by number for GroupAny.
+// Groups returns the group with this number. For GroupAny it returns all groups,
+// sorted by number.
 func (p *Pipeline) Groups(id uint32) []*Group {
 	var list []*Group
 	for _, g := range p.groups {
@@ -176,7 +179,8 @@ func (p *Pipeline) Groups(id uint32) []*Group {
 
 // Translation
 
-// group executes a group. A bucket's changes to the frame are undone after it.
+// group executes a group. After each bucket it undoes the bucket's changes to the
+// frame.
 func (x *xlate) group(id uint32) {
 	g := x.p.groups[id]
 	if g == nil {
@@ -224,8 +228,8 @@ func (x *xlate) bucket(g *Group, i int) {
 // live reports whether a bucket is live.
 func (x *xlate) live(b *Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond reports whether a bucket is live, ignoring the groups in seen, which
-// were already checked: groups may watch each other in a circle.
+// liveBeyond reports whether a bucket is live. seen has the groups that were already
+// checked; liveBeyond ignores them, since groups may watch each other in a circle.
 func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	if b.WatchPort == PortNone && b.WatchGroup == GroupAny {
 		return true
@@ -252,10 +256,11 @@ func (x *xlate) liveBeyond(b *Bucket, seen map[uint32]bool) bool {
 	return false
 }
 
-// choose returns a live bucket, with a probability proportional to its weight, or -1
-// if no bucket is live. All frames of a connection, in both directions, get the same
-// bucket. It uses weighted rendezvous hashing: a bucket that fails or is added moves
-// only its own part of the connections.
+// choose returns the index of a live bucket for the frame's connection, or -1 if no
+// bucket is live. A bucket's share of the connections is proportional to its weight.
+// Both directions of a connection get the same bucket. choose uses weighted
+// rendezvous hashing: when a bucket fails or is added, only connections of this
+// bucket move.
 func (x *xlate) choose(g *Group) int {
 	best, most := -1, math.Inf(-1)
 	hash := x.hashed(g) + g.Param*0x9e3779b97f4a7c15
@@ -275,7 +280,8 @@ func (x *xlate) choose(g *Group) int {
 	return best
 }
 
-// hashed returns a hash of the group's own fields, or of the connection.
+// hashed returns a hash of the group's own hash fields, or of the connection if it
+// has none.
 func (x *xlate) hashed(g *Group) (h uint64) {
 	if len(g.hashed) == 0 {
 		return x.connection()
@@ -289,9 +295,10 @@ func (x *xlate) hashed(g *Group) (h uint64) {
 	return h
 }
 
-// connection returns a hash of addresses, protocol and ports. For a frame without IP
-// it hashes Ethernet addresses, VLAN and EtherType. Both directions have the same
-// hash. The megaflow matches all these fields, so every connection has its own.
+// connection returns a hash of IP addresses, protocol and ports. For a frame without
+// IP it hashes Ethernet addresses, VLAN and EtherType. Both directions of a
+// connection have the same hash. The megaflow matches all the hashed fields, so every
+// connection has its own megaflow.
 func (x *xlate) connection() uint64 {
 	eth := x.read(whole(FEthType))[1]
 	endpoints := func(src, dst FieldID) uint64 {

@@ -4,14 +4,14 @@ package openflow
 
 import "slices"
 
-// GroupHit is a group that a translation executed, or one of its buckets.
+// GroupHit is a group, or a bucket of a group, that a translation executed.
 type GroupHit struct {
 	Group  *Group
 	Bucket int // -1: the group itself
 }
 
-// GroupStats are a group's counters since it was last added or modified. Frames and
-// bytes are counted with the headers of their arrival.
+// GroupStats are a group's counters since the group was last added or modified.
+// Packets and Bytes count frames as they arrived, before any action.
 type GroupStats struct {
 	CreatedNS      uint64 // CLOCK_MONOTONIC
 	Packets, Bytes uint64
@@ -21,8 +21,9 @@ type GroupStats struct {
 // BucketStats are the counters of one bucket.
 type BucketStats struct{ Packets, Bytes uint64 }
 
-// CreditGroups adds packets and bytes to the counters of hits. It ignores groups that
-// are no longer in the table. It needs exclusive access to the pipeline.
+// CreditGroups adds packets and bytes to the counters of the groups and buckets in
+// hits. It ignores groups that have left the table. It needs exclusive access to the
+// pipeline.
 func (p *Pipeline) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {

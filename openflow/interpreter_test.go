@@ -12,9 +12,9 @@ import (
 	"weft/flowtable"
 )
 
-// This file has the slow twins: a linear search for rules, an interpreter of the
-// tables without megaflows, and an interpreter of datapath actions. Both interpreters
-// work on a frame that is modelled as a struct.
+// This file has slow implementations that the tests compare with the real ones: a
+// linear search for rules, an interpreter of the tables without megaflows, and an
+// interpreter of datapath actions. Both interpreters model a frame as a struct.
 
 // slowLookup finds the rule of highest priority by checking all rules.
 func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
@@ -27,8 +27,8 @@ func slowLookup(p *Pipeline, table uint8, f *Flow) *Rule {
 	return best
 }
 
-// slowTag is a VLAN tag: its TCI with vlanCFI, and its TPID, 0 if unchanged since
-// arrival.
+// slowTag is a VLAN tag. tci includes vlanCFI. tpid is 0 if no action has changed the
+// TPID.
 type slowTag struct{ tci, tpid uint16 }
 
 // slowFrame is the frame that both interpreters change.
@@ -59,8 +59,8 @@ func frameOf(k *flowtable.Key) slowFrame {
 	return s
 }
 
-// shown returns the frame in the form that is compared. A frame's own tag that a
-// clone restores becomes 802.1Q: its TPID is not part of the key.
+// shown returns the text of the frame for comparison. A tag whose TPID no action has
+// set counts as 802.1Q, since the key does not contain the TPID.
 func (s slowFrame) shown() string {
 	s.tags = append([]slowTag(nil), s.tags...)
 	for i := range s.tags {
@@ -71,7 +71,8 @@ func (s slowFrame) shown() string {
 	return fmt.Sprint(s)
 }
 
-// runDatapath executes actions on the frame of k and returns the outputs.
+// runDatapath executes datapath actions on the frame with key k. It returns the
+// outputs as text.
 func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	f := frameOf(k)
 	for i, a := range actions {
@@ -140,14 +141,14 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 type interpreter struct {
 	p       *Pipeline
 	env     *fakeEnv
-	f       Flow // the frame with metadata and registers; its VLAN tags are in tags
+	f       Flow // key, metadata and registers of the frame; its VLAN tags are in tags
 	tags    []slowTag
 	sent    []string
 	budget  int
 	written []Action // action set
 	learned []string
 	rule    *Rule // rule in execution
-	// finished are the flows that saw the end of a connection, with their new
+	// finished has the flows with fin_timeout that saw a FIN or RST, with their new
 	// timeouts.
 	finished []Finished
 }
@@ -246,7 +247,7 @@ func (in *interpreter) list(actions []Action, table uint8) (uint8, bool) {
 	return 0, false
 }
 
-// learn records the learnt flow as text, which is compared.
+// learn records the learnt flow as text. The tests compare this text.
 func (in *interpreter) learn(spec *LearnSpec) {
 	m := FlowMod{Command: Add, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie}
 	var match Match
@@ -292,7 +293,8 @@ func (in *interpreter) learn(spec *LearnSpec) {
 	}
 }
 
-// learnedTexts returns a translation's learnt flows in the interpreter's form.
+// learnedTexts returns the flows that a translation learns, as text in the
+// interpreter's form.
 func learnedTexts(tr *Translation) (texts []string) {
 	for _, m := range tr.Learned {
 		m.Command, m.Flags, m.IdleTimeout, m.HardTimeout = Add, 0, 0, 0
@@ -301,13 +303,14 @@ func learnedTexts(tr *Translation) (texts []string) {
 	return texts
 }
 
-// group executes buckets, each on the frame as it was before the group.
+// group executes the buckets of a group, each on the frame in its state before the
+// group.
 func (in *interpreter) group(id uint32) {
 	g := in.p.groups[id]
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
-	case GroupSelect: // another test checks which bucket is chosen
+	case GroupSelect: // an arbitrary bucket: the tests of groups check the choice of the bucket
 		x, k := new(xlate), key(&in.f)
 		x.begin(in.p, &k, in.env, nil)
 		i := x.choose(g)
@@ -457,7 +460,8 @@ func (in *interpreter) output(no uint32) {
 	}
 }
 
-// segment returns the VNI of a frame from port, plus one.
+// segment returns the VNI of frames from this port, plus one, or 0 for a port without
+// a VNI.
 func (in *interpreter) segment(from uint32) Segment {
 	switch p, _ := in.env.Port(from); {
 	case p.Kind == PortTunnel && p.FlowVNI:
@@ -486,7 +490,7 @@ func (in *interpreter) flood(from uint32, flags bool) {
 
 func (in *interpreter) send(no uint32) { in.sendIn(no, 0) }
 
-// sendIn sends to a port in a segment, whatever VNI the flow has set.
+// sendIn sends to a port in segment s, regardless of the VNI in the flow.
 func (in *interpreter) sendIn(no uint32, s Segment) {
 	k := key(&in.f)
 	f := frameOf(&k)
@@ -518,14 +522,16 @@ func (in *interpreter) sendIn(no uint32, s Segment) {
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown()))
 }
 
-// checkTranslation translates keys, each after a change of the tables. It executes
-// the megaflow on its own frame and on frames that it matches, and compares the
-// results with the interpreter. It returns the number of frames.
+// checkTranslation translates keys and changes the tables before each translation. It
+// executes the megaflow on the translated frame and on other frames that the megaflow
+// matches. It compares the results with those of the interpreter. It returns the
+// number of compared frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p, texts := randomPipeline(r, 1+r.IntN(30))
 	for i, rule := range p.Select(&FlowMod{Command: Delete, Table: TableAll}) {
-		// Every rule has its own priority, so that one rule is right.
+		// Every rule gets a different priority, so that only one rule is the right
+		// result of a look-up.
 		mod := rule.FlowMod()
 		mod.Priority = uint16(1000 + int(rule.Priority)*100 + i)
 		del := rule.FlowMod()
@@ -553,7 +559,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 				break
 			}
 			if in.budget <= 0 || tr.Drop != 0 && tr.Drop.String() == "loop" {
-				break // the place where a loop is cut is not compared
+				break // translation and interpreter may end a loop at different places: not compared
 			}
 			want, got := strings.Join(in.sent, "\n"), strings.Join(runDatapath(&k, tr.Actions), "\n")
 			if got != want {
@@ -576,7 +582,7 @@ func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int
 	return compared
 }
 
-// changeTables deletes a rule, or adds a rule that it deleted before.
+// changeTables deletes a random rule, or adds a rule that it deleted earlier.
 func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []FlowMod {
 	t.Helper()
 	var mod FlowMod
@@ -597,8 +603,8 @@ func changeTables(t *testing.T, r *rand.Rand, p *Pipeline, gone []FlowMod) []Flo
 	return gone
 }
 
-// realFrame reports whether a frame can have this key: a TCI without vlanCFI is 0, an
-// inner tag needs an outer one, and ICMP types and codes have 8 bits.
+// realFrame reports whether a real frame can have this key: a TCI without vlanCFI is
+// 0, an inner tag needs an outer tag, and ICMP types and codes have 8 bits.
 func realFrame(k *flowtable.Key) bool {
 	proto := k[wIP] >> protoAt
 	if icmp := proto == protoICMP || proto == protoICMPv6; icmp && k[flowtable.WL4]&(0xff00<<tpSrc|0xff00<<tpDst) != 0 {

@@ -9,19 +9,20 @@ import (
 	"weft/packet"
 )
 
-// LearnSpec is a learn action: the flow that it derives from a frame. See
-// ovs-actions(7), "The learn action".
+// LearnSpec is a learn action. It describes the flow that the action derives from a
+// frame. See ovs-actions(7), "The learn action".
 type LearnSpec struct {
 	Table                    uint8
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are the fin_timeout of the learnt flow; both 0: none.
+	// FinIdle and FinHard are the fin_timeout of the learnt flow. If both are 0, the
+	// learnt flow has no fin_timeout.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
-	Limit            uint32   // maximum number of flows with Table and Cookie; 0: no limit
-	Result           Subfield // one bit; with Bits 0 there is no result
+	Limit            uint32   // maximum number of flows in table Table with cookie Cookie; 0: no limit
+	Result           Subfield // bit that reports whether the flow was learnt; with Bits 0 the action reports nothing
 	Items            []LearnItem
 }
 
@@ -32,22 +33,23 @@ type LearnKind uint8
 const (
 	LearnMatch  LearnKind = iota // match: Dst equals Src, or Value
 	LearnLoad                    // action: Src, or Value -> Dst
-	LearnOutput                  // action: output to the port whose number is in Src
+	LearnOutput                  // learnt action: output to the port whose number is in field Src
 )
 
-// LearnItem is one match or action of a learnt flow. If Src.Bits is 0, Value is used.
+// LearnItem is one match or action of a learnt flow. Its value comes from the frame's
+// field Src, or from Value if Src.Bits is 0.
 type LearnItem struct {
 	Kind     LearnKind
 	Dst, Src Subfield
 	Value    Value128
 }
 
-// maxLearned bounds the flows that one translation learns. Beyond it the translation
-// ends as DropLoop.
+// maxLearned bounds the flows that one translation learns. At the limit the
+// translation ends as DropLoop.
 const maxLearned = 64
 
-// learnFlow derives the flow of a learn action, which control adds later, and sets
-// the action's result bit.
+// learnFlow derives the flow of a learn action and sets the action's result bit.
+// Control adds the flow to the tables later.
 func (x *xlate) learnFlow(spec *LearnSpec) {
 	m := FlowMod{Command: ModifyStrict, Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, LearnLimit: spec.Limit}
@@ -95,8 +97,8 @@ func (x *xlate) learnFlow(spec *LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether output:FIELD learns an output to this port. Like Open
-// vSwitch it skips the ports that would give an invalid flow, and normal.
+// learnsOutput reports whether a learnt flow gets an output to port number no. Like
+// Open vSwitch, output:FIELD skips normal and ports that would make the flow invalid.
 func learnsOutput(no uint64) bool {
 	switch no {
 	case uint64(PortInPort), uint64(PortFlood), uint64(PortAll), uint64(PortLocal):
@@ -105,7 +107,7 @@ func learnsOutput(no uint64) bool {
 	return no < uint64(PortMax)
 }
 
-// setSubfield makes m match v in a sub-field.
+// setSubfield makes the match m require the value v in a sub-field.
 func setSubfield(m *Match, s Subfield, v Value128) {
 	if s == whole(FInPort) || s == whole(FInPortOXM) {
 		setField(m, s.Field, v, ones(32))
@@ -119,20 +121,20 @@ func setSubfield(m *Match, s Subfield, v Value128) {
 	}
 }
 
-// learnKey identifies a group of learnt flows.
+// learnKey identifies a group of learnt flows by their table and cookie.
 type learnKey struct {
 	table  uint8
 	cookie uint64
 }
 
-// learnGroup counts the flows and learn actions of a learnKey.
+// learnGroup counts the flows and the learn actions with a certain table and cookie.
 type learnGroup struct {
-	learners int // learn actions with a limit or delete_learned
+	learners int // number of learn actions with a limit or delete_learned
 	deleters int // learn actions with delete_learned
 	flows    int // flows with the key, learnt or not
 }
 
-// mayLearn reports whether the limit of m's learn action allows the flow.
+// mayLearn reports whether the limit of the learn action allows the flow m.
 func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
@@ -141,7 +143,8 @@ func (p *Pipeline) mayLearn(m *FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteLearners adds n, 1 or -1, to the counts of a rule's learn actions.
+// noteLearners adds n to the counts of the learn actions in a rule's actions. n is 1
+// for an added rule and -1 for a removed rule.
 func (p *Pipeline) noteLearners(actions []Action, n int) {
 	for i := range actions {
 		a := &actions[i]
@@ -175,15 +178,16 @@ func (p *Pipeline) noteLearners(actions []Action, n int) {
 	}
 }
 
-// noteLearnt adds n, 1 or -1, to the count of flows with r's key.
+// noteLearnt adds n to the number of flows with the table and cookie of rule r. n is
+// 1 for an added rule and -1 for a removed rule.
 func (p *Pipeline) noteLearnt(r *Rule, n int) {
 	if g := p.learnt[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
 	}
 }
 
-// takeOrphans calls remove for the rules that were learnt by actions with
-// delete_learned, once the last of these actions has been removed.
+// takeOrphans calls remove for the learnt flows whose last learn action with
+// delete_learned was removed.
 func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
@@ -200,17 +204,17 @@ func (p *Pipeline) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learnt reports whether the tables have the learnt flow m with the same cookie and
-// actions.
+// Learnt reports whether the tables already have the learnt flow m with an equal
+// cookie and equal actions.
 func (p *Pipeline) Learnt(m *FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearnt(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds the flows in Learned of several Translations, in order. It skips
-// those that the tables already have. Each is added as a whole or refused; refused is
-// their number. It is otherwise like Apply: evictions for many flows sort the table
-// only once.
+// ApplyLearned adds learnt flows of several translations, in order. It skips flows
+// that the tables already have. Each flow is added as a whole or refused; refused is
+// the number of refused flows. ApplyLearned sorts the table for evictions only once
+// for many flows. In all other respects it is like Apply.
 func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -219,8 +223,8 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 			continue
 		}
 		before := b.mark()
-		// Translation checked the limit too, but since then other frames may have
-		// taught flows.
+		// Translation has checked the limit, but other frames may have taught flows
+		// since then.
 		if !p.mayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.undoSince(before)
 			refused++
@@ -230,8 +234,9 @@ func (p *Pipeline) ApplyLearned(mods []FlowMod, nowNS uint64) (c Changes, refuse
 	return b.changes, refused
 }
 
-// RefreshLearnt restarts the timeouts of a learnt flow at usedNS (CLOCK_MONOTONIC),
-// when its last frame came. It reports false if the tables do not have the flow.
+// RefreshLearnt restarts the timeouts of a learnt flow. usedNS is the arrival time of
+// the flow's last frame (CLOCK_MONOTONIC). It reports false if the tables do not have
+// the flow.
 func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	if !p.Learnt(m) {
 		return false
@@ -241,7 +246,8 @@ func (p *Pipeline) RefreshLearnt(m *FlowMod, usedNS uint64) bool {
 	return true
 }
 
-// equalLearnt compares lists of loads, outputs and fin_timeouts.
+// equalLearnt reports whether two lists of learnt actions (load, output, fin_timeout)
+// are equal.
 func equalLearnt(a, b []Action) bool {
 	if len(a) != len(b) {
 		return false
@@ -271,7 +277,7 @@ func (p *actionParser) learn(t token) (Action, error) {
 	}
 }
 
-// learnParser is the state of one learn action.
+// learnParser is the state of parsing one learn action.
 type learnParser struct {
 	outer *actionParser
 	spec  *LearnSpec
@@ -332,8 +338,8 @@ func (l *learnParser) word(t token) error {
 	return nil
 }
 
-// inner returns a parser that checks prerequisites against the known part of the
-// learnt flow.
+// inner returns a parser for the actions of the learnt flow. It checks prerequisites
+// against the part of the learnt flow's match that is known.
 func (l *learnParser) inner() *actionParser {
 	return &actionParser{names: l.outer.names, checked: true, match: l.match}
 }
@@ -362,7 +368,7 @@ func (l *learnParser) load(t token) error {
 	return l.inner().writable(t, item.Dst)
 }
 
-// field parses field, field=src and field=value.
+// field parses a match of the learnt flow: field, field=src or field=value.
 func (l *learnParser) field(t token) error {
 	item := LearnItem{Kind: LearnMatch}
 	var ok bool
@@ -397,8 +403,8 @@ func (l *learnParser) field(t token) error {
 	return nil
 }
 
-// immediate parses the value of a whole field in the field's format, or of a part of
-// a field as a number.
+// immediate parses the value of a sub-field. The value of a whole field is in the
+// field's text format; the value of a part of a field is a number.
 func (l *learnParser) immediate(t token, dst Subfield) (Value128, error) {
 	if dst != whole(dst.Field) {
 		v, ok := parseNumber(t.value)

@@ -15,7 +15,7 @@ import (
 type MACTable struct {
 	limit      int
 	ageNS      uint64
-	entries    map[macKey]*macEntry // next chains the entries of an address in several segments, newest first
+	entries    map[macKey]*macEntry // newest entry of each address; macEntry.next links its entries in other segments
 	count      int
 	ports      map[uint32]*macPort
 	segments   map[Segment]int // number of addresses by segment
@@ -27,8 +27,8 @@ type MACTable struct {
 // macKey is VLAN 16 | MAC 48.
 type macKey uint64
 
-// macPlace is the place of an address: a port and, if the port has several remotes,
-// the remote.
+// macPlace is the place of an address: a port and, on a port with several remotes,
+// one of the remotes.
 type macPlace struct {
 	port   uint32
 	remote netip.Addr // Learn.Remote
@@ -50,13 +50,14 @@ type macEntry struct {
 const (
 	// DefaultMACAge is the time after which an unseen address expires.
 	DefaultMACAge = 300 * time.Second
-	// DefaultMACs is the maximum number of addresses in a table. At the limit the
-	// port with the most addresses loses one.
+	// DefaultMACs is the maximum number of addresses in a table. In a full table, a
+	// new address evicts one from the port with the most addresses.
 	DefaultMACs = 8192
 )
 
-// NewMACTable returns a table of at most limit addresses. An address expires age
-// after it was last seen. 0 selects the default of either.
+// NewMACTable returns an empty table for at most limit addresses. An address expires
+// when it has been unseen for age. limit 0 means DefaultMACs, age 0 means
+// DefaultMACAge.
 func NewMACTable(limit int, age time.Duration) *MACTable {
 	if limit == 0 {
 		limit = DefaultMACs
@@ -71,10 +72,11 @@ func NewMACTable(limit int, age time.Duration) *MACTable {
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
 // Lookup implements Env.MAC. It returns the port that has declared the address.
-// Otherwise it returns the port where the segment, or a port without a VNI, has
-// learnt it. A port without a VNI reaches the segment that has known the address
-// longest, so that a frame in another segment cannot divert its frames. Lookup
-// ignores ages: an address stays until Expire.
+// Otherwise it returns the port behind which the address was learnt, in the frame's
+// segment or on a port without a VNI. If the frame's own port has no VNI and several
+// segments have the address, Lookup returns the segment that has known it longest: a
+// later frame in another segment cannot divert the traffic. Lookup ignores ages: an
+// address stays until Expire.
 func (t *MACTable) Lookup(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	if e := t.find(s, vlan, mac); e != nil {
 		return e.port, true
@@ -96,7 +98,7 @@ func (t *MACTable) find(s Segment, vlan uint16, mac uint64) *macEntry {
 	return nil
 }
 
-// exact returns the entry of exactly this segment, or nil.
+// exact returns the entry of the address in exactly this segment, or nil.
 func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 	e := t.entries[key]
 	for e != nil && e.segment != s {
@@ -107,11 +109,11 @@ func (t *MACTable) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// at reports whether l has the segment and place of e.
+// at reports whether entry e has the segment and the place of l.
 func (e *macEntry) at(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has the address of l at another place. The next
-// frame that teaches l must then be learnt from at once.
+// Moved reports whether the table has the address of l at a place other than in l. In
+// this case control must learn from the next frame of the address at once.
 func (t *MACTable) Moved(l *Learn) bool {
 	if !l.Valid || t.declared.elsewhere(l) {
 		return false
@@ -136,9 +138,9 @@ func (t *MACTable) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 
 // Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
 // whether forwarding changes: the address is new, has moved to another port or
-// remote, or has announced another IP address. Learn ignores an l that is not valid,
-// and one of another place that is older than the known entry. It may also refuse l;
-// the port's counters count refusals.
+// remote, or has announced another IP address. Learn ignores an l that is not valid.
+// It also ignores an l from another place that is older than the known entry. The
+// rules of moves and quotas may refuse l; the port's counters count refusals.
 func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	if !l.Valid {
 		return false
@@ -187,9 +189,9 @@ func (t *MACTable) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the counter of the reason for refusing l, or nil if l is learnt. e
-// is the entry of the segment, or the entry of another segment that l displaces, or
-// nil.
+// refuses returns the refusal counter to increment for l, or nil if the table may
+// learn l. e is the entry of the address in the same segment, or the entry of another
+// segment that l displaces. e is nil for a new address.
 func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declared.elsewhere(l):
@@ -206,7 +208,7 @@ func (t *MACTable) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uin
 	return nil
 }
 
-// learnIP learns the IP address that a host announces.
+// learnIP learns the IP address that a host announces in ARP or neighbour discovery.
 func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
@@ -223,9 +225,9 @@ func (t *MACTable) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS)
 }
 
-// displaced returns the entry of another segment that an address seen in segment s
-// replaces, or nil. A port without a VNI is in all segments, so its address cannot
-// also be in a single one.
+// displaced returns the entry of another segment that the address in segment s would
+// replace, or nil. A port without a VNI is in all segments, so its address cannot
+// also be in a single segment.
 func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	if e := t.entries[key]; e != nil && e.segment != s && (s == 0 || e.segment == 0) {
 		return e
@@ -233,8 +235,8 @@ func (t *MACTable) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves e, unless nil, to the segment of l. It removes the entries of
-// the address that contradict this.
+// enterSegment moves entry e (nil: none) to the segment of l. It removes the entries
+// of the address in segments that exclude the segment of l.
 func (t *MACTable) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -260,8 +262,9 @@ func (t *MACTable) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes the addresses unseen and the announced IP addresses not repeated for
-// the table's age. It returns their number.
+// Expire removes the addresses that were unseen for the table's age, and the IP
+// addresses that were not announced again for this time. It returns the number of
+// removed entries.
 func (t *MACTable) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
@@ -302,13 +305,15 @@ func (t *MACTable) FlushAll() (n int) {
 	return n
 }
 
-// Forget removes a port that no longer exists, with its addresses and counters.
+// Forget removes the state of a port that no longer exists: its addresses and
+// counters.
 func (t *MACTable) Forget(port uint32) {
 	t.Flush(port)
 	delete(t.ports, port)
 }
 
-// Neighbour implements Env.Neighbour. It treats segments like Lookup.
+// Neighbour implements Env.Neighbour. It selects among segments in the same way as
+// Lookup.
 func (t *MACTable) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	if mac, ok = t.neighbours.find(neighbourKey{s, vlan, ip}); ok {
 		return mac, ok
@@ -338,16 +343,16 @@ func (t *MACTable) Len() int { return t.count }
 // MACEntry is one address, for display.
 type MACEntry struct {
 	Segment  Segment
-	VLAN     uint16 // 0 for a declared address, which is in all VLANs
+	VLAN     uint16 // VLAN ID; 0 for a declared address, which is in all VLANs
 	MAC      uint64
 	Port     uint32
 	SeenNS   uint64     // CLOCK_MONOTONIC
-	Remote   netip.Addr // for a tunnel with several remotes; otherwise invalid
+	Remote   netip.Addr // remote behind which the address is, for a tunnel with several remotes; otherwise invalid
 	Declared bool
 }
 
-// Entries returns the table: the addresses of each place, least recently seen first,
-// then the declared addresses.
+// Entries returns all addresses: first the learnt addresses of each place, least
+// recently seen first, then the declared addresses.
 func (t *MACTable) Entries() []MACEntry {
 	list := make([]MACEntry, 0, t.count)
 	for _, p := range t.ports {

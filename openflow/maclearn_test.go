@@ -58,9 +58,9 @@ func TestMACTableMakesRoom(t *testing.T) {
 	}
 }
 
-// TestMACTableAgainstAMap compares the table with a map that is searched for the port
-// with the most addresses and its oldest address. An address is always silent before
-// it moves.
+// TestMACTableAgainstAMap compares the table with a plain map. At the limit, the test
+// searches the map for the port with the most addresses and evicts the oldest address
+// of this port. In this test an address is always silent before it moves.
 func TestMACTableAgainstAMap(t *testing.T) {
 	type seen struct {
 		port uint32

@@ -4,26 +4,29 @@ package openflow
 
 import "time"
 
-// Rules for an address that moves. A sender that uses another machine's address would
-// receive that machine's frames. A virtual machine that migrates looks the same, but
-// moves once. Therefore:
+// Rules for a MAC address that moves to another port or remote. An attacker that uses
+// another machine's address would receive that machine's frames. A migrating virtual
+// machine looks the same, but its address moves only once. Therefore:
 //
 //   - An address that was silent for moveQuiet moves at once, within learnRate.
-//   - An address that was not silent moves at once too, within movesRate of its new port.
+//   - An address that was not silent also moves at once, within movesRate of its new port.
 //   - An address that has moved maxMoves times within moveWindow stays at its first place
-//     as long as it is heard there. It returns there with the next frame from there.
-//   - An address that is alive behind a guest's port stays in its VNI, or without one.
-//     A machine without a VNI that migrates to another host appears in the VNI of a
-//     tunnel. Between a tunnel and a port without a VNI only the other rules apply.
+//     as long as its frames arrive there. It returns to its first place with the next frame
+//     from there.
+//   - An address that is alive behind a guest's port cannot move to another VNI, or between
+//     a VNI and a port without one. If a machine without a VNI migrates to another host, its
+//     frames arrive in the VNI of a tunnel. This rule therefore does not apply to frames
+//     from a tunnel.
 const (
-	moveQuiet  = 3 * time.Second // longer than two sweeps of control, which record hits
+	moveQuiet  = 3 * time.Second // longer than two of control's sweeps, which record the hits of flows
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
-	// movesBurst addresses may move to a port at once, and movesRate a second.
+	// movesBurst is the number of live addresses that may move to a port at once.
+	// movesRate is the number that may move each second.
 	movesBurst = 64
 	movesRate  = 8
-	// vniQuiet is how long an address must be silent before it may move to another
-	// VNI.
+	// vniQuiet is the time for which an address must be silent before it may move to
+	// another VNI.
 	vniQuiet = 30 * time.Second
 )
 
@@ -34,13 +37,13 @@ type contest struct {
 	movedNS uint64   // time of the last move
 }
 
-// silent reports whether e was not seen for a time of d.
+// silent reports whether the address has sent no frame for the time d.
 func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the counter of the reason for refusing the move of e to l's
-// place on p, or nil if e moves.
+// refusesMove returns the refusal counter to increment if the address of e may not
+// move to the place of l on port p. It returns nil if the address may move.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {
@@ -64,8 +67,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses reports whether l would take the address from a guest in another VNI, or in
-// none, where the address is alive.
+// crosses reports whether l would move a guest's live address to another VNI, or
+// between a VNI and a port without one.
 func (t *MACTable) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// moveRig has a table, a clock and the address of a victim.
+// moveRig has a table, a clock and the MAC address that the tests try to steal.
 type moveRig struct {
 	t   *testing.T
 	tab *MACTable
@@ -18,8 +18,8 @@ func newMoveRig(t *testing.T) *moveRig {
 	return &moveRig{t, NewMACTable(0, 0), uint64(time.Hour)}
 }
 
-// heard learns from a frame of the address on the port. It returns the port of the
-// address afterwards.
+// heard makes the table learn a frame of the address from the port. It returns the
+// port at which the table has the address afterwards.
 func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 	m.now++
 	m.tab.Learn(Learn{Valid: true, Segment: s, Port: port, MAC: mac}, m.now)
@@ -38,7 +38,8 @@ func (m *moveRig) refused(port uint32) (r MACRefusals) {
 	return r
 }
 
-// The first frame after a guest's migration moves its address, in both directions.
+// The first frame after a guest's migration moves its address to the new port. The
+// same holds for the migration back.
 func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -52,8 +53,9 @@ func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
-// A machine without a VNI migrates to another host and back. On the other host it is
-// behind a tunnel with a VNI. Its first frame moves its address each time.
+// A machine without a VNI migrates to another host and back. While it is on the other
+// host, its frames arrive through a tunnel with a VNI. The first frame after each
+// migration moves its address.
 func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 0, 7)
@@ -66,7 +68,8 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	if at := m.heard(1, 0, 7); at != 1 || m.tab.Len() != 1 {
 		t.Errorf("after the migration back the address is at port %d", at)
 	}
-	// A thief behind a tunnel has the same limits as one in the same VNI.
+	// A thief behind a tunnel with a VNI has the same limits as a thief in the
+	// victim's VNI.
 	stolen := 0
 	for range 100 {
 		m.pass(time.Millisecond)
@@ -81,7 +84,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
-// An address that two ports use returns to its first port and stays there.
+// An address that two ports use returns to the first port and stays there.
 func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -104,7 +107,8 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	}
 }
 
-// A port can take few live addresses from others, and any number of silent ones.
+// A port can take few live addresses from other ports, and any number of silent
+// addresses.
 func TestMovesOfAPortAreLimited(t *testing.T) {
 	m := newMoveRig(t)
 	const hosts = 1000
@@ -131,8 +135,8 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 	}
 }
 
-// Attack 6: a frame of VNI 5 with an address of VNI 7 changes nothing for a port
-// without a VNI, whether or not the address is declared.
+// Attack 6: a frame in VNI 5 uses an address of VNI 7. Frames from a port without a
+// VNI still reach the host in VNI 7, whether or not the address is declared.
 func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(7, 7, 1)
@@ -192,7 +196,7 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	if no, _ := m.tab.Lookup(5, 0, 1); no != 1 {
 		t.Error("the declared address has expired")
 	}
-	// No other port can announce its IP address; the port itself can.
+	// Only the port that declares an IP address can announce it.
 	said := Learn{Valid: true, Segment: 5, Port: 3, MAC: 8, IP: env.ports[0].Binding.Hosts[0].Prefixes[0].Addr()}
 	m.tab.Learn(said, m.now)
 	if _, ok := m.tab.Neighbour(5, 0, said.IP); ok {
@@ -203,8 +207,8 @@ func TestDeclaredAddressesStay(t *testing.T) {
 	if mac, ok := m.tab.Neighbour(5, 0, said.IP); !ok || mac != 1 {
 		t.Error("the port's own announcement is not learnt")
 	}
-	// Two ports declare the same address: it is at the port of the two that was heard
-	// last.
+	// If two ports declare the same address, Lookup returns the port of the two that
+	// sent last.
 	if _, ok := m.tab.Lookup(5, 0, 2); ok {
 		t.Error("a shared address has a place before it was heard")
 	}

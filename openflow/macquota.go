@@ -8,42 +8,48 @@ import (
 	"slices"
 )
 
-// Quotas. An attacker that makes up addresses on one port must not displace those of
-// other ports, and may cost control only a bounded part of its time:
+// Quotas of the MAC table. An attacker that invents addresses on one port must not
+// displace addresses of other ports. The attack may only cost control a bounded part
+// of its time:
 //
-//   - A port has at most half of the table (PortLimit). At that limit it loses its own
+//   - A port has at most half of the table (PortLimit). At this limit a new address evicts
+//     one of the port's own addresses.
+//   - In a full table a new address evicts one from the port with the most addresses. A port
+//     with at most Guarantee addresses therefore loses none.
+//   - On a port with several remotes, the evicted address is from the remote with the most
 //     addresses.
-//   - In a full table the port with the most addresses loses one. A port with at most
-//     Guarantee addresses therefore loses none.
-//   - On a port with several remotes, the remote with the most addresses loses one.
-//   - A place may add learnRate new addresses a second.
+//   - A place (a port, or one remote of a port) may add learnRate new addresses a second.
 const (
-	// macPorts is the maximum number of ports, which the guarantee is computed for.
+	// macPorts is the number of ports that can have Guarantee addresses at the same
+	// time.
 	macPorts = 1024
-	// A place may add learnBurst new addresses at once, and learnRate a second on
-	// average. Further addresses are learnt from later frames; until then frames to
-	// them are flooded.
+	// learnBurst is the number of new addresses that a place may add at once.
+	// learnRate is the number that it may add each second on average. The table
+	// learns further addresses from later frames; until then frames to them are
+	// flooded.
 	learnBurst = 8192
 	learnRate  = 2000
-	// remotesRate is the rate of a port, as a multiple of the rate of one remote.
+	// remotesRate is the rate of a whole port as a multiple of learnRate, the rate of
+	// each remote.
 	remotesRate = 4
-	// maxMACHolders bounds the remotes of a port that are told apart; a port names at
-	// most as many. Only a multicast group can have more; these count as one.
+	// maxMACHolders bounds the remotes of a port with an address list of their own. A
+	// port's configuration cannot name more remotes. A multicast group can have more;
+	// the further remotes share one list.
 	maxMACHolders = 256
 )
 
-// macPort is the table's state of a port.
+// macPort is the state of one port in the MAC table.
 type macPort struct {
 	no      uint32
 	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
-	rate    bucket // limits new addresses of all remotes together
+	rate    bucket // limits the new addresses of the whole port
 	moves   bucket
 	refused MACRefusals
 }
 
-// macHolder lists the addresses behind one remote of a port, by the time they were
-// last seen. A port without remotes has one holder.
+// macHolder lists the addresses behind one remote of a port, in the order in which
+// they were last seen. A port without remotes has one macHolder.
 type macHolder struct {
 	remote         netip.Addr
 	port           *macPort
@@ -52,11 +58,12 @@ type macHolder struct {
 	rate           bucket // limits new addresses
 }
 
-// MACRefusals counts refusals to learn from a port's frames, by reason.
+// MACRefusals counts, by reason, how often the MAC table refused to learn an address
+// from the frames of one port.
 type MACRefusals struct {
 	Declared uint64 // another port has declared the address
 	OtherVNI uint64 // the address is alive in another VNI
-	Moves    uint64 // the address is alive at another place and moved too often
+	Moves    uint64 // the address is alive at another place and has moved too often
 	Rate     uint64 // new addresses exceeded learnRate
 }
 
@@ -67,14 +74,14 @@ type MACShare struct {
 	Refused MACRefusals
 }
 
-// Guarantee returns the number of addresses that a port keeps whatever other ports
-// learn.
+// Guarantee returns the number of addresses that a port never loses to other ports.
 func (t *MACTable) Guarantee() int { return t.limit / macPorts }
 
 // PortLimit returns the maximum number of addresses of one port.
 func (t *MACTable) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares returns the use of each port that has learnt an address, by port number.
+// Shares returns the table use of each port that has learnt an address, sorted by
+// port number.
 func (t *MACTable) Shares() []MACShare {
 	list := make([]MACShare, 0, len(t.ports))
 	for no, p := range t.ports {
@@ -95,8 +102,9 @@ func (t *MACTable) portOf(no uint32) *macPort {
 	return p
 }
 
-// holder returns the holder of a remote. If there are too many holders, it removes an
-// empty one.
+// holder returns the address list (macHolder) of a remote and creates it if
+// necessary. At maxMACHolders it first removes an empty list. If no list is empty, it
+// returns the list that the further remotes share.
 func (p *macPort) holder(remote netip.Addr) *macHolder {
 	if h := p.holders[remote]; h != nil {
 		return h
@@ -117,14 +125,14 @@ func (p *macPort) holder(remote netip.Addr) *macHolder {
 	return h
 }
 
-// learns reports whether the rates of the place and its port allow a new address, and
-// counts it.
+// learns takes a token from the rate of the remote and from the rate of its port. It
+// reports whether both rates allow a new address.
 func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 	return h.rate.take(nowNS) && p.rate.take(nowNS)
 }
 
-// heaviest returns the holder with the most addresses; among equals the one with the
-// lowest remote.
+// heaviest returns the address list of the remote with the most addresses. If several
+// remotes have the same number, the lowest remote address wins.
 func (p *macPort) heaviest() (most *macHolder) {
 	for _, h := range p.holders {
 		if most == nil || h.count > most.count || h.count == most.count && h.remote.Less(most.remote) {
@@ -134,8 +142,7 @@ func (p *macPort) heaviest() (most *macHolder) {
 	return most
 }
 
-// makeRoom removes an address if the table or the port's quota has no room for a new
-// one of the port.
+// makeRoom evicts one address if the table is full or the port has reached its quota.
 func (t *MACTable) makeRoom(own *macPort) {
 	if own.count >= t.PortLimit() {
 		t.remove(own.heaviest().oldest)
@@ -153,7 +160,8 @@ func (t *MACTable) makeRoom(own *macPort) {
 	t.remove(most.heaviest().oldest)
 }
 
-// link appends e to the list of its place on p, as the most recently seen.
+// link appends e to the address list of its remote on port p, as the most recently
+// seen address.
 func (t *MACTable) link(e *macEntry, p *macPort) {
 	h := p.holder(e.remote)
 	e.holder, e.older, e.newer = h, h.newest, nil
@@ -183,13 +191,13 @@ func (t *MACTable) unlink(e *macEntry) {
 	h.port.count--
 }
 
-// bucket is a token bucket: perSecond on average, burst at once.
+// bucket is a token bucket with a rate of perSecond and a size of burst.
 type bucket struct {
 	perSecond, burst uint64
-	usedNS           uint64 // time at which the tokens taken so far are refilled
+	usedNS           uint64 // time at which the bucket will be full again
 }
 
-// take takes a token at nowNS. It reports false if the rate is exceeded.
+// take takes one token at time nowNS. It reports false if the bucket is empty.
 func (b *bucket) take(nowNS uint64) bool {
 	step := 1_000_000_000 / b.perSecond
 	due := max(b.usedNS, nowNS) + step

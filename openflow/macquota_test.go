@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Attack 10: made-up addresses on one port, or behind one remote, do not displace
-// those of others, and are learnt at a bounded rate.
+// Attack 10: invented addresses on one port, or behind one remote, do not displace
+// addresses of other ports and remotes. The table learns them at a bounded rate.
 func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	const limit = 4096
 	tab := NewMACTable(limit, 0)
@@ -51,7 +51,8 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 		if s.Used > tab.PortLimit() {
 			t.Errorf("port %d has %d addresses", s.Port, s.Used)
 		}
-		// At most 4 s of learnRate and one burst are learnt.
+		// The attack lasts 4 s. A port learns at most 4 s of learnRate and one
+		// learnBurst; the check allows one second more.
 		if want := 400_000 - 5*learnRate - learnBurst; s.Port != 1 && s.Refused.Rate < uint64(want) {
 			t.Errorf("port %d was refused %d addresses, want %d", s.Port, s.Refused.Rate, want)
 		}
@@ -68,7 +69,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	}
 }
 
-// Remotes that are not configured take a bounded amount of memory.
+// Remotes that are not in a port's configuration take a bounded amount of memory.
 func TestInventedRemotesAreOne(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	for i := range 10_000 {
@@ -83,7 +84,7 @@ func TestInventedRemotesAreOne(t *testing.T) {
 	}
 }
 
-// The same quotas apply to announced IP addresses.
+// The table of announced IP addresses has the same quotas as the MAC table.
 func TestInventedNeighboursPushOutTheirOwn(t *testing.T) {
 	n := newNeighbours(64)
 	ip := func(i int) neighbourKey {

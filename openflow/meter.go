@@ -19,35 +19,36 @@ const (
 	MeterAll = 0xffffffff
 	// maxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
 	maxMeter = 0xffff0000
-	// MaxBands bounds the bands of all meters together: each is a token bucket of the
-	// datapath. Adding more fails.
+	// MaxBands bounds the number of bands of all meters. Each band is a token bucket
+	// in the datapath. A change beyond the limit fails.
 	MaxBands = flowtable.MaxMeters
 )
 
-// Meter drops frames that exceed the rate of any of its bands. It does not change
-// once it is in a pipeline: a modification replaces it.
+// Meter drops frames that exceed the rate of any of its bands. A meter in a pipeline
+// is immutable: a modification replaces it.
 type Meter struct {
 	ID uint32
-	// Packets: rates are in packets a second; otherwise in kilobits a second.
+	// Packets is true if the rates are in packets a second. Otherwise they are in
+	// kilobits a second.
 	Packets bool
 	Burst   bool // burst_size was given
 	Stats   bool
 	Bands   []MeterBand
-	// CreatedNS is the time of the add, CLOCK_MONOTONIC.
+	// CreatedNS is the time when the meter was added, CLOCK_MONOTONIC.
 	CreatedNS uint64
 }
 
-// MeterBand is a rate with a burst size. Its type is drop.
+// MeterBand is a rate with a burst size. The only type of band is drop.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
-	// BurstSize is in packets or kilobits. Without the flag burst it is 0, and the
-	// burst is one second of Rate.
+	// BurstSize is in packets or kilobits. A meter without the flag burst has
+	// BurstSize 0; its burst is then one second of Rate.
 	BurstSize uint32
 	// Slot is the index of the token bucket in the datapath. The pipeline chooses it.
 	Slot uint32
 }
 
-// Depth returns the size of the token bucket in packets or kilobits.
+// Depth returns the size of the band's token bucket in packets or kilobits.
 func (b *MeterBand) Depth() uint32 {
 	if b.BurstSize == 0 {
 		return b.Rate
@@ -62,7 +63,7 @@ type MeterCommand uint8
 const (
 	MeterAdd    MeterCommand = iota
 	MeterModify              // fails if the meter does not exist
-	MeterDelete              // also deletes the flows that use the meter; ID MeterAll: all meters
+	MeterDelete              // deletes the meter and the flows that use it; ID MeterAll deletes all meters
 )
 
 // MeterMod is one change of the meter table.
@@ -79,10 +80,10 @@ type meterTable struct {
 	next   uint32
 }
 
-// ApplyMeters applies all of mods in order. If it returns an error (*ApplyError), it
-// has changed nothing. Deleting a meter deletes the flows that name it. changed are
-// the new and modified meters. The slots of removed bands are used again. nowNS is
-// CLOCK_MONOTONIC.
+// ApplyMeters applies all changes in mods, in order. If it returns an error
+// (*ApplyError), no change was made. Deleting a meter also deletes the flows that
+// name the meter. changed has the new and the modified meters. Later meters reuse the
+// slots of removed bands. nowNS is CLOCK_MONOTONIC.
 func (p *Pipeline) ApplyMeters(mods []MeterMod, nowNS uint64) (c Changes, changed []*Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.meterSlots.free), p.meterSlots.next}
@@ -174,7 +175,8 @@ func (t *meterTable) release(m *Meter) {
 	}
 }
 
-// Meters returns the meter with this number, or all meters by number for MeterAll.
+// Meters returns the meter with this number. For MeterAll it returns all meters,
+// sorted by number.
 func (p *Pipeline) Meters(id uint32) []*Meter {
 	var list []*Meter
 	for _, m := range p.meters {
@@ -186,7 +188,8 @@ func (p *Pipeline) Meters(id uint32) []*Meter {
 	return list
 }
 
-// meter emits an OpMeter for each band. The datapath counts the frame as it is now.
+// meter emits an OpMeter for each band of a meter. Pending changes of the frame are
+// emitted first, so the datapath meters the frame in its current size.
 func (x *xlate) meter(id uint32) {
 	m := x.p.meters[id]
 	if m == nil {
@@ -251,7 +254,7 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 	return mod, m.parseBands(bandsText)
 }
 
-// parseBands parses bands. Each band begins with type.
+// parseBands parses the bands of a meter. The word type begins each band.
 func (m *Meter) parseBands(text string) error {
 	for {
 		t, rest, ok := nextToken(text)

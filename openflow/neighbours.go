@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// neighbours holds the addresses that hosts have announced in ARP and neighbour
-// discovery. An announcement is believed, true or not, as hosts believe it, unless a
-// port has declared the address.
+// neighbours holds the IP addresses that hosts have announced in ARP and neighbour
+// discovery. Weft believes every announcement, as hosts do, unless a port has
+// declared the IP address.
 type neighbours struct {
 	limit   int
 	entries map[neighbourKey]*list.Element // values are *neighbour
-	ages    map[uint32]*list.List          // by port, least recently seen first; no list is empty
+	ages    map[uint32]*list.List          // entries of each port, least recently seen first; a port without entries has no list
 }
 
 type neighbourKey struct {
@@ -29,8 +29,9 @@ type neighbour struct {
 	seenNS uint64
 }
 
-// newNeighbours returns a table of at most limit addresses, at most half of them from
-// one port. At either limit the port with the most loses the least recently seen one.
+// newNeighbours returns an empty table for at most limit IP addresses. One port may
+// have at most half of them. At its limit a port loses its least recently seen
+// address. In a full table the port with the most addresses loses one.
 func newNeighbours(limit int) neighbours {
 	return neighbours{limit: limit, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
@@ -42,7 +43,8 @@ func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	return 0, false
 }
 
-// learn adds or refreshes an address. It reports whether the result of find changes.
+// learn adds or refreshes an IP address. It reports whether a later find returns
+// another MAC address than before.
 func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS uint64) (changed bool) {
 	changed = true
 	if e := n.entries[key]; e != nil {
@@ -74,7 +76,8 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire removes the addresses unseen for ageNS and returns their number.
+// expire removes the IP addresses that were not announced for ageNS. It returns their
+// number.
 func (n *neighbours) expire(nowNS, ageNS uint64) (gone int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {

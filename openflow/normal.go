@@ -9,15 +9,17 @@ import (
 
 const (
 	multicastBit = 1 << 40
-	// reservedGroup is the range 01:80:c2:00:00:00 to 0f. Frames to it stay on their
-	// link (IEEE 802.1Q-2022 table 8-1), as in Open vSwitch with forward-bpdu=false.
-	// A flow with an output to a named port still forwards them.
+	// reservedGroup is the first of the MAC addresses 01:80:c2:00:00:00 to
+	// 01:80:c2:00:00:0f. normal drops frames to these addresses: they must stay on
+	// their link (IEEE 802.1Q-2022 table 8-1). Open vSwitch with forward-bpdu=false
+	// does the same. A flow with an output to a named port still forwards such
+	// frames.
 	reservedGroup     = 0x0180c2000000
 	reservedGroupMask = ^uint64(0xf)
 )
 
-// flood sends to all ports except the one that the frame came from, uplinks, and
-// ports of other segments. withFlags applies NoFlood and split horizon.
+// flood sends to all ports of the frame's segment except its input port and uplinks.
+// withFlags also excludes ports with NoFlood and applies split horizon.
 func (x *xlate) flood(withFlags bool) {
 	x.usedPorts = true
 	in := x.inPort()
@@ -38,7 +40,8 @@ func (x *xlate) flood(withFlags bool) {
 	}
 }
 
-// normal is a learning switch with one table of addresses for each segment and VLAN.
+// normal executes the action normal: it forwards like a learning switch with one
+// table of addresses for each segment and VLAN.
 func (x *xlate) normal() {
 	in := x.inPort()
 	if ofNoPort(in) {
@@ -80,8 +83,8 @@ func (x *xlate) normal() {
 	x.normalTo(in, segment, vlan, dst)
 }
 
-// normalTo sends to the port that a unicast address was learned from, and floods if there
-// is none.
+// normalTo sends to the port behind which normal has learnt the unicast address dst.
+// If no port is known, it floods.
 func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.usedMACs = true
 	no, known := x.env.MAC(segment, vlan, dst)
@@ -101,12 +104,13 @@ func (x *xlate) normalTo(in uint32, segment Segment, vlan uint16, dst uint64) {
 	x.flood(true)
 }
 
-// ofNoPort reports whether in_port says that a controller made the frame.
+// ofNoPort reports whether the frame came from a controller, according to its
+// in_port.
 func ofNoPort(in uint32) bool { return in == PortNone || in == PortController }
 
-// normalOfNoPort does the same as normal for a frame that a controller made: it may have
-// any source and a reserved destination, and teaches nothing. Open vSwitch does the same
-// (xlate_normal).
+// normalOfNoPort executes normal for a frame from a controller. Such a frame may have
+// any source and a reserved destination, and normal does not learn from it. Open
+// vSwitch does the same (xlate_normal).
 func (x *xlate) normalOfNoPort() {
 	dst := x.read(whole(FEthDst))[1]
 	x.look(flowtable.WEthSrc, vlanVID)

@@ -15,13 +15,14 @@ import (
 	"testing"
 )
 
-// strictAbout matches errors about the actions and tags of an action set that
-// OpenFlow 1.5 reports and 1.0 does not. The text was accepted before.
+// strictAbout matches errors about the actions and tags of an action set that the
+// decoder reports for OpenFlow 1.5 but not for OpenFlow 1.0. These errors do not
+// count, because ovs-ofctl has accepted the text.
 var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
-// oracle runs ovs-ofctl parse-flows on lines. It returns whether all are accepted,
-// and the output. A text that ovs-ofctl accepts but its own decoder refuses, as a
-// switch would, counts as refused.
+// oracle runs ovs-ofctl parse-flows on the lines. ok reports whether ovs-ofctl
+// accepts all lines; out is its output. A text counts as refused if ovs-ofctl accepts
+// it but cannot decode its own message, because a switch would refuse this message.
 func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -48,7 +49,8 @@ func oracle(t *testing.T, lines ...string) (ok bool, out string) {
 		case i == 1 && !sets: // only OpenFlow 1.1 has VLAN IDs without OFPVID_PRESENT in action sets
 			return false, out
 		}
-		// A flow can be valid although no single OpenFlow version can carry it.
+		// The next OpenFlow version is tried: no single version can carry every valid
+		// flow.
 	}
 	return false, out
 }
@@ -60,8 +62,8 @@ func needOracle(t *testing.T) {
 	}
 }
 
-// beyond reports whether the error is about a word of ovs-fields(7) or ovs-actions(7)
-// that Weft does not support. These texts are not compared.
+// beyond reports whether the error names a word of ovs-fields(7) or ovs-actions(7)
+// that Weft does not support. Texts with such words are not compared.
 func beyond(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "weft") || strings.Contains(err.Error(), "without max_len"))
 }
@@ -75,7 +77,7 @@ func corpus(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 
-// deviations are texts that Weft deliberately reads in another way than ovs-ofctl.
+// deviations matches texts that Weft deliberately reads differently from ovs-ofctl.
 var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":                "the oracle matches arp_op=0",
 	"ip,ipv6_label=1,actions=drop":               "the oracle forgets to normalize the label",
@@ -84,14 +86,16 @@ var deviations = map[string]string{
 	"actions=set_field:*->reg0":                  "an action without effect",
 }
 
-// lowByte matches bytes of addresses that have a sign or 0x or are too large:
-// ovs-ofctl takes their low byte, Weft refuses them.
+// lowByte matches bytes of addresses that have a sign or 0x or are too large.
+// ovs-ofctl takes the low byte of such a number; Weft refuses the text.
 var lowByte = regexp.MustCompile(`[:=/.](-|\+|0x|0*[1-9a-f][0-9a-f]{2})`)
 
-// sloppyFlags matches numbers of tcp_flags followed by text that ovs-ofctl ignores.
+// sloppyFlags matches numbers in tcp_flags with text behind them. ovs-ofctl ignores
+// this text; Weft refuses it.
 var sloppyFlags = regexp.MustCompile(`tcp_flags=([a-z+|-]*[+|-])?[0-9]+[a-z+|-]`)
 
-// openTable matches tables with an unclosed quote: ovs-ofctl takes them as table 0.
+// openTable matches table names with an unclosed quote. ovs-ofctl reads such a name
+// as table 0.
 var openTable = regexp.MustCompile(`table="|resubmit\([^)]*"`)
 
 // TestAcceptsWhatOVSAccepts compares each text with ovs-ofctl parse-flows.
@@ -101,7 +105,7 @@ func TestAcceptsWhatOVSAccepts(t *testing.T) {
 }
 
 // compareWithOracle runs ovs-ofctl once on all texts that Weft accepts, and once on
-// each text that it refuses.
+// each text that Weft refuses. It fails if ovs-ofctl decides otherwise.
 func compareWithOracle(t *testing.T, texts []string) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -116,8 +120,9 @@ func compareWithOracle(t *testing.T, texts []string) {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
 			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
-				// OpenFlow 1.0 cannot carry write_metadata before goto_table, and 1.5
-				// cannot carry values with bits outside their mask: no comparison.
+				// Texts that OpenFlow versions cannot carry are not compared:
+				// OpenFlow 1.0 has no write_metadata before goto_table, and OpenFlow
+				// 1.5 has no values with bits outside their mask.
 				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
@@ -137,8 +142,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 	wg.Wait()
 }
 
-// TestMatchTextIsOVSs compares the text of matches, in the flow format that can carry
-// all of them.
+// TestMatchTextIsOVSs compares the text of matches with the output of ovs-ofctl in a
+// flow format that can carry every match.
 func TestMatchTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	var texts, ours []string
@@ -157,7 +162,8 @@ func TestMatchTextIsOVSs(t *testing.T) {
 	compareShown(t, texts, ours)
 }
 
-// compareShown compares each match in ours with the output of ovs-ofctl for texts.
+// compareShown runs ovs-ofctl on texts. It compares each match in the output with the
+// match in the slice ours.
 func compareShown(t *testing.T, texts, ours []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -191,8 +197,8 @@ func compareShown(t *testing.T, texts, ours []string) {
 	}
 }
 
-// notCompared are fields whose texts are not compared, since ovs-ofctl cannot send
-// them to a switch. There are none today.
+// notCompared lists the fields that ovs-ofctl cannot send to a switch. Texts with
+// such a field are not compared. The list is empty today.
 var notCompared = []string{}
 
 // namesUncompared reports whether a text names a field of notCompared.
@@ -200,8 +206,8 @@ func namesUncompared(text string) bool {
 	return slices.ContainsFunc(notCompared, func(name string) bool { return strings.Contains(text, name) })
 }
 
-// TestGeneratedTextIsOVSs generates flows, some with one changed character, and
-// compares which are accepted and how they are shown.
+// TestGeneratedTextIsOVSs generates flow texts, some with one changed character. It
+// checks that Weft and ovs-ofctl accept the same texts and show them in the same way.
 func TestGeneratedTextIsOVSs(t *testing.T) {
 	needOracle(t)
 	generateForOracle(t, 7)

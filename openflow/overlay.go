@@ -8,22 +8,22 @@ import "net/netip"
 // section 4) and without multicast in the underlay. Broadcasts go to each remote, and
 // the switch learns the place of an address from its frames.
 
-// replicate sends to every remote of the port.
+// replicate sends a copy of the frame to every remote of the port.
 func (x *xlate) replicate(port *PortInfo) {
 	for _, remote := range port.Remotes {
 		x.sendTo(port.towards(remote))
 	}
 }
 
-// towards returns a copy of the port with a single remote.
+// towards returns a copy of the port that has remote as its only remote.
 func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
 	one := *p
 	one.Remote, one.Remotes, one.FlowRemote = remote, nil, false
 	return &one
 }
 
-// origin returns the remote that sent a frame to a port with Remotes, for learning.
-// It is invalid for other ports.
+// origin returns the remote that sent the frame, for learning. Only ports with
+// Remotes have an origin; for other ports the address is invalid.
 func (x *xlate) origin(port *PortInfo) netip.Addr {
 	if port.Kind != PortTunnel || len(port.Remotes) == 0 {
 		return netip.Addr{}
@@ -31,7 +31,8 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 	return x.tunnelAddr(FTunSrc, FTunIPv6Src, true, true)
 }
 
-// sendLearnt sends to the port behind which normal has learnt the address.
+// sendLearnt sends to the port behind which normal has learnt the address. If the
+// remote of the address is known, only this remote gets the frame.
 func (x *xlate) sendLearnt(port *PortInfo, s Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() {

@@ -9,12 +9,12 @@ import (
 	"unique"
 )
 
-// PackedMatch is a compact Match: masks are shared, and values hold only the words in
-// which the mask is not 0. Equal matches are equal when packed. The zero PackedMatch
-// matches everything.
+// PackedMatch is a compact Match. Matches with the same mask share it, and the values
+// have only the words in which the mask is not 0. Equal matches have equal
+// PackedMatches. The zero PackedMatch matches everything.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
-	values string              // words of Value in which the mask is not 0, little endian, in order
+	values string              // value words whose mask is not 0, in ascending order of their index, little endian
 }
 
 // Pack returns m in packed form.
@@ -48,20 +48,20 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
-// word returns the n-th packed word of the value.
+// word returns the n-th word of the packed value.
 func (p PackedMatch) word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 }
 
-// Within reports whether every flow of p is in o.
+// Within reports whether o matches every flow that p matches.
 func (p PackedMatch) Within(o *Match) bool {
 	m := p.Unpack()
 	return m.Within(o)
 }
 
-// Format returns the text of FormatMatch.
+// Format returns the text of the match, see FormatMatch.
 func (p PackedMatch) Format(names Names) string {
 	m := p.Unpack()
 	return FormatMatch(&m, names)
@@ -73,7 +73,7 @@ func (p PackedMatch) Compare(o PackedMatch) int {
 	return cmp.Or(slices.Compare(a.Value[:], b.Value[:]), slices.Compare(a.Mask[:], b.Mask[:]))
 }
 
-// Covers reports whether f is in the set.
+// Covers reports whether the match includes the flow f.
 func (p PackedMatch) Covers(f *Flow) bool {
 	m := p.Unpack()
 	return m.Covers(f)

@@ -9,8 +9,8 @@ import (
 	"weft/flowtable"
 )
 
-// ParseError names the wrong word of a text and the text that was expected instead.
-// Its message is one line.
+// ParseError names the wrong word of a text and the text that the parser expects
+// instead. Its message is one line.
 type ParseError struct {
 	Line     int // line number in a file, from 1; 0: not from a file
 	Word     string
@@ -31,7 +31,7 @@ func wrong(word, expected string, args ...any) error {
 
 const expectedKeyword = "a match field such as in_port, dl_dst or nw_src, a protocol such as ip or tcp, or priority, table, cookie or actions"
 
-// shorthands are the words that stand for an EtherType and a protocol.
+// shorthands are words such as tcp that stand for an EtherType and an IP protocol.
 var shorthands = []struct {
 	name  string
 	eth   uint64
@@ -68,7 +68,7 @@ const separators = ", \t\r\n"
 
 func isSeparator(c byte) bool { return c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// nextToken cuts the first token off s. ok is false at the end.
+// nextToken cuts the first token off s. ok is false if s has no more tokens.
 func nextToken(s string) (t token, rest string, ok bool) {
 	for s != "" && isSeparator(s[0]) {
 		s = s[1:]
@@ -95,7 +95,8 @@ func nextToken(s string) (t token, rest string, ok bool) {
 	return t, s[end+skip:], true
 }
 
-// flagWords are the flags of a flow, in the order of output.
+// flagWords are the words of a flow's flags, in the order in which ovs-ofctl prints
+// them.
 var flagWords = []struct {
 	word string
 	flag Flags
@@ -104,7 +105,7 @@ var flagWords = []struct {
 	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
 }
 
-// keyEnd returns the end of the key at the start of s. A key may be quoted.
+// keyEnd returns the end of the key at the start of s. The key may be in quotes.
 func keyEnd(s string) int {
 	if s[0] == '"' {
 		return quotedEnd(s, 0)
@@ -117,8 +118,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position of the first of delims in s from at, ignoring quoted
-// text and parentheses opened after at.
+// valueEnd returns the position, from at on, of the first byte of s that is in
+// delims. It skips quoted text and text in parentheses.
 func valueEnd(s string, at int, delims string) int {
 	depth := 0
 	for at < len(s) {
@@ -138,7 +139,7 @@ func valueEnd(s string, at int, delims string) int {
 	return at
 }
 
-// quotedEnd returns the position behind the quoted string that begins at at.
+// quotedEnd returns the position behind the quoted string that starts at position at.
 func quotedEnd(s string, at int) int {
 	for i := at + 1; i < len(s); i++ {
 		switch s[i] {
@@ -154,7 +155,7 @@ func quotedEnd(s string, at int) int {
 // parseMode is the purpose of a text.
 type parseMode struct {
 	command Command
-	filter  bool // dump-flows, del-flows: no actions, out_port allowed
+	filter  bool // for dump-flows and del-flows: refuses actions, allows out_port and out_group
 }
 
 // ParseFlowMod parses one flow in ovs-ofctl's syntax of add-flow (Add), mod-flows
@@ -212,9 +213,9 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 	return mods, nil
 }
 
-// countFlows returns an upper bound for the number of flows in a file, to allocate
-// room for them. It is at most the number that a file may have, and small for a file
-// of comments.
+// countFlows returns an upper bound for the number of flows in a file. The parser
+// allocates room for this number. The bound is at most maxFileFlows, and small for a
+// file of comments.
 func countFlows(text string) (n int) {
 	most := min(len(text)/shortestFlow+1, maxFileFlows)
 	for text != "" && n < most {
@@ -234,11 +235,10 @@ func countFlows(text string) (n int) {
 // hold, and some deletes. A file with more is refused.
 const maxFileFlows = 1<<20 + 1<<12
 
-// shortestFlow is the length of the shortest flow that can be added, with its
-// newline.
+// shortestFlow is the length of the shortest text of a flow, with its newline.
 const shortestFlow = len("action=1\n")
 
-// maxLine bounds a line of a file of flows, in bytes.
+// maxLine is the maximum length in bytes of a line in a file of flows.
 const maxLine = 1 << 20
 
 func (p *flowParser) line(text string, command Command) (FlowMod, error) {
@@ -259,16 +259,17 @@ type flowParser struct {
 	lists actionLists
 }
 
-// actionLists holds lists of actions by their text, so that the flows of a file share
-// them. It holds only lists that mean the same with every match. nil: nothing is
-// shared.
+// actionLists maps texts of actions to parsed lists, so that flows of a file with the
+// same actions share one list. It has only lists whose meaning does not depend on the
+// match. A nil map shares nothing.
 type actionLists map[string][]Action
 
-// maxActionLists bounds the lists that the flows of one file share. Further lists are
-// not shared.
+// maxActionLists bounds the action lists that the flows of one file share. Flows with
+// further lists get lists of their own.
 const maxActionLists = 1024
 
-// keep stores a list, unless its meaning depends on more than its text.
+// keep stores a list of actions under its text, if the list has only outputs. The
+// meaning of other actions may depend on the match.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -302,8 +303,8 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 	}
 }
 
-// cutActions splits a flow before its actions. Like ovs-ofctl it splits at the first
-// "action", whatever word contains it, and at the = behind it.
+// cutActions splits the text of a flow into match and actions. Like ovs-ofctl it
+// splits at the first "action", even inside a longer word, and at the = behind it.
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {
@@ -336,8 +337,8 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// A change that does not select by cookie sets the cookie, to 0 if none was
-		// given.
+		// If the flow text does not use the cookie to select flows, the change sets
+		// the cookie of the flows. The default cookie is 0.
 		mod.ModifyCookie = true
 	}
 	if mod.Command == Add && mod.CookieMask != 0 {
@@ -388,8 +389,8 @@ func (p *flowParser) word(t token) error {
 func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
-		// The value may be missing. Only tcp_flags accepts that, so the field's own
-		// parser decides.
+		// The value may be missing. Only tcp_flags accepts a missing value, so the
+		// field's own parser decides.
 		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
@@ -405,8 +406,8 @@ func (p *flowParser) keyValue(t token) error {
 	return set(p, t)
 }
 
-// setting returns the function that parses a word which is no match field, or nil if
-// there is none.
+// setting returns the function that parses a word of a flow that is not a match
+// field, such as priority. It returns nil for an unknown word.
 func (p *flowParser) setting(key string) func(*flowParser, token) error {
 	switch key {
 	case "table":
@@ -473,8 +474,9 @@ func (p *flowParser) table(t token) error {
 	return nil
 }
 
-// cookie parses cookie=value, the new cookie of added and modified flows, or
-// cookie=value/mask, which selects flows.
+// cookie parses cookie=value or cookie=value/mask. Without a mask the value is the
+// new cookie of added and modified flows. With a mask the word selects flows by their
+// cookie.
 func (p *flowParser) cookie(t token) error {
 	value, mask, masked := strings.Cut(t.value, "/")
 	v, ok := parseSigned(value)
@@ -496,7 +498,8 @@ func (p *flowParser) cookie(t token) error {
 	return nil
 }
 
-// parseSigned parses a 64-bit number that may be negative: a mask of -1 is all bits.
+// parseSigned parses a 64-bit number that may be negative. For example, the mask -1
+// has all bits set.
 func parseSigned(s string) (uint64, bool) {
 	digits, negative := strings.CutPrefix(s, "-")
 	v, ok := parseUint(digits, ^uint64(0))
@@ -506,8 +509,8 @@ func parseSigned(s string) (uint64, bool) {
 	return v, ok
 }
 
-// location is a part of a Flow that several fields share, with the prerequisites of
-// which a match needs one to use it.
+// location is a part of a Flow that several fields share. A match may use the
+// location if it meets at least one prerequisite in anyOf.
 type location struct {
 	field FieldID // field for messages
 	word  int
@@ -536,8 +539,9 @@ var locations = []location{
 	{FNDTarget, flowtable.WNDTarget + 1, ^uint64(0), []prereq{needND}},
 }
 
-// normalize removes the parts of the match whose prerequisites are missing, in the
-// order in which they depend on each other.
+// normalize removes parts of the match whose prerequisites are missing. It follows
+// the order of locations, because a removed part may itself be a prerequisite of a
+// later one.
 func (p *flowParser) normalize() error {
 	m := &p.match
 	for i := range locations {
@@ -573,8 +577,9 @@ func (mod *FlowMod) note(l *location) {
 	}
 }
 
-// ParseKey parses a frame as trace takes it: a match without masks, whose other
-// fields are 0. It ignores metadata and registers, which a frame does not have.
+// ParseKey parses a frame in the syntax of trace: a match without masks. Fields that
+// the text does not name are 0. ParseKey ignores metadata and registers, which a
+// frame does not have.
 func ParseKey(text string, names Names) (flowtable.Key, error) {
 	var k flowtable.Key
 	mod, err := ParseFlowMod(text, Delete, names)

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// MaxActionDepth bounds the nesting of clone in text. Deeper nesting is an error.
+// MaxActionDepth bounds the nesting of clone in flow text. The parser refuses deeper
+// nesting.
 const MaxActionDepth = 16
 
 // ParseActions parses a list of actions without a match. It does not check
-// prerequisites that only a match can meet.
+// prerequisites, because only a match can meet them.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, table: TableAll}
 	return a.whole(text)
@@ -29,10 +30,12 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// lenient records an action that has no effect on frames without its field.
+// lenient records that the list has an action of OpenFlow 1.0, such as mod_nw_src,
+// whose field the match does not guarantee. Such an action leaves frames without the
+// field unchanged.
 func (p *actionParser) lenient(t token, needs prereq) {
 	if p.inSet {
-		return // the action set is executed without knowledge of the match
+		return // an action set is executed later, for frames of any match
 	}
 	if p.checked && p.loose == "" && !needs.met(&p.match) {
 		p.loose, p.looseNeeds = t.text, needs
@@ -43,18 +46,19 @@ func (p *actionParser) lenient(t token, needs prereq) {
 type actionParser struct {
 	names    Names
 	table    uint8 // table of the flow; TableAll: unknown
-	checked  bool  // refuse actions on fields that match does not have
-	match    Match // known bits of the frame before the next action
+	checked  bool  // if true, the parser refuses actions on fields that the match does not guarantee
+	match    Match // field values that are known before the next action, from the match and earlier actions
 	depth    int
 	nested   bool
 	inSet    bool   // inside write_actions
 	inExec   bool   // inside ct(exec())
-	toTables bool   // allow output to TABLE, as in packet-out
+	toTables bool   // if true, an output to TABLE is allowed, as in packet-out
 	last     string // last instruction so far
 	rank     int    // rank of last
-	// loose is an action of OpenFlow 1.0 whose field the frames may lack, and
-	// looseNeeds the field's prerequisite. strict is set by actions of later
-	// versions, which do not allow such an action in the list.
+	// loose is the text of the first action of OpenFlow 1.0 whose field the frames
+	// may lack. looseNeeds is the prerequisite of its field. strict is true if the
+	// list also has an action of a later OpenFlow version. Those versions refuse a
+	// list with such a loose action.
 	loose      string
 	looseNeeds prereq
 	strict     bool
@@ -121,11 +125,11 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 	}
 }
 
-// maxListed bounds the actions of one flow. More are an error.
+// maxListed is the maximum number of actions in one flow. The parser refuses more.
 const maxListed = 4096
 
-// Ranks of OpenFlow 1.1's instructions, in their required order. Only actions may
-// come more than once.
+// Ranks of OpenFlow 1.1's instructions, in the order in which a flow must list them.
+// Only orderActions may occur more than once.
 const (
 	orderMeter = iota
 	orderActions
@@ -135,7 +139,7 @@ const (
 	orderGoto
 )
 
-// order checks OpenFlow 1.1's order of instructions.
+// order checks that an action keeps OpenFlow 1.1's order of instructions.
 func (p *actionParser) order(t token, kind ActionKind) error {
 	rank := orderActions
 	switch kind {
@@ -177,7 +181,7 @@ func (p *actionParser) one(t token) (Action, error) {
 	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
 		return Action{}, wrong(t.text, "an action that weft supports")
 	}
-	no, err := parsePort(t.key, p.names) // like ovs-ofctl, ignore the text behind it
+	no, err := parsePort(t.key, p.names) // like ovs-ofctl, text behind a port name or number is ignored
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
@@ -253,11 +257,11 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// vlanAliases are the fields that only matches accept, with the fields that actions
-// accept in their place.
+// vlanAliases maps VLAN fields that only matches accept to the fields that actions
+// accept.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
-// readable checks that the frames that the flow matches have the field.
+// readable returns an error unless all frames that the flow matches have the field.
 func (p *actionParser) readable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if len(f.oxm) == 0 {
@@ -268,7 +272,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	}
 	needs := f.needs
 	if s.Field == FVLANVID {
-		return nil // a frame without a tag reads as 0, and is not written
+		return nil // vlan_vid of an untagged frame reads as 0; no write happens here
 	}
 	if p.checked && !needs.met(&p.match) {
 		return wrong(t.text, "a flow that matches %s, as %s needs", prereqTexts[needs], fields[s.Field].name)
@@ -276,7 +280,7 @@ func (p *actionParser) readable(t token, s Subfield) error {
 	return nil
 }
 
-// writable checks that an action may write the field.
+// writable returns an error unless an action may write the field.
 func (p *actionParser) writable(t token, s Subfield) error {
 	f := &fields[s.Field]
 	if f.readOnly {
@@ -288,7 +292,7 @@ func (p *actionParser) writable(t token, s Subfield) error {
 	return p.readable(t, s)
 }
 
-// settable checks that load and set_field may write the field.
+// settable returns an error unless load and set_field may write the field.
 func (p *actionParser) settable(t token, s Subfield) error {
 	switch {
 	case s.Field == FDLVLAN:
@@ -348,7 +352,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v.and(mask), Mask: mask}, nil
 }
 
-// assume records the bits that are known after the action.
+// assume records that the field dst has value v on the bits of mask after the action.
 func (p *actionParser) assume(dst Subfield, v, mask Value128) {
 	dst.put(&p.match.Value, v, mask)
 	dst.put(&p.match.Mask, mask, mask)
@@ -368,7 +372,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok || v[0] != 0 || negative && strings.HasPrefix(digits, "+") {
 		return Action{}, wrong(value, "a number of at most 64 bits")
 	}
-	if negative { // two's complement of 64 bits, as in ovs-ofctl
+	if negative { // negative numbers are in two's complement of 64 bits, as in ovs-ofctl
 		v[1] = -v[1]
 	}
 	if v.bitLen() > int(dst.Bits) {
@@ -448,11 +452,12 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: value64(v)}, nil
 }
 
-// ethernetThere matches an Ethernet address with text behind it, which ovs-ofctl
-// ignores.
+// ethernetThere matches an Ethernet address with text behind it. ovs-ofctl ignores
+// this text.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
-// leadingEthernet returns the Ethernet address at the start of text, or all of text.
+// leadingEthernet returns the Ethernet address at the start of text. If text starts
+// with no address, it returns all of text.
 func leadingEthernet(text string) string {
 	found := ethernetThere.FindStringSubmatch(text)
 	if found != nil && !(strings.HasSuffix(found[1], ":0") && text[len(found[1])]|0x20 == 'x') { // 0x begins a number
@@ -461,9 +466,9 @@ func leadingEthernet(text string) string {
 	return text
 }
 
-// modField returns the parser of a mod_ action of a whole field. The mod_ actions of
-// OpenFlow 1.0 need no prerequisites in the match: they leave frames without the field
-// unchanged.
+// modField returns the parser of a mod_ action that sets a whole field. The mod_
+// actions of OpenFlow 1.0 need no prerequisite in the match: they leave frames
+// without the field unchanged.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
@@ -501,7 +506,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 
 func (p *actionParser) decTTL(t token) (Action, error) {
 	p.lenient(t, needIP)
-	// Controller ids are accepted and ignored: Weft has no controllers.
+	// Controller ids in dec_ttl are accepted and ignored: Weft has no controllers.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
 			return Action{}, wrong(t.text, "dec_ttl")
@@ -516,8 +521,8 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
 	case p.table != TableAll && v <= uint64(p.table):
-		// Like ovs-ofctl, accept any table if the flow's text names none. A loop ends
-		// at MaxResubmits.
+		// goto_table must name a later table. If the flow text names no table, any
+		// table is accepted, as in ovs-ofctl; MaxResubmits ends a loop.
 		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
@@ -536,7 +541,7 @@ func (p *actionParser) resubmit(t token) (Action, error) {
 		if table != "" && strings.Trim(table, " ") == "" {
 			return a, wrong(t.text, "a table number from 0 to 254")
 		}
-		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores the text behind two commas
+		if rest != "" && rest[0] != ',' { // ovs-ofctl ignores all text behind two commas
 			return a, wrong(t.text, "resubmit(PORT,TABLE)")
 		}
 		port, table = strings.TrimLeft(port, " "), strings.TrimLeft(table, " ")
@@ -590,7 +595,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.nested, inner.rank = true, 0
-	inner.strict = false // ovs-ofctl forgets at a clone what came before it
+	inner.strict = false // ovs-ofctl ignores the actions before clone when it checks the actions in clone
 	sub, err := inner.parse(t.value)
 	p.loose, p.looseNeeds, p.strict = inner.loose, inner.looseNeeds, inner.strict
 	return Action{Kind: ActClone, Sub: sub}, err

@@ -10,9 +10,9 @@ import (
 	"weft/flowtable"
 )
 
-// setField makes m match v on the bits of mask of a field, replacing any earlier
-// match of the field. For VLAN fields it also sets the bits that ovs-fields(7) says
-// they imply.
+// setField makes the match m require the value v on the bits of mask of a field. It
+// replaces any earlier requirement on the field. For VLAN fields it also sets the
+// bits that ovs-fields(7) says they imply.
 func setField(m *Match, id FieldID, v, mask Value128) {
 	if mask.isZero() {
 		unsetField(m, id)
@@ -46,7 +46,7 @@ func setField(m *Match, id FieldID, v, mask Value128) {
 	}
 }
 
-// unsetField makes m match any value of a field.
+// unsetField makes the match m accept any value of a field.
 func unsetField(m *Match, id FieldID) {
 	switch id {
 	case FDLVLAN, FVLANVID:
@@ -82,7 +82,7 @@ func clearBits(m *Match, word int, mask uint64) {
 	m.Value[word] &^= mask
 }
 
-// parseMatchField parses field=value[/mask] into m.
+// parseMatchField parses field=value[/mask] and adds it to the match m.
 func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	f := &fields[id]
 	if t.value == "*" {
@@ -91,7 +91,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // integer fields accept any value, other formats refuse it
+		text = "0/0" // an empty value: integer fields accept any value, other formats refuse 0/0
 	}
 	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
@@ -114,8 +114,8 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	return nil
 }
 
-// parseFieldValue parses value[/mask] in the field's own format. Without a mask, mask
-// is all ones in the field's size in bytes.
+// parseFieldValue parses value[/mask] in the text format of the field. If text has no
+// mask, the returned mask is all ones, as wide as the field in bytes.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
 	mask = ones(8 * uint(f.bytes))
@@ -146,8 +146,8 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// parseScalar parses text, a value or a mask of a field. whole is the text that errors
-// quote.
+// parseScalar parses text, the value or the mask of a field. Errors quote whole, the
+// text of value and mask together.
 func parseScalar(f *field, text, whole string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -171,8 +171,8 @@ func parseScalar(f *field, text, whole string) (Value128, error) {
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
-		// Like strtoull it reads 64 bits, so only fields of 64 bits accept a negative
-		// number.
+		// A negative number becomes a 64-bit number, as with strtoull. Therefore only
+		// fields of 64 bits accept it.
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.bitLen() > 8*int(f.bytes) {
@@ -240,7 +240,7 @@ func parseIPv4(text string) (Value128, bool) {
 	return value64(v), true
 }
 
-// Keywords of ip_frag with their values and masks.
+// fragWords are the keywords of ip_frag with their values and masks.
 var fragWords = []struct {
 	word     string
 	v, mask  uint64
@@ -326,16 +326,17 @@ func tcpFlag(name string) uint64 {
 	return 0
 }
 
-// reservedPorts are the names of the reserved ports of ovs-actions(7), in any case.
+// reservedPorts maps the names of the reserved ports of ovs-actions(7), in lower
+// case, to their numbers.
 var reservedPorts = map[string]uint32{
 	"in_port": PortInPort, "table": PortTable, "normal": PortNORMAL, "flood": PortFlood, "all": PortAll,
 	"controller": PortController, "local": PortLocal, "none": PortNone, "any": PortNone,
 }
 
-// parsePort parses a number, the name of a reserved port, or the name of a port,
-// which may be quoted.
+// parsePort parses a port number, the name of a reserved port, or the name of a port.
+// The name may be in quotes.
 func parsePort(text string, names Names) (uint32, error) {
-	const of11 = 0xffff0000 // OpenFlow 1.1 numbers of the reserved ports
+	const of11 = 0xffff0000 // offset of the 32-bit numbers of reserved ports in OpenFlow 1.1
 	if v, ok := parseDecimal(text, 1<<32-1); ok {
 		switch {
 		case v <= 0xffff:

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file of comments takes little memory. It once took 30 times its size: room for a
-// flow in each line.
+// Parsing a file of comments allocates little memory. A former parser allocated 30
+// times the file's size: room for a flow in each line.
 func TestCommentsTakeNoRoom(t *testing.T) {
 	text := strings.Repeat("# nothing\n", 1<<20)
 	var before, after runtime.MemStats
@@ -25,7 +25,7 @@ func TestCommentsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A file may have as many flows as the tables hold, and no more.
+// A file may have as many flows as the tables hold, but not more.
 func TestFileHasALimit(t *testing.T) {
 	text := strings.Repeat("action=1\n", maxFileFlows)
 	if mods, err := ParseFlowMods(text, Add, nil); err != nil || len(mods) != maxFileFlows {

@@ -60,8 +60,8 @@ func ParseGroupMods(r io.Reader, command GroupCommand, names Names) ([]GroupMod,
 	return mods, err
 }
 
-// eachLine calls do for each line that is neither empty nor a comment. It adds the
-// line number to errors.
+// eachLine calls do for each line of a file that is neither empty nor a comment. It
+// adds the line number to the errors of do.
 func eachLine(r io.Reader, do func(line int, text string) error) error {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -166,8 +166,8 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket parses the text between two words bucket=. A word that is no setting is an
-// action.
+// bucket parses the text of one bucket, which ends at the next word bucket=. A word
+// that is not a setting of buckets is an action.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
 	b := Bucket{ID: uint32(len(g.Buckets)), WatchPort: PortNone, WatchGroup: GroupAny}
@@ -229,7 +229,7 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 	return false, nil
 }
 
-// check checks the requirements of the group's type.
+// check returns an error if the group violates the requirements of its type.
 func (p *groupParser) check() error {
 	g := &p.mod.Group
 	seen := make(map[uint32]bool)

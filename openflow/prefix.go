@@ -8,20 +8,21 @@ import (
 	"weft/flowtable"
 )
 
-// prefixField is a field whose prefixes in the rules are kept in a trie. From the
-// first bits of an address a look-up can then tell that no rule of a subtable
-// matches, and the mask gets only these bits.
+// prefixField is a field whose prefixes a trie stores, for all rules of a table. The
+// trie can prove from the first bits of an address that no rule of a subtable
+// matches. The megaflow then matches only these bits.
 type prefixField struct {
 	word  uint8
-	shift uint8 // offset in the word, for a field of one word
-	bits  uint8 // size of the field; a field of 128 bits takes word and the next one
-	// steps are the numbers of bits that a look-up may use, rising. Fewer bits would
-	// often do, but each number of bits gives a different mask, and a sender that
-	// chooses addresses could then create many masks. The steps bound their number.
+	shift uint8 // lowest bit of the field in its Flow word, for a field of at most 64 bits
+	bits  uint8 // size of the field; a field of 128 bits also takes the word behind Flow[word]
+	// steps are the prefix lengths that masks may have, ascending. Often a shorter
+	// prefix is enough, but every different length is another mask. A sender that
+	// chooses addresses could create many masks; the steps bound their number.
 	steps []uint8
 }
 
-// prefixFields are in the order in which the stages of a search compare them.
+// prefixFields lists the fields that have a trie, in the order in which the stages of
+// a search compare the fields.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, tunHi, 32, steps32}, {flowtable.WTunIPv4, tunLo, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
@@ -39,7 +40,7 @@ var (
 // stage returns the stage of a subtable's search that compares the field.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
-// value returns the field's value in f, aligned to the most significant bit.
+// value returns the field's value in the flow f, left-aligned in 128 bits.
 func (p *prefixField) value(f *Flow) Value128 {
 	if p.bits == 128 {
 		return Value128{f[p.word], f[p.word+1]}
@@ -47,8 +48,8 @@ func (p *prefixField) value(f *Flow) Value128 {
 	return Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
-// mask returns the mask of the first n bits of the field: hi for Flow[word], lo for the
-// next word.
+// mask returns the mask of the first n bits of the field. hi is for Flow[word], lo
+// for the next word.
 func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	m := prefixMask(n)
 	if p.bits == 128 {
@@ -65,7 +66,7 @@ func prefixMask(n uint8) Value128 {
 	return Value128{^(^uint64(0) >> n), 0}
 }
 
-// length returns the length of the field's prefix in mask.
+// length returns the length of the prefix that mask has in the field.
 func (p *prefixField) length(mask *Flow) uint8 {
 	v := p.value(mask)
 	n := bits.LeadingZeros64(^v[0])
@@ -75,7 +76,7 @@ func (p *prefixField) length(mask *Flow) uint8 {
 	return uint8(min(n, int(p.bits)))
 }
 
-// round returns the lowest step of at least n bits.
+// round rounds the prefix length n up to the next of the field's steps.
 func (p *prefixField) round(n uint8) uint8 {
 	for _, s := range p.steps {
 		if n <= s {
@@ -85,34 +86,36 @@ func (p *prefixField) round(n uint8) uint8 {
 	return p.bits
 }
 
-// prefixTrie holds the prefixes of one field in the rules, with the number of rules
-// of each. It is a binary trie that omits nodes with one branch and no rule.
+// prefixTrie stores the prefixes that the rules have in one field, and the number of
+// rules for each prefix. It is a binary trie without nodes that have only one child
+// and no rule.
 type prefixTrie struct {
-	nodes []prefixNode // index 0 means none; 1 is the root of a trie that is not empty
+	nodes []prefixNode // nodes[0] is unused: index 0 means no node. nodes[1] is the root.
 	free  []uint32
 }
 
-// prefixNode is one prefix: the first length bits of value; the other bits are 0.
+// prefixNode is one prefix: the first length bits of value. The other bits of value
+// are 0.
 type prefixNode struct {
 	value    Value128
-	children [2]uint32 // index of a node, by the bit behind the prefix
+	children [2]uint32 // node indexes of the children; the bit behind the prefix selects the child
 	rules    uint32
 	length   uint8
 }
 
-// prefixFound is the result of looking up one value.
+// prefixFound is the result of a look-up of one value in a prefixTrie.
 type prefixFound struct {
-	// lengths has a bit set for the length of each prefix of the value.
+	// lengths is a bit set of the lengths of the stored prefixes that the value has.
 	lengths [3]uint64
-	// looked is the number of leading bits on which lengths depends.
+	// looked is the number of leading bits of the value that determine lengths.
 	looked uint8
 	done   bool
 }
 
 func (f *prefixFound) has(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
-// lookup finds the prefixes of v. Every value with the same first looked bits has the
-// same prefixes.
+// lookup finds the stored prefixes that the value v has. All values with the same
+// first found.looked bits have the same result.
 func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 	found.done = true
 	if len(t.nodes) == 0 {
@@ -131,14 +134,14 @@ func (t *prefixTrie) lookup(v Value128) (found prefixFound) {
 		if n.children == [2]uint32{} {
 			return found
 		}
-		found.looked++ // the next bit selects one of two branches, or a branch or none
+		found.looked++ // the result depends on the bit behind the prefix, even if only one child exists
 		if at = n.children[bitAt(v, n.length)]; at == 0 {
 			return found
 		}
 	}
 }
 
-// bitAt returns bit n of v, counted from the most significant.
+// bitAt returns bit n of v. Bit 0 is the most significant bit.
 func bitAt(v Value128, n uint8) int {
 	if n < 64 {
 		return int(v[0] >> (63 - n) & 1)
@@ -155,7 +158,7 @@ func commonPrefix(a, b Value128, limit uint8) uint8 {
 	return uint8(min(n, int(limit)))
 }
 
-// add adds a rule with the first length bits of v.
+// add adds a rule whose prefix is the first length bits of v.
 func (t *prefixTrie) add(v Value128, length uint8) {
 	v = v.and(prefixMask(length))
 	if len(t.nodes) == 0 {
@@ -182,8 +185,8 @@ func (t *prefixTrie) add(v Value128, length uint8) {
 	}
 }
 
-// split inserts a node for the first length bits at node at; the old node becomes its
-// child.
+// split replaces the node at index at by a node for the first length bits of its
+// value. The replaced node becomes a child of the new node.
 func (t *prefixTrie) split(at uint32, length uint8) {
 	child := t.node(t.nodes[at])
 	n := &t.nodes[at]
@@ -225,7 +228,7 @@ func (t *prefixTrie) remove(v Value128, length uint8) {
 	}
 }
 
-// tidy replaces a node that has one branch and no rule by that branch.
+// tidy replaces a node that has only one child and no rule by its child.
 func (t *prefixTrie) tidy(at uint32) {
 	n := &t.nodes[at]
 	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {

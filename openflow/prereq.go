@@ -4,8 +4,8 @@ package openflow
 
 import "weft/flowtable"
 
-// prereq is a requirement of ovs-fields(7). A match must meet it before it may use a
-// field, and a frame before an action touches the field.
+// prereq is the prerequisite of a field in ovs-fields(7). A match must meet it before
+// it may use the field. A frame must meet it before an action may touch the field.
 type prereq uint8
 
 const (
@@ -23,9 +23,9 @@ const (
 	needND
 	needNDSolicit
 	needNDAdvert
-	// needPorts: TCP, UDP or SCTP, for mod_tp_src.
+	// needPorts means TCP, UDP or SCTP, for mod_tp_src and mod_tp_dst.
 	needPorts
-	// needCT: IP and the state of a valid connection.
+	// needCT means IP and a ct_state of a valid connection.
 	needCT
 	needCTIPv4
 	needCTIPv6
@@ -57,12 +57,12 @@ const (
 	ndAdvert  = 136
 )
 
-// prober reads the bits that prerequisites check. A match does not know the bits that
-// it does not match. A frame in translation knows all bits and records which were
-// read.
+// prober reads the bits that prerequisites check. It is a match or a frame in
+// translation. A match knows only the bits in its mask. A frame knows all bits and
+// records which bits were read.
 type prober interface {
-	// probe returns the bits of mask in Flow[word], and whether all of them are
-	// known.
+	// probe returns the bits of mask in Flow[word]. known reports whether the prober
+	// knows all these bits.
 	probe(word int, mask uint64) (v uint64, known bool)
 }
 
@@ -137,8 +137,8 @@ func hasProto(q prober, proto uint64) bool {
 	return known && v>>protoAt == proto
 }
 
-// notLater reports whether q may have a transport header: it is not known to be a
-// later fragment.
+// notLater reports whether a match or frame may have a transport header: it is not
+// known to be a later fragment.
 func notLater(q prober) bool {
 	v, _ := q.probe(wIP, flowtable.FragLater<<fragAt)
 	return v == 0

@@ -57,7 +57,7 @@ func (e *fakeEnv) Neighbour(s Segment, vlan uint16, ip netip.Addr) (uint64, bool
 	return e.macs.Neighbour(s, vlan, ip)
 }
 
-// Tunnel returns a template number that depends on all arguments.
+// Tunnel returns a template number that is different for different arguments.
 func (e *fakeEnv) Tunnel(no, vni uint32, local, remote netip.Addr) (uint32, packet.DropReason) {
 	h := no*31 + vni
 	for _, b := range remote.AsSlice() {
@@ -83,7 +83,8 @@ func (e *fakeEnv) PortName(no uint32) (string, bool) {
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// randomKey returns the key of a valid frame with few different values.
+// randomKey returns the key of a random valid frame. Its fields have few different
+// values, so that rules match often.
 func randomKey(r *rand.Rand) flowtable.Key {
 	var f Flow
 	put := func(id FieldID, v uint64) { whole(id).put(&f, value64(v), whole(id).ones()) }
@@ -155,7 +156,7 @@ func key(f *Flow) (k flowtable.Key) {
 	return k
 }
 
-// randomICMPv6 returns words of a match of ICMPv6.
+// randomICMPv6 returns random ICMPv6 fields in the text of a match.
 func randomICMPv6(r *rand.Rand) []string {
 	typ := pick(r, 80, 135, 136, 135, 136)
 	w := []string{fmt.Sprintf("%s=%d", pick(r, "icmp_type", "icmpv6_type"), typ)}
@@ -171,7 +172,7 @@ func randomICMPv6(r *rand.Rand) []string {
 	return w
 }
 
-// randomMatchText returns a match whose prerequisites are met.
+// randomMatchText returns the text of a random match whose prerequisites are met.
 func randomMatchText(r *rand.Rand) string {
 	var w []string
 	add := func(odds int, format string, args ...any) {
@@ -306,7 +307,7 @@ func randomActionsText(r *rand.Rand, table, depth int) string {
 	return strings.Join(w, ",")
 }
 
-// randomSet returns instructions on the action set, most often none.
+// randomSet returns random instructions that change the action set, most often none.
 func randomSet(r *rand.Rand, table int) (w []string) {
 	if r.IntN(12) == 0 {
 		w = append(w, "clear_actions")
@@ -327,7 +328,7 @@ func randomSet(r *rand.Rand, table int) (w []string) {
 	return append(w, "write_actions("+strings.Join(set, ",")+")")
 }
 
-// randomFlowText returns an add-flow to one of the tables 0 to 3.
+// randomFlowText returns the text of a random flow for one of the tables 0 to 3.
 func randomFlowText(r *rand.Rand) string {
 	table := r.IntN(4)
 	return fmt.Sprintf("table=%d,priority=%d,%s,actions=%s", table, r.IntN(5), randomMatchText(r), randomActionsText(r, table, 0))
@@ -338,8 +339,8 @@ group_id=2,type=select,bucket=weight:3,mod_nw_src:10.1.0.2,1,bucket=group:3,buck
 group_id=3,type=ff,bucket=watch_port:1,mod_nw_ttl:3,2,bucket=watch_port:2,4
 `
 
-// randomPipeline returns a pipeline with n random rules, and their text for failure
-// messages.
+// randomPipeline returns a pipeline with n random rules. It also returns their texts
+// for failure messages.
 func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	p := NewPipeline(Limits{})
 	var texts []string
@@ -354,7 +355,7 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 		text := randomFlowText(r)
 		mod, err := ParseFlowMod(text, Add, nil)
 		if err != nil {
-			continue // an action whose prerequisite the match lacks
+			continue // the text has an action whose prerequisite its match lacks
 		}
 		if _, err := p.Apply([]FlowMod{mod}, 0); err != nil {
 			panic(err)
@@ -364,9 +365,8 @@ func randomPipeline(r *rand.Rand, n int) (*Pipeline, []string) {
 	return p, texts
 }
 
-// The random tables of the tests that compare with the interpreter have every field
-// and every kind of action. Tracking and meters are excluded, since they have tests
-// of their own.
+// The random tables have every field and every kind of action. Connection tracking
+// and meters have tests of their own and are excluded.
 func TestRandomTablesHaveEverything(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	names := map[string]bool{}
@@ -396,7 +396,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // TestTrackedMegaflowsAreSound, TestMeters
+	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true} // TestTrackedMegaflowsAreSound and TestMeters test these actions
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
 			t.Errorf("no random table has action %s", FormatActions([]Action{{Kind: kind, Controller: &Controller{}, Learn: &LearnSpec{}, CT: &CTSpec{}}}, nil))

@@ -11,36 +11,37 @@ import (
 	"weft/internal/share"
 )
 
-// Frozen is the state with which a translation continues after the datapath has done
-// something whose result translation cannot know, such as tracking. Equal values
-// continue identically.
+// Frozen is the state of a translation that ends at a ct action. Translation cannot
+// know the result of tracking. It continues from this state when the datapath has
+// tracked the frame and looks it up again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
-	// State is metadata and registers, which only the tables know.
+	// State has the metadata and the registers, which only the OpenFlow tables know.
 	State [FlowWords - flowtable.KeyWords]uint64
-	// Tunnel has the bits of the tunnel fields that flows have set; TunnelSet is
-	// their mask.
+	// Tunnel has the values of the tunnel fields that actions have set. TunnelSet is
+	// the mask of these fields.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
-	// ActionSet is the text of the action set, "" if it is empty.
+	// ActionSet is the text of the action set, or "" for an empty action set.
 	ActionSet string
 }
 
-// Freezer is implemented by an Env that can resume translations.
+// Freezer is an Env that can store the state of translations and resume them.
 type Freezer interface {
-	// Freeze returns the recirc_id under which Frozen finds f from now on. ok is
-	// false if the quota of port, which received the frame, is full.
+	// Freeze stores f and returns its recirc_id. ok is false if the quota of port,
+	// which received the frame, is full.
 	Freeze(port uint32, f *Frozen) (id uint32, ok bool)
-	// Frozen returns the state stored under id.
+	// Frozen returns the state that Freeze has stored under id.
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// MaxFrozen bounds a RecircTable. Each port has a quota (see share.Ports), since a
-// sender whose frames end up in registers can create an id with every frame. Beyond
-// the quota, a ct with a table drops the port's frames.
+// MaxFrozen is the maximum number of states in a RecircTable. A sender whose frame
+// fields end up in registers could create a state with every frame. Each port
+// therefore has a quota (see share.Ports). When the quota is full, a ct with a table
+// drops the port's frames.
 const MaxFrozen = 1 << 16
 
-// RecircTable implements Freezer. An id is a hash of its state, so that a restarted
-// control process with the same flows finds the same ids.
+// RecircTable implements Freezer. The id of a state is a hash of the state. A
+// restarted control process with the same flows therefore gets the same ids.
 type RecircTable struct {
 	mu   sync.Mutex
 	byID map[uint32]*frozenEntry
@@ -94,8 +95,8 @@ func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	return e.frozen, true
 }
 
-// Collect removes the ids that were not used since the last Collect and are not
-// needed.
+// Collect removes the ids that were not used since the last Collect, except ids for
+// which needed returns true.
 func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,8 +111,8 @@ func (r *RecircTable) Collect(needed func(id uint32) bool) {
 	}
 }
 
-// Shares calls visit for each port that has ids or was refused some. It returns the
-// number of ids in use and the number of refusals for all ports.
+// Shares calls visit for each port that has ids or was refused an id. It returns the
+// number of ids in use and the number of refusals on all ports.
 func (r *RecircTable) Shares(visit func(port uint32, u share.Use)) (used int, refused uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,18 +2,19 @@
 
 package openflow
 
-// Segment is the domain of normal, flood and all: the VNI of the port that received
-// the frame, plus one, or 0 if that port has none. Frames of a VNI reach the ports of
-// this VNI and ports without a VNI, which take part in every VNI as a trunk does.
-// Only an output that names a port leads from one VNI to another.
+// Segment is the domain in which normal, flood and all forward a frame. It is the VNI
+// of the port that received the frame, plus one, or 0 if this port has no VNI. Frames
+// of a VNI reach the ports of this VNI and the ports without a VNI, which act as
+// trunks of all VNIs. Only an output to a named port crosses from one VNI to another.
 type Segment uint32
 
 func segmentOf(vni uint32) Segment { return Segment(vni&0xffffff) + 1 }
 
-// VNI returns the segment's VNI; ok is false for the segment of ports without one.
+// VNI returns the VNI of the segment. ok is false for the segment of ports without a
+// VNI.
 func (s Segment) VNI() (vni uint32, ok bool) { return uint32(s) - 1, s != 0 }
 
-// segment returns the segment of a frame that came in on port.
+// segment returns the segment of a frame that arrived on port.
 func (x *xlate) segment(port *PortInfo) Segment {
 	switch {
 	case port.Kind == PortTunnel && port.FlowVNI:
@@ -24,7 +25,7 @@ func (x *xlate) segment(port *PortInfo) Segment {
 	return 0
 }
 
-// takes reports whether normal, flood and all may send a frame of the segment to the
+// takes reports whether normal, flood and all may send frames of segment s to the
 // port.
 func (p *PortInfo) takes(s Segment) bool {
 	if s == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
@@ -33,8 +34,8 @@ func (p *PortInfo) takes(s Segment) bool {
 	return segmentOf(p.VNI) == s
 }
 
-// sendWithin sends to a port that takes the segment. If the flow decides the port's
-// VNI, it uses the segment's.
+// sendWithin sends to a port that accepts frames of segment s. If the flow decides
+// the port's VNI, the VNI of the segment is used instead.
 func (x *xlate) sendWithin(port *PortInfo, s Segment) {
 	if s != 0 && port.FlowVNI {
 		within := *port

@@ -26,7 +26,7 @@ func segmentEnv() *fakeEnv {
 	}}
 }
 
-// reached returns the ports that a frame goes to.
+// reached returns the ports to which a translation sends.
 func reached(t *Translation) (ports []uint32) {
 	for _, a := range t.Actions {
 		switch a.Op {
@@ -55,7 +55,7 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 			}
 		}
 	}
-	// An output that names a port crosses segments.
+	// An output to a named port crosses segments.
 	k := keyOfText(t, "in_port=11")
 	tr := pipelineOf(t, "actions=output:22").Translate(&k, segmentEnv())
 	if got := reached(&tr); !slices.Equal(got, []uint32{22}) {
@@ -63,8 +63,8 @@ func TestSegmentsDoNotMeet(t *testing.T) {
 	}
 }
 
-// Two VNIs learn the same addresses separately. A port without a VNI reaches the
-// place that was learnt first.
+// Two VNIs learn the same address separately. A port without a VNI reaches the host
+// whose address was learnt first.
 func TestAddressesAreLearntBySegment(t *testing.T) {
 	env, p := segmentEnv(), pipelineOf(t, "actions=normal")
 	send := func(from, src, dst string) []uint32 {
@@ -83,8 +83,9 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
 		}
 	}
-	// A frame of VNI 2 does not change VNI 1's place for a port without a VNI, and
-	// takes no address from that port.
+	// A host in VNI 2 uses an address of VNI 1. Frames from a port without a VNI
+	// still reach the host in VNI 1. VNI 2 cannot take an address of the port without
+	// a VNI either.
 	send("31", "5", "1")
 	if got := send("22", "5", "1"); !slices.Equal(got, []uint32{21, 31, 42}) {
 		t.Errorf("a frame with an address of another segment reaches %v", got)
@@ -100,7 +101,8 @@ func TestAddressesAreLearntBySegment(t *testing.T) {
 	}
 }
 
-// TestSegmentTable compares the table with a slow one: a list, searched from its end.
+// TestSegmentTable compares the table of addresses with a slow one: a list that is
+// searched from its end.
 func TestSegmentTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tab := NewMACTable(1000, 0)
@@ -112,7 +114,7 @@ func TestSegmentTable(t *testing.T) {
 	}
 	var rows []row
 	for step := range uint64(5000) {
-		now := step * uint64(vniQuiet) // addresses seen before this time are silent and may move
+		now := step * uint64(vniQuiet) // every step takes vniQuiet, so addresses of earlier steps are silent and may move
 		r := row{Segment(rng.IntN(3)), uint16(rng.IntN(2)), uint64(rng.IntN(6)), uint32(rng.IntN(9))}
 		if rng.IntN(20) == 0 {
 			tab.Flush(r.port)
@@ -153,8 +155,8 @@ func TestSegmentTable(t *testing.T) {
 	}
 }
 
-// An older sighting at another place is not learnt after a move. Moved reports true
-// for frames that teach the old place.
+// After a move, the table does not learn from an older frame at another place. Moved
+// reports true for frames from the old place.
 func TestMovesAreLearntInOrder(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	at := func(port uint32, s Segment) Learn { return Learn{Valid: true, Segment: s, MAC: 1, Port: port} }
@@ -177,7 +179,7 @@ func TestMovesAreLearntInOrder(t *testing.T) {
 	}
 }
 
-// Made-up addresses in one VNI displace none of another VNI.
+// Invented addresses in one VNI do not displace addresses of another VNI.
 func TestSegmentsShareTheTable(t *testing.T) {
 	tab := NewMACTable(100, 0)
 	for mac := range uint64(40) {
@@ -258,8 +260,8 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	}
 }
 
-// If a host is still heard but no longer announces its IP address, the announcement
-// expires, and answers for it must be translated again.
+// A host still sends frames but no longer announces its IP address. The announcement
+// expires, and flows with a local answer for the address are translated again.
 func TestWhatHostsSaidExpires(t *testing.T) {
 	tab := NewMACTable(0, 0)
 	host, ip := Learn{Valid: true, Segment: 1, MAC: 0xb, Port: 41}, netip.MustParseAddr("10.0.0.2")

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Rules that do not match the field come last in either order.
+// Rules that do not match the sort field come last, in ascending and in descending
+// order.
 func TestSortRules(t *testing.T) {
 	p := pipelineOf(t, "priority=5,tcp,tp_src=90,cookie=1,actions=1", "priority=7,tcp,tp_src=100,cookie=2,actions=1",
 		"priority=9,udp,tp_src=80,cookie=3,actions=1", "priority=1,ipv6,ipv6_src=fe80::2,cookie=4,actions=1",

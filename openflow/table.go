@@ -13,23 +13,23 @@ type Command uint8
 
 // Commands.
 const (
-	Add          Command = iota // replaces a rule with equal match and priority
-	Modify                      // changes the actions of all rules within Match; adds a rule if there is none
-	ModifyStrict                // changes the rule with equal match and priority; adds it if there is none
+	Add          Command = iota // adds a rule; replaces a rule with equal match and priority
+	Modify                      // changes the actions of all rules within Match; without such a rule, adds one
+	ModifyStrict                // changes the rule with equal match and priority; without such a rule, adds one
 	Delete                      // deletes all rules within Match
-	DeleteStrict                // deletes the rule with equal match and priority
+	DeleteStrict                // deletes the rule with equal match and equal priority
 )
 
 const (
-	// Tables is the number of tables: 0 to 254.
+	// Tables is the number of flow tables. Their numbers are 0 to 254.
 	Tables = 255
 	// TableAll selects all tables in changes and filters, and the current table in
 	// resubmit.
 	TableAll = 0xff
 	// DefaultPriority is the priority of a flow whose text names none.
 	DefaultPriority = 32768
-	// DefaultRules is the maximum number of rules of a pipeline unless Limits sets
-	// another. Adding more fails.
+	// DefaultRules is the maximum number of rules in a pipeline, unless Limits sets
+	// another. An add beyond the limit fails.
 	DefaultRules = 2 << 20
 )
 
@@ -48,67 +48,72 @@ const (
 // FlowMod is one change of the tables, or a selection of rules.
 type FlowMod struct {
 	Command  Command
-	Table    uint8 // TableAll: every table; an add uses table 0
+	Table    uint8 // table number; TableAll means every table, but for an add table 0
 	Priority uint16
 	Match    PackedMatch
-	// Cookie and CookieMask select the rules to modify or delete. NewCookie is the
-	// cookie of added rules and, with ModifyCookie, of modified rules.
+	// Cookie and CookieMask select the rules to modify or delete by their cookie.
+	// NewCookie is the cookie of added rules. If ModifyCookie is true, modified rules
+	// also get NewCookie.
 	Cookie, CookieMask, NewCookie uint64
 	ModifyCookie                  bool
-	// ByOutPort restricts a delete or selection to rules that output to OutPort.
+	// ByOutPort restricts a delete or a selection to rules that output to OutPort.
 	ByOutPort bool
-	// ByOutGroup restricts it to rules that name group OutGroup.
+	// ByOutGroup restricts a delete or a selection to rules that name group OutGroup.
 	ByOutGroup               bool
 	OutGroup                 uint32
 	OutPort                  uint32
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// LearnLimit is the maximum number of flows with Table and NewCookie, for
-	// ApplyLearned; 0: no limit.
+	// LearnLimit is the maximum number of flows with this Table and NewCookie. Only
+	// ApplyLearned uses it. 0: no limit.
 	LearnLimit uint32
 	Actions    []Action
-	// Notes are remarks for the operator about accepted text, one line each.
+	// Notes are remarks for the operator about the flow's text, one line each.
 	Notes []string
-	// Line is the line number in the file, from 1; 0: not from a file.
+	// Line is the line number in a file of flows, from 1. It is 0 if the flow is not
+	// from a file.
 	Line int
 }
 
-// Rule is a flow in a table. Only Apply changes it (Modify replaces Actions, Cookie
-// and ModifiedNS), Credit its statistics, and Finished its timeouts.
+// Rule is a flow in a table. Apply adds it, and Modify replaces its Actions, Cookie
+// and ModifiedNS. Credit changes its statistics. Finished changes its timeouts. All
+// other fields are constant.
 type Rule struct {
-	// Slot is a small, stable number, unique among the current rules. The slot of a
-	// removed rule is used again only after the next Apply or Expire.
+	// Slot is the rule's index in the pipeline: a small number that no other current
+	// rule has. The slot of a removed rule is free for new rules after the next Apply
+	// or Expire.
 	Slot                     uint32
 	Table                    uint8
 	Priority                 uint16
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// Removed is set once the rule is in no table.
+	// Removed is true once the rule has left its table.
 	Removed bool
 	Why     Why // reason of its removal
 	Cookie  uint64
 	Match   PackedMatch
 	Actions []Action
-	// CreatedNS and ModifiedNS are CLOCK_MONOTONIC.
+	// CreatedNS and ModifiedNS are the times of the add and of the last modification,
+	// CLOCK_MONOTONIC.
 	CreatedNS, ModifiedNS uint64
-	// Packets and Bytes count hits of the rule. UsedNS is the time of the last hit
-	// (CLOCK_MONOTONIC, 0: never).
+	// Packets and Bytes count the frames that matched the rule. UsedNS is the time of
+	// the last of these frames (CLOCK_MONOTONIC, 0: never).
 	Packets, Bytes, UsedNS uint64
 
-	next *Rule // next rule with the same hash in the classifier
+	next *Rule // next rule in the classifier with the same hash of its value
 }
 
-// Credit adds packets and bytes to r's counters; the last came at usedNS
-// (CLOCK_MONOTONIC). It needs exclusive access to the pipeline.
+// Credit adds packets and bytes to the counters of r. usedNS is the arrival time of
+// the last packet (CLOCK_MONOTONIC). Credit needs exclusive access to the pipeline.
 func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 	r.Packets += packets
 	r.Bytes += bytes
 	r.UsedNS = max(r.UsedNS, usedNS)
 }
 
-// FlowMod returns the Add that makes the same rule. It shares Actions with r.
+// FlowMod returns the Add that would create an equal rule. It shares Actions with r.
 func (r *Rule) FlowMod() FlowMod {
 	return FlowMod{Command: Add, Table: r.Table, Priority: r.Priority, Match: r.Match, NewCookie: r.Cookie,
 		ModifyCookie: true, IdleTimeout: r.IdleTimeout, HardTimeout: r.HardTimeout, Importance: r.Importance,
@@ -120,18 +125,19 @@ type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }
 
-// Changes are the effects of an Apply. A replaced rule is in Removed and its
-// successor in Added.
+// Changes lists the rules that an Apply has added, modified and removed. If an add
+// replaces a rule, the old rule is in Removed and the new one in Added.
 type Changes struct {
 	Added, Modified, Removed []*Rule
 }
 
-// Pipeline is the set of tables. See the package comment for concurrency.
+// Pipeline is the set of flow tables with their groups and meters. See the package
+// comment for concurrency.
 type Pipeline struct {
 	tables     [Tables]classifier
 	rules      []*Rule  // index: slot
 	free       []uint32 // slots that can be used again
-	leaving    []uint32 // slots that can be used again after the next change
+	leaving    []uint32 // slots of removed rules; free for new rules after the next change
 	count      int
 	limit      int
 	config     [Tables]TableConfig
@@ -140,9 +146,9 @@ type Pipeline struct {
 	groupStats map[uint32]*GroupStats // by group number
 	watching   bool                   // at least one group watches a port
 	meters     map[uint32]*Meter
-	meterSlots meterTable               // free slots; its meters are not used, see meters above
-	learnt     map[learnKey]*learnGroup // keys of learn actions with a limit or delete_learned
-	orphans    []learnKey               // keys whose last learn action with delete_learned was removed
+	meterSlots meterTable               // allocator of token bucket slots; its own list of meters is unused, see meters above
+	learnt     map[learnKey]*learnGroup // flow counts for each table and cookie of a learn action with a limit or delete_learned
+	orphans    []learnKey               // keys of learnt flows whose last learn action with delete_learned was removed
 	generation uint64
 }
 
@@ -161,7 +167,7 @@ func (p *Pipeline) Len() int { return p.count }
 // meters.
 func (p *Pipeline) Generation() uint64 { return p.generation }
 
-// Rule returns the rule with this slot, or nil.
+// Rule returns the rule that has this slot, or nil.
 func (p *Pipeline) Rule(slot uint32) *Rule {
 	if int(slot) >= len(p.rules) {
 		return nil
@@ -169,7 +175,7 @@ func (p *Pipeline) Rule(slot uint32) *Rule {
 	return p.rules[slot]
 }
 
-// ApplyError is the failure of one change of an Apply.
+// ApplyError is the error of the change at which an Apply failed.
 type ApplyError struct {
 	Index int // index of the change
 	Line  int // line number, see FlowMod.Line
@@ -184,7 +190,7 @@ func (e *ApplyError) Error() string {
 }
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// bundle is an Apply in progress, with the functions that undo its changes.
+// bundle is an Apply in progress. It has the functions that undo the changes so far.
 type bundle struct {
 	p       *Pipeline
 	nowNS   uint64
@@ -193,9 +199,9 @@ type bundle struct {
 	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply applies all of mods in order. If it returns an error (*ApplyError), it has
-// changed nothing. nowNS is CLOCK_MONOTONIC. It keeps the Actions of mods, which the
-// caller must not change any more.
+// Apply applies all changes in mods, in order. If it returns an error (*ApplyError),
+// no change was made. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions of
+// mods; the caller must not change them any more.
 func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -210,7 +216,7 @@ func (p *Pipeline) Apply(mods []FlowMod, nowNS uint64) (Changes, error) {
 	return b.changes, nil
 }
 
-// bundleMark is a point in a bundle to which undoSince can return.
+// bundleMark is a point in a bundle of changes to which undoSince can return.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -225,7 +231,7 @@ func (b *bundle) undoSince(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the undone removals may be candidates for eviction again
+	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil // the list of eviction candidates lacks rules whose removal was undone: start a new one
 }
 
 // releaseSlots frees the slots of rules that the previous change removed.
@@ -234,8 +240,8 @@ func (p *Pipeline) releaseSlots() {
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges cleans up the lists of changes if one bundle changed the same rule
-// more than once.
+// mergeChanges removes duplicates from the lists of added, modified and removed
+// rules. One Apply may change the same rule more than once.
 func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
@@ -255,7 +261,8 @@ func (b *bundle) mergeChanges() {
 	})
 }
 
-// apply applies m. If it fails, the caller must undo its changes.
+// apply makes the change m. If apply fails, the caller must undo the changes that
+// were already made.
 func (b *bundle) apply(m *FlowMod) error {
 	err := b.do(m)
 	if err == nil {
@@ -391,9 +398,10 @@ func (p *Pipeline) detach(r *Rule, why Why) {
 	p.noteLearnt(r, -1)
 }
 
-// Expire removes the rules whose hard timeout has passed since they were added or
-// modified, or whose idle timeout has passed since their last hit. Why says which;
-// hard precedes idle.
+// Expire removes the rules whose timeout has passed. The hard timeout counts from the
+// add or the last modification, the idle timeout from the last hit. Rule.Why is the
+// reason of the removal. If both timeouts have passed, the reason is the hard
+// timeout.
 func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
@@ -427,8 +435,8 @@ func (p *Pipeline) Expire(nowNS uint64) []*Rule {
 	return gone
 }
 
-// Select returns the rules that filter (from ParseFilter) selects, ordered by table,
-// falling priority and age.
+// Select returns the rules that filter (from ParseFilter) selects. They are sorted by
+// table, then by descending priority, then by age.
 func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
@@ -438,7 +446,7 @@ func (p *Pipeline) Select(filter *FlowMod) []*Rule {
 	return rules
 }
 
-// selectRules returns the rules that m changes or deletes.
+// selectRules returns the rules that a modify or delete m affects.
 func (p *Pipeline) selectRules(m *FlowMod) []*Rule {
 	var found []*Rule
 	wanted := func(r *Rule) bool {

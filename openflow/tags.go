@@ -7,26 +7,27 @@ import (
 	"weft/packet"
 )
 
-// MaxTags bounds the VLAN tags that translation tracks, the frame's own two included.
-// Pushing more ends the translation as DropNoHeadroom.
+// MaxTags is the maximum number of VLAN tags that translation tracks, including the
+// two outer tags of the frame as it arrived. A push beyond the limit ends the
+// translation as DropNoHeadroom.
 const MaxTags = 6
 
-// tag is a VLAN tag of the frame, or the place of a missing one.
+// tag is a VLAN tag of the frame, or a missing tag (tci 0).
 type tag struct {
-	tpid uint16 // 0: the TPID that the frame arrived with
-	tci  uint16 // has vlanCFI set if the tag exists, otherwise 0
-	own  uint8  // 1 or 2: the frame's own outer or inner tag; 0: pushed
+	tpid uint16 // TPID of the tag; 0: the TPID with which the frame arrived
+	tci  uint16 // TCI of the tag; bit vlanCFI is set if the tag exists; 0 for a missing tag
+	own  uint8  // 1: outer tag of the arriving frame; 2: its inner tag; 0: a pushed tag
 	keep uint16 // bits of tci that no action has changed
 }
 
-// tagStack holds the tags of a frame, outermost first. Below the pushed tags are the
-// frame's own two, existing or not.
+// tagStack has the VLAN tags of a frame, outermost first. First come pushed tags,
+// then the two tags of the arriving frame. Entries exist for missing tags too.
 type tagStack struct {
 	n int
 	t [MaxTags]tag
 }
 
-// frameTags returns the tags of a frame as it arrived.
+// frameTags returns the VLAN tags of the arriving frame.
 func frameTags(key *flowtable.Key) tagStack {
 	outer, inner := uint16(key[flowtable.WEthSrc]), uint16(key[wIP]>>innerTCI)
 	return tagStack{n: 2, t: [MaxTags]tag{{tci: outer, own: 1, keep: allVLAN}, {tci: inner, own: 2, keep: allVLAN}}}
@@ -34,7 +35,7 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// at returns tag i, or a missing tag beyond the end.
+// at returns tag i. Beyond the end of the stack it returns a missing tag.
 func (s *tagStack) at(i int) *tag {
 	if i < s.n {
 		return &s.t[i]
@@ -71,7 +72,7 @@ func (s *tagStack) present(buf *[MaxTags]tag) []tag {
 	return buf[:n]
 }
 
-// lookTag adds bits of a tag to the mask.
+// lookTag adds bits of a VLAN tag to the megaflow's mask.
 func (x *xlate) lookTag(t *tag, bits uint16) {
 	bits &= t.keep
 	switch t.own {
@@ -82,14 +83,14 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 	}
 }
 
-// tagged reports whether the frame has a tag.
+// tagged reports whether the frame has a VLAN tag.
 func (x *xlate) tagged() bool {
 	t := x.tags.at(0)
 	x.lookTag(t, vlanCFI)
 	return t.tci&vlanCFI != 0
 }
 
-// syncTags copies the two outer tags to the flow.
+// syncTags copies the two outermost tags of the stack to the words of the flow.
 func (x *xlate) syncTags() {
 	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^allVLAN | uint64(x.tags.at(0).tci)
 	x.flow[wIP] = x.flow[wIP]&^(allVLAN<<innerTCI) | uint64(x.tags.at(1).tci)<<innerTCI
@@ -104,7 +105,8 @@ func (x *xlate) pushTag(tpid, tci uint16) {
 	x.syncTags()
 }
 
-// modTag changes bits of the outer tag, or pushes a tag if there is none.
+// modTag changes the bits of mask in the outer tag. It pushes a tag onto an untagged
+// frame.
 func (x *xlate) modTag(v, mask uint16) {
 	if !x.tagged() {
 		x.pushTag(tpid8021Q, v&mask)
@@ -116,7 +118,8 @@ func (x *xlate) modTag(v, mask uint16) {
 	x.syncTags()
 }
 
-// setTCI writes bits of vlan_tci. Its bit vlanCFI pushes or pops the tag.
+// setTCI writes the bits of mask of vlan_tci. If mask includes vlanCFI, v pushes or
+// pops the tag.
 func (x *xlate) setTCI(v, mask uint16) {
 	there := x.tagged()
 	stays := there
@@ -134,8 +137,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits the actions that turn the base's tags into the flow's: as few pops
-// as possible, at most one change, then pushes.
+// commitTags emits the actions that turn the VLAN tags in baseTags into the tags in
+// tags: as few pops as possible, at most one change of a tag, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return
@@ -160,8 +163,8 @@ func (x *xlate) commitTags() {
 		if change {
 			a.Op, a.U16, change = flowtable.OpSetVLAN, 0, false
 		} else if t.tpid == 0 {
-			// One of the frame's own tags, restored after a clone. The key does not
-			// contain its TPID.
+			// A clone has restored a tag of the arriving frame. The key does not
+			// contain the tag's TPID: use 802.1Q.
 			a.U16 = tpid8021Q
 		}
 		x.emit(a)

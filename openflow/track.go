@@ -7,12 +7,13 @@ import (
 	"weft/packet"
 )
 
-// Translation of ct. Only the datapath knows the result of tracking. The translation
-// therefore ends with another look-up in the datapath. When this look-up misses,
-// translation continues with the table that ct names (recirc.go).
+// Translation of ct, the action for connection tracking. Only the datapath knows the
+// result of tracking. The translation therefore ends with a second look-up in the
+// datapath. If this look-up misses, a second translation starts with the table that
+// ct names (recirc.go).
 
-// ct emits a ct action and, if it names a table, the look-up behind it. The following
-// actions see the frame as untracked.
+// ct emits a ct action. If the action names a table, ct also emits the look-up behind
+// it. Actions after ct in the same list see the frame as untracked.
 func (x *xlate) ct(c *CTSpec) {
 	r := flowtable.CTRequest{Zone: c.Zone}
 	if c.ZoneSrc.Field != FNone {
@@ -25,7 +26,7 @@ func (x *xlate) ct(c *CTSpec) {
 		x.emit(a)
 	}
 	x.tracks = true
-	x.sent = x.sent || !x.halted // tracking the connection is an effect, so the frame does not count as dropped
+	x.sent = x.sent || !x.halted // tracking is an effect of its own: the frame does not count as dropped
 	if c.NAT != nil {
 		x.forgetEndpoints()
 	}
@@ -76,7 +77,8 @@ func (x *xlate) ctBits(c *CTSpec, r *flowtable.CTRequest) {
 	}
 }
 
-// ctExec collects the bits of mark and label that the actions of exec set.
+// ctExec collects the values of ct_mark and ct_label that the actions in exec(...)
+// set.
 func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	for i := range list {
 		a := &list[i]
@@ -102,9 +104,9 @@ func (x *xlate) ctExec(list []Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints marks addresses and ports as the frame's own again, since NAT may
-// change them. Earlier changes to them are already in the frame and must not be
-// repeated.
+// forgetEndpoints makes translation treat addresses and ports as unknown again, since
+// NAT may change them. The frame already contains earlier changes to them, which must
+// not be repeated.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -117,7 +119,8 @@ func (x *xlate) forgetEndpoints() {
 	}
 }
 
-// resumeAt emits a look-up after which translation continues in table.
+// resumeAt emits a datapath look-up. The translation after this look-up starts in
+// table.
 func (x *xlate) resumeAt(table uint8) {
 	freezer, ok := x.env.(Freezer)
 	if !ok {
@@ -135,7 +138,7 @@ func (x *xlate) resumeAt(table uint8) {
 	}
 	id, ok := freezer.Freeze(x.cameIn, &f)
 	if !ok {
-		x.wc[flowtable.WPort] |= 0xffffffff << 32 // frames of other ports may still have room
+		x.wc[flowtable.WPort] |= 0xffffffff << 32 // the megaflow of this drop matches the port: other ports' quotas may have room
 		x.halt(packet.DropLoop)
 		return
 	}
@@ -144,7 +147,8 @@ func (x *xlate) resumeAt(table uint8) {
 	x.note("continues in the next table after tracking")
 }
 
-// untrack clears the ct_* fields. From now on they do not come from the frame.
+// untrack clears the ct_* fields. Afterwards they no longer depend on the arriving
+// frame.
 func (x *xlate) untrack() {
 	for w := flowtable.WCT; w < flowtable.KeyWords; w++ {
 		x.flow[w], x.keep[w] = 0, 0
@@ -159,8 +163,8 @@ func (x *xlate) ctClear() {
 	x.untrack()
 }
 
-// resume restores the state that was frozen under the key's recirc_id. Every megaflow
-// matches one recirc_id; frames in their first look-up have 0.
+// resume restores the state that was frozen under the recirc_id of the key. Every
+// megaflow matches one recirc_id. Frames in their first look-up have recirc_id 0.
 func (x *xlate) resume() (table uint8, ok bool) {
 	const word = flowtable.WPort
 	x.wc[word] |= 0xffffffff

@@ -12,62 +12,68 @@ import (
 	"weft/packet"
 )
 
-// Limits of one translation, as in ovs-actions(7), "Error Handling". At one of these,
-// or at flowtable.MaxActions, the translation ends: earlier outputs stay, and the
+// Limits of one translation, as in ovs-actions(7), "Error Handling". At such a limit,
+// or at flowtable.MaxActions, the translation ends: earlier outputs remain, and the
 // frame is counted as packet.DropLoop.
 const (
-	// MaxResubmits bounds resubmits and goto_tables.
+	// MaxResubmits is the maximum number of resubmit and goto_table actions.
 	MaxResubmits = 4096
-	// MaxDepth bounds the nesting of resubmits to the same or an earlier table.
+	// MaxDepth is the maximum nesting of resubmits to the same or an earlier table.
 	MaxDepth = 64
 )
 
-// Learn is a change of the MAC table by normal. Control applies it.
+// Learn is an address that normal learns from the frame. Control adds it to the MAC
+// table.
 type Learn struct {
 	Valid   bool
 	Segment Segment
 	VLAN    uint16
 	Port    uint32
 	MAC     uint64 // 48 bits
-	// Tunnel: Port is a tunnel, so MAC is behind another host.
+	// Tunnel is true if Port is a tunnel: the host with address MAC is behind another
+	// hypervisor.
 	Tunnel bool
-	// Announced: the frame is a broadcast or multicast, so that all hosts learn from
-	// it where MAC is.
+	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
+	// place of MAC from such a frame.
 	Announced bool
-	// IP is the IP address that the frame, ARP or neighbour discovery, announces for
+	// IP is the IP address that an ARP or neighbour discovery frame announces for
 	// MAC.
 	IP netip.Addr
-	// Remote is the frame's source in the underlay, for a port with Remotes.
+	// Remote is the source address of the frame in the underlay, for a port with
+	// Remotes.
 	Remote netip.Addr
 }
 
-// Translation is a megaflow with its side effects. It shares only the rules with the
-// pipeline.
+// Translation is a megaflow with its side effects. It points to rules and groups of
+// the pipeline; everything else is its own.
 type Translation struct {
-	// Mask has the bits of the key on which the result depends: every key that agrees
-	// with the translated one on Mask has an equal Translation, except perhaps for
-	// Mask itself. Translating the same key again gives the same Mask.
+	// Mask has the bits of the key on which the result depends. Every key that agrees
+	// with the translated key on Mask has an equal Translation, except perhaps for
+	// its Mask. Translating the same key again gives the same Mask.
 	Mask flowtable.Key
-	// Actions is not empty and at most flowtable.MaxActions long.
+	// Actions has 1 to flowtable.MaxActions datapath actions.
 	Actions []flowtable.Action
-	// Rules are the matching rules in order, each as often as it matched.
+	// Rules lists the matching rules in order. A rule that matched several times is
+	// in the list several times.
 	Rules []*Rule
-	// Groups are the executed groups and buckets, in order.
+	// Groups lists the executed groups and buckets, in order.
 	Groups []GroupHit
-	// Drop is the reason for which nothing is sent; DropLoop also means that not
-	// everything is sent. Otherwise it is DropNone.
+	// Drop is the reason why the frame is not sent, or DropNone. With DropLoop a part
+	// of the outputs may have been sent.
 	Drop  packet.DropReason
 	Learn Learn
-	// Learned are the flows of learn actions, in order. Control adds them with the
-	// first frame, unless they are Learnt, and refreshes them while frames come.
+	// Learned lists the flows of learn actions, in order. Control adds them to the
+	// tables when the first frame arrives, unless Pipeline.Learnt finds them. While
+	// frames arrive, control refreshes their timeouts.
 	Learned []FlowMod
-	// Finished are the flows whose timeouts every frame shortens.
+	// Finished lists the flows whose timeouts change with every frame of this
+	// megaflow, because of fin_timeout.
 	Finished []Finished
-	// Tables are the tables that were looked up, or whose flows a limit of learn
-	// counts.
+	// Tables has the tables that the translation has searched. It also has the tables
+	// whose flows a limit of a learn action counts.
 	Tables TableSet
-	// UsedMACs: the result depends on the MAC table. UsedPorts: the result depends on
-	// which ports exist, beyond the ports in Actions.
+	// UsedMACs is true if the result depends on the MAC table. UsedPorts is true if
+	// the result depends on which ports exist, apart from the ports in Actions.
 	UsedMACs, UsedPorts bool
 }
 
@@ -82,15 +88,15 @@ func (s *TableSet) Meets(o *TableSet) bool {
 	return s[0]&o[0]|s[1]&o[1]|s[2]&o[2]|s[3]&o[3] != 0
 }
 
-// TraceStep is one step of a translation.
+// TraceStep is one step of a translation that Trace reports.
 type TraceStep struct {
 	Depth  int     // nesting of resubmits
 	Table  uint8   // table of the look-up or of the actions
-	Lookup bool    // the step is a look-up in Table; otherwise an action or a note
+	Lookup bool    // true for a look-up in Table; false for an action or a note
 	Rule   *Rule   // result of the look-up; nil: none
 	Action *Action // action to execute
 	Flow   Flow    // flow before the step
-	Note   string  // text of a note, or remark on a look-up; usually ""
+	Note   string  // text of a note, or a remark on a look-up; most often ""
 }
 
 // Translate runs key through the tables, starting with table 0.
@@ -98,7 +104,7 @@ func (p *Pipeline) Translate(key *flowtable.Key, env Env) Translation {
 	return p.Trace(key, env, nil)
 }
 
-// Trace translates like Translate and calls hook, unless nil, for each step.
+// Trace translates key like Translate. It calls hook (nil: none) for each step.
 func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Translation {
 	x := xlates.Get().(*xlate)
 	x.begin(p, key, env, hook)
@@ -112,7 +118,7 @@ func (p *Pipeline) Trace(key *flowtable.Key, env Env, hook func(TraceStep)) Tran
 	return x.done()
 }
 
-// done returns the result and releases x for another translation.
+// done returns the result of the translation and releases x for reuse.
 func (x *xlate) done() Translation {
 	t := x.result()
 	x.p, x.env, x.hook, x.rule = nil, nil, nil, nil
@@ -123,26 +129,28 @@ func (x *xlate) done() Translation {
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
 
-// xlate is one translation. flow is a working copy of the frame, which actions
-// change. base is the frame as the emitted datapath actions have made it so far.
+// xlate is the state of one translation. flow is the frame after all executed
+// actions. base is the frame after the datapath actions that were emitted so far.
 // Before an output, commit emits the actions that turn base into flow (commit.go).
 //
-// Soundness: keep has the bits of flow that still are the frame's own. All code reads
-// bits of flow through look, which adds the kept ones among them to wc, the
-// megaflow's mask. The other bits follow from bits that were looked at before.
+// Soundness: keep has the bits of flow that still are the bits of the arriving frame.
+// All code reads bits of flow through look. It adds those bits that are in keep to
+// wc, the megaflow's mask. The bits outside keep were set by actions, or follow from
+// bits that were already read.
 type xlate struct {
 	p    *Pipeline
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the port whose quota the frame counts against. Only a refusal may
-	// depend on it: megaflows match the port only if inPort has looked at it.
+	// cameIn is the port whose quota counts the frame. Only a refusal may depend on
+	// cameIn: a megaflow matches the port only if inPort has read it.
 	cameIn uint32
 
 	flow, keep     Flow
 	base, baseKeep Flow
 	wc             Flow
 	tags, baseTags tagStack
-	// decs counts the dec_ttls since the TTL was the frame's own, while it is kept.
+	// decs counts the executed dec_ttl actions as long as no other action has set the
+	// TTL. baseDecs is the same count for base.
 	decs, baseDecs int
 	dirty          bool // flow may differ from base
 
@@ -156,7 +164,7 @@ type xlate struct {
 	table     uint8 // table of rule
 	halted    bool  // a limit was reached
 	sent      bool
-	tracks    bool              // the datapath may have tracked the frame
+	tracks    bool              // true if the datapath may have tracked the frame
 	drop      packet.DropReason // first reason noted
 	learn     Learn
 	learned   []FlowMod
@@ -207,7 +215,8 @@ func (x *xlate) result() Translation {
 	return t
 }
 
-// trim removes the actions behind the last output, which may be half of a change.
+// trim removes the actions behind the last action that sends. They may be an
+// incomplete change of the frame.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -220,7 +229,8 @@ func sends(op flowtable.Op) bool {
 	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc
 }
 
-// because notes a drop reason; the first one stays.
+// because records the drop reason of the translation. The first recorded reason
+// stays.
 func (x *xlate) because(why packet.DropReason) {
 	if x.drop == packet.DropNone {
 		x.drop = why
@@ -243,10 +253,11 @@ func (x *xlate) note(text string) {
 
 // Looking at the frame
 
-// ttlBits are the bits of the TTL in Flow[wIP].
+// ttlBits is the mask of the TTL in Flow[wIP].
 const ttlBits = 0xff << ttlAt
 
-// look adds the bits of mask in flow[word] to the megaflow's mask.
+// look adds the bits of mask in flow[word] to the megaflow's mask, unless actions
+// have set them.
 func (x *xlate) look(word int, mask uint64) {
 	switch word {
 	case flowtable.WEthSrc:
@@ -258,7 +269,7 @@ func (x *xlate) look(word int, mask uint64) {
 			x.lookTag(x.tags.at(1), uint16(tci))
 		}
 		if mask&ttlBits != 0 && x.decs > 0 {
-			mask |= ttlBits // each bit of a difference depends on all lower bits
+			mask |= ttlBits // after dec_ttl each bit of the TTL depends on all lower bits: match the whole TTL
 		}
 	}
 	x.wc[word] |= mask & x.keep[word]
@@ -277,7 +288,7 @@ func (x *xlate) probe(word int, mask uint64) (uint64, bool) {
 	return x.flow[word] & mask, true
 }
 
-// read returns a sub-field and adds its bits to the mask.
+// read returns the value of a sub-field and adds its bits to the megaflow's mask.
 func (x *xlate) read(s Subfield) Value128 {
 	word, hi, lo := s.mask()
 	x.look(word, hi)
@@ -294,8 +305,9 @@ func (x *xlate) inPort() uint32 {
 
 // Tables
 
-// pipeline looks up table, executes the rule found, and follows goto_table. With
-// first a miss is a table miss; otherwise it is a resubmit without effect.
+// pipeline searches table, executes the rule that matches, and follows goto_table. If
+// no rule matches, first true means a table miss; first false means a resubmit
+// without effect.
 func (x *xlate) pipeline(table uint8, first bool) {
 	for {
 		rule := x.lookup(table)
@@ -321,7 +333,8 @@ func (x *xlate) lookup(table uint8) *Rule {
 	return x.p.tables[table].lookup(&x.flow, x)
 }
 
-// execute runs a rule's actions. jump reports whether they end in goto_table next.
+// execute runs the actions of a rule. jump reports whether the actions end with
+// goto_table; next is its table.
 func (x *xlate) execute(rule *Rule, table uint8) (next uint8, jump bool) {
 	x.rules = append(x.rules, rule)
 	outer, outerTable := x.rule, x.table
@@ -343,8 +356,8 @@ func (x *xlate) countResubmit() bool {
 	return true
 }
 
-// descend enters another level of nesting, which the caller must leave. It reports
-// false if a limit ends the translation.
+// descend enters one more level of nesting. The caller must leave this level with
+// x.depth--. It reports false if a limit ends the translation.
 func (x *xlate) descend() bool {
 	if x.depth == MaxDepth {
 		x.halt(packet.DropLoop)
@@ -357,8 +370,8 @@ func (x *xlate) descend() bool {
 	return true
 }
 
-// resubmit looks up a table with the action's port as in_port. It then executes the
-// rule found with the real in_port.
+// resubmit searches a table with the port of the action in the field in_port. It
+// executes the matching rule with the frame's real in_port.
 func (x *xlate) resubmit(a *Action) {
 	table := a.Table
 	if table == TableAll {
@@ -449,8 +462,8 @@ func (x *xlate) list(actions []Action) (next uint8, jump bool) {
 	return 0, false
 }
 
-// clone executes actions and the action set as they leave it. It then undoes their
-// changes to the frame and the set.
+// clone executes a list of actions and then the resulting action set. Afterwards it
+// undoes all their changes to the frame and to the action set.
 func (x *xlate) clone(a *Action) {
 	flow, keep, tags, decs, set := x.flow, x.keep, x.tags, x.decs, slices.Clone(x.actionSet)
 	x.list(a.Sub)
@@ -459,7 +472,7 @@ func (x *xlate) clone(a *Action) {
 	x.dirty = true
 }
 
-// change executes an action that changes the flow.
+// change executes an action that changes the frame's fields.
 func (x *xlate) change(a *Action) {
 	switch a.Kind {
 	case ActSetField, ActModField:
@@ -488,12 +501,13 @@ func (x *xlate) change(a *Action) {
 	}
 }
 
-// has reports whether the frame has the field, by its prerequisites.
+// has reports whether the frame has the field, according to the field's
+// prerequisites.
 func (x *xlate) has(id FieldID) bool { return fields[id].needs.met(x) }
 
-// set writes the bits of mask of a field, if the frame has the field. tcp_src and
-// tcp_dst stand for the ports of UDP and SCTP too, since mod_tp_src and mod_tp_dst
-// use them.
+// set writes the bits of mask of a field if the frame has the field. FTCPSrc and
+// FTCPDst also set the ports of UDP and SCTP, because mod_tp_src and mod_tp_dst use
+// them.
 func (x *xlate) set(dst Subfield, v, mask Value128) {
 	switch dst.Field {
 	case FVLANTCI:
@@ -533,9 +547,10 @@ func (x *xlate) set(dst Subfield, v, mask Value128) {
 	x.dirty = true
 }
 
-// decTTL decrements the TTL. It reports false if the TTL has expired, which ends the
-// list of actions. Frames whose topmost set bit shows that the TTL is high enough
-// share a megaflow.
+// decTTL decrements the TTL. It reports false if the TTL has expired; the list of
+// actions then ends. The megaflow matches only the topmost set bit of the TTL if this
+// bit proves that the TTL is high enough. Frames with similar TTLs thus share a
+// megaflow.
 func (x *xlate) decTTL() bool {
 	if !needIP.met(x) {
 		return true

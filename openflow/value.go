@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Value128 is an unsigned number of up to 128 bits; [0] is the upper half.
+// Value128 is an unsigned number of up to 128 bits. Element 0 is the upper half.
 type Value128 [2]uint64
 
 func value64(v uint64) Value128 { return Value128{0, v} }
@@ -56,8 +56,8 @@ func (v Value128) bitLen() int {
 	return bits.Len64(v[1])
 }
 
-// prefixLen returns the prefix length of the mask v with width bits, or -1 if v is
-// not a prefix.
+// prefixLen returns the prefix length of v, a mask of width bits. It returns -1 if v
+// is not the mask of a prefix.
 func (v Value128) prefixLen(width uint) int {
 	for n := uint(0); n <= width; n++ {
 		if v == ones(width).andNot(ones(width-n)) {
@@ -116,8 +116,9 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
-// leadingDecimal returns the decimal number at the start of s, possibly negative, or
-// 0. It works like atoi, which ovs-ofctl uses for the numbers of learn.
+// leadingDecimal returns the decimal number at the start of s, possibly negative.
+// Without a number it returns 0. It parses like atoi, which ovs-ofctl uses for
+// numbers in learn.
 func leadingDecimal(s string) int64 {
 	digits, negative := strings.CutPrefix(strings.TrimPrefix(s, "+"), "-")
 	n := 0
@@ -131,8 +132,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber returns the part of s that strtoull reads: ovs-ofctl ignores text
-// between a number and an arrow.
+// leadingNumber returns the number at the start of s, as strtoull would read it.
+// ovs-ofctl ignores the text between a number and an arrow.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {
@@ -151,8 +152,8 @@ func leadingNumber(s string) string {
 	return s[:at]
 }
 
-// parseDigits parses a decimal number of at most limit digits without leading zeros;
-// 19 digits fit into a word.
+// parseDigits parses a decimal number without leading zeros. limit is the maximum
+// number of digits; up to 19 digits fit into 64 bits.
 func parseDigits(s string, limit int) (v uint64, ok bool) {
 	if s == "" || len(s) > limit || s[0] == '0' && len(s) > 1 {
 		return 0, false
@@ -167,7 +168,7 @@ func parseDigits(s string, limit int) (v uint64, ok bool) {
 	return v, true
 }
 
-// parseUint parses a number of at most limit.
+// parseUint parses an unsigned number that is at most limit.
 func parseUint(s string, limit uint64) (uint64, bool) {
 	v, ok := parseNumber(s)
 	if !ok || v[0] != 0 || v[1] > limit {
