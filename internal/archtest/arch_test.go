@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"bench/traffic":     {"vhost", "vhost/vhosttest"},
 	"bench/hops":        {},
 	"central/wire":      {},
+	"central/store":     {"central/wire"},
 }
 
 // mayImportTree is the same for whole folders; "" stands for any package.
