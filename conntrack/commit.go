@@ -11,16 +11,14 @@ import (
 
 // Creating and ending connections, always under the table's lock.
 
-// Lists. Every connection is in one list of its holder and, except for
-// listEstablished, in the same list of its zone. It joins at the end, so that the
-// oldest is evicted first.
+// Lists. Every connection is in one list of its holder and in the same list of its
+// member (member.go). It joins at the end, so that the oldest is evicted first.
 const (
-	listUnreplied   = iota // no reply so far
-	listClosing            // a TCP connection that both sides have ended
-	zoneLists              // number of lists of a zone: a zone at its limit evicts from these only
-	listEstablished = zoneLists
-	lists           = iota
-	listNone        = lists
+	listUnreplied = iota // no reply so far
+	listClosing          // a TCP connection that both sides have ended
+	listEstablished
+	lists
+	listNone = lists
 )
 
 // zone is one cache line. Control writes limit and policy; the table's lock guards
@@ -30,9 +28,11 @@ type zone struct {
 	policy    atomic.Uint32
 	count     uint32
 	tunnelled bool // at least one connection began here through a tunnel
-	_         [3]byte
-	lists     [zoneLists]list
-	_         [24]byte
+	begun     bool // at least one connection began here
+	_         [2]byte
+	evicted   uint64 // connections evicted because of the zone's limit
+	refused   uint64 // connections refused because of the zone's limit
+	_         [32]byte
 }
 
 // list is a list of connections: first and last by number plus one, and their count.
@@ -63,6 +63,12 @@ func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 // ZoneCount returns the number of connections in a zone.
 func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
 
+// ZoneLosses returns the numbers of connections evicted and refused because a zone was
+// at its limit.
+func (m *Memory) ZoneLosses(zone uint16) (evicted, refused uint64) {
+	return m.zones[zone].evicted, m.zones[zone].refused
+}
+
 func (m *Memory) zoneLimit(z *zone) uint32 {
 	if v := z.limit.Load(); v != 0 {
 		return v - 1
@@ -72,22 +78,20 @@ func (m *Memory) zoneLimit(z *zone) uint32 {
 
 // join adds live connection n, which is in no list, to the lists of a kind.
 func (t *Table) join(n uint32, kind uint8) {
-	c := &t.conns[n]
-	c.list = kind
-	if kind < zoneLists {
-		l := &t.zones[c.tuples[0].zone()].lists[kind]
-		t.push(l, n, inZone)
-		if kind == listUnreplied && l.count > t.zones[t.head.crowded%Zones].lists[listUnreplied].count {
-			t.head.crowded = uint32(c.tuples[0].zone())
-		}
+	t.conns[n].list = kind
+	m := t.links[n].member
+	l := &t.members[m].lists[kind%lists]
+	t.push(l, n, inMember)
+	if kind == listUnreplied && l.count > t.members[t.head.crowded].lists[listUnreplied].count {
+		t.head.crowded = m
 	}
 	t.push(&t.holders[t.holderOf(n)].lists[kind%lists], n, inHolder)
 }
 
 func (t *Table) push(l *list, n uint32, where int) {
-	t.links[n][where] = link{prev: l.last}
+	t.links[n].in[where] = link{prev: l.last}
 	if l.last != 0 {
-		t.links[l.last-1][where].next = n + 1
+		t.links[l.last-1].in[where].next = n + 1
 	} else {
 		l.first = n + 1
 	}
@@ -103,21 +107,19 @@ func (t *Table) leave(n uint32) {
 	if kind >= lists {
 		return
 	}
-	if kind < zoneLists {
-		t.pull(&t.zones[c.tuples[0].zone()].lists[kind], n, inZone)
-	}
+	t.pull(&t.members[t.links[n].member].lists[kind], n, inMember)
 	t.pull(&t.holders[t.holderOf(n)].lists[kind], n, inHolder)
 }
 
 func (t *Table) pull(l *list, n uint32, where int) {
-	k := t.links[n][where]
+	k := t.links[n].in[where]
 	if k.prev != 0 {
-		t.links[k.prev-1][where].next = k.next
+		t.links[k.prev-1].in[where].next = k.next
 	} else {
 		l.first = k.next
 	}
 	if k.next != 0 {
-		t.links[k.next-1][where].prev = k.prev
+		t.links[k.next-1].in[where].prev = k.prev
 	} else {
 		l.last = k.prev
 	}
@@ -134,25 +136,18 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom evicts a connection if the zone is full, or if the table is full for
-// holder h. It reports false if no connection may be evicted.
-func (t *Table) makeRoom(z *zone, h uint32) bool {
-	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit && !t.evict(z) {
-		return false
+// makeRoom evicts a connection for holder h if the zone is at its limit, and one if
+// the table is. It reports false if no connection may be evicted.
+func (t *Table) makeRoom(zone uint16, h uint32) bool {
+	z := &t.zones[zone]
+	if limit := t.zoneLimit(z); limit != 0 && z.count >= limit {
+		if !t.evictInZone(zone, h, limit) {
+			z.refused++
+			return false
+		}
+		z.evicted++
 	}
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
-}
-
-// evict ends the oldest unreplied connection of a zone, or the oldest closed one if
-// none is unreplied.
-func (t *Table) evict(z *zone) bool {
-	for i := range z.lists {
-		if z.lists[i].first != 0 {
-			t.evictFirst(&z.lists[i], inZone)
-			return true
-		}
-	}
-	return false
 }
 
 // evictFirst ends the oldest connection of a list that is not empty.
@@ -173,7 +168,7 @@ func (t *Table) prefetchEviction(first uint32, where int) {
 	}
 	one := [1]uint32{uint32(t.hashOf(first-1, 0)) & t.wrap}
 	cpu.Prefetch(&t.buckets[0], one[:])
-	if next := t.links[first-1][where].next; next != 0 {
+	if next := t.links[first-1].in[where].next; next != 0 {
 		one[0] = next - 1
 		cpu.Prefetch(&t.conns[0], one[:])
 		cpu.Prefetch(&t.links[0], one[:])
@@ -209,8 +204,8 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 		}
 		t.erase(n, EndExpired)
 	}
-	z, h := &t.zones[p.zone()], g.from.holder(p.zone())
-	if !t.makeRoom(z, h) {
+	h := g.from.holder(p.zone())
+	if !t.makeRoom(p.zone(), h) {
 		return t.refuse(h)
 	}
 	reply, flags, followed := tr.translationOfParent(p, nat, g, now)
@@ -234,7 +229,6 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	c.list = listUnreplied // set before the connection lives: workers read it without the lock
 	if g.from.tunnel {
 		c.flags |= connTunnel
-		z.tunnelled = true
 	}
 	if g.marked {
 		c.flags |= connLabelled
@@ -272,16 +266,14 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	}
 	c.born = c.generation() + 1
 	c.meta.Store(uint64(c.born)) // an odd generation: the connection lives
-	z.count++
-	t.head.count++
-	t.count(h, 1)
 	t.head.counters.Created++
+	t.enrol(n)
 	t.join(n, listUnreplied)
 	t.emitEvent(n, EventNew, 0)
 	return Ref{n, c.born}, true, packet.DropNone
 }
 
-// refuse counts a connection refused to holder h because the table is full.
+// refuse counts a connection refused to holder h because the table or its zone is full.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
@@ -291,7 +283,7 @@ func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 // allocRecord allocates a record; it returns none if no record is free.
 func (t *Table) allocRecord() uint32 {
 	if n := t.head.free; n != 0 {
-		t.head.free = t.links[n-1][inZone].next
+		t.head.free = t.links[n-1].in[inMember].next
 		return n - 1
 	}
 	if int(t.head.fresh) == len(t.conns) {
@@ -302,7 +294,7 @@ func (t *Table) allocRecord() uint32 {
 }
 
 func (t *Table) freeRecord(n uint32) {
-	t.conns[n].list, t.links[n][inZone].next = listNone, t.head.free
+	t.conns[n].list, t.links[n].in[inMember].next = listNone, t.head.free
 	t.head.free = n + 1
 }
 
@@ -318,9 +310,7 @@ func (t *Table) erase(n uint32, why Reason) {
 		t.remove(t.hashOf(n, 1), n)
 	}
 	t.leave(n)
-	t.zones[c.tuples[0].zone()].count--
-	t.head.count--
-	t.count(t.holderOf(n), -1)
+	t.dismiss(n)
 	t.freeRecord(n)
 }
 

@@ -25,18 +25,21 @@ type conn struct {
 	flags     uint16
 	policy    uint8 // timeout policy of the zone when the connection began
 	class     Class // state whose timeout runs
-	list      uint8 // list of zone and holder that has the connection
+	list      uint8 // list of member and holder that has the connection
 	_         uint8
 	port      uint16 // port that received its first frame; see holder.go
 	born      uint32 // generation at its begin
 }
 
-// links are a connection's neighbours in the lists of its zone and its holder.
-type links [2]link
+// links are a connection's neighbours in the lists of its member and its holder.
+type links struct {
+	in     [2]link
+	member uint32 // number of the member
+}
 
-// Indexes of links.
+// Indexes of links.in.
 const (
-	inZone = iota // in a free record, next links the free records
+	inMember = iota // in a free record, next links the free records
 	inHolder
 )
 

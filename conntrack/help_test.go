@@ -258,38 +258,84 @@ func inconsistency(tab *Table) error {
 
 func inconsistentLists(tab *Table, zones map[uint16]uint32) error {
 	for z := range tab.zones {
-		zone := &tab.zones[z]
-		if zone.count != zones[uint16(z)] {
+		if zone := &tab.zones[z]; zone.count != zones[uint16(z)] {
 			return fmt.Errorf("zone %d counts %d, has %d", z, zone.count, zones[uint16(z)])
 		}
-		for kind := range zone.lists {
-			l, count, before := &zone.lists[kind], uint32(0), uint32(0)
-			for at := l.first; at != 0; at = tab.links[at-1][inZone].next {
-				c := &tab.conns[at-1]
-				if tab.links[at-1][inZone].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || c.tuples[0].zone() != uint16(z) {
-					return fmt.Errorf("zone %d list %d contains connection %d, which belongs elsewhere", z, kind, at-1)
-				}
-				before = at
-				if count++; count > l.count {
-					break
-				}
-			}
-			if count != l.count || l.last != before {
-				return fmt.Errorf("zone %d list %d: %d connections, counts %d", z, kind, count, l.count)
-			}
-		}
+	}
+	if err := inconsistentMembers(tab); err != nil {
+		return err
 	}
 	if err := inconsistentHolders(tab); err != nil {
 		return err
 	}
 	free := 0
-	for at := tab.head.free; at != 0; at = tab.links[at-1][inZone].next {
+	for at := tab.head.free; at != 0; at = tab.links[at-1].in[inMember].next {
 		if free++; free > len(tab.conns) || tab.conns[at-1].generation()&1 != 0 {
 			return fmt.Errorf("the free list contains record %d, which is not free", at-1)
 		}
 	}
 	if free+int(tab.head.count) != int(tab.head.fresh) {
 		return fmt.Errorf("%d free and %d live of %d records", free, tab.head.count, tab.head.fresh)
+	}
+	return nil
+}
+
+// inconsistentMembers compares the members, their lists and the rankings of the zones
+// with the records, and returns the first difference.
+func inconsistentMembers(tab *Table) error {
+	want, used, most := map[uint32]uint32{}, map[uint16]uint32{}, map[uint16]uint32{}
+	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
+		if zone := tab.conns[n].tuples[0].zone(); tab.conns[n].generation()&1 != 0 {
+			key := memberKey(zone, tab.holderOf(n))
+			if want[key]++; want[key] == 1 {
+				used[zone]++
+			}
+			most[zone] = max(most[zone], want[key])
+		}
+	}
+	for n := range min(tab.head.fresh, uint32(len(tab.conns))) {
+		if tab.conns[n].generation()&1 == 0 {
+			continue
+		}
+		zone, h := tab.conns[n].tuples[0].zone(), tab.holderOf(n)
+		key := memberKey(zone, h)
+		m := tab.findMember(zone, h)
+		if m == none || tab.links[n].member != m || tab.memberRanks[m].count != want[key] {
+			return fmt.Errorf("connection %d is of member %d, its holder's is %d; the holder has %d connections in zone %d", n, tab.links[n].member, m, want[key], zone)
+		}
+	}
+	for key, count := range want {
+		zone := uint16(key >> 11)
+		m := *tab.memberChain(key)
+		for m != 0 && tab.members[m-1].key != key {
+			m = tab.members[m-1].next
+		}
+		sum := uint32(0)
+		for kind := range uint8(lists) {
+			l, n, before := &tab.members[m-1].lists[kind], uint32(0), uint32(0)
+			for at := l.first; at != 0 && n <= l.count; at = tab.links[at-1].in[inMember].next {
+				if c := &tab.conns[at-1]; tab.links[at-1].in[inMember].prev != before || c.list != kind || c.generation()&1 == 0 || tab.links[at-1].member != m-1 {
+					return fmt.Errorf("member %d list %d contains connection %d, which belongs elsewhere", m-1, kind, at-1)
+				}
+				before = at
+				n++
+			}
+			if n != l.count || l.last != before {
+				return fmt.Errorf("member %d list %d: %d connections, counts %d", m-1, kind, n, l.count)
+			}
+			sum += n
+		}
+		r := &tab.zoneRankings[zone]
+		if h := r.heaviest(); sum != count || r.used != used[zone] || h == none || tierOf(tab.memberRanks[h].count) != tierOf(most[zone]) {
+			return fmt.Errorf("member %d of zone %d: %d connections in lists, %d in all; ranking %d of %d members, heaviest %d", m-1, zone, sum, count, r.used, used[zone], h)
+		}
+	}
+	free := 0
+	for at := tab.head.freeMember; at != 0 && free <= len(tab.members); at = tab.members[at-1].next {
+		free++
+	}
+	if free+len(want) != int(tab.head.freshMember) {
+		return fmt.Errorf("%d free and %d used of %d members", free, len(want), tab.head.freshMember)
 	}
 	return nil
 }
@@ -312,9 +358,9 @@ func inconsistentHolders(tab *Table) error {
 		sum := uint32(0)
 		for kind := range tab.holders[i].lists {
 			l, count, before := &tab.holders[i].lists[kind], uint32(0), uint32(0)
-			for at := l.first; at != 0 && count <= l.count; at = tab.links[at-1][inHolder].next {
+			for at := l.first; at != 0 && count <= l.count; at = tab.links[at-1].in[inHolder].next {
 				c := &tab.conns[at-1]
-				if tab.links[at-1][inHolder].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || tab.holderOf(at-1) != uint32(i) {
+				if tab.links[at-1].in[inHolder].prev != before || c.list != uint8(kind) || c.generation()&1 == 0 || tab.holderOf(at-1) != uint32(i) {
 					return fmt.Errorf("holder %d list %d contains connection %d, which belongs elsewhere", i, kind, at-1)
 				}
 				before = at

@@ -121,14 +121,16 @@ func (t *Table) evictFor(h uint32) bool {
 	if heavy == none {
 		return false
 	}
-	if own := t.holders[h].lists[listUnreplied].count; heavy != h && own >= t.mostUnanswered() {
+	if own := t.holders[h].lists[listUnreplied].count; heavy != h && own >= mostUnanswered(uint32(t.Limit())) {
 		return t.evictOf(h, listUnreplied)
 	}
 	return t.evictFromCrowdedZone(heavy) || t.evictOf(heavy, listUnreplied) || t.evictOf(heavy, listClosing) ||
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-func (t *Table) mostUnanswered() uint32 { return max(uint32(t.Limit())/unansweredShare, minUnanswered) }
+// mostUnanswered returns the number of unreplied connections from which on a holder
+// pays with its own ones at a limit.
+func mostUnanswered(limit uint32) uint32 { return max(limit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in a list of a holder. It reports false if the
 // list is empty.
@@ -141,14 +143,14 @@ func (t *Table) evictOf(h uint32, kind uint8) bool {
 	return true
 }
 
-// evictFromCrowdedZone ends the oldest unreplied connection of the zone with the most
-// of them, if holder h has it; otherwise it reports false. If one port serves many
-// zones, a flooded zone thus loses its own connections.
+// evictFromCrowdedZone ends the oldest unreplied connection of the member with the
+// most of them, if holder h is that member; otherwise it reports false. If one port
+// serves many zones, a flooded zone thus loses its own connections.
 func (t *Table) evictFromCrowdedZone(h uint32) bool {
-	l := &t.zones[t.head.crowded%Zones].lists[listUnreplied]
+	l := &t.members[t.head.crowded].lists[listUnreplied]
 	if l.first == 0 || t.holderOf(l.first-1) != h {
 		return false
 	}
-	t.evictFirst(l, inZone)
+	t.evictFirst(l, inMember)
 	return true
 }

@@ -9,14 +9,9 @@ package conntrack
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
-	h.count, h.free, h.hand, h.crowded, h.ranking = 0, 0, 0, 0, ranking{}
+	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
 	h.fresh = min(h.fresh+1, uint32(len(t.conns))) // the killed engine may have used this record without counting it
-	for i := range t.zones {
-		if z := &t.zones[i]; z.count|z.lists[listUnreplied].count|z.lists[listClosing].count|
-			z.lists[listUnreplied].first|z.lists[listClosing].first != 0 {
-			z.count, z.lists = 0, [zoneLists]list{}
-		}
-	}
+	t.forgetMembers()
 	t.rebuildExpectations()
 	t.eachHolder(func(i uint32) { t.ranks[i], t.holders[i].lists = rank{}, [lists]list{} })
 	for n := range h.fresh {
@@ -41,9 +36,7 @@ func (t *Table) rebuild() {
 			t.freeRecord(n)
 			continue
 		}
-		t.zones[c.tuples[0].zone()].count++
-		h.count++
-		t.count(t.holderOf(n), 1)
+		t.enrol(n)
 		switch {
 		case c.flags&connReplied == 0:
 			t.join(n, listUnreplied)

@@ -208,12 +208,7 @@ func (t *Table) adopt(buf []byte) bool {
 	}
 	c.born = c.generation() + 1
 	c.meta.Store(uint64(c.born))
-	t.zones[c.tuples[0].zone()].count++
-	t.head.count++
-	t.count(t.holderOf(n), 1)
-	if c.flags&connTunnel != 0 {
-		t.zones[c.tuples[0].zone()].tunnelled = true
-	}
+	t.enrol(n)
 	t.join(n, list)
 	return true
 }

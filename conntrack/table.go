@@ -13,7 +13,8 @@
 //	nat.go        chooses the translation of a new connection; natsearch.go bounds its cost
 //	translate.go  translates a frame, also the datagram inside an ICMP error
 //	commit.go     creates and ends connections; limits, eviction
-//	holder.go, ranking.go   connections by holder, and whose are evicted
+//	holder.go, ranking.go   connections by holder, and whose are evicted; member.go does
+//	              the same within a zone
 //	alg.go        reads announcements of connections; expect.go stores the expected ones
 //	shift.go      rewrites announcements on translated control connections
 //	fast.go       tracks a frame whose connection is known
@@ -45,8 +46,9 @@ import (
 // Limits of a table.
 const (
 	// DefaultConnections is the default number of records. When all are in use, UDP
-	// over IPv4 takes 118 MB. Peers (TCP and SCTP), IPv6 addresses and translated
-	// IPv6 addresses take 34 MB more each; labels take 17 MB more.
+	// over IPv4 takes 122 MB. Peers (TCP and SCTP), IPv6 addresses and translated
+	// IPv6 addresses take 34 MB more each; labels take 17 MB more. A zone with
+	// connections takes 1 KB, each holder in it 84 bytes.
 	DefaultConnections = 1 << 20
 	// MaxConnections fits the 32-bit numbers of the index and the memory of a usual
 	// machine.
@@ -78,7 +80,13 @@ type Memory struct {
 	holders  []holder // index: number of the holder
 	ranks    []rank   // connections by holder; index: number of the holder
 	policies []policy // index: zone.policy
-	buckets  []bucket // index: hash
+	// The counts of zones, by holder; see member.go. Members are as many as records.
+	zoneRankings []ranking // members by number of connections; index: zone
+	members      []member
+	memberRanks  []rank   // index: number of the member
+	memberChains []uint32 // first member of each hash: number plus one
+
+	buckets []bucket // index: hash
 
 	// The following arrays are indexed by the number of the connection.
 	conns   []conn
@@ -106,7 +114,13 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 		holders:  shm.Carve[holder](l, Holders),
 		ranks:    shm.Carve[rank](l, Holders),
 		policies: shm.Carve[policy](l, MaxPolicies),
-		buckets:  shm.Carve[bucket](l, s.Connections/2),
+
+		zoneRankings: shm.Carve[ranking](l, Zones),
+		members:      shm.Carve[member](l, s.Connections),
+		memberRanks:  shm.Carve[rank](l, s.Connections),
+		memberChains: shm.Carve[uint32](l, s.Connections),
+
+		buckets: shm.Carve[bucket](l, s.Connections/2),
 
 		conns:   shm.Carve[conn](l, s.Connections),
 		links:   shm.Carve[links](l, s.Connections),
@@ -130,7 +144,7 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 }
 
 // magic marks a region that Init has filled. It changes with the layout.
-const magic = 0x7765667463740007
+const magic = 0x7765667463740008
 
 // header is the part of the table that belongs to no single connection. lock guards
 // the fields behind it; control reads the counters without it.
@@ -143,13 +157,15 @@ type header struct {
 	lock atomic.Uint64 // epoch of the engine that holds the lock; 0: free
 	_    [56]byte
 
-	count   uint32  // live connections
-	fresh   uint32  // first record that was never used
-	free    uint32  // first free record, number plus one; 0: none
-	hand    uint32  // record at which the next sweep begins
-	crowded uint32  // zone with the most unreplied connections, as far as join has seen
-	ranking ranking // holders by number of connections
-	expects expecting
+	count       uint32  // live connections
+	fresh       uint32  // first record that was never used
+	free        uint32  // first free record, number plus one; 0: none
+	hand        uint32  // record at which the next sweep begins
+	crowded     uint32  // member with the most unreplied connections, as far as join has seen
+	freshMember uint32  // first member that was never used
+	freeMember  uint32  // first free member, number plus one; 0: none
+	ranking     ranking // holders by number of connections
+	expects     expecting
 	// expecting is the number of expectations. The lock guards writes; everybody
 	// reads it.
 	expecting atomic.Uint32

@@ -198,10 +198,11 @@ func TestRecovery(t *testing.T) {
 			b.signatures[rng.Intn(2)] = rng.Uint64()
 			b.passed = rng.Uint32()
 			k := &r.tr.links[rng.Intn(len(r.tr.links))]
-			*k = links{{rng.Uint32(), rng.Uint32()}, {rng.Uint32(), rng.Uint32()}}
+			*k = links{[2]link{{rng.Uint32(), rng.Uint32()}, {rng.Uint32(), rng.Uint32()}}, rng.Uint32()}
 		}
 		r.tr.holders[0].lists[2].last, r.tr.ranks[0].count, r.tr.head.ranking.marks[1] = 7, 9, 77
-		r.tr.zones[1].lists[0].first, r.tr.head.count, r.tr.head.free = 77, 5, 9
+		r.tr.zones[1].count, r.tr.head.count, r.tr.head.free = 77, 5, 9
+		r.tr.members[0].lists[0].first, r.tr.zoneRankings[0].marks[2], r.tr.memberChains[5], r.tr.head.freeMember = 77, 9, 3, 5
 		r.tr = NewTracker(Open(r.tr.Memory, 1), 1)
 		check(t, r.tr.Table)
 		if r.tr.Count() != len(live) {

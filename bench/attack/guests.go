@@ -28,7 +28,9 @@ func guestAttacks() []*attack {
 		{name: "mac-of-another-vni", alone: true, from: "guest", does: "sends as a bystander of another VNI",
 			setup: member("vni=5"), once: flood(bystandersSource)},
 		{name: "ct-flood", from: "guest", does: "two guests fill the table of connections with answered ones",
-			setup: ctSetup, once: ctFlood, check: newConnections},
+			setup: ctTableSetup, once: ctFlood, check: newConnections},
+		{name: "ct-zone-flood", from: "guest", does: "two guests fill a zone that has its own limit with answered connections",
+			setup: ctZoneSetup, once: ctFlood, check: newConnections},
 		{name: "fragment-flood", from: "guest", does: "first, middle and overlapping fragments of datagrams that never end",
 			setup: sender("ip,actions=ct(commit,zone=3),in_port", vhosttest.Options{Num: 1024}), once: flood(fragment)},
 		{name: "malformed-frames", from: "guest", does: "headers that contradict themselves and the frame",
@@ -207,11 +209,16 @@ func anyFlow(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// ctMost is the limit of tracked connections during a flood. It is low, so that the
-// connection table is full soon.
-const ctMost = 20_000
+// Limits of tracked connections during a flood, of the table and of the flooded zone.
+// They are low, so that the floods reach them soon.
+const (
+	ctMost     = 20_000
+	ctZoneMost = 2_000
+)
 
-func ctSetup(p *play) error {
+// ctTableSetup limits the table. The third guest's connections are in a zone of their
+// own.
+func ctTableSetup(p *play) error {
 	before, err := p.site.client.Conntrack()
 	if err != nil {
 		return err
@@ -220,10 +227,27 @@ func ctSetup(p *play) error {
 	if err := p.site.client.ChangeConntrack(api.ChangeConntrack{MaxConnections: &most}); err != nil {
 		return err
 	}
+	p.later(func() { _ = p.site.client.ChangeConntrack(api.ChangeConntrack{MaxConnections: &was}) })
+	return ctSetup(p, 3, 4)
+}
+
+// ctZoneSetup limits a zone. The third guest's connections are in the same zone.
+func ctZoneSetup(p *play) error {
+	const zone = 5
+	limits := []api.ZoneLimit{{Zone: zone, Limit: ctZoneMost}}
+	if err := p.site.client.ChangeConntrack(api.ChangeConntrack{Limits: limits}); err != nil {
+		return err
+	}
+	p.later(func() { _ = p.site.client.ChangeConntrack(api.ChangeConntrack{ClearLimits: []uint16{zone}}) })
+	return ctSetup(p, zone, zone)
+}
+
+// ctSetup attaches two guests whose connections are in a zone, and a third guest whose
+// connections are in zone other.
+func ctSetup(p *play, zone, other int) error {
 	p.later(func() {
-		_ = p.site.client.ChangeConntrack(api.ChangeConntrack{MaxConnections: &was})
-		p.site.daemon.TryWeft("flush-conntrack", "zone=3")
-		p.site.daemon.TryWeft("flush-conntrack", "zone=4")
+		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
+		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", other))
 	})
 	for _, side := range []string{"-0", "-1"} {
 		socket, err := p.port(side, "")
@@ -241,11 +265,11 @@ func ctSetup(p *play) error {
 		}
 	}
 	for i, side := range []string{"-0", "-1"} {
-		if err := p.flow(fmt.Sprintf("priority=50,in_port=%s%s,udp,actions=ct(commit,zone=3),output:%s-%d", p.name, side, p.name, 1-i)); err != nil {
+		if err := p.flow(fmt.Sprintf("priority=50,in_port=%s%s,udp,actions=ct(commit,zone=%d),output:%s-%d", p.name, side, zone, p.name, 1-i)); err != nil {
 			return err
 		}
 	}
-	socket, err := p.port("-2", "udp,actions=ct(commit,zone=4),in_port")
+	socket, err := p.port("-2", fmt.Sprintf("udp,actions=ct(commit,zone=%d),in_port", other))
 	if err != nil {
 		return err
 	}
@@ -297,7 +321,7 @@ func ctFlood(p *play) error {
 }
 
 // newConnections fails unless the switch tracks a hundred new connections of another
-// guest, whose zone had no connections during the flood.
+// guest, which had no connections during the flood.
 func newConnections(p *play) error {
 	g := p.own("other")
 	f := make([]byte, 64)
@@ -316,7 +340,7 @@ func newConnections(p *play) error {
 		p.notes = fmt.Sprintf("%d of %d connections, %d evicted, %d refused", show.Connections, show.MaxConnections, show.Evicted, show.RefusedLimit)
 	}
 	if came < 100 {
-		return fmt.Errorf("a zone without connections gets %d of 100 new ones", came)
+		return fmt.Errorf("a port without connections gets %d of 100 new ones", came)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 		})},
 		{Use: "ct-enable-tcp-seq-chk", Short: "check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(true)},
 		{Use: "ct-disable-tcp-seq-chk", Short: "do not check TCP sequence numbers", Args: words(0, 1), RunE: c.ctCheck(false)},
-		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones; 0: no limit", Args: words(1, -1), RunE: c.ctSetLimits},
+		{Use: "ct-set-limits [default=N] [zone=N,limit=N...]", Short: "limit the connections of zones, shared fairly by their ports; 0: no limit", Args: words(1, -1), RunE: c.ctSetLimits},
 		{Use: "ct-del-limits zone=N[,N...]", Short: "remove the limits of zones; the default limit applies", Args: words(1, 2), RunE: c.ctDelLimits},
 		{Use: "ct-get-limits [zone=N[,N...]]", Short: "print the limits and connection counts of zones", Args: words(0, 2), RunE: c.ctGetLimits},
 	}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"weft/packet"
+)
+
+// A port fills a zone that has its own limit with answered connections. Another port
+// still gets half of the zone, less an eighth, and keeps it; a third port in another
+// zone loses nothing.
+func TestOthersGetConnectionsInAFullZone(t *testing.T) {
+	r := newRig(t, 1024)
+	r.tr.SetZoneLimit(5, 200)
+	for i := range 50 {
+		r.from(3).begin(i, 6, true)
+	}
+	for i := range 300 {
+		r.from(1).begin(i, 5, true)
+	}
+	for i := range 87 {
+		if why := r.from(2).begin(i, 5, true); why != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, why)
+		}
+	}
+	for i := range 1000 {
+		r.from(1).begin(1000+i, 5, i%2 == 0)
+	}
+	check(t, r.tr.Table)
+	if n := r.tr.ZoneCount(5); n != 200 || r.lives(2) != 87 || r.lives(3) != 50 {
+		t.Errorf("%d connections in the zone, ports 2 and 3 have %d and %d, expected 200, 87 and 50", n, r.lives(2), r.lives(3))
+	}
+	h := r.tr.holders
+	evicted, refused := r.tr.ZoneLosses(5)
+	if evicted != h[1].evicted || refused != h[1].refused || evicted < 87 || refused < 100 || h[2].evicted+h[2].refused+h[3].evicted != 0 {
+		t.Errorf("the zone lost %d and was refused %d, holders %+v", evicted, refused, h[:4])
+	}
+}
+
+// In a zone at its limit a flood without answers costs the others few connections.
+func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
+	r := newRig(t, 1024)
+	r.tr.SetDefaultZoneLimit(500)
+	for i := range 500 {
+		r.from(1).begin(i, 5, true)
+	}
+	for i := range 2000 {
+		if why := r.from(2).begin(i, 5, false); why != packet.DropNone {
+			t.Fatalf("connection %d refused: %v", i, why)
+		}
+	}
+	check(t, r.tr.Table)
+	if n := r.lives(1); n != 500-minUnanswered {
+		t.Errorf("%d of 500 answered connections left", n)
+	}
+}
+
+// Members outlive neither their connections nor the table's capacity: each record in
+// a zone of its own is the most that there can be.
+func TestMembersAreFreed(t *testing.T) {
+	r := newRig(t, 64)
+	for round := range 5 {
+		for i := range 64 {
+			r.from(uint32(i%7)).begin(i, uint16(1000*round+i), true)
+		}
+		check(t, r.tr.Table)
+		for n := range uint32(64) {
+			r.tr.end(n, r.tr.conns[n].generation(), EndFlushed)
+		}
+		check(t, r.tr.Table)
+	}
+	if n := r.tr.head.freshMember; n != 64 {
+		t.Errorf("%d members were made for 64 records", n)
+	}
+}
+
+// Twin: the live connections in order, searched from end to end.
+
+type slowMember struct {
+	port     uint32
+	zone     uint16
+	i        int
+	answered bool
+}
+
+// victims returns the connections of which a zone's limit may end one for a new
+// connection of a port, and whether the new one may be refused instead.
+func victims(conns []slowMember, zone uint16, port uint32) (may []slowMember, refused bool) {
+	count, unanswered := map[uint32]uint32{}, uint32(0)
+	for _, c := range conns {
+		if c.zone == zone {
+			count[c.port]++
+			if c.port == port && !c.answered {
+				unanswered++
+			}
+		}
+	}
+	most := uint32(0)
+	for _, n := range count {
+		most = max(most, n)
+	}
+	oldest := func(of uint32, established bool) *slowMember {
+		for _, answered := range []bool{false, true} {
+			if answered && !established {
+				break
+			}
+			for i := range conns {
+				if c := &conns[i]; c.zone == zone && c.port == of && c.answered == answered {
+					return c
+				}
+			}
+		}
+		return nil
+	}
+	for of, n := range count {
+		switch {
+		case tierOf(count[port]) == tierOf(most) && of != port, tierOf(n) != tierOf(most):
+			continue
+		case of != port && unanswered >= minUnanswered:
+			of = port
+		}
+		if c := oldest(of, of != port); c != nil {
+			may = append(may, *c)
+		} else {
+			refused = true
+		}
+	}
+	return may, refused
+}
+
+// Zones at their limits end the connections that the twin allows.
+func TestZoneLimitTwin(t *testing.T) {
+	for seed := range int64(20) {
+		rng := rand.New(rand.NewSource(seed))
+		r := newRig(t, 1024)
+		limits := map[uint16]int{0: 1 + rng.Intn(40), 1: 100, 2: 1024}
+		r.tr.SetZoneLimit(0, uint32(limits[0]))
+		r.tr.SetDefaultZoneLimit(100)
+		r.tr.SetZoneLimit(2, 0)
+		var conns []slowMember
+		for i := range 1500 {
+			c := slowMember{port: min(uint32(rng.Intn(12)), 5), zone: uint16(rng.Intn(3)), i: i, answered: rng.Intn(1+int(seed%4)) > 0}
+			inZone := 0
+			for _, other := range conns {
+				if other.zone == c.zone {
+					inZone++
+				}
+			}
+			why := r.from(c.port).begin(i, c.zone, c.answered)
+			full := inZone >= limits[c.zone]
+			may, mayRefuse := victims(conns, c.zone, c.port)
+			if why != packet.DropNone {
+				if !full || !mayRefuse {
+					t.Fatalf("seed %d, connection %+v refused: %v; the zone has %d of %d", seed, c, why, inZone, limits[c.zone])
+				}
+				continue
+			}
+			live := r.live()
+			ended := slices.IndexFunc(conns, func(c slowMember) bool { return !live[c.name()] })
+			switch {
+			case !full && ended >= 0, full && ended < 0, full && !slices.Contains(may, conns[ended]):
+				t.Fatalf("seed %d, connection %+v in a zone that has %d of %d: ended %d of %+v; the twin allows %+v", seed, c, inZone, limits[c.zone], ended, conns, may)
+			case full:
+				conns = slices.Delete(conns, ended, ended+1)
+			}
+			if conns = append(conns, c); len(live) != len(conns) {
+				t.Fatalf("seed %d: %d connections live, the twin has %d", seed, len(live), len(conns))
+			}
+		}
+		check(t, r.tr.Table)
+	}
+}
+
+// name returns the source address and port of the connection that begin makes.
+func (c *slowMember) name() string {
+	return fmt.Sprintf("10.%d.%d.%d:%d", c.port, c.i>>8&0xff, c.i&0xff, 1000+c.i>>16)
+}
+
+// live returns the source addresses and ports of the live connections.
+func (r *rig) live() map[string]bool {
+	names := map[string]bool{}
+	r.tr.Each(r.now, func(e *Entry) bool {
+		src, _ := e.Orig.Addrs()
+		names[fmt.Sprintf("%v:%d", src, e.Orig.SrcPort)] = true
+		return true
+	})
+	return names
+}
