@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// The kernel's connection tracking, for comparison. A bridge takes the switch's place
-// and veth pairs take the place of the guests' rings. The sender runs on the guests'
-// core. The receiving side of its pair is steered to the switch's core, where the
-// bridge, iptables and the counter at the far end run.
+// The kernel's connection tracking, measured for comparison with a switch. A kernel
+// bridge takes the place of the switch, and two veth pairs take the place of the
+// guests' rings. The sender runs on guestCore. The receiving end of its veth pair is
+// steered to switchCore, where the bridge, iptables and the counter of arriving
+// frames run.
 
-// bridgedMost is the number of connections that the kernel's table holds by default.
+// bridgedMost is the number of connections that the kernel's conntrack table holds by
+// default.
 const bridgedMost = 10_000
 
-// measureBridged returns the frames a second of n connections that were all answered
-// before.
+// measureBridged returns the frames a second that a kernel bridge forwards on n
+// connections. All connections have had an answer before the measurement.
 func measureBridged(r *run, how trackHow, n int) (float64, error) {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	if err := r.namespaces(a, bridge, b); err != nil {

@@ -13,10 +13,11 @@ import (
 	"weft/bench/traffic"
 )
 
-// System calls of all of Weft's processes for each frame that a worker receives,
-// under load: between guests that poll; from a guest into a tunnel (over a veth, on
-// which the kernel sends 32 frames a call); and through a tunnel between two hosts,
-// where the receiving guest sleeps when it is idle.
+// These experiments count the system calls of all processes of Weft under load, for
+// each frame that a worker receives. The load flows between two guests that poll,
+// from a guest into a tunnel, or through a tunnel between two hosts. The tunnel's
+// uplink is a veth, on which the kernel sends 32 frames with one call. On two hosts,
+// the receiving guest sleeps when it is idle.
 
 func callExperiments() []*experiment {
 	var list []*experiment
@@ -52,13 +53,15 @@ func callsToTunnel(r *run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The guest offers more than the veth takes; the switch drops the rest.
+	// The guest sends more frames than the veth carries, and the switch drops the
+	// rest. The rate at the far end is therefore a secondary result.
 	arrived, err := w.rate(r.length)
 	r.note("arrived", "frames/s", arrived)
 	return calls, err
 }
 
-// callsOf counts the system calls of a switch under load.
+// callsOf returns the number of system calls of a loaded switch for each frame that
+// it receives.
 func callsOf(r *run, sw *weft) (float64, error) {
 	s, err := sw.show()
 	if err != nil {
@@ -74,8 +77,9 @@ func callsOf(r *run, sw *weft) (float64, error) {
 	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
 }
 
-// callsDuring counts calls and frames during a measurement. The count includes a few
-// calls of control, which is asked for the number of frames.
+// callsDuring returns the number of system calls for each frame that the function
+// frames counts. The sum includes a few calls of the control process, which answers
+// the requests for the number of frames.
 func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
 	counting, err := startCounting(r, pids)
 	if err != nil {
@@ -106,8 +110,9 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 	return float64(all[allCalls]) / float64(after-before), nil
 }
 
-// callsAcross loads both engines of a cluster with as many frames as one guest can
-// send to a guest of the other host.
+// callsAcross loads the engines of two hosts with as many frames as a guest can send
+// to a guest of the other host, and returns their number of system calls for each
+// frame.
 func callsAcross(r *run) (float64, error) {
 	c := &cluster{run: r, peer: weftPeer}
 	if err := c.lay(); err != nil {

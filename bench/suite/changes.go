@@ -10,29 +10,30 @@ import (
 	"weft/api"
 )
 
-// A client that adds flows at a steady rate, in its own process beside the guests.
+// A client of Weft that adds flows at a steady rate, in a process of its own.
 
-// changeVerb runs this program as that client.
+// changeVerb is the argument that makes this program run as the client that adds
+// flows.
 const changeVerb = "flow-changes"
 
-// changesRate is the number of flows to add a second.
+// changesRate is the number of flows that the client adds a second.
 const changesRate = 10_000
 
-// changesEvery is the time between two requests.
+// changesEvery is the time between two requests of the client.
 const changesEvery = 20 * time.Millisecond
 
-// changeSpec is the client's task, in JSON.
+// changeSpec is the task of the client that adds flows, passed as JSON.
 type changeSpec struct {
 	Socket string
 	Length time.Duration
 }
 
-// changeReport is the client's report.
-type changeReport struct{ Rate float64 } // flows added a second
+// changeReport is the result of the client that adds flows.
+type changeReport struct{ Rate float64 } // number of flows added a second
 
-// runChanges is the client's process. If the switch takes longer than changesEvery,
-// the next request follows at once: the rate is then the highest that the switch
-// takes.
+// runChanges is the main function of the client that adds flows. If a request takes
+// longer than changesEvery, the next one follows at once: the client then adds flows
+// at the highest rate of the switch.
 func runChanges(args []string) error {
 	var spec changeSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -58,7 +59,8 @@ func runChanges(args []string) error {
 	return sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
 }
 
-// changeFlows adds flows during a measurement of the given length.
+// changeFlows runs the client that adds flows for the given time, and records its
+// rate as a secondary result.
 func changeFlows(r *run, sw *weft, length time.Duration) error {
 	p, err := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
 	if err != nil {

@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// choose selects experiments and peers: without a request the headline, otherwise
-// all, the one of that name, or those whose names contain the words. A name that
-// matches nothing is an error: a typing mistake must not pass for a success.
+// choose returns the selected experiments with their selected peers. The argument
+// only is "" for the headline, "all" for all experiments, or a comma-separated list
+// of names or parts of names. The argument peers is a comma-separated list, or "" for
+// all. A name that matches nothing is an error, because a typing mistake must not
+// look like success.
 func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range all {
@@ -31,7 +33,7 @@ func choose(all []*experiment, only, peers string) ([]*experiment, error) {
 		}
 	}
 	for _, e := range chosen {
-		e.peers = slices.DeleteFunc(slices.Clone(e.peers), func(p string) bool { return !slices.Contains(wanted, p) }) // rows share lists
+		e.peers = slices.DeleteFunc(slices.Clone(e.peers), func(p string) bool { return !slices.Contains(wanted, p) }) // a clone, because several experiments share a list of peers
 	}
 	chosen = slices.DeleteFunc(chosen, func(e *experiment) bool { return len(e.peers) == 0 })
 	if len(chosen) == 0 {
@@ -49,7 +51,7 @@ func selected(all []*experiment, e *experiment, only string) bool {
 	}
 	words := only
 	longestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *experiment) int { return len(b.name) - len(a.name) })
-	for _, other := range longestFirst { // a name may contain a comma and begin like another
+	for _, other := range longestFirst { // longest first: a name may contain a comma, and may be the beginning of another name
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

@@ -13,7 +13,7 @@ import (
 	"weft/bench/replica"
 )
 
-// cluster is two hosts with an overlay between them and four guests:
+// cluster is two hosts with four guests and an overlay network between the hosts:
 //
 //	┌ host 1 ─────────────────┐           ┌ host 2 ──────────────────────┐
 //	│ 0 leader   3 client     ├u1──veth──u2  1 follower 1   2 follower 2 │
@@ -23,9 +23,9 @@ import (
 type cluster struct {
 	*run
 	peer    string
-	options []string  // options of every member
-	hosts   [2]string // namespaces
-	guests  [4]string // namespaces; unused if members are guests of vhost-user ports
+	options []string  // command-line options of every member
+	hosts   [2]string // network namespaces of the hosts
+	guests  [4]string // network namespaces of the guests; unused for vhost-user guests
 	weft    [2]*weft  // the hosts' switches; nil for Linux
 	members map[string]*process
 	used    map[string]replica.CPU
@@ -46,7 +46,8 @@ func (c *cluster) socket(guest int) string {
 	return filepath.Join(c.dir, fmt.Sprint("m", guest, ".sock"))
 }
 
-// lay makes hosts, guests and the links between them, for one turn.
+// lay creates the hosts, the guests and the links between them. All of them end with
+// the run.
 func (c *cluster) lay() error {
 	c.hosts = [2]string{"weftbench-c" + c.id + "a", "weftbench-c" + c.id + "b"}
 	if err := c.namespaces(c.hosts[:]...); err != nil {
@@ -81,7 +82,7 @@ func (c *cluster) lay() error {
 	return nil
 }
 
-// layLinux makes bridges and vxlan devices with their rules.
+// layLinux creates a bridge and a vxlan device with iptables rules on each host.
 func (c *cluster) layLinux() error {
 	var commands [][]string
 	for i, h := range c.hosts {
@@ -105,8 +106,8 @@ func (c *cluster) addressGuests() error {
 	return all(nil, commands)
 }
 
-// startWeft starts a host's switch, with its worker on the core of the host's number,
-// and adds its ports.
+// startWeft starts Weft on a host and adds its ports. The host's number is the core
+// of the worker.
 func (c *cluster) startWeft(host int) error {
 	sw := new(weft)
 	c.weft[host] = sw
@@ -130,7 +131,8 @@ func (c *cluster) startWeft(host int) error {
 	return sw.do(verbs...)
 }
 
-// daemons returns Weft's processes, by component.
+// daemons returns the process ids of Weft's control processes and engines, by
+// component name.
 func (c *cluster) daemons() map[string]int {
 	list := map[string]int{}
 	for i, sw := range c.weft {
@@ -144,7 +146,7 @@ func (c *cluster) daemons() map[string]int {
 	return list
 }
 
-// frames returns the number of frames that the engines have received.
+// frames returns the number of frames that the engines of both hosts have received.
 func (c *cluster) frames() (n uint64, err error) {
 	for _, sw := range c.weft {
 		if sw == nil {
@@ -161,7 +163,7 @@ func (c *cluster) frames() (n uint64, err error) {
 	return n, nil
 }
 
-// startMember starts a replica or the client in its guest.
+// startMember starts a replica or the client in its guest's namespace.
 func (c *cluster) startMember(name string, options ...string) (*process, error) {
 	guest := replica.Client
 	if name != "client" {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Connection tracking: all peers get the same rules, in ovs-ofctl's language, the
-// same frames and one core. The rows of established connections compare with rows of
-// the same traffic without ct.
+// Experiments with connection tracking. All peers get the same flows in the syntax of
+// ovs-ofctl, the same frames and one core. The rows "established" compare with the
+// rows "without", which carry the same traffic without the action ct.
 
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -38,7 +38,8 @@ func conntrackFamily() []*experiment {
 	return list
 }
 
-// trackHow is what the rules do with connections.
+// trackHow is the treatment of connections by the flows: not tracked, tracked, or
+// tracked with NAT.
 type trackHow string
 
 const (
@@ -47,9 +48,8 @@ const (
 	translated trackHow = "snat"
 )
 
-// trackFlows returns flows that let the first guest open connections to the second.
-// With fresh, the second guest's frames are not tracked. The third guest's
-// connections have a zone of their own and lead nowhere.
+// trackFlows returns flows that let guest 0 open connections to guest 1. If fresh is
+// set, frames from guest 1 are not tracked.
 func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
@@ -73,9 +73,10 @@ func trackFlows(how trackHow, fresh bool) func(guest func(int) string, _ string)
 	}
 }
 
-// trackGuestsDo starts the switch with the flows and runs the guests with spec.
-// meanwhile, if set, is called while frames of all connections flow; before is the
-// switch's memory at the start.
+// trackGuestsDo starts the switch with the flows, and runs the guests with the task
+// spec. If meanwhile is set, trackGuestsDo calls it while frames of all connections
+// flow. The argument before of meanwhile is the switch's memory before the guests
+// started.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, before memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
@@ -105,8 +106,9 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	return result, someCame(result.Frames)
 }
 
-// measureTracked sends datagrams of n established connections in both directions.
-// Beside the rate it notes the switch's cost of a frame.
+// measureTracked returns the frames a second on n established connections, in both
+// directions together. It records the switch's time for a frame as a secondary
+// result.
 func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
 		return measureBridged(r, how, n)
@@ -120,8 +122,9 @@ func measureTracked(r *run, peer string, how trackHow, n int) (float64, error) {
 	return result.Frames, err
 }
 
-// measureBegun opens a connection with each datagram until the table, empty at first,
-// has more than a million.
+// measureBegun returns the number of connections that the switch opens a second. Each
+// datagram opens a connection, until the initially empty table has more than a
+// million.
 func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(how, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
 	r.note("begun", "connections", result.Count)
@@ -129,8 +132,8 @@ func measureBegun(r *run, peer string, how trackHow) (float64, error) {
 	return result.Begun, err
 }
 
-// measureConnectionMemory returns the growth of a switch's memory by 1,000,000
-// connections over IPv4 or IPv6, as over says: ip or ipv6.
+// measureConnectionMemory returns the bytes by which the memory of a switch grows
+// with 1,000,000 connections. The argument over is "ip" or "ipv6".
 func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	var grown float64
 	spec := trackSpec{Connections: 1_000_000, IPv6: over == "ipv6", Warm: warmTime, Length: 2 * time.Second}
@@ -148,8 +151,8 @@ func measureConnectionMemory(r *run, peer, over string) (float64, error) {
 	return grown, err
 }
 
-// measureFlood returns the part of the rate of established traffic that remains while
-// a third guest opens 500,000 TCP connections a second in another zone.
+// measureFlood returns the fraction of the rate of established connections that
+// remains while a third guest opens 500,000 TCP connections a second in another zone.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),

@@ -13,48 +13,49 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the conntrack family. The first sends UDP datagrams of many
-// connections. The second answers what it receives, so that translated connections
-// are answered too. A third may send segments that open TCP connections. They run in
-// their own process on guestCore.
+// The guests of the connection tracking experiments. Guest 0 sends UDP datagrams of
+// many connections. Guest 1 returns each datagram to the sender of the frame, so that
+// connections with NAT get answers too. If there is a guest 2, it sends TCP segments
+// that open connections. All guests run in one process on guestCore.
 
-// trackVerb runs this program as the guests.
+// trackVerb is the argument that makes this program run as these guests.
 const trackVerb = "track-guests"
 
-// trackSpec is the guests' task, in JSON.
+// trackSpec is the task of the guests, passed as JSON.
 type trackSpec struct {
-	Connections  int           // connections of the first guest, used in turn
+	Connections  int           // number of connections of guest 0, which it uses in turn
 	IPv6         bool          // connections over IPv6 instead of IPv4
-	Fresh        bool          // each datagram opens a connection, up to Connections; returning frames carry no datagram of it
-	Warm, Length time.Duration // with Fresh, Length is the longest time
-	PerSecond    int           // rate of the third guest in the second half of Length; 0: no third guest
+	Fresh        bool          // each datagram of guest 0 opens a connection, until Connections are open
+	Warm, Length time.Duration // if Fresh is set, Length is the longest time
+	PerSecond    int           // segments a second of guest 2 in the second half of Length; 0 means no guest 2
 }
 
-// warmWord is printed once every connection has been used.
+// warmWord is what the guests print once they have used every connection.
 const warmWord = "warm"
 
-// trackReport is the guests' report on standard output, in JSON.
+// trackReport is the result of the guests, printed as JSON on standard output.
 type trackReport struct {
-	Frames    float64 // frames a second
-	Begun     float64 // with Fresh: connections opened a second
-	Count     float64 // with Fresh: connections opened
-	Stall     float64 // longest time in seconds without a frame while the guests kept polling
-	UnderFire float64 // frames a second in the second half
-	Attack    float64 // frames a second that the switch took from the third guest
+	Frames    float64 // number of frames a second that the guests received
+	Begun     float64 // connections opened a second, if Fresh is set
+	Count     float64 // number of opened connections, if Fresh is set
+	Stall     float64 // longest time in seconds without a frame, while the guests had their core
+	UnderFire float64 // number of frames a second while guest 2 sent
+	Attack    float64 // number of segments a second that the switch received from guest 2
 }
 
-// Offsets in a frame with UDP over IPv4.
+// Offsets in an Ethernet frame with UDP over IPv4 or IPv6.
 const (
 	checksumAt  = 24
 	addressesAt = 26
 	portsAt     = 34
 
-	addresses6At = 22 // for IPv6
+	addresses6At = 22 // addresses in a frame with IPv6
 	udp6At       = 54
 )
 
-// setConnection writes the first side's addresses and ports of connection i: 4,096
-// source ports for each address from 10.0.0.1 on, to 10.128.0.1.
+// setConnection writes the IPv4 addresses and ports of connection i, as guest 0 sends
+// them. Each source address from 10.0.0.1 on has 4,096 source ports. The destination
+// address is 10.128.0.1.
 func setConnection(f []byte, i uint32) {
 	const to = 10<<24 | 128<<16 | 1
 	src := uint32(10<<24|1) + i>>12
@@ -66,8 +67,9 @@ func setConnection(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
 }
 
-// setConnection6 is setConnection over IPv6, from fd00::1 on to fd01::1. It writes
-// the UDP checksum, which IPv6 demands (RFC 8200 section 8.1).
+// setConnection6 writes the IPv6 addresses and ports of connection i, as guest 0
+// sends them: from fd00::1 on to fd01::1. It also writes the UDP checksum, which IPv6
+// requires (RFC 8200 section 8.1).
 func setConnection6(f []byte, i uint32) {
 	const size = frameBytes - udp6At
 	binary.BigEndian.PutUint16(f[12:], 0x86dd)
@@ -85,7 +87,7 @@ func setConnection6(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[udp6At+6:], sum)
 }
 
-// answer6 is answer for IPv6.
+// answer6 swaps source and destination of a UDP frame over IPv6.
 func answer6(f []byte) {
 	var src [16]byte
 	a, dst := f[addresses6At:udp6At], f[addresses6At+16:udp6At]
@@ -96,7 +98,8 @@ func answer6(f []byte) {
 	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
-// answer swaps the ends of a frame, which leaves the checksums right.
+// answer swaps source and destination of a UDP frame over IPv4. The checksums stay
+// correct.
 func answer(f []byte) {
 	a := binary.BigEndian.Uint64(f[addressesAt:])
 	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
@@ -104,7 +107,7 @@ func answer(f []byte) {
 	binary.BigEndian.PutUint32(f[portsAt:], p<<16|p>>16)
 }
 
-// runTrackGuests is the guests' process.
+// runTrackGuests is the main function of the guests' process.
 func runTrackGuests(args []string) error {
 	var spec trackSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -118,17 +121,17 @@ func runTrackGuests(args []string) error {
 	return sayReport(g.run(&spec))
 }
 
-// trackGuests are the guests of a run.
+// trackGuests is the state of the guests.
 type trackGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
-	segment  []byte // the attacker's segment
-	next     uint32 // next connection
-	count    uint32 // number of connections to use
+	segment  []byte // SYN segment that guest 2 sends
+	next     uint32 // number of the connection that guest 0 uses next
+	count    uint32 // number of connections that guest 0 uses
 	fresh    bool
 	ipv6     bool
 	random   uint64
-	sent     int // segments that the attacker sent
+	sent     int // number of segments that guest 2 sent
 
 	stall    time.Duration
 	lastCame time.Time
@@ -153,8 +156,8 @@ func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// vary changes a frame that guest is about to send; the guest received it in this
-// form.
+// vary rewrites a received frame that the guest is about to send: guest 0 writes its
+// next connection, guest 1 swaps source and destination.
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	switch {
 	case guest == 1 && g.ipv6:
@@ -173,8 +176,8 @@ func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	}
 }
 
-// synSegment returns a segment that opens a connection to 10.128.0.1, without source
-// address and ports.
+// synSegment returns a frame with a TCP SYN segment to 10.128.0.1. The source
+// address, the ports and the checksums are zero.
 func synSegment() []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 10, 128, 0, 1})
@@ -182,8 +185,8 @@ func synSegment() []byte {
 	return f
 }
 
-// attack sends one segment from a random address and port. It reports false if the
-// ring is full.
+// attack sends a SYN segment of guest 2 from a random address and port. It reports
+// false if the ring is full.
 func (g *trackGuests) attack() bool {
 	g.random ^= g.random << 13
 	g.random ^= g.random >> 7
@@ -193,7 +196,8 @@ func (g *trackGuests) attack() bool {
 	binary.BigEndian.PutUint32(f[portsAt:], uint32(g.random>>32)&0xffff0000|80)
 	f[checksumAt], f[checksumAt+1], f[50], f[51] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(f[checksumAt:], ^sum16(0, f[14:34]))
-	// The pseudo header: addresses, protocol and length.
+	// The TCP checksum includes the pseudo header: addresses, protocol number and
+	// length.
 	binary.BigEndian.PutUint16(f[50:], ^sum16(6+26, f[addressesAt:60]))
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()
@@ -212,7 +216,7 @@ func sum16(sum uint32, b []byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
-// run runs the measurement.
+// run measures the frames or the connections a second, as spec asks.
 func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	if spec.Fresh {
 		begun, elapsed := g.circulate(spec.Length, 0)
@@ -220,10 +224,10 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 		r.Frames = r.Begun
 		return r
 	}
-	for at := uint32(0); ; { // until every connection was used
+	for at := uint32(0); ; { // repeat until every connection was used
 		g.circulate(spec.Warm, 0)
 		if at >= g.next {
-			break // every connection was used
+			break // every connection was used at least once
 		}
 		at = g.next
 	}
@@ -245,16 +249,18 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 	return r
 }
 
-// looks is how long the guests may be off their core for a stall to count as the
-// switch's.
+// looks is the longest time between two polls of the guests for which a time without
+// frames counts as a stall of the switch. After a longer time, the guests had lost
+// their core.
 const looks = 200 * time.Microsecond
 
-// begins is the number of fresh connections before stalls count: the first ones are
-// misses of the flow cache.
+// begins is the number of opened connections before stalls are measured, because the
+// first connections miss in the flow cache.
 const begins = 10_000
 
-// circulate runs for a time, or until the fresh connections are open, while the
-// attacker sends perSecond. It returns the number of frames that each guest received.
+// circulate runs the guests for the time d, or until all fresh connections are open.
+// Guest 2 sends perSecond segments a second. circulate returns the number of frames
+// that guests 0 and 1 received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin
@@ -272,7 +278,7 @@ func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float
 		}
 		now := time.Now()
 		if now.Sub(last) > looks || g.fresh && frames[1] < begins {
-			g.lastCame = now // the guests lost their core, or the flows are not installed yet
+			g.lastCame = now // not a stall: the guests lost their core, or the flows are not installed yet
 		}
 		g.stall = max(g.stall, now.Sub(g.lastCame))
 		if n > 0 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// costOf returns the time in seconds that a switch's core spends on a frame, measured
-// for d.
+// costOf measures the time in seconds that a switch's core spends on one frame. The
+// measurement takes half of d.
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:
@@ -45,8 +45,8 @@ func costOf(sw vswitch, d time.Duration) (float64, error) {
 	return 0, fmt.Errorf("%T does not tell what a frame costs", sw)
 }
 
-// tscHz returns the rate of the time stamp counter; the kernel prints twice this rate
-// as BogoMIPS.
+// tscHz returns the frequency of the CPU's time stamp counter in Hz. The kernel
+// prints twice this frequency, in MHz, as BogoMIPS.
 func tscHz() float64 {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	m := regexp.MustCompile(`bogomips\s*: ([0-9.]+)`).FindStringSubmatch(string(text))

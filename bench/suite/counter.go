@@ -14,14 +14,15 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// counter is an XDP program that counts and drops each frame of a device: the
-// cheapest far end.
+// counter is an XDP program that counts and drops each frame that a device receives.
+// No receiver is cheaper.
 type counter struct {
 	frames   *ebpf.Map
 	attached link.Link
 }
 
-// countAt attaches a counter to a device of a namespace, for one turn.
+// countAt attaches a counter to a device in a network namespace. The counter ends
+// with the run.
 func (r *run) countAt(ns, dev string) (*counter, error) {
 	frames, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -45,7 +46,7 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("counter: %w", err)
 	}
-	defer program.Close() // the link keeps the program
+	defer program.Close() // the attached link keeps the program loaded
 	handle, err := netns.GetFromName(ns)
 	if err != nil {
 		return nil, err
@@ -60,18 +61,18 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// XDP on the sending side needs NAPI on the receiving side, which an XDP program
-	// there switches on.
+	// A veth that sends with XDP needs NAPI on its peer device. An XDP program on the
+	// peer device enables NAPI.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err
 	})
 }
 
-// total returns the number of frames so far.
+// total returns the number of frames that the device has received so far.
 func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
 
-// rate returns the frames a second, measured for d.
+// rate counts the received frames for the time d and returns the frames a second.
 func (c *counter) rate(d time.Duration) (float64, error) {
 	before, err := c.total()
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *counter) rate(d time.Duration) (float64, error) {
 	return float64(after-before) / time.Since(start).Seconds(), nil
 }
 
-// detach removes the program from the device.
+// detach detaches the XDP program from the device.
 func (c *counter) detach() { c.attached.Close() }
 
 func (c *counter) close() {

@@ -2,15 +2,15 @@
 
 package main
 
-// experiment is one row of the report: a job that each peer does in turn.
+// experiment is one row of the report: a measurement that is made for each peer.
 type experiment struct {
-	name  string   // family/variant, unique; -scenario selects by it
-	unit  string   // unit of the figure: frames/s, bit/s, s, cycles/frame, ...; the report adds prefixes such as M
-	less  bool     // a smaller figure is better
-	peers []string // Weft first; a peer that cannot start here is reported as failed
+	name  string   // unique name in the form family/variant; the option -scenario selects by name
+	unit  string   // unit of the result without a prefix: frames/s, bit/s, s, cycles/frame, ...
+	less  bool     // a smaller result is better
+	peers []string // Weft is first; a peer that cannot start on this machine is reported as failed
 
-	// do makes one peer do the job once and returns the figure. It ends what it
-	// started, or hands it to run.atEnd, also if it fails.
+	// do measures one peer once and returns the result. It ends everything that it
+	// has started, also after an error, or registers the end with run.atEnd.
 	do func(r *run, peer string) (float64, error)
 }
 
@@ -18,10 +18,10 @@ type experiment struct {
 const (
 	weftPeer    = "weft"
 	ovsPeer     = "ovs-dpdk" // Open vSwitch's userspace datapath on DPDK
-	testpmdPeer = "testpmd"  // DPDK's forwarding without any look-up: the upper limit
+	testpmdPeer = "testpmd"  // DPDK's forwarding without any look-up, as an upper limit
 )
 
-// experiments lists every family in the order of the report.
+// experiments returns the experiments of all families, in the order of the report.
 func experiments() []*experiment {
 	var list []*experiment
 	for _, family := range [][]*experiment{
@@ -43,8 +43,9 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline names the rows that run without -scenario: a row or two of each family.
-// Five runs of them take about 20 minutes; all rows take more than an hour.
+// headline has the names of the experiments that run without the option -scenario:
+// one or two of each family. Five runs of them take about 20 minutes. Five runs of
+// all experiments take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
 	"vhost-vxlan-afxdp/64", "uplink-send/64",

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Flow tables: many flows, many masks, firewalls' rule lists, first packets, large
-// files of flows, and a sender that makes masks. All peers get the same rules and the
-// same frames.
+// Experiments with flow tables: many flows, many masks, access lists of firewalls,
+// first packets of flows, large files of flows, and a guest that attacks by creating
+// masks. All peers get the same flows and the same frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -45,8 +45,8 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair starts the switch with the rules and two guests, plus extra ones, and runs
-// the guests with spec.
+// runPair starts the switch with the rules and with two guests plus extra ones, and
+// runs the guests with the task spec.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -69,9 +69,9 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	return result, someCame(result.Frames)
 }
 
-// warmTime is how long frames circulate before they are counted. warmPerFlow is added
-// for each megaflow to install: a switch that does not install every miss needs
-// several rounds.
+// warmTime is how long frames flow before they are counted. For each megaflow that
+// the switch must install, warmPerFlow is added, at most for megaflowsMost. A switch
+// that does not install every missed flow at once needs several rounds.
 const (
 	warmTime      = 500 * time.Millisecond
 	warmPerFlow   = 20 * time.Microsecond
@@ -88,14 +88,16 @@ func measureRules(r *run, peer string, s *rules) (float64, error) {
 	return result.Frames, nil
 }
 
-// measureMisses sends one frame each of 100,000 flows through empty caches.
+// measureMisses sends one frame of each of 100,000 flows to a switch with empty flow
+// caches.
 func measureMisses(r *run, peer string) (float64, error) {
 	s := exactRules(100_000)
 	result, err := runPair(r, peer, s, guestsSpec{Until: 100_000, Length: 10 * time.Second}, 0)
 	return result.Frames, err
 }
 
-// measureInstall adds 100,000 flows from a file to a switch that has none.
+// measureInstall returns the seconds that a switch without flows needs to add 100,000
+// flows from a file.
 func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	sw := newSwitch(peer)
 	if err := sw.up(r, setup{guests: 2, flows: func(func(int) string, string) []string { return nil }}); err != nil {
@@ -134,7 +136,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 		return 0, err
 	}
 	took := time.Since(began)
-	time.Sleep(2 * time.Second) // by then the allocator has returned freed memory
+	time.Sleep(2 * time.Second) // time for the allocator to return freed memory to the system
 	after, err := sw.(resident).resident()
 	if err != nil {
 		return 0, err
@@ -145,8 +147,9 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	return took.Seconds(), nil
 }
 
-// measureAttack returns the part of a pair's rate that remains while a third guest
-// sends frames that make as many masks as the rules permit (CVE-2019-25076).
+// measureAttack returns the fraction of two guests' frame rate that remains while a
+// third guest attacks. The third guest sends frames that create as many masks as the
+// rules permit (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()
 	spec := guestsSpec{Warm: 2 * time.Second, Length: 4 * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}

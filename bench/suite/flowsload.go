@@ -16,36 +16,38 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the flows family: a pair between which frames of many flows
-// circulate, and optionally a third that sends its own frames at a rate. They run in
-// their own process on guestCore.
+// The guests of the flow table experiments. Guests 0 and 1 exchange frames of many
+// flows. If there is a guest 2, it sends its own frames at a given rate. All guests
+// run in one process on guestCore.
 
-// guestsVerb runs this program as the guests.
+// guestsVerb is the argument that makes this program run as these guests.
 const guestsVerb = "flow-guests"
 
-// guestsSpec is the guests' task, in JSON.
+// guestsSpec is the task of the guests, passed as JSON.
 type guestsSpec struct {
-	// Flows are the flows of the first and of the second guest: files of tuples.
+	// Flows has the paths of two files of tuples: the flows that guest 0 sends and
+	// the flows that guest 1 sends.
 	Flows [2]string
-	// Until ends a run when so many frames have returned; 0: Length ends it.
+	// Until is the number of received frames after which the run ends. 0 means that
+	// the run ends after Length.
 	Until        uint64
 	Warm, Length time.Duration
-	// Attack is a file of the third guest's frames. The guest sends PerSecond of them
-	// in the second half of Length.
+	// Attack is the path of a file with the flows of guest 2. Guest 2 sends PerSecond
+	// frames a second in the second half of Length.
 	Attack    string
 	PerSecond int
 }
 
-// guestsReport is the guests' report on standard output, in JSON.
+// guestsReport is the result of the guests, printed as JSON on standard output.
 type guestsReport struct {
-	Frames     float64 // frames a second
+	Frames     float64 // number of frames a second that guests 0 and 1 received
 	Seconds    float64
 	Lost       int64
-	UnderFire  float64 // frames a second in the second half
-	AttackRate float64 // frames a second that the switch took from the third guest
+	UnderFire  float64 // number of frames a second while guest 2 sent
+	AttackRate float64 // number of frames a second that the switch received from guest 2
 }
 
-// tuple identifies a UDP flow. A file has tupleBytes for each.
+// tuple identifies a UDP flow. In a file it takes tupleBytes bytes.
 type tuple struct {
 	src, dst         uint32
 	srcPort, dstPort uint16
@@ -69,12 +71,12 @@ func writeTuples(path string, flows []tuple) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// headers holds the bytes in which frames of different flows differ: IPv4 header
-// checksum, addresses, ports.
+// headers has, for each flow, the header bytes that differ between flows: IPv4 header
+// checksum, addresses and ports.
 type headers [][headerBytes]byte
 
 const (
-	headerAt    = 24 // offset of the checksum in the frame
+	headerAt    = 24 // offset of the IPv4 header checksum in a frame
 	headerBytes = 14
 )
 
@@ -87,7 +89,8 @@ func readHeaders(path string) (headers, error) {
 	for i := range list {
 		h := &list[i]
 		copy(h[2:], b[i*tupleBytes:][:tupleBytes])
-		// The rest of the header belongs to a datagram in a frame of 64 bytes.
+		// The checksum begins with the sum of the constant header fields of a 64-byte
+		// frame.
 		sum := uint32(0x4500 + frameBytes - 14 + 64<<8 + 17)
 		for at := 2; at < 10; at += 2 {
 			sum += uint32(binary.BigEndian.Uint16(h[at:]))
@@ -100,7 +103,7 @@ func readHeaders(path string) (headers, error) {
 
 const frameBytes = 64
 
-// runGuests is the guests' process.
+// runGuests is the main function of the guests' process.
 func runGuests(args []string) error {
 	var spec guestsSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -114,13 +117,13 @@ func runGuests(args []string) error {
 	return sayReport(g.run(&spec))
 }
 
-// flowGuests are the guests of a run.
+// flowGuests is the state of the guests.
 type flowGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
-	frames   headers // the attacker's frames
-	next     int     // next of these
-	replaced int64   // lost frames that were sent anew
+	frames   headers // header bytes of the frames of guest 2
+	next     int     // index of the next frame of guest 2 in frames
+	replaced int64   // number of lost frames that were replaced by new ones
 	idle     bool    // no frame has returned yet
 	template [frameBytes]byte
 }
@@ -159,7 +162,8 @@ func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// fillTemplate writes the attacker's frame without the bytes of headers.
+// fillTemplate writes the constant header bytes of guest 2's frames, without the
+// bytes in headers.
 func (g *flowGuests) fillTemplate() {
 	f := g.template[:]
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})
@@ -168,7 +172,8 @@ func (g *flowGuests) fillTemplate() {
 	binary.BigEndian.PutUint16(f[38:], frameBytes-34)
 }
 
-// attachAll waits for the switch at each guest's socket.
+// attachAll listens on the guests' sockets and attaches each guest when the switch
+// connects.
 func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	var listeners []*net.UnixListener
 	for _, s := range sockets {
@@ -190,8 +195,8 @@ func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	return nil
 }
 
-// attachPlainly starts a guest's device without protocol features, one ring after the
-// other: every switch supports this, and no ring needs to be enabled.
+// attachPlainly attaches a guest without vhost-user protocol features. Every switch
+// supports this, and the rings need no SET_VRING_ENABLE.
 func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	offered, err := f.U64(vhosttest.GetFeatures, nil)
 	if err != nil {
@@ -217,7 +222,7 @@ func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	return nil
 }
 
-// run runs the measurement.
+// run measures the frames a second, as spec asks.
 func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	var r guestsReport
 	if spec.Until > 0 {
@@ -235,7 +240,7 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	r.Frames, r.Seconds = float64(frames)/elapsed.Seconds(), elapsed.Seconds()
 	r.Lost = g.load.Totals().Lost - before.Lost
 	if g.attacker != nil {
-		g.circulate(spec.Warm, 0, spec.PerSecond) // until the attacker's masks are installed
+		g.circulate(spec.Warm, 0, spec.PerSecond) // time for the switch to install guest 2's masks
 		taken := g.attacker.Tx[0].UsedIndex()
 		frames, elapsed = g.circulate(length, 0, spec.PerSecond)
 		r.UnderFire = float64(frames) / elapsed.Seconds()
@@ -244,9 +249,9 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	return r
 }
 
-// circulate runs for a time, or until so many frames have returned, while the
-// attacker sends perSecond. When idle for a while it yields its core: to the process
-// that answers misses, in a switch with two processes.
+// circulate runs the guests for the time d, or until guests 0 and 1 have received
+// until frames. Guest 2 sends perSecond frames a second. When idle for a while,
+// circulate yields its core, which the process that handles misses may need.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin
@@ -257,7 +262,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 			n += got
 		}
 		if g.idle {
-			begin = time.Now() // the switch may be slow to attach to the guests
+			begin = time.Now() // starts with the first frame, because the switch may attach slowly
 			g.idle = n == 0
 		}
 		frames += uint64(n)
@@ -289,7 +294,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 	}
 }
 
-// attack sends one frame. It reports false if the ring is full.
+// attack sends the next frame of guest 2. It reports false if the ring is full.
 func (g *flowGuests) attack() bool {
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()

@@ -7,10 +7,11 @@ import (
 	"math/rand/v2"
 )
 
-// The rules of the flows family, and the frames that go with them.
+// The flow tables of the flow table experiments, with frames that match them.
 
-// rules are flows for ovs-ofctl with frames that they let through: frames of guest 0
-// reach guest 1, and the reverse.
+// rules is a flow table in the syntax of ovs-ofctl, with the flows of frames that it
+// forwards. Element 0 of sent has the frames from guest 0 to guest 1, element 1 those
+// from guest 1 to guest 0.
 type rules struct {
 	flows func(guest func(int) string) []string
 	sent  [2][]tuple
@@ -24,8 +25,8 @@ func dotted(a uint32) string {
 	return fmt.Sprintf("%d.%d.%d.%d", byte(a>>24), byte(a>>16), byte(a>>8), byte(a))
 }
 
-// exactRules returns rules of one connection each: half of n in each direction, at
-// least one.
+// exactRules returns a table of n flows (at least two), each of which matches one
+// 5-tuple. Half of the flows are for each direction.
 func exactRules(n int) *rules {
 	s := &rules{}
 	for way := range s.sent {
@@ -46,8 +47,8 @@ func exactRules(n int) *rules {
 	return s
 }
 
-// pairRules returns 100,000 rules of a pair of addresses each, and a million
-// connections, ten for each pair.
+// pairRules returns a table of 100,000 flows, each of which matches a pair of
+// addresses. It sends frames of a million connections, ten for each flow.
 func pairRules() *rules {
 	s := &rules{}
 	const pairs, connections = 50_000, 10
@@ -69,14 +70,15 @@ func pairRules() *rules {
 	return s
 }
 
-// maskRules returns 10,000 rules with so many masks. The destination port selects a
-// table; each table matches prefixes of other lengths.
+// maskRules returns a table of 10,000 flows with the given number of masks. The
+// destination port selects a flow table, and each flow table matches address prefixes
+// of different lengths.
 func maskRules(masks int) *rules {
 	s := &rules{}
 	const total = 10_000
 	type rule struct {
 		t        tuple
-		src, dst int // prefix lengths
+		src, dst int // prefix lengths of the addresses
 		table    int
 	}
 	var all [2][]rule
@@ -104,12 +106,12 @@ func maskRules(masks int) *rules {
 	return s
 }
 
-// aclRule is a rule of a firewall's list; the first match decides. A range of ports
-// becomes several rules with masked ports.
+// aclRule is an entry of a firewall's access list, in which the first matching entry
+// decides. A port range needs several entries with masked ports.
 type aclRule struct {
 	src, dst         uint32
 	srcBits, dstBits int
-	port, portMask   uint16 // destination port
+	port, portMask   uint16 // destination port and its mask
 	allow            bool
 }
 
@@ -119,8 +121,9 @@ func (a *aclRule) covers(t tuple) bool {
 
 func prefix(bits int) uint32 { return ^uint32(uint64(1)<<(32-bits) - 1) }
 
-// aclRules returns a list of n rules like a firewall's, made with a fixed seed, and
-// 10,000 connections that it allows, equally likely to match any rule.
+// aclRules returns a table made from a random access list of n entries, like a
+// firewall's. The random seed is fixed. The frames belong to 10,000 connections that
+// the list allows.
 func aclRules(n int) *rules {
 	random := rand.New(rand.NewPCG(7, uint64(n)))
 	var list []aclRule
@@ -142,7 +145,7 @@ func aclRules(n int) *rules {
 			}
 		}
 	}
-	list = append(list[:n-1], aclRule{allow: true}) // the last rule allows everything else
+	list = append(list[:n-1], aclRule{allow: true}) // the last entry allows everything that no earlier entry matches
 	s := &rules{sent: [2][]tuple{aclTuples(random, list), aclTuples(random, list)}}
 	s.flows = func(guest func(int) string) []string {
 		texts := []string{"table=0,priority=100,in_port=" + guest(0) + ",actions=load:" + "1" + "->NXM_NX_REG0[],resubmit(,1)",
@@ -173,7 +176,7 @@ func (a *aclRule) text(priority int) string {
 	return text + ",actions=drop"
 }
 
-// maskedPorts returns a range of ports as values and masks.
+// maskedPorts splits a range of ports into pairs of value and mask.
 func maskedPorts(from, to uint32) (list [][2]uint16) {
 	for from <= to {
 		size := uint32(1)
@@ -186,7 +189,8 @@ func maskedPorts(from, to uint32) (list [][2]uint16) {
 	return list
 }
 
-// aclTuples returns 5,000 connections that the list allows.
+// aclTuples returns 5,000 random connections that the access list allows. Each was
+// made to match a random entry of the list.
 func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	var out []tuple
 	for len(out) < 5_000 {
@@ -208,8 +212,9 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// attackRules returns flows that let 64 connections of the pair through and give the
-// third guest's port an access list on both addresses and both ports.
+// attackRules returns a table that forwards 64 flows in each direction between guests
+// 0 and 1. For frames from guest 2, it has an access list that matches one address or
+// one port in each entry.
 func attackRules() *rules {
 	s := exactRules(128)
 	pair := s.flows
@@ -225,8 +230,9 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns tuples that first differ from each of the four rules in a
-// certain bit, in all combinations: each frame needs another mask. The bits behind
+// attackTuples returns flows that each need another mask in the switch's flow cache.
+// Each tuple differs from the four entries of the access list, and the first
+// differing bits occur in all combinations. The bits after the first differing one
 // are random.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))

@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// These experiments divide the time of one datagram into parts. The job is that of the
-// recordings in bench/hops: a UDP datagram of 1,400 bytes is tracked, translated (NAT),
-// filtered, put into VXLAN and sent to a veth. For Linux, a socket of the host sends to
-// the kernel's vxlan device. Its time is that of the whole sendto call, and perf's
-// profile divides it. For Weft, a guest sends through a tap. Its parts are the stages
-// of the worker's pass, measured with the worker's clock. The time before the tap
-// belongs to the guest.
+// These experiments divide the time of one datagram into hops, as the recordings in
+// bench/hops do. A UDP datagram of 1,400 bytes is tracked, translated (NAT),
+// filtered, encapsulated in VXLAN and sent to a veth.
+//
+// For Linux, a socket of the host sends to the kernel's vxlan device. The time is
+// that of the whole sendto call, and a profile by perf divides it. For Weft, a guest
+// sends through a tap. The hops are the stages of a worker's poll, measured with the
+// worker's clock. The time before the tap belongs to the guest and is not measured.
 
-// hopsSize is the payload of the datagrams in bytes.
+// hopsSize is the payload of a datagram in bytes.
 const hopsSize = 1400
 
 func hopsFamily() []*experiment {
@@ -48,9 +49,10 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// Variants: a flow that the workers do not know; later frames, each alone in its
-// batch; first frames of connections in a row; later frames in a row; and later
-// frames from a guest with shared memory (vhost-user) instead of a tap.
+// Variants of the experiment. "Flow unknown" means that the workers have no cached
+// flow. "Alone" means that a frame is the only one in its batch. "In a row" means
+// that frames follow each other without a pause. "Vhost guest" means that the sender
+// uses shared memory instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
 	hopsAlone   = "later frame, alone"
@@ -62,12 +64,12 @@ const (
 const (
 	hopsGuestIP, hopsPeerIP = "10.0.0.1", "10.0.0.2"
 	hopsPeerMAC             = "02:00:00:00:00:02"
-	hopsNewFlows            = 20_000 // connections opened in a run
-	hopsSingles             = 40     // frames sent one by one in a run
+	hopsNewFlows            = 20_000 // number of connections that a run opens
+	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows are flows for the same job as in the recordings: connection tracking, NAT,
-// and a filter by connection state.
+// hopsFlows are flows that do the same as the rules of the recordings in bench/hops:
+// connection tracking, NAT, and a filter by connection state.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -100,8 +102,9 @@ func weftHops(r *run, variant string) (float64, error) {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops makes a guest send as fast as it can on one connection. The time of a
-// frame is the time between two frames at the far end: the worker does nothing else.
+// vhostHops returns the time of a frame when a guest sends on one connection as fast
+// as it can. The time of a frame is the inverse of the rate at the far end, because
+// the worker does nothing else.
 func vhostHops(r *run) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -127,8 +130,8 @@ func vhostHops(r *run) (float64, error) {
 	return r.noteParts(parts, 1/rate), nil
 }
 
-// addressHops gives a device the guest's address and a permanent neighbour entry for
-// the peer.
+// addressHops gives the guest's device its address and a permanent neighbour entry
+// for the receiver.
 func addressHops(dev, netns string) error {
 	return all(nil, [][]string{
 		{"ip", "-n", netns, "addr", "replace", hopsGuestIP + "/24", "dev", dev},
@@ -137,9 +140,10 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops makes the guest send while a live trace records the times of the stages.
-// A trace slows the worker, because it reads the clock at every stage. So for frames
-// in a row, a run without a trace gives the time, and the trace gives only the parts.
+// traceHops makes the guest send while a live trace records the time of each stage.
+// The trace slows the worker down, because it reads the clock at every stage. For
+// frames in a row, a run without a trace therefore gives the total time, and the
+// trace gives only the proportions.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -148,7 +152,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	send := func(args ...string) error {
 		return all(nil, [][]string{in(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
-	if variant != hopsUnknown { // both directions have megaflows
+	if variant != hopsUnknown { // installs the megaflows of both directions
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
 			return 0, err
 		}
@@ -190,8 +194,8 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	return r.noteParts(parts, total), nil
 }
 
-// busyOf returns the seconds that the worker was busy for each frame that reached the
-// far end during work.
+// busyOf runs work and returns the seconds for which the worker was busy, divided by
+// the number of frames that reached the far end.
 func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 	before, err := sw.worker()
 	if err != nil {

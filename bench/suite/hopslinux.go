@@ -12,9 +12,10 @@ import (
 	"weft/bench/hops"
 )
 
-// The same datagrams through the kernel.
+// The hops of the same datagrams in the Linux kernel.
 
-// linuxHops measures the kernel's path on the site's host.
+// linuxHops measures the time of a datagram on the kernel's path, from the sendto
+// call to the veth.
 func linuxHops(r *run, variant string) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -55,14 +56,15 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if variant == hopsNew { // other ports than those of known connections
+	if variant == hopsNew { // new connections need ports that the first run has not used
 		send = append(send, "-port", fmt.Sprint(10_000+hopsNewFlows))
 	}
 	return ns / 1e9, r.noteShares(w, send, ns/1e9)
 }
 
-// noteShares runs a command again under perf and splits a time by the hops' shares of
-// the samples.
+// noteShares runs the command args again under perf. It divides the time total among
+// the hops in proportion to perf's samples, and records the hops' times as secondary
+// results.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
 	record := in(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)

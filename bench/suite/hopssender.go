@@ -13,9 +13,9 @@ import (
 	"weft/internal/cpu"
 )
 
-// The sender of the datagrams, in its own process.
+// A sender of UDP datagrams, in a process of its own.
 
-// hopsVerb runs this program as the sender.
+// hopsVerb is the argument that makes this program run as the sender.
 const hopsVerb = "send-datagrams"
 
 func sendDatagrams(args []string) error {

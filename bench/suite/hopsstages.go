@@ -13,13 +13,13 @@ import (
 	"weft/api"
 )
 
-// The stages of a worker's pass, by a live trace.
+// The time of each stage of a worker's poll, measured by a live trace.
 
-// hopsTap matches the frames from the guest behind a tap.
+// hopsTap matches the frames of the guest behind the tap port g.
 const hopsTap = "udp,in_port=g"
 
-// stagesOf traces matching frames during work and returns the seconds of each stage
-// for a frame.
+// stagesOf runs work while a trace records the frames that match. It returns the
+// seconds of each stage for one frame.
 func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
 	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	if err != nil {
@@ -34,8 +34,8 @@ func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]flo
 	return addStages(trace.output())
 }
 
-// noteParts notes the hops of a frame, scaled to total unless it is 0, and returns
-// their sum.
+// noteParts records the times of the hops as secondary results and returns their sum.
+// If total is not 0, noteParts first scales the times so that their sum is total.
 func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	sum := 0.0
 	for _, part := range parts {
@@ -50,9 +50,10 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages sums up the stages of each batch in a trace by its frames, and the time
-// that frames waited for control. A frame that tracking recirculates appears twice
-// with the times of one batch.
+// addStages returns the seconds of each stage for one frame, from the output of a
+// trace. The upcall is the time for which a frame waited for control. A frame that
+// connection tracking recirculates appears twice in the trace, with the times of the
+// same batch.
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int
@@ -64,7 +65,7 @@ func addStages(trace string) (map[string]float64, error) {
 	for scan.Scan() {
 		var c api.Captured
 		if json.Unmarshal(scan.Bytes(), &c) != nil || c.Trace == nil || c.Verdict != api.VerdictSent {
-			continue // a message of the trace, or the first of two look-ups
+			continue // skips messages of the trace and frames that connection tracking recirculates
 		}
 		flow := c.Flow[strings.Index(c.Flow, "tp_dst="):]
 		if c.HeldUS > 0 {
@@ -79,7 +80,7 @@ func addStages(trace string) (map[string]float64, error) {
 			}
 		}
 	}
-	if len(flows) > 0 { // each alone in a pass, one pass for each time that it was held
+	if len(flows) > 0 { // a frame that waited for control is processed in several polls, but counts once
 		frames = len(flows)
 	}
 	if frames == 0 {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// The processor time of a switch that has nothing to do.
+// The CPU time of a switch without traffic.
 
 func idleFamily() []*experiment {
 	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", less: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, do: measureIdle}}
 }
 
-// measureIdle returns the processor time of a switch's processes while its guests
-// send nothing.
+// measureIdle returns the CPU time of a switch's processes, in percent of a core,
+// while its guests send nothing.
 func measureIdle(r *run, peer string) (float64, error) {
 	sw := newSwitch(peer)
 	if _, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64); err != nil {
@@ -43,12 +43,12 @@ func measureIdle(r *run, peer string) (float64, error) {
 	return 100 * (ranFor(pids) - before).Seconds() / time.Since(from).Seconds(), nil
 }
 
-// idleTime is the length of the measurement.
+// idleTime returns the length of the measurement of an idle switch.
 func idleTime(r *run) time.Duration { return 10 * r.length }
 
-// ranFor returns how long the processes' current threads have run, to the nanosecond
-// (schedstat). The clock tick of processorTime is longer than an idle switch runs in
-// a second.
+// ranFor returns the total CPU time of the processes' threads, to the nanosecond,
+// from schedstat. processorTime counts in clock ticks, and a tick is longer than an
+// idle switch runs in a second.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// iperfReport is the used part of iperf3 -J.
+// iperfReport has the fields of iperf3's JSON report that the suite uses.
 type iperfReport struct {
 	Error string
 	End   struct {
@@ -40,8 +40,8 @@ func readIperf(text string) (*iperfReport, error) {
 }
 
 // iperf runs iperf3 from guest 0 to guest 1 and returns the received bits a second.
-// It notes the machine's busy time for each gigabyte, which includes workers that
-// spin.
+// It records the machine's CPU time for each gigabyte as a secondary result. This CPU
+// time includes workers that poll without finding frames.
 func (o *overlayRig) iperf(args ...string) (float64, error) {
 	if _, err := o.start("iperf-server", in(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
 		return 0, err
@@ -49,7 +49,7 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	var report *iperfReport
 	var busy float64
 	seconds := max(1, int(o.length.Seconds()))
-	limit := fmt.Sprint(seconds + 10) // a dead path must not hold up the other rows
+	limit := fmt.Sprint(seconds + 10) // a time limit, because a broken path must not delay the other experiments
 	client := in(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
 	if err := eventually(5*time.Second, func() error {
 		before := busySeconds(allCores)
@@ -74,12 +74,13 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	return bits, nil
 }
 
-// allCores and oneCore are rows of /proc/stat.
+// allCores and oneCore are names of rows in /proc/stat.
 const allCores = "cpu"
 
 func oneCore(core int) string { return fmt.Sprint(allCores, core) }
 
-// busySeconds returns how long a core, or all together, were not idle so far.
+// busySeconds returns for how many seconds a core, or all cores together, have not
+// been idle since the start of the machine.
 func busySeconds(cores string) float64 {
 	text, _ := os.ReadFile("/proc/stat")
 	_, rest, _ := strings.Cut("\n"+string(text), "\n"+cores+" ")

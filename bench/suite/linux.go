@@ -2,12 +2,12 @@
 
 package main
 
-// Linux's own path from guest to guest of another host: bridge and vxlan device, with
-// or without the rules of the recordings in bench/hops.
+// The kernel's own path between guests of two hosts, through a bridge and a vxlan
+// device. It may have the iptables rules of the recordings in bench/hops.
 
 const linuxPeer = "linux"
 
-// linuxBridge makes a host's bridge and the vxlan device in it.
+// linuxBridge returns the commands that create a host's bridge with a vxlan device.
 func linuxBridge(netns, local, remote string) [][]string {
 	return [][]string{
 		{"ip", "-n", netns, "link", "add", "br0", "type", "bridge"},
@@ -17,7 +17,8 @@ func linuxBridge(netns, local, remote string) [][]string {
 	}
 }
 
-// linuxRules track all frames that the bridge forwards.
+// linuxRules returns the commands for iptables rules that track all frames on the
+// bridge.
 func linuxRules(netns string) [][]string {
 	return [][]string{
 		in(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),
@@ -27,7 +28,8 @@ func linuxRules(netns string) [][]string {
 	}
 }
 
-// trackedFlows accept the frames that linuxRules accept.
+// trackedFlows are flows that track and accept the same frames as the rules of
+// linuxRules.
 const trackedFlows = `priority=10,arp,actions=normal
 priority=10,ip,ct_state=-trk,actions=ct(table=1)
 table=1,priority=10,ip,ct_state=+trk+new,actions=ct(commit),normal

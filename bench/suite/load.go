@@ -15,12 +15,13 @@ import (
 	"weft/internal/cpu"
 )
 
-// The project's own guests run in their own process on guestCore: this program under
-// one of its verbs. It gets its task as JSON, may print words in between, and prints
-// its report as JSON in the last line.
+// The project's own guests run in a process of their own, which is this program with
+// a special first argument. The process gets its task as JSON in the second argument,
+// and prints its result as JSON in the last line of its output.
 
-// startLoad starts so many guests for one turn. It returns before the switch finds
-// their sockets.
+// startLoad starts a process with the given number of guests. The process ends with
+// the run at the latest. startLoad returns before the switch connects to the guests'
+// sockets.
 func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	var sockets []string
 	for i := range guests {
@@ -29,7 +30,8 @@ func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	return startAs(r, "guests", verb, spec, sockets...)
 }
 
-// startAs starts this program as another part of the experiment.
+// startAs starts this program in the role that verb selects, with the task spec as
+// JSON.
 func startAs(r *run, name, verb string, spec any, args ...string) (*process, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -38,7 +40,7 @@ func startAs(r *run, name, verb string, spec any, args ...string) (*process, err
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
-// says waits until the program has printed a word.
+// says waits until the process has printed the word.
 func (p *process) says(word string, limit time.Duration) error {
 	return eventually(limit, func() error {
 		if !strings.Contains(p.output(), word) {
@@ -48,7 +50,8 @@ func (p *process) says(word string, limit time.Duration) error {
 	})
 }
 
-// reports waits for the program's end and decodes its report.
+// reports waits for the end of the process and decodes its last line of output into
+// report.
 func (p *process) reports(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
@@ -58,7 +61,7 @@ func (p *process) reports(limit time.Duration, report any) error {
 	return nil
 }
 
-// someCame returns an error if no frame returned.
+// someCame returns an error if the rate of received frames is 0.
 func someCame(rate float64) error {
 	if rate == 0 {
 		return errors.New("no frame came back")
@@ -66,8 +69,9 @@ func someCame(rate float64) error {
 	return nil
 }
 
-// asLoad begins a guests' process: it decodes the task, switches the collector off
-// and pins this thread to guestCore. The sockets are args[1:].
+// asLoad prepares a process of guests: it decodes the task in args[0] into spec,
+// turns the garbage collector off, and pins the calling thread to guestCore. The
+// other threads stay on switchCore. The guests' sockets are args[1:].
 func asLoad(args []string, spec any) error {
 	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
 		return err
@@ -80,5 +84,5 @@ func asLoad(args []string, spec any) error {
 	return cpu.Pin(guestCore)
 }
 
-// sayReport prints the report.
+// sayReport prints the report as JSON on standard output.
 func sayReport(report any) error { return json.NewEncoder(os.Stdout).Encode(report) }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite measures Weft beside its peers on this machine and prints a table:
-// the same job for each, one switch core each, in alternating runs. `make bench`
-// calls it.
+// Command suite compares Weft with other switches, its peers, on this machine and
+// prints a table. All peers do the same work with one core each, in alternating runs.
+// The command "make bench" calls this program.
 package main
 
 import (
@@ -22,7 +22,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// verbs are the arguments with which this program runs as a process of an experiment.
+// verbs maps a first argument to a main function: the suite starts itself with these
+// arguments for the processes of its experiments.
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
@@ -65,12 +66,12 @@ func main() {
 	exit(runSuite(o))
 }
 
-// list prints the experiments, their peers, and the expected time of all.
+// list prints the chosen experiments with their peers, and the expected total time.
 func list(w io.Writer, chosen []*experiment, runs int) {
 	for _, e := range chosen {
 		mark := " "
 		if slices.Contains(headline, e.name) {
-			mark = "*" // part of the headline
+			mark = "*" // the experiment is part of the headline
 		}
 		fmt.Fprintf(w, "%s %-52s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
 	}
@@ -110,7 +111,7 @@ func runSuite(o options) error {
 	} else {
 		fmt.Fprintln(os.Stderr, "bench: peers on DPDK will fail:", err)
 	}
-	defer lab.CloseAll() // ends virtual machines and removes what was built for them
+	defer lab.CloseAll() // ends the virtual machines and deletes their files
 	report := newReport(o.runs, o.length)
 	progress := newProgress(chosen, o.runs)
 	fmt.Fprintln(os.Stderr, progress.all())
@@ -129,7 +130,8 @@ func runSuite(o options) error {
 	return nil
 }
 
-// measure runs one experiment with its peers in alternation: A B C A B C.
+// measure runs one experiment for all its peers. The runs of the peers A, B and C
+// alternate: A B C A B C.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
 	before, err := bench.Regime(switchCore, guestCore)
@@ -155,7 +157,7 @@ func measure(ctx context.Context, o options, e *experiment, index int, report *r
 	return nil
 }
 
-// once runs one turn.
+// once runs an experiment once for one peer.
 func once(ctx context.Context, r *run, e *experiment, peer string, keep bool) (figure float64, err error) {
 	if r.dir, err = os.MkdirTemp("", "weftbench"); err != nil {
 		return 0, err
@@ -175,7 +177,7 @@ func outcome(e *experiment, figure float64, err error) string {
 	return bench.Figure(figure, e.unit)
 }
 
-// oneLine returns an error, joined ones included, in one line for a table.
+// oneLine returns the text of an error, which may join several errors, in one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func regimes(before, after time.Duration) string {

@@ -17,10 +17,10 @@ import (
 	"weft/bench/replica"
 )
 
-// memberVerb runs one of three replicas that agree on requests over UDP (a leader,
-// two followers, a majority commits), or their client, which measures and prints
-// its report as JSON. The arguments are 0, 1, 2 or client, the four addresses in
-// this order, and options.
+// memberVerb is the argument that makes this program run as a member of a replicated
+// log (package replica): a replica or the client. Further arguments are the member
+// (0, 1, 2 or client), the four addresses of the members in this order, and options.
+// The client prints its report as JSON.
 const memberVerb = "member"
 
 func runMember(args []string) error {

@@ -17,27 +17,27 @@ import (
 	"weft/bench/replica"
 )
 
-// The costs of a run's components, by perf and /proc.
+// CPU time and system calls of the processes of a run, measured with perf and /proc.
 
-// processorTime returns the processor time of all threads of a process, 0 once it has
-// ended.
+// processorTime returns the CPU time of all threads of a process, or 0 if the process
+// has ended.
 func processorTime(pid int) replica.CPU {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return replica.CPU{}
 	}
-	_, rest, _ := strings.Cut(string(stat), ") ") // the name may have blanks
+	_, rest, _ := strings.Cut(string(stat), ") ") // the first field, the program's name, may contain blanks
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return replica.CPU{}
 	}
-	const ticks = 100 // ticks a second in /proc (proc(5), USER_HZ)
+	const ticks = 100 // clock ticks a second in /proc (proc(5), USER_HZ)
 	user, _ := strconv.ParseFloat(fields[11], 64)
 	system, _ := strconv.ParseFloat(fields[12], 64)
 	return replica.CPU{User: user / ticks, System: system / ticks}
 }
 
-// components returns the processes of a run, by component.
+// components returns the process ids of Weft and of the replicas, by component name.
 func (c *cluster) components() map[string]int {
 	list := c.daemons()
 	for name, p := range c.members {
@@ -46,8 +46,9 @@ func (c *cluster) components() map[string]int {
 	return list
 }
 
-// countCalls counts the system calls of each component for a request, and the
-// engines' calls for each received frame.
+// countCalls starts to count system calls. The returned function ends the count, and
+// records each component's system calls for a request and the engines' system calls
+// for a received frame.
 func (c *cluster) countCalls() (func(int) error, error) {
 	before, err := c.frames()
 	if err != nil {
@@ -76,8 +77,8 @@ func (c *cluster) countCalls() (func(int) error, error) {
 	}, nil
 }
 
-// noteCalls notes the system calls for each frame: their sum and the most frequent
-// kinds.
+// noteCalls records the system calls for each frame as secondary results: the total
+// and the most frequent kinds.
 func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	for kind, n := range calls {
 		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
@@ -86,14 +87,15 @@ func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	}
 }
 
-// leastCalls is the least number of calls of a kind for a frame that is noted.
+// leastCalls is the smallest recorded number of system calls of one kind for each
+// frame.
 const leastCalls = 0.001
 
-// allCalls stands for system calls of all kinds.
+// allCalls is the name under which system calls of all kinds are counted.
 const allCalls = "calls"
 
-// callEvents returns the kernel's trace points: of all system calls, and of those
-// that a worker makes, if the kernel has a trace point for each.
+// callEvents returns the kernel's trace points for perf: one of all system calls, and
+// one of each kind of system call that a worker makes, if the kernel has it.
 func callEvents() string {
 	events := []string{"raw_syscalls:sys_enter"}
 	for _, name := range []string{"sendto", "recvfrom", "read", "write", "writev", "readv", "epoll_wait", "epoll_pwait", "epoll_ctl", "sched_yield", "futex"} {
@@ -104,7 +106,8 @@ func callEvents() string {
 	return strings.Join(events, ",")
 }
 
-// counting runs one perf for each component.
+// counting is a running count of system calls, with one perf process for each
+// component.
 type counting struct {
 	perfs map[string]*exec.Cmd
 	files map[string]string
@@ -124,16 +127,17 @@ func startCounting(r *run, components map[string]int) (*counting, error) {
 	return n, nil
 }
 
-// perfStart is how long perf takes until it counts.
+// perfStart is the time after which a started perf counts.
 const perfStart = 300 * time.Millisecond
 
-// end returns the number of calls by component and by kind; allCalls is the sum.
+// end stops the count and returns the number of system calls by component and by
+// kind. The kind allCalls has the sum.
 func (n *counting) end() (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	var errs error
 	for name, cmd := range n.perfs {
-		_ = cmd.Process.Signal(syscall.SIGINT) // a perf that has ended has written its file
-		_ = cmd.Wait()                         // the signal ends it
+		_ = cmd.Process.Signal(syscall.SIGINT) // fails only if perf has ended, and then perf has written its file
+		_ = cmd.Wait()                         // perf always fails because of the signal
 		text, err := os.ReadFile(n.files[name])
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -149,8 +153,8 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	return counts, errs
 }
 
-// addCalls adds the counts of perf stat to calls. It reports false if perf did not
-// count.
+// addCalls adds the counts in the output of perf stat to calls. It reports false if
+// perf counted nothing.
 func addCalls(calls map[string]uint64, text string) (ok bool) {
 	for line := range strings.Lines(text) {
 		words := strings.Split(line, ",")
@@ -161,7 +165,7 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 		n, err := strconv.ParseUint(words[0], 10, 64)
 		switch {
 		case err != nil:
-			continue // a kind that this kernel does not have
+			continue // this kernel does not have this kind of system call
 		case group == "raw_syscalls":
 			event, ok = allCalls, true
 		default:
@@ -172,9 +176,9 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 	return ok
 }
 
-// sample makes perf sample the processors and books the samples to the components:
-// user land, entry to and exit from the kernel, waiting in it (epoll, poll, futex),
-// and the rest of the kernel.
+// sample starts perf as a sampling profiler. The returned function ends perf, and
+// records which part of each component's time was in the kernel, and which part was
+// system-call entry, exit and waiting (epoll, poll, futex).
 func (c *cluster) sample() (func(int) error, error) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
@@ -188,7 +192,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	time.Sleep(perfStart)
 	return func(int) error {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait() // the signal ends it
+		_ = cmd.Wait() // perf always fails because of the signal
 		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
 		if err != nil {
 			return err
@@ -204,15 +208,17 @@ func (c *cluster) sample() (func(int) error, error) {
 	}, nil
 }
 
-// leastSamples is the least number of samples for which shares are noted.
+// leastSamples is the smallest number of samples of a component for which its shares
+// are recorded.
 const leastSamples = 50
 
-// samples of one component.
+// samples has the numbers of profiler samples of one component.
 type samples struct{ user, entry, waiting, kernel int }
 
 func (s *samples) all() int { return s.user + s.entry + s.waiting + s.kernel }
 
-// bookSamples reads perf script's lines: process, address, function.
+// bookSamples parses the output of perf script, whose lines have a process id, an
+// address and a function. It returns the samples of each component.
 func bookSamples(text string, names map[int]string) map[string]*samples {
 	booked := map[string]*samples{}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -254,9 +260,9 @@ func hasPrefix(name string, prefixes []string) bool {
 	return false
 }
 
-// Functions of the kernel in the recording of three replicas and in later kernels:
-// the assembly at both ends of a system call with its first and last C functions, and
-// the functions that wait for an event.
+// Prefixes of kernel functions, from the recording of three replicas and from later
+// kernels. The first list has the functions at the entry and exit of a system call,
+// the second list the functions that wait for an event.
 var (
 	entryFunctions = []string{"entry_", "__entry_text", "syscall_", "do_syscall_64", "x64_sys_call", "__x64_sys_", "exit_to_user_mode",
 		"__get_user_nocheck", "srso_", "asm_", "swapgs", "error_entry", "irqentry_"}

@@ -4,7 +4,8 @@ package main
 
 import "testing"
 
-// Samples are booked to the component of their process, by address and function.
+// bookSamples assigns each sample to the component of its process, and to user or
+// kernel time by address and function.
 func TestBookSamples(t *testing.T) {
 	const text = `   101  ffffffff81c0012a entry_SYSCALL_64_after_hwframe
    101  ffffffff81c00111 syscall_return_via_sysret
@@ -29,8 +30,8 @@ garbage
 	}
 }
 
-// Calls of a kind that the kernel does not know are left out, and so are counts
-// without a value.
+// addCalls ignores system calls that the kernel does not know, and counts without a
+// value.
 func TestAddCalls(t *testing.T) {
 	calls := map[string]uint64{"write": 1}
 	const text = "# started\n\n120,,raw_syscalls:sys_enter,1,100.00,,\n7,,syscalls:sys_enter_write,1,100.00,,\n<not supported>,,syscalls:sys_enter_sendto,0,100.00,,\n"

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Guest to guest over VXLAN. The guests are namespaces with real stacks and real
-// iperf3, on two hosts that a veth joins.
+// Experiments with iperf3 between two guests over VXLAN. The guests are network
+// namespaces on two hosts, and a veth connects the hosts.
 
-// overlayShape has the properties in which the rows differ.
+// overlayShape has the options of an overlay experiment.
 type overlayShape struct {
-	rules bool // connections are tracked: conntrack and NAT rules, or ct flows
-	hw    bool // the underlay has no segmentation in tunnels, like the 82599
-	spin  bool // workers spin for a second at least; otherwise they sleep when idle
+	rules bool // connections are tracked, by iptables rules with NAT or by flows with ct
+	hw    bool // the underlay device cannot segment in tunnels, like the network card 82599
+	spin  bool // workers poll for at least a second without frames before they sleep
 }
 
 func overlayFamily() []*experiment {
@@ -52,8 +52,8 @@ func overlayFamily() []*experiment {
 	return list
 }
 
-// latencyFamily measures round trips over the same overlay on an otherwise idle
-// machine.
+// latencyFamily returns experiments that measure round trips over the same overlay on
+// an otherwise idle machine.
 func latencyFamily() []*experiment {
 	var list []*experiment
 	for _, idle := range []string{"spin", "sleep"} {
@@ -72,22 +72,23 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP uplink and guest ports.
+// ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP for the uplink and the
+// guests' ports.
 const ovsXDPPeer = "ovs-afxdp"
 
-// ovsOverlayTSOPeer is Open vSwitch with segmentation offload to the guests, which
-// needs packet sockets for ports and uplink. With Open vSwitch 3.1, pings pass and
-// TCP connections do not.
+// ovsOverlayTSOPeer is Open vSwitch's userspace datapath with segmentation offload
+// for the guests. The offload needs packet sockets for the uplink and the guests'
+// ports. With Open vSwitch 3.1, pings pass and TCP connections do not.
 const ovsOverlayTSOPeer = "ovs-packet-tso"
 
-// overlayRig has the two hosts of a run, 0 and 1, with a guest each.
+// overlayRig is the setup of an overlay experiment: hosts 0 and 1 with a guest each.
 type overlayRig struct {
 	*run
 	peer  string
 	shape overlayShape
 }
 
-// newOverlay makes an overlayRig.
+// newOverlay creates the setup and waits until the guests reach each other.
 func newOverlay(r *run, peer string, shape overlayShape) (*overlayRig, error) {
 	o := &overlayRig{r, peer, shape}
 	return o, o.lay()
@@ -100,13 +101,14 @@ func overlayEndpoint(i int) string { return fmt.Sprint("172.31.252.", i+1) }
 func overlayAddress(i int) string  { return fmt.Sprint("10.0.0.", i+1) }
 func overlayMAC(i int) string      { return fmt.Sprint("02:00:00:00:00:0", i+1) }
 
-// underlay is host i's end of the tunnel.
+// underlay returns the tunnel's end on host i.
 func (o *overlayRig) underlay(i int) *underlay {
 	mac := func(i int) string { return fmt.Sprint("02:00:00:00:fc:0", i+1) }
 	return &underlay{netns: o.host(i), dev: "u", mac: mac(i), local: overlayEndpoint(i), remote: overlayEndpoint(1 - i), remoteMAC: mac(1 - i)}
 }
 
-// lay makes hosts, guests and links and waits until the guests reach each other.
+// lay creates the hosts, the guests and the links, and waits until guest 0 can ping
+// guest 1.
 func (o *overlayRig) lay() error {
 	if err := o.namespaces(o.host(0), o.host(1), o.guest(0), o.guest(1)); err != nil {
 		return err
@@ -133,7 +135,7 @@ func (o *overlayRig) lay() error {
 	})
 }
 
-// layHost starts the peer's switch on host i and gives it its guest.
+// layHost starts the peer's switch on host i and connects the host's guest to it.
 func (o *overlayRig) layHost(i int) error {
 	switch o.peer {
 	case weftPeer:
@@ -146,7 +148,8 @@ func (o *overlayRig) layHost(i int) error {
 	return fmt.Errorf("no overlay is called %q", o.peer)
 }
 
-// veth makes the guest's device one end of a pair; the other end is p on the host.
+// veth returns the commands that create the veth pair of guest i: eth0 in the guest
+// and p on the host.
 func (o *overlayRig) veth(i int) [][]string {
 	h, g := o.host(i), o.guest(i)
 	return [][]string{
@@ -157,8 +160,8 @@ func (o *overlayRig) veth(i int) [][]string {
 	}
 }
 
-// layLinux makes bridge and vxlan device, and with shape.rules the rules of the
-// recordings.
+// layLinux creates a bridge and a vxlan device on host i. If shape.rules is set, it
+// adds the rules of the recordings in bench/hops.
 func (o *overlayRig) layLinux(i int) error {
 	h := o.host(i)
 	commands := append(o.veth(i), linuxBridge(h, overlayEndpoint(i), overlayEndpoint(1-i))...)
@@ -169,8 +172,8 @@ func (o *overlayRig) layLinux(i int) error {
 	return all(nil, commands)
 }
 
-// layWeft starts one worker a host, each on its own core. The uplink uses packet
-// sockets, which carry several times as much on a veth as AF_XDP in copy mode.
+// layWeft starts Weft on host i with one worker on core i. The uplink uses packet
+// sockets, which carry several times as many frames on a veth as AF_XDP in copy mode.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
@@ -197,8 +200,8 @@ func (o *overlayRig) layWeft(i int) error {
 	return all(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
-// layOVS starts one poll thread a host, each on its own core. AF_XDP has no offloads,
-// so the guests have none either.
+// layOVS starts Open vSwitch on host i with one poll thread on core i. With AF_XDP
+// ports, the guests' offloads are off, because AF_XDP has no offloads.
 func (o *overlayRig) layOVS(i int) error {
 	tso := o.peer == ovsOverlayTSOPeer
 	commands := o.veth(i)

@@ -9,20 +9,21 @@ import (
 	"weft/e2e/lab"
 )
 
-// TCP between two virtual machines on one host. Their kernels exchange large frames
-// through virtio. Under software emulation the machines themselves take most of the
-// time.
+// Experiments with TCP between two virtual machines on one host. The machines'
+// kernels exchange large frames through virtio. Without hardware virtualisation, the
+// emulation of the machines takes most of the time.
 
-// ovsTSOPeer is OVS-DPDK in its best setting here: segmentation offload to the
-// guests, which is experimental in Open vSwitch, and a poll thread that sleeps.
+// ovsTSOPeer is Open vSwitch on DPDK with the settings that are fastest here: a poll
+// thread that sleeps when idle, and segmentation offload for the guests, which is
+// experimental in Open vSwitch.
 const ovsTSOPeer = "ovs-dpdk-tso"
 
 func machineFamily() []*experiment {
 	return []*experiment{{name: "machines/tcp1", unit: "bit/s", peers: []string{weftPeer, linuxPeer, ovsTSOPeer}, do: measureMachines}}
 }
 
-// measureMachines boots two machines, runs iperf3 between them and returns the
-// received bits a second.
+// measureMachines boots two virtual machines, runs iperf3 between them and returns
+// the received bits a second.
 func measureMachines(r *run, peer string) (rate float64, err error) {
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
@@ -59,7 +60,8 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 	return machineIperf(r, vms)
 }
 
-// machineIperf sends from the first machine to the second for at least two seconds.
+// machineIperf runs iperf3 from the first virtual machine to the second for at least
+// two seconds.
 func machineIperf(r *run, vms []*lab.VM) (float64, error) {
 	vms[1].Spawn("iperf3", "-s")
 	if err := eventually(10*time.Second, func() error {

@@ -13,22 +13,23 @@ import (
 )
 
 // ovs is Open vSwitch with its userspace datapath, from Debian's packages
-// openvswitch-switch and openvswitch-switch-dpdk. Its state is in the run's folder.
+// openvswitch-switch and openvswitch-switch-dpdk. Its state is in the run's scratch
+// directory.
 type ovs struct {
 	db, vswitchd *process
 	env          []string
-	settings     []string // other_config settings beside those that every run with DPDK needs
+	settings     []string // other_config settings in addition to those that DPDK always needs
 	dbSock, ctl  string
 }
 
-// The programs of ovs-vswitchd, without and with DPDK.
+// Programs of the switch: without DPDK and with DPDK.
 const (
 	ovsPlain = "ovs-vswitchd"
 	ovsDPDK  = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 )
 
 func (o *ovs) up(r *run, s setup) error {
-	extra, place := "--no-pci", []string{"unshare", "--net"} // the bridges' devices outlive the switch, but not its namespace
+	extra, place := "--no-pci", []string{"unshare", "--net"} // an own namespace, because the bridges' devices would outlive the switch
 	if s.site != nil {
 		extra += " --vdev=net_af_xdp0,iface=" + s.site.dev
 		place = in(s.site.netns)
@@ -47,13 +48,15 @@ func (o *ovs) up(r *run, s setup) error {
 	return all(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
-// ovsPort returns the OpenFlow port of guest i. The tunnel's port is above them.
+// ovsPort returns the OpenFlow port number of guest i. The tunnel's port number is
+// higher.
 func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch for one turn, in the place that the words
-// of place give. The poll thread has a core of its own.
+// launch starts the database and the switch. Both end with the run. The words of
+// place precede both commands and choose the network namespace. The argument core is
+// the core of the poll thread.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -87,7 +90,8 @@ func (o *ovs) launch(r *run, place []string, program string, core int, settings 
 	return err
 }
 
-// ports makes the guests' bridge and, with a site, the tunnel.
+// ports creates the bridge with the guests' ports. If the setup has a site, ports
+// also adds the tunnel.
 func (o *ovs) ports(r *run, s setup) error {
 	lines := []string{ovsBridge}
 	for i := range s.guests {
@@ -101,12 +105,12 @@ func (o *ovs) ports(r *run, s setup) error {
 	return o.tunnel(&s.site.underlay, "up -- set Interface up type=dpdk options:dpdk-devargs=net_af_xdp0")
 }
 
-// ovsBridge makes the guests' bridge.
+// ovsBridge has ovs-vsctl's arguments that create the guests' bridge.
 const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
 
-// tunnel adds the tunnel's port and the bridge through which its datagrams leave.
-// This bridge has the uplink's addresses and the uplink as a port, given in
-// ovs-vsctl's words.
+// tunnel adds the tunnel's port, and a second bridge through which the tunnel's
+// datagrams leave. The second bridge takes over the uplink's addresses. The argument
+// uplink has ovs-vsctl's words for the uplink port.
 func (o *ovs) tunnel(u *underlay, uplink string) error {
 	if err := o.vsctl(
 		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),
@@ -124,7 +128,7 @@ func (o *ovs) tunnel(u *underlay, uplink string) error {
 	})
 }
 
-// vsctl runs ovs-vsctl with each of the lines. Their words contain no blanks.
+// vsctl runs ovs-vsctl once for each line. A blank separates the arguments in a line.
 func (o *ovs) vsctl(lines ...string) error {
 	for _, line := range lines {
 		if err := o.vsctlWords(strings.Fields(line)...); err != nil {
@@ -139,7 +143,8 @@ func (o *ovs) vsctlWords(words ...string) error {
 	return err
 }
 
-// appctl queries the running switch, as in appctl("dpif-netdev/pmd-stats-show").
+// appctl runs ovs-appctl on the running switch and returns its output, for example
+// appctl("dpif-netdev/pmd-stats-show").
 func (o *ovs) appctl(args ...string) (string, error) {
 	return command(o.env, "ovs-appctl", append([]string{"-t", o.ctl}, args...)...)
 }

@@ -13,7 +13,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Pauses of a busy worker.
+// Experiments that measure the pauses of a busy worker.
 
 func pausesFamily() []*experiment {
 	var list []*experiment
@@ -33,13 +33,13 @@ func pausesFamily() []*experiment {
 	return list
 }
 
-// machinePeer is the machine without a switch: a loop on the worker's core that only
-// reads the clock, and another on the guests' core.
+// machinePeer is the bare machine without a switch: a loop that only reads the clock
+// on the worker's core, and a second such loop on the guests' core.
 const machinePeer = "bare loop"
 
-// measurePauses lets frames circulate and returns the longest time between two passes
-// of the worker, rounded up to the end of its bucket. It notes the histogram in
-// passes a second. The machine's own pauses are included.
+// measurePauses returns the longest time between two polls of a worker that forwards
+// frames, rounded up to the limit of its histogram bucket. It records the histogram,
+// in polls a second. The times include the pauses that the machine itself causes.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if err := r.upCirculating(sw); err != nil {
@@ -65,10 +65,11 @@ func measurePauses(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, seconds)
 }
 
-// pausesTime is how long passes are counted.
+// pausesTime returns how long an experiment measures pauses.
 func pausesTime(r *run) time.Duration { return 3 * r.length }
 
-// passTime waits for the length of a measurement, idle or adding flows.
+// passTime waits for the given time. If changing is set, it adds flows to the switch
+// during this time.
 func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	if changing {
 		return changeFlows(r, sw, length)
@@ -77,12 +78,13 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 	return nil
 }
 
-// rare is the share of passes that the bar on pauses leaves out.
+// rare is the fraction of the longest times between polls that the secondary result
+// "99.99 % below" leaves out.
 const rare = 1e-4
 
-// pauseBar is the end of the worker's last bucket below the bar of 50 µs. Longer
-// pauses are compared with the machine's by number a second, because the bare loop
-// has many more passes.
+// pauseBar is the limit of the last histogram bucket below 50 µs. For longer pauses,
+// the report compares their number a second, because a bare loop runs many more
+// rounds than a worker.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
@@ -112,9 +114,9 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 	return longest, nil
 }
 
-// measureMachine measures the pauses of a thread that is alone on its core while
-// another thread keeps the guests' core busy. Flows are added to a switch without
-// traffic.
+// measureMachine returns the longest pause of a bare loop on the worker's core, while
+// another loop keeps the guests' core busy. If changing is set, it adds flows to a
+// switch without traffic meanwhile.
 func measureMachine(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if changing {
@@ -137,8 +139,8 @@ func measureMachine(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, length.Seconds())
 }
 
-// loopVerb runs this program as both loops, in its own process so that only their
-// time ends them.
+// loopVerb is the argument that makes this program run as the two bare loops. They
+// have a process of their own, so that no other goroutine can interrupt them.
 const loopVerb = "bare-loops"
 
 func runLoops(args []string) error {
@@ -146,7 +148,7 @@ func runLoops(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(3) // two loops and the goroutine that waits for them
+	runtime.GOMAXPROCS(3) // two loops, and the goroutine that waits for the loops
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()
@@ -157,7 +159,8 @@ func runLoops(args []string) error {
 	return sayReport(gaps)
 }
 
-// loop reads the clock on a core and counts the times between readings.
+// loop reads the clock on a core for the given time, and counts the times between two
+// readings in a histogram.
 func loop(core int, length time.Duration, gaps []uint64) error {
 	runtime.LockOSThread() // never unlocked: the pinned thread ends with the goroutine
 	if err := cpu.Pin(core); err != nil {

@@ -19,9 +19,9 @@ import (
 	"weft/internal/iovec"
 )
 
-// Round trips between two processes that wait for a datagram and send the next. Each
-// does so in a thread that blocks in the kernel: the measurement covers the path
-// without a runtime's scheduler.
+// Round trips between two processes that each wait for a datagram and send the next
+// one. Each process uses a thread that blocks in the kernel, so that the result does
+// not include the Go scheduler.
 
 const (
 	pingVerb     = "pingpong-ping"
@@ -29,18 +29,19 @@ const (
 	pingPongPort = 7777
 )
 
-// roundTripTimes is the output of ping: answered and lost datagrams, and quantiles in
-// seconds.
+// roundTripTimes is the output of ping: the numbers of answered and lost datagrams,
+// and percentiles of the round-trip times in seconds.
 type roundTripTimes struct {
 	Count, Lost int64
 	Within      map[string]float64
 }
 
-// roundTripQuantiles maps names to percentiles. The median is the figure.
+// roundTripQuantiles maps names of secondary results to percentiles. The median is
+// the result itself.
 var roundTripQuantiles = map[string]float64{"50th": 50, "90th": 90, "99th": 99, "99.9th": 99.9, "99.99th": 99.99}
 
 // endpointSocket is a UDP socket with memory for one datagram. It makes raw system
-// calls, so that Go's scheduler has no part in the waits.
+// calls, which do not involve the Go scheduler.
 type endpointSocket struct {
 	fd      int
 	mem     []byte
@@ -76,11 +77,12 @@ func (e *endpointSocket) write(n int) unix.Errno {
 	return errno
 }
 
-// mayGoOn reports whether an error means a lost datagram or a receiver that is not
-// there yet.
+// mayGoOn reports whether an error only means that a datagram was lost or that the
+// receiver has not started yet.
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
-// pong returns every datagram of the first sender until it is ended.
+// pong returns every datagram to the sender of the first datagram, until the suite
+// ends the process.
 func pong([]string) error {
 	e, err := newEndpointSocket()
 	if err != nil {
@@ -112,8 +114,8 @@ func pong([]string) error {
 	}
 }
 
-// ping sends numbered datagrams, each after the answer to the one before, and prints
-// their times. Arguments: ADDRESS BYTES DURATION.
+// ping sends numbered datagrams, each after the answer to the previous one, and
+// prints the round-trip times. The arguments are ADDRESS BYTES DURATION.
 func ping(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected an address, a number of bytes and a duration")
@@ -147,7 +149,7 @@ func ping(args []string) error {
 		}
 		binary.LittleEndian.PutUint64(e.datagram(), number)
 		errno := e.write(size)
-		for errno == 0 { // skip late answers to earlier datagrams
+		for errno == 0 { // skips late answers to earlier datagrams
 			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
 				break
 			}
@@ -168,8 +170,8 @@ func ping(args []string) error {
 	return sayReport(times)
 }
 
-// roundTrips measures round trips of datagrams of size bytes, one at a time, and
-// returns the median in seconds.
+// roundTrips returns the median round-trip time in seconds of datagrams of size
+// bytes, with one datagram in flight at a time.
 func (o *overlayRig) roundTrips(size int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -180,7 +182,7 @@ func (o *overlayRig) roundTrips(size int) (float64, error) {
 		return 0, err
 	}
 	length := max(time.Second, o.length)
-	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a dead path must not hold up the other rows
+	client := in(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a time limit, because a broken path must not delay the other experiments
 		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
 	out, err := command(nil, client[0], client[1:]...)
 	if err = errors.Join(err, p.alive()); err != nil {

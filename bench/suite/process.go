@@ -18,13 +18,14 @@ import (
 	"time"
 )
 
-// process is a peer's program. The suite starts it and ends it by its id. Its output
-// goes to a log in the scratch folder and is shown if it fails.
+// process is a running program. The suite starts it and ends it by its process id.
+// The program's output goes to a log file in the scratch directory, and error
+// messages quote the end of this log.
 type process struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	log  string
-	done chan struct{} // closed once the process has ended; err is valid then
+	done chan struct{} // closed when the program has ended; then err is valid
 	err  error
 }
 
@@ -54,9 +55,10 @@ func start(dir, name, program string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// starter is the thread that starts programs. A program dies with the thread that
-// started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of this program come and
-// go.
+// starter returns a channel of functions that one permanent thread calls. All
+// programs must be started by this thread, because a program dies with the thread
+// that started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may
+// end.
 var starter = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go func() {
@@ -77,7 +79,7 @@ func onStarter(f func() error) error {
 // say writes a line to the program's standard input.
 func (p *process) say(line string) { fmt.Fprintln(p.in, line) }
 
-// wait gives the program some time to end by itself.
+// wait waits until the program has ended, at most for the time limit.
 func (p *process) wait(limit time.Duration) {
 	select {
 	case <-p.done:
@@ -85,7 +87,8 @@ func (p *process) wait(limit time.Duration) {
 	}
 }
 
-// stop ends the program with SIGTERM, and after a while with SIGKILL.
+// stop ends the program with SIGTERM, or with SIGKILL if it has not ended within five
+// seconds.
 func (p *process) stop() {
 	if p == nil {
 		return
@@ -96,7 +99,8 @@ func (p *process) stop() {
 	<-p.done
 }
 
-// alive returns nil while the program runs, and its last output once it has ended.
+// alive returns nil while the program runs. Once the program has ended, alive returns
+// an error with the end of its output.
 func (p *process) alive() error {
 	select {
 	case <-p.done:
@@ -116,14 +120,14 @@ func (p *process) tail() string {
 	return brief(strings.Join(lines[max(0, len(lines)-4):], " / "))
 }
 
-// commandLimit is how long a command may take. pipesLimit is how much longer
-// processes that it left behind may hold its output open.
+// commandLimit is the time limit of a command. pipesLimit is how much longer child
+// processes of an ended command may keep its output open.
 const (
 	commandLimit = time.Minute
 	pipesLimit   = time.Second
 )
 
-// command executes a program to its end and returns what it printed.
+// command runs a program to its end and returns its standard output.
 func command(env []string, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), commandLimit, fmt.Errorf("not done within %s", commandLimit))
 	defer cancel()
@@ -138,7 +142,7 @@ func command(env []string, program string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// brief returns the end of a program's output in one line.
+// brief returns the last 300 characters of a text in one line.
 func brief(text string) string {
 	const most = 300
 	line := []rune(strings.Join(strings.Fields(text), " "))
@@ -148,8 +152,8 @@ func brief(text string) string {
 	return string(line)
 }
 
-// in returns the words that run a command in a namespace; with an empty name, in the
-// suite's own.
+// in returns the command line that runs words in the network namespace netns. An
+// empty netns means the suite's own namespace.
 func in(netns string, words ...string) []string {
 	if netns == "" {
 		return words
@@ -157,7 +161,7 @@ func in(netns string, words ...string) []string {
 	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
-// all runs commands one after another until one fails.
+// all runs commands one after another and stops at the first error.
 func all(env []string, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := command(env, c[0], c[1:]...); err != nil {
@@ -167,7 +171,7 @@ func all(env []string, commands [][]string) error {
 	return nil
 }
 
-// eventually calls f until it succeeds or the time is over.
+// eventually calls f repeatedly until f succeeds or the time limit is over.
 func eventually(limit time.Duration, f func() error) error {
 	deadline := time.Now().Add(limit)
 	for {

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// progress estimates how far the suite is. A turn is one peer at one experiment.
+// progress estimates the remaining time of the suite. A turn is one run of one
+// experiment with one peer.
 type progress struct {
-	rows, turns int // of the whole suite
-	done        int // turns so far
+	rows, turns int // numbers of experiments and turns of the whole suite
+	done        int // number of finished turns
 	began       time.Time
 }
 
-// turnTime is the expected time of a turn before any has ended.
+// turnTime is the expected time of a turn while no turn has finished.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {
@@ -26,18 +27,19 @@ func newProgress(chosen []*experiment, runs int) *progress {
 	return p
 }
 
-// all announces the suite.
+// all returns a line with the size of the suite and its expected time.
 func (p *progress) all() string {
 	return fmt.Sprintf("%d rows, %d turns, about %d minutes", p.rows, p.turns, int(math.Ceil(p.left(0).Minutes())))
 }
 
-// row announces row i.
+// row returns a line that announces experiment i.
 func (p *progress) row(i int, name string) string {
 	elapsed := time.Since(p.began)
 	return fmt.Sprintf("row %d of %d: %s  (%s elapsed, about %s left)", i+1, p.rows, name, minutes(elapsed), minutes(p.left(elapsed)))
 }
 
-// left estimates the time of the remaining turns from those before.
+// left estimates the time of the remaining turns from the average time of the
+// finished ones.
 func (p *progress) left(elapsed time.Duration) time.Duration {
 	each := turnTime
 	if p.done > 0 {

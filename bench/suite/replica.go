@@ -12,16 +12,17 @@ import (
 	"weft/bench/replica"
 )
 
-// Three replicas that agree on a client's requests (bench/replica), as guests of an
-// overlay of two hosts: leader and client on one host, followers on the other. Over
-// Linux they use bridge and vxlan device with the rules of the recordings in
-// bench/hops. Over Weft with taps, guests still enter the kernel for each message.
-// Over Weft with vhost-user, members are guests themselves and a message is a write
-// into shared memory. Messages are tracked and filtered in all cases.
+// Experiments with a replicated log (package replica): three replicas agree on a
+// client's requests. Its members are guests of an overlay network between two hosts,
+// with the leader and the client on one host and the followers on the other. Over
+// Linux, the members use a bridge and a vxlan device with the rules of the recordings
+// in bench/hops. Over Weft with taps, members still make system calls for each
+// message. Over Weft with vhost-user, a member is itself a guest, and sends a message
+// by writing to shared memory. All messages are tracked and filtered.
 //
-// Each run measures undisturbed. The first run of each peer is repeated twice with
-// perf: once to count the system calls of each component, once to sample where its
-// time goes.
+// Each run measures without a profiler. After the first run of each peer, perf
+// observes two more runs: the first counts the system calls of each component, the
+// second samples where the components spend their time.
 
 const (
 	weftTapPeer     = "weft-tap"
@@ -84,11 +85,11 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 	return plain.Rate, nil
 }
 
-// observer watches a run. It is called when the members are ready and returns a
-// function to call when the client has its answers.
+// observer starts an observation of a run when the members are ready. The returned
+// function ends the observation, once the client has all its replies.
 type observer func() (done func(requests int) error, err error)
 
-// agree runs the members once.
+// agree runs the replicas and the client once and returns the client's report.
 func (c *cluster) agree(observe observer) (*replica.Report, error) {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
@@ -128,7 +129,8 @@ func (c *cluster) agree(observe observer) (*replica.Report, error) {
 
 func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
 
-// component returns the common name of members or processes of one kind.
+// component returns the component name of a process: "follower 1" and "follower 2"
+// are "followers".
 func component(name string) string {
 	kind, _, many := strings.Cut(name, " ")
 	if many {
@@ -139,14 +141,15 @@ func component(name string) string {
 
 func (c *cluster) stopMembers() {
 	for i := range replica.Replicas {
-		c.members[memberName(i)].wait(2 * time.Second) // the client has ended the replicas
+		c.members[memberName(i)].wait(2 * time.Second) // no signal is needed, because the client ends the replicas
 	}
 	for _, p := range c.members {
 		p.stop()
 	}
 }
 
-// busy measures the processor time of Weft's processes; members report their own.
+// busy measures the CPU time of Weft's processes. The replicas and the client report
+// their own CPU time.
 func (c *cluster) busy() (func(int) error, error) {
 	c.used = map[string]replica.CPU{}
 	before := map[string]replica.CPU{}

@@ -13,7 +13,7 @@ func newReport(runs int, length time.Duration) *report {
 		Runs: runs, Seconds: length.Seconds()}}
 }
 
-// report collects the results of a run of the suite.
+// report collects the results of all experiments.
 type report struct{ bench.Report }
 
 type rowOf struct{ *bench.Row }
@@ -25,7 +25,8 @@ func (r *report) row(e *experiment) rowOf {
 	return rowOf{row}
 }
 
-// add stores one run of one peer with the regimes before and after it.
+// add adds the result of one run of one peer, with the cache regimes before and after
+// the run.
 func (row rowOf) add(peer string, figure float64, also map[string]extra, before, after time.Duration, err error) {
 	if err != nil {
 		row.Failures[peer] = oneLine(err)
@@ -45,7 +46,7 @@ func (row rowOf) add(peer string, figure float64, also map[string]extra, before,
 	}
 }
 
-// keep writes the results so far to the file of -out.
+// keep writes the results so far to the file of the option -out.
 func (r *report) keep(o options) error {
 	if o.out == "" {
 		return nil

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// run is one peer's turn at one experiment.
+// run is one run of one experiment with one peer. The comments call it a turn.
 type run struct {
-	id     string        // unique on this machine, and short enough for a namespace's name
-	dir    string        // scratch folder, removed at the end
-	bin    string        // folder of weftd and weft
-	length time.Duration // length of a measurement
+	id     string        // unique on this machine; short, because namespace names contain it
+	dir    string        // scratch directory, deleted at the end of the turn
+	bin    string        // directory of the programs weftd and weft
+	length time.Duration // length of one measurement
 	also   map[string]extra
 
 	mu    sync.Mutex
 	ends  []func()
-	ended bool // set once the turn is over: nothing more may start
+	ended bool // the turn is over, and no process may be started
 }
 
-// turnLimit and turnLengths, in lengths of a measurement, bound the time of a turn:
-// the longest measures ten times the length, and warms up. endLimit bounds the time
-// that a turn takes to fail once everything it started has ended.
+// A turn may take turnLimit plus turnLengths times the length of a measurement: the
+// longest experiment measures ten times this length and also warms up. After that the
+// suite ends all processes of the turn, and the turn must fail within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20
 	endLimit    = 30 * time.Second
 )
 
-// limited runs an experiment within limit or until the context ends. Then it ends
-// everything that the turn started, which makes the experiment fail.
+// limited calls do and returns its result. When the time limit is over or ctx ends,
+// limited ends everything that the turn has started, which makes do fail.
 func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64
@@ -64,8 +64,8 @@ func (r *run) limited(ctx context.Context, limit time.Duration, do func() (float
 	}
 }
 
-// atEnd registers f to be called at the end of the turn, in reverse order. If the
-// turn is over, it calls f at once.
+// atEnd registers f to be called at the end of the turn. The functions are called in
+// reverse order. If the turn is over, atEnd calls f at once.
 func (r *run) atEnd(f func()) {
 	r.mu.Lock()
 	ended := r.ended
@@ -100,7 +100,7 @@ func (r *run) begin() error {
 	return nil
 }
 
-// start starts a program.
+// start starts a program. The program ends with the turn at the latest.
 func (r *run) start(name string, words ...string) (*process, error) {
 	if err := r.begin(); err != nil {
 		return nil, err
@@ -112,7 +112,8 @@ func (r *run) start(name string, words ...string) (*process, error) {
 	return p, err
 }
 
-// startSelf starts this program under one of its verbs.
+// startSelf starts this program with the given arguments, in the network namespace
+// netns.
 func (r *run) startSelf(name, netns string, words ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -121,13 +122,14 @@ func (r *run) startSelf(name, netns string, words ...string) (*process, error) {
 	return r.start(name, in(netns, append([]string{self}, words...)...)...)
 }
 
-// namespaces makes network namespaces with their loopback up.
+// namespaces creates network namespaces and sets their loopback devices up. The
+// namespaces are deleted at the end of the turn.
 func (r *run) namespaces(names ...string) error {
 	for _, ns := range names {
 		if err := r.begin(); err != nil {
 			return err
 		}
-		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // a namespace that does not exist needs no removal
+		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // ignores the error if the namespace was not created
 		if err := all(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}}); err != nil {
 			return err
 		}
@@ -135,14 +137,16 @@ func (r *run) namespaces(names ...string) error {
 	return nil
 }
 
-// extra is a secondary figure of a run, beside the one that is compared.
+// extra is a secondary result of a run, which is reported but not compared between
+// the peers.
 type extra struct {
 	unit  string
 	value float64
 }
 
-// note stores a secondary figure: a percentile, seconds of CPU, cycles a frame.
+// note records a secondary result, such as a percentile, seconds of CPU time or
+// cycles for each frame.
 func (r *run) note(name, unit string, value float64) { r.also[name] = extra{unit, value} }
 
-// socket returns the path on which guest i listens for the switch.
+// socket returns the path of the socket on which guest i waits for the switch.
 func (r *run) socket(i int) string { return filepath.Join(r.dir, guestName(i)+".sock") }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A turn that hangs is ended with everything that it started, and reported. Nothing
-// starts after that.
+// If a turn hangs, limited ends it with all its programs and returns an error. After
+// that, the turn cannot start programs.
 func TestTurnIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel bool
@@ -24,7 +24,7 @@ func TestTurnIsLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		limit := time.Hour
 		if !c.cancel {
-			limit = 4 * time.Second // time enough for the program to start
+			limit = 4 * time.Second // long enough for the program to start
 		}
 		var last string
 		r.atEnd(func() { last = "made first" })
@@ -61,11 +61,11 @@ func TestTurnIsLimited(t *testing.T) {
 	}
 }
 
-// A program outlives the thread that asked for its start.
+// A started program survives the end of the thread that called start.
 func TestProgramsOutliveThreads(t *testing.T) {
 	r := &run{dir: t.TempDir()}
 	defer r.end()
-	const threads = 4 // one might be the process's first thread, which does not end
+	const threads = 4 // more than one, because the process's first thread does not end
 	started := make(chan *process, threads)
 	var all sync.WaitGroup
 	all.Add(threads)
@@ -78,7 +78,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 			}
 			started <- p
 			all.Done()
-			all.Wait() // so that each has its own thread
+			all.Wait() // all goroutines wait here, so that each has its own thread
 		}()
 	}
 	all.Wait()

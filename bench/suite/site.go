@@ -2,24 +2,27 @@
 
 package main
 
-// underlay is one end of a tunnel: a switch's host, its uplink, and both addresses.
+// underlay is one end of a tunnel: the network namespace of the switch's host, the
+// uplink device, and the addresses of both ends.
 type underlay struct {
 	netns, dev, mac          string
 	local, remote, remoteMAC string
 }
 
-// site is a switch's host with an uplink (one end of a veth pair) and a far end: a
-// namespace whose device counts frames and drops them.
+// site is the host of a switch with an uplink, which is one end of a veth pair. The
+// other end of the pair is in a second network namespace, where an XDP program counts
+// and drops the frames.
 type site struct {
 	underlay
-	sink string // the far end's namespace
+	sink string // network namespace of the receiving end
 	*counter
 }
 
-// farEnd is the sink's end of the uplink.
+// farEnd is the device that receives what the switch sends through its uplink.
 const farEnd = "u2"
 
-// newSite makes the namespaces, for one turn.
+// newSite creates the namespaces and the veth pair. They are deleted at the end of
+// the run.
 func newSite(r *run) (*site, error) {
 	w := &site{sink: "weftbench-s" + r.id, underlay: underlay{netns: "weftbench-h" + r.id, dev: "u1", mac: "02:00:00:00:ff:01",
 		local: "172.31.255.1", remote: "172.31.255.2", remoteMAC: "02:00:00:00:ff:02"}}
@@ -40,11 +43,11 @@ func newSite(r *run) (*site, error) {
 	return w, err
 }
 
-// ip is a command of ip(8) on the host.
+// ip returns an ip(8) command line for the host's namespace.
 func (u *underlay) ip(args ...string) []string { return append([]string{"ip", "-n", u.netns}, args...) }
 
-// host returns the namespace that a switch is started in; "" without a site: the
-// suite's own.
+// host returns the network namespace in which to start the switch. If there is no
+// site, host returns "", the suite's own namespace.
 func (w *site) host() string {
 	if w == nil {
 		return ""

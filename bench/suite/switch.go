@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// A vswitch is a peer that switches vhost-user guests. It keeps one core busy,
-// switchCore; the guests run on guestCore.
+// vswitch is a switch for vhost-user guests. It keeps the core switchCore busy. The
+// guests run on guestCore.
 type vswitch interface {
-	// up starts the switch for one turn. It connects to the guests' sockets as a
-	// client once they exist.
+	// up starts the switch. The switch connects to the guests' sockets as soon as
+	// they exist, and ends with the run.
 	up(r *run, s setup) error
 }
 
-// upWithGuests starts a switch with testpmd's two guests. They forward in mode frames
-// of size bytes once they are started.
+// upWithGuests starts a switch and two guests of testpmd. The guests are idle until
+// they get the command "start". They then forward frames of size bytes in testpmd's
+// forwarding mode mode.
 func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
 	s.guests = 2
 	if err := sw.up(r, s); err != nil {
@@ -27,11 +28,12 @@ func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests,
 	return startGuests(r, mode, size)
 }
 
-// setup has the ports and flows that a switch is started with.
+// setup has the ports and flows with which a switch starts.
 type setup struct {
-	guests int   // ports of vhost-user guests, guestName(0) and on
-	site   *site // the site whose uplink the tunnel uses; nil: guests only
-	// flows in ovs-ofctl's language, with the switch's names of its ports.
+	guests int   // number of vhost-user ports, whose names are guestName(0), guestName(1) and so on
+	site   *site // host whose uplink the tunnel uses; nil means no tunnel
+	// flows returns flows in the syntax of ovs-ofctl. The arguments give the switch's
+	// names of the guests' ports and of the tunnel port.
 	flows func(guest func(i int) string, tunnel string) []string
 }
 
@@ -42,7 +44,7 @@ const (
 
 func guestName(i int) string { return fmt.Sprint("vh", i) }
 
-// newSwitch returns the peer of that name, not started.
+// newSwitch returns the switch with the peer's name. The switch is not running yet.
 func newSwitch(peer string) vswitch {
 	switch peer {
 	case weftPeer:
@@ -55,7 +57,8 @@ func newSwitch(peer string) vswitch {
 	panic("no switch is called " + peer)
 }
 
-// writeFlows writes a set-up's flows to a file, for add-flows.
+// writeFlows writes the flows of a setup to a file for the command add-flows, and
+// returns the file's path.
 func writeFlows(r *run, s setup, guest func(i int) string, tunnel string) (string, error) {
 	file := filepath.Join(r.dir, "flows")
 	return file, os.WriteFile(file, []byte(strings.Join(s.flows(guest, tunnel), "\n")+"\n"), 0o644)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// testpmdSwitch is DPDK's vhost forwarding, which looks at nothing: the limit.
+// testpmdSwitch is DPDK's testpmd as a switch. It forwards frames between two vhost
+// ports without any look-up, which is the upper limit for a switch.
 type testpmdSwitch struct{ proc *process }
 
 func (t *testpmdSwitch) up(r *run, s setup) error {
@@ -28,13 +29,14 @@ func (t *testpmdSwitch) up(r *run, s setup) error {
 	return err
 }
 
-// guests is dpdk-testpmd as two guests: virtio-user devices in server mode on
-// guestCore, with DPDK's memory, rings and driver.
+// guests is a testpmd process that plays two guests. Its virtio-user devices listen
+// on the guests' sockets and run on guestCore.
 type guests struct{ *process }
 
-// startGuests starts them for one turn and waits for the switch to connect. mode is
-// testpmd's forwarding mode: io returns frames by the other device, txonly sends as
-// many as possible by both.
+// startGuests starts the two guests and waits for the switch to connect. The guests
+// end with the run. In testpmd's forwarding mode io, each guest's device sends the
+// frames that the other one receives. In mode txonly, both devices send as fast as
+// they can.
 func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
@@ -48,15 +50,16 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	if err := prompt(p); err != nil {
 		return nil, err
 	}
-	time.Sleep(2 * time.Second) // a switch reconnects at most once a second
+	time.Sleep(2 * time.Second) // enough for the switch, which tries to connect once a second
 	p.say(fmt.Sprint("set txpkts ", size))
 	return &guests{p}, nil
 }
 
-// warmUp is how long a load runs before it is measured.
+// warmUp is how long a load runs before the measurement begins.
 const warmUp = time.Second
 
-// upCirculating starts a switch and lets frames circulate between two guests.
+// upCirculating starts a switch and two guests that return 64-byte frames to each
+// other.
 func (r *run) upCirculating(sw vswitch) error {
 	g, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64)
 	if err != nil {
@@ -67,7 +70,8 @@ func (r *run) upCirculating(sw vswitch) error {
 	return nil
 }
 
-// watch makes testpmd record the frames that its ports receive during length.
+// watch makes testpmd measure the rate of received frames during the given time, and
+// then stops testpmd's forwarding.
 func watch(p *process, length time.Duration) {
 	p.say("show port stats all")
 	time.Sleep(length)
@@ -75,10 +79,10 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd and returns, for each time that it was watched, the
-// frames a second that all its ports received.
+// receivedRates ends testpmd. For each of the times calls of watch, it returns the
+// frames a second that all ports together received.
 func receivedRates(p *process, ports, times int) ([]float64, error) {
-	p.say("quit") // its output to a file is flushed only at its end
+	p.say("quit") // testpmd flushes its output to a file only at its end
 	p.wait(10 * time.Second)
 	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(p.output(), -1)
 	if len(found) != 2*ports*times {
@@ -97,7 +101,7 @@ func receivedRates(p *process, ports, times int) ([]float64, error) {
 	return rates, nil
 }
 
-// prompt waits until testpmd takes commands.
+// prompt waits until testpmd accepts commands.
 func prompt(p *process) error {
 	return eventually(20*time.Second, func() error {
 		if err := p.alive(); err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Guest to wire: a vhost-user guest's frames into VXLAN and out by AF_XDP.
+// Experiments in which a vhost-user guest sends into a VXLAN tunnel whose uplink uses
+// AF_XDP.
 
 func tunnelFamily() []*experiment {
 	var list []*experiment
@@ -18,8 +19,8 @@ func tunnelFamily() []*experiment {
 	return list
 }
 
-// measureTunnel makes a guest send as fast as it can and counts the frames at the far
-// end of the tunnel.
+// measureTunnel returns the frames a second that arrive at the other end of the
+// tunnel while a guest sends as fast as it can.
 func measureTunnel(r *run, peer string, size int) (float64, error) {
 	w, err := fillTunnel(r, newSwitch(peer), size)
 	if err != nil {
@@ -28,7 +29,8 @@ func measureTunnel(r *run, peer string, size int) (float64, error) {
 	return w.rate(r.length)
 }
 
-// fillTunnel makes a guest send as fast as it can into the tunnel of a site.
+// fillTunnel starts a switch and a guest that sends into the tunnel as fast as it
+// can. It returns the site that counts the arriving frames.
 func fillTunnel(r *run, sw vswitch, size int) (*site, error) {
 	w, err := newSite(r)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// The uplink without a switch around it: one AF_XDP queue of a veth sends or receives
-// as fast as it can, beside DPDK's net_af_xdp with the same task. Both bind as the
-// device allows, which on a veth is copy mode.
+// Experiments with an uplink alone, without a switch: one AF_XDP queue of a veth
+// sends or receives as fast as it can, compared with DPDK's net_af_xdp. On a veth,
+// both use AF_XDP's copy mode.
 
 func uplinkFamily() []*experiment {
 	var list []*experiment
@@ -21,20 +21,22 @@ func uplinkFamily() []*experiment {
 				do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
-	// The worker's system calls serve the device.
+	// With busy polling, the worker's system calls run the device's receive path.
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
 		do: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
-// measureUplink measures one direction. busyPoll, in µs, is Weft's setting; 0: off.
+// measureUplink returns the frames a second in one direction. The argument way is
+// "send" or "receive". The argument busyPoll is Weft's busy-polling time in µs; 0
+// means no busy polling.
 func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
 	if way == "receive" {
-		w.detach() // the generator attaches its own program
+		w.detach() // the generator needs to attach its own XDP program
 		generator, err := r.start("generator", in(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err
@@ -68,9 +70,9 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 	return rates[0], nil
 }
 
-// testpmdUplink returns the words of a testpmd on one AF_XDP queue: of the uplink, on
-// switchCore, or of its far end, on guestCore. Its frames are VXLAN for the site's
-// host.
+// testpmdUplink returns the command line of a testpmd that uses one AF_XDP queue of
+// the device dev. On the uplink, it runs on switchCore. On the other end of the veth,
+// it runs on guestCore and sends VXLAN datagrams to the uplink.
 func testpmdUplink(w *site, dev, mode string, size int) []string {
 	worker, other := switchCore, guestCore
 	if dev == farEnd {
@@ -82,8 +84,8 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 		"--tx-ip=" + w.remote + "," + w.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", size)}
 }
 
-// weftUplink runs this program in the uplink's namespace as the worker of the
-// uplink's queues.
+// weftUplink starts this program as a worker that uses the uplink's AF_XDP queue, and
+// returns the frames a second.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
 	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
 		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))

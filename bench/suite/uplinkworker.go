@@ -18,10 +18,9 @@ import (
 	"weft/xsk"
 )
 
-// The worker of the uplink family, in its own process: it uses an uplink's queues as
-// a worker does.
+// A process that uses an uplink's queues as a worker does.
 
-// driveVerb runs this program as the uplink's worker.
+// driveVerb is the argument that makes this program run as the worker of an uplink.
 const driveVerb = "drive-uplink"
 
 func driveUplink(args []string) error {
@@ -96,8 +95,8 @@ func driveUplink(args []string) error {
 	return <-done
 }
 
-// sendAll sends batches of equal frames, each a private header and a span of foreign
-// memory.
+// sendAll sends equal frames in batches until stop is set. Each frame consists of a
+// private header and a span of memory outside the batch.
 func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	b := new(packet.Batch)
 	rest := make([]byte, 2048)
@@ -117,8 +116,9 @@ func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	}
 }
 
-// emptyPauses is how long a worker pauses after an empty pass
-// (datapath.emptyPassPauses): the sender writes to the lines that the worker polls.
+// emptyPauses is how many CPU pause instructions the receiver executes after a poll
+// without frames, as a worker does (datapath.emptyPassPauses). Without pauses, its
+// polls slow the sender down, which writes to the polled cache lines.
 const emptyPauses = 24
 
 func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {

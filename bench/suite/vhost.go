@@ -9,14 +9,15 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Guest to guest: pairs of vhost-user guests with a switch between them. The guests
-// are the project's own, which cost next to nothing, or dpdk-testpmd's.
+// Experiments with a switch between pairs of vhost-user guests. The guests are the
+// project's own, which need very little CPU time, or testpmd's.
 //
-// In the rows of pairs, kept and testpmd, guests return frames as they are. In the
-// rows of flows, guests write the ports into each frame first, as the maker of a
-// frame does. The frame's line then moves to the guest's core and back, which costs a
-// switch on another core more than thousands of flows do. Compare rows of many flows
-// with flows/2, which has one written flow in each direction.
+// In the experiments pairs, kept and testpmd, guests return frames unchanged. In the
+// experiments flows, a guest writes the ports into each frame before it sends it, as
+// a real sender writes its frames. The frame's cache line then moves to the guest's
+// core and back. On a switch with its own core, this costs more than thousands of
+// flows do. Rows with many flows are therefore comparable with flows/2, which has one
+// flow in each direction and also writes the ports.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
@@ -49,17 +50,18 @@ func vhostFamily() []*experiment {
 	return list
 }
 
-// pairWarmTime is how long frames circulate before they are counted, manyWarmTime the
-// same for many flows, each of which misses once.
+// pairWarmTime is how long frames flow before they are counted. With more than
+// manyFlows flows the time is manyWarmTime, because each flow first misses in the
+// flow cache.
 const (
 	pairWarmTime = 500 * time.Millisecond
 	manyWarmTime = 4 * time.Second
 	manyFlows    = 1000
 )
 
-// measurePairs lets frames circulate between pairs of guests. Every frame matches a
-// flow of its 5-tuple; there is one for each direction. Beside the rate it notes the
-// switch's cost of a frame.
+// measurePairs returns the frames a second between pairs of guests. For each 5-tuple,
+// the switch has one flow in each direction. measurePairs records the CPU cycles for
+// a frame as a secondary result.
 func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
 	spec.Warm, spec.Length = pairWarmTime, r.length
 	if spec.Flows > manyFlows {
@@ -89,8 +91,8 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs starts the switch, and the guests in their own process, and calls do once
-// both are ready.
+// withPairs starts the switch and a process with the guests, and calls do when the
+// switch has attached all guests.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
@@ -107,7 +109,8 @@ func withPairs(r *run, peer string, spec pairSpec, pairs int, do func(sw vswitch
 	return do(sw, p)
 }
 
-// tupleFlows joins guests 2i and 2i+1 with a flow for each 5-tuple of the load.
+// tupleFlows returns flows that connect guests 2i and 2i+1, with one flow in each
+// direction for each 5-tuple of the load.
 func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	var list []string
 	for g := range 2 * pairs {
@@ -119,14 +122,15 @@ func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	return list
 }
 
-// depths are the numbers of bursts of 32 frames that circulate between testpmd's
-// guests. The rate at comparedDepth is the figure; the others are noted.
+// depths are the numbers of bursts of 32 frames that are in flight between testpmd's
+// guests. The rate with comparedDepth bursts is the result. The other rates are
+// secondary results.
 var depths = []int{2, 8, 16, 30}
 
 const comparedDepth = 8
 
-// measureGuests lets bursts of frames circulate between testpmd's two guests, with
-// increasing depth.
+// measureGuests returns the frames a second between testpmd's two guests with
+// comparedDepth bursts in flight.
 func measureGuests(r *run, peer string, size int) (float64, error) {
 	g, err := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
 	if err != nil {
@@ -147,8 +151,8 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 	return compared, nil
 }
 
-// deepen measures with each number of bursts in turn: the frames stay in the rings
-// between a stop and the next start.
+// deepen measures the rate for each number of bursts in turn. It only adds bursts,
+// because frames stay in the rings while testpmd is stopped.
 func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	there := 0
 	for _, depth := range depths {
@@ -160,7 +164,7 @@ func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	return receivedRates(g.process, 2, len(depths))
 }
 
-// pairFlows joins the first two guests.
+// pairFlows returns two flows that connect guests 0 and 1.
 func pairFlows(guest func(int) string, _ string) []string {
 	return []string{"in_port=" + guest(0) + ",actions=output:" + guest(1), "in_port=" + guest(1) + ",actions=output:" + guest(0)}
 }

@@ -12,36 +12,37 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The guests of the vhost family, in their own process on guestCore: pairs between
-// which frames circulate, or one pair that sends a frame now and then.
+// The guests of the vhost experiments, in one process on guestCore. Pairs of guests
+// exchange frames, or one guest sends a frame to another now and then.
 
-// pairVerb runs this program as the guests.
+// pairVerb is the argument that makes this program run as these guests.
 const pairVerb = "pair-guests"
 
-// attachedWord is printed once the switch has attached all guests.
+// attachedWord is what the guests print once the switch has attached all of them.
 const attachedWord = "attached"
 
-// pairSpec is the guests' task, in JSON.
+// pairSpec is the task of the guests, passed as JSON.
 type pairSpec struct {
-	Size         int  // bytes of a frame
-	Flows        int  // 5-tuples in each direction
-	Write        bool // a guest writes the ports into each frame; otherwise frames keep theirs
+	Size         int  // length of a frame in bytes
+	Flows        int  // number of 5-tuples in each direction
+	Write        bool // guests write the ports into each frame before they send it
 	Warm, Length time.Duration
-	Wakes        int // frames sent one by one, each after an idle time; 0: frames circulate
+	Wakes        int // number of frames sent one by one after idle times; 0 means a steady load
 }
 
-// pairReport is the guests' report, in JSON.
+// pairReport is the result of the guests, printed as JSON.
 type pairReport struct {
-	Frames, Idle   float64 // frames a second; share of the guests' rounds that found no frame
+	Frames, Idle   float64 // frames received a second, and share of the guests' polls that found no frame
 	Lost, Bad      uint64
 	Misused        int
 	Wake, BareWake wakeTimes
 }
 
-// compareOne frame in compareOne, byte for byte.
+// compareOne is how rarely guests compare a whole frame with what was sent: one frame
+// in compareOne.
 const compareOne = 64
 
-// runPairs is the guests' process.
+// runPairs is the main function of the guests' process.
 func runPairs(args []string) error {
 	var spec pairSpec
 	if err := asLoad(args, &spec); err != nil {
@@ -88,12 +89,12 @@ func runPairs(args []string) error {
 	return sayReport(report)
 }
 
-// load returns the load of so many pairs. If frames keep their ports, there is one
-// frame for each 5-tuple.
+// load returns the configuration of a load between pairs of guests. If guests do not
+// write the ports, the load has one frame for each 5-tuple.
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Core: guestCore}
 	switch {
-	case s.Write && s.Flows == 1: // as many frames as with more flows
+	case s.Write && s.Flows == 1: // writes the ports into all frames, as with more flows
 		src, dst := vhosttest.FlowPorts(0)
 		c.Vary = func(_ int, frame []byte, _ uint32) {
 			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))
@@ -104,11 +105,11 @@ func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	return c
 }
 
-// udpPorts is the offset of the ports in a frame with IPv4 and without a tag.
+// udpPorts is the offset of the UDP ports in an IPv4 frame without a VLAN tag.
 const udpPorts = 14 + 20
 
-// untilServed waits until frames return. A switch that has attached the guests may
-// still have to enable their queues, by a thread that needs this core too.
+// untilServed waits until frames arrive. Some switches enable a guest's queues later
+// than they attach the guest, in a thread that also needs guestCore.
 func untilServed(load *vhosttest.Load) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {

@@ -18,16 +18,17 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The first frame after idleness: the time from the kick of a guest that was idle for
-// a while to the frame's arrival in another guest, which polls. Beside each, the same
-// without a switch: an eventfd wakes a thread that sleeps in epoll on the switch's
-// core and writes one word. No switch that sleeps can be faster.
+// Experiments with the first frame after an idle time. They measure the time from the
+// kick of a guest to the frame's arrival in a second guest, which polls. For
+// comparison, an eventfd wakes a thread that sleeps in epoll on the switch's core and
+// that only writes one word. No switch that sleeps can be faster than this thread.
 
-// wakes is the number of frames of one run.
+// wakes is the number of measured frames of one run.
 const wakes = 1000
 
-// idleLeast and idleSpread bound the idle time before each frame: longer than a
-// worker polls, and never in step with a clock.
+// The idle time before each frame is idleLeast plus a random part of idleSpread. It
+// is longer than a worker polls before it sleeps, and the random part avoids being in
+// step with a timer.
 const (
 	idleLeast  = 2 * time.Millisecond
 	idleSpread = time.Millisecond
@@ -36,10 +37,10 @@ const (
 // wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is the longest time that a first frame should take.
+// wakeBar is the time within which the first frame after an idle time should arrive.
 const wakeBar = 100 * time.Microsecond
 
-// wakeTimes summarises one kind, in seconds.
+// wakeTimes summarises the times of the frames or of the sleeping thread, in seconds.
 type wakeTimes struct {
 	Median, Within99, Longest float64
 	InTime                    float64 // share of frames within wakeBar
@@ -57,7 +58,7 @@ func (t *wakeTimes) note(r *run, whose string) {
 	r.note(whose+fmt.Sprint("within ", wakeBar), "%", 100*t.InTime)
 }
 
-// measureWake returns the time that one frame in a hundred exceeds.
+// measureWake returns the 99th percentile of the time of a first frame.
 func measureWake(r *run, peer string) (float64, error) {
 	var result pairReport
 	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) error {
@@ -72,9 +73,9 @@ func measureWake(r *run, peer string) (float64, error) {
 	return result.Wake.Within99, nil
 }
 
-// wake sends n frames from the first guest to the second, each after an idle time,
-// and wakes a thread of its own in between. The first few frames miss in the switch
-// and do not count.
+// wake sends n frames from the first guest to the second, each after an idle time.
+// After each frame it wakes a sleeping thread for comparison. The first five frames
+// are not measured, because they may miss in the switch's flow cache.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
 	bare, err := newSleeper()
@@ -84,7 +85,7 @@ func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for i := range n + first {
 		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
-		if err != nil && i >= first { // the switch may be slow to attach to the guests
+		if err != nil && i >= first { // an unmeasured frame may be lost, because the switch may attach slowly
 			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
 		}
 		e := bare.wake()
@@ -115,9 +116,10 @@ func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) 
 	}
 }
 
-// sleeper is a thread on the switch's core that only wakes up.
+// sleeper is a thread on the switch's core that sleeps in epoll and counts its
+// wake-ups.
 type sleeper struct {
-	_     [64]byte // its own cache line: the polled word shares none
+	_     [64]byte // padding: seen has a cache line of its own, because another thread polls it
 	seen  atomic.Uint64
 	_     [64]byte
 	event int

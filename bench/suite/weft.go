@@ -15,7 +15,7 @@ import (
 
 // weft is this project's switch.
 type weft struct {
-	bin    string // folder of weftd and weft
+	bin    string // directory of the programs weftd and weft
 	daemon *process
 	socket string
 }
@@ -38,8 +38,8 @@ func (w *weft) up(r *run, s setup) error {
 	return w.do(append(verbs, "add-flows "+flows)...)
 }
 
-// launch starts the daemon in a namespace for one turn and waits until it answers.
-// Its one worker has a core of its own.
+// launch starts weftd with one worker on the given core, in a network namespace, and
+// waits until it answers. weftd ends with the run.
 func (w *weft) launch(r *run, netns string, core int, options ...string) (err error) {
 	name := fmt.Sprint("weftd", core)
 	w.bin, w.socket = r.bin, filepath.Join(r.dir, name+".sock")
@@ -54,12 +54,13 @@ func (w *weft) launch(r *run, netns string, core int, options ...string) (err er
 	})
 }
 
-// cli runs the client and returns what it printed.
+// cli runs the weft client and returns its output.
 func (w *weft) cli(args ...string) (string, error) {
 	return command([]string{"WEFT_SOCKET=" + w.socket}, filepath.Join(w.bin, "weft"), args...)
 }
 
-// do runs the client with each of the lines. Their words contain no blanks.
+// do runs the weft client once for each line. A blank separates the arguments in a
+// line.
 func (w *weft) do(lines ...string) error {
 	for _, line := range lines {
 		if _, err := w.cli(strings.Fields(line)...); err != nil {
@@ -69,7 +70,8 @@ func (w *weft) do(lines ...string) error {
 	return nil
 }
 
-// show returns the switch's report, which has at least one worker.
+// show returns the state of the switch. It returns an error if the switch has no
+// worker.
 func (w *weft) show() (*api.Show, error) {
 	out, err := w.cli("show", "--json")
 	if err != nil {
