@@ -21,11 +21,11 @@ import (
 // testPatience is the time after which a waiting test fails.
 const testPatience = 30 * time.Second
 
-// pipes is a listener whose connections the test makes, from any address.
+// pipes is a net.Listener whose connections the test makes, with any remote address.
 type pipes struct {
 	addr  net.Addr
 	conns chan net.Conn
-	errs  chan error // errors that Accept returns before it returns connections
+	errs  chan error // errors that Accept returns before it returns a connection
 	done  chan struct{}
 	once  sync.Once
 }
@@ -52,14 +52,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return p.addr }
 
-// from makes a connection whose remote address is addr.
+// from makes a connection whose remote address is addr, and returns the client's end.
 func (p *pipes) from(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	server, client := socketPair(t)
 	select {
 	case p.conns <- addressed{server, addr}:
 	case <-time.After(testPatience):
-		t.Fatal("nobody accepts")
+		t.Fatal("the listener does not accept")
 	}
 	return client
 }
@@ -71,8 +71,8 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.addr }
 
-// socketPair returns the two ends of a TCP connection. Unlike the ends of net.Pipe,
-// they buffer.
+// socketPair returns the two ends of a TCP connection, which buffers bytes, unlike
+// net.Pipe.
 func socketPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +98,8 @@ var testRoutes = map[string]Route{
 	"GET /dump":    {Role: Read, Expensive: true},
 }
 
-// testServers serves testRoutes over a fake vsock and returns its listener.
+// testServers serves testRoutes over a fake vsock. It returns the servers and the
+// fake vsock listener.
 func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
 	t.Helper()
 	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
@@ -129,13 +130,13 @@ func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Ser
 	return s, fake
 }
 
-// over returns a client that connects with dial.
+// over returns an HTTP client that connects with dial.
 func over(dial func() (net.Conn, error)) *http.Client {
 	return &http.Client{Timeout: testPatience, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}}
 }
 
-// ask sends a request and returns the status and the body of the answer.
+// ask sends a request and returns the status and the body of the response.
 func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://weft"+path, strings.NewReader(body))
@@ -154,8 +155,8 @@ func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) 
 	return resp.StatusCode, string(text)
 }
 
-// Over vsock, the machine's host may do everything. Guests and local processes may do
-// only what the policy allows, by default nothing.
+// Over vsock, the host of this machine has every permission. Guests and local
+// processes have only the roles that the policy lists for their CID, by default none.
 func TestVsockRoles(t *testing.T) {
 	_, fake := testServers(t, map[uint32]Role{5: Read, 7: Write, 8: None}, nil)
 	for _, c := range []struct {
@@ -203,7 +204,7 @@ func TestUnixRoles(t *testing.T) {
 	}
 }
 
-// A route without a row in the table of roles refuses every peer.
+// A route that is missing in the table of roles refuses every peer.
 func TestRouteWithoutRowIsRefused(t *testing.T) {
 	s, _ := testServers(t, nil, func(m *Mux) {
 		m.HandleFunc("GET /forgotten", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "secret") })
@@ -214,7 +215,7 @@ func TestRouteWithoutRowIsRefused(t *testing.T) {
 	}
 }
 
-// A peer that is refused again and again does not fill the log.
+// A peer whose requests are refused again and again does not fill the log.
 func TestRefusalsHaveFewLines(t *testing.T) {
 	var l refusalLog
 	now, lines, unlogged := time.Now(), 0, 0

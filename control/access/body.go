@@ -12,23 +12,23 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of bodies, in bytes. A longer body is refused when it reaches the limit.
+// Limits of request bodies, in bytes. A body that exceeds its limit is refused.
 const (
-	// LargeBody is for files of flows: a million flows of at least a hundred bytes
-	// each.
+	// LargeBody is the limit of requests with a file of flows: a million flows of at
+	// least a hundred bytes each.
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
-	// MaxBodies bounds the bodies of all requests in progress together. A handler may
-	// hold a body twice, as bytes and decoded. A request that exceeds the limit is
+	// MaxBodies is the limit of the bytes of all request bodies in memory. A handler
+	// may hold a body twice, as bytes and decoded. A request beyond the limit is
 	// refused.
 	MaxBodies = 2 * (LargeBody + freeBody)
-	// freeBody is the number of bytes that a request may read before they count, so
-	// that small requests find room even if large ones use all of MaxBodies.
+	// freeBody is the number of bytes of each body that the quota does not count, so
+	// that small requests are served even if large requests use all of MaxBodies.
 	freeBody = 64 << 10
 )
 
-// Bodies is the memory quota for request bodies. One peer may hold half of MaxBodies,
+// Bodies is the memory quota for request bodies. One peer may use half of MaxBodies,
 // which is enough for one body of LargeBody.
 type Bodies struct {
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ type Bodies struct {
 	refused uint64
 }
 
-// NewBodies returns a quota of which nothing is used.
+// NewBodies returns an unused quota.
 func NewBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
 
 // LimitRows is a limits.Source.
@@ -72,7 +72,7 @@ func (b *Bodies) give(share string, n int64) {
 	}
 }
 
-// LimitError is the error of a request that reached a limit: a line for the client
+// LimitError is the error of a request that exceeded a limit: a line for the client
 // and the HTTP status.
 type LimitError struct {
 	Status  int
@@ -81,7 +81,7 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return e.Message }
 
-// body reads a request's body within the limits.
+// body is a request's body that enforces the limits while the handler reads it.
 type body struct {
 	io.ReadCloser
 	from    *Bodies
@@ -91,8 +91,8 @@ type body struct {
 	began   time.Time
 	control *http.ResponseController // nil: the request has no body
 
-	// mu is needed because a handler that was given up may still read after the
-	// request has ended.
+	// mu guards the fields below, because an abandoned handler may still read the
+	// body after the request has ended.
 	mu     sync.Mutex
 	waits  bool  // a Read waits for the client
 	held   int64 // bytes taken from the quota
@@ -100,9 +100,9 @@ type body struct {
 	failed error
 }
 
-// limit replaces a request's body by one that checks the size, SmallBody unless the
-// route sets another, the memory quota and a read deadline. release returns the
-// memory to the quota once the handler has returned.
+// limit replaces r.Body with a body that enforces the size limit of SmallBody, the
+// memory quota of the peer and a read deadline. A route may set another size limit.
+// release returns the memory to the quota once the handler has returned.
 func (b *Bodies) limit(w http.ResponseWriter, r *http.Request, peer Peer) *body {
 	limited := &body{ReadCloser: r.Body, from: b, share: peer.Share, limit: SmallBody, began: time.Now()}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -121,7 +121,8 @@ func (b *body) release() {
 	b.held, b.over = 0, true
 }
 
-// take charges the bytes read so far to the quota, and reports whether they fit.
+// take charges the bytes of the body read so far to the peer's quota. It reports
+// whether the quota has room for them.
 func (b *body) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,11 +138,11 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend moves the read deadline on by the bytes read, as pacedWriter does for
-// answers. SetReadDeadline fails only in tests without a connection.
+// extend postpones the read deadline in proportion to the bytes read. SetReadDeadline
+// fails only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
-// Read implements io.Reader. It returns a *LimitError at a limit.
+// Read implements io.Reader. It returns a *LimitError if the body exceeds a limit.
 func (b *body) Read(p []byte) (int, error) {
 	if b.failed != nil {
 		return 0, b.failed
@@ -152,8 +153,9 @@ func (b *body) Read(p []byte) (int, error) {
 	b.setWaits(false)
 	b.read += int64(n)
 	if err == io.EOF {
-		// net/http keeps reading while the handler works, to notice a client that
-		// leaves. A deadline would look like such a client.
+		// After the end of the body there is no read deadline: net/http keeps reading
+		// during the handler to notice a client that closes the connection, and an
+		// expired deadline would look the same.
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if b.read > b.limit {
@@ -161,7 +163,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	if !b.take() {
 		return b.fail(http.StatusServiceUnavailable,
-			fmt.Sprintf("large requests at work hold %d bytes already; try again when they are done", MaxBodies/2))
+			fmt.Sprintf("the bodies of requests in progress hold %d bytes already; try again when they are done", MaxBodies/2))
 	}
 	return n, err
 }
@@ -172,8 +174,9 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody ends the wait of r's handler for the rest of the body. It reports whether
-// the handler waited. Without it net/http would wait for the body before it answers.
+// AbandonBody makes a handler that waits for the rest of r's body stop waiting. It
+// reports whether the handler waited. net/http sends no response while the handler
+// waits.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

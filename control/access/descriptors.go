@@ -12,13 +12,14 @@ import (
 	"weft/control/limits"
 )
 
-// wantDescriptors is the value to which RLIMIT_NOFILE is raised. A vhost-user port
-// uses two or three descriptors for each queue and one for each memory region.
+// wantDescriptors is the value to which the daemon raises RLIMIT_NOFILE. A vhost-user
+// port uses two or three descriptors for each queue and one for each memory region.
 const wantDescriptors = 1 << 20
 
 // RaiseDescriptors raises the descriptor limit of this process and of the engines
 // that it starts. It raises the hard limit to wantDescriptors, or to fs.nr_open if
-// that is lower, and the soft limit to the hard limit. It returns the limit in force.
+// that value is lower. It raises the soft limit to the hard limit and returns the
+// limit in force.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -29,12 +30,14 @@ func RaiseDescriptors() (uint64, error) {
 			return want, nil
 		}
 	}
-	// Needed even if Cur is Max: the Go runtime gives child processes the limit from
-	// before its own raise, unless the program sets one.
+	// Setrlimit is called even if the soft limit is already the maximum: the Go
+	// runtime raised it at startup, but starts child processes with the original
+	// limit unless the program calls Setrlimit.
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// DescriptorRows is a limits.Source for the descriptors of this process.
+// DescriptorRows is a limits.Source. It emits the limit row of this process's file
+// descriptors.
 func DescriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
@@ -57,17 +60,19 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// passes reports whether the listener can accept again after an error of accept.
+// passes reports whether err, an error of accept, is temporary, so that the listener
+// can accept again.
 func passes(err error) bool {
 	return outOfDescriptors(err) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.ENOBUFS) ||
 		errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }
 
-// ReserveSize is the number of API connections that are served even if other users of
-// descriptors, such as front ends, have used all others.
+// ReserveSize is the number of API connections that can be accepted when the process
+// has no free descriptor left, for example because of many front ends.
 const ReserveSize = 8
 
-// Reserve keeps descriptors open, and closes them when the process needs some.
+// Reserve keeps spare descriptors open, and closes one when the process needs a
+// descriptor.
 type Reserve struct {
 	mu   sync.Mutex
 	want int
@@ -81,7 +86,8 @@ func NewReserve(n int) *Reserve {
 	return r
 }
 
-// spend closes one descriptor and reports whether there was one.
+// spend closes one descriptor of the reserve. It returns false if the reserve is
+// empty.
 func (r *Reserve) spend() bool {
 	if r == nil {
 		return false
@@ -97,7 +103,8 @@ func (r *Reserve) spend() bool {
 	return true
 }
 
-// refill opens the spent descriptors again, as far as the limit allows.
+// refill opens the descriptors that spend has closed, as far as the process's limit
+// allows.
 func (r *Reserve) refill() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

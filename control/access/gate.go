@@ -11,27 +11,28 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of the connections of one listener. A new connection at the limit closes the
-// oldest connection without a request. It closes one of its own peer if that peer's
-// quota is used up, else one of the peer with the most connections. If all
-// connections have requests, the new one is refused.
+// Limits of the connections of one listener. A new connection at the limit closes an
+// idle connection, which has no request in progress: the oldest idle connection of
+// the same peer if the peer has used up its quota, otherwise the oldest idle
+// connection of the peer with the most connections. If no such connection is idle,
+// the new connection is refused.
 const (
-	// MaxConnections is for the API's unix socket.
+	// MaxConnections is the limit of the API's unix socket.
 	MaxConnections = 256
-	// MaxVsockConnections is for the API over vsock.
+	// MaxVsockConnections is the limit of the API's vsock listener.
 	MaxVsockConnections = 64
-	// MaxMetricsConnections is for the metrics listener.
+	// MaxMetricsConnections is the limit of the metrics listener.
 	MaxMetricsConnections = 64
-	// writersReserve is the part of a limit that only peers with role Write can use.
+	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
-	// maxRefusals bounds the connections beyond the limit that stay open until they
-	// have read the refusal. Further ones are closed without an answer.
+	// maxRefusals is the limit of connections beyond a listener's limit that stay
+	// open to receive a refusal. Further connections are closed without a response.
 	maxRefusals = 16
 )
 
-// Gate divides the connections of a listener among its peers. A peer may hold at most
-// as many connections as are free. One peer alone therefore gets at most half of
-// them, and two peers a third each.
+// Gate divides the connections of a listener among its peers. A peer may have at most
+// as many connections as are free. One peer alone therefore gets at most half of the
+// connections, and two peers a third each.
 type Gate struct {
 	name  string // name of the limit in its rows
 	limit int
@@ -41,10 +42,11 @@ type Gate struct {
 	conns    map[*Conn]struct{}
 	refusals int    // connections of conns that are refused
 	order    uint64 // order of the next connection
-	refused  uint64 // connections closed or refused because a limit was reached
+	refused  uint64 // number of connections closed or refused because of a limit
 }
 
-// NewGate makes a gate for limit connections. name is the resource in its limit rows.
+// NewGate makes a gate for limit connections. name is the resource's name in limit
+// rows.
 func NewGate(name string, limit int) *Gate {
 	return &Gate{name: name, limit: limit, peers: map[string]int{}, conns: map[*Conn]struct{}{}}
 }
@@ -53,15 +55,15 @@ func NewGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the answer to every request on the connection; "": requests are
-	// served.
+	// Refusal is the response to every request on the connection; "" means that
+	// requests are served.
 	Refusal string
 
 	gate  *Gate
 	order uint64
 	busy  atomic.Bool // a request is in progress
 	once  sync.Once
-	after func() // called when the connection closes; nil: nothing to do
+	after func() // function called when the connection closes, or nil
 }
 
 // Close closes the connection and frees its place in the gate.
@@ -76,8 +78,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit registers a connection. It returns nil if there is no room even for a
-// refusal; the caller then closes c.
+// admit registers a connection with the gate. It returns nil if there is no room even
+// for a refusal; the caller then closes c.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -117,9 +119,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest connection without a request. If own is true it searches
-// the connections of the quota holder share, else those of the holder with the most
-// connections. The caller holds mu.
+// victim returns the oldest idle connection, or nil. If own is true it considers only
+// connections of the peer share, otherwise only connections of the peer with the most
+// connections. The caller holds g.mu.
 func (g *Gate) victim(share string, own bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -134,7 +136,7 @@ func (g *Gate) victim(share string, own bool) *Conn {
 	return found
 }
 
-// drop removes a connection from the gate. The caller holds mu.
+// drop removes a connection from the gate. The caller holds g.mu.
 func (g *Gate) drop(c *Conn) {
 	if _, in := g.conns[c]; !in {
 		return
@@ -173,8 +175,8 @@ type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has descriptors for connections if the process has no others left; nil:
-	// no reserve.
+	// Reserve has descriptors for accepting when the process has no free descriptor;
+	// nil: no reserve.
 	Reserve *Reserve
 
 	closing sync.Once
@@ -192,15 +194,16 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// acceptPause and maxAcceptPause are the first and the longest pause after a failed
-// accept. Pauses double, so that a process without descriptors does not spin.
+// acceptPause is the pause after the first failed accept, and maxAcceptPause the
+// longest pause. Pauses double, so that a process without free descriptors does not
+// spin.
 const (
 	acceptPause    = 5 * time.Millisecond
 	maxAcceptPause = time.Second
 )
 
-// Accept returns the next connection for which the gate has room. It waits while an
-// error such as a lack of descriptors or memory lasts.
+// Accept returns the next connection for which the gate has room. It waits during
+// temporary errors, such as a lack of descriptors or memory.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := acceptPause
 	for {

@@ -24,7 +24,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testPatience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("does not come: %s", what)
+			t.Fatalf("not within the test's patience: %s", what)
 		}
 	}
 }
@@ -40,8 +40,8 @@ func rowOf(t *testing.T, source limits.Source, name string, holder limits.Holder
 	return found
 }
 
-// Idle connections to the metrics listener, even from the address of Prometheus,
-// block neither the metrics nor the API.
+// Idle connections to the metrics listener, even from Prometheus's address, block
+// neither the metrics nor the API.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	address := s.metrics.Addr().String()
@@ -52,10 +52,10 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 { // a header that never ends
-			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // fails if the gate has closed c for a newer connection
+			_, _ = io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n") // an error means that the gate has closed c for a newer connection
 		}
 	}
-	waitFor(t, "all are seen", func() bool {
+	waitFor(t, "all connections are accepted", func() bool {
 		r := rowOf(t, s.LimitRows, "metrics_connections", limits.All())
 		return r.Used+r.Refused >= 300
 	})
@@ -76,8 +76,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 }
 
 // A peer with a request on each of its connections gets at most half of a listener's
-// connections. Another peer is served meanwhile. The refusal names the first peer and
-// the limit.
+// connections. Another peer is still served. The refusal names the first peer and the
+// limit.
 func TestBusyPeerLeavesConnections(t *testing.T) {
 	release := make(chan struct{})
 	s, fake := testServers(t, map[uint32]Role{5: Read, 6: Read}, func(m *Mux) {
@@ -94,9 +94,9 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// The gate treats connections without a request differently, so wait until
-		// every connection has one.
-		waitFor(t, "each request is seen", func() bool {
+		// Wait until every connection has a request, because the gate closes
+		// connections without a request first.
+		waitFor(t, "each request is in progress", func() bool {
 			gate.mu.Lock()
 			defer gate.mu.Unlock()
 			for conn := range gate.conns {
@@ -117,7 +117,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	if status, text := ask(t, dial(6), "GET", "/look", ""); status != http.StatusOK {
 		t.Errorf("another peer: %d %s", status, text)
 	}
-	gate.mu.Lock() // room for one more refusal: earlier ones last until their deadline
+	gate.mu.Lock() // makes room for one more refusal, because earlier refusals stay until their deadline
 	gate.refusals -= maxRefusals
 	gate.mu.Unlock()
 	status, text := ask(t, dial(5), "GET", "/look", "")
@@ -128,12 +128,12 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	if r := rowOf(t, s.LimitRows, "vsock_connections", limits.All()); r.Refused == 0 {
-		t.Error("nothing is counted as refused")
+		t.Error("no refusal is counted")
 	}
 }
 
-// Close releases a connection's place, its peer's share and its refusal. A second
-// Close does nothing.
+// Closing a connection frees its place in the gate, its peer's share and its refusal.
+// A second Close does nothing.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := NewGate("test", 8)
 	for i := range 100 {
@@ -158,16 +158,16 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 		c.Close()
 	}
 	if len(all) < 8 {
-		t.Errorf("only %d connections were there", len(all))
+		t.Errorf("only %d connections were open", len(all))
 	}
 	if len(g.conns)+len(g.peers)+g.refusals != 0 {
 		t.Errorf("left: %d connections, %v, %d refusals", len(g.conns), g.peers, g.refusals)
 	}
 }
 
-// If the process has no file descriptor left, a listener serves the API from its
-// reserve. It waits while the reserve is empty and goes on when descriptors are free
-// again.
+// If the process has no free file descriptor, a listener accepts API connections with
+// its reserve. It waits while the reserve is empty, and accepts again when
+// descriptors become free.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
 	reserve := NewReserve(1)
@@ -208,8 +208,8 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}
 }
 
-// A body that does not arrive or does not end holds no memory for long. The refusal
-// names the limit in one line, and the memory is released.
+// A body that exceeds its limit is refused with one line that names the limit. Ended
+// requests release their memory to the quota, of which one peer gets at most half.
 func TestBodies(t *testing.T) {
 	read := make(chan error, 1)
 	s, _ := testServers(t, nil, func(m *Mux) {
@@ -234,18 +234,18 @@ func TestBodies(t *testing.T) {
 			t.Errorf("a body of %d bytes: %v, want %q", c.bytes, err, c.want)
 		}
 	}
-	waitFor(t, "all is given back", func() bool {
+	waitFor(t, "all memory is released", func() bool {
 		s.bodies.mu.Lock()
 		defer s.bodies.mu.Unlock()
 		return s.bodies.used == 0 && len(s.bodies.peers) == 0
 	})
 	if !s.bodies.take("uid 1", MaxBodies/2) || s.bodies.take("uid 1", 1) || !s.bodies.take("uid 2", 1) {
-		t.Error("a peer may have half of the memory, and another has some")
+		t.Error("one peer can use more than half of the quota, or leaves none to another peer")
 	}
 }
 
-// Received bytes extend the deadline: a body that drips in is cut off, a large body
-// that arrives steadily is not.
+// The deadline of a transfer is patience plus the time that the transferred bytes
+// take at minRate.
 func TestDeadlinesMoveWithBytes(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -258,8 +258,8 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 	}
 }
 
-// If one peer sends a thousand expensive requests, only its share of them runs at any
-// time. All are answered, and another peer does not wait for them.
+// If one peer sends a thousand expensive requests, only the peer's share of them runs
+// at any time. All requests are answered, and another peer does not wait for them.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
 	w := NewWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
@@ -294,7 +294,7 @@ func TestExpensiveRequestsTakeTurns(t *testing.T) {
 		most = max(most, len(working))
 	}
 	if most > maxWork/2 || other == 0 {
-		t.Errorf("%d at work at once, %d of another peer meanwhile", most, other)
+		t.Errorf("%d requests of one peer at once, %d of another peer meanwhile", most, other)
 	}
 	if len(w.shares.all) != 0 || len(w.slots[Read]) != 0 {
 		t.Errorf("left: %v", w.shares.all)
@@ -306,7 +306,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // the process still has the privileges for these limits
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) }() // the process may raise the limits again, because it keeps its privileges
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 512, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -330,14 +330,15 @@ func TestScrapersThatDoNotRead(t *testing.T) {
 		go h.ServeHTTP(stuckWriter{http.Header{}, stuck}, r)
 	}
 	for range 2 * maxWork {
-		<-stuck // every handler writes, however many are stuck in Write
+		<-stuck // every handler reaches Write, although all earlier handlers are stuck in Write
 	}
 	if row := rowOf(t, s.LimitRows, "metrics_requests", limits.All()); row.Limit == 0 {
 		t.Error("no row")
 	}
 }
 
-// stuckWriter reports each call of Write on a channel and never returns from it.
+// stuckWriter is a ResponseWriter whose Write reports its call on a channel and never
+// returns.
 type stuckWriter struct {
 	header  http.Header
 	written chan struct{}
@@ -350,8 +351,8 @@ func (w stuckWriter) Write([]byte) (int, error) {
 	select {}
 }
 
-// A handler that still reads after its request was given up takes no memory from the
-// limit for bodies.
+// A handler that still reads its body after the request was abandoned takes no memory
+// from the quota for bodies.
 func TestBodyReadAfterRelease(t *testing.T) {
 	b := NewBodies()
 	r, _ := http.NewRequest("POST", "/change", io.NopCloser(bytes.NewReader(make([]byte, 10*freeBody))))

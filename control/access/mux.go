@@ -18,22 +18,22 @@ import (
 // Route describes an API route in the table of all routes.
 type Route struct {
 	Role Role // role that a peer needs
-	// Expensive requests take memory or time that grows with the tables. The number
-	// of them in progress is limited for each peer.
+	// Expensive marks requests that take memory or time in proportion to the tables.
+	// The number of expensive requests in progress is limited for each peer.
 	Expensive bool
-	// Stream answers last as long as the client listens. Their handlers set the write
-	// deadlines.
+	// Stream marks routes whose response lasts as long as the client listens.
+	// Handlers of streams set their own write deadlines.
 	Stream bool
-	// Most is the number of requests in progress at once; 0: no limit, or MaxStreams
-	// for a Stream. Readers is the number of these from peers that may only read; 0:
-	// Most.
+	// Most is the limit of requests in progress on this route; 0 means no limit, or
+	// MaxStreams for a Stream. Readers is the limit of requests from peers with role
+	// Read; 0 means the same as Most.
 	Most, Readers int
-	// Body is the largest body in bytes; 0: SmallBody.
+	// Body is the size limit of the request body in bytes; 0 means SmallBody.
 	Body int64
 }
 
-// Mux routes the API's requests. A request for a pattern that is not in the table is
-// answered with 403 for every peer.
+// Mux routes the API's requests. Every peer gets status 403 for a request whose
+// pattern is not in the table.
 type Mux struct {
 	mux    *http.ServeMux
 	table  map[string]Route
@@ -45,19 +45,19 @@ type Mux struct {
 	routes []string // patterns with a handler
 }
 
-// Routes returns the patterns that have a handler.
+// Routes returns the patterns for which a handler is registered.
 func (m *Mux) Routes() []string { return slices.Clone(m.routes) }
 
 // ServeHTTP implements http.Handler.
 func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The body is limited before any answer: net/http reads what a handler leaves of
-	// a body, and would wait for it without a limit.
+	// The body's limits are set first, also for refused requests: net/http reads the
+	// part of a body that the handler has not read, and waits for it.
 	b := m.bodies.limit(w, r, PeerOf(r.Context()))
 	defer b.release()
 	refuseSurplus(m.mux).ServeHTTP(w, r)
 }
 
-// HandleFunc registers f for the requests of a pattern of the table.
+// HandleFunc registers f as the handler of a pattern, whose route is in the table.
 func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	m.routes = append(m.routes, pattern)
 	route, known := m.table[pattern]
@@ -80,7 +80,7 @@ func (m *Mux) HandleFunc(pattern string, f http.HandlerFunc) {
 	})
 }
 
-// Fallback registers f for the requests that match no pattern of the table.
+// Fallback registers f as the handler of requests that match no pattern of the table.
 func (m *Mux) Fallback(f http.HandlerFunc) { m.mux.HandleFunc("/", f) }
 
 func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, route *Route, peer Peer, f http.HandlerFunc) {
@@ -119,9 +119,9 @@ func (m *Mux) serve(w http.ResponseWriter, r *http.Request, pattern string, rout
 		"query", shortened(r.URL.RawQuery), "status", max(noted.status, http.StatusOK), "took", time.Since(began).Round(time.Microsecond))
 }
 
-// maxRefusalLines bounds the log lines about refused requests in a second, so that a
-// peer without a role cannot fill the log. A later line counts the requests that had
-// none.
+// maxRefusalLines is the limit of log lines about refused requests in a second, so
+// that a peer without a role cannot fill the log. The next line within the limit has
+// the number of refusals that were not logged.
 const maxRefusalLines = 5
 
 // refusalLog counts the recent log lines about refused requests.
@@ -132,8 +132,8 @@ type refusalLog struct {
 	unlogged int // refusals since the last line
 }
 
-// next reports whether a refusal at now is logged, and how many were not logged
-// before it.
+// next reports whether a refusal at the time now is logged. unlogged is the number of
+// refusals since the last line.
 func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *refusalLog) next(now time.Time) (unlogged int, ok bool) {
 	return unlogged, true
 }
 
-// maxLogged bounds the part of a request that is logged, in bytes.
+// maxLogged is the limit of bytes that the log shows of a request's query.
 const maxLogged = 200
 
 func shortened(text string) string {
@@ -159,16 +159,16 @@ func shortened(text string) string {
 	return text
 }
 
-// refuse answers with one line and closes the connection, so that the rest of the
-// body need not be read.
+// refuse sends an error of one line and closes the connection, so that net/http need
+// not read the rest of the body.
 func refuse(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // an error means that the client has gone
+	_ = json.NewEncoder(w).Encode(api.Error{Error: message}) // error ignored: the client has closed the connection
 }
 
-// statusWriter records the status of an answer.
+// statusWriter records the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -179,22 +179,23 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController find the wrapped writer.
+// Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client that, after patience, sends a body or reads an answer at less than minRate
-// on average loses its connection. It would otherwise keep memory and a place among
-// the expensive requests.
+// A client loses its connection if it sends a body or reads a response at less than
+// minRate on average, after an initial time of patience. A slow client would
+// otherwise keep memory and a turn among the expensive requests.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
 )
 
-// pacedWriter moves the write deadline of an answer on by the bytes written.
+// pacedWriter is a ResponseWriter that postpones the write deadline in proportion to
+// the bytes written.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	began   time.Time // first write of the answer; before that, begin of the request
+	began   time.Time // time of the first write; before the first write, time of the request
 	written int64
 }
 
@@ -215,18 +216,18 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 		w.written += int64(k)
 		p = p[len(piece):]
 	}
-	w.extend() // for the bytes that net/http has buffered
+	w.extend() // also postpones the deadline of the bytes that net/http still buffers
 	return n, err
 }
 
-// extend sets the deadline. SetWriteDeadline fails only in tests without a
-// connection.
+// extend sets the write deadline from the bytes written. SetWriteDeadline fails only
+// in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
-// due returns the time by which n bytes must have been transferred.
+// due returns the deadline for the transfer of n bytes that began at began.
 func due(began time.Time, n int64) time.Time {
 	return began.Add(patience + time.Duration(n)*time.Second/minRate)
 }
 
-// Unwrap lets http.ResponseController find the wrapped writer.
+// Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

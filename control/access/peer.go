@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package access decides which peer may send which request to the API, and how much
-// of the process a peer may use. It derives roles from credentials, sets quotas for
-// connections, expensive requests and bodies, and sets the deadlines of the HTTP
-// server. Package control has the handlers of the API.
+// of the process's memory and time a peer may use. It derives roles from credentials,
+// sets quotas for connections, expensive requests and bodies, and sets the deadlines
+// of the HTTP server. Package control has the handlers of the API.
 //
-// A connection passes the Listener: identity and connection quota. A request passes
-// the Mux: role of its route, body, quota of expensive requests, deadline of the
-// answer, log.
+// A connection first passes the Listener, which identifies the peer and enforces the
+// connection quota. Each request then passes the Mux, which checks the peer's role
+// for the route, limits the body, enforces the quota of expensive requests, sets the
+// response's deadline and logs the request.
 package access
 
 import (
@@ -19,12 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Role is a peer's permission. A higher role includes the lower ones.
+// Role is a peer's permission. A higher role includes all lower roles.
 type Role uint8
 
 const (
 	None  Role = iota // no request is allowed
-	Read              // requests that change nothing and show no payload of frames
+	Read              // permits requests that change nothing and show no payload of frames
 	Write             // all requests
 )
 
@@ -44,18 +45,18 @@ func ParseRole(word string) (Role, bool) {
 // Peer is the remote end of a connection, as the kernel identifies it.
 type Peer struct {
 	Role Role
-	// Share is the holder that quotas count the peer under: a user, a CID or an
-	// address.
+	// Share names the peer in quotas: a user, a CID or an address.
 	Share string
-	// Name is for logs and errors: Share, and the process or port if known.
+	// Name names the peer in logs and errors: Share, with the process or port if
+	// known.
 	Name string
 }
 
-// NoGroup stands for a group that is not configured.
+// NoGroup means that no group is configured.
 const NoGroup = -1
 
-// Policy derives roles from credentials. The zero value is not useful, because its
-// groups 0 are root's.
+// Policy derives roles from credentials. The zero value is unsafe, because it gives
+// roles to group 0, root's group.
 type Policy struct {
 	UID        int // user of the daemon
 	WriteGroup int // NoGroup: no such group
@@ -63,7 +64,7 @@ type Policy struct {
 	CIDs       map[uint32]Role
 }
 
-// Unix returns the role of a process with this user and these primary and
+// Unix returns the role of a local process, given its user and its primary and
 // supplementary groups.
 func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	member := func(group int) bool { return group >= 0 && slices.Contains(gids, uint32(group)) }
@@ -76,13 +77,13 @@ func (p *Policy) Unix(uid uint32, gids []uint32) Role {
 	return None
 }
 
-// DefaultCIDs returns the roles for vsock peers: Write for the host, which controls
-// this machine anyway. Vsock has no credentials. CID 1 is any process of this
-// machine, including the front ends of guests; higher CIDs are guests. The operator
-// must list both to let them in.
+// DefaultCIDs returns the default roles of vsock peers: role Write for the host,
+// which controls this machine anyway, and no role for others. Vsock has no
+// credentials of processes. CID 1 is any process of this machine, including the front
+// ends of guests; higher CIDs are guests. The operator may give roles to these CIDs.
 func DefaultCIDs() map[uint32]Role { return map[uint32]Role{vsock.Host: Write} }
 
-// Identify returns the peer of an accepted connection. It never blocks.
+// Identify returns the peer of an accepted connection. It does not block.
 func (p *Policy) Identify(c net.Conn) Peer {
 	switch a := c.RemoteAddr().(type) {
 	case *vsock.Addr:
@@ -105,8 +106,8 @@ func (p *Policy) Identify(c net.Conn) Peer {
 	return Peer{Role: p.Unix(cred.Uid, gids), Share: share, Name: fmt.Sprintf("%s pid %d", share, cred.Pid)}
 }
 
-// credentials returns the user and groups that the connecting process had when it
-// connected (unix(7): SO_PEERCRED; SO_PEERGROUPS for supplementary groups).
+// credentials returns the user and groups of the connecting process at the time of
+// connect (unix(7): SO_PEERCRED; SO_PEERGROUPS for supplementary groups).
 func credentials(c *net.UnixConn) (cred *unix.Ucred, gids []uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // maxGroups is the kernel's limit of a process's supplementary groups (NGROUPS_MAX).
 const maxGroups = 65536
 
-// peerGroups returns the supplementary groups of the process that connected. Package
-// unix has no function for SO_PEERGROUPS, and GetsockoptString truncates at the first
-// zero byte.
+// peerGroups returns the supplementary groups of the connecting process. It calls
+// getsockopt itself: package unix has no function for SO_PEERGROUPS, and
+// GetsockoptString truncates at the first zero byte.
 func peerGroups(fd int) ([]uint32, error) {
 	for n := 32; ; n = maxGroups {
 		gids := make([]uint32, n)

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Timeouts of the HTTP server. A peer that exceeds one loses its connection.
+// Timeouts of the HTTP server. A peer that exceeds a timeout loses its connection.
 const (
-	// headerPatience limits the time from a request's first byte, or from the start
-	// of the connection, to the end of the header.
+	// headerPatience is the limit of the time from the start of a connection, or from
+	// a later request's first byte, to the end of the request's header.
 	headerPatience = 10 * time.Second
-	// idlePatience limits the time that a connection stays open without a request.
-	// Prometheus scrapes every 15 s to 60 s.
+	// idlePatience is the limit of the time that a connection stays open without a
+	// request. Prometheus scrapes every 15 s to 60 s.
 	idlePatience = 90 * time.Second
-	// scrapePatience limits the time in which a client reads an answer of the metrics
-	// listener.
+	// scrapePatience is the limit of the time in which a client must read a response
+	// of the metrics listener.
 	scrapePatience = 30 * time.Second
 )
 
-// Limits of a request's header in bytes, with the request line. A longer header is
-// answered with status 431.
+// Limit of a request's header in bytes, including the request line. A longer header
+// gets status 431.
 const (
 	maxHeader       = 64 << 10 // the request line may contain a match
 	maxScrapeHeader = 8 << 10
@@ -32,15 +32,15 @@ const (
 
 type connKey struct{}
 
-// connOf returns the connection of a request; nil: it did not come through a
-// Listener.
+// connOf returns the connection of a request, or nil if the request did not come
+// through a Listener.
 func connOf(ctx context.Context) *Conn {
 	c, _ := ctx.Value(connKey{}).(*Conn)
 	return c
 }
 
-// PeerOf returns the peer that sent a request. Without a Listener the peer is empty
-// and has role None.
+// PeerOf returns the peer that sent a request. If the request did not come through a
+// Listener, the peer is empty and has role None.
 func PeerOf(ctx context.Context) Peer {
 	if c := connOf(ctx); c != nil {
 		return c.Peer
@@ -63,7 +63,8 @@ func NewMetricsServer(h http.Handler) *http.Server {
 	return s
 }
 
-// WithConn returns a context of requests that come through conn, for PeerOf.
+// WithConn returns ctx with the connection conn. PeerOf then returns the peer of conn
+// for requests with this context.
 func WithConn(ctx context.Context, conn *Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
@@ -73,16 +74,16 @@ func remember(ctx context.Context, c net.Conn) context.Context {
 	return WithConn(ctx, conn)
 }
 
-// follow marks a connection as idle when it waits for a request or for the rest of a
-// header; the gate may then close it.
+// follow marks a connection as idle while it has no request in progress. The gate may
+// then close the connection.
 func follow(c net.Conn, state http.ConnState) {
 	if conn, ok := c.(*Conn); ok && state == http.StateIdle {
 		conn.busy.Store(false)
 	}
 }
 
-// refuseSurplus answers requests on connections beyond the limit with their refusal,
-// and marks other connections as busy.
+// refuseSurplus sends the refusal to requests on connections that the gate has
+// refused. It marks other connections as busy and passes their requests to h.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

@@ -4,8 +4,8 @@ package access
 
 import "sync"
 
-// shares has a semaphore for each peer that has requests. The zero value with a limit
-// is ready to use.
+// shares has a semaphore with limit slots for each peer that has requests. Only limit
+// must be set before the first use.
 type shares struct {
 	limit int
 
@@ -18,8 +18,8 @@ type share struct {
 	users int
 }
 
-// of returns the semaphore of a peer. The caller calls leave when it no longer uses
-// the semaphore.
+// of returns the semaphore of a peer. The caller calls leave when it has finished
+// with the semaphore.
 func (s *shares) of(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *shares) of(peer string) chan struct{} {
 	return one.slots
 }
 
-// leave ends the use of a semaphore that of returned.
+// leave ends one caller's use of a peer's semaphore, which it got from of.
 func (s *shares) leave(peer string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

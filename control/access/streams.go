@@ -10,10 +10,11 @@ import (
 	"weft/control/limits"
 )
 
-// MaxStreams is the largest number of streams in progress. A stream is an answer that
-// lasts as long as the client listens: a monitor, a capture, a live trace or a dump of
-// connections. Each stream has a backlog. A further stream is refused if its peer has
-// as many streams as are free. Peers that only read leave writersReserve streams free.
+// MaxStreams is the limit of streams in progress. A stream is a response that lasts
+// as long as the client listens: a monitor, a capture, a live trace or a dump of
+// connections. Each stream has a backlog. A new stream is refused if its peer already
+// has at least as many streams as are free. Peers with role Read cannot use the last
+// writersReserve streams.
 const MaxStreams = 64
 
 // Streams counts the streams in progress, by peer and route.
@@ -26,7 +27,7 @@ type Streams struct {
 	refused uint64
 }
 
-// NewStreams returns Streams without any stream.
+// NewStreams returns Streams with no stream in progress.
 func NewStreams() *Streams {
 	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
 }
@@ -43,7 +44,8 @@ func (s *Streams) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// begin counts a stream of a route for a peer until done is called.
+// begin adds a stream of a peer on a route, or refuses it at a limit. The caller
+// calls done when the stream ends.
 func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), err error) {
 	limit, reader := MaxStreams, 0
 	if peer.Role < Write {
@@ -79,6 +81,7 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (done func(), e
 	}, nil
 }
 
-// Pace returns a writer whose deadline moves on with the bytes written, as all
-// answers except streams have. A stream uses it for its dump.
+// Pace returns a ResponseWriter that postpones the write deadline in proportion to
+// the bytes written. All responses except streams use it already. A stream uses it
+// while it sends its dump.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

@@ -9,8 +9,8 @@ import (
 	"weft/control/limits"
 )
 
-// One peer gets at most half of the streams, so that other peers find some. A stream
-// that ends is released.
+// One peer gets at most half of the streams, so that other peers can start streams. A
+// stream that ends frees its place.
 func TestStreamsAreShared(t *testing.T) {
 	s := NewStreams()
 	var ends []func()
@@ -30,7 +30,7 @@ func TestStreamsAreShared(t *testing.T) {
 		open(Peer{Share: fmt.Sprint("uid ", i+2), Role: Read})
 	}
 	if n := open(Peer{Share: "uid 0", Role: Write}); n == 0 {
-		t.Error("readers leave none to writers")
+		t.Error("peers with role Read leave no stream to peers with role Write")
 	}
 	if r := rowOf(t, s.LimitRows, "api_streams", limits.All()); r.Used > MaxStreams || r.Refused == 0 {
 		t.Errorf("%+v", r)
@@ -51,7 +51,7 @@ func TestStreamsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.begin(Peer{Share: "uid 2", Role: Read}, "GET /live", live); err == nil {
-		t.Error("readers have more streams of a route than its row says")
+		t.Error("peers with role Read have more streams of a route than its limit")
 	}
 	first()
 	ends = nil
@@ -64,8 +64,8 @@ func TestStreamsAreShared(t *testing.T) {
 	}
 }
 
-// If a route's row has a limit, the route serves at most this number of requests at
-// once, for all peers together.
+// A route with a limit serves at most this number of requests at once, for all peers
+// together.
 func TestRouteServesSoMany(t *testing.T) {
 	s := NewStreams()
 	most := &Route{Most: 2}

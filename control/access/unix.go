@@ -18,12 +18,13 @@ import (
 )
 
 // unixBacklog is the number of connections that may wait to be accepted;
-// net.core.somaxconn applies if it is lower. Beyond it connect fails with EAGAIN or
-// waits.
+// net.core.somaxconn applies if it is lower. If the backlog is full, a client's
+// connect fails with EAGAIN or waits.
 const unixBacklog = 4096
 
-// ListenUnix listens on path for the peers to whom p gives a role. It replaces a
-// socket that a dead daemon has left. An error is one line for the operator.
+// ListenUnix listens on the unix socket path for the peers to whom p gives a role. It
+// replaces a socket that a dead daemon has left. An error is one line for the
+// operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {
@@ -38,10 +39,10 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // the listener has a duplicate of the descriptor
-	// Fchmod comes before bind, which makes the file with this mode. Nobody but root
-	// and the daemon's user ever sees another mode (unix(7) does not mention this;
-	// Linux's unix_bind does it).
+	defer file.Close() // file is not needed any more: the listener has a duplicate of its descriptor
+	// Fchmod comes before bind, because Linux's unix_bind creates the socket file
+	// with this mode (unix(7) does not mention this). Only root and the daemon's user
+	// have access until the method open sets the final mode.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, fmt.Errorf("socket %s: mode: %w", path, err)
 	}
@@ -51,7 +52,7 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	l := &unixListener{path: path}
 	err = unix.Lstat(path, &l.id)
 	if err == nil {
-		err = p.open(path) // before listen, when nobody can connect yet
+		err = p.open(path) // open sets mode and group before listen, so that no peer can connect earlier
 	}
 	if err == nil {
 		err = unix.Listen(fd, unixBacklog)
@@ -66,8 +67,8 @@ func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes an old socket. It refuses if a process listens on it or if the
-// path is not a socket.
+// removeStale removes the socket of a dead daemon. It returns an error if a process
+// listens on path or if path is not a socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -91,8 +92,8 @@ func removeStale(path string) error {
 }
 
 // open sets the mode and group of the socket so that the groups of the policy can
-// connect. A file has one group: if the policy has two, everybody may connect, and
-// peers without a role are refused by their credentials.
+// connect. A file has only one group. If the policy has two groups, everybody may
+// connect, and the daemon then refuses peers whose credentials give no role.
 func (p *Policy) open(path string) error {
 	group, mode := p.WriteGroup, uint32(0o660)
 	switch {
@@ -103,8 +104,8 @@ func (p *Policy) open(path string) error {
 	case p.ReadGroup >= 0 && p.ReadGroup != p.WriteGroup:
 		mode = 0o666
 	}
-	// A descriptor of the socket itself is used, because the path may lead elsewhere
-	// by now.
+	// The descriptor refers to the socket itself: path may lead to another file
+	// later.
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (l *unixListener) Close() error {
 	return l.Listener.Close()
 }
 
-// unlink removes the socket, unless the path is now another daemon's socket.
+// unlink removes the socket, unless another daemon has replaced it.
 func (l *unixListener) unlink() {
 	var now unix.Stat_t
 	if unix.Lstat(l.path, &now) == nil && now.Dev == l.id.Dev && now.Ino == l.id.Ino {

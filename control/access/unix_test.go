@@ -25,8 +25,8 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	if _, err := ListenUnix(path, noGroups()); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
-	l.(*unixListener).Listener.Close() // leave the socket file, like a killed daemon
-	own := os.Getgid()                 // only root may change the socket's group to one that is not its own
+	l.(*unixListener).Listener.Close() // leaves the socket file, as a killed daemon does
+	own := os.Getgid()                 // the test's own group: only root may set a group that is not the process's own
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode
@@ -51,7 +51,8 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	}
 }
 
-// A listener does not remove the socket of a daemon that has replaced it.
+// A listener that closes does not remove the socket of a newer daemon on the same
+// path.
 func TestSocketOfAnotherStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, noGroups())
@@ -72,8 +73,7 @@ func TestSocketOfAnotherStays(t *testing.T) {
 	}
 }
 
-// Listen refuses a path to the socket's directory over a link that another user may
-// have made.
+// Listen refuses a socket path over a symbolic link that another user may have made.
 func TestSocketOverLink(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")

@@ -14,15 +14,15 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of expensive requests, such as dumps, in progress at once. Further ones wait
-// at most workPatience for their turn and are then refused. Peers that may write do
-// not wait for peers that only read.
+// Limits of expensive requests, such as dumps, in progress at once. A further request
+// waits at most workPatience for a turn and is then refused. Peers with role Write do
+// not wait for peers with role Read.
 const (
 	maxWork      = 4 // for each of the roles Read and Write
 	workPatience = 20 * time.Second
 )
 
-// Work divides the expensive requests in progress among the peers. One peer may have
+// Work divides the expensive requests in progress among the peers. One peer may use
 // half of maxWork.
 type Work struct {
 	name    string                   // resource in the limit rows
@@ -31,7 +31,8 @@ type Work struct {
 	refused atomic.Uint64
 }
 
-// NewWork returns Work without requests. name is the resource in its limit rows.
+// NewWork returns Work with no request in progress. name is the resource's name in
+// limit rows.
 func NewWork(name string) *Work {
 	w := &Work{name: name}
 	for role := range w.slots {
@@ -50,7 +51,8 @@ func (w *Work) LimitRows(emit func(limits.Row)) {
 
 var errBusy = errors.New("busy")
 
-// begin waits for a turn. The caller calls done when the work has ended.
+// begin waits for a turn of an expensive request. The caller calls done at the end of
+// the request.
 func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, workPatience, errBusy)
 	defer stop()
@@ -65,7 +67,7 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 			}
 			w.shares.leave(peer.Share)
 			w.refused.Add(1)
-			return nil, fmt.Errorf("%d expensive requests are at work already, of %s %d; try again", len(slots), peer.Share, len(own))
+			return nil, fmt.Errorf("%d expensive requests are in progress already, %s has %d; try again", len(slots), peer.Share, len(own))
 		}
 	}
 	return func() {
@@ -77,9 +79,9 @@ func (w *Work) begin(ctx context.Context, peer Peer) (done func(), err error) {
 
 type workKey struct{}
 
-// Expensive waits for a turn among the expensive requests, which lasts until done is
-// called. A stream uses it for its expensive part. An error is one line for the
-// client.
+// Expensive waits for a turn among the expensive requests. The turn lasts until done
+// is called. The handler of a stream calls Expensive for the expensive part only. An
+// error is one line for the client.
 func Expensive(r *http.Request) (done func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
@@ -92,9 +94,9 @@ func Expensive(r *http.Request) (done func(), err error) {
 	return done, nil
 }
 
-// guard returns a handler that waits for a turn before each request of h. The turn
-// ends when the answer is complete in memory, so a peer that does not read its answer
-// delays nobody. It is for small answers only.
+// guard returns a handler that waits for a turn before each request of h. It collects
+// the response in memory and ends the turn before it sends the response, so a peer
+// that does not read its response delays nobody. guard is for small responses only.
 func (w *Work) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		peer := PeerOf(r.Context())
@@ -110,11 +112,11 @@ func (w *Work) guard(h http.Handler) http.Handler {
 			h.ServeHTTP(answer, r)
 		}()
 		out.WriteHeader(answer.status)
-		_, _ = out.Write(answer.body.Bytes()) // an error means that the client has gone
+		_, _ = out.Write(answer.body.Bytes()) // error ignored: the client has closed the connection
 	})
 }
 
-// madeAnswer collects an answer in memory.
+// madeAnswer is a ResponseWriter that collects a response in memory.
 type madeAnswer struct {
 	header http.Header
 	status int
