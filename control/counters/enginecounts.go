@@ -10,9 +10,10 @@ import (
 )
 
 // The counters of workers and ports are arrays of 64-bit words. The workers increase
-// them, and control sums them word by word.
+// the words, and control sums them word by word.
 
-// AddPort adds from to to, word by word (sign 1), or subtracts it (sign -1).
+// AddPort adds the counters from to the counters to, word by word; if sign is -1, it
+// subtracts.
 func AddPort(to *datapath.PortCounters, from *datapath.PortCounters, sign int64) {
 	Add(shm.Words(to), shm.Words(from), sign)
 }
@@ -23,8 +24,8 @@ func Add(to, from []uint64, sign int64) {
 	}
 }
 
-// Fold adds the counters of a dead engine to the region, before the engine's memory
-// is released.
+// Fold adds the counters of a dead engine to the region. The caller then unmaps the
+// engine's memory.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for number := range sh.Ports {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters is the memory in which control keeps counters: those of rules and
-// of dead engines, and how much of each megaflow's statistics has been credited to
-// rules. The engine keeps the memory while there is no control process, so the
-// counters survive a killed control process.
+// Package counters has a memory region for control's counters: the statistics of
+// rules, the counters of dead engines, and the part of each megaflow's statistics
+// that has been added to rules. The engine keeps the region while there is no control
+// process, so the counters survive a killed control process.
 //
-// A credit changes several counters. A journal of their next values makes it atomic:
-// the next process that opens the region finishes a credit that was interrupted.
+// Adding a megaflow's new counts to its rules is called a credit. A credit changes
+// several counters. A journal of the next values makes it atomic: the next process
+// that opens the region finishes an interrupted credit.
 //
-// A Region has no lock of its own. The pipeline's lock, held for writing, guards it;
-// the lock of the underlay's templates guards the rows of tunnels.
+// A Region has no lock of its own. The caller holds the pipeline's lock for writing;
+// for the rows of tunnels it holds the lock of the underlay's templates.
 package counters
 
 import (
@@ -28,25 +29,25 @@ const (
 	magic   = 0x7765_6674_6374_7273 // "weftctrs"
 	version = 1
 
-	// MaxRules is the number of flows. Further flows are refused.
+	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
 	// MaxPlaces is the number of rule slots in the region. One change may replace all
 	// flows, and removed flows keep their slots until no megaflow counts for them.
 	MaxPlaces = 2 * MaxRules
-	// maxJournal is the number of rules that one credit changes atomically. A
-	// translation with more rules is credited in several steps.
+	// maxJournal is the limit of rules that one credit changes atomically. A megaflow
+	// with more rules is credited in several steps.
 	maxJournal = 512
-	// SlotRules is the number of rules stored for a megaflow slot. A megaflow with
-	// more rules loses its counts of the last second if it is removed and control
-	// dies before it is credited.
+	// SlotRules is the number of rules that the region stores for a megaflow slot. A
+	// megaflow with more rules loses its counts since the last credit, about a
+	// second, if it is removed and control dies before the next credit.
 	SlotRules = 9
 )
 
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is higher than every megaflow slot ever used, so that the next control
-	// process need not touch the memory of the other slots.
+	// Slots is greater than every megaflow slot ever used. The next control process
+	// reads only the slots below it.
 	Slots uint64
 }
 
@@ -55,19 +56,19 @@ type Rule struct {
 	Packets, Bytes        uint64
 	CreatedNS, ModifiedNS uint64 // CLOCK_MONOTONIC
 	UsedNS                uint64 // CLOCK_MONOTONIC; 0: never
-	// IdleTimeout and HardTimeout are the rule's timeouts in seconds after
-	// fin_timeout has shortened them; 0: as in the rule's text.
+	// IdleTimeout and HardTimeout are the rule's timeouts in seconds, shortened by
+	// fin_timeout; 0 means that the timeout in the rule's text applies.
 	IdleTimeout, HardTimeout uint16
 	_                        [20]byte
 }
 
-// Slot stores how much of a megaflow's statistics, summed over the workers, has been
-// credited, and to which rules.
+// Slot has the part of a megaflow's statistics, summed over the workers, that has
+// been added to rules, and the slots of these rules.
 type Slot struct {
 	Packets, Bytes uint64
-	RuleCount      uint32 // 0: nothing to credit; more than SlotRules: not all rules are stored
-	// Generation is flowtable.Flow.Generation of this use of the slot, in every
-	// worker. Statistics of another generation belong to another megaflow.
+	RuleCount      uint32 // number of rules; 0: nothing to credit; above SlotRules: only some rules are stored
+	// Generation is the flowtable.Flow.Generation under which every worker counts for
+	// this megaflow. Counts under another generation belong to another megaflow.
 	Generation uint32
 	Rules      [SlotRules]uint32
 	_          [4]byte
@@ -86,15 +87,17 @@ type journalEntry struct {
 	Packets, Bytes, UsedNS uint64
 }
 
-// Region is the mapped memory. See the package comment for its locks.
+// Region is the mapped memory. See the package comment for the locks that callers
+// hold.
 type Region struct {
 	region  *shm.Region
 	header  *header
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Ports and Workers have the counters of dead engines. Unsigned arithmetic wraps,
-	// so a port's counters start at 0 when its number is used again.
+	// Ports and Workers have the counters of dead engines. A port's counters are
+	// reset by subtraction and may wrap below 0; sums with the present engine's
+	// counters are still right.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
@@ -115,7 +118,7 @@ func carve(l *shm.Layout, megaflows int) *Region {
 	return c
 }
 
-// New makes an empty region for caches of megaflows slots.
+// New makes an empty region for caches with the given number of megaflow slots.
 func New(megaflows int) (*Region, error) {
 	var l shm.Layout
 	carve(&l, megaflows)
@@ -154,7 +157,7 @@ func Open(fd, megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// replay applies the journal if it is complete. Applying it twice is harmless.
+// replay applies a complete journal. Applying a journal twice is harmless.
 func (c *Region) replay() {
 	j := c.journal
 	if j.State.Load() != 1 {
@@ -173,8 +176,8 @@ func (c *Region) replay() {
 }
 
 // Credit adds packets and bytes to each rule slot in rules, once for each time that
-// it is listed. Unless slot is flowtable.NoSlot, it also adds them to the credited
-// statistics of this megaflow slot. usedNS is the time of the last packet.
+// it is listed. It also adds them to the credited statistics of megaflow slot, unless
+// slot is flowtable.NoSlot. usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)
@@ -189,8 +192,8 @@ func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint
 	c.commit()
 }
 
-// enter adds one rule's packets and bytes to the journal. A rule that is in the
-// journal already keeps its entry.
+// enter adds packets and bytes for one rule to the journal. The journal has one entry
+// for a rule that is entered several times.
 func (c *Region) enter(rule uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	for i := range j.Entries[:j.Count] {
@@ -216,8 +219,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records that the statistics of slot start at 0 and count for rules once it is
-// installed under generation. No worker may have the slot yet.
+// Begin records that a megaflow installed in slot under generation counts for rules,
+// from 0. No worker may have the megaflow yet.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -226,8 +229,8 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign records the rules for which slot counts from now on. Everything counted
-// before must have been credited.
+// Assign replaces the rules for which the megaflow in slot counts. The caller has
+// credited all earlier counts.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
@@ -243,7 +246,8 @@ func (c *Region) FD() int { return c.region.FD() }
 // UsedSlots returns a number above every megaflow slot ever used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
-// Forget clears the rows of megaflows and tunnels. No worker may have any.
+// Forget clears the rows of megaflows and tunnels. No worker may have a megaflow or a
+// tunnel.
 func (c *Region) Forget() {
 	clear(c.Slots[:c.header.Slots])
 	clear(c.Tunnels)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engines runs the engine. It takes over a living engine or starts one, keeps
-// a spare ready, and replaces an engine that dies or hangs. A new engine gets all of
-// control's state: workers, templates, terminations, meters, megaflows and ports.
+// Package engines runs the engine process. It takes over a living engine or starts
+// one, keeps a spare engine ready, and replaces an engine that dies or hangs. A new
+// engine gets all of control's state: workers, templates, terminations, meters,
+// megaflows and ports.
 //
-// Engines owns the client of the present engine under Engines.mu, which is never held
-// while another lock is taken. The rest of its state changes under the lock of
-// changes. A replacement holds that lock from begin to end, so no table and no port
-// changes meanwhile. Engines calls the ports and the pipeline. Of the packages below
-// it only the ports call it, for the client.
+// Engines.mu guards the client of the present engine. No other lock is taken while
+// Engines.mu is held. The lock of changes guards the rest of the state. A replacement
+// holds the lock of changes from begin to end, so no table and no port changes
+// meanwhile. Engines calls the ports and the pipeline. Of the two only the ports call
+// Engines, for the client.
 package engines
 
 import (
@@ -29,16 +30,16 @@ import (
 
 // Launcher starts engines and finds running ones. dir is the state directory.
 type Launcher interface {
-	// Prepare starts a spare engine with room for workers workers. It returns nil,
-	// nil if there are no spares.
+	// Prepare starts a spare engine for the given number of workers. A Launcher
+	// without spares returns nil, nil.
 	Prepare(exe, dir string, workers int) (*engine.Spare, error)
 	Spawn(exe, dir string) (Client, error)
-	// Connect connects to the engine that serves dir. fs.ErrNotExist or ECONNREFUSED
-	// means that there is none.
+	// Connect connects to the engine of the state directory. The error fs.ErrNotExist
+	// or ECONNREFUSED means that no engine runs.
 	Connect(dir string) (Client, error)
 }
 
-// Processes is the Launcher that starts each engine as a process.
+// Processes is a Launcher that starts each engine as a process.
 type Processes struct{}
 
 func (Processes) Prepare(exe, dir string, workers int) (*engine.Spare, error) {
@@ -61,7 +62,8 @@ func (Processes) Connect(dir string) (Client, error) {
 	return c, nil
 }
 
-// ConnectionStore keeps the connections from a stop to the next start.
+// ConnectionStore keeps the tracked connections on disk from a stop of the daemon to
+// its next start.
 type ConnectionStore interface {
 	LoadConnections(table *conntrack.Memory) (n int, saved bool, err error)
 	SaveConnections(table *conntrack.Memory) error
@@ -71,7 +73,7 @@ type ConnectionStore interface {
 type Setup struct {
 	Change    sync.Locker // the lock of changes
 	Launcher  Launcher
-	Exe, Dir  string // binary with the engine; state directory
+	Exe, Dir  string // Exe is the binary that contains the engine; Dir is the state directory
 	Start     engine.Start
 	Store     ConnectionStore
 	Pipeline  *pipeline.Pipeline
@@ -79,7 +81,7 @@ type Setup struct {
 	Log       *slog.Logger
 }
 
-// Engines manages the present engine, its spare and their replacements. See the
+// Engines manages the present engine, the spare engine and replacements. See the
 // package comment for its locks.
 type Engines struct {
 	change    sync.Locker
@@ -93,24 +95,25 @@ type Engines struct {
 	log       *slog.Logger
 
 	region *counters.Region // counters, which the engine keeps
-	spare  *engine.Spare    // nil: none; guarded by the lock of changes
-	guard  *guard           // guard of the present engine; the lock of changes is needed to write it
+	spare  *engine.Spare    // spare engine, or nil; guarded by the lock of changes
+	guard  *guard           // watches the present engine for hangs; written only under the lock of changes
 
 	mu     sync.Mutex
 	client Client // nil: none; guarded by mu
 
 	restarts atomic.Uint64          // number of engines that died
-	trouble  atomic.Pointer[string] // why requests have to wait; nil: no known reason
+	trouble  atomic.Pointer[string] // reason why API requests must wait, or nil if none is known
 	replaced replacements
 }
 
-// New returns Engines without an engine. Until Attach, callers may call only Client.
+// New returns Engines without an engine. The caller must call Attach before any
+// method except Client.
 func New(s Setup) *Engines {
 	return &Engines{change: s.Change, launcher: s.Launcher, exe: s.Exe, dir: s.Dir, start: s.Start, store: s.Store,
 		pipeline: s.Pipeline, templates: s.Templates, log: s.Log}
 }
 
-// Attach sets the ports that the engines use.
+// Attach sets the ports, which Engines attaches to each new engine.
 func (es *Engines) Attach(p *ports.Ports) { es.ports = p }
 
 // Current returns the client of the present engine, or nil if there is none.
@@ -143,9 +146,9 @@ func (es *Engines) PID() int {
 	return 0
 }
 
-// Replaced counts the engines that were replaced, by reason.
+// Replaced has numbers of replaced engines, by reason.
 type Replaced struct {
-	All                          uint64 // engines that ended, including one whose successor has not started yet
+	All                          uint64 // number of ended engines, including an engine whose successor has not started yet
 	Died, WorkerHung, ServerHung uint64 // engines by reason
 }
 
@@ -155,10 +158,10 @@ func (es *Engines) Replaced() Replaced {
 	return Replaced{All: es.restarts.Load(), Died: r.died.Load(), WorkerHung: r.worker.Load(), ServerHung: r.server.Load()}
 }
 
-// Stop ends the spare and the engine, and saves the connections. The caller holds the
-// lock of changes and has ended Supervise.
+// Stop ends the spare and the engine, and saves the tracked connections. The caller
+// holds the lock of changes and has ended Supervise.
 func (es *Engines) Stop() {
-	if es.spare != nil { // first, because the spare would take the engine's place
+	if es.spare != nil { // The spare ends first, because it would otherwise replace the engine that ends.
 		es.spare.Close()
 		es.spare = nil
 	}
@@ -178,7 +181,6 @@ func (es *Engines) Stop() {
 			es.log.Error("connections cannot be saved", "error", err)
 		}
 	}
-	// The engine's socket is in the state directory, and no process answers it any
-	// more.
+	// Remove the ended engine's socket from the state directory.
 	_ = os.Remove(filepath.Join(es.dir, engine.SocketName))
 }

@@ -24,11 +24,11 @@ import (
 	"weft/openflow"
 )
 
-// launcher starts engines of package enginetest.
+// launcher implements Launcher with engines of package enginetest.
 type launcher struct {
 	mu       sync.Mutex
 	started  []*enginetest.Engine
-	failures int // number of next calls of Spawn that fail
+	failures int // number of further calls of Spawn that fail
 }
 
 func (l *launcher) Prepare(string, string, int) (*engine.Spare, error) { return nil, nil }
@@ -67,7 +67,8 @@ type noMonitors struct{}
 func (noMonitors) Count() int                                                  { return 0 }
 func (noMonitors) TellFlow(time.Time, string, *openflow.Rule, func() api.Flow) {}
 
-// rig has engines with everything that they call, but no daemon.
+// rig is a set of engines with a store, a kernel, a pipeline and ports, but without a
+// daemon.
 type rig struct {
 	t        *testing.T
 	change   sync.Mutex
@@ -141,7 +142,7 @@ func (r *rig) begin() {
 	r.done.Go(func() { r.engines.Supervise(ctx) })
 }
 
-// die ends everything except the engine, like SIGKILL.
+// die ends control abruptly, as SIGKILL does. The engine continues.
 func (r *rig) die() {
 	r.stop()
 	r.done.Wait()
@@ -154,8 +155,8 @@ func (r *rig) die() {
 
 func (r *rig) worker() *workertest.Worker { return r.launcher.last().Workers[0] }
 
-// frame makes the worker install a megaflow for a frame that is dropped, and returns
-// the frame's key.
+// frame gives the worker a frame. It returns the frame's key once a megaflow that
+// drops the frame is installed.
 func (r *rig) frame() flowtable.Key {
 	r.t.Helper()
 	if _, err := r.pipeline.ChangeFlows(api.ChangeFlows{Op: "add", Text: "actions=drop"}); err != nil {
@@ -168,7 +169,7 @@ func (r *rig) frame() flowtable.Key {
 	return key
 }
 
-// knows reports whether the last engine's worker has a megaflow for key.
+// knows reports whether the worker of the last engine has a megaflow for key.
 func (r *rig) knows(key flowtable.Key) (known bool) {
 	r.change.Lock() // no engine starts while this is held
 	defer r.change.Unlock()
@@ -176,8 +177,8 @@ func (r *rig) knows(key flowtable.Key) (known bool) {
 	return known
 }
 
-// A dead engine is replaced, after any number of failed attempts. The next engine has
-// its megaflows, and its counts stay.
+// A dead engine is replaced, even after failed attempts. The next engine has the same
+// megaflows, and the counts of the dead engine stay.
 func TestDeadEngineIsReplaced(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()
@@ -192,7 +193,7 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 		t.Errorf("replaced %+v", n)
 	}
 	if why := r.engines.Troubled(); why != "" {
-		t.Errorf("trouble that is over: %s", why)
+		t.Errorf("Troubled after the replacement: %s", why)
 	}
 	flows, err := r.pipeline.DumpFlows("", pipeline.ByName)
 	if err != nil || len(flows) != 1 || flows[0].Packets != 1 {
@@ -200,8 +201,8 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// A running engine is taken over without a change: it keeps forwarding and keeps its
-// megaflows.
+// A new control process takes over a running engine without a change: the engine
+// keeps forwarding and keeps its megaflows.
 func TestLivingEngineIsTakenOver(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()
@@ -213,7 +214,7 @@ func TestLivingEngineIsTakenOver(t *testing.T) {
 	}
 	r.worker().On(func() {
 		if r.worker().Installs != installs {
-			t.Errorf("%d megaflows were installed anew", r.worker().Installs-installs)
+			t.Errorf("%d megaflows were installed again", r.worker().Installs-installs)
 		}
 	})
 	r.worker().Frame(key, 100)

@@ -12,12 +12,12 @@ import (
 	"weft/engine"
 )
 
-// A hung engine is replaced in two steps. guardEngine kills the engine without taking
-// a lock, so whoever waits for the engine, perhaps with the lock of changes, can
-// continue. Supervise then replaces the engine as after a death, and leaves out the
-// ports to blame.
+// A hung engine is replaced in two steps. First guardEngine kills the engine without
+// taking a lock. Goroutines that wait for the engine, perhaps with the lock of
+// changes held, then continue. Second, Supervise replaces the engine as after a
+// crash, but holds back the ports on which the engine hung.
 
-// replacements has the numbers of replaced engines, by reason.
+// replacements has numbers of replaced engines, by reason.
 type replacements struct {
 	died, worker, server atomic.Uint64
 }
@@ -33,14 +33,15 @@ func (r *replacements) count(h *watchdog.Hang) {
 	}
 }
 
-// guard watches one engine for a hang. hang is set if the guard killed the engine.
+// guard watches one engine for hangs. hang is set if the guard has killed the engine.
 // done is closed once the guard no longer reads the engine's memory.
 type guard struct {
 	hang atomic.Pointer[watchdog.Hang]
 	done chan struct{}
 }
 
-// guardEngine starts to watch the engine of w, and kills it if it hangs.
+// guardEngine watches the engine with workers w in a goroutine, and kills the engine
+// if it hangs.
 func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	g := &guard{done: make(chan struct{})}
 	go func() {
@@ -57,10 +58,12 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// SetTrouble sets the reason why requests have to wait, until the engine is replaced.
+// SetTrouble sets the reason why API requests must wait. The reason applies until the
+// engine is replaced.
 func (es *Engines) SetTrouble(why string) { es.trouble.Store(&why) }
 
-// Troubled returns the reason set by SetTrouble, or "" if it no longer applies.
+// Troubled returns the reason that SetTrouble has set, or "" after a replacement of
+// the engine.
 func (es *Engines) Troubled() string {
 	if why := es.trouble.Load(); why != nil {
 		return *why
@@ -68,8 +71,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// portNameNow returns a port's name, or its number if the name is not available
-// without waiting.
+// portNameNow returns a port's name without waiting for a lock. If the lock is taken,
+// it returns the port's number.
 func (es *Engines) portNameNow(number uint32) string {
 	if view := es.pipeline.ViewNow(); view != nil {
 		if name, ok := view.PortName(number); ok {
@@ -80,14 +83,14 @@ func (es *Engines) portNameNow(number uint32) string {
 }
 
 // endOld makes sure that an engine no longer uses any ring and does not block the
-// next one. The caller holds the lock of changes.
+// start of the next engine. The caller holds the lock of changes.
 func (es *Engines) endOld(old Client) error {
 	err := old.Kill()
 	if !errors.Is(err, engine.ErrStuck) {
 		return err
 	}
-	es.log.Error("the old engine's process stays, another takes its place all the same", "error", err)
-	if es.spare != nil { // the spare waits for the lock of the stuck engine, whose parent reaps it
+	es.log.Error("the old engine's process does not end, starting another engine anyway", "error", err)
+	if es.spare != nil { // The spare cannot start either: it waits for the lock that the stuck engine holds.
 		es.spare.Abandon()
 		es.spare = nil
 	}

@@ -22,25 +22,26 @@ import (
 // next control process.
 const keepCounters = "counters"
 
-// inheritance is the state that a living engine kept from an earlier control process.
+// inheritance is the state that a living engine has kept from an earlier control
+// process.
 type inheritance struct {
 	client   Client // nil: no living engine
 	memory   *engine.Memory
 	counters *counters.Region
 	ports    map[uint32]*engine.Kept // devices by port number
 	attached map[uint32]bool         // ports for which the engine forwards
-	same     bool                    // the engine equals one that this process would start
+	same     bool                    // the engine has the settings with which this process would start an engine
 }
 
-// keptCounters is the JSON stored with keepCounters.
+// keptCounters is the JSON that the engine keeps with the counter region.
 type keptCounters struct {
-	// Build identifies the binary of control and engine. The memory of another build
-	// is not read, because its layout may differ.
+	// Build identifies the binary of control and engine. Control does not read memory
+	// that another build has written, because its layout may differ.
 	Build string `json:"build"`
 }
 
-// inherit connects to the engine that serves the state directory, if there is one,
-// and takes over the state that it kept.
+// inherit connects to the engine of the state directory, if one runs, and takes over
+// the state that the engine has kept.
 func (es *Engines) inherit() (*inheritance, error) {
 	in := &inheritance{ports: map[uint32]*engine.Kept{}, attached: map[uint32]bool{}}
 	client, err := es.launcher.Connect(es.dir)
@@ -53,7 +54,7 @@ func (es *Engines) inherit() (*inheritance, error) {
 	in.client = client
 	kept, err := client.Recall()
 	if err != nil {
-		es.log.Warn("the running engine does not say what it has, replacing it", "error", err)
+		es.log.Warn("cannot recall the state that the running engine keeps, replacing it", "error", err)
 		return in, nil
 	}
 	var start *engine.Kept
@@ -84,7 +85,7 @@ func (es *Engines) inheritCounters(in *inheritance, k *engine.Kept) (build strin
 	}
 	c, err := counters.Open(k.FDs[0], es.start.Sizes.Cache.Megaflows)
 	if err != nil {
-		es.log.Warn("statistics begin anew", "error", err)
+		es.log.Warn("cannot use the counter region, statistics start at 0", "error", err)
 		return ""
 	}
 	in.counters = c
@@ -112,14 +113,14 @@ func (es *Engines) inheritMemory(in *inheritance, start *engine.Kept, build stri
 	}
 	m, err := engine.OpenMemory(*s, start.FDs)
 	if err != nil {
-		es.log.Warn("the running engine's memory cannot be used, replacing it", "error", err)
+		es.log.Warn("cannot use the running engine's memory, replacing it", "error", err)
 		return
 	}
 	in.memory = m
 	in.same = reflect.DeepEqual(*s, es.start)
 }
 
-// buildID returns the identity of this binary, or "" if it has none.
+// buildID returns the build identifier of this binary, or "" if the binary has none.
 var buildID = sync.OnceValue(readBuildID)
 
 func readBuildID() string {

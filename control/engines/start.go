@@ -14,9 +14,9 @@ import (
 	"weft/engine"
 )
 
-// Start starts engine, ports and flows when the daemon starts. It continues with a
-// living engine without interrupting its forwarding, or else starts a new one. The
-// caller holds the lock of changes.
+// Start starts the engine, the ports and the flows when the daemon starts. It
+// continues with a living engine without interrupting forwarding, or else starts a
+// new engine. The caller holds the lock of changes.
 func (es *Engines) Start(saved store.State) error {
 	in, err := es.inherit()
 	if err != nil {
@@ -37,7 +37,7 @@ func (es *Engines) Start(saved store.State) error {
 		es.pipeline.Inherit(w)
 	}
 	es.ports.Load(saved.Ports, saved.Names, in.ports)
-	for number, k := range in.ports { // devices of ports that were deleted before control died
+	for number, k := range in.ports { // Devices left in in.ports belong to ports that were deleted before control died.
 		k.CloseFDs()
 		if in.client != nil {
 			_, _ = in.client.Detach(number)
@@ -50,7 +50,7 @@ func (es *Engines) Start(saved store.State) error {
 	return es.replaceDifferent(in)
 }
 
-// takeOver continues with the living engine.
+// takeOver continues with the living engine of an earlier control process.
 func (es *Engines) takeOver(in *inheritance) error {
 	w := es.pipeline.Workers()
 	es.ports.SetTunnels()
@@ -66,8 +66,9 @@ func (es *Engines) takeOver(in *inheritance) error {
 	return nil
 }
 
-// replaceDifferent starts a new engine in place of one with other settings, or of
-// none. Kept devices continue where the old engine stopped.
+// replaceDifferent starts a new engine. If an engine with other settings runs, it
+// ends that engine first, and devices that the engine kept continue where they
+// stopped.
 func (es *Engines) replaceDifferent(in *inheritance) error {
 	if in.client != nil {
 		if err := es.endOld(in.client); err != nil {
@@ -95,8 +96,8 @@ func (es *Engines) replaceDifferent(in *inheritance) error {
 	return nil
 }
 
-// spawn starts an engine with new memory, and copies the connections of old unless
-// old is nil.
+// spawn starts an engine with new memory. If old is not nil, spawn copies the tracked
+// connections from old.
 func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	memory, err := engine.NewMemory(es.start, old)
 	if err != nil {
@@ -125,13 +126,14 @@ func (es *Engines) spawn(old *engine.Memory) (Client, *workers.Workers, error) {
 	return client, workers.New(memory, client.Gone()), nil
 }
 
-// loadConnections loads the connections that the last stop saved.
+// loadConnections loads the tracked connections that the last stop of the daemon
+// saved.
 func (es *Engines) loadConnections(table *conntrack.Memory) {
 	n, saved, err := es.store.LoadConnections(table)
 	switch {
 	case err != nil:
-		es.log.Warn("not all saved connections go on", "connections", n, "error", err)
+		es.log.Warn("cannot restore all saved connections", "connections", n, "error", err)
 	case saved:
-		es.log.Info("saved connections go on", "connections", n)
+		es.log.Info("saved connections restored", "connections", n)
 	}
 }

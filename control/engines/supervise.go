@@ -15,7 +15,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// Client is engine.Client, or a fake in tests.
+// Client has the calls to an engine. engine.Client implements it; tests use a fake.
 type Client interface {
 	PID() int
 	Gone() <-chan struct{}
@@ -35,8 +35,8 @@ type Client interface {
 
 var _ Client = (*engine.Client)(nil)
 
-// launch returns a running engine: the spare, if there is one. The caller holds the
-// lock of changes.
+// launch returns a running engine: the spare if there is one, otherwise a new engine.
+// The caller holds the lock of changes.
 func (es *Engines) launch() (Client, error) {
 	if s := es.spare; s != nil {
 		es.spare = nil
@@ -44,12 +44,12 @@ func (es *Engines) launch() (Client, error) {
 		if err == nil {
 			return client, nil
 		}
-		es.log.Warn("the spare engine is of no use, starting another", "error", err)
+		es.log.Warn("cannot use the spare engine, starting another", "error", err)
 	}
 	return es.launcher.Spawn(es.exe, es.dir)
 }
 
-// prepareSpare prepares an engine to replace the present one when it dies.
+// prepareSpare starts a spare engine, which replaces the present engine when it dies.
 func (es *Engines) prepareSpare() {
 	es.change.Lock()
 	defer es.change.Unlock()
@@ -62,12 +62,12 @@ func (es *Engines) prepareSpare() {
 	}
 }
 
-// adoptEngine makes a fresh engine the present one and sends it all state: templates,
+// adoptEngine makes a new engine the present one and sends it all state: templates,
 // terminations, megaflows, and then the ports. The caller holds the lock of changes.
 func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
-	es.guard = es.guardEngine(w, client) // first, because the next steps wait for the workers
-	// Frames received on the first port may be for the last one, so the workers hold
-	// until all ports are attached.
+	es.guard = es.guardEngine(w, client) // the guard starts first, because the next steps wait for the workers, which may hang
+	// The workers hold received frames until all ports are attached, because a frame
+	// from the first port may be for the last port.
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 1, nil))
 	es.templates.Replay(w, es.region.Tunnels)
 	es.ports.Terminate(w)
@@ -80,14 +80,15 @@ func (es *Engines) adoptEngine(client Client, w *workers.Workers, resume bool) {
 	}
 }
 
-// receive ends the hold that adoptEngine, of this or of an earlier control process,
-// has put on the workers.
+// receive makes the workers handle frames again. adoptEngine, in this or an earlier
+// control process, had made them hold frames.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
-	_ = w.WaitApplied() // an error means that the engine has died; the next one gets all state again
+	_ = w.WaitApplied() // error ignored: the engine has died, and the next engine gets all state again
 }
 
-// Times between two attempts to start an engine that does not start or dies at once.
+// Pauses between two attempts to start an engine, if the engine does not start or
+// dies at once.
 const (
 	leastRespawnPause = 100 * time.Millisecond
 	mostRespawnPause  = 5 * time.Second
@@ -132,16 +133,16 @@ func (es *Engines) Supervise(ctx context.Context) {
 			}
 			pause = min(2*pause, mostRespawnPause)
 		}
-		born = time.Now() // taken here, because the steps below take long on a busy machine
+		born = time.Now() // time at which the new engine starts to serve, taken before release, which may take long
 		release(client, ended)
 	}
 }
 
-// release closes the connection to an engine once its process has ended, which takes
-// a stuck process some time.
+// release closes the connection to an engine after the engine's process has ended. It
+// does not wait for a process that is stuck.
 func release(client Client, ended <-chan struct{}) {
 	closeIt := func() {
-		<-ended // the process uses what Close closes until it has ended
+		<-ended // Close frees resources that the process may use until it has ended
 		client.Close()
 		_ = cpu.ShortSlices()
 	}
@@ -153,29 +154,29 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed once an engine's process has ended. From
-// then until cpu.ShortSlices this process has priority over all others, because
-// guests are waiting. The thread that waits for the process has this priority from
-// the start.
+// watch returns a channel that is closed when an engine's process has ended. From the
+// end of the engine until release calls cpu.ShortSlices, this process has priority
+// over all others, because guests are waiting. The thread that waits for the engine
+// has this priority from the start.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {
 		defer close(c)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		_ = cpu.UrgentThread() // without the privilege the thread runs at normal priority
+		runtime.LockOSThread() // no unlock: the thread ends with the goroutine
+		_ = cpu.UrgentThread() // error ignored: without the privilege the thread has normal priority
 		client.Wait()
 		_ = cpu.Urgent()
 	}()
 	return c
 }
 
-// replaceDead credits the counts of the dead engine, starts another and sends it all
-// state. It returns false if no engine could be started.
+// replaceDead adds the counts of the dead engine to the statistics, starts another
+// engine and sends it all state. It returns false if no engine could be started.
 func (es *Engines) replaceDead(dead Client, died time.Time) bool {
 	es.change.Lock()
 	defer es.change.Unlock()
 	es.setEngine(nil)
-	if err := es.endOld(dead); err != nil { // the dead engine must not touch the devices any more
+	if err := es.endOld(dead); err != nil { // a stuck process must not use the devices of the next engine
 		es.log.Error("the old engine", "error", err)
 	}
 	if hang := es.guard.hang.Swap(nil); hang != nil { // blames once, however many starts fail

@@ -25,8 +25,8 @@ import (
 	"weft/port/porttest"
 )
 
-// TestMain also runs the test binary as the engine, with devices that hang on
-// command.
+// TestMain runs the test binary as the engine if the test asks for it. The engine has
+// devices that hang on command.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 4 || os.Args[1] != "engine" {
 		os.Exit(m.Run())
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx is a queue that hangs when its descriptor has a byte: b blocks in a
-// system call, l loops.
+// hangingRx is a receive queue that hangs the worker when its pipe has a byte: on b
+// it blocks in a system call, on l it loops.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -76,15 +76,15 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
 }
 
-// openStuck never returns, so the engine's server hangs.
+// openStuck opens a device and never returns, so that the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
-// hanging is an engine whose only port hangs its worker on demand.
+// hanging is an engine with one port, which hangs its worker when the test says so.
 type hanging struct {
 	t      *testing.T
 	client *engine.Client
 	engine Engine
-	hang   int // write end of the pipe that hangingRx reads
+	hang   int // write end of the pipe from which hangingRx reads
 	core   int
 }
 
@@ -132,8 +132,8 @@ func newHanging(t *testing.T, spinUS int) *hanging {
 	return &hanging{t, c, Engine{PID: c.PID(), Workers: m.Shared, Pending: c.Pending, Gone: c.Gone()}, p[1], core}
 }
 
-// watch returns the hang that Watch finds. ok is false if the engine ended without
-// one.
+// watch returns the hang that Watch has detected. ok is false if the engine ended
+// without a hang.
 func (h *hanging) watch() (found Hang, ok bool) {
 	h.t.Helper()
 	type result struct {
@@ -149,12 +149,12 @@ func (h *hanging) watch() (found Hang, ok bool) {
 	case r := <-c:
 		return r.Hang, r.ok
 	case <-time.After(time.Minute):
-		h.t.Fatal("the watchdog does not find out")
+		h.t.Fatal("the watchdog does not detect the hang")
 	}
 	return found, false
 }
 
-// tell makes the worker hang and returns once it does.
+// tell makes the worker hang, and returns once the worker has read the command.
 func (h *hanging) tell(how string) {
 	h.t.Helper()
 	if _, err := unix.Write(h.hang, []byte(how)); err != nil {
@@ -171,8 +171,8 @@ func (h *hanging) tell(how string) {
 	}
 }
 
-// want fails the test unless found is a hang of the worker with port 5 in hand, in
-// one of states.
+// want fails the test unless found is a hang of the worker while it used port 5, with
+// its thread in one of states.
 func (h *hanging) want(found Hang, states string) {
 	h.t.Helper()
 	text := found.Text(func(uint32) string { return "five" })
@@ -184,7 +184,8 @@ func (h *hanging) want(found Hang, states string) {
 	}
 }
 
-// A worker that a queue blocks in a system call is found, together with the queue.
+// A worker that is blocked in a system call of a queue is detected, and so is the
+// queue.
 func TestBlockedWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -192,8 +193,8 @@ func TestBlockedWorker(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A worker that loops is found by its CPU time. This takes longer on a core that
-// other threads use.
+// A worker that loops is detected by its CPU time. Detection takes longer on a core
+// that other threads use.
 func TestLoopingWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("l")
@@ -227,14 +228,14 @@ func TestRequestOfHungEngineEnds(t *testing.T) {
 	}
 }
 
-// A worker whose thread a debugger has stopped counts as hung.
+// A worker whose thread is stopped by a debugger counts as hung.
 func TestStoppedThread(t *testing.T) {
 	h := newHanging(t, 50)
 	tid := int(h.engine.Workers[0].InHand.Thread)
 	stopped, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the tracer is this thread, which ends with the goroutine
+		runtime.LockOSThread() // this thread is the ptrace tracer; it ends with the goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -251,7 +252,8 @@ func TestStoppedThread(t *testing.T) {
 	}
 }
 
-// A server that does not answer is found, together with the port of its request.
+// A server that does not answer is detected, and so is the port of the request in
+// progress.
 func TestHungServer(t *testing.T) {
 	h := newHanging(t, 50)
 	go func() {
@@ -263,15 +265,16 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// A worker that sleeps, polls or gets no core is not hung.
+// A worker that sleeps, polls or gets no core does not count as hung.
 func TestSoundWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "takes a core away with SCHED_FIFO")
 	h := newHanging(t, 600_000) // a worker that sleeps at times
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
-		// A hypervisor that takes the core away charges the time to the thread, which
-		// then looks like a loop: one such finding is no failure, a second one is.
+		// If a hypervisor takes the core away, the kernel counts the time as the
+		// thread's, which then looks like a loop. One false detection is therefore no
+		// failure; a second one is.
 		stolen := false
 		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			found, hung, _ := w.look(uint64(time.Since(w.began)))
@@ -294,14 +297,14 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// hog takes a core away from all threads of the default scheduling policy.
+// hog occupies a core, so that no thread of the default scheduling policy runs there.
 func hog(t *testing.T, core int) (release func()) {
 	t.Helper()
 	began, stopped := make(chan error), make(chan struct{})
 	var stop atomic.Bool
 	go func() {
 		defer close(stopped)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // no unlock: the thread ends with the goroutine
 		err := cpu.Pin(core)
 		if err == nil {
 			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)

@@ -3,12 +3,12 @@
 package watchdog
 
 // standstill measures how long a thread, or a server of several threads, has made no
-// progress although it had a core or was blocked. Time in which it waited for a core
-// does not count: a thread that is preempted, or throttled by a quota, does not hang.
+// progress while it had a core or was blocked. Time in which it waits for a core does
+// not count: a thread that is preempted, or throttled by a quota, does not hang.
 type standstill struct {
 	progress progress
 	seen     bool   // progress has a value
-	began    bool   // the fields below belong to the present standstill
+	began    bool   // sinceNS, first and ns belong to the present standstill
 	sinceNS  uint64 // begin, on the caller's clock
 	first    thread
 	ns       uint64
@@ -17,17 +17,17 @@ type standstill struct {
 // progress has values that change while the thread works.
 type progress [2]uint64
 
-// observe compares the progress at time atNS with the last one, and returns how long
-// there was none, in nanoseconds. It calls ask only if the progress has not changed.
-// ask runs after atNS was taken, so the time in between counts in favour of the
-// thread.
+// observe compares the progress at time atNS with the previous progress, and returns
+// in nanoseconds how long the progress has not changed. It calls ask, which reads the
+// thread's accounting, only if the progress has not changed. ask runs after atNS was
+// taken; the time in between counts in favour of the thread.
 func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)) (ns uint64, t thread) {
 	if !s.seen || p != s.progress {
 		*s = standstill{progress: p, seen: true}
 		return 0, t
 	}
 	t, err := ask()
-	if err != nil { // the thread is ending; Engine.Gone reports that
+	if err != nil { // the thread has ended; Engine.Gone reports the end of the engine
 		*s = standstill{}
 		return 0, t
 	}
@@ -36,7 +36,7 @@ func (s *standstill) observe(p progress, atNS uint64, ask func() (thread, error)
 		return 0, t
 	}
 	s.ns = max(s.ns, less(t.runNS, s.first.runNS))
-	if !t.runnable() { // not waiting for a core now, so waitNS is complete
+	if !t.runnable() { // the thread is not waiting for a core, so waitNS includes all its waits
 		s.ns = max(s.ns, less(atNS-s.sinceNS, less(t.waitNS, s.first.waitNS)))
 	}
 	return s.ns, t

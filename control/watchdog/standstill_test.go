@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Each step is a look at a thread: the time, its progress, its kernel state, and the
-// expected stand-still.
+// Each step is one observation of a thread: the time, the thread's progress and
+// kernel state, and the expected standstill.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Penalties of a port that hangs engines.
+// Penalties of a port on which engines hang.
 const (
 	// firstHold is how long a port is kept away from the engines after its first
 	// hang. Each further hang doubles the time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// HangsForGood is the number of hangs after which a port is held until the operator
-	// deletes it and adds it again. Every hang with only this port in use counts. Of
-	// all hangs that it shares with the same other port, only one counts.
+	// HangsForGood is the number of hangs after which a port is held until the
+	// operator deletes it and adds it again. Every hang with only this port in use
+	// counts. Hangs with the same second port in use count as one.
 	HangsForGood = 3
 	// forgetAfter is the age at which a hang no longer counts.
 	forgetAfter = 10 * time.Minute
 )
 
-// Suspects records which ports were in use when engines hung. Any goroutine may call
-// its methods.
+// Suspects records which ports were in use when engines hung, and for how long they
+// are held. Any goroutine may call its methods.
 type Suspects struct {
 	mu    sync.Mutex
 	ports map[uint32]*record
@@ -42,14 +42,14 @@ type pastHang struct {
 	partner uint32 // other port in use at the hang; 0: none
 }
 
-// NewSuspects returns Suspects without any hang.
+// NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that are held for it. foreign reports
-// whether the memory and descriptors of a port belong to another process. If a guest
-// and a device of this machine's kernel were in use, only the guest is blamed. If two
-// guests were in use, both are blamed: nobody can tell in whose memory a copy hangs.
-// text is for the operator.
+// Blame records a hang and returns the ports that are now held because of it. foreign
+// reports whether the memory and descriptors of a port belong to another process. If
+// a guest and a device of this machine's kernel were in use, only the guest is
+// blamed. If two guests were in use, both are blamed, because a copy may hang in the
+// memory of either. text describes the hang for the operator.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,14 +88,14 @@ func (r *record) note(past pastHang, text string) {
 	r.total++
 	r.reason = text
 	hold := mostHold
-	if n := len(r.hangs); n <= 6 { // with more hangs, the doubled time exceeds mostHold anyway
+	if n := len(r.hangs); n <= 6 { // after more hangs the doubled time would exceed mostHold
 		hold = min(firstHold<<(n-1), mostHold)
 	}
 	r.until = past.at.Add(hold)
 	r.forGood = r.forGood || r.guilty() >= HangsForGood
 }
 
-// guilty returns the number of hangs that count towards HangsForGood.
+// guilty returns the number of hangs that count for HangsForGood.
 func (r *record) guilty() int {
 	partners, n := map[uint32]bool{}, 0
 	for _, h := range r.hangs {
@@ -109,8 +109,8 @@ func (r *record) guilty() int {
 	return n
 }
 
-// Held returns an error while a port is held and must not be given to an engine, and
-// nil otherwise.
+// Held returns an error while a port is held, which must not be given to an engine
+// then, and nil otherwise.
 func (s *Suspects) Held(port uint32, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,15 +126,15 @@ func (s *Suspects) Held(port uint32, now time.Time) error {
 	return nil
 }
 
-// Forget removes the record of a deleted port: its number may be used for another
-// port.
+// Forget removes the record of a deleted port, because a new port may get its number.
 func (s *Suspects) Forget(port uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports, port)
 }
 
-// Hangs returns how many engines a port has hung since it was added.
+// Hangs returns the number of engines that have hung on a port since the port was
+// added.
 func (s *Suspects) Hangs(port uint32) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"weft/datapath"
 )
 
-// The note that a worker writes about its work in hand names the suspects of a hang.
+// The suspects of a hang are the ports in datapath.InHand, where a worker writes
+// which queues it uses.
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
 	sending := func(port, queue, what uint64) uint64 { return what<<32 | queue<<16 | port }
@@ -31,7 +32,8 @@ func TestInHandNamesSuspects(t *testing.T) {
 	}
 }
 
-// blames remembers suspects over a simulated time. Ports from 10 on are foreign.
+// blames is a Suspects with a simulated clock. Ports from 10 on belong to other
+// processes.
 type blames struct {
 	*Suspects
 	now time.Time
@@ -51,20 +53,21 @@ func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
 
-// If a guest and a device of this machine's kernel are suspects together, the guest
-// is held.
+// If a guest and a device of this machine's kernel are in use at a hang, only the
+// guest is held.
 func TestTheForeignPortPays(t *testing.T) {
 	for _, c := range []struct{ suspects, want []uint32 }{
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
 		{[]uint32{1, 10}, []uint32{10}}, {[]uint32{10, 1}, []uint32{10}}, {[]uint32{10, 11}, []uint32{10, 11}},
 	} {
 		if got := newBlames().hang(c.suspects...); !slices.Equal(got, c.want) {
-			t.Errorf("%v in hand: %v pay, want %v", c.suspects, got, c.want)
+			t.Errorf("%v in hand: %v are held, want %v", c.suspects, got, c.want)
 		}
 	}
 }
 
-// A port that alone hangs engines is held longer each time, and finally for good.
+// A port that is alone in use at its hangs is held longer each time, and finally for
+// good.
 func TestHangsForGood(t *testing.T) {
 	b := newBlames()
 	for n := range HangsForGood - 1 {
@@ -89,9 +92,9 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// Two ports that are always suspected together are held for at most a minute each
-// time, because one of them is innocent. A port that hangs with several others is
-// held for good.
+// Two ports that are always in use together at a hang are held for at most a minute
+// each time, because one of them is innocent. A port that is in use at hangs with
+// several other ports is held for good.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
 	for range 20 {
@@ -102,7 +105,7 @@ func TestAccidentsAreNotForGood(t *testing.T) {
 		b.wait(mostHold)
 	}
 	if b.held(10) || b.held(11) {
-		t.Error("held for good, though one of them is there by accident")
+		t.Error("both ports are held for good, though one of them is innocent")
 	}
 	for other := range uint32(HangsForGood - 1) {
 		b.hang(10, 12+other)
@@ -113,7 +116,7 @@ func TestAccidentsAreNotForGood(t *testing.T) {
 	}
 	for _, other := range []uint32{11, 12, 13} {
 		if b.held(other) {
-			t.Errorf("port %d is out for good because of another", other)
+			t.Errorf("port %d is held for good because of another port", other)
 		}
 	}
 }
@@ -124,7 +127,7 @@ func TestHangsAreForgotten(t *testing.T) {
 	for range 10 {
 		b.hang(10)
 		if b.wait(forgetAfter); b.held(10) {
-			t.Fatal("held, though its hangs are far apart")
+			t.Fatal("the port is held, though its hangs are far apart")
 		}
 	}
 }

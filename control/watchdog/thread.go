@@ -9,18 +9,18 @@ import (
 	"strconv"
 )
 
-// thread is the kernel's accounting of one thread, or the sum over several.
+// thread has the kernel's accounting of one thread, or the sum over several threads.
 type thread struct {
-	// state is as in proc_pid_stat(5): R runs or waits for a core, D and S are
+	// state is the state in proc_pid_stat(5): R runs or waits for a core, D and S are
 	// blocked in the kernel, t and T are stopped.
 	state byte
-	// runNS is the time spent on a core. waitNS is the time spent runnable without a
-	// core; a wait is added when it ends.
+	// runNS is the time that the thread has run on a core. waitNS is the time that it
+	// was runnable without a core; the kernel adds a wait when the wait ends.
 	runNS, waitNS uint64
 }
 
-// runnable reports whether the thread runs or waits for a core. A single look cannot
-// distinguish the two.
+// runnable reports whether the thread runs or waits for a core. One reading of the
+// accounting cannot distinguish the two.
 func (t thread) runnable() bool { return t.state == 'R' }
 
 // readThread reads the accounting of a thread of a process.
@@ -30,7 +30,7 @@ func readThread(pid int, tid uint64) (thread, error) {
 	if err != nil {
 		return thread{}, err
 	}
-	// The name, in parentheses, may contain any bytes.
+	// The thread's name, in parentheses, may contain any bytes.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 || end+2 >= len(stat) {
 		return thread{}, fmt.Errorf("%sstat: %q", dir, stat)
@@ -46,9 +46,9 @@ func readThread(pid int, tid uint64) (thread, error) {
 	return t, nil
 }
 
-// readOthers sums over the threads of a process for which but returns false. The
-// engine's server, which answers control, is watched this way, because a goroutine
-// has no thread of its own. The state is R if any of the threads is runnable, else S.
+// readOthers sums the accounting of the threads of a process for which but returns
+// false. It serves to watch the engine's server, whose goroutines have no threads of
+// their own. The state is R if any of the threads is runnable, else S.
 func readOthers(pid int, but func(tid uint64) bool) (thread, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {

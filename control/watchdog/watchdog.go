@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watchdog detects that an engine hangs, and which ports are to blame.
+// Package watchdog detects that an engine hangs, and which ports were in use at the
+// hang.
 //
 //	watchdog.go    watches one engine until it hangs or ends
 //	standstill.go  measures how long a thread made no progress, except while it waited for a core
 //	thread.go      reads the kernel's accounting of a thread
-//	suspects.go    records the ports in use at a hang, and holds those to blame
+//	suspects.go    records the ports in use at a hang, and holds them
 //
 // A worker writes into shared memory which queue it uses (datapath.InHand) and when
-// its pass began. The watchdog compares these values, and asks the kernel about the
-// thread only if nothing has changed. docs/decisions/0029 has the reasons.
+// its current pass of the loop began. The watchdog compares these values with its
+// last reading, and asks the kernel about the thread only if nothing has changed.
+// docs/decisions/0029 has the reasons.
 package watchdog
 
 import (
@@ -22,15 +24,15 @@ import (
 )
 
 const (
-	// WorkerLimit is how long a worker may make no progress. After this time its engine
-	// is replaced.
+	// WorkerLimit is how long a worker may make no progress before its engine is
+	// replaced.
 	WorkerLimit = 100 * time.Millisecond
 	// ServerLimit is how long one request of control to the engine may make no
-	// progress. It is longer than WorkerLimit, because opening and closing a large
-	// guest's memory takes time.
+	// progress before the engine is replaced. It is longer than WorkerLimit, because
+	// opening and closing a large guest's memory takes time.
 	ServerLimit = 2 * time.Second
-	// every is the interval between two looks; idleEvery is the interval while all
-	// workers sleep and no request is in progress.
+	// every is the interval between two checks of an engine. idleEvery replaces it
+	// while all workers sleep and no request is in progress.
 	every     = 20 * time.Millisecond
 	idleEvery = 100 * time.Millisecond
 )
@@ -39,13 +41,14 @@ const (
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns the request in progress.
+	// Pending returns the request of control that the engine is answering.
 	Pending func() engine.Pending
 	// Gone is closed once the engine has ended.
 	Gone <-chan struct{}
 }
 
-// Watch watches an engine until it hangs (ok is true) or ends (ok is false).
+// Watch watches an engine. It returns ok true if the engine hangs, and ok false if
+// the engine ends.
 func Watch(e Engine) (h Hang, ok bool) {
 	w := newWatch(e)
 	timer := time.NewTimer(every)
@@ -81,14 +84,15 @@ func newWatch(e Engine) *watch {
 	return &watch{Engine: e, began: time.Now(), workers: make([]standstill, len(e.Workers)), thread: readThread, others: readOthers}
 }
 
-// look checks all workers and the server once, at atNS of the watch's own clock.
+// look checks all workers and the server once. atNS is the time on the watch's own
+// clock.
 func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 	idle = true
 	longest := uint64(0)
 	for i, sh := range w.Workers {
 		at := read(sh.InHand)
 		if at.Thread == 0 {
-			continue // not running yet: the request to start it is in progress
+			continue // the worker does not run yet: the request to start it is in progress
 		}
 		ns, t := w.workers[i].observe(progress{atomic.LoadUint64(&sh.Counters.HeartbeatNS), at.Visit}, atNS,
 			func() (thread, error) { return w.thread(w.PID, at.Thread) })
@@ -98,8 +102,8 @@ func (w *watch) look(atNS uint64) (h Hang, hung, idle bool) {
 		} else {
 			idle = false
 		}
-		// If one worker hangs, workers that wait for a queue of its also make no
-		// progress. The one with the longest standstill is to blame.
+		// If a worker hangs while it owns a queue, workers that wait for the queue
+		// also make no progress. The worker with the longest standstill is to blame.
 		if ns >= limit && ns > longest && !datapath.Sending(at.Sending).Awaiting() {
 			longest = ns
 			h, hung = Hang{Worker: i, Standing: time.Duration(ns), State: t.state, Suspects: inHand(at)}, true
@@ -139,7 +143,7 @@ func (w *watch) isWorker(tid uint64) bool {
 	return false
 }
 
-// read copies a value that the worker may be writing.
+// read copies a worker's InHand, which the worker may be writing.
 func read(hand *datapath.InHand) datapath.InHand {
 	return datapath.InHand{
 		Visit: atomic.LoadUint64(&hand.Visit), Sending: atomic.LoadUint64(&hand.Sending),
@@ -147,8 +151,8 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand returns the ports whose memory or descriptors the worker may be using. A
-// flush uses only the flushed port. Sending also reads from the port on which the
+// inHand returns the ports whose memory or descriptors a worker may be using. A flush
+// uses only the flushed port. Sending also reads the memory of the port on which the
 // frames were received.
 func inHand(at datapath.InHand) []Suspect {
 	var list []Suspect
@@ -162,8 +166,8 @@ func inHand(at datapath.InHand) []Suspect {
 	return list
 }
 
-// NoWorker is Hang.Worker if the engine's server hangs. NoQueue is Suspect.Queue if
-// the whole port is meant.
+// NoWorker is the value of Hang.Worker if the engine's server hangs. NoQueue is the
+// value of Suspect.Queue if the whole port is suspect.
 const (
 	NoWorker = -1
 	NoQueue  = -1
@@ -172,9 +176,9 @@ const (
 // Hang describes an engine that hangs.
 type Hang struct {
 	Worker   int
-	Request  string // request that the server does not answer
+	Request  string // request that the engine's server does not answer
 	Standing time.Duration
-	State    byte      // state of the thread, see proc_pid_stat(5)
+	State    byte      // state of the hung thread, see proc_pid_stat(5)
 	Suspects []Suspect // at most two
 }
 
@@ -185,7 +189,7 @@ type Suspect struct {
 	Sending bool // true: transmit queue
 }
 
-// Text describes the hang in one line, with the ports' names.
+// Text describes the hang in one line. portName returns the name of a port number.
 func (h Hang) Text(name func(port uint32) string) string {
 	text := fmt.Sprintf("worker %d has stood still for %d ms (%s)", h.Worker, h.Standing.Milliseconds(), stateText(h.State))
 	if h.Worker == NoWorker {

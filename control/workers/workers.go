@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package workers gives control access to one engine's workers: their command rings,
-// and the memory that they share with control. Workers.mu guards the producing ends
-// of the rings. It is the innermost lock of control: every package may call this one,
-// and this one calls no other.
+// and the memory that they share with control. Workers.mu guards control's ends of
+// the rings. It is the innermost lock of control: every package may call this
+// package, and this package calls no other.
 package workers
 
 import (
@@ -18,28 +18,30 @@ import (
 	"weft/internal/shm"
 )
 
-// Max is the largest value of --workers. The counter region has that many blocks.
+// Max is the limit of --workers. The counter region has a block for each of this many
+// workers.
 const Max = 64
 
 // ErrGone means that the engine died before it applied a command. The next engine
 // gets all of control's state, so callers that changed tables ignore the error.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
-// Workers are one engine's workers: the memory shared with them and the producing
-// ends of their command rings. A new engine gets new Workers.
+// Workers has one engine's workers: the memory shared with them and control's ends of
+// their command rings. A new engine gets new Workers.
 type Workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker
-	gone   atomic.Bool        // the engine has died, and commands are discarded
+	gone   atomic.Bool        // the engine has died, and new commands are discarded
 
-	// mu guards the producers. It is the innermost lock.
+	// mu guards commands. It is the innermost lock of control.
 	mu       sync.Mutex
 	commands []*shm.Producer // index: worker
 }
 
-// New returns the workers of an engine that runs on mem. They are marked gone as soon
-// as the channel gone is closed. This must not wait for their replacement, which may
-// need a lock whose holder waits for these workers.
+// New returns the workers of an engine that runs on mem. The workers are marked as
+// gone as soon as the channel gone is closed. The mark must not wait for the engine's
+// replacement, because the replacement may need a lock that a goroutine holds while
+// it waits for these workers.
 func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
@@ -52,12 +54,12 @@ func New(mem *engine.Memory, gone <-chan struct{}) *Workers {
 	return w
 }
 
-// CommandRoom is the size in bytes of a buffer for commands of few actions, which are
+// CommandRoom is the size in bytes of a buffer in which commands with few actions are
 // encoded without an allocation.
 const CommandRoom = 1 << 10
 
-// Push sends one command to worker i. It waits while the ring is full, and returns
-// false if the engine has died before.
+// Push sends one command to worker i. It waits while the command ring is full. It
+// returns false if the engine has died.
 func (w *Workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +68,8 @@ func (w *Workers) Push(i int, msg []byte) bool {
 	return ok
 }
 
-// Queue is Push without the wake-up. The worker reads the command after Publish.
+// Queue queues one command for worker i like Push, but does not wake the worker. The
+// worker reads the command after Publish.
 func (w *Workers) Queue(i int, msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +89,7 @@ func (w *Workers) queueLocked(i int, msg []byte) bool {
 	return false
 }
 
-// Publish wakes worker i for the commands queued for it.
+// Publish wakes worker i to read the commands queued for it.
 func (w *Workers) Publish(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,8 +105,8 @@ func (w *Workers) PublishAll() {
 	}
 }
 
-// QueueAll queues one command for all workers. All workers get such commands in the
-// same order, and read them after PublishAll.
+// QueueAll queues one command for all workers, which read it after PublishAll. All
+// workers get the commands of QueueAll in the same order.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +152,7 @@ func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 // Memory returns the engine's memory.
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
-// Gone reports whether the engine has died; commands are then discarded.
+// Gone reports whether the engine has died. Commands to a dead engine are discarded.
 func (w *Workers) Gone() bool { return w.gone.Load() }
 
 // MarkGone marks the engine as dead.

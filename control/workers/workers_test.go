@@ -26,10 +26,10 @@ func newMemory(t *testing.T, workers int) *engine.Memory {
 	return m
 }
 
-// command returns a command of any type. Tests recognize it by arg.
+// command returns a command whose type does not matter. Tests recognize it by arg.
 func command(arg uint32) []byte { return datapath.AppendCommand(nil, datapath.CmdRemove, arg, nil) }
 
-// take reads the arguments of all commands sent to a worker.
+// take reads all commands sent to a worker and returns their arguments.
 func take(c *shm.Consumer) (args []uint32) {
 	for msg := c.Next(); msg != nil; msg = c.Next() {
 		args = append(args, binary.LittleEndian.Uint32(msg[4:]))
@@ -38,8 +38,8 @@ func take(c *shm.Consumer) (args []uint32) {
 	return args
 }
 
-// Commands to all workers arrive in one order. WaitApplied waits for the last of
-// them.
+// All workers get commands in the same order. WaitApplied waits until the last
+// command is applied.
 func TestCommandsArriveInOrder(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -47,7 +47,7 @@ func TestCommandsArriveInOrder(t *testing.T) {
 	w.Queue(1, command(2))
 	w.QueueAll(command(3))
 	if !w.Push(0, command(4)) {
-		t.Error("a living engine does not take a command")
+		t.Error("Push to a living engine returns false")
 	}
 	applied := make(chan error, 1)
 	go func() { applied <- w.WaitApplied() }()
@@ -71,14 +71,14 @@ func TestCommandsArriveInOrder(t *testing.T) {
 	}
 }
 
-// A full command ring of a dead engine blocks nobody.
+// A sender blocked on a full command ring continues when the engine dies.
 func TestDeadEngineTakesNothing(t *testing.T) {
 	gone := make(chan struct{})
 	w := New(newMemory(t, 1), gone)
 	w.Broadcast(command(1))
 	ended := make(chan error, 1)
 	go func() {
-		for w.Push(0, command(2)) { // fills the ring, then waits until the engine dies
+		for w.Push(0, command(2)) { // fills the ring; the last Push waits until the engine dies
 		}
 		ended <- w.WaitApplied()
 	}()
@@ -87,11 +87,11 @@ func TestDeadEngineTakesNothing(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	if w.Push(0, command(3)) || !w.Gone() {
-		t.Error("a dead engine takes a command")
+		t.Error("Push to a dead engine returns true")
 	}
 }
 
-// Statistics belong to one generation of a slot: other generations do not count.
+// Statistics returns only counts of the given generation of a slot.
 func TestStatisticsAreOfAGeneration(t *testing.T) {
 	m := newMemory(t, 2)
 	w := New(m, nil)
@@ -107,7 +107,7 @@ func TestStatisticsAreOfAGeneration(t *testing.T) {
 	}
 	m.Shared[1].Cache.Flows[3].Generation = 8 // the worker has removed the flow
 	if p, _, _ := w.Statistics(3, 7); p != 20 {
-		t.Errorf("half removed: %d packets", p)
+		t.Errorf("removed by one worker: %d packets", p)
 	}
 	if _, same := w.Generation(3); same {
 		t.Error("two generations are the same")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package workertest has a worker without an engine, for tests of control. The worker
-// has a real cache and real rings. It has no ports: instead of frames, a test gives it
-// flow keys.
+// has a real cache and real rings, but no ports: a test gives it flow keys instead of
+// frames.
 package workertest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"weft/packet"
 )
 
-// Worker is one worker. Its goroutine owns the exported fields. A test reads them in a
-// function that it passes to On.
+// Worker is one worker. Its goroutine owns the exported fields. A test reads them
+// inside a function that it passes to On.
 type Worker struct {
 	Shared   *datapath.Shared
 	Cache    *flowtable.Cache
@@ -31,16 +31,16 @@ type Worker struct {
 	Stalled  atomic.Bool // the worker does not read commands
 
 	Held     uint32            // slot of the last held frame
-	Retries  []uint32          // held slots that CmdRetry has resumed, in order
-	Executed map[uint32]int    // number of actions by held slot, of frames that CmdExecute has executed
-	dropped  map[uint32]uint32 // drop reason by held slot, of frames that CmdDropHeld has dropped
+	Retries  []uint32          // slots of held frames that CmdRetry has resumed, in order
+	Executed map[uint32]int    // number of actions of each frame that CmdExecute has executed, by held slot
+	dropped  map[uint32]uint32 // drop reason of each frame that CmdDropHeld has dropped, by held slot
 	Frames   map[uint32]miss   // held frames by slot
 	Lost     int               // number of frames that missed again after CmdRetry
 	Taps     [datapath.MaxTaps]Tap
 	Installs int
 }
 
-// Tap has the settings of a tap that control has set.
+// Tap has the settings of a tap that control has set in the worker.
 type Tap struct {
 	Kind datapath.TapKind
 	Snap uint32
@@ -51,7 +51,7 @@ type miss struct {
 	bytes uint64
 }
 
-// Wait waits until the worker has ended. After that, the shared memory may be unmapped.
+// Wait waits until the worker has ended. The test may then unmap the shared memory.
 func (w *Worker) Wait() { <-w.ended }
 
 func (w *Worker) run() {
@@ -75,7 +75,8 @@ func (w *Worker) run() {
 	}
 }
 
-// On runs f on the worker's goroutine, unless its engine has died.
+// On runs f on the worker's goroutine. It does nothing if the worker's engine has
+// died.
 func (w *Worker) On(f func()) {
 	done := make(chan struct{})
 	select {
@@ -126,7 +127,7 @@ func (w *Worker) command(msg []byte) {
 	}
 }
 
-// hit looks a frame's key up. If a megaflow matches, it counts the frame and returns
+// hit looks up a frame's key. If a megaflow matches, hit counts the frame and returns
 // true.
 func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	slot, ok := w.Lookup(key)
@@ -139,8 +140,8 @@ func (w *Worker) hit(key *flowtable.Key, bytes uint64) bool {
 	return ok
 }
 
-// Lookup returns the slot of the megaflow that matches a key. It returns false if no
-// megaflow matches.
+// Lookup returns the slot of the megaflow that matches a key, or false if no megaflow
+// matches.
 func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	var keys [packet.BatchSize]flowtable.Key
 	var out [packet.BatchSize]uint32
@@ -150,8 +151,8 @@ func (w *Worker) Lookup(key *flowtable.Key) (uint32, bool) {
 	return out[0], out[0] != flowtable.NoSlot
 }
 
-// Frame handles a frame with this key and length. On a hit it counts the frame. On a miss
-// it holds the frame and sends an upcall.
+// Frame handles a frame with this key and length. On a hit it counts the frame. On a
+// miss it holds the frame and sends an upcall to control.
 func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	w.On(func() {
 		if w.hit(&key, bytes) {
@@ -171,14 +172,14 @@ func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	})
 }
 
-// Waiting returns the number of held frames, which wait for control.
+// Waiting returns the number of held frames.
 func (w *Worker) Waiting() (n int) {
 	w.On(func() { n = len(w.Frames) })
 	return n
 }
 
-// Show writes a record with one output to the worker's capture ring, as a worker of the
-// engine does. head has the tap, kind, cache, verdict and drop reason.
+// Show writes a record with one output port to the worker's capture ring, as a worker
+// of the engine does. head has the tap, kind, cache, verdict and drop reason.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
@@ -196,8 +197,8 @@ func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	})
 }
 
-// New starts a worker on the memory that it shares with control. The worker runs until
-// stop is closed.
+// New starts a worker on the memory that it shares with control. The worker runs
+// until the channel stop is closed.
 func New(shared *datapath.Shared, upcallEvent int, stop chan struct{}) *Worker {
 	w := &Worker{
 		Shared: shared, do: make(chan func()), stop: stop, ended: make(chan struct{}),
