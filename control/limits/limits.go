@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits gathers how much ports, zones, VNIs and clients use of every shared
-// resource. The owner of a resource contributes its rows. `weft show limits`, the API
-// and the metrics print the same rows.
+// Package limits collects how much of each shared resource is used by ports, zones,
+// VNIs and API clients. The owner of a resource registers a source of rows. `weft
+// show limits`, the API and the metrics print the same rows.
 package limits
 
 import (
@@ -21,7 +21,7 @@ type Holder struct {
 	text   string // name of a peer
 }
 
-// Kind is a kind of holder. Rows are listed in this order.
+// Kind is a kind of Holder. Rows are sorted by kind in this order.
 type Kind uint8
 
 const (
@@ -33,46 +33,48 @@ const (
 
 var kindNames = [...]string{"all", "port", "zone", "peer"}
 
-// All returns the holder that stands for all holders together.
+// All returns the Holder that stands for all users of a resource together.
 func All() Holder { return Holder{} }
 
-// Port returns the holder for a port number.
+// Port returns the Holder for a port number.
 func Port(number uint32) Holder { return Holder{kind: KindPort, number: number} }
 
-// Zone returns the holder for a connection tracking zone.
+// Zone returns the Holder for a connection tracking zone.
 func Zone(zone uint16) Holder { return Holder{kind: KindZone, number: uint32(zone)} }
 
-// Peer returns the holder for a client of the API, by access.Peer.Share.
+// Peer returns the Holder for a client of the API; name is access.Peer.Share.
 func Peer(name string) Holder { return Holder{kind: KindPeer, text: name} }
 
-// Row is one holder's use of one resource.
+// Row has the use of one resource by one Holder.
 type Row struct {
-	// Name is the resource, in words joined by underscores, such as held_frames.
-	// There is one row for each pair of name and holder.
+	// Name is the resource's name, in words joined by underscores, such as
+	// held_frames. There is one row for each pair of Name and Holder.
 	Name   string
-	Unit   string // unit of the numbers: entries, bytes, ...
+	Unit   string // unit of Used, Guarantee and Limit: entries, bytes, ...
 	Holder Holder
-	// Used is the present use. Guarantee is the part that other holders cannot take;
-	// 0: none. Limit is the most that the holder may use at the moment; 0: no limit.
+	// Used is the present use. Guarantee is the part of the resource that others
+	// cannot take from the Holder; 0: none. Limit is the most that the Holder may use
+	// at the moment; 0: no limit.
 	Used, Guarantee, Limit uint64
-	// Refused counts refused requests for more. It never decreases.
+	// Refused counts requests for more of the resource that were refused. It never
+	// decreases.
 	Refused uint64
-	// Evicted counts entries of the holder that were evicted for other holders or for
-	// its own newer entries. It never decreases.
+	// Evicted counts the Holder's entries that were evicted for others or for its own
+	// newer entries. It never decreases.
 	Evicted uint64
 }
 
-// Source calls emit with the present rows of one resource. It takes the locks that it
-// needs, releases them before it returns, and never waits for a worker.
+// Source calls emit with the present rows of one resource. A Source takes the locks
+// that it needs, releases them before it returns, and never waits for a worker.
 type Source func(emit func(Row))
 
-// Registry has all sources. The zero value is empty.
+// Registry has all sources. The zero value is an empty Registry.
 type Registry struct {
 	mu      sync.Mutex
 	sources []Source
 }
 
-// Add registers a source for the life of the process.
+// Add registers a source. Sources are never removed.
 func (r *Registry) Add(s Source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +102,7 @@ func Select(rows []Row, h Holder) []Row {
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Holder != h })
 }
 
-// JSON converts rows into the API's form. portName returns the name of a port number.
+// JSON converts rows to the API's form. portName returns the name of a port number.
 func JSON(rows []Row, portName func(uint32) string) []api.Limit {
 	list := make([]api.Limit, 0, len(rows))
 	for _, r := range rows {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d and reports false if ctx ended first.
+// Sleep waits for the duration d. It returns false if ctx ended first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

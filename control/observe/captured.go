@@ -28,8 +28,9 @@ var captureCaches = map[datapath.CaptureCache]string{
 	datapath.CacheExact: "exact", datapath.CacheMegaflow: "megaflow", datapath.CacheControl: "control",
 }
 
-// Captured converts a frame for a client, without its loss and its megaflow. wall is
-// the wall-clock time at which CLOCK_MONOTONIC was 0.
+// Captured converts a captured frame to the API's form. The caller adds the number of
+// lost frames and the megaflow. wall is the wall-clock time at which CLOCK_MONOTONIC
+// was 0.
 func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Captured {
 	c := &api.Captured{
 		Time: wall.Add(time.Duration(f.TimeNS)), Worker: f.Worker, Kind: captureKinds[f.Kind],
@@ -60,7 +61,7 @@ func Captured(f *datapath.Capture, names openflow.Names, wall time.Time) *api.Ca
 	return c
 }
 
-// PortWord returns the port's name, or its number if the port no longer exists.
+// PortWord returns a port's name, or its number if the port no longer exists.
 func PortWord(names openflow.Names, no uint32) string {
 	if name, ok := names.PortName(no); ok {
 		return name
@@ -71,7 +72,7 @@ func PortWord(names openflow.Names, no uint32) string {
 	return strconv.FormatUint(uint64(no), 10)
 }
 
-// Masks of parts of a key's words, as laid out in package flowtable.
+// Masks of fields within words of a flow key, as laid out in package flowtable.
 const (
 	keyVLAN      = 0xffff
 	keyProto     = 0xff << 56
@@ -82,7 +83,7 @@ const (
 	keyIPv6Label = 0xffffffff
 )
 
-// FrameMatch returns a match of all fields that a frame has.
+// FrameMatch returns a match of all fields of the frame with key k.
 func FrameMatch(k *flowtable.Key) *openflow.Match {
 	var mask flowtable.Key
 	for i, word := range k {
@@ -108,15 +109,15 @@ func FrameMatch(k *flowtable.Key) *openflow.Match {
 	return &m
 }
 
-// Summary returns the addresses and ports of a captured frame in the words of a
-// match, or "" for a malformed frame.
+// Summary returns the addresses and ports of a captured frame in match syntax, or ""
+// for a malformed frame.
 func Summary(f *datapath.Capture, names openflow.Names) string {
 	var b packet.Batch
 	frame, header := b.Next()
 	copy(header[:], f.Data)
 	n := min(f.Len, len(header))
 	if n < f.Len {
-		b.AddSpan(frame, 1, uint32(f.Len-n)) // never read, because no header reaches this span
+		b.AddSpan(frame, 1, uint32(f.Len-n)) // sets the frame's length; the span is not read, because headers end before it
 	}
 	b.Commit(frame, n)
 	var key flowtable.Key

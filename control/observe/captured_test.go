@@ -31,7 +31,7 @@ func udpKey() flowtable.Key {
 	return k
 }
 
-// The description of a frame has exactly the fields that the frame has.
+// The description of a frame has all fields that the frame has, and no others.
 func TestFrameMatch(t *testing.T) {
 	udp := udpKey()
 	icmp, tagged := udp, udp
@@ -64,7 +64,7 @@ func udpFrame(n int) []byte {
 	return f
 }
 
-// Malformed and truncated frames get a summary as well.
+// Summary also handles malformed and truncated frames.
 func TestSummary(t *testing.T) {
 	whole := udpFrame(9000)
 	for n := range 300 {

@@ -16,34 +16,34 @@ import (
 	"weft/internal/shm"
 )
 
-// Captures make the workers copy frames (datapath/capture.go) and pass the copies on
-// to clients. Without a client the workers have no tap, and nobody reads their
+// Captures make the workers copy frames (datapath/capture.go) and send the copies to
+// clients. Without a client the workers have no tap, and no goroutine reads their
 // capture rings.
 
 const (
-	// captureInterval is the interval at which the capture rings are polled while
-	// there is a session.
+	// captureInterval is the time between two reads of the capture rings while a
+	// session exists.
 	captureInterval = 2 * time.Millisecond
-	// captureBacklog bounds the frames that wait for a client. Further frames are
-	// lost and counted.
+	// captureBacklog is the limit of frames that wait for one client. Further frames
+	// are lost and counted.
 	captureBacklog = 4096
-	// captureBacklogBytes bounds the bytes of the frames that wait for a client.
-	// Further frames are lost and counted.
+	// captureBacklogBytes is the limit of the bytes of frames that wait for one
+	// client. Further frames are lost and counted.
 	captureBacklogBytes = 16 << 20
-	// captureChunk is the number of frames taken from a ring before the hold on the
-	// workers is released.
+	// captureChunk is the number of frames read from a ring before Captures.mu and
+	// the workers are released for a moment.
 	captureChunk = 256
 	// mostChunks is the number of chunks in a full ring. A frame takes at least 64
-	// bytes.
+	// bytes of the ring.
 	mostChunks = datapath.CaptureRingBytes / 64 / captureChunk
 )
 
-// Captures has the sessions of all taps. mu is taken before Engine.Hold.
+// Captures has the sessions of all taps. Captures.mu is taken before Engine.Hold.
 type Captures struct {
 	engine  Engine
 	log     *slog.Logger
-	lost    atomic.Uint64 // frames lost by all sessions that have ended
-	refused atomic.Uint64 // sessions refused because no tap was free
+	lost    atomic.Uint64 // number of frames lost by all ended sessions
+	refused atomic.Uint64 // number of sessions refused because no tap was free
 
 	mu       sync.Mutex
 	sessions [datapath.MaxTaps]*Session
@@ -63,10 +63,11 @@ type Session struct {
 	index  uint32
 	frames chan datapath.Capture
 	bytes  atomic.Int64  // bytes of the frames in the channel
-	lost   atomic.Uint64 // frames lost because the channel was full
+	lost   atomic.Uint64 // number of frames lost because the channel was full
 }
 
-// offer queues a frame for the client, or counts the frame as lost.
+// offer queues a frame for the client. If the queue is full, it counts the frame as
+// lost.
 func (s *Session) offer(f datapath.Capture) {
 	if s.bytes.Add(int64(len(f.Data))) <= captureBacklogBytes {
 		select {
@@ -79,7 +80,8 @@ func (s *Session) offer(f datapath.Capture) {
 	s.lost.Add(1)
 }
 
-// Begin sets a tap in all workers, until End. The tap is active when Begin returns.
+// Begin starts a session, whose tap is set in all workers until End. The tap is
+// active when Begin returns.
 func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,18 +95,19 @@ func (c *Captures) Begin(tap datapath.Tap) (*Session, error) {
 	defer release()
 	c.follow(w)
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &s.tap))
-	_ = c.workers.WaitApplied() // on an error the engine has died; follow sends the tap to the next one
+	_ = c.workers.WaitApplied() // error ignored: the engine has died, and follow sends the tap to the next engine
 	c.sessions[index] = s
 	c.active++
-	if !c.reading { // a reader may still run that has not noticed that there was no session
+	if !c.reading { // a reader of earlier sessions may still run and serves this session too
 		c.reading = true
 		go c.read()
 	}
 	return s, nil
 }
 
-// End removes the session's tap. It discards the frames that the workers still copied
-// for it before another session can get its number.
+// End ends a session and removes its tap. It discards the frames that workers have
+// still copied for the tap, so that the next session with this tap number does not
+// get them.
 func (c *Captures) End(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,19 +120,19 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendTap(nil, s.index, &datapath.Tap{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		for n := 0; n < mostChunks && c.drain(i); n++ { // frames of other taps may come as fast as they are drained
+		for n := 0; n < mostChunks && c.drain(i); n++ { // Without the bound the loop might not end: other taps may copy frames faster than drain reads.
 		}
 	}
 }
 
-// Disarm removes the taps that an earlier control process has left set.
+// Disarm removes the taps that an earlier control process has set in the workers.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxTaps) {
 		w.Broadcast(datapath.AppendTap(nil, i, &datapath.Tap{}))
 	}
 }
 
-// read passes frames on until there is no session.
+// read passes captured frames to the sessions until no session is left.
 func (c *Captures) read() {
 	for {
 		again, more := c.turn()
@@ -142,9 +145,9 @@ func (c *Captures) read() {
 	}
 }
 
-// turn takes a chunk from each ring. again is false if there is no session left. more
-// means that a ring may have more frames; they wait for the next turn, so that others
-// can take the locks in between.
+// turn reads a chunk of frames from each ring. again is false if no session is left.
+// more means that a ring may have more frames. They wait for the next turn, so that
+// other goroutines get the locks between two turns.
 func (c *Captures) turn() (again, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,8 +164,8 @@ func (c *Captures) turn() (again, more bool) {
 	return true, more
 }
 
-// follow switches to the present engine's workers and sends them all taps. The caller
-// holds mu and w.
+// follow switches to the workers of the present engine and sends them all taps. The
+// caller holds c.mu and the workers w.
 func (c *Captures) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -178,8 +181,8 @@ func (c *Captures) follow(w Workers) {
 	}
 }
 
-// drain passes on at most captureChunk frames of worker i, and reports whether there
-// may be more.
+// drain passes at most captureChunk frames of worker i to the sessions, and reports
+// whether the ring may have more frames.
 func (c *Captures) drain(i int) bool {
 	ring := c.rings[i]
 	defer ring.Release()
@@ -190,7 +193,7 @@ func (c *Captures) drain(i int) bool {
 		}
 		f, err := datapath.ParseCapture(msg)
 		if err != nil {
-			c.log.Error("capture makes no sense", "worker", i, "error", err)
+			c.log.Error("malformed capture record", "worker", i, "error", err)
 			continue
 		}
 		if int(f.Tap) >= len(c.sessions) || c.sessions[f.Tap] == nil {
@@ -203,8 +206,8 @@ func (c *Captures) drain(i int) bool {
 	return true
 }
 
-// lostOf returns the number of frames that session s has lost. The caller holds mu
-// and c.workers.
+// lostOf returns the number of frames that session s has lost. The caller holds c.mu
+// and the workers c.workers.
 func (c *Captures) lostOf(s *Session) uint64 {
 	n := s.lost.Load()
 	for _, sh := range c.workers.Shared() {
@@ -214,9 +217,8 @@ func (c *Captures) lostOf(s *Session) uint64 {
 }
 
 // Run calls each with every frame that tap selects and the number of frames lost so
-// far. It calls idle when there is no frame for the moment, and ready once the tap is
-// active. It ends when ctx ends, when a callback fails, or after limit frames (0: no
-// limit).
+// far. It calls ready once the tap is active, and idle whenever no frame waits. Run
+// returns when ctx ends, when a callback fails, or after limit frames (0: no limit).
 func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func() error, each func(f *datapath.Capture, lost uint64) error) error {
 	s, err := c.Begin(tap)
 	if err != nil {
@@ -248,8 +250,8 @@ func (c *Captures) Run(ctx context.Context, tap datapath.Tap, ready, idle func()
 	return idle()
 }
 
-// Counts returns the number of sessions, and the number of frames lost by these and
-// all earlier sessions.
+// Counts returns the number of sessions, and the number of frames lost by all present
+// and ended sessions.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +277,7 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source for the taps.
+// LimitRows is a limits.Source. It emits the limit row of the taps.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

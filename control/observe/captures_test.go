@@ -23,7 +23,7 @@ func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
 	return NewCaptures(e, slog.New(slog.DiscardHandler)), e, w
 }
 
-// A client that does not read loses frames and learns how many.
+// A client that does not read loses frames and receives their number.
 func TestCaptureLoses(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -44,7 +44,8 @@ func TestCaptureLoses(t *testing.T) {
 	}
 }
 
-// A session continues with the workers of the next engine.
+// A session continues with the workers of the next engine when the engine is
+// replaced.
 func TestCaptureFollowsTheEngine(t *testing.T) {
 	c, e, before := newTestCaptures(t)
 	s, err := c.Begin(datapath.Tap{Kind: datapath.TapDrops})
@@ -84,8 +85,8 @@ func TestCapturesAreLimited(t *testing.T) {
 	}
 }
 
-// The reader's turn is bounded: a client that ends its capture gets the lock between
-// two turns, however fast frames arrive.
+// A turn of the reader is bounded: a client that ends its capture gets the lock
+// between two turns, however fast frames arrive.
 func TestCaptureTurnIsBounded(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s := &Session{frames: make(chan datapath.Capture, captureBacklog)}
@@ -104,7 +105,7 @@ func TestCaptureTurnIsBounded(t *testing.T) {
 	}
 }
 
-// One goroutine reads the rings, however often the last client ends and another
+// Only one goroutine reads the rings, however often the last session ends and another
 // begins.
 func TestOneReader(t *testing.T) {
 	c, e, _ := newTestCaptures(t)

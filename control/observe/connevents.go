@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// eventInterval is the interval at which the ring of connection events is polled
-	// while there is a follower. eventChunk is the number of events taken at each
-	// poll: 50,000 a second. Faster events fill the ring; further ones are lost and
-	// counted.
+	// eventInterval is the time between two reads of the ring of connection events
+	// while a follower exists. eventChunk is the limit of events in one read, which
+	// gives 50,000 events a second. If events come faster the ring fills, and further
+	// events are lost and counted.
 	eventInterval = 10 * time.Millisecond
 	eventChunk    = 500
 )
 
-// ConnectionEvents passes the workers' connection events on to monitors. mu is taken
-// before Engine.Hold.
+// ConnectionEvents passes the workers' connection events to monitors.
+// ConnectionEvents.mu is taken before Engine.Hold.
 type ConnectionEvents struct {
 	engine Engine
 
@@ -32,17 +32,17 @@ type ConnectionEvents struct {
 	reading bool
 	workers Workers // workers whose ring is read
 	ring    *shm.Consumer
-	lost    uint64 // the ring's count of lost events at the last poll
+	lost    uint64 // the ring's count of lost events at the last read
 }
 
 func NewConnectionEvents(engine Engine) *ConnectionEvents {
 	return &ConnectionEvents{engine: engine, all: map[*ConnectionFollower]struct{}{}}
 }
 
-// ConnectionFollower is one monitor that follows connections.
+// ConnectionFollower is a monitor that follows connections.
 type ConnectionFollower struct {
 	to    *Monitor
-	kinds uint8   // kinds of events, see conntrack.Memory.Watch
+	kinds uint8   // kinds of events to report, see conntrack.Memory.Watch
 	zone  *uint16 // nil: all zones
 }
 
@@ -53,12 +53,12 @@ func (c *ConnectionEvents) Begin(f *ConnectionFollower) {
 	w, release := c.engine.Hold()
 	defer release()
 	c.follow(w)
-	if len(c.all) == 1 { // skip the events that an earlier reader has left
+	if len(c.all) == 1 { // skip events that were left in the ring for an earlier reader
 		for c.ring != nil && c.ring.Next() != nil {
 		}
 		c.release()
 	}
-	if !c.reading { // a reader may still run that has not noticed that there was no follower
+	if !c.reading { // a reader for earlier followers may still run and serves this follower too
 		c.reading = true
 		go c.read()
 	}
@@ -75,8 +75,8 @@ func (c *ConnectionEvents) End(f *ConnectionFollower) {
 	c.watch()
 }
 
-// follow switches to the present engine's connection table. The caller holds mu and
-// w.
+// follow switches to the connection table of the present engine. The caller holds
+// c.mu and the workers w.
 func (c *ConnectionEvents) follow(w Workers) {
 	if c.workers == w {
 		return
@@ -88,8 +88,8 @@ func (c *ConnectionEvents) follow(w Workers) {
 	}
 }
 
-// watch asks the workers for the kinds of events that any follower wants. The caller
-// holds mu and c.workers.
+// watch makes the workers report the kinds of events that any follower wants. The
+// caller holds c.mu and the workers c.workers.
 func (c *ConnectionEvents) watch() {
 	kinds, zone, first := uint8(0), (*uint16)(nil), true
 	for f := range c.all {
@@ -112,7 +112,7 @@ func (c *ConnectionEvents) release() {
 	}
 }
 
-// read passes events on until there is no follower.
+// read passes connection events to the followers until no follower is left.
 func (c *ConnectionEvents) read() {
 	for c.turn() {
 		time.Sleep(eventInterval)
@@ -166,8 +166,9 @@ func (c *ConnectionEvents) pass(e *conntrack.Event) {
 	}
 }
 
-// FollowConnections makes a follower of one zone and of some kinds of events, which
-// are separated by commas. Empty strings mean all zones and all kinds.
+// FollowConnections makes a follower of the connections of one zone and of some kinds
+// of events. kinds is a list separated by commas. Empty strings mean all zones and
+// all kinds.
 func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, error) {
 	f := &ConnectionFollower{to: to, kinds: conntrack.AllEvents}
 	if zone != "" {
@@ -190,7 +191,7 @@ func FollowConnections(to *Monitor, zone, kinds string) (*ConnectionFollower, er
 	return f, nil
 }
 
-// Connection converts e for a client; line is its text.
+// Connection converts e to the API's form; line is the text of e.
 func Connection(e *conntrack.Entry, line string) api.Connection {
 	c := api.Connection{
 		Protocol: conntrack.ProtoName(e.Orig.Proto), Zone: e.Orig.Zone, Mark: e.Mark, TimeoutS: e.TimeoutS,

@@ -18,32 +18,34 @@ import (
 // Numbers are what the metrics show.
 type Numbers struct {
 	Show api.Show
-	// TableFlows are the flows of tables that have some, by table.
+	// TableFlows has the number of flows of each table that has flows.
 	TableFlows map[uint8]int
-	// Refused are misses executed without a megaflow; NotLearnt flows of learn actions
-	// that found no room.
+	// Refused is the number of misses executed without a megaflow. NotLearnt is the
+	// number of learned flows refused because a limit was reached.
 	Refused, NotLearnt uint64
 	// Engines that were replaced, by reason.
 	Died, WorkerHung, ServerHung uint64
-	// Hangs are the engines that hung on a port, by its number.
+	// Hangs has the number of engines that hung on a port, by port number.
 	Hangs map[uint32]uint64
-	// RequestsGivenUp are requests of the API that took too long.
+	// RequestsGivenUp is the number of API requests that control abandoned because
+	// they took too long.
 	RequestsGivenUp uint64
-	// Captures are sessions, CapturesLost the frames that all of them have lost.
+	// Captures and Monitors are numbers of sessions. CapturesLost is the number of
+	// frames that all captures have lost.
 	Captures, Monitors int
 	CapturesLost       uint64
 	Connections        *ConnectionNumbers // nil: there is no table
 	Limits             []api.Limit
 }
 
-// ConnectionNumbers are those of the connection table.
+// ConnectionNumbers has counters of the connection table.
 type ConnectionNumbers struct {
 	Now        int
 	EventsLost uint64
 	conntrack.Counters
 }
 
-// MetricsHandler answers in Prometheus's text format, with the numbers of the moment.
+// MetricsHandler answers in Prometheus's text format with the present numbers.
 func MetricsHandler(numbers func() *Numbers) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&collector{numbers})
@@ -91,8 +93,8 @@ var (
 	metricWorkerDrops   = describe("worker_drops_total", "Frames dropped, by reason.", "worker", "core", "reason")
 )
 
-// Describe sends nothing: the metrics are not checked beforehand, for their
-// labels come and go with ports and reasons.
+// Describe sends nothing, which turns Prometheus's advance checks off: labels come
+// and go with ports and reasons.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
@@ -191,7 +193,8 @@ var (
 	metricConnectionsLost    = describe("connection_events_lost_total", "Events of connections that a monitor asked for and for which there was no room.")
 )
 
-// collectConnections counts connections; c is nil if there is no table.
+// collectConnections emits the metrics of connections; c is nil if there is no
+// connection table.
 func collectConnections(c *ConnectionNumbers, out chan<- prometheus.Metric) {
 	if c == nil {
 		return

@@ -11,33 +11,33 @@ import (
 	"weft/openflow"
 )
 
-// monitorBacklog bounds the events that wait for a client. Further events are lost,
-// and the client gets their number.
+// monitorBacklog is the limit of events that wait for one client. Further events are
+// lost, and the client receives their number.
 const monitorBacklog = 1 << 16
 
-// Monitors are the clients that follow the flow tables. No other lock is taken while
-// mu is held.
+// Monitors has the clients that follow the flow tables. No other lock is taken while
+// Monitors.mu is held.
 type Monitors struct {
-	count atomic.Int32 // number of monitors; if it is 0, changes of flows cost nothing
+	count atomic.Int32 // number of monitors; if it is 0, a change of flows costs nothing extra
 	mu    sync.Mutex
 	all   map[*Monitor]struct{}
 }
 
-// Monitor is one client that follows flows, ports or connections.
+// Monitor is a client that follows flows, ports or connections.
 type Monitor struct {
 	filter openflow.FlowMod // selects flows
 	events chan *api.Event
 	lost   atomic.Uint64
 }
 
-// NewMonitor makes a monitor of the flows that filter selects. It gets events of
-// flows once it is added to Monitors, and events of connections through a
+// NewMonitor makes a monitor of the flows that filter selects. It receives events of
+// flows after it is added to Monitors, and events of connections through a
 // ConnectionFollower.
 func NewMonitor(filter openflow.FlowMod) *Monitor {
 	return &Monitor{filter: filter, events: make(chan *api.Event, monitorBacklog)}
 }
 
-// Events returns the channel of events, in order.
+// Events returns the channel of events, in their order.
 func (m *Monitor) Events() <-chan *api.Event { return m.events }
 
 // TakeLost returns the number of events lost since the last call.
@@ -63,8 +63,8 @@ func (m *Monitors) Remove(who *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow sends an event of a flow to the monitors whose filter selects the rule. It
-// calls describe at most once. The caller holds the lock of the rules.
+// TellFlow sends an event of a flow to the monitors whose filter selects the flow. It
+// calls describe at most once. The caller holds the lock that guards the rules.
 func (m *Monitors) TellFlow(now time.Time, event string, r *openflow.Rule, describe func() api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

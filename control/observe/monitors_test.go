@@ -10,7 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// A client that does not read learns how much it lost. Changes do not wait for it.
+// A client that does not read its events receives the number of lost events. Changes
+// of flows do not wait for the client.
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
@@ -29,11 +30,11 @@ func TestMonitorLoses(t *testing.T) {
 	all.Remove(who)
 	tell()
 	if who.TakeLost() != 0 || described != 5 || all.Count() != 0 {
-		t.Errorf("told after its end: %d flows described", described)
+		t.Errorf("after the end of the monitor %d flows are described", described)
 	}
 }
 
-// A rule that no monitor selects is not described.
+// A change of a flow that no monitor selects does not call describe.
 func TestMonitorChooses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: 3})
@@ -50,7 +51,8 @@ func TestMonitorChooses(t *testing.T) {
 	}
 }
 
-// The first look reports all ports to a client, later ones report differences.
+// The first Update reports all ports to a client, and later ones report only
+// differences.
 func TestPortStates(t *testing.T) {
 	var p PortStates
 	var got []string

@@ -5,11 +5,11 @@
 // rates, traces of hypothetical frames, and metrics. Without a client it costs
 // nothing.
 //
-// Each observer owns its clients under its own lock: Captures.mu,
-// ConnectionEvents.mu, Monitors.mu. The locks of Captures and ConnectionEvents are
-// taken before the pipeline's lock, which they take through Engine. Monitors.mu is
-// taken last, inside the pipeline's lock. The handlers of the API call the observers;
-// the pipeline reports changed flows to Monitors through its own interface.
+// Each observer has a lock for its clients: Captures.mu, ConnectionEvents.mu,
+// Monitors.mu. The first two are taken before the pipeline's lock, which Engine.Hold
+// takes. Monitors.mu is taken last, after the pipeline's lock. The handlers of the
+// API call the observers; the pipeline reports changed flows to Monitors through an
+// interface of its own.
 package observe
 
 import (
@@ -17,12 +17,13 @@ import (
 	"weft/datapath"
 )
 
-// Workers are the workers of one engine: their command rings, and the memory that
+// Workers has the workers of one engine: their command rings, and the memory that
 // they share with control.
 type Workers interface {
-	// Broadcast sends a command to all workers, unless their engine has died.
+	// Broadcast sends a command to all workers. It discards the command if their
+	// engine has died.
 	Broadcast(msg []byte)
-	// WaitApplied waits until the workers have applied the commands sent so far. An
+	// WaitApplied waits until the workers have applied all commands sent so far. An
 	// error means that the engine has died.
 	WaitApplied() error
 	Shared() []*datapath.Shared
@@ -31,8 +32,8 @@ type Workers interface {
 
 // Engine gives access to the workers of the present engine.
 type Engine interface {
-	// Hold returns the present workers, or nil before the first engine. Until
-	// release, which the caller calls once, the workers are not replaced and their
-	// memory stays mapped.
+	// Hold returns the present workers, or nil before the first engine. Until the
+	// caller calls release, which it must do once, the workers are not replaced and
+	// their memory stays mapped.
 	Hold() (w Workers, release func())
 }

@@ -8,13 +8,14 @@ import (
 	"weft/api"
 )
 
-// PortStates are the port states that one client has been sent. The zero value has
-// none.
+// PortStates has the states of the ports that were last sent to one client. The zero
+// value has none.
 type PortStates struct{ known map[uint32]api.PortState }
 
-// Update stores the present ports, and calls send, unless it is nil, with the
-// differences. Ports that are new to the client are sent as initial if initial is
-// true.
+// Update compares the present ports with the stored states, calls send with each
+// difference and stores the present states. If initial is true, Update sends a port
+// that the client does not know yet as an initial state. If send is nil, it only
+// stores.
 func (p *PortStates) Update(list []api.Port, initial bool, send func(*api.Event) error) (err error) {
 	now := map[uint32]api.PortState{}
 	emit := func(event string, s api.PortState) {

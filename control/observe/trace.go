@@ -9,20 +9,20 @@ import (
 	"weft/openflow"
 )
 
-// Tracer translates a frame without counting it or learning from it. Its tables do
-// not change between calls.
+// Tracer translates a frame without counting the frame or learning from it. Its
+// tables do not change between calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(openflow.TraceStep)) openflow.Translation
 }
 
-// maxTracked bounds how often a traced frame is looked up again after connection
+// maxTracked is the limit of further look-ups of a traced frame after connection
 // tracking.
 const maxTracked = 16
 
-// Trace follows a hypothetical frame through the tables. flow has its fields, and
-// view has the ports to which flow refers. ctNext is the ct_state that every tracking
-// returns; "" stands for a new connection. names shows ports by name in the answer;
-// nil: by number.
+// Trace follows a hypothetical frame through the tables. flow has the frame's fields,
+// and view has the ports that flow may name. ctNext is the ct_state that connection
+// tracking returns each time; "" stands for a new connection. names shows ports by
+// name in the result; if it is nil, ports are shown by number.
 func Trace(tables Tracer, view, names openflow.Names, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")
@@ -53,13 +53,13 @@ type trace struct {
 	tables  Tracer
 	names   openflow.Names
 	ctState uint64 // ct_state that every tracking returns
-	left    int    // number of look-ups after tracking that are left
+	left    int    // number of look-ups after connection tracking that are still allowed
 }
 
-// follow traces a key, and the keys that tracking makes from it.
+// follow traces a flow key, and the keys that connection tracking derives from it.
 func (c *trace) follow(key *flowtable.Key) api.Trace {
 	out := api.Trace{Steps: []api.TraceStep{}}
-	var tracked []flowtable.Key // keys of the ct actions that name a table, as they were at the action
+	var tracked []flowtable.Key // keys at the ct actions that resubmit to a table, with the new ct_state
 	t := c.tables.Trace(key, func(s openflow.TraceStep) {
 		out.Steps = append(out.Steps, traceStep(&s, c.names))
 		if s.Action != nil && s.Action.Kind == openflow.ActCT && s.Action.CT.Table != openflow.TableAll {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience bounds how long a request of the API waits. A request that is
-// given up continues in the background, because no change in control can be undone
-// halfway. Its client is told what the request waits for.
+// Package patience limits how long a client of the API waits for a request. A request
+// that exceeds its limit continues in the background, because a change in control
+// cannot be undone halfway. The client receives an error that says what the request
+// waits for.
 package patience
 
 import (
@@ -14,28 +15,29 @@ import (
 
 // Time limits of a request.
 const (
-	// Explain is the time after which a request is given up if the cause is known: a
-	// worker hangs, or there is no engine.
+	// Explain is the time after which a request is abandoned if the cause of the
+	// delay is known: a worker hangs, or there is no engine.
 	Explain = time.Second
-	// Short is the limit of a request that touches few things, while no long request
-	// is in progress.
+	// Short is the time limit of a request that touches few flows or connections,
+	// while no long request is in progress.
 	Short = 5 * time.Second
-	// Long is the limit of a request that may touch a million flows or connections,
-	// and of a request that may have to wait for such a one.
+	// Long is the time limit of a request that may touch a million flows or
+	// connections, and of requests that may have to wait for such a request.
 	Long = 5 * time.Minute
-	// MaxAbandoned bounds the requests that were given up and still run. At the limit
+	// MaxAbandoned is the limit of abandoned requests that still run. At the limit
 	// every further request is refused.
 	MaxAbandoned = 256
-	// look is the interval at which a known cause is looked for.
+	// look is the interval at which a waiting request checks for a known cause of the
+	// delay.
 	look = 50 * time.Millisecond
 )
 
-// TooLong is the error of a request that was given up. Its HTTP status is 503.
+// TooLong is the error of a request that was abandoned. Its HTTP status is 503.
 type TooLong struct{ message string }
 
 func (e *TooLong) Error() string { return e.message }
 
-// Requests are the requests in progress. Any goroutine may call its methods.
+// Requests has the requests in progress. Any goroutine may call its methods.
 type Requests struct {
 	wrong     func() string
 	givenUp   atomic.Uint64
@@ -52,18 +54,19 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns Requests without any request. wrong returns the cause that
-// keeps requests from being answered, or "" if none is known; it must not block.
+// NewRequests returns Requests with no request in progress. wrong returns the known
+// cause that keeps control from answering requests, or ""; it must not block.
 func NewRequests(wrong func() string) *Requests {
 	return &Requests{wrong: wrong, running: map[uint64]*request{}}
 }
 
-// GivenUp returns the number of requests that were given up.
+// GivenUp returns the number of requests that were abandoned or refused.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do calls f and returns its result, or TooLong if f takes too long. name is the
-// request, for the error text. long means that f may touch very many things. changes
-// means that f changes something, which it may still do after it was given up.
+// Do calls f and returns f's result. If f takes too long, Do abandons it and returns
+// TooLong. name names the request in errors. long means that f may touch very many
+// flows or connections. changes means that f changes state, perhaps only after it was
+// abandoned.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= MaxAbandoned {
 		r.givenUp.Add(1)
@@ -74,7 +77,7 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 		err   error
 	}
 	number, done := r.enter(name, long), make(chan result, 1)
-	var left atomic.Int32 // 0: running; 1: the client was answered; 2: f has ended
+	var left atomic.Int32 // 0: f runs and the client waits; 1: f was abandoned; 2: f has ended
 	go func() {
 		value, err := f()
 		r.leave(number)
@@ -113,8 +116,8 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 	}
 }
 
-// over reports whether a request is given up after this time, and why if the cause is
-// known.
+// over reports whether a request that has run for the duration after is abandoned,
+// and the cause of the delay if it is known.
 func (r *Requests) over(long bool, after time.Duration) (why string, over bool) {
 	if why := r.wrong(); why != "" {
 		return why, true
@@ -151,7 +154,8 @@ func (r *Requests) anyLong() bool {
 	return false
 }
 
-// cause names the oldest other request, for which the others are probably waiting.
+// cause names the oldest other request, which is probably the one that the others
+// wait for.
 func (r *Requests) cause(name string, but uint64) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

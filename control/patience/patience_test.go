@@ -14,7 +14,7 @@ import (
 
 func nothingWrong() string { return "" }
 
-// Do returns the result and the error of the request.
+// Do returns the value and the error of its function.
 func TestDoPassesOn(t *testing.T) {
 	r := NewRequests(func() string { return "wrong, and in time all the same" })
 	sentinel := errors.New("sentinel")
@@ -24,8 +24,8 @@ func TestDoPassesOn(t *testing.T) {
 	}
 }
 
-// If a request takes too long, the client gets an error with the cause. The request
-// itself continues.
+// If a request takes too long, the client receives an error that names the cause. The
+// request itself continues.
 func TestDoSaysWhatIsWrong(t *testing.T) {
 	r := NewRequests(func() string { return "worker 0 hangs" })
 	wait, ended := make(chan struct{}), make(chan struct{})
@@ -39,15 +39,15 @@ func TestDoSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if r.GivenUp() != 1 || r.abandoned.Load() != 1 {
-		t.Errorf("%d given up, %d go on; want 1 and 1", r.GivenUp(), r.abandoned.Load())
+		t.Errorf("%d given up, %d still run; want 1 and 1", r.GivenUp(), r.abandoned.Load())
 	}
 	close(wait)
 	<-ended
-	waitfor.True(t, "nothing goes on", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
+	waitfor.True(t, "no abandoned request runs", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
 }
 
-// If no cause of a delay is known, a request may take as long as its kind and the
-// other running requests allow.
+// If no cause of a delay is known, the time limit of a request depends on whether it
+// or another running request is long.
 func TestOver(t *testing.T) {
 	var wrong atomic.Bool
 	r := NewRequests(func() string {
@@ -70,7 +70,7 @@ func TestOver(t *testing.T) {
 	want(false, Short, false)
 	want(false, Long, true)
 	if cause := r.cause("GET /v1/show", 0); !strings.Contains(cause, "POST /v1/flows, begun ") {
-		t.Errorf("cause %q names not the request waited for", cause)
+		t.Errorf("cause %q does not name the oldest request", cause)
 	}
 	wrong.Store(true)
 	want(true, Explain, true)
@@ -80,12 +80,12 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// At the limit of abandoned requests, no new request begins.
+// At the limit of abandoned requests, every new request is refused.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong)
 	r.abandoned.Store(MaxAbandoned)
 	_, err := r.Do("GET /v1/show", false, false, func() (any, error) {
-		t.Error("begun")
+		t.Error("a request beyond the limit has begun")
 		return nil, nil
 	})
 	if err == nil || r.GivenUp() != 1 {

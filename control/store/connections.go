@@ -14,20 +14,21 @@ import (
 	"weft/internal/clock"
 )
 
-// connectionsFile has the connections between the daemon's stop and its next start.
+// connectionsFile is the name of the file that has the tracked connections between a
+// stop of the daemon and its next start.
 const connectionsFile = "connections"
 
-// bootID identifies one boot of the machine.
+// bootID returns the machine's boot identifier, or "" if the kernel gives none.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // Two boots then look the same; all but the longest connections have expired by then.
+		return "" // All boots then look alike; connections of an earlier boot have mostly expired.
 	}
 	return strings.TrimSpace(string(id))
 }
 
-// SaveConnections writes the connections for the next start. The caller guarantees
-// that no engine uses the table any more.
+// SaveConnections writes the tracked connections for the daemon's next start. The
+// caller guarantees that no engine uses the table any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {
@@ -40,11 +41,11 @@ func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	return err
 }
 
-// LoadConnections adds the connections of the last stop to the table and removes
-// their file, because after a later crash they would look younger than they are. The
-// caller guarantees that no engine uses the table yet. It returns the number of
-// connections added, also together with an error. saved is false if the last stop
-// saved none.
+// LoadConnections adds the connections of the daemon's last stop to the table and
+// removes their file, because a start after a later crash would take them for newer
+// than they are. The caller guarantees that no engine uses the table yet.
+// LoadConnections returns the number of added connections, which may be positive even
+// with an error. saved is false if the last stop saved no connections.
 func (s *Store) LoadConnections(table *conntrack.Memory) (n int, saved bool, err error) {
 	f, err := s.dir.Open(connectionsFile)
 	if errors.Is(err, fs.ErrNotExist) {

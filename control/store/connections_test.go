@@ -11,7 +11,7 @@ import (
 	"weft/internal/shm"
 )
 
-// The start that reads the file of connections removes it, whatever the file holds.
+// LoadConnections removes the file of connections, whatever the file contains.
 func TestConnectionsAreLoadedOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store keeps the switch's state on disk: ports, flows, groups, meters and
-// settings of tables that were made through the API, and the connections between a
-// stop and the next start.
+// settings of tables that were made through the API, and the tracked connections
+// between a stop and the next start.
 //
-// It owns the state directory, through a lock file, and the state file in it. The
+// Store owns the state directory, through a lock file, and the state file in it. The
 // state file has its own lock: one transaction writes at a time, and waits for the
 // disk. The start of the daemon, changes of ports and changes of the pipeline call
-// the store. They hold the change lock and no lock for which a frame waits.
+// the store. These callers hold the lock of changes, but no lock that a miss takes.
 package store
 
 import (
@@ -31,18 +31,18 @@ import (
 	"weft/internal/safepath"
 )
 
-// layoutVersion is the version of the state file's layout. A file of another version
-// is refused.
+// layoutVersion is the version of the state file's layout. Open refuses a file with
+// another version.
 const layoutVersion = 1
 
 var (
 	bucketMeta   = []byte("meta")
-	bucketPorts  = []byte("ports")  // port number, 32 bits big endian -> Port in JSON
-	bucketNames  = []byte("names")  // port number, 32 bits big endian -> name of the last port with it
-	bucketGroups = []byte("groups") // group number, 32 bits big endian -> group text
-	bucketMeters = []byte("meters") // meter number, 32 bits big endian -> meter text
-	bucketFlows  = []byte("flows")  // counter slot, 32 bits big endian -> age 64 bits, flow text
-	bucketTables = []byte("tables") // table number, 32 bits big endian -> settings
+	bucketPorts  = []byte("ports")  // key: port number, 32 bits big endian; value: Port in JSON
+	bucketNames  = []byte("names")  // key: port number, 32 bits big endian; value: name of the last port with this number
+	bucketGroups = []byte("groups") // key: group number, 32 bits big endian; value: text of the group
+	bucketMeters = []byte("meters") // key: meter number, 32 bits big endian; value: text of the meter
+	bucketFlows  = []byte("flows")  // key: counter slot, 32 bits big endian; value: age, 64 bits, and text of the flow
+	bucketTables = []byte("tables") // key: table number, 32 bits big endian; value: settings of the table
 	keyVersion   = []byte("version")
 )
 
@@ -53,24 +53,24 @@ type Port struct {
 	Options []string `json:"options"`
 }
 
-// Flow is a flow as text. Slot is its slot in the counter region. Age increases with
-// every flow added; a restart adds the flows in this order.
+// Flow is a flow as text. Slot is the flow's slot in the counter region. Age
+// increases with every added flow; at a start, flows are added in the order of Age.
 type Flow struct {
 	Slot uint32
 	Age  uint64
 	Text string
 }
 
-// Store is an open state directory. Every change of its state file is one
+// Store is an open state directory. Each method that changes the state file runs one
 // transaction, which is on the disk when the method returns.
 type Store struct {
 	dir  *os.Root
 	db   *bbolt.DB
-	lock *os.File // flock of the state directory's lock file
+	lock *os.File // lock file of the state directory, locked with flock
 }
 
-// Open locks the state directory, which it makes if it does not exist, and opens the
-// state file. An error is one line for the operator.
+// Open locks the state directory and opens the state file. It makes the directory if
+// there is none. An error is one line for the operator.
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -103,9 +103,9 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// openDir opens the state directory. It refuses one that other users can change,
-// because its content is trusted. The root stays with the directory even if its path
-// leads elsewhere later.
+// openDir opens the state directory. It refuses a directory that other users can
+// change, because control trusts the directory's content. The returned root stays
+// with this directory even if the path leads elsewhere later.
 func openDir(dir string) (*os.Root, error) {
 	f, err := safepath.Private(dir)
 	if err != nil {
@@ -115,16 +115,17 @@ func openDir(dir string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// stateMapBytes is the part of the state file that is mapped at once. If the file
-// grows beyond it during a transaction, everything written in the transaction is
-// copied once more.
+// stateMapBytes is the part of the state file that is mapped into memory at once. If
+// the file grows beyond it during a transaction, the data written in the transaction
+// is copied once more.
 const stateMapBytes = 1 << 30
 
-// lockPatience is how long Open waits for a daemon that was just killed to exit.
+// lockPatience is how long Open waits for the lock, which a killed daemon holds until
+// it has ended.
 const lockPatience = time.Second
 
-// lockDir locks the directory for this process. The kernel releases the lock when the
-// process ends, also if it is killed.
+// lockDir locks the state directory for this process. The kernel releases the lock
+// when the process ends, even if it is killed.
 func lockDir(root *os.Root, dir string) (*os.File, error) {
 	f, err := root.OpenFile("lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort adds the port, and stores which port name has its number.
+// SavePort saves a port, and records its name as the last name of its number.
 func (s *Store) SavePort(p Port) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -198,8 +199,9 @@ func (s *Store) DeletePort(no uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketPorts).Delete(number(no)) })
 }
 
-// ChangeFlows deletes and saves flows in one transaction. Both lists are in ascending
-// order of slots; in another order the time of a large change grows with its square.
+// ChangeFlows saves and deletes flows in one transaction. Both lists are in ascending
+// order of slots; in any other order the time of a large change grows with the square
+// of its size.
 func (s *Store) ChangeFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		flows := tx.Bucket(bucketFlows)
@@ -229,8 +231,8 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ChangeTables replaces all groups and meters, by number, and deletes flows, in one
-// transaction.
+// ChangeTables replaces all groups and meters, by number, and deletes flows, all in
+// one transaction.
 func (s *Store) ChangeTables(groups, meters map[uint32]string, remove []uint32) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := deleteFlows(tx.Bucket(bucketFlows), remove); err != nil {
@@ -264,14 +266,14 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[uint32]string) error {
 	return nil
 }
 
-// State is the content of a state file: ports by number, flows by age.
+// State is the content of a state file: ports sorted by number, flows sorted by age.
 type State struct {
 	Ports  []Port
 	Flows  []Flow
 	Groups []string
 	Meters []string
 	Tables map[uint32]string // settings by table number
-	Names  map[uint32]string // name of the last port with each number, also of deleted ports
+	Names  map[uint32]string // name of the last port with each number, including deleted ports
 }
 
 func (s *Store) Load() (State, error) {

@@ -22,8 +22,8 @@ func openTestStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// A saved change is in the file when the call returns: a copy of the file taken then,
-// like the file of a killed process, has every change.
+// A saved change is in the file when the call returns: a copy of the file at this
+// moment has every change, as has the file of a killed process.
 func TestStateSurvivesKill(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
@@ -106,7 +106,7 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// If a file is no state file, the error names what to do.
+// If the file is not a state file, the error says what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
@@ -118,8 +118,9 @@ func TestStateFileThatIsNone(t *testing.T) {
 	}
 }
 
-// A state directory that another user can change is refused, and so is a path to it
-// over this user's link. Directories above it need not be private.
+// A state directory that another user can change is refused. A path to this user's
+// directory over another user's symbolic link is refused too. Directories above the
+// state directory need not be private.
 func TestStateDirectoryIsOurs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a directory away")
